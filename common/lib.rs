@@ -1,0 +1,8 @@
+//! What the global and the zone control plane share.
+//!
+//! A write becomes a revision in the [`store`]; the feed says that something changed; the index is
+//! the truth everyone reads; a diff of two index versions is what goes on the wire.
+
+pub mod model;
+pub mod policy;
+pub mod proto;

@@ -1,0 +1,46 @@
+//! Services as resources, and what names and vouches for them: stored, served and synced.
+
+use crate::model::Kind;
+
+/// A service of one zone.
+pub static MESH_SERVICE: Kind =
+    Kind::json("MeshService", "meshservices").flow(44).named("meshservice", "msvc").with_status();
+
+/// A service outside the mesh, reached through an egress.
+pub static MESH_EXTERNAL_SERVICE: Kind = Kind::json("MeshExternalService", "meshexternalservices")
+    .flow(29)
+    .named("meshexternalservice", "extsvc")
+    .with_status();
+
+/// One service made of the services of several zones.
+pub static MESH_MULTI_ZONE_SERVICE: Kind = Kind::json("MeshMultiZoneService", "meshmultizoneservices")
+    .flow(17)
+    .named("meshmultizoneservice", "mzsvc")
+    .with_status();
+
+/// Template for the host names of services.
+pub static HOSTNAME_GENERATOR: Kind =
+    Kind::json("HostnameGenerator", "hostnamegenerators").global().flow(29).named("hostnamegenerator", "hg");
+
+/// Public address of a zone's ingress.
+pub static MESH_ZONE_ADDRESS: Kind =
+    Kind::json("MeshZoneAddress", "meshzoneaddresses").flow(44).named("meshzoneaddress", "mza");
+
+/// Who issues the identity of which workloads.
+pub static MESH_IDENTITY: Kind =
+    Kind::json("MeshIdentity", "meshidentities").flow(29).named("meshidentity", "mid").with_status();
+
+/// A trust domain and its CA bundles.
+pub static MESH_TRUST: Kind =
+    Kind::json("MeshTrust", "meshtrusts").flow(29).named("meshtrust", "mtrust").with_status();
+
+/// Where telemetry goes.
+pub static MESH_OPEN_TELEMETRY_BACKEND: Kind =
+    Kind::json("MeshOpenTelemetryBackend", "meshopentelemetrybackends")
+        .flow(29)
+        .named("meshopentelemetrybackend", "motb")
+        .with_status();
+
+/// A group of dataplanes that run the same program.
+pub static WORKLOAD: Kind =
+    Kind::json("Workload", "workloads").flow(12).named("workload", "wl").with_status();

@@ -1,0 +1,19 @@
+//! Secrets of a mesh and of the control plane.
+
+use crate::model::Kind;
+
+/// A secret that belongs to one mesh.
+pub static SECRET: Kind = Kind::proto("Secret", "secrets", "kuma.system.v1alpha1.Secret")
+    .flow(25)
+    .named("secret", "")
+    .admin_only()
+    .keeps_name();
+
+/// A secret of the control plane, outside every mesh.
+pub static GLOBAL_SECRET: Kind = Kind::proto("GlobalSecret", "globalsecrets", "kuma.system.v1alpha1.Secret")
+    .global()
+    .flow(25)
+    .named("global-secret", "")
+    .alias("global-secrets")
+    .admin_only()
+    .keeps_name();

@@ -1,0 +1,10 @@
+//! What a zone has seen of a zone egress' xDS streams.
+
+use crate::model::Kind;
+
+/// The descriptor.
+pub static KIND: Kind =
+    Kind::proto("ZoneEgressInsight", "zoneegressinsights", "kuma.mesh.v1alpha1.ZoneEgressInsight")
+        .global()
+        .flow(12)
+        .read_only();

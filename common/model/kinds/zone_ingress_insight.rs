@@ -1,0 +1,10 @@
+//! What a zone has seen of a zone ingress' xDS streams.
+
+use crate::model::Kind;
+
+/// The descriptor.
+pub static KIND: Kind =
+    Kind::proto("ZoneIngressInsight", "zone-ingress-insights", "kuma.mesh.v1alpha1.ZoneIngressInsight")
+        .global()
+        .flow(12)
+        .read_only();

@@ -1,0 +1,9 @@
+//! What global has seen of a zone's sync: subscriptions, pings, streams.
+
+use crate::model::Kind;
+
+/// The descriptor.
+pub static KIND: Kind = Kind::proto("ZoneInsight", "zone-insights", "kuma.system.v1alpha1.ZoneInsight")
+    .global()
+    .flow(24)
+    .read_only();

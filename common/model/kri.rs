@@ -1,0 +1,94 @@
+//! Kuma resource identifiers: `kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>`.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::{Kind, Resource, labels, registry};
+
+/// A parsed identifier. Empty parts stay empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kri {
+    /// Short name of the kind.
+    pub short: &'static str,
+    /// Mesh, empty for global-scoped kinds.
+    pub mesh: String,
+    /// Owning zone, empty for what global or an unfederated zone owns.
+    pub zone: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Display name.
+    pub name: String,
+    /// Port, listener or rule inside the resource.
+    pub section: String,
+}
+
+/// Why a text is not an identifier.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum KriError {
+    /// Not seven parts, or not starting with `kri`.
+    #[error("invalid KRI {0:?}: expected kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>")]
+    Shape(String),
+    /// No kind has this short name.
+    #[error("invalid KRI {kri:?}: no resource type has the short name {short:?}")]
+    Kind {
+        /// The text.
+        kri: String,
+        /// The part that names no kind.
+        short: String,
+    },
+}
+
+impl Kri {
+    /// The identifier of `resource`, `None` when its kind has none.
+    pub fn of(resource: &Resource) -> Option<Self> {
+        let short = resource.kind().short;
+        (!short.is_empty()).then(|| Self {
+            short,
+            mesh: resource.mesh().to_owned(),
+            zone: resource.label(labels::ZONE).unwrap_or_default().to_owned(),
+            namespace: resource.label(labels::NAMESPACE).unwrap_or_default().to_owned(),
+            name: resource.display_name().to_owned(),
+            section: String::new(),
+        })
+    }
+
+    /// The same for one section of the resource.
+    pub fn with_section(mut self, section: &str) -> Self {
+        section.clone_into(&mut self.section);
+        self
+    }
+
+    /// Parses the text form; underscores beyond the sixth belong to the section.
+    ///
+    /// # Errors
+    /// [`KriError`] when the shape is wrong or the kind unknown.
+    pub fn parse(text: &str) -> Result<Self, KriError> {
+        let parts: Vec<&str> = text.splitn(7, '_').collect();
+        let ["kri", short, mesh, zone, namespace, name, section] = parts[..] else {
+            return Err(KriError::Shape(text.to_owned()));
+        };
+        let kind = registry::by_short(short)
+            .ok_or_else(|| KriError::Kind { kri: text.to_owned(), short: short.to_owned() })?;
+        Ok(Self {
+            short: kind.short,
+            mesh: mesh.to_owned(),
+            zone: zone.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            section: section.to_owned(),
+        })
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &'static Kind {
+        registry::by_short(self.short).expect("a Kri is only built from a registered short name")
+    }
+}
+
+impl fmt::Display for Kri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { short, mesh, zone, namespace, name, section } = self;
+        write!(f, "kri_{short}_{mesh}_{zone}_{namespace}_{name}_{section}")
+    }
+}

@@ -1,0 +1,43 @@
+//! The label vocabulary shared with Kuma.
+
+/// `global` or `zone`, seen from where the resource is stored.
+pub const ORIGIN: &str = "kuma.io/origin";
+/// Value of [`ORIGIN`] for what global owns.
+pub const ORIGIN_GLOBAL: &str = "global";
+/// Value of [`ORIGIN`] for what a zone owns.
+pub const ORIGIN_ZONE: &str = "zone";
+/// Owning zone.
+pub const ZONE: &str = "kuma.io/zone";
+/// Name as its author gave it, before hashing.
+pub const DISPLAY_NAME: &str = "kuma.io/display-name";
+/// Mesh of a mesh-scoped resource.
+pub const MESH: &str = "kuma.io/mesh";
+/// `universal` or `kubernetes`.
+pub const ENV: &str = "kuma.io/env";
+/// Value of [`ENV`] for everything created here.
+pub const ENV_UNIVERSAL: &str = "universal";
+/// Kubernetes namespace; part of the hashed name.
+pub const NAMESPACE: &str = "k8s.kuma.io/namespace";
+/// `system`, `producer`, `consumer` or `workload-owner`.
+pub const POLICY_ROLE: &str = "kuma.io/policy-role";
+/// `sidecar`, `gateway`, `zoneingress` or `zoneegress`.
+pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
+/// `enabled` when a dataplane has a zone ingress listener.
+pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
+/// `enabled` when a dataplane has a zone egress listener.
+pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
+/// `enabled` or `disabled`: the author's word on whether the resource is synced.
+pub const KDS_SYNC: &str = "kuma.io/kds-sync";
+/// Which generator made the resource.
+pub const MANAGED_BY: &str = "kuma.io/managed-by";
+/// When a generated resource lost its last reason to exist; never synced.
+pub const DELETION_GRACE_PERIOD_STARTED_AT: &str = "kuma.io/deletion-grace-period-started-at";
+/// Workload of a dataplane.
+pub const WORKLOAD: &str = "kuma.io/workload";
+/// `shadow`: computed but not applied.
+pub const EFFECT: &str = "kuma.io/effect";
+
+/// Tag that names the service of an inbound.
+pub const TAG_SERVICE: &str = "kuma.io/service";
+/// Tag that names the protocol of an inbound.
+pub const TAG_PROTOCOL: &str = "kuma.io/protocol";

@@ -1,0 +1,159 @@
+//! One resource: identity, meta, encoded spec.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use thiserror::Error;
+
+use super::{Kind, ResourceKey, Violations, labels};
+
+/// A typed spec. Implemented by the type each typed kind names in its descriptor.
+pub trait Spec: Sized + Send + Sync + 'static {
+    /// Decodes the stored form (protobuf bytes or JSON text).
+    ///
+    /// # Errors
+    /// [`SpecError`] when the bytes are not of this type.
+    fn decode(spec: &[u8]) -> Result<Self, SpecError>;
+    /// Encodes into the stored form.
+    fn encode(&self) -> Vec<u8>;
+    /// Everything that is wrong with the content, with a path for each.
+    fn validate(&self) -> Violations;
+}
+
+/// Why a spec does not decode.
+#[derive(Debug, Error)]
+pub enum SpecError {
+    /// The protobuf bytes are broken.
+    #[error("decode protobuf spec: {0}")]
+    Proto(#[from] prost::DecodeError),
+    /// The JSON does not fit the type; `path` names the member, `reason` what was expected there.
+    #[error("spec field {path}: {reason}")]
+    Json {
+        /// Dotted path of the member, starting with `spec` for JSON kinds.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Who owns a resource. Taken from the authenticated session or from the process itself, never from
+/// label text of a peer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// Written through the API of global (on a zone: received from global).
+    Global,
+    /// Owned by the zone of this name.
+    Zone(Arc<str>),
+}
+
+impl Origin {
+    /// The column form: empty for global, else the zone name.
+    pub fn as_column(&self) -> &str {
+        match self {
+            Self::Global => "",
+            Self::Zone(zone) => zone,
+        }
+    }
+
+    /// Back from [`Origin::as_column`].
+    pub fn from_column(column: &str) -> Self {
+        if column.is_empty() { Self::Global } else { Self::Zone(column.into()) }
+    }
+}
+
+/// One resource at one revision. Immutable once stored; share it as `Arc<Resource>`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// Identity.
+    pub key: ResourceKey,
+    /// All labels, computed and user-given.
+    pub labels: BTreeMap<String, String>,
+    /// Encoded spec in the format of the kind. Never empty for JSON kinds (at least `{}`).
+    pub spec: Bytes,
+    /// JSON status, for kinds that have one and once someone wrote it.
+    pub status: Option<Bytes>,
+    /// Who owns it.
+    pub origin: Origin,
+    /// The resource this one belongs to: when the owner goes, so does this.
+    pub owner: Option<ResourceKey>,
+    /// When it was first stored here.
+    pub created: DateTime<Utc>,
+    /// When spec, labels or status last changed here.
+    pub modified: DateTime<Utc>,
+    /// Store revision of the last change; 0 before it is stored.
+    pub revision: u64,
+}
+
+impl Resource {
+    /// A new resource, owned by global, with an empty spec and no labels.
+    pub fn new(key: ResourceKey, now: DateTime<Utc>) -> Self {
+        let spec = if key.kind.is_json() { Bytes::from_static(b"{}") } else { Bytes::new() };
+        Self {
+            key,
+            labels: BTreeMap::new(),
+            spec,
+            status: None,
+            origin: Origin::Global,
+            owner: None,
+            created: now,
+            modified: now,
+            revision: 0,
+        }
+    }
+
+    /// The same with this encoded spec.
+    pub fn with_spec(mut self, spec: impl Into<Bytes>) -> Self {
+        self.spec = spec.into();
+        self
+    }
+
+    /// The same with one more label.
+    pub fn with_label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &'static Kind {
+        self.key.kind
+    }
+
+    /// Core name.
+    pub fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    /// Mesh, empty for global-scoped kinds.
+    pub fn mesh(&self) -> &str {
+        &self.key.mesh
+    }
+
+    /// One label, `None` when it is absent or empty.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str).filter(|v| !v.is_empty())
+    }
+
+    /// The name its author gave it: the display-name label, else the core name.
+    pub fn display_name(&self) -> &str {
+        self.label(labels::DISPLAY_NAME).unwrap_or(&self.key.name)
+    }
+
+    /// Decodes the spec as `S`.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the bytes do not decode as `S`.
+    pub fn spec<S: Spec>(&self) -> Result<S, SpecError> {
+        S::decode(&self.spec)
+    }
+
+    /// Whether spec, status, labels, origin and owner are the same, that is, whether storing `other`
+    /// over `self` would change nothing a reader can see.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.spec == other.spec
+            && self.status == other.status
+            && self.labels == other.labels
+            && self.origin == other.origin
+            && self.owner == other.owner
+    }
+}

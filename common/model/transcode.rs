@@ -1,0 +1,80 @@
+//! Between the stored form of a spec and its JSON form.
+//!
+//! Protobuf specs go through reflection over our own descriptors rather than through generated serde
+//! code: one path for every kind, and fields a newer peer added survive being edited.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
+};
+use serde_json::{Map, Value};
+
+use super::{Format, Kind, SpecError};
+use crate::proto;
+
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(proto::RESOURCE_DESCRIPTORS).expect("the build script wrote valid descriptors")
+});
+
+fn descriptor(message: &str) -> MessageDescriptor {
+    POOL.get_message_by_name(message).expect("a kind names a message of our own descriptors")
+}
+
+/// The message of a protobuf spec, with its unknown fields.
+///
+/// # Errors
+/// [`SpecError::Proto`] when the bytes are broken.
+pub fn reflect(message: &str, spec: &[u8]) -> Result<DynamicMessage, SpecError> {
+    Ok(DynamicMessage::decode(descriptor(message), spec)?)
+}
+
+/// The JSON form of a spec: for protobuf kinds the members that stand beside the meta, for JSON kinds
+/// the object below `spec`.
+///
+/// # Errors
+/// [`SpecError`] when the stored bytes do not decode.
+pub fn to_json(kind: &Kind, spec: &[u8]) -> Result<Value, SpecError> {
+    match kind.format {
+        Format::Proto { message } => message_to_json(&reflect(message, spec)?),
+        Format::Json { .. } => serde_json::from_slice(spec).map_err(|e| json_error("spec", &e)),
+    }
+}
+
+/// The stored form of a spec given as JSON. Members that no field has are ignored in protobuf specs and
+/// kept in JSON specs ([`Kind::normalize`] prunes them where the kind is typed).
+///
+/// # Errors
+/// [`SpecError::Json`] naming the member that does not fit.
+pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
+    match kind.format {
+        Format::Proto { message } => {
+            let options = DeserializeOptions::new().deny_unknown_fields(false);
+            let mut track = serde_path_to_error::Track::new();
+            let tracked = serde_path_to_error::Deserializer::new(json, &mut track);
+            match DynamicMessage::deserialize_with_options(descriptor(message), tracked, &options) {
+                Ok(message) => Ok(message.encode_to_vec()),
+                Err(e) => Err(SpecError::Json { path: track.path().to_string(), reason: e.to_string() }),
+            }
+        }
+        Format::Json { .. } if json.is_object() => Ok(json.to_string().into_bytes()),
+        Format::Json { .. } => {
+            Err(SpecError::Json { path: "spec".to_owned(), reason: "must be an object".to_owned() })
+        }
+    }
+}
+
+fn message_to_json(message: &DynamicMessage) -> Result<Value, SpecError> {
+    let options = SerializeOptions::new().stringify_64_bit_integers(true).skip_default_fields(true);
+    message.serialize_with_options(serde_json::value::Serializer, &options).map_err(|e| json_error("", &e))
+}
+
+fn json_error(path: &str, error: &serde_json::Error) -> SpecError {
+    SpecError::Json { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// An empty JSON object.
+pub fn empty_object() -> Value {
+    Value::Object(Map::new())
+}

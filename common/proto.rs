@@ -1,0 +1,26 @@
+//! The fence: every generated type enters here and nowhere else.
+
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+
+/// Messages and services of the `kuma.*` packages, generated from `proto/`.
+pub mod kuma {
+    /// Mesh resources and the KDS services.
+    pub mod mesh {
+        /// Package `kuma.mesh.v1alpha1`.
+        pub mod v1alpha1 {
+            tonic::include_proto!("kuma.mesh.v1alpha1");
+        }
+    }
+    /// Resources of the control plane itself.
+    pub mod system {
+        /// Package `kuma.system.v1alpha1`.
+        pub mod v1alpha1 {
+            tonic::include_proto!("kuma.system.v1alpha1");
+        }
+    }
+}
+
+pub use envoy_types::pb::{envoy, google};
+
+/// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.
+pub static RESOURCE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/resources.bin"));

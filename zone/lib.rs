@@ -1,0 +1,1 @@
+//! The zone control plane.
