@@ -4,6 +4,7 @@
 //! [`Resource::spec`] for the type it knows. Specs stay encoded as they came (protobuf or JSON), so
 //! that fields of a newer peer survive a pass through this process.
 
+pub mod document;
 mod key;
 mod kind;
 pub mod kinds;

@@ -1,0 +1,314 @@
+//! The store: where an acknowledged write lives, and the order in which writes happened.
+//!
+//! A [`Batch`] commits whole or not at all and gets one [`Revision`], dense and in commit order. The
+//! change feed ([`Store::changes_since`]) says what happened after a revision; [`Store::watch_head`] only
+//! wakes its reader. Everyone else reads the [`index`], which [`feed`] keeps equal to the store.
+//!
+//! One contract suite runs against every implementation.
+
+pub mod feed;
+pub mod index;
+pub mod memory;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use thiserror::Error;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::model::{Origin, Resource, ResourceKey};
+
+/// Position in the history of one store; 0 is the empty store. Each committed batch that changed
+/// something takes the next number.
+pub type Revision = u64;
+
+/// Which history a revision belongs to. A peer that shows another one must not be obeyed blindly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoreIdentity {
+    /// Made once, when the store is created.
+    pub store_id: Uuid,
+    /// Raised when an operator restores the store from a backup.
+    pub epoch: u64,
+}
+
+/// What must hold for a write to go through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Nothing.
+    None,
+    /// The resource does not exist yet.
+    Absent,
+    /// The resource exists, at whatever revision.
+    Exists,
+    /// The resource exists at exactly this revision.
+    At(Revision),
+    /// The resource, when it exists, is owned by this origin.
+    OwnedBy(Origin),
+}
+
+/// One change to one resource.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Creates or replaces. `created` of an existing resource is kept; equal content
+    /// ([`Resource::same_content`]) writes nothing and takes no revision.
+    Put {
+        /// The resource; its `revision` is ignored.
+        resource: Box<Resource>,
+        /// What must hold.
+        when: Precondition,
+    },
+    /// Replaces only the status, whose owner is the control plane and not the author. Writes nothing
+    /// when the resource does not exist.
+    PutStatus {
+        /// Which resource.
+        key: ResourceKey,
+        /// The JSON status, `None` to clear it.
+        status: Option<bytes::Bytes>,
+        /// Becomes `modified`.
+        now: DateTime<Utc>,
+    },
+    /// Deletes, with everything it owns. Deleting what does not exist writes nothing, unless the
+    /// precondition wants it to exist.
+    Delete {
+        /// Which resource.
+        key: ResourceKey,
+        /// What must hold.
+        when: Precondition,
+    },
+}
+
+impl Write {
+    /// An unconditional put.
+    pub fn put(resource: Resource) -> Self {
+        Self::put_when(resource, Precondition::None)
+    }
+
+    /// A put under a precondition.
+    pub fn put_when(resource: Resource, when: Precondition) -> Self {
+        Self::Put { resource: Box::new(resource), when }
+    }
+
+    /// A delete under a precondition.
+    pub fn delete_when(key: ResourceKey, when: Precondition) -> Self {
+        Self::Delete { key, when }
+    }
+
+    /// The resource it is about.
+    pub fn key(&self) -> &ResourceKey {
+        match self {
+            Self::Put { resource, .. } => &resource.key,
+            Self::PutStatus { key, .. } | Self::Delete { key, .. } => key,
+        }
+    }
+}
+
+/// Holds for a batch only while the lease `name` is at `epoch`: the fence of a zone session or leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Name of the lease.
+    pub name: String,
+    /// Epoch its holder got from [`Store::acquire`].
+    pub epoch: u64,
+}
+
+/// Writes that commit together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// In this order; a later write sees the earlier ones.
+    pub writes: Vec<Write>,
+    /// Refuse the batch when the fence has moved on.
+    pub fence: Option<Fence>,
+}
+
+impl Batch {
+    /// A batch of these writes without a fence.
+    pub fn of(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self { writes: writes.into_iter().collect(), fence: None }
+    }
+
+    /// The same under a fence.
+    pub fn fenced(mut self, fence: Fence) -> Self {
+        self.fence = Some(fence);
+        self
+    }
+}
+
+/// The outcome of a batch that went through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Revision of the store after it: its own when it changed something, else the head.
+    pub revision: Revision,
+    /// Every key that really changed, cascaded deletes included.
+    pub changed: Vec<ResourceKey>,
+}
+
+/// One entry of the change feed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Revision of the batch.
+    pub revision: Revision,
+    /// Which resource.
+    pub key: ResourceKey,
+    /// The resource as the batch left it, `None` when it was deleted.
+    pub resource: Option<Arc<Resource>>,
+}
+
+/// The answer of the feed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changes {
+    /// What happened after the asked revision, oldest first, whole batches only. Empty when nothing did.
+    /// A resource that changed again later may be shown at its later content; replaying to the end
+    /// gives the state at the end.
+    Since(Vec<Change>),
+    /// The asked revision lies before the retained window or after the head: take a snapshot.
+    Resync,
+}
+
+/// All resources at one revision.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// At this revision.
+    pub revision: Revision,
+    /// In key order.
+    pub resources: Vec<Arc<Resource>>,
+}
+
+/// A lease someone holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// What it is for.
+    pub name: String,
+    /// Who holds it.
+    pub holder: String,
+    /// Raised by each new holder; carried as a [`Fence`].
+    pub epoch: u64,
+}
+
+/// Why a store refused or failed.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Create of something that exists.
+    #[error("{key} already exists")]
+    AlreadyExists {
+        /// What exists.
+        key: ResourceKey,
+    },
+    /// Update or delete of something that does not exist.
+    #[error("{key} does not exist")]
+    NotFound {
+        /// What is missing.
+        key: ResourceKey,
+    },
+    /// The resource moved on since the caller read it.
+    #[error("{key} is at revision {actual}, not at {expected}")]
+    Conflict {
+        /// Which resource.
+        key: ResourceKey,
+        /// What the caller believed.
+        expected: Revision,
+        /// What is stored.
+        actual: Revision,
+    },
+    /// Two origins want one name.
+    #[error("{key} belongs to {}, {} may not write it", origin_text(owner), origin_text(writer))]
+    ForeignOrigin {
+        /// Which resource.
+        key: ResourceKey,
+        /// Who owns it.
+        owner: Origin,
+        /// Who tried.
+        writer: Origin,
+    },
+    /// A newer session or leader took over.
+    #[error("lease {name} moved on to epoch {actual}, this writer holds {held}")]
+    Fenced {
+        /// Name of the lease.
+        name: String,
+        /// Epoch of the refused writer.
+        held: u64,
+        /// Epoch in force.
+        actual: u64,
+    },
+    /// The file or database belongs to something else, or to a newer version.
+    #[error("{0}")]
+    Foreign(String),
+    /// The database failed; the batch is not committed unless `maybe_committed`.
+    #[error("{doing}: {source}")]
+    Backend {
+        /// What was being done.
+        doing: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+fn origin_text(origin: &Origin) -> String {
+    match origin {
+        Origin::Global => "global".to_owned(),
+        Origin::Zone(zone) => format!("zone {zone}"),
+    }
+}
+
+/// Where resources live. Implementations: [`memory`], SQLite, Postgres.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Which history this is.
+    fn identity(&self) -> StoreIdentity;
+
+    /// Commits a batch. When this returns `Ok`, the batch survives a crash (memory excepted).
+    ///
+    /// # Errors
+    /// Any [`StoreError`]; nothing of the batch is visible then.
+    async fn transact(&self, batch: Batch) -> Result<Commit, StoreError>;
+
+    /// What happened after `revision`, at most about `limit` entries, whole batches.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError>;
+
+    /// Everything, at one revision.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn snapshot(&self) -> Result<Snapshot, StoreError>;
+
+    /// Wakes when the head may have moved. A hint: correctness comes from reading the feed.
+    fn watch_head(&self) -> watch::Receiver<Revision>;
+
+    /// Takes the lease `name` for `holder` until `now + ttl`, by the clock of the store where it has
+    /// one. Renews when `holder` has it (same epoch); takes over, with the next epoch, when it is free,
+    /// expired or `steal` is set; `None` when someone else holds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn acquire(
+        &self,
+        name: &str,
+        holder: &str,
+        ttl: Duration,
+        steal: bool,
+    ) -> Result<Option<Lease>, StoreError>;
+
+    /// Gives the lease back, if it is still at this epoch.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Writes small documents that change often and never enter the feed (heartbeats, counters), in
+    /// one statement; `None` removes one.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError>;
+
+    /// All documents of [`Store::put_sessions`] whose key starts with `prefix`, in key order.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
+}

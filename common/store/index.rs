@@ -1,0 +1,158 @@
+//! The truth everyone reads: all resources at one revision, immutable and cheap to share.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, ordmap::DiffItem};
+use tokio::sync::watch;
+
+use super::{Change, Revision, Snapshot, StoreIdentity};
+use crate::model::{Kind, Resource, ResourceKey};
+
+/// Mesh and name of a resource inside its kind, in list order.
+type Place = (Arc<str>, Arc<str>);
+
+/// Every resource of the store at [`Index::revision`]. Cloning shares; applying a change copies only the
+/// path to it.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// Which history the revision belongs to.
+    pub store: StoreIdentity,
+    /// The revision this is at.
+    pub revision: Revision,
+    by_kind: OrdMap<&'static str, OrdMap<Place, Arc<Resource>>>,
+}
+
+impl Index {
+    /// The index of an empty store.
+    pub fn empty(store: StoreIdentity) -> Self {
+        Self { store, revision: 0, by_kind: OrdMap::new() }
+    }
+
+    /// The index of a snapshot.
+    pub fn of(store: StoreIdentity, snapshot: Snapshot) -> Self {
+        let mut index = Self::empty(store);
+        for resource in snapshot.resources {
+            index.put(resource);
+        }
+        index.revision = snapshot.revision;
+        index
+    }
+
+    /// Moves to the revision of `change`.
+    pub fn apply(&mut self, change: &Change) {
+        match &change.resource {
+            Some(resource) => self.put(Arc::clone(resource)),
+            None => {
+                if let Some(kind) = self.by_kind.get_mut(change.key.kind.name) {
+                    kind.remove(&place(&change.key));
+                }
+            }
+        }
+        self.revision = change.revision;
+    }
+
+    fn put(&mut self, resource: Arc<Resource>) {
+        let kind = self.by_kind.entry(resource.kind().name).or_default();
+        kind.insert(place(&resource.key), resource);
+    }
+
+    /// One resource.
+    pub fn get(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
+        self.by_kind.get(key.kind.name)?.get(&place(key))
+    }
+
+    /// One resource by kind, mesh and name.
+    pub fn find(&self, kind: &'static Kind, mesh: &str, name: &str) -> Option<&Arc<Resource>> {
+        self.get(&ResourceKey::new(kind, mesh, name))
+    }
+
+    /// All resources of a kind, by mesh, then name.
+    pub fn list<'a>(&'a self, kind: &Kind) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
+        self.by_kind.get(kind.name).into_iter().flat_map(OrdMap::values)
+    }
+
+    /// The resources of a kind in one mesh, by name.
+    pub fn list_in_mesh<'a>(
+        &'a self,
+        kind: &Kind,
+        mesh: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
+        let from: Place = (mesh.into(), "".into());
+        let resources = self.by_kind.get(kind.name).into_iter();
+        resources
+            .flat_map(move |all| all.range(from.clone()..))
+            .take_while(move |((m, _), _)| &**m == mesh)
+            .map(|(_, resource)| resource)
+    }
+
+    /// How many resources of a kind there are.
+    pub fn count(&self, kind: &Kind) -> usize {
+        self.by_kind.get(kind.name).map_or(0, OrdMap::len)
+    }
+
+    /// All resources, by kind, mesh, name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_kind.values().flat_map(OrdMap::values)
+    }
+
+    /// The keys whose resource differs between `older` and this index. Costs the size of the
+    /// difference: parts the two share are skipped.
+    pub fn changed_since(&self, older: &Self) -> Vec<ResourceKey> {
+        let none = OrdMap::new();
+        let kinds: BTreeSet<&'static str> =
+            self.by_kind.keys().chain(older.by_kind.keys()).copied().collect();
+        let mut changed = Vec::new();
+        for kind in kinds {
+            let new = self.by_kind.get(kind).unwrap_or(&none);
+            let old = older.by_kind.get(kind).unwrap_or(&none);
+            if new.ptr_eq(old) {
+                continue;
+            }
+            changed.extend(old.diff(new).filter_map(|item| match item {
+                DiffItem::Add(_, resource) | DiffItem::Remove(_, resource) => Some(resource.key.clone()),
+                DiffItem::Update { old: (_, before), new: (_, after) } => {
+                    (!Arc::ptr_eq(before, after)).then(|| after.key.clone())
+                }
+            }));
+        }
+        changed
+    }
+}
+
+fn place(key: &ResourceKey) -> Place {
+    (Arc::clone(&key.mesh), Arc::clone(&key.name))
+}
+
+/// A reader's handle on the newest index.
+#[derive(Clone)]
+pub struct IndexReader(watch::Receiver<Arc<Index>>);
+
+impl IndexReader {
+    /// A handle on what the sender of `receiver` publishes.
+    pub fn new(receiver: watch::Receiver<Arc<Index>>) -> Self {
+        Self(receiver)
+    }
+
+    /// The newest index.
+    pub fn current(&self) -> Arc<Index> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// The newest index, marking it seen for [`IndexReader::changed`].
+    pub fn latest(&mut self) -> Arc<Index> {
+        Arc::clone(&self.0.borrow_and_update())
+    }
+
+    /// Waits until an index newer than the last seen one is published; `false` when the publisher is
+    /// gone, at shutdown.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+
+    /// Waits until the index has reached `revision`: read your own writes. `None` at shutdown.
+    pub async fn wait_for(&self, revision: Revision) -> Option<Arc<Index>> {
+        let mut receiver = self.0.clone();
+        let index = receiver.wait_for(|index| index.revision >= revision).await.ok()?;
+        Some(Arc::clone(&index))
+    }
+}
