@@ -9,3 +9,4 @@ pub mod policy;
 pub mod proto;
 pub mod runtime;
 pub mod store;
+pub mod tls;
