@@ -3,10 +3,12 @@
 //! A write becomes a revision in the [`store`]; the feed says that something changed; the index is
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
+pub mod config;
 pub mod events;
 pub mod model;
 pub mod policy;
 pub mod proto;
 pub mod runtime;
 pub mod store;
+pub mod telemetry;
 pub mod tls;

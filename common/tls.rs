@@ -171,7 +171,8 @@ impl Trust {
     /// # Errors
     /// [`TlsError::Content`] when a root is broken.
     pub fn client_config(&self, alpn: &[&str]) -> Result<ClientConfig, TlsError> {
-        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let builder =
+            ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
         let mut config = match self {
             Self::Anyone => builder
                 .dangerous()

@@ -1,0 +1,173 @@
+//! Configuration by file, environment and flag, with one name for each setting.
+//!
+//! A setting is a leaf of the process' config struct. Its path (`multizone.zone.name`) is the path in the
+//! YAML file, the flag (`--multizone.zone.name`) and, in upper snake case, the environment variable
+//! (`STRAIT_MULTIZONE_ZONE_NAME`, or `KUMA_MULTIZONE_ZONE_NAME` as Kuma calls it). A flag wins over the
+//! environment, the environment over the file, the file over the default. The environment is read here
+//! and nowhere else.
+
+mod interval;
+mod leaf;
+mod sections;
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Command};
+use figment::{
+    Figment,
+    providers::{Format, Serialized, Yaml},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use thiserror::Error;
+
+pub use interval::Interval;
+pub use leaf::{Leaf, leaves};
+pub use sections::{
+    ApiServer, Authn, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging,
+    Postgres, Sqlite, StoreSection, StoreType,
+};
+
+/// Prefixes of environment variables; the first that is set wins.
+const PREFIXES: [&str; 2] = ["STRAIT", "KUMA"];
+const FILE_FLAG: &str = "config-file";
+const PRINT_FLAG: &str = "print-config";
+
+/// Why the configuration is not usable.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be found.
+    #[error("config file {0} does not exist")]
+    NoFile(PathBuf),
+    /// A value does not fit its setting, or a setting does not exist.
+    #[error("{0}")]
+    Invalid(Box<figment::Error>),
+    /// A flag or variable cannot be read as a value.
+    #[error("{from}: {reason}")]
+    Value {
+        /// The flag or variable.
+        from: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Settings exclude each other, or one is missing.
+    #[error("setting {path}: {reason}")]
+    Rule {
+        /// The setting.
+        path: String,
+        /// What is expected.
+        reason: String,
+    },
+}
+
+impl ConfigError {
+    /// A broken rule between settings.
+    pub fn rule(path: &str, reason: impl Into<String>) -> Self {
+        Self::Rule { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// A config struct of one process.
+pub trait Config: Default + Serialize + DeserializeOwned {
+    /// A line of help for every setting, by path.
+    const HELP: &'static [(&'static str, &'static str)];
+
+    /// Checks the rules between settings.
+    ///
+    /// # Errors
+    /// [`ConfigError::Rule`] naming the setting.
+    fn validate(&self) -> Result<(), ConfigError>;
+}
+
+/// What the command line asked for.
+#[derive(Debug)]
+pub enum Asked<C> {
+    /// Run with this configuration.
+    Run(C),
+    /// Print this configuration and stop.
+    Print(String),
+}
+
+/// Adds one flag for every setting of `C`, plus `--config-file` and `--print-config`.
+pub fn command<C: Config>(command: Command) -> Command {
+    let file = Arg::new(FILE_FLAG)
+        .short('c')
+        .long(FILE_FLAG)
+        .value_name("PATH")
+        .help("YAML file with settings; the environment and flags win over it");
+    let print = Arg::new(PRINT_FLAG)
+        .long(PRINT_FLAG)
+        .action(clap::ArgAction::SetTrue)
+        .help("Print the effective settings, secrets masked, and stop");
+    leaves(&defaults::<C>()).into_iter().fold(command.arg(file).arg(print), |command, leaf| {
+        let help = C::HELP.iter().find(|(path, _)| *path == leaf.path).map_or("", |(_, help)| *help);
+        let help = format!("{help} [env {}, default {}]", leaf.variable(PREFIXES[0]), leaf.default);
+        let value_name = leaf.value_name();
+        command.arg(Arg::new(leaf.path.clone()).long(leaf.path).value_name(value_name).help(help))
+    })
+}
+
+/// Loads the configuration of a process from matches of [`command`] and the process environment.
+///
+/// # Errors
+/// [`ConfigError`] naming the setting and where its value came from.
+pub fn load<C: Config>(matches: &ArgMatches) -> Result<Asked<C>, ConfigError> {
+    let config: C = merge(matches, |name| std::env::var(name).ok())?;
+    if matches.get_flag(PRINT_FLAG) {
+        let masked = masked(&config);
+        let text = serde_norway::to_string(&masked).map_err(|e| ConfigError::rule("", e.to_string()))?;
+        return Ok(Asked::Print(text));
+    }
+    config.validate()?;
+    Ok(Asked::Run(config))
+}
+
+fn merge<C: Config>(
+    matches: &ArgMatches,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<C, ConfigError> {
+    let mut figment = Figment::from(Serialized::defaults(C::default()));
+    if let Some(path) = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from) {
+        if !path.exists() {
+            return Err(ConfigError::NoFile(path));
+        }
+        figment = figment.merge(Yaml::file_exact(path));
+    }
+    for leaf in leaves(&defaults::<C>()) {
+        for name in PREFIXES.iter().rev().map(|p| leaf.variable(p)) {
+            if let Some(text) = variable(&name) {
+                figment = figment.merge(Serialized::default(&leaf.path, leaf.value(&text, &name)?));
+            }
+        }
+        if let Some(text) = matches.get_one::<String>(&leaf.path) {
+            let value = leaf.value(text, &format!("--{}", leaf.path))?;
+            figment = figment.merge(Serialized::default(&leaf.path, value));
+        }
+    }
+    figment.extract().map_err(|e| ConfigError::Invalid(Box::new(e)))
+}
+
+fn defaults<C: Config>() -> Value {
+    serde_json::to_value(C::default()).expect("a config struct holds nothing JSON cannot show")
+}
+
+/// The configuration as shown to people: secrets replaced by `*****`.
+pub fn masked<C: Serialize>(config: &C) -> Value {
+    let mut shown = serde_json::to_value(config).expect("a config struct holds nothing JSON cannot show");
+    mask(&mut shown);
+    shown
+}
+
+fn mask(value: &mut Value) {
+    let Value::Object(members) = value else { return };
+    for (name, member) in members {
+        let secret = ["password", "token"].contains(&name.as_str());
+        match member {
+            Value::String(text) if secret && !text.is_empty() => "*****".clone_into(text),
+            _ => mask(member),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

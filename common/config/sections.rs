@@ -1,0 +1,231 @@
+//! Settings both control planes have.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, Interval};
+use crate::telemetry::LogFormat;
+
+/// `store`: where resources live.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct StoreSection {
+    /// Which store.
+    #[serde(rename = "type")]
+    pub kind: StoreType,
+    /// The embedded store.
+    pub sqlite: Sqlite,
+    /// The shared store.
+    pub postgres: Postgres,
+    /// Allow deletes that would orphan something: a mesh with dataplanes, a zone that is online.
+    pub unsafe_delete: bool,
+}
+
+/// Which store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreType {
+    /// A file next to the process.
+    #[default]
+    Sqlite,
+    /// A database several replicas may share.
+    Postgres,
+    /// Nothing survives the process.
+    Memory,
+}
+
+/// `store.sqlite`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Sqlite {
+    /// The database file; empty means `strait.db` in `general.workDir`.
+    pub path: String,
+}
+
+impl Default for Sqlite {
+    fn default() -> Self {
+        Self { path: String::new() }
+    }
+}
+
+/// `store.postgres`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Postgres {
+    /// Host name, address, or the folder of a unix socket.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: String,
+    /// Database.
+    pub db_name: String,
+}
+
+impl Default for Postgres {
+    fn default() -> Self {
+        let kuma = || "kuma".to_owned();
+        Self { host: "127.0.0.1".to_owned(), port: 15432, user: kuma(), password: kuma(), db_name: kuma() }
+    }
+}
+
+/// `apiServer`: REST.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ApiServer {
+    /// Plain listener.
+    pub http: HttpListener,
+    /// TLS listener.
+    pub https: HttpsListener,
+    /// Who a caller is.
+    pub authn: Authn,
+    /// Refuse every write.
+    pub read_only: bool,
+}
+
+/// `apiServer.http`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HttpListener {
+    /// Whether it listens.
+    pub enabled: bool,
+    /// On which address.
+    pub interface: IpAddr,
+    /// On which port; 0 takes a free one.
+    pub port: u16,
+}
+
+impl Default for HttpListener {
+    fn default() -> Self {
+        Self { enabled: true, interface: Ipv4Addr::UNSPECIFIED.into(), port: 5681 }
+    }
+}
+
+/// `apiServer.https`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HttpsListener {
+    /// Whether it listens.
+    pub enabled: bool,
+    /// On which address.
+    pub interface: IpAddr,
+    /// On which port; 0 takes a free one.
+    pub port: u16,
+    /// Certificate; empty means the one of `general`.
+    pub tls_cert_file: String,
+    /// Its key.
+    pub tls_key_file: String,
+}
+
+impl Default for HttpsListener {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            interface: Ipv4Addr::UNSPECIFIED.into(),
+            port: 5682,
+            tls_cert_file: String::new(),
+            tls_key_file: String::new(),
+        }
+    }
+}
+
+/// `apiServer.authn`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Authn {
+    /// Callers from this machine are administrators.
+    pub localhost_is_admin: bool,
+}
+
+impl Default for Authn {
+    fn default() -> Self {
+        Self { localhost_is_admin: true }
+    }
+}
+
+/// `diagnostics`: health, readiness, metrics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Diagnostics {
+    /// On which address.
+    pub interface: IpAddr,
+    /// On which port; 0 takes a free one.
+    pub server_port: u16,
+}
+
+impl Default for Diagnostics {
+    fn default() -> Self {
+        Self { interface: Ipv4Addr::UNSPECIFIED.into(), server_port: 5680 }
+    }
+}
+
+/// `general`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct General {
+    /// Folder for what the process makes for itself: the database, its certificate.
+    pub work_dir: String,
+    /// Certificate of every TLS listener without one of its own; empty means a self-signed one.
+    pub tls_cert_file: String,
+    /// Its key.
+    pub tls_key_file: String,
+    /// Shortest pause before a broken connection is tried again.
+    pub resilient_component_base_backoff: Interval,
+    /// Longest pause.
+    pub resilient_component_max_backoff: Interval,
+    /// How long streams and requests may take to end at shutdown.
+    pub graceful_shutdown_timeout: Interval,
+}
+
+impl Default for General {
+    fn default() -> Self {
+        Self {
+            work_dir: ".strait".to_owned(),
+            tls_cert_file: String::new(),
+            tls_key_file: String::new(),
+            resilient_component_base_backoff: Interval::seconds(1),
+            resilient_component_max_backoff: Interval::seconds(30),
+            graceful_shutdown_timeout: Interval::seconds(5),
+        }
+    }
+}
+
+impl General {
+    /// Certificate and key go together.
+    ///
+    /// # Errors
+    /// [`ConfigError::Rule`] when only one is set.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        both("general.tlsCertFile", &self.tls_cert_file, "general.tlsKeyFile", &self.tls_key_file)
+    }
+}
+
+/// Two settings that only make sense together.
+fn both(a: &str, a_value: &str, b: &str, b_value: &str) -> Result<(), ConfigError> {
+    match (a_value.is_empty(), b_value.is_empty()) {
+        (false, true) => Err(ConfigError::rule(b, format!("must be set, because {a} is"))),
+        (true, false) => Err(ConfigError::rule(a, format!("must be set, because {b} is"))),
+        _ => Ok(()),
+    }
+}
+
+/// `logging`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Logging {
+    /// Shape of a log line; what is logged is set by `RUST_LOG`.
+    pub format: LogFormat,
+}
+
+/// `defaults`: what a fresh control plane makes for itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DataplaneDefaults {
+    /// Do not create the mesh `default`.
+    pub skip_mesh_creation: bool,
+    /// Do not create hostname generators.
+    pub skip_hostname_generators: bool,
+}

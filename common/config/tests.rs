@@ -1,0 +1,71 @@
+#![allow(clippy::unwrap_used)]
+
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Sample {
+    store: StoreSection,
+    api_server: ApiServer,
+    zones: Vec<String>,
+}
+
+impl Config for Sample {
+    const HELP: &'static [(&'static str, &'static str)] = &[];
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+}
+
+fn sample(args: &[&str], env: &[(&str, &str)]) -> Result<Sample, ConfigError> {
+    let args = ["sample"].iter().chain(args);
+    let matches = command::<Sample>(Command::new("sample")).try_get_matches_from(args).unwrap();
+    merge(&matches, |name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let file = file("apiServer: {http: {port: 1}}\nstore: {postgres: {dbName: file}}\n");
+    let file = file.path().to_str().unwrap();
+    let env = [("STRAIT_API_SERVER_HTTP_PORT", "2"), ("KUMA_STORE_POSTGRES_HOST", "db")];
+
+    let config = sample(&["-c", file], &[]).unwrap();
+    assert_eq!((config.api_server.http.port, config.store.postgres.db_name.as_str()), (1, "file"));
+    let config = sample(&["-c", file], &env).unwrap();
+    assert_eq!((config.api_server.http.port, config.store.postgres.host.as_str()), (2, "db"));
+    let config = sample(&["-c", file, "--apiServer.http.port", "3", "--zones", "a, b"], &env).unwrap();
+    assert_eq!((config.api_server.http.port, config.zones), (3, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[test]
+fn our_prefix_wins_over_kumas() {
+    let env = [("STRAIT_STORE_TYPE", "memory"), ("KUMA_STORE_TYPE", "postgres")];
+    assert_eq!(sample(&[], &env).unwrap().store.kind, StoreType::Memory);
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let unknown = file("apiServer: {htttp: {}}");
+    let unknown = sample(&["-c", unknown.path().to_str().unwrap()], &[]).unwrap_err().to_string();
+    assert!(unknown.contains("htttp"), "{unknown}");
+    let value = sample(&["--apiServer.http.port", "many"], &[]).unwrap_err().to_string();
+    assert!(value.contains("--apiServer.http.port"), "{value}");
+    let missing = sample(&["-c", "/nowhere.yaml"], &[]).unwrap_err().to_string();
+    assert!(missing.contains("/nowhere.yaml"), "{missing}");
+}
+
+#[test]
+fn secrets_are_masked() {
+    let shown = masked(&Sample::default());
+    assert_eq!(shown["store"]["postgres"]["password"], "*****");
+    assert_eq!(shown["store"]["postgres"]["user"], "kuma");
+}

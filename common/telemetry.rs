@@ -1,0 +1,84 @@
+//! Logs and metrics of a process.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// Shape of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Filter when `RUST_LOG` is not set.
+const DEFAULT_FILTER: &str = "info,sqlx=warn,h2=warn,hyper=warn,rustls=warn";
+
+/// Starts logging to standard error.
+///
+/// # Errors
+/// When `RUST_LOG` is not a filter.
+pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(filter) if !filter.is_empty() => {
+            EnvFilter::try_new(&filter).with_context(|| format!("parse RUST_LOG={filter:?}"))?
+        }
+        _ => EnvFilter::new(DEFAULT_FILTER),
+    };
+    let registry = tracing_subscriber::registry().with(filter);
+    match format {
+        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+        LogFormat::Json => registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init(),
+    }
+    .context("start logging")
+}
+
+/// What `/metrics` answers with.
+#[derive(Clone)]
+pub struct Metrics(PrometheusHandle);
+
+/// Upper bounds of latency histograms, in seconds.
+const SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+impl Metrics {
+    /// Installs the recorder of this process. Every metric carries the label `zone`: the name of the
+    /// zone, or `Global`.
+    ///
+    /// # Errors
+    /// When a recorder is installed already.
+    pub fn install(zone: &str) -> anyhow::Result<Self> {
+        let handle = PrometheusBuilder::new()
+            .add_global_label("zone", zone)
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+            .context("set histogram buckets")?
+            .install_recorder()
+            .context("install the metrics recorder")?;
+        Ok(Self(handle))
+    }
+
+    /// The Prometheus text form.
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+
+    /// Folds recorded samples into their histograms from time to time, so that memory stays bounded
+    /// even when nobody scrapes.
+    pub async fn upkeep(self, shutdown: CancellationToken) {
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = tick.tick() => self.0.run_upkeep(),
+            }
+        }
+    }
+}
