@@ -111,6 +111,7 @@ pub fn command<C: Config>(command: Command) -> Command {
 ///
 /// # Errors
 /// [`ConfigError`] naming the setting and where its value came from.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn load<C: Config>(matches: &ArgMatches) -> Result<Asked<C>, ConfigError> {
     let config: C = merge(matches, |name| std::env::var(name).ok())?;
     if matches.get_flag(PRINT_FLAG) {

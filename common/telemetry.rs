@@ -26,6 +26,7 @@ const DEFAULT_FILTER: &str = "info,sqlx=warn,h2=warn,hyper=warn,rustls=warn";
 ///
 /// # Errors
 /// When `RUST_LOG` is not a filter.
+#[allow(clippy::disallowed_methods, reason = "RUST_LOG is the name every Rust program uses")]
 pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => {

@@ -72,6 +72,7 @@ impl KeyPairPem {
     ///
     /// # Errors
     /// [`TlsError::Generate`] when a name is not a host name.
+    #[allow(clippy::disallowed_methods, reason = "the certificate must be valid by the real clock")]
     pub fn self_signed(hosts: &[String]) -> Result<Self, TlsError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "strait control plane");

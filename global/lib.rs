@@ -1,1 +1,3 @@
 //! The global control plane.
+
+pub mod config;

