@@ -4,6 +4,7 @@
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
 pub mod config;
+pub mod diagnostics;
 pub mod events;
 pub mod model;
 pub mod policy;
