@@ -1,3 +1,4 @@
 //! The zone control plane.
 
+pub mod ads;
 pub mod config;

@@ -1,0 +1,255 @@
+//! The bootstrap of a proxy: the one file an Envoy needs to find this control plane.
+//!
+//! `POST /bootstrap` says who asks; the answer holds node id and metadata, the address of the ADS, the
+//! token to show there and the authority to trust. [`request`] is what comes in, [`envoy`] writes the
+//! document, [`handler`] speaks HTTP, this file decides.
+
+mod envoy;
+pub mod handler;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    model::{SpecError, document::DocumentError, labels},
+    proto::kuma::mesh::v1alpha1 as mesh,
+    store::index::Index,
+};
+use prost::Message;
+use serde_json::Value;
+use thiserror::Error;
+
+pub use self::{
+    envoy::Admin,
+    request::{FEATURE_DELTA, FEATURE_UNIFIED_NAMES, Request},
+};
+use super::{
+    auth::Requirement,
+    certificate::ServerCertificate,
+    node::{ProxyId, ProxyKind},
+    resource::{self, InlineError},
+};
+
+/// What an operator may set about bootstraps.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name or address proxies reach this control plane by; `None` takes it from the `Host` header.
+    pub xds_host: Option<String>,
+    /// How long a proxy tries to connect.
+    pub connect_timeout: Duration,
+    /// Where the admin endpoint of a proxy listens.
+    pub admin_address: String,
+    /// Port of the admin endpoint when the resource names none; 0 for no endpoint.
+    pub admin_port: u16,
+    /// Whether a proxy that names a work folder gets its admin endpoint on a socket there.
+    pub admin_socket: bool,
+    /// File the admin endpoint logs to.
+    pub admin_access_log: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            xds_host: None,
+            connect_timeout: Duration::from_secs(1),
+            admin_address: "127.0.0.1".to_owned(),
+            admin_port: 9901,
+            admin_socket: true,
+            admin_access_log: "/dev/null".to_owned(),
+        }
+    }
+}
+
+/// Makes bootstraps.
+#[derive(Clone, Debug)]
+pub struct Bootstraps {
+    /// What the operator set.
+    pub settings: Settings,
+    /// Which tokens a stream will have to show.
+    pub requirement: Requirement,
+    /// Certificate of the server, `None` in plaintext.
+    pub certificate: Option<Arc<ServerCertificate>>,
+    /// Port of the server.
+    pub port: u16,
+}
+
+/// What a proxy starts with.
+#[derive(Clone, Debug)]
+pub struct Bootstrap {
+    /// The document for Envoy.
+    pub envoy: Value,
+    /// Address of the proxy, for the process that runs beside Envoy.
+    pub address: String,
+}
+
+/// Why there is no bootstrap.
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    /// Not JSON of the right shape.
+    #[error("the request is not valid: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// Nothing to identify the proxy by.
+    #[error("name must be set")]
+    NameMissing,
+    /// The stream would be refused for want of a token.
+    #[error("a {0} token is required: set dataplaneToken or dataplaneTokenPath")]
+    TokenMissing(&'static str),
+    /// The token cannot be a header value.
+    #[error("dataplaneToken holds characters that no token has")]
+    TokenMalformed,
+    /// The resource that came with the request.
+    #[error(transparent)]
+    Inline(#[from] InlineError),
+    /// The proxy came without a resource, and none is stored.
+    #[error("{0} does not exist")]
+    Unknown(ProxyId),
+    /// Envoy would refuse the certificate of this server.
+    #[error(
+        "the server certificate is not valid for {0:?}: use one of its names, or set the xDS host of the \
+         bootstrap"
+    )]
+    Host(String),
+    /// No way to know how the proxy reached us.
+    #[error("the request has no Host header")]
+    HostMissing,
+    /// What the proxy trusts cannot sign.
+    #[error("caCert is not a PEM certificate of an authority: {0}")]
+    NotAnAuthority(String),
+    /// What is stored does not decode.
+    #[error("decode the stored resource: {0}")]
+    Stored(#[from] SpecError),
+}
+
+impl From<DocumentError> for BootstrapError {
+    fn from(error: DocumentError) -> Self {
+        Self::Inline(error.into())
+    }
+}
+
+impl Bootstraps {
+    /// The bootstrap for `request`, which came to `host` (a host name or address without port).
+    ///
+    /// # Errors
+    /// [`BootstrapError`].
+    pub fn make(
+        &self,
+        request: &Request,
+        host: Option<&str>,
+        index: &Index,
+    ) -> Result<Bootstrap, BootstrapError> {
+        let proxy = request.proxy();
+        if request.name.is_empty() {
+            return Err(BootstrapError::NameMissing);
+        }
+        self.check_token(request)?;
+        let described = describe(request, &proxy, index)?;
+        let xds_host = self.xds_host(host)?;
+        let envoy = envoy::document(&envoy::Params {
+            request,
+            service: described.service,
+            xds_host,
+            xds_port: self.port,
+            connect_timeout: duration(self.settings.connect_timeout),
+            tls: self.certificate.is_some(),
+            ca: self.authority(request)?,
+            admin: self.admin(request, described.admin_port),
+            admin_access_log: self.settings.admin_access_log.clone(),
+        });
+        Ok(Bootstrap { envoy, address: described.address })
+    }
+
+    fn check_token(&self, request: &Request) -> Result<(), BootstrapError> {
+        let token = request.dataplane_token.trim();
+        if !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(BootstrapError::TokenMalformed);
+        }
+        match self.requirement.token_of(request.proxy_type) {
+            Some(kind) if token.is_empty() && request.dataplane_token_path.is_empty() => {
+                Err(BootstrapError::TokenMissing(kind))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn xds_host(&self, host: Option<&str>) -> Result<String, BootstrapError> {
+        let host = match (&self.settings.xds_host, host) {
+            (Some(fixed), _) => return Ok(fixed.clone()),
+            (None, Some(host)) => host,
+            (None, None) => return Err(BootstrapError::HostMissing),
+        };
+        match &self.certificate {
+            Some(certificate) if !certificate.covers(host) => Err(BootstrapError::Host(host.to_owned())),
+            _ => Ok(host.to_owned()),
+        }
+    }
+
+    fn authority(&self, request: &Request) -> Result<Option<String>, BootstrapError> {
+        if request.ca_cert.trim().is_empty() {
+            return Ok(self.certificate.as_ref().and_then(|c| c.authority_pem()).map(str::to_owned));
+        }
+        super::certificate::check_authority(&request.ca_cert).map_err(BootstrapError::NotAnAuthority)?;
+        Ok(Some(request.ca_cert.clone()))
+    }
+
+    fn admin(&self, request: &Request, port: Option<u16>) -> Admin {
+        let on_socket = self.settings.admin_socket && !request.workdir.is_empty();
+        Admin {
+            address: self.settings.admin_address.clone(),
+            port: port.unwrap_or(self.settings.admin_port),
+            socket: on_socket.then(|| format!("{}/kuma-envoy-admin.sock", request.workdir)),
+        }
+    }
+}
+
+/// What the resource of a proxy tells its bootstrap.
+struct Described {
+    service: String,
+    address: String,
+    admin_port: Option<u16>,
+}
+
+fn describe(request: &Request, proxy: &ProxyId, index: &Index) -> Result<Described, BootstrapError> {
+    let spec = if request.dataplane_resource.trim().is_empty() {
+        let stored = index.get(&proxy.key()).ok_or_else(|| BootstrapError::Unknown(proxy.clone()))?;
+        stored.spec.clone()
+    } else {
+        resource::inline(&request.dataplane_resource, proxy)?.spec.into()
+    };
+    let (service, address, admin) = match proxy.kind {
+        ProxyKind::Dataplane => {
+            let networking = decode::<mesh::Dataplane>(&spec)?.networking.unwrap_or_default();
+            (identifying_service(&networking), networking.address, networking.admin)
+        }
+        ProxyKind::Ingress => {
+            let networking = decode::<mesh::ZoneIngress>(&spec)?.networking.unwrap_or_default();
+            ("ingress".to_owned(), networking.address, networking.admin)
+        }
+        ProxyKind::Egress => {
+            let networking = decode::<mesh::ZoneEgress>(&spec)?.networking.unwrap_or_default();
+            ("egress".to_owned(), networking.address, networking.admin)
+        }
+    };
+    let admin_port = admin.and_then(|a| u16::try_from(a.port).ok()).filter(|port| *port > 0);
+    Ok(Described { service, address, admin_port })
+}
+
+fn decode<M: Message + Default>(spec: &[u8]) -> Result<M, SpecError> {
+    Ok(M::decode(spec)?)
+}
+
+/// The first service the proxy stands for.
+fn identifying_service(networking: &mesh::dataplane::Networking) -> String {
+    let inbound = networking.inbound.iter().find_map(|i| i.tags.get(labels::TAG_SERVICE));
+    let gateway = networking.gateway.iter().find_map(|g| g.tags.get(labels::TAG_SERVICE));
+    gateway.or(inbound).cloned().unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn duration(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 {
+        format!("{}s", duration.as_secs())
+    } else {
+        format!("{:.3}s", duration.as_secs_f64())
+    }
+}

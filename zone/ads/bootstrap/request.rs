@@ -1,0 +1,101 @@
+//! What a proxy says about itself when it asks for its bootstrap.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::ads::node::{ProxyId, ProxyKind};
+
+/// The proxy wants the incremental protocol.
+pub const FEATURE_DELTA: &str = "feature-delta-grpc";
+/// The proxy wants resources named by one scheme.
+pub const FEATURE_UNIFIED_NAMES: &str = "feature-unified-resource-naming";
+
+/// Body of `POST /bootstrap`. Members nobody here knows are ignored, all others may be absent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// Empty for zone proxies.
+    pub mesh: String,
+    /// Name of the resource that describes the proxy.
+    pub name: String,
+    /// What the proxy stands for.
+    pub proxy_type: ProxyKind,
+    /// The token itself, to be sent with every stream.
+    pub dataplane_token: String,
+    /// A file beside the proxy that holds the token; the proxy reads it again when it changes.
+    pub dataplane_token_path: String,
+    /// The resource, as JSON or YAML text, when the proxy brings its own.
+    pub dataplane_resource: String,
+    /// Versions of the proxy; passed through.
+    pub version: Option<Value>,
+    /// PEM of what the proxy trusts; empty for the authority of this control plane.
+    pub ca_cert: String,
+    /// Passed through.
+    pub dynamic_metadata: BTreeMap<String, String>,
+    /// Port of a DNS server beside the proxy, 0 for none.
+    pub dns_port: u32,
+    /// Port of a readiness reporter beside the proxy, 0 for none.
+    pub readiness_port: u32,
+    /// Despite its wire name, `true` says that the probe proxy is on.
+    #[serde(rename = "appProbeProxyDisabled")]
+    pub app_probe_proxy_enabled: bool,
+    /// What the proxy can do.
+    pub features: Vec<String>,
+    /// A folder of the proxy, for its sockets.
+    pub workdir: String,
+    /// Bundle of public authorities beside the proxy.
+    pub system_ca_path: String,
+    /// Whether the machine of the proxy speaks IPv6.
+    pub ipv6_enabled: bool,
+    /// Limits of the proxy.
+    pub resources: Resources,
+    /// Certificate of a metrics endpoint.
+    pub metrics_resources: MetricsResources,
+    /// Settings of transparent proxying; passed through.
+    pub dataplane_config: Option<Value>,
+    /// An agent that hands out identities.
+    pub spire_resources: SpireResources,
+    /// OpenTelemetry environment; passed through.
+    pub otel_env: Option<Value>,
+}
+
+/// Limits of a proxy.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resources {
+    /// Heap the proxy may use, 0 for no limit.
+    pub max_heap_size_bytes: u64,
+}
+
+/// Paths beside the proxy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetricsResources {
+    /// Certificate.
+    pub cert_path: String,
+    /// Key.
+    pub key_path: String,
+}
+
+/// Paths beside the proxy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpireResources {
+    /// Socket of the agent.
+    pub socket_path: String,
+}
+
+impl Request {
+    /// Which proxy asks. An absent mesh is `default`.
+    pub fn proxy(&self) -> ProxyId {
+        let mesh = if self.mesh.is_empty() { "default" } else { &self.mesh };
+        ProxyId::new(self.proxy_type, mesh, &self.name)
+    }
+
+    /// Whether the proxy can do this.
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|f| f == feature)
+    }
+}
