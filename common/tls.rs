@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
+};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -68,30 +70,42 @@ impl KeyPairPem {
         Ok(Self { certificate: read(certificate)?, key: read(key)? })
     }
 
-    /// Makes a self-signed server certificate for these host names and addresses, valid ten years.
+    /// Makes a server certificate for these host names and addresses, valid ten years, and an authority
+    /// just for it, which is the second certificate of the chain. Some clients refuse an authority as a
+    /// server and others refuse to trust anything but an authority; the pair suits both. The key of the
+    /// authority is thrown away.
     ///
     /// # Errors
     /// [`TlsError::Generate`] when a name is not a host name.
     #[allow(clippy::disallowed_methods, reason = "the certificate must be valid by the real clock")]
     pub fn self_signed(hosts: &[String]) -> Result<Self, TlsError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "strait control plane");
+        let now = chrono::Utc::now();
+        let named = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.not_before = x509_time(now - chrono::Duration::minutes(5));
+            params.not_after = x509_time(now + chrono::Duration::days(3650));
+            params
+        };
+        let mut authority = named("strait control plane authority");
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+
+        let mut params = named("strait control plane");
         for host in hosts {
             params.subject_alt_names.push(match host.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
                 Err(_) => SanType::DnsName(host.as_str().try_into()?),
             });
         }
-        // A client trusts this very certificate, so it must be able to stand as its own root.
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let now = chrono::Utc::now();
-        params.not_before = x509_time(now - chrono::Duration::minutes(5));
-        params.not_after = x509_time(now + chrono::Duration::days(3650));
+        params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        let certificate = params.self_signed(&key)?;
-        Ok(Self { certificate: certificate.pem(), key: key.serialize_pem() })
+        let certificate = params.signed_by(&key, &authority)?;
+        let chain = format!("{}{}", certificate.pem(), authority.pem());
+        Ok(Self { certificate: chain, key: key.serialize_pem() })
     }
 
     /// The pair kept in `folder` as `<name>.crt` and `<name>.key`, made when it is not there yet.
@@ -288,6 +302,19 @@ mod tests {
         assert_eq!(first.certificate, second.certificate);
         first.server_config(&["h2"]).unwrap();
         Trust::Roots(first.certificate).client_config(&["h2"]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_trusts_a_generated_pair_gets_through() {
+        let pair = KeyPairPem::self_signed(&["localhost".to_owned()]).unwrap();
+        let server = tokio_rustls::TlsAcceptor::from(Arc::new(pair.server_config(&["h2"]).unwrap()));
+        let trust = Trust::Roots(pair.certificate).client_config(&["h2"]).unwrap();
+        let client = tokio_rustls::TlsConnector::from(Arc::new(trust));
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let name = ServerName::try_from("localhost").unwrap();
+        let (accepted, connected) = tokio::join!(server.accept(far), client.connect(name, near));
+        accepted.unwrap();
+        connected.unwrap();
     }
 
     #[test]

@@ -12,13 +12,14 @@ use chrono::Utc;
 use common::{
     model::{Resource, ResourceKey, document::Document, kinds::dataplane},
     store::{Change, StoreIdentity, index::IndexReader},
+    tls::KeyPairPem,
 };
 use http::{Request as HttpRequest, StatusCode};
 use serde_json::json;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::{super::auth::Credential, super::certificate::Source, *};
+use super::{super::auth::Credential, *};
 
 const KNOWN: &str = "
 type: Dataplane
@@ -55,9 +56,8 @@ fn index(resources: Vec<Resource>) -> Index {
 }
 
 fn certificate() -> Arc<ServerCertificate> {
-    let folder = tempfile::tempdir().unwrap();
-    let source = Source::Generated { folder: folder.path().into(), names: Vec::new() };
-    Arc::new(ServerCertificate::of(&source, Utc::now()).unwrap())
+    let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    Arc::new(ServerCertificate::of(&KeyPairPem::self_signed(&hosts).unwrap()).unwrap())
 }
 
 fn bootstraps(settings: Settings) -> Bootstraps {
