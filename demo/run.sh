@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# The main job on one machine: a global and two zones on SQLite, real Envoys, mutual TLS, a request
+# inside a zone and one across zones, and a policy that takes effect in both. Run it with `make demo`;
+# ONCE=1 stops after the last proof.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+run=$PWD/.strait/demo
+bin=${CARGO_TARGET_DIR:-$PWD/target}/debug
+envoy=$PWD/.strait/envoy/envoy
+started=()
+step=0
+
+bold() { printf '\033[1m%s\033[0m\n' "$*"; }
+say() { step=$((step + 1)); printf '\n\033[1m[%d/9]\033[0m %s\n' "$step" "$*"; }
+ok() { printf '  \033[32m✓\033[0m %s\n' "$*"; }
+fail() {
+  printf '  \033[31m✗\033[0m %s\n' "$*" >&2
+  printf '    logs: %s/*.log\n' "$run" >&2
+  exit 1
+}
+
+# Ends what was started, newest first, and waits until it is gone.
+clean_up() {
+  status=$?
+  trap - EXIT INT TERM
+  set +e
+  for ((i = ${#started[@]} - 1; i >= 0; i--)); do kill -TERM "${started[i]}" 2>/dev/null; done
+  for pid in "${started[@]}"; do
+    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+  done
+  exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 0' INT TERM
+
+# start NAME PROGRAM ARGS...: in the background, with a log of its own.
+start() {
+  local name=$1
+  shift
+  "$@" >"$run/$name.log" 2>&1 &
+  started+=($!)
+}
+
+# until_ok WHAT SECONDS COMMAND...: tries until the command succeeds; fails when a process died.
+until_ok() {
+  local what=$1 seconds=$2 deadline
+  shift 2
+  deadline=$((SECONDS + seconds))
+  until "$@" >"$run/last.out" 2>"$run/last.err"; do
+    for pid in "${started[@]}"; do
+      kill -0 "$pid" 2>/dev/null || fail "$what: a process ended; see the logs"
+    done
+    if [ $SECONDS -ge $deadline ]; then
+      cat "$run/last.out" "$run/last.err" >&2
+      fail "$what: not within ${seconds}s"
+    fi
+    sleep 0.2
+  done
+  ok "$what"
+}
+
+ctl() { local cp=$1; shift; HOME=$run "$bin/straitctl" --address "$cp" "$@"; }
+global=http://127.0.0.1:5681
+zone1=http://127.0.0.1:15681
+zone2=http://127.0.0.1:25681
+
+say "Building (the first time takes a few minutes)"
+cargo build --bins --example echo
+rm -rf "$run"
+mkdir -p "$run"
+ok "binaries in ${bin#"$PWD"/}"
+
+say "Starting global"
+start global "$bin/strait-global" --general.workDir "$run/global" --apiServer.https.enabled false \
+  --apiServer.http.interface 127.0.0.1 --diagnostics.interface 127.0.0.1 --multizone.global.kds.interface 127.0.0.1
+until_ok "global is ready" 60 curl -fsS http://127.0.0.1:5680/ready
+
+say "Starting two zones, each with a token of its own"
+start_zone() {
+  local name=$1 base=$2
+  ctl "$global" generate zone-token --zone "$name" --scope cp >"$run/$name.token"
+  start "$name" "$bin/strait-zone" --general.workDir "$run/$name" --apiServer.https.enabled false \
+    --apiServer.http.interface 127.0.0.1 --apiServer.http.port "${base}5681" \
+    --diagnostics.interface 127.0.0.1 --diagnostics.serverPort "${base}5680" \
+    --dpServer.interface 127.0.0.1 --dpServer.port "${base}5678" \
+    --multizone.zone.name "$name" --multizone.zone.globalAddress grpcs://127.0.0.1:5685 \
+    --multizone.zone.kds.rootCaFile "$run/global/strait.crt" --multizone.zone.kds.tokenFile "$run/$name.token"
+  until_ok "$name is ready" 60 curl -fsS "http://127.0.0.1:${base}5680/ready"
+}
+start_zone zone-1 1
+start_zone zone-2 2
+ctl "$global" wait zones --online 2 --timeout 60s >/dev/null || fail "both zones online"
+ok "both zones are online"
+
+say "Applying a mesh with mutual TLS and a permission on global, dataplanes in the zones"
+ctl "$global" apply -f examples/mesh.yaml -f examples/allow-all.yaml
+mesh_arrived() { ctl "$1" get mesh default -o json | grep -q ca-1; }
+until_ok "the mesh arrived in zone 1" 30 mesh_arrived "$zone1"
+until_ok "the mesh arrived in zone 2" 30 mesh_arrived "$zone2"
+ctl "$zone1" apply -f examples/zone-1
+ctl "$zone2" apply -f examples/zone-2
+
+say "Starting services and one Envoy next to each"
+start echo-client-1 "$bin/examples/echo" --listen 127.0.0.1:28000 --name client-1
+start echo-backend-1 "$bin/examples/echo" --listen 127.0.0.1:28001 --name backend-1
+start echo-inventory-1 "$bin/examples/echo" --listen 127.0.0.1:28011 --name inventory-1
+start echo-client-2 "$bin/examples/echo" --listen 127.0.0.1:28012 --name client-2
+envoys=0
+# proxy ZONE API DP_SERVER NAME ADMIN_PORT TOKEN_ARGS... -- BOOTSTRAP_ARGS...
+start_envoy() {
+  local zone=$1 api=$2 server=$3 name=$4 admin=$5
+  shift 5
+  ctl "$api" bootstrap --cp-address "$server" --ca-cert-file "$run/$zone/strait.crt" \
+    --token-file "$run/$name.token" --name "$name" "$@" >"$run/$name.yaml"
+  envoys=$((envoys + 1))
+  start "$name" "$envoy" -c "$run/$name.yaml" --base-id $((7000 + envoys)) --concurrency 1 --log-level warning
+  until_ok "Envoy of $name is live" 60 curl -fsS "http://127.0.0.1:$admin/ready"
+}
+sidecar() {
+  ctl "$global" generate dataplane-token --mesh default --name "$4" >"$run/$4.token"
+  start_envoy "$@" --mesh default
+}
+ingress() {
+  ctl "$global" generate zone-token --zone "$1" --scope ingress >"$run/$4.token"
+  start_envoy "$@" --proxy-type ingress
+}
+sidecar zone-1 "$zone1" https://127.0.0.1:15678 backend-1 19002
+sidecar zone-1 "$zone1" https://127.0.0.1:15678 client-1 19001
+ingress zone-1 "$zone1" https://127.0.0.1:15678 ingress-1 19003
+sidecar zone-2 "$zone2" https://127.0.0.1:25678 inventory-1 19011
+sidecar zone-2 "$zone2" https://127.0.0.1:25678 client-2 19012
+ingress zone-2 "$zone2" https://127.0.0.1:25678 ingress-2 19013
+
+say "The zones, as global sees them"
+ctl "$global" inspect zones
+
+say "A request inside zone 1, and one from zone 1 to a service that lives only in zone 2"
+answers() { curl -fsS --max-time 5 "http://127.0.0.1:$1/" | grep "\"service\":\"$2\""; }
+until_ok "client-1 reaches backend-1 in its own zone" 60 answers 13001 backend-1
+grep -o 'URI=spiffe://default/client[^",]*' "$run/last.out" | head -n1 | sed 's/^/      the backend saw /' || true
+until_ok "client-1 reaches inventory-1 in zone 2, through the ingress" 60 answers 13002 inventory-1
+until_ok "client-2 reaches backend-1 in zone 1, through the ingress" 60 answers 13012 backend-1
+
+say "A policy applied on global changes requests in both zones"
+marked() { answers "$1" "$2" | grep '"x-strait-demo":"policy-from-global"'; }
+if marked 13001 backend-1 >/dev/null; then fail "the mark was there before the policy"; fi
+ctl "$global" apply -f examples/policy.yaml
+until_ok "zone 1: requests to backend carry the mark" 30 marked 13001 backend-1
+until_ok "zone 2: requests to inventory carry the mark" 30 marked 13011 inventory-1
+
+say "Everything works"
+cat <<END
+  global REST     $global        (try: $bin/straitctl inspect zones)
+  zone 1 REST     $zone1       zone 2 REST     $zone2
+  metrics         http://127.0.0.1:5680/metrics
+  in zone 1       curl http://127.0.0.1:13001/
+  across zones    curl http://127.0.0.1:13002/
+  Envoy of client-1  http://127.0.0.1:19001/
+  logs            $run/*.log
+END
+if [ "${ONCE:-}" = 1 ]; then exit 0; fi
+bold "Press Ctrl-C to stop everything."
+while sleep 1; do
+  for pid in "${started[@]}"; do
+    kill -0 "$pid" 2>/dev/null || fail "a process ended; see the logs"
+  done
+done

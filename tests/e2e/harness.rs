@@ -1,0 +1,13 @@
+//! Starts and watches the processes of a test.
+
+pub mod addresses;
+pub mod control_plane;
+pub mod echo;
+pub mod envoy;
+pub mod process;
+pub mod wait;
+
+pub use control_plane::{Global, Options, Zone};
+pub use echo::Echo;
+pub use envoy::Envoy;
+pub use wait::eventually;

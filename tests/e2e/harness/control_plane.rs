@@ -1,0 +1,301 @@
+//! A global or a zone process.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use reqwest::{Client, Method, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{addresses, process::Process, wait::eventually};
+
+/// What differs from the usual set-up.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// More flags, as `--name value`.
+    pub flags: Vec<(String, String)>,
+}
+
+impl Options {
+    /// The same with one more flag.
+    pub fn with(mut self, flag: &str, value: &str) -> Self {
+        self.flags.push((flag.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// What global and zone have in common.
+pub struct ControlPlane {
+    /// The process.
+    pub process: Process,
+    /// Folder with its database and certificate; lives as long as this value.
+    pub folder: TempDir,
+    program: PathBuf,
+    args: Vec<String>,
+    name: String,
+    api: SocketAddr,
+    diagnostics: SocketAddr,
+}
+
+impl ControlPlane {
+    async fn start(name: &str, program: &str, folder: TempDir, args: Vec<String>, address: Ipv4Addr) -> Self {
+        let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
+        let (api, diagnostics) = (SocketAddr::from((address, api)), SocketAddr::from((address, diagnostics)));
+        let mut all = vec![
+            "--general.workDir".to_owned(),
+            folder.path().display().to_string(),
+            "--apiServer.http.interface".to_owned(),
+            address.to_string(),
+            "--apiServer.http.port".to_owned(),
+            api.port().to_string(),
+            "--apiServer.https.enabled".to_owned(),
+            "false".to_owned(),
+            "--diagnostics.interface".to_owned(),
+            address.to_string(),
+            "--diagnostics.serverPort".to_owned(),
+            diagnostics.port().to_string(),
+        ];
+        all.extend(args);
+        let program = PathBuf::from(program);
+        let process = Process::start(name, &program, &all);
+        let name = name.to_owned();
+        let mut started = Self { process, folder, program, args: all, name, api, diagnostics };
+        started.ready().await;
+        started
+    }
+
+    /// Waits until `/ready` says so.
+    pub async fn ready(&mut self) {
+        let url = format!("http://{}/ready", self.diagnostics);
+        let name = self.name.clone();
+        let process = &mut self.process;
+        eventually(&format!("{name} is ready"), || {
+            assert!(process.runs(), "{name} ended at its start:\n{}", process.log());
+            let asked = reqwest::get(url.clone());
+            async move {
+                let answer = asked.await.map_err(|e| e.to_string())?;
+                if answer.status().is_success() {
+                    Ok(())
+                } else {
+                    Err(answer.text().await.unwrap_or_default())
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Starts the same process again, after it ended.
+    pub async fn start_again(&mut self) {
+        self.process = Process::start(&self.name, &self.program, &self.args);
+        self.ready().await;
+    }
+
+    /// Address of its REST API.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.api)
+    }
+
+    /// The Prometheus text.
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.diagnostics);
+        reqwest::get(url).await.expect("metrics answer").text().await.expect("metrics are text")
+    }
+
+    /// Calls REST; the body is JSON or null.
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let request = Client::new().request(method, self.url(path));
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        let answer = request.send().await.unwrap_or_else(|e| panic!("{} {path}: {e}", self.name));
+        let status = answer.status();
+        let text = answer.text().await.expect("a body is text");
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// GETs REST; panics unless the answer is a success.
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.call(Method::GET, path, None).await;
+        assert!(status.is_success(), "GET {path} on {}: {status} {body}", self.name);
+        body
+    }
+
+    /// GETs REST, as a condition to wait on.
+    pub async fn try_get(&self, path: &str) -> Result<Value, String> {
+        let answer = reqwest::get(self.url(path)).await.map_err(|e| e.to_string())?;
+        let (status, text) = (answer.status(), answer.text().await.map_err(|e| e.to_string())?);
+        if !status.is_success() {
+            return Err(format!("{status}: {text}"));
+        }
+        serde_json::from_str(&text).map_err(|e| e.to_string())
+    }
+
+    /// Applies YAML documents with straitctl; panics with its output when it refuses.
+    pub fn apply(&self, yaml: &str) {
+        let file = self.folder.path().join("apply.yaml");
+        std::fs::write(&file, yaml).expect("the folder can be written");
+        self.straitctl(&["apply", "-f", &file.display().to_string()]);
+    }
+
+    /// Runs straitctl against this process; panics when it fails. Gives its standard output.
+    pub fn straitctl(&self, args: &[&str]) -> String {
+        let (ok, out, err) = self.try_straitctl(args);
+        assert!(ok, "straitctl {args:?} on {}:\n{out}\n{err}", self.name);
+        out
+    }
+
+    /// Runs straitctl against this process. Gives success, standard output, standard error.
+    pub fn try_straitctl(&self, args: &[&str]) -> (bool, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))
+            .args(["--address", &format!("http://{}", self.api)])
+            .args(args)
+            .env("HOME", self.folder.path())
+            .output()
+            .expect("straitctl runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+/// A running global.
+pub struct Global {
+    /// The process and its REST API.
+    pub cp: ControlPlane,
+    kds: SocketAddr,
+}
+
+impl std::ops::Deref for Global {
+    type Target = ControlPlane;
+    fn deref(&self) -> &ControlPlane {
+        &self.cp
+    }
+}
+
+impl std::ops::DerefMut for Global {
+    fn deref_mut(&mut self) -> &mut ControlPlane {
+        &mut self.cp
+    }
+}
+
+impl Global {
+    /// One global on SQLite.
+    pub async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// One global with more flags.
+    pub async fn start_with(options: Options) -> Self {
+        let address = addresses::loopback();
+        let kds = SocketAddr::from((address, addresses::free_port(address)));
+        let mut args = vec![
+            "--multizone.global.kds.interface".to_owned(),
+            address.to_string(),
+            "--multizone.global.kds.grpcPort".to_owned(),
+            kds.port().to_string(),
+        ];
+        for (flag, value) in options.flags {
+            args.extend([format!("--{flag}"), value]);
+        }
+        let folder = TempDir::new().expect("a temporary folder");
+        let cp =
+            ControlPlane::start("global", env!("CARGO_BIN_EXE_strait-global"), folder, args, address).await;
+        Self { cp, kds }
+    }
+
+    /// The certificate it made for itself.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("strait.crt")
+    }
+
+    /// Where zones connect to.
+    pub fn kds_address(&self) -> String {
+        format!("grpcs://{}", self.kds)
+    }
+
+    /// The status global shows for a zone: `online`, `unknown`, `offline`.
+    pub async fn zone_status(&self, zone: &str) -> Result<String, String> {
+        let overview = self.try_get(&format!("/zones/{zone}/_overview")).await?;
+        let status = overview["strait"]["status"].as_str().map(str::to_owned);
+        status.ok_or_else(|| format!("no status in {overview}"))
+    }
+}
+
+/// A running zone.
+pub struct Zone {
+    /// The process and its REST API.
+    pub cp: ControlPlane,
+    /// Where proxies connect to.
+    pub dp_server: SocketAddr,
+    /// Its name.
+    pub zone: String,
+}
+
+impl std::ops::Deref for Zone {
+    type Target = ControlPlane;
+    fn deref(&self) -> &ControlPlane {
+        &self.cp
+    }
+}
+
+impl std::ops::DerefMut for Zone {
+    fn deref_mut(&mut self) -> &mut ControlPlane {
+        &mut self.cp
+    }
+}
+
+impl Zone {
+    /// A zone of `global` that proves itself with a zone token.
+    pub async fn start(global: &Global, name: &str) -> Self {
+        Self::start_with(global, name, Options::default()).await
+    }
+
+    /// The same with more flags.
+    pub async fn start_with(global: &Global, name: &str, options: Options) -> Self {
+        let token = global.straitctl(&["generate", "zone-token", "--zone", name, "--scope", "cp"]);
+        Self::start_with_token(global, name, token.trim(), options).await
+    }
+
+    /// A zone that shows `token`.
+    pub async fn start_with_token(global: &Global, name: &str, token: &str, options: Options) -> Self {
+        let address = addresses::loopback();
+        let dp_server = SocketAddr::from((address, addresses::free_port(address)));
+        let folder = TempDir::new().expect("a temporary folder");
+        let token_file = folder.path().join("zone-token");
+        std::fs::write(&token_file, token).expect("the folder can be written");
+        let mut args = vec![
+            "--multizone.zone.name".to_owned(),
+            name.to_owned(),
+            "--multizone.zone.globalAddress".to_owned(),
+            global.kds_address(),
+            "--multizone.zone.kds.rootCaFile".to_owned(),
+            global.certificate().display().to_string(),
+            "--multizone.zone.kds.tokenFile".to_owned(),
+            token_file.display().to_string(),
+            "--dpServer.interface".to_owned(),
+            address.to_string(),
+            "--dpServer.port".to_owned(),
+            dp_server.port().to_string(),
+        ];
+        for (flag, value) in options.flags {
+            args.extend([format!("--{flag}"), value]);
+        }
+        let cp = ControlPlane::start(name, env!("CARGO_BIN_EXE_strait-zone"), folder, args, address).await;
+        Self { cp, dp_server, zone: name.to_owned() }
+    }
+
+    /// The certificate it shows to proxies.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("strait.crt")
+    }
+}
+
+/// Writes `text` to a file of this name in `folder`.
+pub fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("the folder can be written");
+    path
+}

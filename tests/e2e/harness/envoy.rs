@@ -1,0 +1,95 @@
+//! A real Envoy.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Zone, addresses, control_plane::write, process::Process, wait::eventually};
+
+/// A running Envoy that got its bootstrap from a zone.
+pub struct Envoy {
+    /// The process.
+    pub process: Process,
+    _folder: TempDir,
+    admin: SocketAddr,
+}
+
+/// Where `make test` puts it.
+fn program() -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".strait/envoy/envoy");
+    assert!(path.exists(), "no Envoy at {}: run demo/setup.sh test", path.display());
+    path
+}
+
+/// Envoys of one machine share memory segments by this number.
+fn base_id() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    (std::process::id() * 100 + NEXT.fetch_add(1, Ordering::Relaxed)).to_string()
+}
+
+impl Envoy {
+    /// The sidecar of a dataplane.
+    pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
+        let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", mesh, "--name", name]);
+        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], token.trim()).await;
+        Self::start(name, bootstrap, admin).await
+    }
+
+    /// The proxy of a zone ingress; the token comes from global, which holds the signing key.
+    pub async fn ingress(zone: &Zone, token: &str, name: &str, admin: SocketAddr) -> Self {
+        let bootstrap = Self::bootstrap(zone, &["--proxy-type", "ingress", "--name", name], token).await;
+        Self::start(name, bootstrap, admin).await
+    }
+
+    async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
+        let token_file = write(zone.folder.path(), "proxy-token", token);
+        let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate());
+        let (token_file, ca) = (token_file.display().to_string(), ca.display().to_string());
+        let fixed =
+            ["bootstrap", "--cp-address", &server, "--ca-cert-file", &ca, "--token-file", &token_file];
+        let all: Vec<&str> = fixed.iter().chain(args).copied().collect();
+        zone.straitctl(&all)
+    }
+
+    async fn start(name: &str, bootstrap: String, admin: SocketAddr) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let config = write(folder.path(), "bootstrap.yaml", &bootstrap).display().to_string();
+        let base_id = base_id();
+        let args = ["-c", &config, "--base-id", &base_id, "--concurrency", "1", "--log-level", "warning"];
+        let process = Process::start(name, &program(), args);
+        let envoy = Self { process, _folder: folder, admin };
+        eventually(&format!("Envoy {name} is live"), || envoy.admin("/ready")).await;
+        envoy
+    }
+
+    /// GETs a path of its admin listener.
+    pub async fn admin(&self, path: &str) -> Result<String, String> {
+        let answer = reqwest::get(format!("http://{}{path}", self.admin)).await.map_err(|e| e.to_string())?;
+        let (status, text) = (answer.status(), answer.text().await.map_err(|e| e.to_string())?);
+        if status.is_success() { Ok(text) } else { Err(format!("{status}: {text}")) }
+    }
+
+    /// Its whole configuration, endpoints included.
+    pub async fn config_dump(&self) -> Result<Value, String> {
+        let text = self.admin("/config_dump?include_eds").await?;
+        serde_json::from_str(&text).map_err(|e| e.to_string())
+    }
+
+    /// One counter or gauge.
+    pub async fn stat(&self, name: &str) -> Result<u64, String> {
+        let text = self.admin(&format!("/stats?filter=^{name}$")).await?;
+        let value = text.split(": ").nth(1).ok_or_else(|| format!("no stat {name}"))?;
+        value.trim().parse().map_err(|_| format!("{name} is {value:?}"))
+    }
+}
+
+/// A fresh admin address.
+pub fn admin_address() -> SocketAddr {
+    let address = Ipv4Addr::LOCALHOST;
+    SocketAddr::from((address, addresses::free_port(address)))
+}

@@ -1,0 +1,6 @@
+//! End to end: the real binaries, real Envoys, real sockets.
+//!
+//! Every test has its own processes, folders, ports and loopback addresses, so they run side by side. A
+//! process that a test started ends with the test, and its log is printed when the test fails.
+
+mod harness;
