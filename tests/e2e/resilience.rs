@@ -1,0 +1,140 @@
+//! Restarts, crashes and partitions while traffic flows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use reqwest::StatusCode;
+
+use crate::{
+    harness::{Zone, eventually, wait::within},
+    mesh::{ALLOW_ALL, Member, Shape, federation},
+};
+
+/// Calls without pause until dropped, counting.
+struct Load {
+    stop: Arc<AtomicBool>,
+    good: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<Vec<String>>,
+}
+
+impl Load {
+    fn on(url: String) -> Self {
+        let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&good));
+        let task = tokio::spawn(async move {
+            let client = reqwest::Client::new();
+            let mut bad = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                match client.get(&url).send().await {
+                    Ok(answer) if answer.status() == StatusCode::OK => {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(answer) => bad.push(answer.status().to_string()),
+                    Err(error) => bad.push(error.to_string()),
+                }
+            }
+            bad
+        });
+        Self { stop, good, task }
+    }
+
+    /// Waits until this many more requests went well.
+    async fn more(&self, count: usize) {
+        let goal = self.good.load(Ordering::Relaxed) + count;
+        eventually("more good requests", || async move {
+            let now = self.good.load(Ordering::Relaxed);
+            if now >= goal { Ok(()) } else { Err(format!("{now} of {goal}")) }
+        })
+        .await;
+    }
+
+    async fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn traffic_flows_while_global_and_zone_restart() {
+    let (mut global, mut zones) = federation(1).await;
+    global.apply(ALLOW_ALL);
+    let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    let load = Load::on(format!("http://{}/", client.outbounds[0]));
+    load.more(50).await;
+
+    // Global dies: the zone keeps everything, also across its own restart.
+    global.process.kill();
+    load.more(50).await;
+    zones[0].process.kill();
+    load.more(50).await;
+    zones[0].start_again().await;
+    let mesh = zones[0].get("/meshes/default").await;
+    assert_eq!(mesh["mtls"]["enabledBackend"], "ca-1");
+    load.more(50).await;
+
+    // Global comes back: converged, and a new policy takes effect.
+    global.start_again().await;
+    let global = &global;
+    eventually("the zone is online again", || async move {
+        match global.zone_status("zone-1").await?.as_str() {
+            "online" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    })
+    .await;
+    load.more(50).await;
+    let bad = load.end().await;
+    assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+
+    global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
+    client.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+#[tokio::test]
+async fn a_new_proxy_joins_while_global_is_away() {
+    let (mut global, zones) = federation(1).await;
+    global.apply(ALLOW_ALL);
+    let zone: &Zone = &zones[0];
+    eventually("the permission in the zone", || {
+        zone.try_get("/meshes/default/meshtrafficpermissions/allow-all-6cf46w7x6f445w75")
+    })
+    .await;
+    global.process.kill();
+    let _backend = Member::join(zone, Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(zone, Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+}
+
+#[tokio::test]
+async fn a_killed_zone_shows_offline_within_30_seconds_a_stopped_one_within_2() {
+    let (global, mut zones) = federation(2).await;
+    let global = &global;
+    let status_is = |zone: &'static str, wanted: &'static str| async move {
+        match global.zone_status(zone).await? {
+            status if status == wanted => Ok(()),
+            status => Err(status),
+        }
+    };
+    for zone in ["zone-1", "zone-2"] {
+        eventually("online", || status_is(zone, "online")).await;
+    }
+    zones[0].process.signal("TERM");
+    within(Duration::from_secs(2), "a stopped zone is offline", || status_is("zone-1", "offline")).await;
+    assert!(zones[0].process.ended().await.success(), "a stopped zone ends well");
+    // A frozen process keeps its connection, as a dead machine does: only silence tells.
+    zones[1].process.signal("STOP");
+    within(Duration::from_secs(30), "a silent zone is offline", || status_is("zone-2", "offline")).await;
+    let table = global.straitctl(&["inspect", "zones"]);
+    assert!(table.contains("zone-1") && table.to_lowercase().contains("offline"), "{table}");
+    zones[1].process.signal("CONT");
+    eventually("back online", || status_is("zone-2", "online")).await;
+    zones[1].process.kill();
+    within(Duration::from_secs(30), "a killed zone is offline", || status_is("zone-2", "offline")).await;
+}
