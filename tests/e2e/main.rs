@@ -3,6 +3,9 @@
 //! Every test has its own processes, folders, ports and loopback addresses, so they run side by side. A
 //! process that a test started ends with the test, and its log is printed when the test fails.
 
+// A test binary has no outside; `pub` here means: for the tests.
+#![allow(unreachable_pub)]
+
 mod bad_input;
 mod harness;
 mod mesh;
