@@ -1,0 +1,60 @@
+//! Rules about values that several policies share.
+
+use super::{Duration, IntOrString};
+use crate::model::{FieldPath, Violations};
+
+/// A section that must say something.
+pub(super) const NOT_EMPTY: &str = "must not be empty";
+/// A member that must be there.
+pub(super) const DEFINED: &str = "must be defined";
+/// A number or duration that must be positive.
+pub(super) const POSITIVE: &str = "has to be greater than zero";
+
+/// Violations found so far, with the checks policies have in common.
+pub(super) trait Checks {
+    /// A duration that, when set, must be positive.
+    fn positive(&mut self, path: FieldPath, value: Option<Duration>);
+    /// A duration that, when set, must not be negative.
+    fn not_negative(&mut self, path: FieldPath, value: Option<Duration>);
+    /// A number that, when set, must not be zero.
+    fn above_zero(&mut self, path: FieldPath, value: Option<u32>);
+    /// A whole percentage, when set.
+    fn percent(&mut self, path: FieldPath, value: Option<u32>);
+    /// A percentage that may have decimals, when set.
+    fn decimal_percent(&mut self, path: FieldPath, value: Option<&IntOrString>);
+    /// A member that must not be set here, for this reason.
+    fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str);
+}
+
+impl Checks for Violations {
+    fn positive(&mut self, path: FieldPath, value: Option<Duration>) {
+        let broken = value.is_some_and(|v| v.is_zero() || v.is_negative());
+        self.check(broken, path, "must be greater than zero when defined");
+    }
+
+    fn not_negative(&mut self, path: FieldPath, value: Option<Duration>) {
+        self.check(value.is_some_and(Duration::is_negative), path, "must not be negative when defined");
+    }
+
+    fn above_zero(&mut self, path: FieldPath, value: Option<u32>) {
+        self.check(value == Some(0), path, "must be greater than zero when defined");
+    }
+
+    fn percent(&mut self, path: FieldPath, value: Option<u32>) {
+        self.check(value.is_some_and(|v| v > 100), path, "has to be in [0 - 100] range");
+    }
+
+    fn decimal_percent(&mut self, path: FieldPath, value: Option<&IntOrString>) {
+        match value.map(IntOrString::value) {
+            None => {}
+            Some(None) => self.add(path, "string has to be a decimal number"),
+            Some(Some(v)) => {
+                self.check(!(0.0..=100.0).contains(&v), path, "has to be in [0 - 100] range");
+            }
+        }
+    }
+
+    fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str) {
+        self.check(value.is_some(), path, reason);
+    }
+}

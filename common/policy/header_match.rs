@@ -1,0 +1,53 @@
+//! Conditions on an HTTP header.
+
+use serde::{Deserialize, Serialize};
+
+use super::check::DEFINED;
+use crate::model::{FieldPath, Violations};
+
+/// How a header is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeaderMatchType {
+    /// The whole value.
+    #[default]
+    Exact,
+    /// Any value.
+    Present,
+    /// The value, as a regular expression.
+    RegularExpression,
+    /// No such header.
+    Absent,
+    /// The beginning of the value.
+    Prefix,
+}
+
+/// A condition on one header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeaderMatch {
+    /// How to compare.
+    #[serde(default, rename = "type")]
+    pub kind: HeaderMatchType,
+    /// Header name.
+    pub name: String,
+    /// What to compare with; unset for `Present` and `Absent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+impl HeaderMatch {
+    /// The value, empty when unset.
+    pub fn value(&self) -> &str {
+        self.value.as_deref().unwrap_or_default()
+    }
+
+    /// What is wrong with it.
+    pub fn check(&self, path: &FieldPath) -> Violations {
+        let mut violations = Violations::none();
+        violations.check(self.name.is_empty(), path.field("name"), DEFINED);
+        let valueless = matches!(self.kind, HeaderMatchType::Present | HeaderMatchType::Absent);
+        let set = !self.value().is_empty();
+        violations.check(valueless && set, path.field("value"), "must not be defined");
+        violations.check(!valueless && !set, path.field("value"), DEFINED);
+        violations
+    }
+}

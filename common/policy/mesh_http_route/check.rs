@@ -1,0 +1,219 @@
+//! What makes a `MeshHTTPRoute` valid.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    Filter, HeaderModifier, Match, MeshHttpRoute, PathMatch, PathMatchType, PathRewrite, Rule, To,
+    filter::{FilterType, PathRewriteType},
+};
+use crate::{
+    model::{FieldPath, Violations},
+    policy::{
+        Allowed, TargetKind,
+        TargetKind::*,
+        check::{Checks, DEFINED},
+        mesh_tcp_route::check_backend_refs,
+        peer_match::is_subdomain,
+    },
+};
+
+const TOP: &[TargetKind] = &[Mesh, MeshSubset, MeshService, MeshServiceSubset, MeshGateway, Dataplane];
+const TO: &[TargetKind] = &[MeshService, MeshExternalService, MeshMultiZoneService];
+const MIRRORS: &[TargetKind] = &[MeshService, MeshServiceSubset, MeshExternalService, MeshMultiZoneService];
+
+pub(super) fn check(spec: &MeshHttpRoute) -> Violations {
+    let path = FieldPath::new("spec");
+    let mut violations = Violations::none();
+    if let Some(target) = &spec.target_ref {
+        violations.extend(Allowed::top(TOP, false).check(&path.field("targetRef"), target));
+    }
+    let gateway = spec.target_ref.as_ref().is_some_and(|t| t.kind == MeshGateway);
+    for (i, to) in spec.to.iter().enumerate() {
+        violations.extend(check_to(&path.field("to").index(i), to, gateway));
+    }
+    violations
+}
+
+fn check_to(path: &FieldPath, to: &To, gateway: bool) -> Violations {
+    let kinds = if gateway { &[Mesh][..] } else { TO };
+    let mut violations = Allowed::kinds(kinds).check(&path.field("targetRef"), &to.target_ref);
+    let hostnames = path.field("hostnames");
+    let misplaced = !gateway && !to.hostnames.is_empty();
+    violations.check(misplaced, hostnames.clone(), "must not be set unless targeting a MeshGateway");
+    for (i, hostname) in to.hostnames.iter().enumerate() {
+        violations.extend(check_hostname(&hostnames.index(i), hostname));
+    }
+    let mut seen = Vec::new();
+    for (i, rule) in to.rules.iter().enumerate() {
+        let at = path.field("rules").index(i);
+        violations.extend(check_rule(&at, rule, gateway));
+        let repeated = seen.contains(&&rule.matches);
+        violations.check(
+            repeated,
+            at.field("matches"),
+            "contains a duplicate of the matches of another rule",
+        );
+        seen.push(&rule.matches);
+    }
+    violations
+}
+
+fn check_hostname(path: &FieldPath, hostname: &str) -> Violations {
+    let mut violations = Violations::none();
+    if hostname == "*" {
+        return violations;
+    }
+    violations.check(hostname.parse::<IpAddr>().is_ok(), path.clone(), "must not be an IP address");
+    match hostname.strip_prefix("*.") {
+        Some(domain) => violations.check(!is_subdomain(domain), path.clone(), "invalid wildcard domain"),
+        None => violations.check(!is_subdomain(hostname), path.clone(), "invalid hostname"),
+    }
+    violations
+}
+
+fn check_rule(path: &FieldPath, rule: &Rule, gateway: bool) -> Violations {
+    let mut violations = Violations::none();
+    let at = path.field("matches");
+    violations.check(rule.matches.is_empty(), at.clone(), "in body should have at least 1 items");
+    for (i, matched) in rule.matches.iter().enumerate() {
+        violations.extend(check_match(&at.index(i), matched));
+    }
+    let conf = path.field("default");
+    for (i, filter) in rule.default.filters.iter().flatten().enumerate() {
+        violations.extend(check_filter(&conf.field("filters").index(i), filter, &rule.matches, gateway));
+    }
+    let refs = rule.default.backend_refs.as_deref().unwrap_or_default();
+    violations.extend(check_backend_refs(&conf.field("backendRefs"), refs));
+    violations
+}
+
+fn check_match(path: &FieldPath, matched: &Match) -> Violations {
+    let mut violations = Violations::none();
+    if let Some(on_path) = &matched.path {
+        violations.extend(check_path(&path.field("path"), on_path));
+    }
+    let mut names = BTreeSet::new();
+    for (i, param) in matched.query_params.iter().enumerate() {
+        let at = path.field("queryParams").index(i).field("name");
+        violations.check(param.name.is_empty(), at.clone(), "in body should be at least 1 chars long");
+        let reason = format!("multiple entries for name {}", param.name);
+        violations.check(!names.insert(&param.name), at, reason);
+    }
+    for (i, header) in matched.headers.iter().enumerate() {
+        violations.extend(header.check(&path.field("headers").index(i)));
+    }
+    violations
+}
+
+fn check_path(path: &FieldPath, matched: &PathMatch) -> Violations {
+    let mut violations = Violations::none();
+    let value = matched.value.as_str();
+    let at = path.field("value");
+    match matched.kind {
+        PathMatchType::RegularExpression => violations.check(value.is_empty(), at, "cannot be empty"),
+        PathMatchType::Exact => {
+            violations.check(!value.starts_with('/'), at, "must be an absolute path");
+        }
+        PathMatchType::PathPrefix if value == "/" => {}
+        PathMatchType::PathPrefix => {
+            let slash = value.ends_with('/');
+            let reason = "does not need a trailing slash because only a `/`-separated prefix or an entire path is matched";
+            violations.check(slash, at.clone(), reason);
+            violations.check(!value.starts_with('/'), at, "must be an absolute path");
+        }
+    }
+    violations
+}
+
+fn check_filter(path: &FieldPath, filter: &Filter, matches: &[Match], gateway: bool) -> Violations {
+    let mut violations = Violations::none();
+    let mut required = |name: &str, set: bool| violations.check(!set, path.field(name), DEFINED);
+    match filter.kind {
+        FilterType::RequestHeaderModifier => {
+            required("requestHeaderModifier", filter.request_header_modifier.is_some());
+        }
+        FilterType::ResponseHeaderModifier => {
+            required("responseHeaderModifier", filter.response_header_modifier.is_some());
+        }
+        FilterType::RequestRedirect => required("requestRedirect", filter.request_redirect.is_some()),
+        FilterType::UrlRewrite => required("urlRewrite", filter.url_rewrite.is_some()),
+        FilterType::RequestMirror => required("requestMirror", filter.request_mirror.is_some()),
+    }
+    let modifiers = [
+        ("requestHeaderModifier", &filter.request_header_modifier),
+        ("responseHeaderModifier", &filter.response_header_modifier),
+    ];
+    for (name, modifier) in modifiers {
+        if let Some(modifier) = modifier {
+            violations.extend(check_modifier(&path.field(name), modifier));
+        }
+    }
+    if let Some(redirect) = &filter.request_redirect {
+        let at = path.field("requestRedirect");
+        violations.extend(check_rewrite(&at.field("path"), redirect.path.as_ref(), matches));
+        violations.extend(check_precise_hostname(&at.field("hostname"), redirect.hostname.as_deref()));
+        let out_of_range = redirect.port.is_some_and(|p| p == 0 || p > 65535);
+        violations.check(out_of_range, at.field("port"), "port must be in the range [1, 65535]");
+        let status = redirect.status_code.is_some_and(|s| !matches!(s, 301..=303 | 307 | 308));
+        violations.check(status, at.field("statusCode"), "in body should be one of [301 302 303 307 308]");
+    }
+    if let Some(rewrite) = &filter.url_rewrite {
+        let at = path.field("urlRewrite");
+        violations.extend(check_rewrite(&at.field("path"), rewrite.path.as_ref(), matches));
+        violations.extend(check_precise_hostname(&at.field("hostname"), rewrite.hostname.as_deref()));
+        let misplaced = rewrite.host_to_backend_hostname == Some(true) && !gateway;
+        violations.check(misplaced, at.field("hostToBackendHostname"), "can only be set with MeshGateway");
+    }
+    if let Some(mirror) = &filter.request_mirror {
+        let at = path.field("requestMirror");
+        violations.decimal_percent(at.field("percentage"), mirror.percentage.as_ref());
+        let target = mirror.backend_ref.target();
+        violations.extend(Allowed::kinds(MIRRORS).check(&at.field("backendRef"), &target));
+    }
+    violations
+}
+
+fn check_modifier(path: &FieldPath, modifier: &HeaderModifier) -> Violations {
+    let mut violations = Violations::none();
+    let empty = *modifier == HeaderModifier::default();
+    violations.check(empty, path.clone(), "must have at least one defined: set, add, remove");
+    let mut seen = BTreeSet::new();
+    let named = [("set", &modifier.set), ("add", &modifier.add)];
+    let named = named.into_iter().flat_map(|(list, headers)| {
+        headers.iter().enumerate().map(move |(i, h)| (list, i, h.name.to_ascii_lowercase()))
+    });
+    let removed =
+        modifier.remove.iter().enumerate().map(|(i, name)| ("remove", i, name.to_ascii_lowercase()));
+    for (list, i, name) in named.chain(removed) {
+        let at = path.field(list).index(i);
+        let at = if list == "remove" { at } else { at.field("name") };
+        violations.check(!seen.insert(name), at, "duplicate header name");
+    }
+    violations
+}
+
+fn check_rewrite(path: &FieldPath, rewrite: Option<&PathRewrite>, matches: &[Match]) -> Violations {
+    let mut violations = Violations::none();
+    let Some(rewrite) = rewrite else { return violations };
+    match rewrite.kind {
+        PathRewriteType::ReplaceFullPath => {
+            violations.check(rewrite.replace_full_path.is_none(), path.field("replaceFullPath"), DEFINED);
+        }
+        PathRewriteType::ReplacePrefixMatch => {
+            let at = path.field("replacePrefixMatch");
+            violations.check(rewrite.replace_prefix_match.is_none(), at, DEFINED);
+            let is_prefix = |m: &Match| m.path.as_ref().is_some_and(|p| p.kind == PathMatchType::PathPrefix);
+            let reason = "can only appear if all matches match a path prefix";
+            violations.check(!matches.iter().all(is_prefix), path.field("type"), reason);
+        }
+    }
+    violations
+}
+
+fn check_precise_hostname(path: &FieldPath, hostname: Option<&str>) -> Violations {
+    let mut violations = Violations::none();
+    let broken = hostname.is_some_and(|h| !is_subdomain(h));
+    let reason = "in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'";
+    violations.check(broken, path.clone(), reason);
+    violations
+}
