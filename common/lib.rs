@@ -6,10 +6,15 @@
 pub mod config;
 pub mod diagnostics;
 pub mod events;
+pub mod mode;
 pub mod model;
 pub mod policy;
 pub mod proto;
+pub mod rest;
 pub mod runtime;
 pub mod store;
 pub mod telemetry;
+#[doc(hidden)]
+pub mod testing;
 pub mod tls;
+pub mod token;

@@ -13,10 +13,11 @@ pub mod labels;
 pub mod names;
 pub mod registry;
 mod resource;
+pub mod sni;
 pub mod transcode;
 mod violations;
 
 pub use key::ResourceKey;
 pub use kind::{Flow, Format, Kind, PolicyTraits, Scope};
-pub use resource::{Origin, Resource, Spec, SpecError};
+pub use resource::{MessageSpec, Origin, Resource, Spec, SpecError};
 pub use violations::{FieldPath, Violation, Violations};

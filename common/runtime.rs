@@ -1,6 +1,7 @@
-//! How a process lives: its clock and randomness, its tasks, its end.
+//! How a process lives: its clock and randomness, its tasks, its listeners, its end.
 
 mod env;
+pub mod http;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{Kind, Resource, ResourceKey, SpecError, kri::Kri, registry, transcode};
+use super::{Kind, Resource, ResourceKey, SpecError, kri::Kri, registry, sni, transcode};
 
 /// A document split into its parts; nothing is validated beyond the shape.
 #[derive(Clone, Debug)]
@@ -141,6 +141,11 @@ pub fn meta(resource: &Resource) -> Map<String, Value> {
 /// [`SpecError`] when the stored bytes do not decode.
 pub fn render(resource: &Resource) -> Result<Value, SpecError> {
     let mut object = meta(resource);
+    let names = sni::of(resource);
+    if !names.is_empty() {
+        let names = names.into_iter().map(|name| json!({ "port": name.port, "sni": name.sni }));
+        object.insert("snis".into(), names.collect());
+    }
     let spec = transcode::to_json(resource.kind(), &resource.spec)?;
     match spec {
         Value::Object(inline) if !resource.kind().is_json() => object.extend(inline),
@@ -149,11 +154,9 @@ pub fn render(resource: &Resource) -> Result<Value, SpecError> {
         }
     }
     if resource.kind().has_status() {
-        let status = match &resource.status {
-            Some(status) => serde_json::from_slice(status)
-                .map_err(|e| SpecError::Json { path: "status".to_owned(), reason: e.to_string() })?,
-            None => transcode::empty_object(),
-        };
+        let status = resource.status.as_deref().unwrap_or(resource.kind().empty_status.as_bytes());
+        let status = serde_json::from_slice(status)
+            .map_err(|e| SpecError::Json { path: "status".to_owned(), reason: e.to_string() })?;
         object.insert("status".into(), status);
     }
     Ok(Value::Object(object))

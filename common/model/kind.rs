@@ -127,6 +127,8 @@ pub struct Kind {
     pub keeps_name: bool,
     /// Present for policies.
     pub policy: Option<PolicyTraits>,
+    /// What is shown as the status while nobody has written one.
+    pub empty_status: &'static str,
     check: fn(&[u8]) -> Result<Violations, SpecError>,
     normalize: fn(&[u8]) -> Result<Vec<u8>, SpecError>,
 }
@@ -156,6 +158,7 @@ impl Kind {
             admin_only: false,
             keeps_name: false,
             policy: None,
+            empty_status: "{}",
             check: accept,
             normalize: keep,
         }
@@ -196,6 +199,12 @@ impl Kind {
     /// Gives a JSON kind a `status`.
     pub const fn with_status(mut self) -> Self {
         self.format = Format::Json { status: true };
+        self
+    }
+
+    /// Sets what is shown as the status while nobody has written one, as JSON.
+    pub const fn empty_status(mut self, json: &'static str) -> Self {
+        self.empty_status = json;
         self
     }
 

@@ -30,13 +30,8 @@ pub enum KriError {
     #[error("invalid KRI {0:?}: expected kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>")]
     Shape(String),
     /// No kind has this short name.
-    #[error("invalid KRI {kri:?}: no resource type has the short name {short:?}")]
-    Kind {
-        /// The text.
-        kri: String,
-        /// The part that names no kind.
-        short: String,
-    },
+    #[error("unknown short name of resource type: {0:?}")]
+    Kind(String),
 }
 
 impl Kri {
@@ -68,8 +63,7 @@ impl Kri {
         let ["kri", short, mesh, zone, namespace, name, section] = parts[..] else {
             return Err(KriError::Shape(text.to_owned()));
         };
-        let kind = registry::by_short(short)
-            .ok_or_else(|| KriError::Kind { kri: text.to_owned(), short: short.to_owned() })?;
+        let kind = registry::by_short(short).ok_or_else(|| KriError::Kind(short.to_owned()))?;
         Ok(Self {
             short: kind.short,
             mesh: mesh.to_owned(),

@@ -1,5 +1,11 @@
 //! The label vocabulary shared with Kuma.
 
+mod compute;
+mod syntax;
+
+pub use compute::compute;
+pub use syntax::{dns_1035_problem, key_problems, subdomain_problem, value_problem};
+
 /// `global` or `zone`, seen from where the resource is stored.
 pub const ORIGIN: &str = "kuma.io/origin";
 /// Value of [`ORIGIN`] for what global owns.

@@ -25,7 +25,7 @@ pub static ALL: LazyLock<Vec<&'static Kind>> = LazyLock::new(|| {
         &legacy::EXTERNAL_SERVICE,
         &legacy::MESH_GATEWAY,
         &legacy::MESH_GATEWAY_ROUTE,
-        &destinations::MESH_SERVICE,
+        &mesh_service::KIND,
         &destinations::MESH_EXTERNAL_SERVICE,
         &destinations::MESH_MULTI_ZONE_SERVICE,
         &destinations::HOSTNAME_GENERATOR,

@@ -21,6 +21,28 @@ pub trait Spec: Sized + Send + Sync + 'static {
     fn validate(&self) -> Violations;
 }
 
+/// A spec that is one of the protobuf messages.
+pub trait MessageSpec: prost::Message + Default + 'static {
+    /// Everything that is wrong with the content.
+    fn violations(&self) -> Violations {
+        Violations::none()
+    }
+}
+
+impl<M: MessageSpec> Spec for M {
+    fn decode(spec: &[u8]) -> Result<Self, SpecError> {
+        Ok(<M as prost::Message>::decode(spec)?)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    fn validate(&self) -> Violations {
+        self.violations()
+    }
+}
+
 /// Why a spec does not decode.
 #[derive(Debug, Error)]
 pub enum SpecError {

@@ -67,7 +67,25 @@ pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
 
 fn message_to_json(message: &DynamicMessage) -> Result<Value, SpecError> {
     let options = SerializeOptions::new().stringify_64_bit_integers(true).skip_default_fields(true);
-    message.serialize_with_options(serde_json::value::Serializer, &options).map_err(|e| json_error("", &e))
+    let json = message.serialize_with_options(serde_json::value::Serializer, &options);
+    json.map(whole_numbers).map_err(|e| json_error("", &e))
+}
+
+/// Shows floating point fields that hold a whole number without a fraction, as other control planes do.
+fn whole_numbers(json: Value) -> Value {
+    match json {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 1e15);
+            // Below the bound above every whole number is exact in both types.
+            #[allow(clippy::cast_possible_truncation)]
+            whole.map_or(Value::Number(number), |f| Value::from(f as i64))
+        }
+        Value::Array(items) => items.into_iter().map(whole_numbers).collect(),
+        Value::Object(members) => {
+            Value::Object(members.into_iter().map(|(k, v)| (k, whole_numbers(v))).collect())
+        }
+        other => other,
+    }
 }
 
 fn json_error(path: &str, error: &serde_json::Error) -> SpecError {

@@ -2,15 +2,12 @@
 
 use crate::model::Kind;
 
-/// A service of one zone.
-pub static MESH_SERVICE: Kind =
-    Kind::json("MeshService", "meshservices").flow(44).named("meshservice", "msvc").with_status();
-
 /// A service outside the mesh, reached through an egress.
 pub static MESH_EXTERNAL_SERVICE: Kind = Kind::json("MeshExternalService", "meshexternalservices")
     .flow(29)
     .named("meshexternalservice", "extsvc")
-    .with_status();
+    .with_status()
+    .empty_status(r#"{"vip":{}}"#);
 
 /// One service made of the services of several zones.
 pub static MESH_MULTI_ZONE_SERVICE: Kind = Kind::json("MeshMultiZoneService", "meshmultizoneservices")
@@ -42,5 +39,8 @@ pub static MESH_OPEN_TELEMETRY_BACKEND: Kind =
         .with_status();
 
 /// A group of dataplanes that run the same program.
-pub static WORKLOAD: Kind =
-    Kind::json("Workload", "workloads").flow(12).named("workload", "wl").with_status();
+pub static WORKLOAD: Kind = Kind::json("Workload", "workloads")
+    .flow(12)
+    .named("workload", "wl")
+    .with_status()
+    .empty_status(r#"{"dataplaneProxies":{"connected":0,"healthy":0,"total":0}}"#);

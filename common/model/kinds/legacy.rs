@@ -1,7 +1,12 @@
 //! The older generation of policies and the builtin gateway: stored, served and synced; their specs
 //! are checked for shape only.
 
-use crate::model::{Kind, PolicyTraits};
+use crate::{
+    model::{Kind, MessageSpec, PolicyTraits},
+    proto::kuma::mesh::v1alpha1::ExternalService,
+};
+
+impl MessageSpec for ExternalService {}
 
 const fn policy(name: &'static str, path: &'static str, message: &'static str, arg: &'static str) -> Kind {
     let traits =
@@ -13,7 +18,8 @@ const fn policy(name: &'static str, path: &'static str, message: &'static str, a
 pub static EXTERNAL_SERVICE: Kind =
     Kind::proto("ExternalService", "external-services", "kuma.mesh.v1alpha1.ExternalService")
         .flow(17)
-        .named("external-service", "");
+        .named("external-service", "")
+        .typed::<ExternalService>();
 
 /// Listeners of a builtin gateway.
 pub static MESH_GATEWAY: Kind = Kind::proto("MeshGateway", "meshgateways", "kuma.mesh.v1alpha1.MeshGateway")

@@ -1,15 +1,23 @@
 //! Summaries the control plane computes over many resources.
 
-use crate::model::Kind;
+use crate::{
+    model::{Kind, MessageSpec},
+    proto::kuma::mesh::v1alpha1::{MeshInsight, ServiceInsight},
+};
 
 /// Counts over one mesh.
 pub static MESH_INSIGHT: Kind = Kind::proto("MeshInsight", "mesh-insights", "kuma.mesh.v1alpha1.MeshInsight")
     .global()
     .flow(16)
-    .read_only();
+    .read_only()
+    .typed::<MeshInsight>();
 
 /// Health of every service of one mesh.
 pub static SERVICE_INSIGHT: Kind =
     Kind::proto("ServiceInsight", "service-insights", "kuma.mesh.v1alpha1.ServiceInsight")
         .flow(17)
-        .read_only();
+        .read_only()
+        .typed::<ServiceInsight>();
+
+impl MessageSpec for MeshInsight {}
+impl MessageSpec for ServiceInsight {}

@@ -1,10 +1,16 @@
 //! What a zone has seen of a zone egress' xDS streams.
 
-use crate::model::Kind;
+use crate::{
+    model::{Kind, MessageSpec},
+    proto::kuma::mesh::v1alpha1::ZoneEgressInsight,
+};
 
 /// The descriptor.
 pub static KIND: Kind =
     Kind::proto("ZoneEgressInsight", "zoneegressinsights", "kuma.mesh.v1alpha1.ZoneEgressInsight")
         .global()
         .flow(12)
-        .read_only();
+        .read_only()
+        .typed::<ZoneEgressInsight>();
+
+impl MessageSpec for ZoneEgressInsight {}

@@ -1,10 +1,16 @@
 //! What a zone has seen of a zone ingress' xDS streams.
 
-use crate::model::Kind;
+use crate::{
+    model::{Kind, MessageSpec},
+    proto::kuma::mesh::v1alpha1::ZoneIngressInsight,
+};
 
 /// The descriptor.
 pub static KIND: Kind =
     Kind::proto("ZoneIngressInsight", "zone-ingress-insights", "kuma.mesh.v1alpha1.ZoneIngressInsight")
         .global()
         .flow(12)
-        .read_only();
+        .read_only()
+        .typed::<ZoneIngressInsight>();
+
+impl MessageSpec for ZoneIngressInsight {}

@@ -1,0 +1,68 @@
+//! Which control plane this process is.
+
+use std::sync::Arc;
+
+use crate::model::{Kind, Origin};
+
+/// The role of a control plane, which decides what may be written through its API and who owns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Owns the policies of all zones.
+    Global,
+    /// Owns the proxies of one zone.
+    Zone {
+        /// Name of the zone.
+        name: Arc<str>,
+        /// Whether it follows a global; a zone on its own owns everything.
+        federated: bool,
+    },
+}
+
+impl Mode {
+    /// A zone that follows a global.
+    pub fn federated_zone(name: &str) -> Self {
+        Self::Zone { name: name.into(), federated: true }
+    }
+
+    /// A zone on its own.
+    pub fn standalone_zone(name: &str) -> Self {
+        Self::Zone { name: name.into(), federated: false }
+    }
+
+    /// Name of the zone, `None` on global.
+    pub fn zone(&self) -> Option<&str> {
+        match self {
+            Self::Global => None,
+            Self::Zone { name, .. } => Some(name),
+        }
+    }
+
+    /// Whether this is a zone that follows a global.
+    pub fn is_federated_zone(&self) -> bool {
+        matches!(self, Self::Zone { federated: true, .. })
+    }
+
+    /// Whether the mesh-wide truth (meshes, signing keys, certificate authorities) is made here: on
+    /// global and on a zone on its own.
+    pub fn owns_meshes(&self) -> bool {
+        !self.is_federated_zone()
+    }
+
+    /// Whether resources of `kind` may be written through the API here.
+    pub fn may_write(&self, kind: &Kind) -> bool {
+        !kind.read_only
+            && match self {
+                Self::Global => kind.flow.written_by_global(),
+                Self::Zone { federated: true, .. } => kind.flow.written_by_zone(),
+                Self::Zone { federated: false, .. } => true,
+            }
+    }
+
+    /// Who owns a resource of `kind` that is written here.
+    pub fn origin_of(&self, kind: &Kind) -> Origin {
+        match self {
+            Self::Zone { name, .. } if kind.flow.written_by_zone() => Origin::Zone(Arc::clone(name)),
+            _ => Origin::Global,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A service of one zone: which dataplanes serve it, and on which ports.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::address::check_port;
+use crate::model::{FieldPath, Kind, Spec, SpecError, Violations};
+
+/// The descriptor.
+pub static KIND: Kind = Kind::json("MeshService", "meshservices")
+    .flow(44)
+    .named("meshservice", "msvc")
+    .with_status()
+    .empty_status(r#"{"tls":{},"dataplaneProxies":{}}"#)
+    .typed::<MeshService>();
+
+/// The spec.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshService {
+    /// Whether anything serves it; kept by the control plane.
+    pub state: ServiceState,
+    /// Who serves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
+    /// Where it listens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<Port>,
+    /// How its dataplanes identify themselves; kept by the control plane.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<Identity>,
+}
+
+/// Whether a service has a healthy dataplane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServiceState {
+    /// At least one.
+    Available,
+    /// None.
+    #[default]
+    Unavailable,
+}
+
+/// Which dataplanes serve a service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selector {
+    /// Those with an inbound that has these tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dataplane_tags: BTreeMap<String, String>,
+    /// Those with these labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataplane_labels: Option<Value>,
+    /// This one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataplane_ref: Option<DataplaneRef>,
+}
+
+/// One dataplane by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DataplaneRef {
+    /// Its name.
+    pub name: String,
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Port {
+    /// Name; the number when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What clients connect to.
+    pub port: u32,
+    /// Number or name of the inbound behind it; the port when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_port: Option<Value>,
+    /// What is spoken.
+    #[serde(default = "tcp")]
+    pub app_protocol: String,
+}
+
+fn tcp() -> String {
+    "tcp".to_owned()
+}
+
+/// One way the dataplanes of a service identify themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// `ServiceTag` or `SpiffeID`.
+    pub r#type: String,
+    /// The identity.
+    pub value: String,
+}
+
+impl Spec for MeshService {
+    fn decode(spec: &[u8]) -> Result<Self, SpecError> {
+        let deserializer = &mut serde_json::Deserializer::from_slice(spec);
+        serde_path_to_error::deserialize(deserializer).map_err(|e| SpecError::Json {
+            path: format!("spec.{}", e.path()),
+            reason: e.into_inner().to_string(),
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a spec holds nothing JSON cannot show")
+    }
+
+    fn validate(&self) -> Violations {
+        let mut violations = Violations::none();
+        let path = FieldPath::new("spec");
+        for (i, port) in self.ports.iter().enumerate() {
+            let path = path.field("ports").index(i);
+            check_port(port.port, path.field("port"), &mut violations);
+            let twice = self.ports[..i].iter().any(|p| p.port == port.port);
+            violations.check(twice, path.field("port"), "duplicate port");
+            let name = |p: &Port| p.name.clone().unwrap_or_else(|| p.port.to_string());
+            let twice = self.ports[..i].iter().any(|p| name(p) == name(port));
+            violations.check(twice, path.field("name"), "duplicate name");
+        }
+        violations
+    }
+}

@@ -1,0 +1,183 @@
+//! The REST API that global and zone share: generic over kinds, in Kuma's paths and bodies.
+//!
+//! One request goes: [`auth`] says who asks, [`read`] and [`write`] check in the order a Kuma client
+//! expects, a write becomes one store batch, and the answer waits until the index shows it.
+
+mod access;
+mod admission;
+mod auth;
+mod body;
+mod error;
+mod filter;
+mod global_insight;
+mod meta;
+mod metadata;
+mod overview;
+mod page;
+mod read;
+mod rules;
+mod tokens;
+mod warnings;
+mod write;
+mod zone_status;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    http::StatusCode,
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde_json::Value;
+
+use crate::{
+    mode::Mode,
+    model::{Kind, registry},
+    runtime::Env,
+    store::{Store, index::IndexReader},
+};
+
+pub use access::{Access, AccessRule, User};
+pub use admission::{Admission, Deletion, Put};
+pub use body::json_response;
+pub use error::ApiError;
+pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
+pub use rules::standard as standard_admissions;
+pub use zone_status::{Health, Progress, ZoneStatus, ZoneStatusSource};
+
+/// Longest wait for the index to show a committed write.
+const READ_YOUR_WRITES: Duration = Duration::from_secs(5);
+
+/// What the API of one control plane is made of.
+pub struct ApiConfig {
+    /// Role of the control plane.
+    pub mode: Mode,
+    /// Refuse every write.
+    pub read_only: bool,
+    /// Requests from this machine come from an administrator.
+    pub localhost_is_admin: bool,
+    /// Who may do what.
+    pub access: Access,
+    /// Longest request body in bytes.
+    pub body_limit: usize,
+    /// Ask the author of a JSON kind on a federated zone for `kuma.io/origin: zone`.
+    pub require_origin_label: bool,
+    /// What `GET /config` shows: the configuration with its secrets masked.
+    pub shown_config: Value,
+    /// Host name in `GET /`.
+    pub hostname: String,
+    /// Address of the page for operators in `GET /`, empty when there is none.
+    pub gui: String,
+    /// Rules and side effects of writes, in order; see [`standard_admissions`].
+    pub admissions: Vec<Arc<dyn Admission>>,
+    /// Live state of the zones, on global.
+    pub zone_status: Option<Arc<dyn ZoneStatusSource>>,
+}
+
+impl ApiConfig {
+    /// The defaults of Kuma for `mode`, without any admission.
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            read_only: false,
+            localhost_is_admin: true,
+            access: Access::default(),
+            body_limit: 4 << 20,
+            require_origin_label: true,
+            shown_config: Value::Object(serde_json::Map::new()),
+            hostname: String::new(),
+            gui: String::new(),
+            admissions: Vec::new(),
+            zone_status: None,
+        }
+    }
+}
+
+/// The API of one control plane.
+pub struct Api {
+    store: Arc<dyn Store>,
+    index: IndexReader,
+    env: Env,
+    config: ApiConfig,
+}
+
+/// The API seen from the routes of one kind.
+#[derive(Clone)]
+struct Endpoint {
+    api: Arc<Api>,
+    kind: &'static Kind,
+}
+
+impl Api {
+    /// An API on this store, reading from this index.
+    pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
+        Arc::new(Self { store, index, env, config })
+    }
+
+    /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`
+    /// find the caller as an `Extension<User>`.
+    pub fn router(self: &Arc<Self>, extra: Router) -> Router {
+        let general = Router::new()
+            .route("/", get(metadata::index))
+            .route("/config", get(metadata::config))
+            .route("/who-am-i", get(metadata::who_am_i))
+            .route("/policies", get(metadata::policies))
+            .route("/_resources", get(metadata::resources))
+            .route("/global-insight", get(global_insight::global_insight))
+            .route("/global-insights", get(global_insight::legacy))
+            .route("/_kri/{kri}", get(read::by_kri))
+            .merge(tokens::routes())
+            .with_state(Arc::clone(self));
+        let kinds = registry::ALL.iter().filter(|kind| !kind.path.is_empty());
+        let router = kinds.fold(general, |router, &kind| {
+            let endpoint = Endpoint { api: Arc::clone(self), kind };
+            router.merge(kind_routes(kind).with_state(endpoint))
+        });
+        router
+            .merge(extra)
+            .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
+            .method_not_allowed_fallback(async || {
+                plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
+            })
+            .layer(middleware::from_fn(body::negotiate))
+            .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    (status, text).into_response()
+}
+
+fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
+    let paths = [kind.path, kind.alias].into_iter().filter(|path| !path.is_empty());
+    let mut routes = paths.fold(Router::new(), |routes, path| {
+        let list = list_path(kind, path);
+        let item = get(read::item).put(write::put).delete(write::delete);
+        let routes = routes.route(&list, get(read::list)).route(&format!("{list}/{{name}}"), item);
+        let routes =
+            if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), get(read::list)) } else { routes };
+        if overview::of(kind).is_none() {
+            return routes;
+        }
+        let routes = routes
+            .route(&format!("{list}/_overview"), get(overview::list))
+            .route(&format!("{list}/{{name}}/_overview"), get(overview::item));
+        if kind.is_mesh_scoped() {
+            routes.route(&format!("/{path}/_overview"), get(overview::list))
+        } else {
+            routes
+        }
+    });
+    if let Some(overview) = overview::of(kind) {
+        let list = list_path(kind, overview.legacy_path);
+        routes =
+            routes.route(&list, get(overview::list)).route(&format!("{list}/{{name}}"), get(overview::item));
+    }
+    routes
+}
+
+fn list_path(kind: &Kind, path: &str) -> String {
+    if kind.is_mesh_scoped() { format!("/meshes/{{mesh}}/{path}") } else { format!("/{path}") }
+}

@@ -1,0 +1,83 @@
+//! Bodies in and out: always JSON, always bounded.
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::Request,
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Serializer, ser::PrettyFormatter};
+
+use super::ApiError;
+
+/// A JSON answer, indented for people.
+pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut text = Vec::with_capacity(256);
+    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
+    if let Err(error) = body.serialize(&mut serializer) {
+        tracing::error!(%error, "cannot encode an answer");
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    text.push(b'\n');
+    let mut response = (status, Body::from(text)).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The whole body, unless it is longer than `limit`.
+pub(super) async fn read(request: Request, limit: usize) -> Result<Bytes, ApiError> {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+    if announced.and_then(|v| v.parse::<usize>().ok()).is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
+    }
+    let body = to_bytes(request.into_body(), limit).await;
+    body.map_err(|error| {
+        let cause = std::error::Error::source(&error);
+        match cause.is_some_and(|c| c.is::<http_body_util::LengthLimitError>()) {
+            true => too_large(limit),
+            false => ApiError::bad_request(format!("the request body could not be read: {error}")),
+        }
+    })
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "Request too large",
+        format!("the request body is longer than {limit} bytes; split the document or raise the limit"),
+    )
+}
+
+/// Refuses requests in another format than JSON, and clients that cannot read it.
+pub(super) async fn negotiate(request: Request, next: Next) -> Response {
+    let has_body = matches!(*request.method(), Method::PUT | Method::POST);
+    if has_body && !is_json(request.headers()) {
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type, send application/json")
+            .into_response();
+    }
+    if !request.uri().path().starts_with("/tokens/") && !accepts_json(request.headers()) {
+        return (StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable, answers are application/json")
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// A missing content type counts as JSON: there is nothing else it could be.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::ACCEPT).iter().peekable();
+    if values.peek().is_none() {
+        return true;
+    }
+    let ranges = values.filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    let mut essences = ranges.map(|range| range.split(';').next().unwrap_or_default().trim());
+    essences.any(|essence| matches!(essence, "*/*" | "application/*" | "application/json" | ""))
+}

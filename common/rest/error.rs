@@ -1,0 +1,188 @@
+//! The one error type of the API: it decides status and body, and never shows internals.
+
+use std::{borrow::Cow, fmt::Display};
+
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+
+use super::body::json_response;
+use crate::{
+    model::{SpecError, Violations},
+    store::StoreError,
+};
+
+const INVALID: &str = "Resource is not valid";
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    title: Cow<'static, str>,
+    detail: String,
+    parameters: Vec<(String, String)>,
+}
+
+impl ApiError {
+    /// Any status with a title (what failed) and a detail (why).
+    pub fn new(status: StatusCode, title: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+        Self { status, title: title.into(), detail: detail.into(), parameters: Vec::new() }
+    }
+
+    /// 404 of a resource.
+    pub fn not_found(title: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, title, "Not found")
+    }
+
+    /// 400 of a request that makes no sense.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", detail)
+    }
+
+    /// 400 of a resource that breaks rules.
+    pub fn invalid(title: &'static str, violations: &Violations) -> Self {
+        let parameters = violations.iter().map(|v| (v.field.to_string(), v.reason.clone()));
+        Self { parameters: parameters.collect(), ..Self::new(StatusCode::BAD_REQUEST, title, INVALID) }
+    }
+
+    /// The same with one more parameter.
+    pub fn with_parameter(mut self, field: impl Into<String>, reason: impl Into<String>) -> Self {
+        self.parameters.push((field.into(), reason.into()));
+        self
+    }
+
+    /// 405 of a kind that is not written here.
+    pub fn read_only(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)
+    }
+
+    /// 403.
+    pub fn forbidden(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Access Denied", reason)
+    }
+
+    /// 401.
+    pub fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Invalid authentication data", "Unauthenticated")
+    }
+
+    /// 409.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Conflict", detail)
+    }
+
+    /// 500; the cause is logged here and not shown.
+    pub fn internal(title: &'static str, cause: impl Display) -> Self {
+        tracing::error!(%cause, "request failed: {title}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, title, "Internal Server Error")
+    }
+
+    /// What a refused or failed store write means to the client.
+    pub fn store(title: &'static str, error: &StoreError) -> Self {
+        match error {
+            StoreError::NotFound { .. } => Self::not_found(title),
+            StoreError::AlreadyExists { .. }
+            | StoreError::Conflict { .. }
+            | StoreError::ForeignOrigin { .. }
+            | StoreError::Fenced { .. } => Self::conflict(error.to_string()),
+            StoreError::Foreign(_) | StoreError::Backend { .. } => Self::internal(title, error),
+        }
+    }
+
+    /// A spec that does not decode, in a request.
+    pub fn spec(title: &'static str, error: &SpecError) -> Self {
+        match error {
+            SpecError::Proto(e) => Self::bad_request(e.to_string()),
+            SpecError::Json { path, reason } => {
+                Self::invalid(title, &Violations::one(path.as_str(), schema_reason(reason)))
+            }
+        }
+    }
+
+    /// HTTP status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+/// Says a type mismatch of the JSON decoder in the words of a schema check, which clients know.
+fn schema_reason(reason: &str) -> String {
+    let parts = reason.strip_prefix("invalid type: ").and_then(|r| r.split_once(", expected "));
+    let Some((found, expected)) = parts else { return reason.to_owned() };
+    // A decoder may add where it stopped.
+    let expected = expected.split(" at line ").next().unwrap_or(expected);
+    match (json_type_found(found), json_type_expected(expected)) {
+        (Some(found), Some(expected)) => format!("in body must be of type {expected}: \"{found}\""),
+        _ => reason.to_owned(),
+    }
+}
+
+fn json_type_found(found: &str) -> Option<&'static str> {
+    let word = found.split_whitespace().next()?;
+    Some(match word {
+        "integer" | "floating" => "number",
+        "string" => "string",
+        "boolean" => "boolean",
+        "sequence" => "array",
+        "map" => "object",
+        "null" => "null",
+        _ => return None,
+    })
+}
+
+fn json_type_expected(expected: &str) -> Option<&'static str> {
+    Some(match expected {
+        "a string" | "string" => "string",
+        "a boolean" | "bool" => "boolean",
+        "a sequence" => "array",
+        "u8" | "u16" | "u32" | "u64" | "i32" | "i64" | "usize" => "integer",
+        "f32" | "f64" => "number",
+        "a map" => "object",
+        e if e.starts_with("struct ") => "object",
+        _ => return None,
+    })
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'static str,
+    status: u16,
+    title: &'a str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    invalid_parameters: Vec<Parameter<'a>>,
+    // `details` and `causes` repeat `detail` and `invalid_parameters` for old clients.
+    details: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause<'a>>,
+}
+
+#[derive(Serialize)]
+struct Parameter<'a> {
+    field: &'a str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct Cause<'a> {
+    field: &'a str,
+    message: &'a str,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let pairs = || self.parameters.iter().map(|(f, r)| (f.as_str(), r.as_str()));
+        let body = Body {
+            r#type: "/std-errors",
+            status: self.status.as_u16(),
+            title: &self.title,
+            detail: &self.detail,
+            invalid_parameters: pairs().map(|(field, reason)| Parameter { field, reason }).collect(),
+            details: &self.detail,
+            causes: pairs().map(|(field, message)| Cause { field, message }).collect(),
+        };
+        json_response(self.status, &body)
+    }
+}

@@ -1,0 +1,140 @@
+//! Rules for name, mesh and labels of what is written through the API.
+
+use std::collections::BTreeMap;
+
+use super::{ApiConfig, read::Target};
+use crate::{
+    mode::Mode,
+    model::{FieldPath, Kind, Violations, labels, names},
+};
+
+/// What the body of a put says about itself.
+pub(super) struct Claims<'a> {
+    pub(super) type_name: &'a str,
+    /// `None` when absent, which means `default`.
+    pub(super) mesh: Option<&'a str>,
+    pub(super) name: &'a str,
+    pub(super) labels: &'a BTreeMap<String, String>,
+}
+
+/// The field of one label.
+pub(super) fn label(key: &str) -> FieldPath {
+    FieldPath::new("labels").key(key)
+}
+
+impl Claims<'_> {
+    /// Everything that is wrong with it, at this URL of this control plane.
+    pub(super) fn check(&self, config: &ApiConfig, kind: &Kind, target: &Target, create: bool) -> Violations {
+        let mut violations = Violations::none();
+        let same = "from the URL has to be the same as in body";
+        violations.check(self.name != target.name, "name".into(), format!("name {same}"));
+        violations.check(self.type_name != kind.name, "type".into(), format!("type {same}"));
+        let mesh = self.mesh.filter(|m| !m.is_empty()).unwrap_or("default");
+        let other_mesh = kind.is_mesh_scoped() && mesh != target.mesh;
+        violations.check(other_mesh, "mesh".into(), format!("mesh {same}"));
+        self.check_label_syntax(&mut violations);
+        self.check_label_meaning(config, kind, &target.mesh, &mut violations);
+        if create {
+            self.check_name(config, kind, &mut violations);
+            if kind.is_mesh_scoped() {
+                check_mesh(mesh, &mut violations);
+            }
+        }
+        violations
+    }
+
+    fn check_label_syntax(&self, violations: &mut Violations) {
+        for (key, value) in self.labels {
+            for reason in labels::key_problems(key) {
+                violations.add(label(key), reason);
+            }
+            if let Some(reason) = labels::value_problem(value) {
+                violations.add(label(key), reason);
+            }
+        }
+    }
+
+    fn check_label_meaning(&self, config: &ApiConfig, kind: &Kind, mesh: &str, violations: &mut Violations) {
+        let origin = self.labels.get(labels::ORIGIN).map(String::as_str);
+        let expected = match &config.mode {
+            Mode::Global => origin.is_some().then_some(labels::ORIGIN_GLOBAL),
+            Mode::Zone { federated: true, .. } if kind.is_json() && config.require_origin_label => {
+                Some(labels::ORIGIN_ZONE)
+            }
+            Mode::Zone { .. } => None,
+        };
+        if let Some(expected) = expected.filter(|e| origin != Some(e)) {
+            violations.add(label(labels::ORIGIN), format!("the origin label must be set to '{expected}'"));
+            return;
+        }
+        let known = origin.is_none_or(|o| matches!(o, labels::ORIGIN_GLOBAL | labels::ORIGIN_ZONE));
+        violations.check(!known, label(labels::ORIGIN), "unknown resource origin, use 'global' or 'zone'");
+        let Some(zone) = config.mode.zone().filter(|_| origin != Some(labels::ORIGIN_GLOBAL)) else { return };
+        let other = |key, expected: &str| self.labels.get(key).is_some_and(|v| v != expected);
+        violations.check(
+            other(labels::ZONE, zone),
+            label(labels::ZONE),
+            format!("{} label should have {zone} value", labels::ZONE),
+        );
+        violations.check(
+            kind.is_mesh_scoped() && other(labels::MESH, mesh),
+            label(labels::MESH),
+            format!("{} label must not differ from mesh set on resource", labels::MESH),
+        );
+    }
+
+    fn check_name(&self, config: &ApiConfig, kind: &Kind, violations: &mut Violations) {
+        if self.name.is_empty() {
+            return violations.add("name".into(), "cannot be empty");
+        }
+        if let Some(reason) = labels::subdomain_problem(self.name) {
+            violations.add("name".into(), reason);
+        }
+        violations.check(
+            kind.name == "Mesh" && self.name.len() > MAX_MESH_NAME,
+            "name".into(),
+            format!("cannot be longer than {MAX_MESH_NAME} characters"),
+        );
+        if let Some(zone) = config.mode.zone().filter(|_| config.mode.is_federated_zone()) {
+            let full = zone.len() + 1 + self.name.len();
+            violations.check(
+                full >= names::MAX_NAME,
+                "name".into(),
+                format!("must be shorter than {} characters together with the zone name", names::MAX_NAME),
+            );
+        }
+    }
+}
+
+/// The mesh name becomes part of trust domains and SNI labels.
+const MAX_MESH_NAME: usize = 63;
+
+fn check_mesh(mesh: &str, violations: &mut Violations) {
+    let allowed = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || matches!(c, '-' | '_' | '.');
+    violations.check(
+        mesh.len() > names::MAX_NAME,
+        "mesh".into(),
+        format!("cannot be longer than {} characters", names::MAX_NAME),
+    );
+    violations.check(
+        !mesh.chars().all(allowed),
+        "mesh".into(),
+        "invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'",
+    );
+}
+
+/// What an update may not change about the labels.
+pub(super) fn immutable(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Violations {
+    let mut violations = Violations::none();
+    for key in [labels::DISPLAY_NAME, labels::ORIGIN, labels::ZONE] {
+        let Some(was) = old.get(key).filter(|v| !v.is_empty()) else { continue };
+        match new.get(key) {
+            Some(is) if is == was => {}
+            Some(is) => {
+                violations.add(label(key), format!("is immutable, cannot be changed from {was:?} to {is:?}"))
+            }
+            None => violations.add(label(key), format!("is immutable, cannot be removed (was {was:?})")),
+        }
+    }
+    violations
+}

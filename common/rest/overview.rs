@@ -1,0 +1,128 @@
+//! Overviews: a resource together with what the control plane knows about it.
+
+use axum::{
+    Extension,
+    extract::{MatchedPath, Path, Query as QueryOf, Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde_json::{Value, json};
+
+use super::{
+    ApiError, Endpoint, User,
+    body::json_response,
+    page::Query,
+    read::{Found, Target},
+};
+use crate::{
+    model::{
+        Kind, Resource, ResourceKey, document,
+        kinds::{
+            dataplane, dataplane_insight, zone, zone_egress, zone_egress_insight, zone_ingress,
+            zone_ingress_insight, zone_insight,
+        },
+        transcode,
+    },
+    store::index::Index,
+};
+
+const TITLE: &str = "Could not retrieve insights";
+
+/// How the overview of a kind is made.
+pub(super) struct Overview {
+    base: &'static Kind,
+    insight: &'static Kind,
+    /// `type` of the overview.
+    name: &'static str,
+    /// Members that hold the specs of both.
+    members: (&'static str, &'static str),
+    /// Path of older clients.
+    pub(super) legacy_path: &'static str,
+}
+
+static ALL: [Overview; 4] = [
+    Overview {
+        base: &dataplane::KIND,
+        insight: &dataplane_insight::KIND,
+        name: "DataplaneOverview",
+        members: ("dataplane", "dataplaneInsight"),
+        legacy_path: "dataplanes+insights",
+    },
+    Overview {
+        base: &zone::KIND,
+        insight: &zone_insight::KIND,
+        name: "ZoneOverview",
+        members: ("zone", "zoneInsight"),
+        legacy_path: "zones+insights",
+    },
+    Overview {
+        base: &zone_ingress::KIND,
+        insight: &zone_ingress_insight::KIND,
+        name: "ZoneIngressOverview",
+        members: ("zoneIngress", "zoneIngressInsight"),
+        legacy_path: "zoneingresses+insights",
+    },
+    Overview {
+        base: &zone_egress::KIND,
+        insight: &zone_egress_insight::KIND,
+        name: "ZoneEgressOverview",
+        members: ("zoneEgress", "zoneEgressInsight"),
+        legacy_path: "zoneegressoverviews",
+    },
+];
+
+/// The overview of `kind`, where there is one.
+pub(super) fn of(kind: &Kind) -> Option<&'static Overview> {
+    ALL.iter().find(|overview| overview.base == kind)
+}
+
+/// `GET` of one overview.
+pub(super) async fn item(
+    State(at): State<Endpoint>,
+    Path(target): Path<Target>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    let index = at.api.index.current();
+    at.require_mesh(&index, &target)?;
+    at.require_access(&user)?;
+    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
+    Ok(json_response(StatusCode::OK, &show(&at, &index, resource)?))
+}
+
+/// `GET` of a list of overviews; pages over the base resources.
+pub(super) async fn list(
+    State(at): State<Endpoint>,
+    Path(target): Path<Target>,
+    QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
+    route: MatchedPath,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let index = at.api.index.current();
+    at.require_mesh(&index, &target)?;
+    at.require_access(&user)?;
+    let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
+    found.respond(&request, &query, |resource| show(&at, &index, resource))
+}
+
+fn show(at: &Endpoint, index: &Index, resource: &Resource) -> Result<Value, ApiError> {
+    let Some(overview) = of(at.kind) else { return Err(ApiError::not_found(TITLE)) };
+    let spec = |resource: &Resource| {
+        transcode::to_json(resource.kind(), &resource.spec)
+            .map_err(|error| ApiError::internal(TITLE, format!("{}: {error}", resource.key)))
+    };
+    let mut object = document::meta(resource);
+    object.insert("type".into(), overview.name.into());
+    object.insert(overview.members.0.into(), spec(resource)?);
+    let key = ResourceKey::new(overview.insight, resource.mesh(), resource.name());
+    if let Some(insight) = index.get(&key) {
+        object.insert(overview.members.1.into(), spec(insight)?);
+    }
+    if resource.kind() == &zone::KIND {
+        let source = at.api.config.zone_status.as_ref();
+        if let Some(status) = source.and_then(|s| s.zone_status(resource.name(), index)) {
+            object.insert("strait".into(), json!(status));
+        }
+    }
+    Ok(Value::Object(object))
+}

@@ -1,0 +1,173 @@
+//! Reading: one resource, a list, or by identifier.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::{MatchedPath, Path, Query as QueryOf, Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    Api, ApiError, Endpoint, User,
+    body::json_response,
+    filter::Filter,
+    page::{self, Page, Query},
+};
+use crate::{
+    model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, names},
+    runtime::http::Connection,
+    store::index::Index,
+};
+
+const ITEM: &str = "Could not retrieve a resource";
+const LIST: &str = "Could not retrieve resources";
+
+/// Mesh and name in the URL, empty where the route has none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Target {
+    pub(super) mesh: String,
+    pub(super) name: String,
+}
+
+impl Endpoint {
+    pub(super) fn key(&self, target: &Target) -> ResourceKey {
+        ResourceKey::new(self.kind, &target.mesh, &target.name)
+    }
+
+    /// 404 unless the mesh in the URL exists.
+    pub(super) fn require_mesh(&self, index: &Index, target: &Target) -> Result<(), ApiError> {
+        let missing = !target.mesh.is_empty() && index.find(&mesh::KIND, "", &target.mesh).is_none();
+        if missing { Err(ApiError::not_found("Failed to retrieve Mesh")) } else { Ok(()) }
+    }
+
+    /// 403 unless `user` may touch resources of this kind.
+    pub(super) fn require_access(&self, user: &User) -> Result<(), ApiError> {
+        if !self.kind.admin_only {
+            return Ok(());
+        }
+        let what = format!("access the resource of type {:?}", self.kind.name);
+        self.api.config.access.admin_resources.check(user, &what)
+    }
+}
+
+/// `GET` of one resource.
+pub(super) async fn item(
+    State(at): State<Endpoint>,
+    Path(target): Path<Target>,
+    QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    check_format(&query)?;
+    let index = at.api.index.current();
+    at.require_mesh(&index, &target)?;
+    at.require_access(&user)?;
+    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
+    Ok(json_response(StatusCode::OK, &render(ITEM, resource)?))
+}
+
+/// `GET` of a list, of one mesh or of all.
+pub(super) async fn list(
+    State(at): State<Endpoint>,
+    Path(target): Path<Target>,
+    QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
+    route: MatchedPath,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let index = at.api.index.current();
+    at.require_mesh(&index, &target)?;
+    at.require_access(&user)?;
+    let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
+    found.respond(&request, &query, |resource| render(LIST, resource))
+}
+
+/// The resources a list request asks for.
+pub(super) struct Found {
+    total: usize,
+    on_page: Vec<Arc<Resource>>,
+    next: Option<usize>,
+}
+
+impl Found {
+    /// Filters, then cuts the page.
+    pub(super) fn search(
+        index: &Index,
+        kind: &Kind,
+        target: &Target,
+        query: &Query,
+        route: &str,
+    ) -> Result<Self, ApiError> {
+        let page = Page::parse(query, LIST)?;
+        let filter = Filter::parse(kind, query, route, LIST)?;
+        let matching = |resource: &&Arc<Resource>| filter.matches(resource);
+        let all: Vec<Arc<Resource>> = if target.mesh.is_empty() {
+            index.list(kind).filter(matching).cloned().collect()
+        } else {
+            index.list_in_mesh(kind, &target.mesh).filter(matching).cloned().collect()
+        };
+        let total = all.len();
+        let (on_page, next) = page.cut(all);
+        Ok(Self { total, on_page, next })
+    }
+
+    /// The answer, each resource in the form `show` gives it.
+    pub(super) fn respond(
+        self,
+        request: &Request,
+        query: &Query,
+        show: impl Fn(&Resource) -> Result<Value, ApiError>,
+    ) -> Result<Response, ApiError> {
+        let items = self.on_page.iter().map(|r| show(r)).collect::<Result<Vec<_>, _>>()?;
+        let tls = request.extensions().get::<Connection>().is_some_and(|c| c.tls);
+        let next = page::next_link(self.next, tls, request.headers(), request.uri(), query);
+        Ok(json_response(StatusCode::OK, &page::list_body(self.total, items, next)))
+    }
+}
+
+/// `GET /_kri/{kri}`.
+pub(super) async fn by_kri(
+    State(api): State<Arc<Api>>,
+    Path(text): Path<String>,
+    QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    check_format(&query)?;
+    let kri = Kri::parse(&text).map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
+    let at = Endpoint { api, kind: kri.kind() };
+    let index = at.api.index.current();
+    let target = Target { mesh: kri.mesh.clone(), name: stored_name(&at, &kri) };
+    at.require_mesh(&index, &target)?;
+    at.require_access(&user)?;
+    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
+    Ok(json_response(StatusCode::OK, &render(ITEM, resource)?))
+}
+
+/// What was written here keeps its name; what was synced has a hashed one.
+fn stored_name(at: &Endpoint, kri: &Kri) -> String {
+    let own_zone = at.api.config.mode.zone().unwrap_or_default();
+    if kri.zone == own_zone || (kri.zone.is_empty() && !at.api.config.mode.is_federated_zone()) {
+        return kri.name.clone();
+    }
+    let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    names::hashed(&kri.mesh, &kri.name, part(&kri.zone).as_deref(), part(&kri.namespace).as_deref())
+}
+
+fn check_format(query: &Query) -> Result<(), ApiError> {
+    let reason = match page::value(query, "format") {
+        None | Some("universal") => return Ok(()),
+        Some("k8s" | "kubernetes") => "this control plane has no Kubernetes form of resources".to_owned(),
+        Some(other) => format!("unknown format {other:?}, use \"universal\""),
+    };
+    Err(ApiError::invalid(ITEM, &Violations::one("format", reason)))
+}
+
+/// The document of a stored resource.
+pub(super) fn render(title: &'static str, resource: &Resource) -> Result<Value, ApiError> {
+    document::render(resource)
+        .map_err(|error| ApiError::internal(title, format!("{}: {error}", resource.key)))
+}

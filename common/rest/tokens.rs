@@ -1,0 +1,166 @@
+//! `POST /tokens/…`: makes a token for whoever may ask for one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Extension, Router,
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{Api, ApiError, User, body};
+use crate::{
+    config::Interval,
+    model::{Violations, kinds::mesh},
+    token::{self, Claims, DataplaneClaims, Purpose, TokenError, UserClaims, ZoneClaims, scope},
+};
+
+const TITLE: &str = "Failed to generate a token";
+const INVALID: &str = "Invalid request";
+
+pub(super) fn routes() -> Router<Arc<Api>> {
+    Router::new()
+        .route("/tokens/dataplane", post(dataplane))
+        .route("/tokens/zone", post(zone))
+        .route("/tokens/user", post(user_token))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DataplaneRequest {
+    name: String,
+    mesh: String,
+    tags: Option<BTreeMap<String, BTreeSet<String>>>,
+    r#type: String,
+    workload: String,
+    valid_for: String,
+}
+
+async fn dataplane(
+    State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let asked: DataplaneRequest = match decode(&api, request).await? {
+        Ok(asked) => asked,
+        Err(response) => return Ok(response),
+    };
+    let mut violations = Violations::none();
+    violations.check(asked.mesh.is_empty(), "mesh".into(), "cannot be empty");
+    let known = ["", "dataplane", "ingress", "egress"].contains(&asked.r#type.as_str());
+    violations.check(!known, "type".into(), "must be one of: dataplane, ingress, egress");
+    let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
+    refuse(&violations)?;
+    api.config.access.generate_dp_token.check(&user, "generate a dataplane token")?;
+    let index = api.index.current();
+    if index.find(&mesh::KIND, "", &asked.mesh).is_none() {
+        return Err(ApiError::not_found("Failed to retrieve Mesh"));
+    }
+    let claims = DataplaneClaims {
+        name: asked.name,
+        mesh: asked.mesh.clone(),
+        tags: asked.tags.unwrap_or_default(),
+        r#type: asked.r#type,
+        workload: asked.workload,
+    };
+    issue(&api, Purpose::Dataplane { mesh: &asked.mesh }, &claims, valid_for)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ZoneRequest {
+    zone: String,
+    scope: Option<Vec<String>>,
+    valid_for: String,
+}
+
+async fn zone(
+    State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let asked: ZoneRequest = match decode(&api, request).await? {
+        Ok(asked) => asked,
+        Err(response) => return Ok(response),
+    };
+    api.config.access.generate_zone_token.check(&user, "generate a zone token")?;
+    let scopes = asked.scope.unwrap_or_default();
+    let mut violations = Violations::none();
+    violations.check(scopes.is_empty(), "scope".into(), "cannot be empty");
+    let unknown = scopes.iter().any(|s| !scope::ALL.contains(&s.as_str()));
+    violations.check(unknown, "scope".into(), format!("must be a list of: {}", scope::ALL.join(", ")));
+    let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
+    refuse(&violations)?;
+    issue(&api, Purpose::Zone, &ZoneClaims { zone: asked.zone, scope: scopes }, valid_for)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct UserRequest {
+    name: String,
+    groups: Option<Vec<String>>,
+    valid_for: String,
+}
+
+async fn user_token(
+    State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body::read(request, api.config.body_limit).await?;
+    let asked: UserRequest = serde_json::from_slice(&body)
+        .map_err(|e| ApiError::bad_request(format!("the request body is not a token request: {e}")))?;
+    api.config.access.generate_user_token.check(&user, "generate a user token")?;
+    let mut violations = Violations::none();
+    violations.check(asked.name.is_empty(), "name".into(), "cannot be empty");
+    let valid_for = valid_for(&asked.valid_for, None, &mut violations);
+    refuse(&violations)?;
+    let claims = UserClaims { name: asked.name, groups: asked.groups.unwrap_or_default() };
+    issue(&api, Purpose::User, &claims, valid_for)
+}
+
+/// An unreadable request of a dataplane or zone token has always been answered without a body.
+async fn decode<T: DeserializeOwned>(api: &Api, request: Request) -> Result<Result<T, Response>, ApiError> {
+    let body = body::read(request, api.config.body_limit).await?;
+    Ok(serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST.into_response()))
+}
+
+fn refuse(violations: &Violations) -> Result<(), ApiError> {
+    if violations.is_empty() { Ok(()) } else { Err(ApiError::invalid(INVALID, violations)) }
+}
+
+fn valid_for(text: &str, absent: Option<Duration>, violations: &mut Violations) -> Duration {
+    let parsed = match (text.is_empty(), absent) {
+        (true, Some(absent)) => Some(absent),
+        (true, None) => None,
+        (false, _) => Interval::parse(text).ok().map(|interval| interval.0),
+    };
+    let good = parsed.filter(|d| !d.is_zero());
+    violations.check(good.is_none(), "validFor".into(), "must be a duration above zero, like 24h or 1h30m");
+    good.unwrap_or_default()
+}
+
+fn issue<C: Claims>(
+    api: &Api,
+    purpose: Purpose<'_>,
+    claims: &C,
+    valid_for: Duration,
+) -> Result<Response, ApiError> {
+    match token::issue(&api.index.current(), purpose, claims, valid_for, &api.env) {
+        Ok(token) => {
+            let plain = HeaderValue::from_static("text/plain");
+            Ok(([(header::CONTENT_TYPE, plain)], token).into_response())
+        }
+        Err(error @ TokenError::NoKey(..)) => {
+            Err(ApiError::new(StatusCode::NOT_FOUND, "Signing Key not found", error.to_string()))
+        }
+        Err(error) => Err(ApiError::internal(TITLE, error)),
+    }
+}

@@ -1,0 +1,3 @@
+//! Fixtures that tests of the whole workspace share. Always built, so that `common` compiles once.
+
+pub mod goldens;

@@ -1,0 +1,168 @@
+//! Cases of the REST API: seed a store, send requests, compare status and body.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use axum::{Router, body::Body, http::Request};
+use chrono::DateTime;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use uuid::Uuid;
+
+use super::{Outcome, cases, read, yaml_documents};
+use crate::{
+    mode::Mode,
+    model::{document::Document, registry},
+    rest::{Api, ApiConfig},
+    runtime::{Env, http::Connection},
+    store::{Batch, Store, Write, feed::Feed, memory::MemoryStore},
+};
+
+const HOST: &str = "localhost:5681";
+
+/// The family `rest-api/crud`.
+pub fn rest_crud(dir: &Path) -> Vec<Outcome> {
+    run_all(cases(dir, ".input.yaml"), async |case| crud(dir, case).await)
+}
+
+/// The family `rest-validation`.
+pub fn rest_validation(dir: &Path) -> Vec<Outcome> {
+    run_all(cases(dir, ".input.yaml"), async |case| validation(dir, case).await)
+}
+
+fn run_all(cases: Vec<String>, run: impl AsyncFn(&str) -> Result<(), String>) -> Vec<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a single-threaded runtime needs nothing that can be missing");
+    cases.into_iter().map(|case| (case.clone(), runtime.block_on(run(&case)))).collect()
+}
+
+/// The API over a memory store that holds exactly `documents`, without any side effect of writes.
+struct Server {
+    router: Router,
+    stop: CancellationToken,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Server {
+    async fn start(mode: Mode, documents: &[Value]) -> Result<Self, String> {
+        let env = Env::system("golden");
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+        let mut writes = Vec::new();
+        for document in documents {
+            let document = Document::parse(document).map_err(|e| e.to_string())?;
+            writes.push(Write::put(document.into_resource(env.now())));
+        }
+        store.transact(Batch::of(writes)).await.map_err(|e| e.to_string())?;
+        let feed = Feed::load(Arc::clone(&store)).await.map_err(|e| e.to_string())?;
+        let api = Api::new(store, feed.reader(), env, ApiConfig::new(mode));
+        let stop = CancellationToken::new();
+        tokio::spawn(feed.run(stop.clone()));
+        Ok(Self { router: api.router(Router::new()), stop })
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Option<String>) -> Result<(u16, String), String> {
+        let request = Request::builder().method(method).uri(path).header("host", HOST);
+        let request = match body {
+            Some(body) => request.header("content-type", "application/json").body(Body::from(body)),
+            None => request.body(Body::empty()),
+        };
+        let mut request = request.map_err(|e| e.to_string())?;
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        request.extensions_mut().insert(Connection { peer, tls: false });
+        let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+}
+
+/// One line `#/path STATUS [method=PUT]` of a case.
+struct Action<'a> {
+    path: &'a str,
+    status: u16,
+    method: &'a str,
+}
+
+fn actions(input: &str) -> Vec<Action<'_>> {
+    let lines = input.lines().filter(|line| line.starts_with("#/"));
+    let actions = lines.filter_map(|line| {
+        let mut words = line[1..].split_whitespace();
+        let (path, status) = (words.next()?, words.next()?.parse().ok()?);
+        let method = words.find_map(|word| word.strip_prefix("method=")).unwrap_or("GET");
+        Some(Action { path, status, method })
+    });
+    actions.collect()
+}
+
+async fn crud(dir: &Path, case: &str) -> Result<(), String> {
+    let input = read(&dir.join(format!("{case}.input.yaml")))?;
+    let server = Server::start(Mode::standalone_zone("default"), &yaml_documents(&input)?).await?;
+    let actions = actions(&input);
+    for (i, action) in actions.iter().enumerate() {
+        let name = if actions.len() == 1 { case.to_owned() } else { format!("{case}_{i:02}") };
+        let body =
+            (action.method == "PUT").then(|| read(&dir.join(format!("{name}.request.json")))).transpose()?;
+        let (status, body) = server.send(action.method, action.path, body).await?;
+        let golden = dir.join(format!("{name}.golden.json"));
+        let expected = if golden.exists() { read(&golden)? } else { String::new() };
+        compare((status, &body), (action.status, &expected)).map_err(|e| format!("{name}: {e}"))?;
+    }
+    Ok(())
+}
+
+async fn validation(dir: &Path, case: &str) -> Result<(), String> {
+    let mode = match case.split('.').next() {
+        Some("global") => Mode::Global,
+        Some("zone-uni") => Mode::federated_zone("kuma-4"),
+        _ => return Err("cases of this platform are not run".to_owned()),
+    };
+    let input = read(&dir.join(format!("{case}.input.yaml")))?;
+    let document = yaml_documents(&input)?.into_iter().next().ok_or("no document")?;
+    let text = |member: &str| document[member].as_str().unwrap_or_default().to_owned();
+    let (mesh, name) = (text("mesh"), text("name"));
+    let kind = registry::by_name(&text("type")).ok_or("unknown type")?;
+    let server = Server::start(mode, &[serde_json::json!({ "type": "Mesh", "name": mesh })]).await?;
+    let path = format!("/meshes/{mesh}/{}/{name}", kind.path);
+    let (status, body) = server.send("PUT", &path, Some(document.to_string())).await?;
+
+    let golden = read(&dir.join(format!("{case}.golden.yaml")))?;
+    let (head, expected) = golden.split_once("\n\n").ok_or("golden has no body")?;
+    let expected_status = head.split_whitespace().nth(1).and_then(|s| s.parse().ok());
+    compare((status, &body), (expected_status.ok_or("golden has no status")?, expected))
+}
+
+fn compare(actual: (u16, &str), expected: (u16, &str)) -> Result<(), String> {
+    if actual.0 != expected.0 {
+        return Err(format!("status {} instead of {}: {}", actual.0, expected.0, actual.1));
+    }
+    let (is, should) = (normal(actual.1)?, normal(expected.1)?);
+    if is == should { Ok(()) } else { Err(format!("\n  got      {is}\n  expected {should}")) }
+}
+
+/// A body as JSON value, with addresses and times that change from run to run replaced.
+fn normal(body: &str) -> Result<Value, String> {
+    if body.trim().is_empty() {
+        return Ok(Value::Null);
+    }
+    let mut value = serde_json::from_str(body).map_err(|e| format!("{e}: {body}"))?;
+    replace(&mut value);
+    Ok(value)
+}
+
+fn replace(value: &mut Value) {
+    match value {
+        Value::String(text) if DateTime::parse_from_rfc3339(text).is_ok() => {
+            "0001-01-01T00:00:00Z".clone_into(text);
+        }
+        Value::String(text) => *text = text.replace(HOST, "{{address}}"),
+        Value::Array(items) => items.iter_mut().for_each(replace),
+        Value::Object(members) => members.values_mut().for_each(replace),
+        _ => {}
+    }
+}

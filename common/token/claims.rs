@@ -1,0 +1,111 @@
+//! What a token says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+/// What one sort of token says beyond id and times.
+pub trait Claims: Serialize + DeserializeOwned + Clone {}
+
+/// The bearer is one of these dataplanes. An empty field says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct DataplaneClaims {
+    /// Name of the dataplane.
+    pub name: String,
+    /// Its mesh.
+    pub mesh: String,
+    /// Tags it must have, with the values it may have.
+    #[serde(deserialize_with = "null_as_default")]
+    pub tags: BTreeMap<String, BTreeSet<String>>,
+    /// `dataplane`, `ingress` or `egress`.
+    pub r#type: String,
+    /// Its `kuma.io/workload`.
+    pub workload: String,
+}
+
+/// The bearer is a proxy or control plane of this zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ZoneClaims {
+    /// Name of the zone; empty for any.
+    pub zone: String,
+    /// What the bearer may be; see [`scope`].
+    #[serde(deserialize_with = "null_as_default")]
+    pub scope: Vec<String>,
+}
+
+/// Scopes of a zone token.
+pub mod scope {
+    /// A zone ingress proxy.
+    pub const INGRESS: &str = "ingress";
+    /// A zone egress proxy.
+    pub const EGRESS: &str = "egress";
+    /// The zone control plane itself; not known to Kuma.
+    pub const CP: &str = "cp";
+    /// All of them.
+    pub const ALL: [&str; 3] = [INGRESS, EGRESS, CP];
+}
+
+/// The bearer is this user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct UserClaims {
+    /// Name.
+    pub name: String,
+    /// Groups.
+    #[serde(deserialize_with = "null_as_default")]
+    pub groups: Vec<String>,
+}
+
+impl Claims for DataplaneClaims {}
+impl Claims for ZoneClaims {}
+impl Claims for UserClaims {}
+
+/// Other issuers write an absent list or map as `null`.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Id and times of a token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Registered {
+    #[serde(default)]
+    pub(super) jti: String,
+    #[serde(default)]
+    pub(super) iat: i64,
+    #[serde(default)]
+    pub(super) nbf: i64,
+    #[serde(default)]
+    pub(super) exp: Option<i64>,
+}
+
+impl Registered {
+    pub(super) fn new(id: Uuid, now: DateTime<Utc>, skew: Duration, valid_for: Duration) -> Self {
+        let shift = |base: DateTime<Utc>, by: Duration, back: bool| {
+            let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
+            let moved = if back { base.checked_sub_signed(by) } else { base.checked_add_signed(by) };
+            moved.unwrap_or(DateTime::<Utc>::MAX_UTC).timestamp()
+        };
+        let start = shift(now, skew, true);
+        Self { jti: id.to_string(), iat: start, nbf: start, exp: Some(shift(now, valid_for, false)) }
+    }
+}
+
+/// The payload of a token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Signed<C> {
+    #[serde(flatten)]
+    pub(super) claims: C,
+    #[serde(flatten)]
+    pub(super) registered: Registered,
+}

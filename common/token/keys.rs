@@ -1,0 +1,220 @@
+//! Signing keys: where they are kept, and how one is made.
+
+use prost::Message;
+use rsa::{
+    RsaPrivateKey, RsaPublicKey,
+    pkcs1::{DecodeRsaPrivateKey, DecodeRsaPublicKey, EncodeRsaPrivateKey, EncodeRsaPublicKey, LineEnding},
+    rand_core,
+};
+
+use super::TokenError;
+use crate::{
+    model::{Kind, Resource, ResourceKey, kinds::secret},
+    proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
+    runtime::Entropy,
+    store::index::Index,
+};
+
+/// Global secret that holds the token of the first administrator.
+pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
+const ZONE_PUBLIC_KEY: &str = "zone-token-signing-public-key";
+const BITS: usize = 2048;
+
+/// What a key signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose<'a> {
+    /// Tokens of the dataplanes of one mesh.
+    Dataplane {
+        /// The mesh.
+        mesh: &'a str,
+    },
+    /// Tokens of zone proxies and zone control planes.
+    Zone,
+    /// Tokens of users of this control plane.
+    User,
+}
+
+/// A private key with its id.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningKey {
+    /// Name of its secret.
+    pub name: String,
+    /// Serial, as the `kid` of tokens.
+    pub kid: String,
+    /// PEM text.
+    pub pem: Vec<u8>,
+}
+
+impl Purpose<'_> {
+    /// One word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Dataplane { .. } => "dataplane",
+            Self::Zone => "zone",
+            Self::User => "user",
+        }
+    }
+
+    fn prefix(&self) -> String {
+        match self {
+            Self::Dataplane { mesh } => format!("dataplane-token-signing-key-{mesh}"),
+            Self::Zone => "zone-token-signing-key".to_owned(),
+            Self::User => "user-token-signing-key".to_owned(),
+        }
+    }
+
+    fn kind(&self) -> &'static Kind {
+        match self {
+            Self::Dataplane { .. } => &secret::SECRET,
+            Self::Zone | Self::User => &secret::GLOBAL_SECRET,
+        }
+    }
+
+    fn mesh(&self) -> &str {
+        match self {
+            Self::Dataplane { mesh } => mesh,
+            Self::Zone | Self::User => "",
+        }
+    }
+
+    /// Where the key with this serial is kept.
+    pub fn key(&self, serial: u32) -> ResourceKey {
+        ResourceKey::new(self.kind(), self.mesh(), &format!("{}-{serial}", self.prefix()))
+    }
+
+    /// Where the ids of revoked tokens may be kept. For dataplanes there are two places: the documented
+    /// one in the mesh, and the global one a Kuma control plane reads.
+    pub(super) fn revocations(&self) -> Vec<ResourceKey> {
+        match self {
+            Self::Dataplane { mesh } => {
+                let name = format!("dataplane-token-revocations-{mesh}");
+                vec![
+                    ResourceKey::new(&secret::SECRET, mesh, &name),
+                    ResourceKey::global(&secret::GLOBAL_SECRET, &name),
+                ]
+            }
+            Self::Zone | Self::User => {
+                let name = format!("{}-token-revocations", self.word());
+                vec![ResourceKey::global(&secret::GLOBAL_SECRET, &name)]
+            }
+        }
+    }
+
+    /// Whether any key of this purpose exists.
+    pub fn has_key(&self, index: &Index) -> bool {
+        self.secrets(index, &self.prefix()).next().is_some()
+    }
+
+    /// The key that signs new tokens: the one with the highest serial.
+    ///
+    /// # Errors
+    /// [`TokenError::NoKey`] when there is none.
+    pub fn newest_key(&self, index: &Index) -> Result<SigningKey, TokenError> {
+        let newest = self.secrets(index, &self.prefix()).max_by_key(|(serial, _)| *serial);
+        let missing = || TokenError::NoKey(self.word(), self.key(1).name.to_string());
+        let (serial, secret) = newest.ok_or_else(missing)?;
+        let pem = data_of(secret).unwrap_or_default();
+        Ok(SigningKey { name: secret.name().to_owned(), kid: serial.to_string(), pem })
+    }
+
+    /// The public key a token with this `kid` is checked against.
+    pub(super) fn public_key(&self, index: &Index, kid: &str) -> Result<RsaPublicKey, TokenError> {
+        let mut prefixes = vec![self.prefix()];
+        if *self == Self::Zone {
+            prefixes.push(ZONE_PUBLIC_KEY.to_owned());
+        }
+        for prefix in prefixes {
+            let found = self.secrets(index, &prefix).find(|(serial, _)| serial.to_string() == kid);
+            if let Some((_, secret)) = found {
+                return parse_public(secret.name(), &data_of(secret).unwrap_or_default());
+            }
+        }
+        Err(TokenError::UnknownKey { kid: kid.to_owned() })
+    }
+
+    /// All secrets `<prefix>-<serial>` with their serials.
+    fn secrets<'a>(
+        &self,
+        index: &'a Index,
+        prefix: &str,
+    ) -> impl Iterator<Item = (u32, &'a Resource)> + use<'a> {
+        let prefix = format!("{prefix}-");
+        let mesh = self.mesh().to_owned();
+        let secrets = index.list(self.kind()).filter(move |secret| secret.mesh() == mesh);
+        secrets.filter_map(move |secret| {
+            let serial = secret.name().strip_prefix(&prefix)?.parse().ok()?;
+            Some((serial, secret.as_ref()))
+        })
+    }
+}
+
+/// The bytes a secret holds.
+pub fn data_of(secret: &Resource) -> Option<Vec<u8>> {
+    Some(Secret::decode(&secret.spec[..]).ok()?.data?.value)
+}
+
+/// The encoded spec of a secret that holds `data`.
+pub fn secret_spec(data: impl Into<Vec<u8>>) -> Vec<u8> {
+    Secret { data: Some(BytesValue { value: data.into() }) }.encode_to_vec()
+}
+
+/// Name under which zones get the public part of the zone key `name`; `None` when it is not one.
+pub fn zone_public_key_name(name: &str) -> Option<String> {
+    let serial: u32 = name.strip_prefix("zone-token-signing-key-")?.parse().ok()?;
+    Some(format!("{ZONE_PUBLIC_KEY}-{serial}"))
+}
+
+/// The public part of a zone signing key, as PEM: what a zone gets to check tokens of its proxies.
+///
+/// # Errors
+/// [`TokenError::BrokenKey`] when the secret holds no RSA key.
+pub fn zone_public_key(secret: &Resource) -> Result<String, TokenError> {
+    let key = parse_public(secret.name(), &data_of(secret).unwrap_or_default())?;
+    key.to_pkcs1_pem(LineEnding::LF)
+        .map_err(|e| TokenError::BrokenKey { name: secret.name().to_owned(), reason: e.to_string() })
+}
+
+/// A public key from the PEM of itself or of its private key.
+fn parse_public(name: &str, pem: &[u8]) -> Result<RsaPublicKey, TokenError> {
+    let pem = String::from_utf8_lossy(pem);
+    RsaPrivateKey::from_pkcs1_pem(&pem)
+        .map(|key| key.to_public_key())
+        .or_else(|_| RsaPublicKey::from_pkcs1_pem(&pem))
+        .map_err(|e| TokenError::BrokenKey { name: name.to_owned(), reason: e.to_string() })
+}
+
+/// A new private key, as PEM.
+///
+/// # Errors
+/// [`TokenError::BrokenKey`] when the generator fails.
+pub fn new_signing_key(entropy: &Entropy) -> Result<String, TokenError> {
+    let broken = |reason: String| TokenError::BrokenKey { name: "new key".to_owned(), reason };
+    let key = entropy.with(|rng| RsaPrivateKey::new(&mut Generator(rng), BITS));
+    let key = key.map_err(|e| broken(e.to_string()))?;
+    let pem = key.to_pkcs1_pem(LineEnding::LF).map_err(|e| broken(e.to_string()))?;
+    Ok(pem.as_str().to_owned())
+}
+
+/// The generator of the process in the form the `rsa` crate asks for.
+struct Generator<'a>(&'a mut rand::rngs::StdRng);
+
+impl rand_core::CryptoRng for Generator<'_> {}
+
+impl rand_core::RngCore for Generator<'_> {
+    fn next_u32(&mut self) -> u32 {
+        rand::RngCore::next_u32(self.0)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        rand::RngCore::next_u64(self.0)
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        rand::RngCore::fill_bytes(self.0, bytes);
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), rand_core::Error> {
+        self.fill_bytes(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use chrono::{DateTime, TimeDelta};
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    model::{Resource, ResourceKey, kinds::secret},
+    proto::kuma::mesh::v1alpha1::{
+        Dataplane,
+        dataplane::{Networking, networking::Inbound},
+    },
+    runtime::{Clock, Env},
+    store::{Snapshot, StoreIdentity},
+};
+
+struct Fixed;
+
+impl Clock for Fixed {
+    fn now(&self) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+}
+
+fn env() -> Env {
+    Env { clock: Arc::new(Fixed), entropy: Entropy::seeded(7), instance_id: "test".into() }
+}
+
+fn index(env: &Env, keys: &[ResourceKey], revoked: Option<(ResourceKey, &str)>) -> Index {
+    let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
+    let secret = |key: &ResourceKey, data: &str| {
+        Arc::new(Resource::new(key.clone(), env.now()).with_spec(secret_spec(data)))
+    };
+    let mut resources: Vec<_> =
+        keys.iter().map(|key| secret(key, &new_signing_key(&env.entropy).unwrap())).collect();
+    resources.extend(revoked.map(|(key, ids)| secret(&key, ids)));
+    Index::of(store, Snapshot { revision: 1, resources })
+}
+
+fn dataplane(service: &str) -> Dataplane {
+    let tags = [("kuma.io/service".to_owned(), service.to_owned())].into();
+    let inbound = vec![Inbound { tags, ..Inbound::default() }];
+    Dataplane { networking: Some(Networking { inbound, ..Networking::default() }), ..Dataplane::default() }
+}
+
+#[test]
+fn a_dataplane_token_fits_its_dataplane_only() {
+    let env = env();
+    let purpose = Purpose::Dataplane { mesh: "default" };
+    let index = index(&env, &[purpose.key(1)], None);
+    let claims = DataplaneClaims {
+        name: "web-1".to_owned(),
+        mesh: "default".to_owned(),
+        tags: [("kuma.io/service".to_owned(), BTreeSet::from(["web".to_owned()]))].into(),
+        ..DataplaneClaims::default()
+    };
+    let token = issue(&index, purpose, &claims, TEN_YEARS, &env).unwrap();
+    let check = |name, service, good| {
+        let result =
+            validate_dataplane(&index, &token, "default", name, &dataplane(service), None, env.now());
+        assert_eq!(result.is_ok(), good, "{name} {service}: {result:?}");
+    };
+    check("web-1", "web", true);
+    check("web-2", "web", false);
+    check("web-1", "backend", false);
+}
+
+#[test]
+fn a_zone_token_needs_scope_and_zone() {
+    let env = env();
+    let index = index(&env, &[Purpose::Zone.key(1)], None);
+    let claims = ZoneClaims { zone: "east".to_owned(), scope: vec![scope::CP.to_owned()] };
+    let token = issue(&index, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
+    assert!(validate_zone(&index, &token, scope::CP, "east", env.now()).is_ok());
+    assert!(validate_zone(&index, &token, scope::CP, "west", env.now()).is_err());
+    assert!(validate_zone(&index, &token, scope::INGRESS, "east", env.now()).is_err());
+}
+
+#[test]
+fn times_signature_and_revocation_are_checked() {
+    let env = env();
+    let index_one = index(&env, &[Purpose::User.key(1)], None);
+    let claims = UserClaims { name: "ann".to_owned(), groups: vec!["ops".to_owned()] };
+    let token = issue(&index_one, Purpose::User, &claims, Duration::from_secs(60), &env).unwrap();
+    assert_eq!(validate_user(&index_one, &token, env.now()).unwrap(), claims);
+    let later = env.now() + TimeDelta::seconds(61);
+    assert!(matches!(validate_user(&index_one, &token, later), Err(TokenError::Time("expired"))));
+    let other_key = index(&env, &[Purpose::User.key(1)], None);
+    assert!(matches!(validate_user(&other_key, &token, env.now()), Err(TokenError::Invalid(_))));
+    assert!(validate_user(&index_one, "nonsense", env.now()).is_err());
+
+    let id = jsonwebtoken::decode_header(&token).unwrap().kid;
+    assert_eq!(id.as_deref(), Some("1"));
+    let revocations = ResourceKey::global(&secret::GLOBAL_SECRET, "user-token-revocations");
+    let payload = token.split('.').nth(1).unwrap();
+    let payload = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, payload).unwrap();
+    let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+    let jti = payload["jti"].as_str().unwrap();
+    assert_eq!(payload["Name"], "ann");
+    let mut revoked = index_one.clone();
+    let secret = Resource::new(revocations.clone(), env.now()).with_spec(secret_spec(format!("x,{jti}")));
+    revoked.apply(&crate::store::Change { revision: 2, key: revocations, resource: Some(Arc::new(secret)) });
+    assert!(matches!(validate_user(&revoked, &token, env.now()), Err(TokenError::Revoked(_))));
+}
+
+#[test]
+fn the_newest_key_signs_and_the_public_part_is_enough_to_check() {
+    let env = env();
+    let full = index(&env, &[Purpose::Zone.key(1), Purpose::Zone.key(12), Purpose::Zone.key(2)], None);
+    assert_eq!(Purpose::Zone.newest_key(&full).unwrap().kid, "12");
+    let claims = ZoneClaims { zone: String::new(), scope: vec![scope::INGRESS.to_owned()] };
+    let token = issue(&full, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
+
+    let private = full.get(&Purpose::Zone.key(12)).unwrap();
+    let public = zone_public_key(private).unwrap();
+    let name = zone_public_key_name(private.name()).unwrap();
+    assert_eq!(name, "zone-token-signing-public-key-12");
+    let key = ResourceKey::global(&secret::GLOBAL_SECRET, &name);
+    let zone = index(&env, &[], Some((key, &public)));
+    assert!(validate_zone(&zone, &token, scope::INGRESS, "any", env.now()).is_ok());
+}

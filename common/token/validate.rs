@@ -1,0 +1,133 @@
+//! Whether a token is good, and for whom.
+
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use rsa::pkcs1::EncodeRsaPublicKey;
+
+use super::{
+    Claims, DataplaneClaims, Purpose, TokenError, UserClaims, ZoneClaims,
+    claims::{Registered, Signed},
+    keys::data_of,
+};
+use crate::{proto::kuma::mesh::v1alpha1::Dataplane, store::index::Index};
+
+/// Who the bearer of a user token is.
+///
+/// # Errors
+/// [`TokenError`] saying why it is not accepted.
+pub fn validate_user(index: &Index, token: &str, now: DateTime<Utc>) -> Result<UserClaims, TokenError> {
+    check(index, Purpose::User, token, now)
+}
+
+/// Whether the bearer may act as `scope` for `zone`.
+///
+/// # Errors
+/// [`TokenError`] saying why it is not accepted.
+pub fn validate_zone(
+    index: &Index,
+    token: &str,
+    scope: &str,
+    zone: &str,
+    now: DateTime<Utc>,
+) -> Result<ZoneClaims, TokenError> {
+    let claims: ZoneClaims = check(index, Purpose::Zone, token, now)?;
+    if !claims.scope.iter().any(|s| s == scope) {
+        let reason = format!("its scope is {:?}, {scope:?} is needed", claims.scope);
+        return Err(TokenError::Mismatch(reason));
+    }
+    if !claims.zone.is_empty() && claims.zone != zone {
+        let reason = format!("it was made for zone {:?}, not for {zone:?}", claims.zone);
+        return Err(TokenError::Mismatch(reason));
+    }
+    Ok(claims)
+}
+
+/// Whether the bearer may be the dataplane `mesh`/`name` with this spec and `kuma.io/workload`.
+///
+/// # Errors
+/// [`TokenError`] saying why it is not accepted.
+pub fn validate_dataplane(
+    index: &Index,
+    token: &str,
+    mesh: &str,
+    name: &str,
+    dataplane: &Dataplane,
+    workload: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<DataplaneClaims, TokenError> {
+    let claims: DataplaneClaims = check(index, Purpose::Dataplane { mesh }, token, now)?;
+    let fit = |what: &str, wanted: &str, is: &str| {
+        if wanted.is_empty() || wanted == is {
+            return Ok(());
+        }
+        Err(TokenError::Mismatch(format!("it was made for {what} {wanted:?}, not for {is:?}")))
+    };
+    fit("name", &claims.name, name)?;
+    fit("mesh", &claims.mesh, mesh)?;
+    fit("proxy type", &claims.r#type, "dataplane")?;
+    fit("workload", &claims.workload, workload.unwrap_or_default())?;
+    for (tag, allowed) in &claims.tags {
+        let values: Vec<&str> = tag_values(dataplane, tag).collect();
+        if values.is_empty() {
+            return Err(TokenError::Mismatch(format!("the dataplane has no tag {tag:?}, which it names")));
+        }
+        if let Some(value) = values.iter().find(|value| !allowed.contains(**value)) {
+            let reason = format!("the dataplane has {tag}={value}, it allows {allowed:?}");
+            return Err(TokenError::Mismatch(reason));
+        }
+    }
+    Ok(claims)
+}
+
+fn tag_values<'a>(dataplane: &'a Dataplane, tag: &'a str) -> impl Iterator<Item = &'a str> {
+    let networking = dataplane.networking.as_ref().into_iter();
+    let sets =
+        networking.flat_map(|n| n.inbound.iter().map(|i| &i.tags).chain(n.gateway.iter().map(|g| &g.tags)));
+    sets.filter_map(move |tags| tags.get(tag)).map(String::as_str)
+}
+
+/// Key, signature, times, revocation, in this order.
+fn check<C: Claims>(
+    index: &Index,
+    purpose: Purpose<'_>,
+    token: &str,
+    now: DateTime<Utc>,
+) -> Result<C, TokenError> {
+    let header = jsonwebtoken::decode_header(token)?;
+    let kid = header.kid.unwrap_or_default();
+    let key = purpose.public_key(index, &kid)?;
+    let der =
+        key.to_pkcs1_der().map_err(|e| TokenError::BrokenKey { name: kid.clone(), reason: e.to_string() })?;
+    let mut validation = Validation::new(Algorithm::RS256);
+    // Times are compared with the clock of the process below, not with one the library reads.
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    validation.required_spec_claims.clear();
+    let decoded =
+        jsonwebtoken::decode::<Signed<C>>(token, &DecodingKey::from_rsa_der(der.as_bytes()), &validation)?;
+    let Signed { claims, registered } = decoded.claims;
+    check_times(&registered, now)?;
+    check_revocation(index, purpose, &registered.jti)?;
+    Ok(claims)
+}
+
+fn check_times(registered: &Registered, now: DateTime<Utc>) -> Result<(), TokenError> {
+    let now = now.timestamp();
+    if registered.exp.is_some_and(|exp| exp <= now) {
+        return Err(TokenError::Time("expired"));
+    }
+    if registered.nbf > now {
+        return Err(TokenError::Time("not valid yet"));
+    }
+    Ok(())
+}
+
+fn check_revocation(index: &Index, purpose: Purpose<'_>, id: &str) -> Result<(), TokenError> {
+    for key in purpose.revocations() {
+        let Some(data) = index.get(&key).and_then(|secret| data_of(secret)) else { continue };
+        if String::from_utf8_lossy(&data).split(',').any(|revoked| revoked.trim() == id && !id.is_empty()) {
+            return Err(TokenError::Revoked(id.to_owned()));
+        }
+    }
+    Ok(())
+}
