@@ -12,6 +12,32 @@ use prost::Message;
 /// Folders inside `envoy-types/proto` that hold the roots of import paths.
 const THIRD_PARTY_ROOTS: [&str; 4] = ["data-plane-api", "xds", "protoc-gen-validate", "googleapis"];
 
+/// What the zone sends to Envoy, or finds packed inside it: the roots of the reflection set, which is
+/// needed to show configuration as JSON and to encode maps in a stable order.
+const ENVOY_ROOTS: [&str; 21] = [
+    "envoy/config/bootstrap/v3/bootstrap.proto",
+    "envoy/config/cluster/v3/cluster.proto",
+    "envoy/config/endpoint/v3/endpoint.proto",
+    "envoy/config/listener/v3/listener.proto",
+    "envoy/config/rbac/v3/rbac.proto",
+    "envoy/config/route/v3/route.proto",
+    "envoy/config/route/v3/scoped_route.proto",
+    "envoy/service/discovery/v3/discovery.proto",
+    "envoy/service/runtime/v3/rtds.proto",
+    "envoy/extensions/filters/http/grpc_stats/v3/config.proto",
+    "envoy/extensions/filters/http/rbac/v3/rbac.proto",
+    "envoy/extensions/filters/http/router/v3/router.proto",
+    "envoy/extensions/filters/listener/tls_inspector/v3/tls_inspector.proto",
+    "envoy/extensions/filters/network/direct_response/v3/config.proto",
+    "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
+    "envoy/extensions/filters/network/rbac/v3/rbac.proto",
+    "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
+    "envoy/extensions/matching/common_inputs/ssl/v3/ssl_inputs.proto",
+    "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
+    "envoy/extensions/transport_sockets/tls/v3/tls.proto",
+    "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?)
         .parent()
@@ -31,6 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Reflection (JSON form, unknown fields) is needed for resources only, not for Envoy's messages.
     let resources: Vec<_> = files.iter().filter(|f| !f.ends_with("kds.proto")).collect();
     fs::write(out.join("resources.bin"), protox::compile(&resources, &includes)?.encode_to_vec())?;
+    fs::write(out.join("envoy.bin"), protox::compile(ENVOY_ROOTS, &includes)?.encode_to_vec())?;
 
     tonic_prost_build::configure()
         .extern_path(".google.protobuf", "::envoy_types::pb::google::protobuf")

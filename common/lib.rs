@@ -3,6 +3,7 @@
 //! A write becomes a revision in the [`store`]; the feed says that something changed; the index is
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
+pub mod ca;
 pub mod config;
 pub mod diagnostics;
 pub mod events;

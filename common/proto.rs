@@ -24,3 +24,7 @@ pub use envoy_types::pb::{envoy, google};
 
 /// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.
 pub static RESOURCE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/resources.bin"));
+
+/// Serialized `FileDescriptorSet` of the Envoy messages this workspace sends, for their JSON form and for
+/// encoding their maps in a stable order.
+pub static ENVOY_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy.bin"));

@@ -2,3 +2,6 @@
 
 pub mod ads;
 pub mod config;
+pub mod generator;
+pub mod mesh;
+mod policy;

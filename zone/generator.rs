@@ -1,0 +1,99 @@
+//! From a proxy and its mesh to Envoy configuration. Pure: the same values give the same bytes.
+//!
+//! ```text
+//!  Proxy + MeshContext ──► Draft (typed, still open) ──► policies, in order ──► ResourceSet (encoded once)
+//! ```
+//!
+//! A [`Draft`] keeps what Envoy wants packed (filters, TLS contexts, protocol options) unpacked, so that
+//! policies edit typed messages; [`ResourceSet`] packs and encodes everything exactly once.
+
+mod draft;
+mod encode;
+pub mod envoy;
+mod inbound;
+mod ingress;
+mod names;
+pub(crate) mod outbound;
+mod proxy;
+mod resource_set;
+mod secrets;
+pub mod sni;
+
+#[cfg(test)]
+mod tests;
+
+pub use draft::{Chain, ClusterDraft, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal};
+pub use encode::to_json;
+pub use outbound::{Backend, Outbound};
+pub use proxy::{Proxy, ProxyMetadata, Sidecar, ZoneIngressProxy};
+pub use resource_set::{Changes, Encoded, Interner, ResourceSet, type_url};
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{
+    mesh::{MeshContext, Problem},
+    policy,
+};
+
+/// A finished configuration.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// What Envoy gets.
+    pub set: ResourceSet,
+    /// What was left out of it, and why. The rest stands.
+    pub problems: Vec<Problem>,
+}
+
+/// Why there is no configuration; the proxy keeps the last one.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum GenerateError {
+    /// The mesh has mutual TLS; without a certificate the proxy would have to serve plaintext.
+    #[error("mesh {mesh} has mutual TLS, but there is no certificate for {proxy} yet")]
+    NoCertificate {
+        /// Which mesh.
+        mesh: Arc<str>,
+        /// Which proxy.
+        proxy: String,
+    },
+}
+
+/// The configuration of a sidecar.
+///
+/// # Errors
+/// [`GenerateError`] when a configuration would be less safe than none.
+pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, GenerateError> {
+    if mesh.mtls.is_some() && proxy.certificate.is_none() {
+        let proxy = proxy.dataplane.name().to_owned();
+        return Err(GenerateError::NoCertificate { mesh: Arc::clone(&mesh.mesh), proxy });
+    }
+    let mut draft = Draft::default();
+    let mut problems = Vec::new();
+    inbound::generate(proxy, mesh, &mut draft);
+    policy::apply_all(proxy, mesh, &mut draft, &mut problems);
+    secrets::generate(proxy, mesh, &mut draft);
+    Ok(Generated { set: draft.finish(), problems })
+}
+
+/// The configuration of a zone ingress, which serves every mesh of the zone.
+pub fn zone_ingress(proxy: &ZoneIngressProxy, meshes: &[Arc<MeshContext>]) -> Generated {
+    let mut draft = Draft::default();
+    let mut problems = Vec::new();
+    ingress::generate(proxy, meshes, &mut draft, &mut problems);
+    Generated { set: draft.finish(), problems }
+}
+
+/// The configuration of either kind of proxy. `meshes` are all meshes of the zone; a sidecar uses its own.
+///
+/// # Errors
+/// [`GenerateError`] when a configuration would be less safe than none.
+pub fn generate(proxy: &Proxy, meshes: &[Arc<MeshContext>]) -> Result<Option<Generated>, GenerateError> {
+    match proxy {
+        Proxy::Sidecar(sidecar_proxy) => {
+            let mesh = meshes.iter().find(|m| *m.mesh == *sidecar_proxy.dataplane.resource.key.mesh);
+            mesh.map(|mesh| sidecar(sidecar_proxy, mesh)).transpose()
+        }
+        Proxy::ZoneIngress(ingress) => Ok(Some(zone_ingress(ingress, meshes))),
+    }
+}

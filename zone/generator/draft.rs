@@ -1,0 +1,240 @@
+//! Configuration that is still open: typed, unpacked, edited by policies.
+
+use std::collections::BTreeMap;
+
+use common::proto::envoy::{
+    config::{
+        cluster::v3::Cluster,
+        core::v3::TransportSocket,
+        endpoint::v3::ClusterLoadAssignment,
+        listener::v3::{Filter, FilterChain, FilterChainMatch, Listener},
+        route::v3::{Route, RouteConfiguration, VirtualHost},
+    },
+    extensions::{
+        filters::network::{
+            http_connection_manager::v3::{
+                HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier,
+            },
+            tcp_proxy::v3::TcpProxy,
+        },
+        transport_sockets::tls::v3::{DownstreamTlsContext, Secret, UpstreamTlsContext},
+        upstreams::http::v3::HttpProtocolOptions,
+    },
+};
+
+use super::{
+    envoy::{cluster, filter, tls},
+    outbound::Backend,
+    resource_set::{Encoded, ResourceSet, type_url},
+};
+use crate::mesh::{Inbound, Protocol};
+
+/// What a listener or cluster stands for; how policies find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A port of the workload.
+    Inbound(Inbound),
+    /// Something the workload calls.
+    Outbound(Backend),
+    /// The edge of a zone.
+    ZoneIngress,
+}
+
+impl Role {
+    /// The origin recorded with the encoded resource.
+    fn origin(&self) -> &'static str {
+        match self {
+            Self::Inbound(_) => "inbound",
+            Self::Outbound(_) => "outbound",
+            Self::ZoneIngress => "ingress",
+        }
+    }
+
+    /// What is spoken there.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Inbound(inbound) => inbound.protocol,
+            Self::Outbound(backend) => backend.protocol,
+            Self::ZoneIngress => Protocol::Tcp,
+        }
+    }
+}
+
+/// A listener and its chains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerDraft {
+    /// What it stands for.
+    pub role: Role,
+    /// The message without filter chains.
+    pub message: Listener,
+    /// Its chains, in order.
+    pub chains: Vec<Chain>,
+}
+
+/// One filter chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// For which connections.
+    pub matches: Option<FilterChainMatch>,
+    /// Present when this chain terminates mesh TLS.
+    pub tls: Option<DownstreamTlsContext>,
+    /// Network filters before the last one.
+    pub filters: Vec<Filter>,
+    /// The last network filter.
+    pub terminal: Terminal,
+}
+
+/// The network filter that ends a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Terminal {
+    /// Requests are routed.
+    Http(Box<HttpChain>),
+    /// Bytes are forwarded.
+    Tcp(Box<TcpProxy>),
+    /// Anything else.
+    Other(Box<Filter>),
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        Self::Tcp(Box::default())
+    }
+}
+
+/// The HTTP part of a chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HttpChain {
+    /// The connection manager without filters and routes.
+    pub manager: HttpConnectionManager,
+    /// HTTP filters; the router is added behind them.
+    pub filters: Vec<HttpFilter>,
+    /// The route configuration without virtual hosts.
+    pub config: RouteConfiguration,
+    /// Name of the one virtual host.
+    pub host: String,
+    /// Its routes, in order.
+    pub routes: Vec<RouteDraft>,
+}
+
+/// One route, and the rule of a policy it comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteDraft {
+    /// The message.
+    pub message: Route,
+    /// KRI of the route policy that asked for it; `None` for the catch-all.
+    pub policy: Option<String>,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterDraft {
+    /// What it stands for.
+    pub role: Role,
+    /// The message without what is packed below.
+    pub message: Cluster,
+    /// How HTTP is spoken to it.
+    pub http: Option<HttpProtocolOptions>,
+    /// TLS towards it.
+    pub tls: Option<UpstreamTlsContext>,
+}
+
+/// All of it, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    /// Listeners.
+    pub listeners: BTreeMap<String, ListenerDraft>,
+    /// Clusters.
+    pub clusters: BTreeMap<String, ClusterDraft>,
+    /// Endpoints of the clusters that ask for them.
+    pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
+    /// Secrets.
+    pub secrets: BTreeMap<String, Secret>,
+}
+
+impl Draft {
+    /// Packs and encodes everything.
+    pub fn finish(self) -> ResourceSet {
+        let mut set = ResourceSet::default();
+        for (name, listener) in self.listeners {
+            let origin = listener.role.origin();
+            set.insert(Encoded::new(&name, type_url::LISTENER, origin, &listener.pack()));
+        }
+        for (name, cluster) in self.clusters {
+            let origin = cluster.role.origin();
+            set.insert(Encoded::new(&name, type_url::CLUSTER, origin, &cluster.pack()));
+        }
+        for (name, endpoints) in self.endpoints {
+            set.insert(Encoded::new(&name, type_url::ENDPOINT, "outbound", &endpoints));
+        }
+        for (name, secret) in self.secrets {
+            set.insert(Encoded::new(&name, type_url::SECRET, "secrets", &secret));
+        }
+        set
+    }
+}
+
+impl ListenerDraft {
+    fn pack(self) -> Listener {
+        let chains = self.chains.into_iter().map(Chain::pack).collect();
+        Listener { filter_chains: chains, ..self.message }
+    }
+}
+
+impl Chain {
+    /// Its HTTP part, when it has one.
+    pub fn http_mut(&mut self) -> Option<&mut HttpChain> {
+        match &mut self.terminal {
+            Terminal::Http(http) => Some(http),
+            _ => None,
+        }
+    }
+
+    fn pack(self) -> FilterChain {
+        let terminal = match self.terminal {
+            Terminal::Http(http) => filter::http_connection_manager(&http.pack()),
+            Terminal::Tcp(proxy) => filter::tcp_proxy(&proxy),
+            Terminal::Other(filter) => *filter,
+        };
+        let mut filters = self.filters;
+        filters.push(terminal);
+        FilterChain {
+            filter_chain_match: self.matches,
+            filters,
+            transport_socket: self.tls.map(|context| tls::socket(&context)),
+            ..FilterChain::default()
+        }
+    }
+}
+
+impl HttpChain {
+    fn pack(self) -> HttpConnectionManager {
+        let host = VirtualHost {
+            name: self.host,
+            domains: vec!["*".to_owned()],
+            routes: self.routes.into_iter().map(|route| route.message).collect(),
+            ..VirtualHost::default()
+        };
+        let config = RouteConfiguration { virtual_hosts: vec![host], ..self.config };
+        let mut filters = self.filters;
+        filters.push(filter::router());
+        HttpConnectionManager {
+            http_filters: filters,
+            route_specifier: Some(RouteSpecifier::RouteConfig(config)),
+            ..self.manager
+        }
+    }
+}
+
+impl ClusterDraft {
+    fn pack(self) -> Cluster {
+        let mut message = self.message;
+        if let Some(options) = &self.http {
+            message.typed_extension_protocol_options.insert(
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
+                cluster::pack(options),
+            );
+        }
+        let socket: Option<TransportSocket> = self.tls.map(|context| tls::socket(&context));
+        Cluster { transport_socket: socket, ..message }
+    }
+}

@@ -1,0 +1,80 @@
+//! Clusters.
+
+use common::proto::{
+    envoy::{
+        config::{
+            cluster::v3::{
+                Cluster,
+                cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
+            },
+            core::v3::{
+                AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
+                config_source::ConfigSourceSpecifier,
+            },
+            endpoint::v3::ClusterLoadAssignment,
+        },
+        extensions::upstreams::http::v3::{
+            HttpProtocolOptions,
+            http_protocol_options::{ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config},
+        },
+    },
+    google::protobuf::Any,
+};
+use prost::{Message, Name};
+
+use super::seconds;
+use crate::generator::names;
+
+/// Packs a message for a field that takes any type.
+pub fn pack<M: Message + Name>(message: &M) -> Any {
+    Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+/// The stream this resource itself came on.
+pub fn ads() -> ConfigSource {
+    ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        ..ConfigSource::default()
+    }
+}
+
+fn base(name: &str, discovery: DiscoveryType) -> Cluster {
+    let metric = names::metric(name);
+    Cluster {
+        alt_stat_name: if metric == name { String::new() } else { metric },
+        name: name.to_owned(),
+        connect_timeout: Some(seconds(10)),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(discovery.into())),
+        ..Cluster::default()
+    }
+}
+
+/// A cluster whose endpoints never change.
+pub fn fixed(name: &str, endpoints: ClusterLoadAssignment) -> Cluster {
+    Cluster { load_assignment: Some(endpoints), ..base(name, DiscoveryType::Static) }
+}
+
+/// A cluster whose endpoints arrive as a resource of the same name.
+pub fn discovered(name: &str) -> Cluster {
+    let eds = EdsClusterConfig { eds_config: Some(ads()), ..EdsClusterConfig::default() };
+    Cluster { eds_cluster_config: Some(eds), ..base(name, DiscoveryType::Eds) }
+}
+
+fn explicit(config: explicit_http_config::ProtocolConfig) -> HttpProtocolOptions {
+    let explicit = ExplicitHttpConfig { protocol_config: Some(config) };
+    HttpProtocolOptions {
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)),
+        ..HttpProtocolOptions::default()
+    }
+}
+
+/// HTTP/1.1 towards the cluster.
+pub fn http1() -> HttpProtocolOptions {
+    explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default()))
+}
+
+/// HTTP/2 towards the cluster.
+pub fn http2() -> HttpProtocolOptions {
+    explicit(explicit_http_config::ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default()))
+}

@@ -1,0 +1,69 @@
+//! Endpoints of clusters.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use common::{
+    model::labels,
+    proto::envoy::config::{
+        core::v3,
+        endpoint::v3::{
+            ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
+        },
+    },
+};
+
+use super::{address, metadata, number};
+use crate::mesh::topology::{self, Locality};
+
+fn at(ip: IpAddr, port: u32) -> LbEndpoint {
+    let endpoint = Endpoint { address: Some(address::socket(ip, port)), ..Endpoint::default() };
+    LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() }
+}
+
+/// Exactly one address.
+pub fn single(cluster: &str, ip: IpAddr, port: u32) -> ClusterLoadAssignment {
+    let locality = LocalityLbEndpoints { lb_endpoints: vec![at(ip, port)], ..LocalityLbEndpoints::default() };
+    assignment(cluster, vec![locality])
+}
+
+fn assignment(cluster: &str, endpoints: Vec<LocalityLbEndpoints>) -> ClusterLoadAssignment {
+    ClusterLoadAssignment { cluster_name: cluster.to_owned(), endpoints, ..ClusterLoadAssignment::default() }
+}
+
+/// These endpoints, grouped by locality in the order given. Several behind one address and with the same
+/// tags, as behind an ingress, are one.
+pub fn grouped<'a>(
+    cluster: &str,
+    endpoints: impl IntoIterator<Item = &'a topology::Endpoint>,
+) -> ClusterLoadAssignment {
+    let mut groups: BTreeMap<&Locality, Vec<LbEndpoint>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for endpoint in endpoints {
+        if seen.insert((endpoint.address, endpoint.port, &endpoint.tags)) {
+            groups.entry(&endpoint.locality).or_default().push(one(endpoint));
+        }
+    }
+    let localities = groups.into_iter().map(|(locality, lb_endpoints)| LocalityLbEndpoints {
+        locality: locality.zone.clone().map(|zone| v3::Locality { zone, ..v3::Locality::default() }),
+        priority: locality.priority,
+        lb_endpoints,
+        ..LocalityLbEndpoints::default()
+    });
+    assignment(cluster, localities.collect())
+}
+
+fn one(endpoint: &topology::Endpoint) -> LbEndpoint {
+    let tags = metadata::strings(endpoint.tags.iter().filter(|(key, _)| *key != labels::TAG_SERVICE));
+    LbEndpoint {
+        metadata: metadata::of([
+            (metadata::LOAD_BALANCER, tags.clone()),
+            (metadata::TRANSPORT_SOCKET, tags),
+            (metadata::LABELS, metadata::strings(&endpoint.labels)),
+        ]),
+        load_balancing_weight: if endpoint.weight > 0 { number(endpoint.weight) } else { None },
+        ..at(endpoint.address, endpoint.port)
+    }
+}

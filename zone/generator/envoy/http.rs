@@ -1,0 +1,104 @@
+//! The HTTP part of listeners.
+
+use common::proto::envoy::{
+    config::{
+        core::v3::HttpProtocolOptions,
+        route::v3::{
+            Route, RouteAction, RouteConfiguration, RouteMatch, WeightedCluster, route::Action,
+            route_action::ClusterSpecifier, route_match::PathSpecifier, weighted_cluster::ClusterWeight,
+        },
+    },
+    extensions::filters::network::http_connection_manager::v3::{
+        HttpConnectionManager,
+        http_connection_manager::{
+            ForwardClientCertDetails, InternalAddressConfig, SetCurrentClientCertDetails,
+        },
+    },
+};
+
+use super::{address, flag, number, seconds};
+use crate::generator::names;
+
+/// A connection manager with what both directions share.
+fn manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager {
+        stat_prefix: names::metric(stat_prefix),
+        internal_address_config: Some(InternalAddressConfig {
+            cidr_ranges: address::internal_networks(ipv6),
+            ..InternalAddressConfig::default()
+        }),
+        common_http_protocol_options: Some(HttpProtocolOptions {
+            idle_timeout: Some(seconds(0)),
+            ..HttpProtocolOptions::default()
+        }),
+        ..HttpConnectionManager::default()
+    }
+}
+
+/// Towards the workload: tells it who called.
+pub fn inbound_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager {
+        forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
+        set_current_client_cert_details: Some(SetCurrentClientCertDetails {
+            uri: true,
+            ..SetCurrentClientCertDetails::default()
+        }),
+        stream_idle_timeout: Some(seconds(3600)),
+        ..manager(stat_prefix, ipv6)
+    }
+}
+
+/// From the workload.
+pub fn outbound_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager { normalize_path: flag(true), ..manager(stat_prefix, ipv6) }
+}
+
+/// An inline route configuration. Clusters may arrive after it, so it must not be checked against them.
+pub fn route_configuration(name: &str) -> RouteConfiguration {
+    RouteConfiguration {
+        name: name.to_owned(),
+        validate_clusters: flag(false),
+        ..RouteConfiguration::default()
+    }
+}
+
+/// A match for every path.
+pub fn any_path() -> RouteMatch {
+    RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..RouteMatch::default() }
+}
+
+/// Where a share of the requests goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Out of the sum of all weights.
+    pub weight: u32,
+}
+
+/// A cluster, or several by weight.
+pub fn cluster_specifier(shares: &[Share]) -> ClusterSpecifier {
+    match shares {
+        [only] => ClusterSpecifier::Cluster(only.cluster.clone()),
+        several => {
+            let weighted = several.iter().map(|share| ClusterWeight {
+                name: share.cluster.clone(),
+                weight: number(share.weight),
+                ..ClusterWeight::default()
+            });
+            let clusters = weighted.collect();
+            ClusterSpecifier::WeightedClusters(WeightedCluster { clusters, ..WeightedCluster::default() })
+        }
+    }
+}
+
+/// A route that forwards.
+pub fn forward(name: &str, matches: RouteMatch, shares: &[Share]) -> Route {
+    let action = RouteAction { cluster_specifier: Some(cluster_specifier(shares)), ..RouteAction::default() };
+    Route {
+        name: name.to_owned(),
+        r#match: Some(matches),
+        action: Some(Action::Route(action)),
+        ..Route::default()
+    }
+}

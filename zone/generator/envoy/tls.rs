@@ -1,0 +1,104 @@
+//! Mesh TLS: contexts and secrets.
+
+use common::proto::envoy::{
+    config::core::v3::{DataSource, TransportSocket, data_source::Specifier, transport_socket::ConfigType},
+    extensions::transport_sockets::tls::v3::{
+        CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
+        SubjectAltNameMatcher, TlsCertificate, UpstreamTlsContext,
+        common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+        secret,
+        subject_alt_name_matcher::SanType,
+    },
+    r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
+};
+use prost::{Message, Name};
+
+use super::{cluster, flag};
+use crate::generator::names;
+
+/// The ALPN protocol by which a permissive proxy tells mesh TLS from the workload's own.
+pub const ALPN: &str = "kuma";
+
+/// A transport socket with this context.
+pub fn socket<M: Message + Name>(context: &M) -> TransportSocket {
+    TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(cluster::pack(context))),
+    }
+}
+
+/// Accepts any text that is this.
+pub fn exact(text: String) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Exact(text)), ..StringMatcher::default() }
+}
+
+/// Accepts any text that starts with this.
+pub fn prefix(text: String) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
+}
+
+fn secret_config(name: String) -> SdsSecretConfig {
+    SdsSecretConfig { name, sds_config: Some(cluster::ads()) }
+}
+
+/// Presents the identity of the proxy and believes the CA of `mesh` about these URI names.
+fn common(mesh: &str, names: Vec<StringMatcher>) -> CommonTlsContext {
+    let uri = |matcher| SubjectAltNameMatcher {
+        san_type: SanType::Uri.into(),
+        matcher: Some(matcher),
+        ..SubjectAltNameMatcher::default()
+    };
+    let validation = CombinedCertificateValidationContext {
+        default_validation_context: Some(CertificateValidationContext {
+            match_typed_subject_alt_names: names.into_iter().map(uri).collect(),
+            ..CertificateValidationContext::default()
+        }),
+        validation_context_sds_secret_config: Some(secret_config(names::ca_secret(mesh))),
+        ..CombinedCertificateValidationContext::default()
+    };
+    CommonTlsContext {
+        tls_certificate_sds_secret_configs: vec![secret_config(names::identity_secret(mesh))],
+        validation_context_type: Some(ValidationContextType::CombinedValidationContext(validation)),
+        ..CommonTlsContext::default()
+    }
+}
+
+/// Accepts any member of the mesh.
+pub fn downstream(mesh: &str) -> DownstreamTlsContext {
+    DownstreamTlsContext {
+        common_tls_context: Some(common(mesh, vec![prefix(format!("spiffe://{mesh}/"))])),
+        require_client_certificate: flag(true),
+        ..DownstreamTlsContext::default()
+    }
+}
+
+/// Connects to whoever proves to be one of `identities`, asking for `sni`.
+pub fn upstream(mesh: &str, identities: Vec<StringMatcher>, sni: String) -> UpstreamTlsContext {
+    let mut context = common(mesh, identities);
+    context.alpn_protocols = vec![ALPN.to_owned()];
+    UpstreamTlsContext { common_tls_context: Some(context), sni, ..UpstreamTlsContext::default() }
+}
+
+fn inline(text: &str) -> Option<DataSource> {
+    let specifier = Some(Specifier::InlineBytes(text.as_bytes().to_vec()));
+    Some(DataSource { specifier, ..DataSource::default() })
+}
+
+/// A certificate with its key.
+pub fn certificate_secret(name: &str, chain: &str, key: &str) -> Secret {
+    let certificate = TlsCertificate {
+        certificate_chain: inline(chain),
+        private_key: inline(key),
+        ..TlsCertificate::default()
+    };
+    Secret { name: name.to_owned(), r#type: Some(secret::Type::TlsCertificate(certificate)) }
+}
+
+/// Certificates to believe.
+pub fn ca_secret(name: &str, certificates: &str) -> Secret {
+    let context = CertificateValidationContext {
+        trusted_ca: inline(certificates),
+        ..CertificateValidationContext::default()
+    };
+    Secret { name: name.to_owned(), r#type: Some(secret::Type::ValidationContext(context)) }
+}

@@ -1,0 +1,188 @@
+//! A finished configuration: every resource encoded once, with a version that is a hash of its content.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+use common::proto::google::protobuf::Any;
+use prost::{Message, Name};
+use sha2::{Digest, Sha256};
+
+use super::encode;
+
+/// Type URLs of the resource types a proxy asks for.
+pub mod type_url {
+    /// Clusters.
+    pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    /// Endpoints of clusters.
+    pub const ENDPOINT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+    /// Listeners.
+    pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+    /// Routes of listeners.
+    pub const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+    /// Certificates, keys and trusted CAs.
+    pub const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+    /// All of them, in the order in which a proxy should receive them: what is referred to comes first.
+    pub const ALL: [&str; 5] = [CLUSTER, ENDPOINT, SECRET, LISTENER, ROUTE];
+}
+
+/// One resource, ready to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// Name within its type.
+    pub name: Arc<str>,
+    /// Which type.
+    pub type_url: &'static str,
+    /// Encoded message.
+    pub value: Bytes,
+    /// Hash of the content: equal content has an equal version, in every process.
+    pub version: Arc<str>,
+    /// Which part of the generator made it.
+    pub origin: &'static str,
+}
+
+impl Encoded {
+    /// Encodes `message`.
+    pub fn new<M: Message + Name>(
+        name: &str,
+        type_url: &'static str,
+        origin: &'static str,
+        message: &M,
+    ) -> Self {
+        let value = encode::stable(type_url, message);
+        let digest = Sha256::digest(&value);
+        let version: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { name: name.into(), type_url, value: value.into(), version: version.into(), origin }
+    }
+
+    /// The packed form.
+    pub fn any(&self) -> Any {
+        Any { type_url: self.type_url.to_owned(), value: self.value.to_vec() }
+    }
+
+    /// The JSON form, for people.
+    ///
+    /// # Errors
+    /// [`encode::JsonError`] for a type without descriptor.
+    pub fn to_json(&self) -> Result<serde_json::Value, encode::JsonError> {
+        encode::to_json(self.type_url, &self.value)
+    }
+}
+
+type ByName = BTreeMap<Arc<str>, Arc<Encoded>>;
+
+/// Names whose resource appeared, changed or went, by type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes(pub BTreeMap<&'static str, BTreeSet<Arc<str>>>);
+
+impl Changes {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(BTreeSet::is_empty)
+    }
+
+    /// Those of one type.
+    pub fn of(&self, type_url: &str) -> impl Iterator<Item = &str> {
+        self.0.get(type_url).into_iter().flatten().map(|name| &**name)
+    }
+}
+
+/// Everything one proxy gets. Immutable; cloning shares the encoded bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceSet {
+    types: BTreeMap<&'static str, ByName>,
+}
+
+impl ResourceSet {
+    /// Adds `resource`, replacing one of the same type and name.
+    pub(super) fn insert(&mut self, resource: Encoded) {
+        let by_name = self.types.entry(resource.type_url).or_default();
+        by_name.insert(Arc::clone(&resource.name), Arc::new(resource));
+    }
+
+    /// Resources of one type, by name.
+    pub fn of_type(&self, type_url: &str) -> impl ExactSizeIterator<Item = (&str, &Arc<Encoded>)> {
+        static NONE: ByName = ByName::new();
+        self.types.get(type_url).unwrap_or(&NONE).iter().map(|(name, resource)| (&**name, resource))
+    }
+
+    /// One resource.
+    pub fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
+        self.types.get(type_url)?.get(name)
+    }
+
+    /// All resources, by type, then name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
+        self.types.values().flat_map(BTreeMap::values)
+    }
+
+    /// A version of everything of one type, for the protocol form that has one version per answer.
+    pub fn version_of(&self, type_url: &str) -> String {
+        let mut hash = Sha256::new();
+        for (name, resource) in self.of_type(type_url) {
+            hash.update((name.len() as u64).to_le_bytes());
+            hash.update(name);
+            hash.update(&*resource.version);
+        }
+        hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What differs from `previous`.
+    pub fn changes_since(&self, previous: &Self) -> Changes {
+        let mut changes = Changes::default();
+        let none = ByName::new();
+        let types: BTreeSet<&'static str> = self.types.keys().chain(previous.types.keys()).copied().collect();
+        for type_url in types {
+            let new = self.types.get(type_url).unwrap_or(&none);
+            let old = previous.types.get(type_url).unwrap_or(&none);
+            let gone = old.keys().filter(|name| !new.contains_key(*name));
+            let differs = |(name, resource): &(&Arc<str>, &Arc<Encoded>)| {
+                old.get(*name).is_none_or(|known| known.version != resource.version)
+            };
+            let changed = new.iter().filter(differs).map(|(name, _)| name);
+            let names: BTreeSet<Arc<str>> = gone.chain(changed).cloned().collect();
+            if !names.is_empty() {
+                changes.0.insert(type_url, names);
+            }
+        }
+        changes
+    }
+
+    /// The same set, sharing bytes with equal resources other proxies hold.
+    pub fn interned(mut self, interner: &Interner) -> Self {
+        for resource in self.types.values_mut().flat_map(BTreeMap::values_mut) {
+            *resource = interner.share(Arc::clone(resource));
+        }
+        self
+    }
+}
+
+/// Type, name and version: what makes two encoded resources equal.
+type Identity = (&'static str, Arc<str>, Arc<str>);
+
+/// Remembers encoded resources that are in use, so that equal ones are held once per process.
+#[derive(Debug, Default)]
+pub struct Interner {
+    known: Mutex<HashMap<Identity, Weak<Encoded>>>,
+}
+
+impl Interner {
+    /// The resource equal to `resource` that is already in use, else `resource` itself.
+    pub fn share(&self, resource: Arc<Encoded>) -> Arc<Encoded> {
+        let key = (resource.type_url, Arc::clone(&resource.name), Arc::clone(&resource.version));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = known.get(&key).and_then(Weak::upgrade) {
+            return shared;
+        }
+        known.insert(key, Arc::downgrade(&resource));
+        resource
+    }
+
+    /// Forgets what nobody holds any more. Call it now and then, after pushes.
+    pub fn sweep(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, resource| resource.strong_count() > 0);
+    }
+}

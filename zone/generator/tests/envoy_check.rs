@@ -1,0 +1,67 @@
+//! Envoy as the judge: `--mode validate` on a bootstrap that holds a whole configuration.
+
+use std::{env, fs, path::PathBuf, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::generator::{ResourceSet, type_url};
+
+/// The Envoy to ask: `ENVOY_BIN`, or the one the workspace keeps.
+pub(super) fn binary() -> Option<PathBuf> {
+    let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.strait/envoy/envoy");
+    env::var_os("ENVOY_BIN").map(PathBuf::from).or(Some(kept)).filter(|path| path.exists())
+}
+
+/// Fails with Envoy's words when it does not accept one of the configurations, or warns about a deprecated
+/// field in it.
+pub(super) fn validate_all(envoy: &PathBuf, configurations: &[(String, ResourceSet)]) {
+    let folder = tempfile::tempdir().unwrap();
+    for (i, (name, set)) in configurations.iter().enumerate() {
+        let file = folder.path().join(format!("{i}.json"));
+        fs::write(&file, bootstrap(set).to_string()).unwrap();
+        let arguments = ["--mode", "validate", "-l", "warning", "--base-id", "7", "-c"];
+        let output = Command::new(envoy).args(arguments).arg(&file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: Envoy says\n{said}");
+        assert!(!said.contains("eprecated"), "{name}: Envoy says\n{said}");
+    }
+    println!("Envoy accepted {} configurations", configurations.len());
+}
+
+/// A static bootstrap. What would arrive by discovery is put in place: endpoints into their clusters, and
+/// secrets as static ones, since a static cluster with secrets from a stream crashes Envoy.
+fn bootstrap(set: &ResourceSet) -> Value {
+    let json = |url: &str| -> Vec<Value> { set.of_type(url).map(|(_, r)| r.to_json().unwrap()).collect() };
+    let mut clusters = json(type_url::CLUSTER);
+    for cluster in &mut clusters {
+        if cluster["type"] == "EDS" {
+            let name = cluster["name"].as_str().unwrap();
+            let endpoints = set.get(type_url::ENDPOINT, name).unwrap().to_json().unwrap();
+            let cluster = cluster.as_object_mut().unwrap();
+            cluster.remove("edsClusterConfig");
+            cluster.insert("type".into(), json!("STATIC"));
+            cluster.insert("loadAssignment".into(), endpoints);
+        }
+    }
+    let mut resources = json!({
+        "listeners": json(type_url::LISTENER),
+        "clusters": clusters,
+        "secrets": json(type_url::SECRET),
+    });
+    make_static(&mut resources);
+    json!({ "node": {"id": "check", "cluster": "check"}, "static_resources": resources })
+}
+
+/// Turns references to streamed secrets into references to static ones.
+fn make_static(json: &mut Value) {
+    match json {
+        Value::Object(object) => {
+            if object.get("sdsConfig").is_some() {
+                object.remove("sdsConfig");
+            }
+            object.values_mut().for_each(make_static);
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_static),
+        _ => {}
+    }
+}

@@ -1,0 +1,216 @@
+//! From resources to a [`MeshContext`]. Pure: the same resources give the same context.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use common::{
+    ca,
+    model::{Kind, Resource, kinds, registry},
+    proto::kuma::{mesh::v1alpha1 as proto, system::v1alpha1 as system},
+    store::index::Index,
+};
+use prost::Message;
+use thiserror::Error;
+
+use super::{
+    Authority, Dataplane, Hosts, MeshContext, Topology, ZoneIngress,
+    context::{Mtls, enabled_backend, is_permissive},
+    problem::{Problem, Subject, decode},
+    topology::TopologyInput,
+};
+
+/// What a context is built from.
+#[derive(Clone, Debug, Default)]
+pub struct MeshInput {
+    /// The local zone.
+    pub zone: String,
+    /// The mesh.
+    pub mesh: String,
+    /// Every resource of the mesh, and the ingresses of all zones; others are ignored.
+    pub resources: Vec<Arc<Resource>>,
+    /// Host names that occur in addresses.
+    pub hosts: Hosts,
+}
+
+/// Why there is no context.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum BuildError {
+    /// The mesh is not among the resources.
+    #[error("mesh {0:?} does not exist here (yet)")]
+    NoMesh(String),
+    /// The spec of the mesh does not decode.
+    #[error("mesh {mesh:?}: {reason}")]
+    BrokenMesh {
+        /// Which one.
+        mesh: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl MeshInput {
+    /// What `index` holds for `mesh`.
+    pub fn from_index(zone: &str, mesh: &str, index: &Index, hosts: Hosts) -> Self {
+        let mut resources: Vec<Arc<Resource>> =
+            index.find(&kinds::mesh::KIND, "", mesh).cloned().into_iter().collect();
+        resources.extend(index.list(&kinds::zone_ingress::KIND).cloned());
+        for kind in registry::ALL.iter().filter(|k| k.is_mesh_scoped()) {
+            resources.extend(index.list_in_mesh(kind, mesh).cloned());
+        }
+        Self { zone: zone.to_owned(), mesh: mesh.to_owned(), resources, hosts }
+    }
+}
+
+impl MeshContext {
+    /// Builds the context of `input`. What did not change since `previous` is not decoded again.
+    ///
+    /// # Errors
+    /// [`BuildError`] when there is no usable mesh; anything else that is broken becomes one of
+    /// [`MeshContext::problems`] and is left out.
+    pub fn build(input: &MeshInput, previous: Option<&Self>) -> Result<Self, BuildError> {
+        let mut problems = Vec::new();
+        let spec = mesh_spec(input)?;
+        let mut mtls = None;
+        if let Some((backend, lifetime)) = enabled_backend(&spec) {
+            let authority = match reused_authority(input, backend, lifetime, previous) {
+                Some(authority) => Some(authority),
+                None => authority(input, backend, lifetime, &mut problems),
+            };
+            let permissive = is_permissive(backend);
+            mtls = Some(Mtls { backend: backend.name.clone(), permissive, authority });
+        }
+        let unchanged = previous.filter(|p| p.problems.is_empty());
+        let dataplanes: Vec<Arc<Dataplane>> = of_kind(input, &kinds::dataplane::KIND)
+            .filter_map(|resource| {
+                let known = unchanged.and_then(|p| p.dataplanes.get(resource.name()));
+                match known.filter(|d| Arc::ptr_eq(&d.resource, resource)) {
+                    Some(known) => Some(Arc::clone(known)),
+                    None => Dataplane::read(resource, &input.hosts, &mut problems).map(Arc::new),
+                }
+            })
+            .collect();
+        let ingresses: Vec<Arc<ZoneIngress>> = of_kind(input, &kinds::zone_ingress::KIND)
+            .filter_map(|r| ZoneIngress::read(r, &input.hosts, &mut problems).map(Arc::new))
+            .collect();
+        let topology = Topology::compute(&TopologyInput {
+            zone: &input.zone,
+            mesh: &input.mesh,
+            dataplanes: &dataplanes,
+            ingresses: &ingresses,
+            mtls: mtls.is_some(),
+            locality_aware: spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing),
+            certified: &certified(input),
+        });
+        Ok(Self {
+            mesh: input.mesh.as_str().into(),
+            zone: input.zone.as_str().into(),
+            spec,
+            dataplanes: dataplanes.into_iter().map(|d| (Arc::clone(&d.resource.key.name), d)).collect(),
+            ingresses,
+            policies: policies(input),
+            mtls,
+            topology,
+            problems,
+        })
+    }
+}
+
+fn of_kind<'a>(input: &'a MeshInput, kind: &'static Kind) -> impl Iterator<Item = &'a Arc<Resource>> {
+    let of_mesh = move |r: &&Arc<Resource>| !kind.is_mesh_scoped() || r.mesh() == input.mesh;
+    input.resources.iter().filter(move |r| r.kind() == kind).filter(of_mesh)
+}
+
+fn mesh_spec(input: &MeshInput) -> Result<proto::Mesh, BuildError> {
+    let mesh = of_kind(input, &kinds::mesh::KIND).find(|r| r.name() == input.mesh);
+    let mesh = mesh.ok_or_else(|| BuildError::NoMesh(input.mesh.clone()))?;
+    proto::Mesh::decode(&mesh.spec[..])
+        .map_err(|e| BuildError::BrokenMesh { mesh: input.mesh.clone(), reason: e.to_string() })
+}
+
+fn policies(input: &MeshInput) -> BTreeMap<&'static str, Vec<Arc<Resource>>> {
+    let mut policies: BTreeMap<&'static str, Vec<Arc<Resource>>> = BTreeMap::new();
+    let in_mesh = input.resources.iter().filter(|r| r.kind().policy.is_some() && r.mesh() == input.mesh);
+    for resource in in_mesh {
+        policies.entry(resource.kind().name).or_default().push(Arc::clone(resource));
+    }
+    for list in policies.values_mut() {
+        list.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+    policies
+}
+
+/// Proxies whose insight says that they hold a certificate.
+fn certified(input: &MeshInput) -> BTreeSet<Arc<str>> {
+    let insights = of_kind(input, &kinds::dataplane_insight::KIND);
+    let holds = |insight: &&Arc<Resource>| {
+        let spec = proto::DataplaneInsight::decode(&insight.spec[..]);
+        spec.is_ok_and(|s| s.m_tls.is_some_and(|m| !m.issued_backend.is_empty()))
+    };
+    insights.filter(holds).map(|insight| Arc::clone(&insight.key.name)).collect()
+}
+
+/// PEM texts of certificate and key of `backend`, or what is missing.
+fn authority_pem(
+    input: &MeshInput,
+    backend: &proto::CertificateAuthorityBackend,
+) -> Result<(String, String), String> {
+    match backend.r#type.as_str() {
+        "builtin" => Ok((
+            secret(input, &ca::certificate_secret(&input.mesh, &backend.name))?,
+            secret(input, &ca::key_secret(&input.mesh, &backend.name))?,
+        )),
+        "provided" => {
+            let conf = backend.conf.as_ref().ok_or("a provided backend needs conf.cert and conf.key")?;
+            Ok((
+                super::data_source::read(conf, "cert", |s| secret(input, s))?,
+                super::data_source::read(conf, "key", |s| secret(input, s))?,
+            ))
+        }
+        other => Err(format!("backends of type {other:?} are not supported; use builtin or provided")),
+    }
+}
+
+fn authority(
+    input: &MeshInput,
+    backend: &proto::CertificateAuthorityBackend,
+    lifetime: chrono::Duration,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<Authority>> {
+    let made = authority_pem(input, backend).and_then(|(certificate, key)| {
+        Authority::from_pem(&backend.name, &certificate, &key, lifetime).map_err(|e| e.to_string())
+    });
+    match made {
+        Ok(authority) => Some(Arc::new(authority)),
+        Err(reason) => {
+            problems.push(Problem {
+                subject: Subject::Part(format!("mTLS backend {} of mesh {}", backend.name, input.mesh)),
+                reason,
+            });
+            None
+        }
+    }
+}
+
+/// The authority of `previous`, when its certificate, key and settings are still the same.
+fn reused_authority(
+    input: &MeshInput,
+    backend: &proto::CertificateAuthorityBackend,
+    lifetime: chrono::Duration,
+    previous: Option<&MeshContext>,
+) -> Option<Arc<Authority>> {
+    let known = previous?.mtls.as_ref()?.authority.as_ref()?;
+    let (certificate, key) = authority_pem(input, backend).ok()?;
+    let same = known.backend == backend.name && known.lifetime == lifetime && known.is_of(&certificate, &key);
+    same.then(|| Arc::clone(known))
+}
+
+fn secret(input: &MeshInput, name: &str) -> Result<String, String> {
+    let secret = of_kind(input, &kinds::secret::SECRET).find(|r| r.name() == name);
+    let secret = secret.ok_or_else(|| format!("the secret {name:?} is not here"))?;
+    let mut problems = Vec::new();
+    let data = decode::<system::Secret>(secret, &mut problems).and_then(|s| s.data);
+    let data = data.ok_or_else(|| format!("the secret {name:?} holds no data"))?;
+    String::from_utf8(data.value.to_vec()).map_err(|_| format!("the secret {name:?} is not text"))
+}

@@ -1,0 +1,167 @@
+//! Which endpoints serve which service, seen from a proxy of the local zone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use common::model::labels;
+
+use super::{Dataplane, Protocol, ZoneIngress};
+
+/// Where an endpoint is, as far as load balancing cares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Locality {
+    /// Zone of the endpoint.
+    pub zone: Option<String>,
+    /// 0 is tried first.
+    pub priority: u32,
+}
+
+/// One address that serves a service: a proxy of this zone, or the ingress of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Address of the proxy or ingress.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u32,
+    /// Share of the traffic.
+    pub weight: u32,
+    /// Tags of the inbound behind it.
+    pub tags: BTreeMap<String, String>,
+    /// Labels of the dataplane behind it; empty for an ingress.
+    pub labels: BTreeMap<String, String>,
+    /// Where it is.
+    pub locality: Locality,
+    /// Whether it is the ingress of another zone.
+    pub remote: bool,
+}
+
+impl Endpoint {
+    /// Whether it carries all of `tags`; `*` stands for any value.
+    pub fn has_tags(&self, tags: &BTreeMap<String, String>) -> bool {
+        tags.iter().all(|(key, value)| match self.tags.get(key) {
+            Some(own) => value == "*" || own == value,
+            None => false,
+        })
+    }
+}
+
+/// A service and its endpoints, in the order Envoy gets them: by locality, address, port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Who serves it.
+    pub endpoints: Vec<Endpoint>,
+    /// What all of them speak.
+    pub protocol: Protocol,
+    /// Whether all of them are known to accept mesh TLS, which matters while a mesh permits plaintext.
+    pub tls_ready: bool,
+}
+
+/// All services of a mesh, by service tag or destination name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    services: BTreeMap<String, Arc<Service>>,
+}
+
+/// What a topology is computed from.
+pub struct TopologyInput<'a> {
+    /// The local zone.
+    pub zone: &'a str,
+    /// The mesh.
+    pub mesh: &'a str,
+    /// Proxies of the local zone.
+    pub dataplanes: &'a [Arc<Dataplane>],
+    /// Ingresses of every zone.
+    pub ingresses: &'a [Arc<ZoneIngress>],
+    /// Other zones are reached over mesh TLS only, so without it they do not exist.
+    pub mtls: bool,
+    /// Endpoints of other zones are used only when none is left here.
+    pub locality_aware: bool,
+    /// Names of proxies that hold a certificate of the mesh.
+    pub certified: &'a BTreeSet<Arc<str>>,
+}
+
+impl Topology {
+    /// Computes it.
+    pub fn compute(input: &TopologyInput<'_>) -> Self {
+        let mut services: BTreeMap<String, Service> = BTreeMap::new();
+        let ingresses = if input.mtls { add_remote(input, &mut services) } else { 0 };
+        add_local(input, ingresses.max(1), &mut services);
+        for service in services.values_mut() {
+            service.endpoints.sort_by(|a, b| {
+                let order = |e: &Endpoint| (e.locality.clone(), e.address, e.port);
+                order(a).cmp(&order(b)).then_with(|| a.tags.cmp(&b.tags))
+            });
+            let spoken = service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags));
+            service.protocol = Protocol::common(spoken);
+        }
+        Self { services: services.into_iter().map(|(name, s)| (name, Arc::new(s))).collect() }
+    }
+
+    /// The service of this name; an empty one when nobody serves it.
+    pub fn service(&self, name: &str) -> Arc<Service> {
+        self.services.get(name).cloned().unwrap_or_default()
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
+        self.services.iter().map(|(name, service)| (name.as_str(), service))
+    }
+}
+
+/// Adds the ingresses of other zones for what they announce; returns how many distinct ones there are.
+fn add_remote(input: &TopologyInput<'_>, services: &mut BTreeMap<String, Service>) -> u32 {
+    let mut counted = BTreeSet::new();
+    for ingress in input.ingresses.iter().filter(|i| i.is_remote(input.zone)) {
+        let Some((address, port)) = ingress.public else { continue };
+        // Several ingress resources may stand behind one load balancer. One that announces nothing yet
+        // must not hide the others.
+        if ingress.spec.available_services.is_empty() || !counted.insert((address, port)) {
+            continue;
+        }
+        for available in ingress.services_of(input.mesh) {
+            let Some(name) = available.tags.get(labels::TAG_SERVICE) else { continue };
+            let zone = available.tags.get(labels::ZONE).cloned();
+            services.entry(name.clone()).or_insert_with(ready).endpoints.push(Endpoint {
+                address,
+                port,
+                weight: available.instances,
+                tags: available.tags.clone(),
+                labels: BTreeMap::new(),
+                locality: Locality { zone, priority: u32::from(input.locality_aware) },
+                remote: true,
+            });
+        }
+    }
+    u32::try_from(counted.len()).unwrap_or(u32::MAX)
+}
+
+fn add_local(input: &TopologyInput<'_>, weight: u32, services: &mut BTreeMap<String, Service>) {
+    for dataplane in input.dataplanes {
+        let certified = input.certified.contains(&dataplane.resource.key.name);
+        for inbound in dataplane.inbounds.iter().filter(|i| i.healthy) {
+            let Some(name) = inbound.service() else { continue };
+            let mut tags = inbound.tags.clone();
+            if inbound.protocol != Protocol::Unknown {
+                tags.entry(labels::TAG_PROTOCOL.to_owned()).or_insert_with(|| inbound.protocol.to_string());
+            }
+            let service = services.entry(name.to_owned()).or_insert_with(ready);
+            service.tls_ready &= certified;
+            service.endpoints.push(Endpoint {
+                address: inbound.advertised,
+                port: inbound.port,
+                weight,
+                locality: Locality { zone: tags.get(labels::ZONE).cloned(), priority: 0 },
+                tags,
+                labels: dataplane.resource.labels.clone(),
+                remote: false,
+            });
+        }
+    }
+}
+
+fn ready() -> Service {
+    Service { tls_ready: true, ..Service::default() }
+}

@@ -1,0 +1,96 @@
+//! A zone ingress as the generator sees it.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use common::{
+    model::{Origin, Resource},
+    proto::kuma::mesh::v1alpha1 as proto,
+};
+
+use super::{
+    Hosts,
+    problem::{Problem, Subject, decode},
+};
+
+/// The proxy through which other zones reach the services of one zone.
+#[derive(Clone, Debug)]
+pub struct ZoneIngress {
+    /// The resource this was read from.
+    pub resource: Arc<Resource>,
+    /// Its decoded spec.
+    pub spec: proto::ZoneIngress,
+    /// Where other zones connect to, when both parts are set and resolved.
+    pub public: Option<(IpAddr, u32)>,
+}
+
+impl ZoneIngress {
+    /// Reads `resource`; `None` when the spec does not decode.
+    pub fn read(resource: &Arc<Resource>, hosts: &Hosts, problems: &mut Vec<Problem>) -> Option<Self> {
+        let spec = decode::<proto::ZoneIngress>(resource, problems)?;
+        let mut public = None;
+        if let Some(networking) = &spec.networking
+            && !networking.advertised_address.is_empty()
+            && networking.advertised_port != 0
+        {
+            match hosts.resolve(&networking.advertised_address) {
+                Ok(address) => public = Some((address, networking.advertised_port)),
+                Err(host) => problems.push(Problem {
+                    subject: Subject::of(resource),
+                    reason: format!("the advertised host name {host:?} is not resolved"),
+                }),
+            }
+        }
+        Some(Self { resource: Arc::clone(resource), spec, public })
+    }
+
+    /// Core name.
+    pub fn name(&self) -> &str {
+        self.resource.name()
+    }
+
+    /// Whether it serves another zone than `zone`. The spec names the zone once it was synced; the origin
+    /// does so from the start.
+    pub fn is_remote(&self, zone: &str) -> bool {
+        match (&self.resource.origin, self.spec.zone.as_str()) {
+            (Origin::Zone(owner), "") => &**owner != zone,
+            (Origin::Global, "") => false,
+            (_, named) => named != zone,
+        }
+    }
+
+    /// What it says it can reach in `mesh`.
+    pub fn services_of<'a>(
+        &'a self,
+        mesh: &'a str,
+    ) -> impl Iterator<Item = &'a proto::zone_ingress::AvailableService> {
+        self.spec.available_services.iter().filter(move |service| service.mesh == mesh)
+    }
+}
+
+/// The service catalogue a zone publishes through its ingresses: healthy inbounds of its proxies, grouped
+/// by mesh and whole tag set, sorted by mesh, then tags. `meshes` are `(mesh, its proxies)`; leave out
+/// meshes that publish services as resources only.
+pub fn available_services<'a, D>(
+    meshes: impl IntoIterator<Item = (&'a str, D)>,
+) -> Vec<proto::zone_ingress::AvailableService>
+where
+    D: IntoIterator<Item = &'a super::Dataplane>,
+{
+    let mut groups: BTreeMap<(&str, &BTreeMap<String, String>), u32> = BTreeMap::new();
+    for (mesh, dataplanes) in meshes {
+        for inbound in dataplanes.into_iter().flat_map(|d| &d.inbounds) {
+            if inbound.healthy && inbound.service().is_some() {
+                *groups.entry((mesh, &inbound.tags)).or_default() += 1;
+            }
+        }
+    }
+    let service = |((mesh, tags), instances): ((&str, &BTreeMap<String, String>), u32)| {
+        proto::zone_ingress::AvailableService {
+            tags: tags.clone(),
+            instances,
+            mesh: mesh.to_owned(),
+            external_service: false,
+        }
+    };
+    groups.into_iter().map(service).collect()
+}
