@@ -17,6 +17,7 @@ pub mod mesh_traffic_permission;
 mod number;
 pub mod opaque;
 mod peer_match;
+pub mod rules;
 mod target_ref;
 
 pub use duration::{Duration, DurationError};

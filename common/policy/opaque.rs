@@ -1,5 +1,8 @@
 //! Policies whose specs are kept byte for byte and checked for shape only.
 
+use serde_json::{Map, Value};
+
+use super::Duration;
 use crate::model::{Kind, PolicyTraits};
 
 /// The descriptor of `MeshAccessLog`.
@@ -63,3 +66,74 @@ pub static MESH_TRACE: Kind =
     Kind::json("MeshTrace", "meshtraces").flow(61).named("meshtrace", "mtr").with_status().policy(
         PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false },
     );
+
+/// Members of these kinds that hold durations, wherever they stand.
+const DURATIONS: &[(&str, &[&str])] = &[
+    ("MeshFaultInjection", &["value"]),
+    ("MeshHealthCheck", &["interval", "timeout", "initialJitter", "intervalJitter", "noTrafficInterval"]),
+    ("MeshLoadBalancingStrategy", &["ttl"]),
+    ("MeshMetric", &["refreshInterval"]),
+    ("MeshRateLimit", &["interval"]),
+];
+
+/// The kind, the name of the member that holds an object, and the defaults of that object.
+type ObjectDefaults = (&'static str, &'static str, &'static [(&'static str, Default)]);
+
+const DEFAULTS: &[ObjectDefaults] = &[
+    (
+        "MeshTrace",
+        "zipkin",
+        &[
+            ("apiVersion", Default::Text("httpJson")),
+            ("sharedSpanContext", Default::Flag(true)),
+            ("traceId128bit", Default::Flag(false)),
+        ],
+    ),
+    ("MeshTrace", "datadog", &[("splitService", Default::Flag(false))]),
+    ("MeshMetric", "prometheus", &[("path", Default::Text("/metrics")), ("port", Default::Number(5670))]),
+];
+
+#[derive(Clone, Copy)]
+enum Default {
+    Flag(bool),
+    Number(u32),
+    Text(&'static str),
+}
+
+impl From<Default> for Value {
+    fn from(default: Default) -> Self {
+        match default {
+            Default::Flag(value) => value.into(),
+            Default::Number(value) => value.into(),
+            Default::Text(value) => value.into(),
+        }
+    }
+}
+
+/// Brings a spec into the form in which it is merged: defaults filled in, durations canonical, no nulls.
+/// Specs of other kinds are left alone.
+pub(super) fn fill(kind: &Kind, spec: &mut Value) {
+    let durations = DURATIONS.iter().find(|(name, _)| *name == kind.name).map_or(&[][..], |(_, m)| m);
+    match spec {
+        Value::Object(object) => fill_object(kind, durations, object),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(kind, item)),
+        _ => {}
+    }
+}
+
+fn fill_object(kind: &Kind, durations: &[&str], object: &mut Map<String, Value>) {
+    object.retain(|_, value| !value.is_null());
+    for (name, value) in object.iter_mut() {
+        let text = value.as_str().filter(|_| durations.contains(&name.as_str()));
+        if let Some(duration) = text.and_then(|t| t.parse::<Duration>().ok()) {
+            *value = duration.to_string().into();
+        }
+        if let Value::Object(inner) = value {
+            let defaults = DEFAULTS.iter().filter(|(k, n, _)| *k == kind.name && n == name);
+            for (member, default) in defaults.flat_map(|(_, _, members)| *members) {
+                inner.entry(*member).or_insert_with(|| (*default).into());
+            }
+        }
+        fill(kind, value);
+    }
+}

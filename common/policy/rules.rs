@@ -1,0 +1,91 @@
+//! From many policies to one answer: sort, select, merge. Everything here is a pure function of values.
+//!
+//! ```text
+//! Resource ── Policy::parse (once per policy) ──► PolicySet ── select(proxy) ──► Selection
+//!                                                                                   │
+//!      per inbound: inbound_rules, client_rules (subsets of clients, with negations)◄┤
+//!      per destination: to_rules ── tag service ──► TagRules                        ◄┤
+//!                                └─ real resource ─► ResourceRules (KRI → service → Mesh)
+//! ```
+//!
+//! Configurations are merged as JSON, because one algorithm then serves every kind, and decoded into the
+//! type of the kind at the end ([`TagRule::conf`], [`ResourceRule::conf`], [`InboundRules::unconditional`]).
+
+mod destinations;
+mod inbound;
+pub mod merge;
+pub mod order;
+mod partition;
+mod policy;
+mod proxy;
+mod resource;
+mod select;
+mod subset;
+mod tag;
+mod to;
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+pub use destinations::{Destination, Destinations, Port};
+pub use inbound::{InboundRule, InboundRules};
+pub use policy::{Policy, PolicyItem, PolicySet, RuleItem};
+pub use proxy::{Inbound, InboundKey, Proxy};
+pub use resource::{ResourceRule, ResourceRules};
+pub use select::Selection;
+pub use subset::{Element, Subset, Tag};
+pub use tag::{TagRule, TagRules};
+pub use to::{MATCHES_HASH_TAG, ToRules, to_rules};
+
+use super::decode;
+use crate::model::{FieldPath, SpecError};
+
+/// Why policies cannot be turned into rules.
+#[derive(Debug, Error)]
+pub enum RulesError {
+    /// The targets of `from` or `to` overlap in more ways than can be told apart.
+    #[error("the targets of these policies overlap in more than {limit} ways; use fewer tags per list")]
+    TooManySubsets {
+        /// How many are too many.
+        limit: usize,
+    },
+    /// A policy is for a route that does not exist.
+    #[error("can't resolve MeshHTTPRoute {route:?}, which {policy} is for")]
+    MissingRoute {
+        /// Name of the route.
+        route: String,
+        /// The policy.
+        policy: String,
+    },
+}
+
+/// A policy item that contributed to a configuration.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// Which item of its list.
+    pub index: usize,
+}
+
+/// Decodes a merged configuration.
+fn decode_conf<C: DeserializeOwned>(conf: &Value) -> Result<C, SpecError> {
+    decode::value_at(&FieldPath::new("default"), conf)
+}
+
+/// `origins` without repetition: of policy and index, or of the policy alone.
+fn distinct(origins: impl IntoIterator<Item = Origin>, by_index: bool) -> Vec<Origin> {
+    let mut distinct: Vec<Origin> = Vec::new();
+    for origin in origins {
+        let same = |o: &Origin| {
+            o.policy.resource.key == origin.policy.resource.key && (!by_index || o.index == origin.index)
+        };
+        if !distinct.iter().any(same) {
+            distinct.push(origin);
+        }
+    }
+    distinct
+}

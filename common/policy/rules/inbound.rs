@@ -1,0 +1,92 @@
+//! Rules for inbound traffic.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Origin, Policy, decode_conf, order};
+use crate::{model::SpecError, policy::PeerMatch};
+
+/// One rule, not merged with others: rules with conditions each stand alone.
+#[derive(Clone, Debug)]
+pub struct InboundRule {
+    /// The condition; none means all traffic.
+    pub condition: Option<PeerMatch>,
+    /// The configuration.
+    pub conf: Value,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl InboundRule {
+    /// The configuration in the type of its kind.
+    ///
+    /// # Errors
+    /// [`SpecError`] when it does not decode.
+    pub fn conf<C: DeserializeOwned>(&self) -> Result<C, SpecError> {
+        decode_conf(&self.conf)
+    }
+}
+
+/// Rules of one inbound: those with the narrowest condition first, and among equals the least specific
+/// policy first.
+#[derive(Clone, Debug, Default)]
+pub struct InboundRules(pub Vec<InboundRule>);
+
+impl InboundRules {
+    /// The rules that `policies` of one kind have for inbound traffic. Policies with `rules` give those;
+    /// of policies with `from`, only kinds that accept nothing but the whole mesh there give any.
+    pub fn build(policies: &[Arc<Policy>]) -> Self {
+        let mut sorted: Vec<&Arc<Policy>> = policies.iter().collect();
+        sorted.sort_by(|a, b| order::by_attributes(a, b).then_with(|| order::by_name(a, b)));
+        let mut rules: Vec<InboundRule> = sorted.into_iter().flat_map(rules_of).collect();
+        rules.sort_by_key(|rule| rule.condition.as_ref().map_or((u8::MAX, u8::MAX), PeerMatch::precedence));
+        Self(rules)
+    }
+
+    /// What applies to traffic that meets no condition: all rules without one, merged.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the merged configuration does not decode.
+    pub fn unconditional<C: DeserializeOwned>(&self) -> Result<Option<C>, SpecError> {
+        let rules: Vec<&InboundRule> = self.0.iter().filter(|r| r.condition.is_none()).collect();
+        let Some(first) = rules.first() else { return Ok(None) };
+        let confs: Vec<&Value> = rules.iter().map(|r| &r.conf).collect();
+        let merged = first.origin.policy.strategy().merge(&confs);
+        merged.first().map(decode_conf).transpose()
+    }
+
+    /// Rules with a condition, narrowest first.
+    pub fn conditional(&self) -> impl Iterator<Item = &InboundRule> {
+        self.0.iter().filter(|r| r.condition.is_some())
+    }
+}
+
+fn rules_of(policy: &Arc<Policy>) -> Vec<InboundRule> {
+    let origin = |index| Origin { policy: Arc::clone(policy), index };
+    if !policy.rules.is_empty() {
+        let rules = policy.rules.iter().enumerate().flat_map(|(index, rule)| {
+            let conditions = if rule.matches.is_empty() {
+                vec![None]
+            } else {
+                rule.matches.iter().cloned().map(Some).collect()
+            };
+            conditions.into_iter().map(move |condition| InboundRule {
+                condition,
+                conf: rule.conf.clone(),
+                origin: origin(index),
+            })
+        });
+        return rules.collect();
+    }
+    if !policy.resource.kind().policy.is_some_and(|p| p.from_as_rules) {
+        return Vec::new();
+    }
+    let rule = |(index, item): (usize, &super::PolicyItem)| InboundRule {
+        condition: None,
+        conf: item.conf.clone(),
+        origin: origin(index),
+    };
+    policy.from.iter().enumerate().map(rule).collect()
+}

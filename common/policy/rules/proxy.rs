@@ -1,0 +1,112 @@
+//! What policies look at in a proxy.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    model::{Resource, SpecError, kri::Kri, labels},
+    policy::ProxyType,
+    proto::kuma::mesh::v1alpha1::{
+        Dataplane,
+        dataplane::networking::{gateway::GatewayType, inbound::State},
+    },
+};
+
+/// Where a proxy listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InboundKey {
+    /// IP address.
+    pub address: String,
+    /// Port.
+    pub port: u32,
+}
+
+impl fmt::Display for InboundKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.address, self.port)
+    }
+}
+
+/// A listener of a proxy for traffic from the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// Where it listens.
+    pub key: InboundKey,
+    /// Its name, or its port when it has none.
+    pub section: String,
+    /// Tags; listeners of zone proxies have none.
+    pub tags: BTreeMap<String, String>,
+    /// Left out of policies.
+    pub ignored: bool,
+    /// A listener of a zone proxy, which tags cannot select.
+    pub zone_listener: bool,
+}
+
+/// A proxy as policies see it.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Its identifier.
+    pub kri: Kri,
+    /// All labels.
+    pub labels: BTreeMap<String, String>,
+    /// Sidecar or gateway.
+    pub kind: ProxyType,
+    /// Tags of a gateway.
+    pub gateway_tags: BTreeMap<String, String>,
+    /// Whether it is a gateway that Kuma does not configure itself.
+    pub delegated_gateway: bool,
+    /// Its listeners, in the order they are declared, those of a zone proxy last.
+    pub inbounds: Vec<Inbound>,
+}
+
+impl Proxy {
+    /// The proxy a `Dataplane` resource describes; `None` for resources of another kind.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the stored bytes do not decode.
+    pub fn of(resource: &Resource) -> Result<Option<Self>, SpecError> {
+        if resource.kind().name != "Dataplane" {
+            return Ok(None);
+        }
+        let dataplane: Dataplane = prost::Message::decode(&*resource.spec)?;
+        let networking = dataplane.networking.unwrap_or_default();
+        let at = |address: &str, port: u32| InboundKey {
+            address: if address.is_empty() { networking.address.clone() } else { address.to_owned() },
+            port,
+        };
+        let section =
+            |name: &str, port: u32| if name.is_empty() { port.to_string() } else { name.to_owned() };
+        let inbounds = networking.inbound.iter().map(|inbound| Inbound {
+            key: at(&inbound.address, inbound.port),
+            section: section(&inbound.name, inbound.port),
+            tags: inbound.tags.clone().into_iter().collect(),
+            ignored: inbound.state() == State::Ignored,
+            zone_listener: false,
+        });
+        let listeners = networking.listeners.iter().map(|listener| Inbound {
+            key: at(&listener.address, listener.port),
+            section: section(&listener.name, listener.port),
+            tags: BTreeMap::new(),
+            ignored: false,
+            zone_listener: true,
+        });
+        let gateway = networking.gateway.as_ref();
+        Ok(Kri::of(resource).map(|kri| Self {
+            kri,
+            labels: resource.labels.clone(),
+            kind: if gateway.is_some() { ProxyType::Gateway } else { ProxyType::Sidecar },
+            gateway_tags: gateway.map(|g| g.tags.clone().into_iter().collect()).unwrap_or_default(),
+            delegated_gateway: gateway.is_some_and(|g| g.r#type() == GatewayType::Delegated),
+            inbounds: inbounds.chain(listeners).collect(),
+        }))
+    }
+
+    /// The zone that owns it, `None` when nothing says.
+    pub(super) fn zone(&self) -> Option<&str> {
+        self.labels.get(labels::ZONE).map(String::as_str).filter(|z| !z.is_empty())
+    }
+
+    /// Whether a zone owns it.
+    pub(super) fn of_zone(&self) -> bool {
+        self.labels.get(labels::ORIGIN).is_some_and(|o| o != labels::ORIGIN_GLOBAL)
+    }
+}

@@ -1,0 +1,223 @@
+//! Which policies are for a proxy, and for which of its inbounds.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    Destinations, Inbound, InboundKey, InboundRules, Origin, Policy, PolicySet, Proxy, RulesError, TagRules,
+    ToRules, decode_conf, order,
+    order::{Role, role},
+    to_rules,
+};
+use crate::{
+    model::{Resource, SpecError, kri::Kri, labels},
+    policy::{TargetKind, TargetRef},
+};
+
+/// The policies of one kind that are for one proxy.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// All of them, from least to most specific.
+    pub policies: Vec<Arc<Policy>>,
+    /// For each inbound that is selected, those that select it, from least to most specific.
+    pub inbounds: BTreeMap<InboundKey, Vec<Arc<Policy>>>,
+    /// What could not be resolved.
+    pub warnings: Vec<String>,
+}
+
+/// What a policy selects of a proxy.
+#[derive(Debug, Default)]
+struct Selected {
+    inbounds: Vec<InboundKey>,
+    gateway: bool,
+}
+
+impl Selection {
+    /// Selects from `set` what is for `proxy`. Policies that are only being tried out (`shadow`) are left
+    /// out unless asked for.
+    pub fn of(set: &PolicySet, proxy: &Proxy, destinations: &Destinations, shadow: bool) -> Self {
+        let mut selection = Self::default();
+        for policy in &set.policies {
+            if !shadow && policy.resource.label(labels::EFFECT) == Some("shadow") {
+                continue;
+            }
+            match select(&policy.resource, &policy.top, proxy, destinations) {
+                Ok(selected) => selection.add(policy, selected),
+                Err(reason) => selection.warnings.push(format!(
+                    "unable to resolve TargetRef on policy: mesh:{} name:{} error:{reason:?}",
+                    policy.resource.mesh(),
+                    policy.resource.name(),
+                )),
+            }
+        }
+        selection.policies.sort_by(|a, b| order::by_policy(a, b));
+        for policies in selection.inbounds.values_mut() {
+            policies.sort_by(|a, b| order::by_policy(a, b));
+        }
+        selection
+    }
+
+    fn add(&mut self, policy: &Arc<Policy>, selected: Selected) {
+        if selected.inbounds.is_empty() && !selected.gateway {
+            return;
+        }
+        self.policies.push(Arc::clone(policy));
+        for inbound in selected.inbounds {
+            self.inbounds.entry(inbound).or_default().push(Arc::clone(policy));
+        }
+    }
+
+    /// The policies for one inbound.
+    pub fn inbound(&self, key: &InboundKey) -> &[Arc<Policy>] {
+        self.inbounds.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Rules for the traffic of one inbound (`rules`, and `from` where that means the same).
+    pub fn inbound_rules(&self, key: &InboundKey) -> InboundRules {
+        InboundRules::build(self.inbound(key))
+    }
+
+    /// Rules for groups of clients of one inbound (`from`), with negations.
+    ///
+    /// # Errors
+    /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
+    pub fn client_rules(&self, key: &InboundKey) -> Result<TagRules, RulesError> {
+        TagRules::of_clients(self.inbound(key))
+    }
+
+    /// Rules for destinations (`to`).
+    ///
+    /// # Errors
+    /// [`RulesError`] when targets overlap in too many ways or a policy is for a route that does not
+    /// exist.
+    pub fn to_rules(&self, destinations: &Destinations) -> Result<ToRules, RulesError> {
+        to_rules(&self.policies, destinations)
+    }
+
+    /// The merged configuration of policies without lists, with where it came from.
+    pub fn single(&self) -> Option<(Value, Vec<Origin>)> {
+        let confs: Vec<&Value> = self.policies.iter().filter_map(|p| p.default.as_ref()).collect();
+        let merged = self.policies.first()?.strategy().merge(&confs).into_iter().next()?;
+        let origin = |policy: &Arc<Policy>| Origin { policy: Arc::clone(policy), index: 0 };
+        Some((merged, self.policies.iter().map(origin).collect()))
+    }
+
+    /// [`Selection::single`] in the type of its kind.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the merged configuration does not decode.
+    pub fn single_conf<C: DeserializeOwned>(&self) -> Result<Option<C>, SpecError> {
+        self.single().map(|(conf, _)| decode_conf(&conf)).transpose()
+    }
+}
+
+fn select(
+    policy: &Resource,
+    target: &TargetRef,
+    proxy: &Proxy,
+    destinations: &Destinations,
+) -> Result<Selected, String> {
+    if !in_zone(policy, proxy) || !in_namespace(policy, proxy) {
+        return Ok(Selected::default());
+    }
+    match target.kind {
+        TargetKind::Mesh if target.includes(proxy.kind) => Ok(Selected {
+            inbounds: keys(proxy.inbounds.iter().filter(|i| !i.ignored)),
+            gateway: proxy.delegated_gateway,
+        }),
+        TargetKind::MeshSubset if target.includes(proxy.kind) => Ok(by_tags(target, None, proxy)),
+        TargetKind::MeshService | TargetKind::MeshServiceSubset => {
+            Ok(by_tags(target, Some(target.name()), proxy))
+        }
+        TargetKind::Dataplane if is_meant(policy, target, proxy) => {
+            let section = target.section();
+            let selected = |i: &&Inbound| !i.ignored && (section.is_empty() || i.section == section);
+            Ok(Selected {
+                inbounds: keys(proxy.inbounds.iter().filter(selected)),
+                gateway: proxy.delegated_gateway,
+            })
+        }
+        TargetKind::MeshHttpRoute => {
+            let name = target.name();
+            let found = destinations.route(policy, name);
+            let route = found.and_then(|d| d.route.as_ref().map(|r| (&d.resource, r)));
+            let (resource, route) = route
+                .ok_or_else(|| format!("couldn't resolve MeshHTTPRoute targetRef with name '{name}'"))?;
+            let top = route.target_ref.clone().unwrap_or_else(TargetRef::mesh);
+            if top.kind == TargetKind::MeshHttpRoute {
+                return Err(format!("unsupported targetRef kind '{}'", top.kind.name()));
+            }
+            select(resource, &top, proxy, destinations)
+        }
+        TargetKind::Mesh | TargetKind::MeshSubset | TargetKind::Dataplane | TargetKind::MeshGateway => {
+            Ok(Selected::default())
+        }
+        kind => Err(format!("unsupported targetRef kind '{}'", kind.name())),
+    }
+}
+
+fn keys<'a>(inbounds: impl Iterator<Item = &'a Inbound>) -> Vec<InboundKey> {
+    inbounds.map(|i| i.key.clone()).collect()
+}
+
+/// Selects by tags, and by the service tag when a name is given.
+fn by_tags(target: &TargetRef, service: Option<&str>, proxy: &Proxy) -> Selected {
+    let has = |tags: &BTreeMap<String, String>, key: &str, value: &str| match tags.get(key) {
+        Some(found) => value == "*" || found == value,
+        None => false,
+    };
+    let selected = |tags: &BTreeMap<String, String>| {
+        service.is_none_or(|name| has(tags, labels::TAG_SERVICE, name))
+            && target.tags().all(|(key, value)| has(tags, key, value))
+    };
+    let inbounds = proxy.inbounds.iter().filter(|i| !i.ignored && !i.zone_listener && selected(&i.tags));
+    Selected { inbounds: keys(inbounds), gateway: proxy.delegated_gateway && selected(&proxy.gateway_tags) }
+}
+
+/// Whether a reference of kind `Dataplane` means this proxy: no selector at all, its name, or its labels.
+fn is_meant(policy: &Resource, target: &TargetRef, proxy: &Proxy) -> bool {
+    if let Some(labels) = &target.labels {
+        return labels.iter().all(|(key, value)| proxy.labels.get(key) == Some(value));
+    }
+    if target.name().is_empty() {
+        return target.namespace().is_none();
+    }
+    let namespace = target.namespace.as_deref().or_else(|| policy.label(labels::NAMESPACE));
+    proxy.kri
+        == Kri {
+            short: proxy.kri.short,
+            mesh: policy.mesh().to_owned(),
+            zone: policy.label(labels::ZONE).unwrap_or_default().to_owned(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: target.name().to_owned(),
+            section: String::new(),
+        }
+}
+
+/// A policy of a zone is for the proxies of that zone, unless it speaks for a destination, which has
+/// clients everywhere.
+fn in_zone(policy: &Resource, proxy: &Proxy) -> bool {
+    if role(policy) == Role::Producer || !proxy.of_zone() {
+        return true;
+    }
+    if policy.label(labels::ORIGIN) != Some(labels::ORIGIN_ZONE) {
+        return true;
+    }
+    match (policy.label(labels::ZONE), proxy.zone()) {
+        (Some(policy), Some(proxy)) => policy == proxy,
+        _ => true,
+    }
+}
+
+/// A policy for the proxies of one namespace is for no other.
+fn in_namespace(policy: &Resource, proxy: &Proxy) -> bool {
+    match role(policy) {
+        Role::System | Role::Producer => true,
+        Role::Consumer | Role::WorkloadOwner => {
+            let namespace = policy.label(labels::NAMESPACE);
+            namespace.is_some() && namespace == proxy.labels.get(labels::NAMESPACE).map(String::as_str)
+        }
+    }
+}
