@@ -6,9 +6,21 @@
 //!
 //! One contract suite runs against every implementation.
 
+#[doc(hidden)]
+pub mod contract;
 pub mod feed;
 pub mod index;
 pub mod memory;
+pub mod sqlite;
+
+mod open;
+mod record;
+mod rows;
+mod sessions;
+mod wanted;
+mod writer;
+
+pub use self::open::{masked, open};
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,6 +35,9 @@ use crate::model::{Origin, Resource, ResourceKey};
 /// Position in the history of one store; 0 is the empty store. Each committed batch that changed
 /// something takes the next number.
 pub type Revision = u64;
+
+/// Entries of the change log kept by default.
+const RETAINED: usize = 100_000;
 
 /// Which history a revision belongs to. A peer that shows another one must not be obeyed blindly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,10 +173,15 @@ pub struct Change {
 /// The answer of the feed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Changes {
-    /// What happened after the asked revision, oldest first, whole batches only. Empty when nothing did.
-    /// A resource that changed again later may be shown at its later content; replaying to the end
-    /// gives the state at the end.
-    Since(Vec<Change>),
+    /// What happened after the asked revision.
+    Since {
+        /// Oldest first, whole batches only. A resource that changed again later may be shown at its
+        /// later content; replaying to the end gives the state at the end. What a newer version wrote
+        /// of kinds unknown here is left out.
+        changes: Vec<Change>,
+        /// Go on from here; the asked revision when nothing happened since.
+        upto: Revision,
+    },
     /// The asked revision lies before the retained window or after the head: take a snapshot.
     Resync,
 }
@@ -234,7 +254,8 @@ pub enum StoreError {
     /// The file or database belongs to something else, or to a newer version.
     #[error("{0}")]
     Foreign(String),
-    /// The database failed; the batch is not committed unless `maybe_committed`.
+    /// The database failed. A batch is then not committed, unless the connection broke while the
+    /// commit was under way and its fate could not be learnt, which `doing` says.
     #[error("{doing}: {source}")]
     Backend {
         /// What was being done.
@@ -311,4 +332,8 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Backend`].
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// Commits what is queued, then lets go of files and connections. Later calls fail. A store that
+    /// is dropped instead loses nothing that was acknowledged.
+    async fn close(&self) {}
 }

@@ -62,10 +62,11 @@ impl Feed {
         loop {
             let current = Arc::clone(&self.index.borrow());
             let next = match self.store.changes_since(current.revision, PAGE).await? {
-                Changes::Since(changes) if changes.is_empty() => return Ok(()),
-                Changes::Since(changes) => {
+                Changes::Since { upto, .. } if upto == current.revision => return Ok(()),
+                Changes::Since { changes, upto } => {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
+                    next.revision = upto;
                     next
                 }
                 Changes::Resync => {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,13 +11,9 @@ use tokio::{sync::watch, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    Batch, Change, Changes, Commit, Lease, Precondition, Revision, Snapshot, Store, StoreError,
-    StoreIdentity, Write,
+    Batch, Change, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    rows::Rows,
 };
-use crate::model::{Resource, ResourceKey};
-
-/// Changes kept for [`Store::changes_since`] by default.
-const RETAINED: usize = 100_000;
 
 /// The store. Cheap to share as `Arc<MemoryStore>`.
 pub struct MemoryStore {
@@ -30,7 +26,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct State {
     revision: Revision,
-    resources: BTreeMap<ResourceKey, Arc<Resource>>,
+    rows: Rows,
     changes: VecDeque<Change>,
     leases: BTreeMap<String, HeldLease>,
     sessions: BTreeMap<String, String>,
@@ -54,83 +50,12 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A batch touches the state only once it is complete, so a panic elsewhere cannot tear it.
+        // A batch applies whole or undoes itself, and nothing in between can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The uncommitted effect of one batch over the committed state.
-struct Transaction<'a> {
-    base: &'a BTreeMap<ResourceKey, Arc<Resource>>,
-    written: BTreeMap<ResourceKey, Option<Arc<Resource>>>,
-    revision: Revision,
-}
-
-impl Transaction<'_> {
-    fn get(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
-        match self.written.get(key) {
-            Some(written) => written.as_ref(),
-            None => self.base.get(key),
-        }
-    }
-
-    fn apply(&mut self, write: Write) -> Result<(), StoreError> {
-        match write {
-            Write::Put { resource, when } => {
-                when.check(&resource.key, self.get(&resource.key).map(Arc::as_ref))?;
-                self.put(*resource);
-            }
-            Write::PutStatus { key, status, now } => {
-                if let Some(existing) = self.get(&key).filter(|r| r.status != status) {
-                    let mut changed = Resource::clone(existing);
-                    changed.status = status;
-                    changed.modified = now;
-                    self.put(changed);
-                }
-            }
-            Write::Delete { key, when } => {
-                when.check(&key, self.get(&key).map(Arc::as_ref))?;
-                self.delete(&key);
-            }
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, mut resource: Resource) {
-        if let Some(existing) = self.get(&resource.key) {
-            if existing.same_content(&resource) {
-                return;
-            }
-            resource.created = existing.created;
-        }
-        resource.revision = self.revision;
-        self.written.insert(resource.key.clone(), Some(Arc::new(resource)));
-    }
-
-    fn delete(&mut self, key: &ResourceKey) {
-        if self.get(key).is_none() {
-            return;
-        }
-        self.written.insert(key.clone(), None);
-        let keys = self.base.keys().chain(self.written.keys());
-        let owned: Vec<ResourceKey> =
-            keys.filter(|k| self.get(k).is_some_and(|r| r.owner.as_ref() == Some(key))).cloned().collect();
-        for key in owned {
-            self.delete(&key);
-        }
-    }
-}
-
 impl State {
-    fn check_fence(&self, batch: &Batch) -> Result<(), StoreError> {
-        let Some(fence) = &batch.fence else { return Ok(()) };
-        let actual = self.leases.get(&fence.name).map_or(0, |held| held.lease.epoch);
-        if actual == fence.epoch {
-            return Ok(());
-        }
-        Err(StoreError::Fenced { name: fence.name.clone(), held: fence.epoch, actual })
-    }
-
     /// Drops the oldest whole batches beyond `retained` entries, never the newest batch.
     fn trim(&mut self, retained: usize) {
         while self.changes.len() > retained {
@@ -146,25 +71,6 @@ impl State {
     }
 }
 
-impl Precondition {
-    /// Whether `existing` allows a write under this condition.
-    pub(super) fn check(&self, key: &ResourceKey, existing: Option<&Resource>) -> Result<(), StoreError> {
-        match (self, existing) {
-            (Self::Absent, Some(_)) => Err(StoreError::AlreadyExists { key: key.clone() }),
-            (Self::Exists | Self::At(_), None) => Err(StoreError::NotFound { key: key.clone() }),
-            (Self::At(expected), Some(r)) if r.revision != *expected => {
-                Err(StoreError::Conflict { key: key.clone(), expected: *expected, actual: r.revision })
-            }
-            (Self::OwnedBy(writer), Some(r)) if r.origin != *writer => Err(StoreError::ForeignOrigin {
-                key: key.clone(),
-                owner: r.origin.clone(),
-                writer: writer.clone(),
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
 #[async_trait]
 impl Store for MemoryStore {
     fn identity(&self) -> StoreIdentity {
@@ -172,30 +78,23 @@ impl Store for MemoryStore {
     }
 
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
-        let mut state = self.lock();
-        state.check_fence(&batch)?;
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if let Some(fence) = &batch.fence {
+            fence.check(state.leases.get(&fence.name).map_or(0, |held| held.lease.epoch))?;
+        }
         let revision = state.revision + 1;
-        let mut transaction = Transaction { base: &state.resources, written: BTreeMap::new(), revision };
-        for write in batch.writes {
-            transaction.apply(write)?;
+        let changed = state.rows.apply(&batch.writes, revision)?;
+        if changed.is_empty() {
+            return Ok(Commit { revision: state.revision, changed });
         }
-        let mut written = transaction.written;
-        // Created and deleted within one batch: nobody ever saw it.
-        written.retain(|key, resource| resource.is_some() || state.resources.contains_key(key));
-        if written.is_empty() {
-            return Ok(Commit { revision: state.revision, changed: Vec::new() });
-        }
-        let changed: Vec<ResourceKey> = written.keys().cloned().collect();
-        for (key, resource) in written {
-            match &resource {
-                Some(resource) => state.resources.insert(key.clone(), Arc::clone(resource)),
-                None => state.resources.remove(&key),
-            };
-            state.changes.push_back(Change { revision, key, resource });
+        for key in &changed {
+            let resource = state.rows.get(key).cloned();
+            state.changes.push_back(Change { revision, key: key.clone(), resource });
         }
         state.revision = revision;
         state.trim(self.retained);
-        drop(state);
+        // Sent under the lock, so that the head never seems to go back.
         self.head.send_replace(revision);
         Ok(Commit { revision, changed })
     }
@@ -210,17 +109,19 @@ impl Store for MemoryStore {
         let mut taken: Vec<Change> = Vec::new();
         for change in state.changes.range(start..) {
             let in_batch = taken.last().is_some_and(|last| last.revision == change.revision);
-            if taken.len() >= limit && !in_batch {
+            if taken.len() >= limit.max(1) && !in_batch {
                 break;
             }
             taken.push(change.clone());
         }
-        Ok(Changes::Since(taken))
+        let whole = start + taken.len() == state.changes.len();
+        let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
+        Ok(Changes::Since { changes: taken, upto })
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let state = self.lock();
-        Ok(Snapshot { revision: state.revision, resources: state.resources.values().cloned().collect() })
+        Ok(Snapshot { revision: state.revision, resources: state.rows.values().cloned().collect() })
     }
 
     fn watch_head(&self) -> watch::Receiver<Revision> {

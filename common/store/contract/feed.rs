@@ -1,0 +1,153 @@
+//! What a reader of the feed may rely on.
+
+use std::collections::BTreeMap;
+
+use futures::future::{join, join_all};
+
+use super::*;
+
+/// Two dozen batches of every sort.
+async fn fill(store: &dyn Store) {
+    for n in 0..24 {
+        let name = format!("p{}", n % 5);
+        let key = policy(&name, 0).key;
+        let batch = match n % 4 {
+            0 => vec![Write::put(policy(&name, n)), Write::put(policy("common", n))],
+            1 => vec![Write::delete_when(key, Precondition::None), Write::put(policy("common", n))],
+            2 => vec![Write::PutStatus { key, status: Some(Bytes::from(n.to_string())), now: time(1) }],
+            _ => vec![Write::put(policy(&name, n))],
+        };
+        store.transact(Batch::of(batch)).await.unwrap();
+    }
+}
+
+pub async fn resumes_from_every_revision(stores: &dyn Stores) {
+    let store = store(stores).await;
+    let mut cuts = vec![index(&*store).await];
+    for n in 0..12 {
+        let batch = [Write::put(policy(&format!("p{}", n % 3), n)), Write::put(mesh(&format!("m{n}")))];
+        store.transact(Batch::of(batch)).await.unwrap();
+        let old = mesh(&format!("m{}", n / 2)).key;
+        store.transact(Batch::of([Write::delete_when(old, Precondition::None)])).await.unwrap();
+        cuts.push(index(&*store).await);
+    }
+    let end = index(&*store).await;
+    for cut in cuts {
+        for page in [1, 3, usize::MAX] {
+            let mut resumed = cut.clone();
+            follow(&*store, &mut resumed, page).await;
+            assert_same(&resumed, &end);
+        }
+    }
+}
+
+pub async fn pages_end_with_a_whole_batch(stores: &dyn Stores) {
+    let store = store(stores).await;
+    put(&*store, policy("first", 1)).await;
+    let batch = Batch::of((0..7).map(|n| Write::put(policy(&format!("p{n}"), n))));
+    store.transact(batch).await.unwrap();
+    put(&*store, policy("last", 1)).await;
+    for (limit, count, end) in [(0, 1, 1), (1, 1, 1), (2, 8, 2), (8, 8, 2), (9, 9, 3), (50, 9, 3)] {
+        let page = store.changes_since(0, limit).await.unwrap();
+        let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
+        assert_eq!((changes.len(), upto), (count, end), "limit {limit}");
+        assert!(changes.is_sorted_by_key(|c| c.revision));
+    }
+    let nothing = Changes::Since { changes: vec![], upto: 3 };
+    assert_eq!(store.changes_since(3, 10).await.unwrap(), nothing);
+}
+
+pub async fn outside_the_window_a_reader_starts_over(stores: &dyn Stores) {
+    let store = stores.fresh(10).await.open().await;
+    assert_eq!(store.changes_since(1, 10).await.unwrap(), Changes::Resync, "ahead of the head");
+    for n in 0..50 {
+        put(&*store, policy(&format!("p{}", n % 3), n)).await;
+    }
+    assert_eq!(store.changes_since(0, 10).await.unwrap(), Changes::Resync, "trimmed long ago");
+    assert_eq!(store.changes_since(51, 10).await.unwrap(), Changes::Resync, "ahead of the head");
+    assert_eq!(entries(&*store, 45).await.len(), 5);
+    assert_eq!(entries(&*store, 50).await, []);
+    // One batch larger than the window stays readable.
+    let batch = Batch::of((0..30).map(|n| Write::put(policy(&format!("q{n}"), n))));
+    store.transact(batch).await.unwrap();
+    put(&*store, mesh("after")).await;
+    assert_eq!(entries(&*store, 51).await.len(), 1);
+}
+
+const WRITERS: usize = 16;
+const ROUNDS: usize = 12;
+
+/// Each writer makes resources of its own and, in the same batch, replaces one that all share, knowing
+/// its revision.
+async fn write(store: &dyn Store, writer: usize) -> Vec<(Revision, ResourceKey)> {
+    let mut written = Vec::new();
+    let mut when = Precondition::Absent;
+    for round in 0..ROUNDS {
+        let own = policy(&format!("w{writer}-{round}"), writer);
+        let shared = policy("shared", writer * ROUNDS + round);
+        let revision = loop {
+            let batch = [Write::put(own.clone()), Write::put_when(shared.clone(), when.clone())];
+            when = match store.transact(Batch::of(batch)).await {
+                Ok(commit) => break commit.revision,
+                Err(StoreError::AlreadyExists { .. }) => Precondition::At(0),
+                Err(StoreError::Conflict { actual, .. }) => Precondition::At(actual),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        when = Precondition::At(revision);
+        written.push((revision, own.key));
+        // And one that contends with nobody, so that groups form.
+        let alone = policy(&format!("s{writer}-{round}"), writer);
+        written.push((put(store, alone.clone()).await.revision, alone.key));
+    }
+    written
+}
+
+/// Reads the feed while others write, until it reached `end`.
+async fn read(store: &dyn Store, end: Revision) -> BTreeMap<ResourceKey, Vec<Revision>> {
+    let mut head = store.watch_head();
+    let mut seen: BTreeMap<ResourceKey, Vec<Revision>> = BTreeMap::new();
+    let mut at = 0;
+    while at < end {
+        let page = store.changes_since(at, 7).await.unwrap();
+        let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
+        let revisions: Vec<Revision> = changes.iter().map(|c| c.revision).collect();
+        assert!(revisions.iter().all(|r| (at + 1..=upto).contains(r)) && revisions.is_sorted());
+        changes.into_iter().for_each(|c| seen.entry(c.key).or_default().push(c.revision));
+        if upto == at {
+            head.changed().await.unwrap();
+        }
+        at = upto;
+    }
+    seen
+}
+
+pub async fn concurrent_writers_lose_nothing(stores: &dyn Stores) {
+    let store = store(stores).await;
+    let total = WRITERS * ROUNDS;
+    let writers = join_all((0..WRITERS).map(|writer| write(&*store, writer)));
+    let (written, seen) = join(writers, read(&*store, 2 * total as u64)).await;
+
+    let mut revisions = Vec::new();
+    for (revision, key) in written.into_iter().flatten() {
+        assert_eq!(seen.get(&key), Some(&vec![revision]), "{key}");
+        revisions.push(revision);
+    }
+    revisions.sort_unstable();
+    assert!(revisions.into_iter().eq(1..=2 * total as u64), "dense, each commit its own");
+    assert_eq!(seen[&policy("shared", 0).key].len(), total, "no replacement was lost");
+    let mut folded = Index::empty(store.identity());
+    follow(&*store, &mut folded, 5).await;
+    assert_same(&folded, &index(&*store).await);
+}
+
+pub async fn the_head_wakes_a_reader(stores: &dyn Stores) {
+    let store = store(stores).await;
+    fill(&*store).await;
+    let mut head = store.watch_head();
+    let before = *head.borrow_and_update();
+    assert_eq!(before, store.snapshot().await.unwrap().revision);
+    let (commit, woken) = join(put(&*store, mesh("new")), head.changed()).await;
+    woken.unwrap();
+    assert_eq!(*head.borrow(), commit.revision);
+}

@@ -1,0 +1,118 @@
+//! The contract on every store of this crate.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::{collection::vec, option, prelude::*, test_runner::TestRunner};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::{
+    history::{Op, When},
+    *,
+};
+use crate::store::{memory::MemoryStore, sqlite::SqliteStore};
+
+struct Memory;
+
+struct MemoryHome(Arc<MemoryStore>);
+
+#[async_trait]
+impl Stores for Memory {
+    async fn fresh(&self, retained: usize) -> Arc<dyn Home> {
+        Arc::new(MemoryHome(Arc::new(MemoryStore::with_retention(Uuid::nil(), retained))))
+    }
+}
+
+#[async_trait]
+impl Home for MemoryHome {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0) as Arc<dyn Store>
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+}
+
+struct Sqlite {
+    folder: TempDir,
+    made: AtomicUsize,
+}
+
+impl Sqlite {
+    fn new() -> Self {
+        Self { folder: TempDir::new().unwrap(), made: AtomicUsize::new(0) }
+    }
+}
+
+struct SqliteHome(std::path::PathBuf, usize);
+
+#[async_trait]
+impl Stores for Sqlite {
+    async fn fresh(&self, retained: usize) -> Arc<dyn Home> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        Arc::new(SqliteHome(self.folder.path().join(format!("{number}.db")), retained))
+    }
+}
+
+#[async_trait]
+impl Home for SqliteHome {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open_with_retention(&self.0, self.1).await.unwrap())
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+}
+
+fn when() -> impl Strategy<Value = When> {
+    prop_oneof![
+        4 => Just(When::Always),
+        1 => Just(When::Absent),
+        1 => Just(When::Exists),
+        1 => (0u8..12).prop_map(When::At),
+        2 => any::<bool>().prop_map(When::OwnedBy),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let put = (0u8..6, 0u8..3, option::of(0u8..6), when());
+    prop_oneof![
+        4 => put.prop_map(|(name, value, owner, when)| Op::Put { name, value, owner, when }),
+        1 => (0u8..6, 0u8..3).prop_map(|(name, value)| Op::Status { name, value }),
+        2 => (0u8..6, when()).prop_map(|(name, when)| Op::Delete { name, when }),
+    ]
+}
+
+fn histories(stores: &dyn Stores, cases: u32) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..Default::default() });
+    let strategy = (vec(vec(op(), 1..4), 1..16), 0usize..12);
+    let outcome = runner.run(&strategy, |(history, alone)| {
+        runtime.block_on(history::check(stores, &history, alone));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    run_all(&Memory).await;
+}
+
+#[tokio::test]
+async fn sqlite_keeps_the_contract() {
+    run_all(&Sqlite::new()).await;
+}
+
+#[test]
+fn memory_keeps_random_histories() {
+    histories(&Memory, 256);
+}
+
+#[test]
+fn sqlite_keeps_random_histories() {
+    histories(&Sqlite::new(), 48);
+}

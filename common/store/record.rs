@@ -1,0 +1,225 @@
+//! The column form of a resource and of a change, the same in every SQL store.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
+
+use super::{Change, Changes, Revision, Snapshot, StoreError, StoreIdentity};
+use crate::model::{Origin, Resource, ResourceKey, registry};
+
+/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
+/// resource as it is now. There is always one row, which says where the store is.
+pub(super) const CHANGES_SINCE: &str = "\
+    SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
+        c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+    FROM meta m \
+    LEFT JOIN changes c ON c.revision > $1 AND c.revision <= COALESCE((\
+        SELECT p.revision FROM changes p WHERE p.revision > $1 \
+        ORDER BY p.revision, p.ordinal LIMIT 1 OFFSET $2 - 1), m.revision) \
+    LEFT JOIN resources r ON r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
+    ORDER BY c.revision, c.ordinal";
+
+/// Every resource.
+pub(super) const ALL_RESOURCES: &str = "\
+    SELECT kind, mesh, name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
+        created, modified, revision \
+    FROM resources ORDER BY kind, mesh, name";
+
+/// The one row of `meta`.
+pub(super) const META: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta";
+
+/// A row of `resources`, without the columns that only an operator reads.
+#[derive(FromRow)]
+pub(super) struct ResourceRecord {
+    kind: String,
+    mesh: String,
+    name: String,
+    origin_zone: String,
+    labels: String,
+    spec: Vec<u8>,
+    status: Option<Vec<u8>>,
+    owner_kind: Option<String>,
+    owner_mesh: Option<String>,
+    owner_name: Option<String>,
+    created: i64,
+    modified: i64,
+    revision: i64,
+}
+
+impl ResourceRecord {
+    /// The resource; `None` when it is, or belongs to something, of a kind unknown here.
+    ///
+    /// # Errors
+    /// When the row is damaged: leaving it out would look like a delete.
+    pub(super) fn into_resource(self) -> Result<Option<Arc<Resource>>, StoreError> {
+        let Some(key) = known_key(&self.kind, &self.mesh, &self.name) else { return Ok(None) };
+        let owner = match (self.owner_kind, self.owner_mesh, self.owner_name) {
+            (Some(kind), Some(mesh), Some(name)) => match known_key(&kind, &mesh, &name) {
+                Some(owner) => Some(owner),
+                None => return Ok(None),
+            },
+            _ => None,
+        };
+        let labels: BTreeMap<String, String> = serde_json::from_str(&self.labels)
+            .map_err(|error| StoreError::backend(format!("read the labels of {key}"), error))?;
+        Ok(Some(Arc::new(Resource {
+            key,
+            labels,
+            spec: self.spec.into(),
+            status: self.status.map(Into::into),
+            origin: Origin::from_column(&self.origin_zone),
+            owner,
+            created: DateTime::from_timestamp_nanos(self.created),
+            modified: DateTime::from_timestamp_nanos(self.modified),
+            revision: self.revision.unsigned_abs(),
+        })))
+    }
+}
+
+/// A row of `meta`.
+#[derive(FromRow)]
+pub(super) struct MetaRecord {
+    store_id: String,
+    epoch: i64,
+    head: i64,
+    oldest: i64,
+}
+
+impl MetaRecord {
+    pub(super) fn identity(&self) -> Result<StoreIdentity, StoreError> {
+        let store_id = self
+            .store_id
+            .parse()
+            .map_err(|error| StoreError::backend("read the identity of the store", error))?;
+        Ok(StoreIdentity { store_id, epoch: self.epoch.unsigned_abs() })
+    }
+
+    pub(super) fn head(&self) -> Revision {
+        self.head.unsigned_abs()
+    }
+
+    /// Refuses to go on when the database is no longer the one that was opened.
+    pub(super) fn must_be(&self, opened: StoreIdentity) -> Result<(), StoreError> {
+        if self.identity()? == opened {
+            return Ok(());
+        }
+        Err(StoreError::Foreign(
+            "the database was replaced or restored under the running process: restart it, so that it \
+             takes the new history as a new one"
+                .to_owned(),
+        ))
+    }
+}
+
+/// The key, unless a newer version of this program wrote a kind unknown here.
+fn known_key(kind: &str, mesh: &str, name: &str) -> Option<ResourceKey> {
+    let known = registry::by_name(kind);
+    if known.is_none() {
+        tracing::warn!(
+            kind,
+            mesh,
+            name,
+            "the store holds a kind unknown to this version; it is kept, not served"
+        );
+    }
+    Some(ResourceKey::new(known?, mesh, name))
+}
+
+/// Turns the rows of [`CHANGES_SINCE`] into the answer.
+///
+/// # Errors
+/// When a row is damaged, or the store is not `opened` any more.
+pub(super) fn changes<R>(rows: &[R], opened: StoreIdentity, since: Revision) -> Result<Changes, StoreError>
+where
+    R: Row,
+    for<'a> MetaRecord: FromRow<'a, R>,
+    for<'a> ResourceRecord: FromRow<'a, R>,
+    for<'a> &'a str: ColumnIndex<R>,
+    for<'a> i64: Decode<'a, R::Database> + Type<R::Database>,
+    for<'a> String: Decode<'a, R::Database> + Type<R::Database>,
+{
+    let failed = |error| StoreError::backend("decode the change feed", error);
+    let Some(first) = rows.first() else {
+        return Err(StoreError::Foreign(NO_META.to_owned()));
+    };
+    let meta = MetaRecord::from_row(first).map_err(failed)?;
+    meta.must_be(opened)?;
+    if since > meta.head() || since < meta.oldest.unsigned_abs() {
+        return Ok(Changes::Resync);
+    }
+    let mut changes = Vec::new();
+    let mut upto = since;
+    for row in rows {
+        let Some(at) = row.try_get::<Option<i64>, _>("at").map_err(failed)? else { break };
+        upto = at.unsigned_abs();
+        let text = |column: &'static str| row.try_get::<String, _>(column).map_err(failed);
+        let Some(key) = known_key(&text("c_kind")?, &text("c_mesh")?, &text("c_name")?) else { continue };
+        let resource = match row.try_get::<Option<i64>, _>("revision").map_err(failed)? {
+            None => None,
+            Some(_) => match ResourceRecord::from_row(row).map_err(failed)?.into_resource()? {
+                None => continue,
+                present => present,
+            },
+        };
+        changes.push(Change { revision: upto, key, resource });
+    }
+    Ok(Changes::Since { changes, upto })
+}
+
+/// Turns the rows of [`ALL_RESOURCES`] into the answer.
+///
+/// # Errors
+/// When a row is damaged.
+pub(super) fn snapshot(meta: &MetaRecord, rows: Vec<ResourceRecord>) -> Result<Snapshot, StoreError> {
+    let mut resources = Vec::with_capacity(rows.len());
+    for row in rows {
+        resources.extend(row.into_resource()?);
+    }
+    Ok(Snapshot { revision: meta.head(), resources })
+}
+
+/// Said when the tables are there but the one row of `meta` is not.
+pub(super) const NO_META: &str =
+    "the database has the tables of a store but no identity: restore it from a backup, or use an empty one";
+
+/// The values of one row of `resources`, ready to bind.
+pub(super) struct Columns<'a> {
+    pub(super) resource: &'a Resource,
+    pub(super) labels: String,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(resource: &'a Resource) -> Self {
+        // A map of strings always has a JSON form.
+        Self { resource, labels: serde_json::to_string(&resource.labels).unwrap_or_else(|_| "{}".to_owned()) }
+    }
+
+    pub(super) fn owner(&self) -> (Option<&'a str>, Option<&'a str>, Option<&'a str>) {
+        let owner = self.resource.owner.as_ref();
+        (owner.map(|o| o.kind.name), owner.map(|o| &*o.mesh), owner.map(|o| &*o.name))
+    }
+}
+
+/// Nanoseconds since 1970; what lies outside of 1677 to 2262 is moved to the nearest end.
+pub(super) fn nanos(time: DateTime<Utc>) -> i64 {
+    let end = if time.timestamp() < 0 { i64::MIN } else { i64::MAX };
+    time.timestamp_nanos_opt().unwrap_or(end)
+}
+
+/// A revision, epoch or ordinal as a column; those never get near the end of `i64`.
+pub(super) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl StoreError {
+    /// The database failed while `doing`.
+    pub(super) fn backend(
+        doing: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Backend { doing: doing.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,117 @@
+//! The database file: who has it, and whether it is ours.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
+
+use crate::store::StoreError;
+
+/// `STRT`: how the `file` command and we tell our databases from others.
+const APPLICATION: u32 = 0x5354_5254;
+/// What every SQLite database starts with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Bytes of the header, and where in it the application is named.
+const HEADER: usize = 100;
+const APPLICATION_AT: std::ops::Range<usize> = 68..72;
+
+/// A restart meets the process it replaces still finishing: this often and long it is waited for.
+const ATTEMPTS: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Held while the database is in use; the system releases it when the process ends, however it ends.
+pub(super) struct FileLock {
+    _file: File,
+}
+
+impl FileLock {
+    /// Takes the lock of the database at `path`.
+    pub(super) async fn take(path: &Path) -> Result<Self, StoreError> {
+        let beside = lock_path(path);
+        let mut file = create(path, &beside).map_err(|error| {
+            StoreError::backend(format!("create the lock file {}", beside.display()), error)
+        })?;
+        for attempt in 1.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => tokio::time::sleep(PAUSE).await,
+                Err(TryLockError::WouldBlock) => return Err(in_use(path, &mut file)),
+                Err(TryLockError::Error(error)) => {
+                    return Err(StoreError::backend(format!("lock {}", beside.display()), error));
+                }
+            }
+        }
+        // Only to tell a person who has it, so a failure does not matter.
+        let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+fn create(path: &Path, lock: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::options().create(true).read(true).write(true).truncate(false).open(lock)
+}
+
+fn in_use(path: &Path, lock: &mut File) -> StoreError {
+    let mut holder = String::new();
+    let process = match lock.read_to_string(&mut holder) {
+        Ok(1..) => format!("process {}", holder.trim()),
+        _ => "another process".to_owned(),
+    };
+    foreign(path, &format!("is in use by {process}: stop that one, or give this one its own file"))
+}
+
+/// Makes sure that the file is absent, new or ours. A fresh file is stamped before anything else, so
+/// that a crash right after cannot leave one that looks foreign.
+pub(super) async fn check(path: &Path) -> Result<(), StoreError> {
+    let header =
+        header(path).map_err(|error| StoreError::backend(format!("read {}", path.display()), error))?;
+    match header.as_slice() {
+        [] => stamp(path).await.map_err(|error| {
+            StoreError::backend(format!("create the database file {}", path.display()), error)
+        }),
+        ours if ours.len() == HEADER
+            && ours.starts_with(MAGIC)
+            && ours[APPLICATION_AT] == APPLICATION.to_be_bytes() =>
+        {
+            Ok(())
+        }
+        other if other.starts_with(MAGIC) => {
+            Err(foreign(path, "is a database of another program: name another file"))
+        }
+        _ => Err(foreign(path, "is not a database: name another file, or move this one away")),
+    }
+}
+
+fn header(path: &Path) -> io::Result<Vec<u8>> {
+    let mut header = Vec::with_capacity(HEADER);
+    match File::open(path) {
+        Ok(file) => file.take(HEADER as u64).read_to_end(&mut header).map(|_| header),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(header),
+        Err(error) => Err(error),
+    }
+}
+
+async fn stamp(path: &Path) -> sqlx::Result<()> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .pragma("application_id", APPLICATION.to_string());
+    options.connect().await?.close().await
+}
+
+pub(super) fn foreign(path: &Path, what: &str) -> StoreError {
+    StoreError::Foreign(format!("{} {what}", path.display()))
+}

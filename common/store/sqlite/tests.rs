@@ -1,0 +1,122 @@
+//! What only this store can do wrong: the file.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    model::{Resource, ResourceKey, kinds},
+    store::Write,
+};
+
+async fn connect(path: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
+}
+
+async fn refused(path: &Path, expected: &str) {
+    let error = SqliteStore::open(path).await.err().unwrap();
+    let text = error.to_string();
+    assert!(matches!(error, StoreError::Foreign(_)) && text.contains(expected), "{text}");
+    assert!(text.contains(&path.display().to_string()), "{text}");
+}
+
+fn zone(name: &str) -> Resource {
+    Resource::new(ResourceKey::global(&kinds::zone::KIND, name), chrono::DateTime::UNIX_EPOCH)
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_ours_is_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let text = folder.path().join("notes.txt");
+    fs::write(&text, "not a database").unwrap();
+    refused(&text, "is not a database").await;
+    assert_eq!(fs::read(&text).unwrap(), b"not a database");
+
+    let other = folder.path().join("other.db");
+    let mut connection = connect(&other).await;
+    sqlx::query("CREATE TABLE resources (a)").execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let before = fs::read(&other).unwrap();
+    refused(&other, "another program").await;
+    assert_eq!(fs::read(&other).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    SqliteStore::open(&path).await.unwrap().close().await;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[HEADER..].fill(0xee);
+    fs::write(&path, bytes).unwrap();
+    refused(&path, "restore it from a backup").await;
+}
+
+const HEADER: usize = 100;
+
+#[tokio::test]
+async fn a_newer_version_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    SqliteStore::open(&path).await.unwrap().close().await;
+    let mut connection = connect(&path).await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+        VALUES (9999, 'later', 1, x'00', 0)";
+    sqlx::query(newer).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    refused(&path, "newer").await;
+}
+
+#[tokio::test]
+async fn a_second_process_is_kept_out() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let first = SqliteStore::open(&path).await.unwrap();
+    refused(&path, &format!("in use by process {}", std::process::id())).await;
+    first.close().await;
+    SqliteStore::open(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn kinds_of_a_newer_version_are_kept_and_not_served() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.transact(Batch::of([Write::put(zone("east"))])).await.unwrap();
+    for statement in [
+        "INSERT INTO resources SELECT 'Unheard', mesh, name, origin_zone, display_name, labels, spec, status, \
+            owner_kind, owner_mesh, owner_name, created, modified, 2 FROM resources",
+        "INSERT INTO changes VALUES (2, 0, 'Unheard', '', 'east', 'put')",
+        "UPDATE meta SET revision = 2",
+    ] {
+        sqlx::query(statement).execute(&store.write).await.unwrap();
+    }
+    let Changes::Since { changes, upto } = store.changes_since(1, 10).await.unwrap() else { panic!() };
+    assert_eq!((changes.len(), upto), (0, 2), "a reader passes over them");
+    store.close().await;
+
+    let store = SqliteStore::open(&path).await.unwrap();
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!((snapshot.resources.len(), snapshot.revision), (1, 2));
+    store.transact(Batch::of([Write::put(zone("west"))])).await.unwrap();
+    let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE kind = 'Unheard'")
+        .fetch_one(&store.read)
+        .await
+        .unwrap();
+    assert_eq!(kept, 1);
+}
+
+#[tokio::test]
+async fn readers_cannot_write_and_the_writer_is_durable() {
+    let folder = TempDir::new().unwrap();
+    let store = SqliteStore::open(folder.path().join("store.db")).await.unwrap();
+    let refused = sqlx::query("DELETE FROM meta").execute(&store.read).await.unwrap_err();
+    assert!(refused.to_string().contains("readonly"), "{refused}");
+    let journal: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&store.write).await.unwrap();
+    let flush: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&store.write).await.unwrap();
+    assert_eq!((journal.as_str(), flush), ("wal", 2));
+}
