@@ -5,6 +5,7 @@
 
 pub mod ca;
 pub mod config;
+pub mod defaults;
 pub mod diagnostics;
 pub mod events;
 pub mod mode;

@@ -181,3 +181,6 @@ fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
 fn list_path(kind: &Kind, path: &str) -> String {
     if kind.is_mesh_scoped() { format!("/meshes/{{mesh}}/{path}") } else { format!("/{path}") }
 }
+
+#[cfg(test)]
+mod tests;

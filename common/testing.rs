@@ -1,3 +1,4 @@
 //! Fixtures that tests of the whole workspace share. Always built, so that `common` compiles once.
 
+pub mod api;
 pub mod goldens;

@@ -157,3 +157,36 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn serves_until_told_to_stop() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let router = Router::new().route("/ready", get(async || "yes"));
+        let server = serve(listener, None, router, HttpLimits::default(), shutdown.clone());
+        let server = tokio::spawn(server);
+
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /ready HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 1024];
+        let length = client.read(&mut answer).await.unwrap();
+        assert!(answer[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+
+        shutdown.cancel();
+        server.await.unwrap().unwrap();
+        assert_eq!(client.read(&mut answer).await.unwrap(), 0, "the kept connection is closed");
+        assert_eq!(idle.read(&mut answer).await.unwrap(), 0, "so is one that never asked");
+        assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
+    }
+}

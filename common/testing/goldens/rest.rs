@@ -1,25 +1,17 @@
 //! Cases of the REST API: seed a store, send requests, compare status and body.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::path::Path;
 
-use axum::{Router, body::Body, http::Request};
 use chrono::DateTime;
-use http_body_util::BodyExt;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
-use uuid::Uuid;
 
 use super::{Outcome, cases, read, yaml_documents};
 use crate::{
     mode::Mode,
-    model::{document::Document, registry},
-    rest::{Api, ApiConfig},
-    runtime::{Env, http::Connection},
-    store::{Batch, Store, Write, feed::Feed, memory::MemoryStore},
+    model::registry,
+    rest::ApiConfig,
+    testing::api::{HOST, TestApi},
 };
-
-const HOST: &str = "localhost:5681";
 
 /// The family `rest-api/crud`.
 pub fn rest_crud(dir: &Path) -> Vec<Outcome> {
@@ -35,51 +27,6 @@ fn run_all(cases: Vec<String>, run: impl AsyncFn(&str) -> Result<(), String>) ->
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a single-threaded runtime needs nothing that can be missing");
     cases.into_iter().map(|case| (case.clone(), runtime.block_on(run(&case)))).collect()
-}
-
-/// The API over a memory store that holds exactly `documents`, without any side effect of writes.
-struct Server {
-    router: Router,
-    stop: CancellationToken,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-impl Server {
-    async fn start(mode: Mode, documents: &[Value]) -> Result<Self, String> {
-        let env = Env::system("golden");
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
-        let mut writes = Vec::new();
-        for document in documents {
-            let document = Document::parse(document).map_err(|e| e.to_string())?;
-            writes.push(Write::put(document.into_resource(env.now())));
-        }
-        store.transact(Batch::of(writes)).await.map_err(|e| e.to_string())?;
-        let feed = Feed::load(Arc::clone(&store)).await.map_err(|e| e.to_string())?;
-        let api = Api::new(store, feed.reader(), env, ApiConfig::new(mode));
-        let stop = CancellationToken::new();
-        tokio::spawn(feed.run(stop.clone()));
-        Ok(Self { router: api.router(Router::new()), stop })
-    }
-
-    async fn send(&self, method: &str, path: &str, body: Option<String>) -> Result<(u16, String), String> {
-        let request = Request::builder().method(method).uri(path).header("host", HOST);
-        let request = match body {
-            Some(body) => request.header("content-type", "application/json").body(Body::from(body)),
-            None => request.body(Body::empty()),
-        };
-        let mut request = request.map_err(|e| e.to_string())?;
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        request.extensions_mut().insert(Connection { peer, tls: false });
-        let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
-    }
 }
 
 /// One line `#/path STATUS [method=PUT]` of a case.
@@ -102,7 +49,8 @@ fn actions(input: &str) -> Vec<Action<'_>> {
 
 async fn crud(dir: &Path, case: &str) -> Result<(), String> {
     let input = read(&dir.join(format!("{case}.input.yaml")))?;
-    let server = Server::start(Mode::standalone_zone("default"), &yaml_documents(&input)?).await?;
+    let server =
+        TestApi::start(ApiConfig::new(Mode::standalone_zone("default")), &yaml_documents(&input)?).await?;
     let actions = actions(&input);
     for (i, action) in actions.iter().enumerate() {
         let name = if actions.len() == 1 { case.to_owned() } else { format!("{case}_{i:02}") };
@@ -127,7 +75,8 @@ async fn validation(dir: &Path, case: &str) -> Result<(), String> {
     let text = |member: &str| document[member].as_str().unwrap_or_default().to_owned();
     let (mesh, name) = (text("mesh"), text("name"));
     let kind = registry::by_name(&text("type")).ok_or("unknown type")?;
-    let server = Server::start(mode, &[serde_json::json!({ "type": "Mesh", "name": mesh })]).await?;
+    let server =
+        TestApi::start(ApiConfig::new(mode), &[serde_json::json!({ "type": "Mesh", "name": mesh })]).await?;
     let path = format!("/meshes/{mesh}/{}/{name}", kind.path);
     let (status, body) = server.send("PUT", &path, Some(document.to_string())).await?;
 

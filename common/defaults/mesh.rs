@@ -1,0 +1,170 @@
+//! What comes with a mesh: its signing key, its certificate authority, its first policies.
+
+use serde_json::{Value, json};
+
+use super::DefaultsError;
+use crate::{
+    mode::Mode,
+    model::{Kind, Resource, ResourceKey, Violations, kinds, labels, transcode},
+    policy::{mesh_circuit_breaker, mesh_retry, mesh_timeout},
+    proto::kuma::mesh::v1alpha1::Mesh,
+    rest::{Admission, Put},
+    runtime::Env,
+    store::{Precondition, Write, index::Index},
+    token::{self, Purpose},
+};
+
+/// Value of `skipCreatingInitialPolicies` that stands for all of them.
+const ALL: &str = "*";
+
+/// Commits what comes with a mesh in the batch that creates or updates it.
+pub struct MeshDefaults;
+
+impl Admission for MeshDefaults {
+    fn concerns(&self, kind: &Kind) -> bool {
+        kind == &kinds::mesh::KIND
+    }
+
+    fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
+        let writes = match put.existing {
+            None => for_new_mesh(put.resource, put.index, put.env, put.mode),
+            Some(_) => for_any_mesh(put.resource, put.index, put.env, put.mode),
+        };
+        let writes = writes.map_err(|error| Violations::one("mesh", error.to_string()))?;
+        put.also.extend(writes);
+        Ok(())
+    }
+}
+
+/// The writes that go along with a new mesh.
+pub(super) fn for_new_mesh(
+    mesh: &Resource,
+    index: &Index,
+    env: &Env,
+    mode: &Mode,
+) -> Result<Vec<Write>, DefaultsError> {
+    let mut writes = for_any_mesh(mesh, index, env, mode)?;
+    let skipped = mesh.spec::<Mesh>()?.skip_creating_initial_policies;
+    for (kind, prefix, spec) in policies() {
+        if skipped.iter().any(|skip| skip == ALL || skip == kind.name) {
+            continue;
+        }
+        let spec = kind.normalize(&transcode::from_json(kind, &spec)?)?;
+        let policy = owned(mesh, kind, &format!("{prefix}-{}", mesh.name()), env, mode).with_spec(spec);
+        put_absent(policy, index, &mut writes);
+    }
+    Ok(writes)
+}
+
+/// The writes that go along with every mesh that lacks them.
+fn for_any_mesh(mesh: &Resource, index: &Index, env: &Env, mode: &Mode) -> Result<Vec<Write>, DefaultsError> {
+    let mut writes = Vec::new();
+    let purpose = Purpose::Dataplane { mesh: mesh.name() };
+    if !purpose.has_key(index) {
+        let place = purpose.key(1);
+        let pem = token::new_signing_key(&env.entropy)?;
+        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(pem));
+        put_absent(secret, index, &mut writes);
+    }
+    Ok(writes)
+}
+
+/// A resource in the mesh that goes when the mesh goes.
+fn owned(mesh: &Resource, kind: &'static Kind, name: &str, env: &Env, mode: &Mode) -> Resource {
+    let mut resource = Resource::new(ResourceKey::new(kind, mesh.name(), name), env.now());
+    resource.origin = mode.origin_of(kind);
+    resource.owner = Some(mesh.key.clone());
+    labels::compute(&mut resource, mode);
+    resource
+}
+
+fn put_absent(resource: Resource, index: &Index, writes: &mut Vec<Write>) {
+    if index.get(&resource.key).is_none() {
+        writes.push(Write::put_when(resource, Precondition::Absent));
+    }
+}
+
+/// The policies every mesh starts with: kind, name up to the mesh, spec.
+fn policies() -> [(&'static Kind, &'static str, Value); 4] {
+    let everything = || json!({ "kind": "Mesh" });
+    let http_retry = json!({
+        "numRetries": 5,
+        "perTryTimeout": "16s",
+        "backOff": { "baseInterval": "25ms", "maxInterval": "250ms" },
+    });
+    [
+        (
+            &mesh_timeout::KIND,
+            "mesh-timeout-all",
+            json!({
+                "targetRef": { "kind": "Mesh", "proxyTypes": ["Sidecar"] },
+                "from": [{ "targetRef": everything(), "default": {
+                    "connectionTimeout": "10s",
+                    "idleTimeout": "2h",
+                    "http": { "requestTimeout": "0s", "streamIdleTimeout": "1h", "maxStreamDuration": "0s" },
+                } }],
+                "to": [{ "targetRef": everything(), "default": {
+                    "connectionTimeout": "5s",
+                    "idleTimeout": "1h",
+                    "http": { "requestTimeout": "15s", "streamIdleTimeout": "30m" },
+                } }],
+            }),
+        ),
+        (
+            &mesh_timeout::KIND,
+            "mesh-gateways-timeout-all",
+            json!({
+                "targetRef": { "kind": "Mesh", "proxyTypes": ["Gateway"] },
+                "from": [{ "targetRef": everything(), "default": {
+                    "idleTimeout": "5m",
+                    "http": { "streamIdleTimeout": "5s", "requestHeadersTimeout": "500ms" },
+                } }],
+                "to": [{ "targetRef": everything(), "default": {
+                    "connectionTimeout": "5s",
+                    "idleTimeout": "1h",
+                    "http": { "requestTimeout": "15s", "streamIdleTimeout": "5s" },
+                } }],
+            }),
+        ),
+        (
+            &mesh_circuit_breaker::KIND,
+            "mesh-circuit-breaker-all",
+            json!({
+                "targetRef": everything(),
+                "to": [{ "targetRef": everything(), "default": { "connectionLimits": {
+                    "maxConnections": 1024,
+                    "maxPendingRequests": 1024,
+                    "maxRequests": 1024,
+                    "maxRetries": 3,
+                } } }],
+            }),
+        ),
+        (
+            &mesh_retry::KIND,
+            "mesh-retry-all",
+            json!({
+                "targetRef": everything(),
+                "to": [{ "targetRef": everything(), "default": {
+                    "tcp": { "maxConnectAttempt": 5 },
+                    "http": http_retry,
+                    "grpc": http_retry,
+                } }],
+            }),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_policies_are_valid() {
+        for (kind, name, spec) in policies() {
+            let spec = transcode::from_json(kind, &spec).unwrap();
+            assert_eq!(kind.validate(&spec).unwrap(), Violations::none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+#![allow(clippy::unwrap_used)]
+
+use axum::{body::Body, http::Request};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    defaults::{MeshDefaults, ensure_defaults},
+    store::index::Index,
+    testing::api::TestApi,
+};
+
+struct Zones(Health);
+
+impl ZoneStatusSource for Zones {
+    fn zone_status(&self, _: &str, _: &Index) -> Option<ZoneStatus> {
+        Some(ZoneStatus { status: self.0, ..ZoneStatus::default() })
+    }
+}
+
+fn config(mode: Mode) -> ApiConfig {
+    let zones: Arc<dyn ZoneStatusSource> = Arc::new(Zones(Health::Online));
+    let mut admissions = standard_admissions(false, Some(Arc::clone(&zones)));
+    admissions.push(Arc::new(MeshDefaults));
+    ApiConfig { admissions, zone_status: Some(zones), ..ApiConfig::new(mode) }
+}
+
+async fn global(documents: &[Value]) -> TestApi {
+    TestApi::start(config(Mode::Global), documents).await.unwrap()
+}
+
+async fn zone(documents: &[Value]) -> TestApi {
+    TestApi::start(config(Mode::standalone_zone("east")), documents).await.unwrap()
+}
+
+/// Sends, and returns the status and the JSON body.
+async fn ask(api: &TestApi, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let (status, text) = api.send(method, path, body.map(|b| b.to_string())).await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+fn mesh(name: &str) -> Value {
+    json!({ "type": "Mesh", "name": name })
+}
+
+fn dataplane(name: &str) -> Value {
+    json!({ "type": "Dataplane", "mesh": "default", "name": name, "networking": {
+        "address": "10.0.0.1",
+        "inbound": [{ "port": 80, "servicePort": 8080, "tags": { "kuma.io/service": "web" } }],
+    } })
+}
+
+#[tokio::test]
+async fn requests_that_fit_no_route_or_form_are_told_so() {
+    let api = global(&[mesh("default")]).await;
+    let check = async |method: &str, path: &str, body: Option<String>, status: u16, part: &str| {
+        let (is, text) = api.send(method, path, body).await.unwrap();
+        assert_eq!(is, status, "{method} {path}: {text}");
+        assert!(text.contains(part), "{method} {path}: {text}");
+    };
+    check("GET", "/nowhere", None, 404, "404: Page Not Found").await;
+    check("POST", "/meshes/default", None, 405, "405").await;
+    check("PUT", "/meshes/default", Some("{".to_owned()), 400, "not JSON").await;
+    check("PUT", "/meshes/default", Some("[]".to_owned()), 400, "not an object").await;
+    check("PUT", "/meshes/default", Some("x".repeat(5 << 20)), 413, "longer than").await;
+    check("GET", "/meshes/none/dataplanes", None, 404, "Failed to retrieve Mesh").await;
+    check("PUT", "/meshes/default/dataplanes/a", Some("{}".to_owned()), 405, "apply it on the zone").await;
+    check("DELETE", "/meshes/default/service-insights/a", None, 405, "Method not allowed").await;
+    check("GET", "/meshes?size=0", None, 400, "size").await;
+    check("GET", "/_kri/nonsense", None, 400, "KRI").await;
+
+    let request = Request::put("/meshes/default").header("content-type", "application/yaml");
+    let (status, _) =
+        api.send_from([127, 0, 0, 1], request.body(Body::from("type: Mesh")).unwrap()).await.unwrap();
+    assert_eq!(status, 415);
+    let request = Request::get("/meshes").header("accept", "text/html");
+    let (status, _) = api.send_from([127, 0, 0, 1], request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(status, 406);
+}
+
+#[tokio::test]
+async fn a_mesh_comes_with_its_defaults_and_goes_with_what_it_owns() {
+    let api = global(&[]).await;
+    assert_eq!(ask(&api, "PUT", "/meshes/m1", Some(mesh("m1"))).await.0, 201);
+    let (_, list) = ask(&api, "GET", "/meshes/m1/meshtimeouts", None).await;
+    assert_eq!(list["total"], 2, "{list}");
+    let (_, list) = ask(&api, "GET", "/meshes/m1/secrets", None).await;
+    assert_eq!(list["items"][0]["name"], "dataplane-token-signing-key-m1-1");
+    let bare = json!({ "type": "Mesh", "name": "m2", "skipCreatingInitialPolicies": ["*"] });
+    assert_eq!(ask(&api, "PUT", "/meshes/m2", Some(bare)).await.0, 201);
+    assert_eq!(ask(&api, "GET", "/meshes/m2/meshtimeouts", None).await.1["total"], 0);
+
+    assert_eq!(ask(&api, "DELETE", "/meshes/m1", None).await.0, 200);
+    assert_eq!(ask(&api, "GET", "/meshtimeouts", None).await.1["total"], 0);
+    assert_eq!(ask(&api, "GET", "/secrets", None).await.1["total"], 1, "the key of m2 is left");
+}
+
+#[tokio::test]
+async fn deletes_that_would_break_something_are_refused() {
+    let api = zone(&[mesh("default"), dataplane("web-1")]).await;
+    let (status, body) = ask(&api, "DELETE", "/meshes/default", None).await;
+    assert_eq!((status, &body["invalid_parameters"][0]["field"]), (400, &json!("mesh")));
+
+    let api = global(&[json!({ "type": "Zone", "name": "east" })]).await;
+    let (status, body) = ask(&api, "DELETE", "/zones/east", None).await;
+    assert_eq!(status, 400, "{body}");
+    let (_, overview) = ask(&api, "GET", "/zones/_overview", None).await;
+    assert_eq!(overview["items"][0]["strait"]["status"], "online", "{overview}");
+
+    let mtls = json!({ "type": "Mesh", "name": "default", "mtls": {
+        "enabledBackend": "ca", "backends": [{ "name": "ca", "type": "provided", "conf": {
+            "cert": { "secret": "root" }, "key": { "secret": "root-key" } } }] } });
+    let secret = json!({ "type": "Secret", "mesh": "default", "name": "root", "data": "" });
+    let api = global(&[mtls, secret]).await;
+    let (status, body) = ask(&api, "DELETE", "/meshes/default/secrets/root", None).await;
+    assert_eq!(status, 400, "{body}");
+}
+
+#[tokio::test]
+async fn the_backend_of_a_mesh_is_not_swapped_under_traffic() {
+    let backend = |name: &str| {
+        json!({ "type": "Mesh", "name": "default", "mtls": {
+            "enabledBackend": name, "backends": [{ "name": name, "type": "builtin" }] } })
+    };
+    let api = global(&[backend("ca-1")]).await;
+    let (status, body) = ask(&api, "PUT", "/meshes/default", Some(backend("ca-2"))).await;
+    assert_eq!((status, &body["invalid_parameters"][0]["field"]), (400, &json!("mtls.enabledBackend")));
+    assert_eq!(ask(&api, "PUT", "/meshes/default", Some(mesh("default"))).await.0, 200);
+    assert_eq!(ask(&api, "PUT", "/meshes/default", Some(backend("ca-2"))).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_dataplane_is_completed_and_joined_with_its_insight() {
+    let insight = json!({ "type": "DataplaneInsight", "mesh": "default", "name": "web-1",
+        "subscriptions": [{ "id": "1", "connectTime": "2026-01-01T00:00:00Z" }] });
+    let api = zone(&[mesh("default"), insight]).await;
+    let put = ask(&api, "PUT", "/meshes/default/dataplanes/web-1", Some(dataplane("web-1"))).await;
+    assert_eq!(put, (201, json!({})));
+    let (_, overview) = ask(&api, "GET", "/meshes/default/dataplanes/web-1/_overview", None).await;
+    assert_eq!(overview["type"], "DataplaneOverview");
+    assert_eq!(overview["dataplane"]["networking"]["inbound"][0]["tags"]["kuma.io/zone"], "east");
+    assert_eq!(overview["dataplaneInsight"]["subscriptions"][0]["id"], "1");
+    let (_, list) = ask(&api, "GET", "/meshes/default/dataplanes+insights", None).await;
+    assert_eq!(list["total"], 1);
+    let (_, insight) = ask(&api, "GET", "/global-insight", None).await;
+    assert_eq!(
+        insight["dataplanes"]["standard"],
+        json!({
+        "online": 1, "offline": 0, "partiallyDegraded": 0, "total": 1 })
+    );
+
+    let mut wrong = dataplane("web-2");
+    wrong["networking"]["address"] = json!("0.0.0.0");
+    let (status, body) = ask(&api, "PUT", "/meshes/default/dataplanes/web-2", Some(wrong)).await;
+    assert_eq!((status, &body["invalid_parameters"][0]["field"]), (400, &json!("networking.address")));
+}
+
+#[tokio::test]
+async fn secrets_and_tokens_are_for_administrators() {
+    let api = global(&[]).await;
+    let options = crate::config::DataplaneDefaults::default();
+    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &options).await.unwrap();
+    let asked = json!({ "zone": "east", "scope": ["cp"] }).to_string();
+    let (status, token) = api.send("POST", "/tokens/zone", Some(asked.clone())).await.unwrap();
+    assert_eq!(status, 200, "{token}");
+    let user = json!({ "name": "ann", "validFor": "1h", "groups": ["mesh-system:admin"] });
+    let (_, admin) = api.send("POST", "/tokens/user", Some(user.to_string())).await.unwrap();
+
+    let from_afar = async |method: &str, path: &str, token: Option<&str>| {
+        let mut request = Request::builder().method(method).uri(path).header("host", "cp.example");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        api.send_from([10, 0, 0, 9], request.body(Body::from(asked.clone())).unwrap()).await.unwrap().0
+    };
+    assert_eq!(from_afar("GET", "/meshes", None).await, 200);
+    assert_eq!(from_afar("GET", "/global-secrets", None).await, 403);
+    assert_eq!(from_afar("GET", "/global-secrets", Some(&admin)).await, 200);
+    assert_eq!(from_afar("GET", "/meshes", Some("nonsense")).await, 401);
+    assert_eq!(from_afar("POST", "/tokens/zone", None).await, 403);
+    assert_eq!(from_afar("POST", "/tokens/zone", Some(&admin)).await, 200);
+}
+
+#[tokio::test]
+async fn concurrent_writers_of_one_resource_all_succeed() {
+    let api = global(&[mesh("default")]).await;
+    let put = async |i: usize| {
+        let body = json!({ "type": "Mesh", "name": "default", "labels": { "writer": i.to_string() } });
+        ask(&api, "PUT", "/meshes/default", Some(body)).await.0
+    };
+    let statuses = futures::future::join_all((0..6).map(put)).await;
+    assert!(statuses.iter().all(|s| *s == 200), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn pages_link_to_the_next() {
+    let meshes: Vec<Value> = (0..5).map(|i| mesh(&format!("m{i}"))).collect();
+    let api = global(&meshes).await;
+    let mut seen = Vec::new();
+    let mut path = "/meshes?size=2&name=m".to_owned();
+    loop {
+        let (_, page) = ask(&api, "GET", &path, None).await;
+        seen.extend(page["items"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = next.strip_prefix("http://localhost:5681").unwrap().to_owned();
+    }
+    assert_eq!(seen, ["m0", "m1", "m2", "m3", "m4"]);
+}
+
+#[tokio::test]
+async fn the_control_plane_describes_itself() {
+    let api = global(&[]).await;
+    let (_, index) = ask(&api, "GET", "/", None).await;
+    assert_eq!((&index["product"], &index["version"]), (&json!("Kuma"), &json!("2.14.3")));
+    let (_, resources) = ask(&api, "GET", "/_resources", None).await;
+    assert_eq!(resources["resources"].as_array().unwrap().len(), 53);
+    let (_, policies) = ask(&api, "GET", "/policies", None).await;
+    assert_eq!(policies["policies"].as_array().unwrap().len(), 29);
+    let (_, who) = ask(&api, "GET", "/who-am-i", None).await;
+    assert_eq!(who["name"], "mesh-system:admin");
+}
