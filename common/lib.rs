@@ -20,3 +20,4 @@ pub mod telemetry;
 pub mod testing;
 pub mod tls;
 pub mod token;
+pub mod xds;

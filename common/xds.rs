@@ -1,0 +1,42 @@
+//! The xDS engine: one exchange of versioned resources over one stream, without the stream.
+//!
+//! Nothing here reads a clock, waits, or owns a socket. A caller feeds in messages and the time, takes
+//! messages and events out, and decides itself which end of the gRPC call it sits on. So one engine
+//! serves policies to a zone (server role on the server end), what a zone owns to the global (server
+//! role on the *client* end) and configuration to Envoy.
+//!
+//! ```text
+//!              Changed{type, names}                                        Batch{added, removed}
+//!  index ─────────────────────────► Source ══ responses ══► Sink ────────────────────────────► store
+//!    ▲                                │  ▲                   │ ▲                                 │
+//!    └────── reads through Want ──────┘  └══ ACK, NACK ══════┘ └──────────── verdict ────────────┘
+//! ```
+//!
+//! * [`Want`] is what a peer should have; [`Snapshot`] is the plain in-memory one.
+//! * [`Subscription`] is one type on one stream in server role: what the peer said it holds and refused.
+//! * [`Source`] is a whole stream in server role, over any [`Dialect`]: [`Delta`] or [`Sotw`].
+//! * [`Sink`] is a whole delta stream in client role.
+//! * [`Backoff`] says how long to stay away after a stream ended.
+//!
+//! Invariants: **at most one response per type is in flight; a version that was refused is not offered
+//! again until it changes; the cost of a step follows the size of the change, not of the state.**
+
+mod backoff;
+mod dialect;
+mod rules;
+mod sink;
+mod sotw;
+mod source;
+mod subscription;
+mod version;
+mod want;
+
+pub use backoff::Backoff;
+pub use dialect::{Delta, Dialect, Envelope, Header, Heard};
+pub use rules::{Settings, TypeRule, Unknown, envoy};
+pub use sink::{Batch, Received, Refusal, Sink, SinkError, SinkType, Versions};
+pub use sotw::Sotw;
+pub use source::{DeltaSource, Event, Input, Malformed, Output, Progress, SotwSource, Source};
+pub use subscription::{Interest, Offer, Part, Settled, Subscription, Verdict};
+pub use version::Version;
+pub use want::{Name, Snapshot, Want, Wanted};

@@ -1,0 +1,69 @@
+//! How long to stay away after a stream ended.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// Capped exponential backoff with jitter. It holds no clock: the caller says how long a stream lived.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    min: Duration,
+    max: Duration,
+    /// A stream that lived this long counts as healthy: the next pause starts over from `min`.
+    healthy_after: Duration,
+    doublings: u32,
+}
+
+impl Backoff {
+    /// Pauses from `min` up to `max`.
+    pub fn new(min: Duration, max: Duration, healthy_after: Duration) -> Self {
+        Self { min, max: max.max(min), healthy_after, doublings: 0 }
+    }
+
+    /// The next pause: anywhere in the upper half of the current span, so that many clients that lost
+    /// the same server do not come back at once.
+    pub fn next(&mut self, rng: &mut impl Rng) -> Duration {
+        let span =
+            self.min.saturating_mul(1_u32.checked_shl(self.doublings).unwrap_or(u32::MAX)).min(self.max);
+        if span < self.max {
+            self.doublings = self.doublings.saturating_add(1);
+        }
+        span.mul_f64(rng.random_range(0.5..=1.0)).max(self.min)
+    }
+
+    /// Tells that a stream ended after it had lived for `lived`.
+    pub fn ended(&mut self, lived: Duration) {
+        if lived >= self.healthy_after {
+            self.doublings = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::{Backoff, Duration};
+
+    proptest! {
+        #[test]
+        fn stays_within_bounds_grows_and_starts_over(
+            min in 0_u64..5_000, extra in 0_u64..600_000, pauses in 1_usize..80, seed: u64,
+        ) {
+            let (min, max) = (Duration::from_millis(min), Duration::from_millis(min + extra));
+            let mut rng = StdRng::seed_from_u64(seed);
+            let mut backoff = Backoff::new(min, max, Duration::from_secs(60));
+            let mut span = min;
+            for _ in 0..pauses {
+                let pause = backoff.next(&mut rng);
+                prop_assert!(min <= pause && span.mul_f64(0.5) <= pause && pause <= span, "{pause:?} of {span:?}");
+                span = (span * 2).min(max);
+            }
+            backoff.ended(Duration::from_secs(59));
+            prop_assert!(backoff.next(&mut rng) >= span.mul_f64(0.5));
+            backoff.ended(Duration::from_secs(60));
+            prop_assert!(backoff.next(&mut rng) <= min);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A whole delta stream in client role.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use prost::{Message, Name as _};
+
+use super::{dialect::MORE, subscription::WILDCARD};
+use crate::proto::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{
+            DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource, ResourceError, ResourceName,
+        },
+    },
+    google::{protobuf::Any, rpc::Status},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Name and version of everything held of one type. The versions are the upstream's and opaque.
+pub type Versions = BTreeMap<Box<str>, Box<str>>;
+
+/// The state of one delta stream in client role.
+#[derive(Debug)]
+pub struct Sink {
+    node: Node,
+    types: BTreeMap<&'static str, Exchange>,
+}
+
+/// A type to subscribe to.
+#[derive(Clone, Debug)]
+pub struct SinkType {
+    /// Which type.
+    pub type_url: &'static str,
+    /// What is held from an earlier stream, to be told only the difference. `None` asks for all of it.
+    pub resume: Option<Versions>,
+}
+
+/// What came in.
+#[derive(Debug)]
+pub enum Received {
+    /// Resources to apply; every batch is to be answered with [`Sink::verdict`].
+    Batch(Batch),
+    /// Something this side never asked for: send this refusal.
+    Unasked {
+        /// Of which type.
+        type_url: String,
+        /// The NACK.
+        answer: Box<DeltaDiscoveryRequest>,
+    },
+}
+
+/// One response, to be applied as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Of which type.
+    pub type_url: &'static str,
+    /// Which response, for the verdict.
+    pub nonce: String,
+    /// The first of its type on this stream.
+    pub first: bool,
+    /// It is all there is: what it lacks does not exist upstream. Otherwise it is a difference, and only
+    /// `removed` says what is gone.
+    pub full: bool,
+    /// The upstream cut it short; more follows once this is settled.
+    pub more: bool,
+    /// What the upstream says about its state (`system_version_info`).
+    pub stamp: String,
+    /// New or changed resources.
+    pub added: Vec<Resource>,
+    /// Names that are gone.
+    pub removed: Vec<String>,
+}
+
+/// One item of a batch that could not be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name on the wire.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Why a stream must end: the upstream does not speak the protocol.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SinkError {
+    /// Without a nonce no answer can refer to the response.
+    #[error("a response of type {type_url:?} has no nonce")]
+    NoNonce {
+        /// Of which type.
+        type_url: String,
+    },
+    /// Responses come faster than they are answered.
+    #[error("the upstream sent {MAX_OUTSTANDING} responses of type {type_url} without waiting for an answer")]
+    Flooded {
+        /// Of which type.
+        type_url: &'static str,
+    },
+}
+
+/// Responses of one type that may wait for their verdict. One is normal.
+const MAX_OUTSTANDING: usize = 4;
+
+/// Bytes of refusal text in one request.
+const MAX_REASONS: usize = 16 * 1024;
+
+#[derive(Debug)]
+struct Exchange {
+    resumed: bool,
+    held: Versions,
+    answered: bool,
+    ready: bool,
+    outstanding: VecDeque<Outstanding>,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    nonce: String,
+    full: bool,
+    more: bool,
+    added: Vec<(Box<str>, Box<str>)>,
+    removed: Vec<String>,
+}
+
+impl Sink {
+    /// A stream on which nothing was said yet. `node` is sent in full with the first request of each
+    /// type; later requests carry its id only.
+    pub fn new(node: Node, types: impl IntoIterator<Item = SinkType>) -> Self {
+        let exchange = |wanted: SinkType| {
+            let resumed = wanted.resume.is_some();
+            let held = wanted.resume.unwrap_or_default();
+            (
+                wanted.type_url,
+                Exchange { resumed, held, answered: false, ready: false, outstanding: VecDeque::new() },
+            )
+        };
+        Self { node, types: types.into_iter().map(exchange).collect() }
+    }
+
+    /// The requests that open the stream, one per type.
+    pub fn open(&self) -> impl Iterator<Item = DeltaDiscoveryRequest> {
+        self.types.iter().map(|(type_url, exchange)| {
+            let held = exchange.held.iter().map(|(name, version)| (name.to_string(), version.to_string()));
+            DeltaDiscoveryRequest {
+                node: Some(self.node.clone()),
+                type_url: (*type_url).to_owned(),
+                resource_names_subscribe: vec![WILDCARD.to_owned()],
+                initial_resource_versions: held.collect(),
+                ..DeltaDiscoveryRequest::default()
+            }
+        })
+    }
+
+    /// Takes a response. An error means that the stream must end.
+    pub fn receive(&mut self, response: DeltaDiscoveryResponse) -> Result<Received, SinkError> {
+        if response.nonce.is_empty() {
+            return Err(SinkError::NoNonce { type_url: response.type_url });
+        }
+        let Some((&type_url, exchange)) = self.types.get_key_value(response.type_url.as_str()) else {
+            let error = status("this type was not subscribed to".to_owned(), &[]);
+            let answer = Box::new(self.answer(&response.type_url, response.nonce, Some(error)));
+            return Ok(Received::Unasked { type_url: response.type_url, answer });
+        };
+        if exchange.outstanding.len() == MAX_OUTSTANDING {
+            return Err(SinkError::Flooded { type_url });
+        }
+        let (first, resumed) = (!exchange.answered, exchange.resumed);
+        let more = response.system_version_info == MORE;
+        let batch = Batch {
+            type_url,
+            nonce: response.nonce,
+            first,
+            full: first && !resumed && !more,
+            more,
+            stamp: if more { String::new() } else { response.system_version_info },
+            added: response.resources,
+            removed: response.removed_resources,
+        };
+        if let Some(exchange) = self.types.get_mut(type_url) {
+            exchange.take(&batch);
+        }
+        Ok(Received::Batch(batch))
+    }
+
+    /// Settles a batch and makes the request that says so. Items that are not refused are held from now
+    /// on; of a refused one, what was held before still is. `None`: there is no such batch.
+    pub fn verdict(
+        &mut self,
+        type_url: &str,
+        nonce: &str,
+        refused: &[Refusal],
+    ) -> Option<DeltaDiscoveryRequest> {
+        let exchange = self.types.get_mut(type_url)?;
+        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
+        let outstanding = exchange.outstanding.remove(at)?;
+        exchange.ready |= !outstanding.more;
+        exchange.hold(outstanding, refused);
+        Some(self.answer(type_url, nonce.to_owned(), refusal_status(refused)))
+    }
+
+    /// Refuses a batch of which nothing could be applied. What was held stays held. The upstream does not
+    /// offer the same again on this stream: where the cause may pass, end the stream instead.
+    pub fn refuse(&mut self, type_url: &str, nonce: &str, reason: &str) -> Option<DeltaDiscoveryRequest> {
+        let exchange = self.types.get_mut(type_url)?;
+        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
+        exchange.outstanding.remove(at)?;
+        Some(self.answer(type_url, nonce.to_owned(), Some(status(reason.to_owned(), &[]))))
+    }
+
+    /// Whether every type was answered in full and settled at least once.
+    pub fn is_ready(&self) -> bool {
+        self.types.values().all(|exchange| exchange.ready)
+    }
+
+    /// The types that were not answered yet.
+    pub fn unanswered(&self) -> impl Iterator<Item = &'static str> {
+        self.types.iter().filter(|(_, exchange)| !exchange.ready).map(|(type_url, _)| *type_url)
+    }
+
+    /// What is held of a type.
+    pub fn held(&self, type_url: &str) -> Option<&Versions> {
+        self.types.get(type_url).map(|exchange| &exchange.held)
+    }
+
+    /// What is held of every type, to resume with.
+    pub fn into_held(self) -> BTreeMap<&'static str, Versions> {
+        self.types.into_iter().map(|(type_url, exchange)| (type_url, exchange.held)).collect()
+    }
+
+    fn answer(&self, type_url: &str, nonce: String, error: Option<Status>) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            node: Some(Node { id: self.node.id.clone(), ..Node::default() }),
+            type_url: type_url.to_owned(),
+            response_nonce: nonce,
+            error_detail: error,
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+}
+
+impl Exchange {
+    fn take(&mut self, batch: &Batch) {
+        self.answered = true;
+        let added = batch.added.iter().map(|resource| (&*resource.name, &*resource.version));
+        self.outstanding.push_back(Outstanding {
+            nonce: batch.nonce.clone(),
+            full: batch.full,
+            more: batch.more,
+            added: added.map(|(name, version)| (name.into(), version.into())).collect(),
+            removed: batch.removed.clone(),
+        });
+    }
+
+    fn hold(&mut self, outstanding: Outstanding, refused: &[Refusal]) {
+        let refused: BTreeSet<&str> = refused.iter().map(|refusal| &*refusal.name).collect();
+        let is_refused = |name: &str| refused.contains(name);
+        if outstanding.full {
+            self.held.clear();
+        }
+        for name in outstanding.removed.iter().filter(|name| !is_refused(name)) {
+            self.held.remove(name.as_str());
+        }
+        self.held.extend(outstanding.added.into_iter().filter(|(name, _)| !is_refused(name)));
+    }
+}
+
+fn refusal_status(refused: &[Refusal]) -> Option<Status> {
+    if refused.is_empty() {
+        return None;
+    }
+    let mut reasons = String::new();
+    for refusal in refused {
+        let line = format!("{}: {}\n", refusal.name, refusal.reason);
+        if reasons.len() + line.len() > MAX_REASONS {
+            reasons.push_str("and more");
+            break;
+        }
+        reasons.push_str(&line);
+    }
+    Some(status(reasons.trim_end().to_owned(), refused))
+}
+
+/// A refusal that names its items in `details`, for the peers that look there; the others read the text.
+fn status(message: String, refused: &[Refusal]) -> Status {
+    const INVALID_ARGUMENT: i32 = 3;
+    let detail = |refusal: &Refusal| {
+        let name = ResourceName { name: refusal.name.clone(), ..ResourceName::default() };
+        let error = ResourceError { resource_name: Some(name), error_detail: None };
+        Any { type_url: ResourceError::type_url(), value: error.encode_to_vec() }
+    };
+    Status { code: INVALID_ARGUMENT, message, details: refused.iter().map(detail).collect() }
+}

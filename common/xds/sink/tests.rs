@@ -1,0 +1,127 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn node() -> Node {
+    Node { id: "zone-1".into(), cluster: "metadata".into(), ..Node::default() }
+}
+
+fn sink(resume: Option<&[(&str, &str)]>) -> Sink {
+    let resume = resume.map(|held| held.iter().map(|(name, v)| ((*name).into(), (*v).into())).collect());
+    Sink::new(node(), [SinkType { type_url: "Mesh", resume }])
+}
+
+fn response(nonce: &str, added: &[(&str, &str)], removed: &[&str]) -> DeltaDiscoveryResponse {
+    let resource = |(name, version): &(&str, &str)| Resource {
+        name: (*name).into(),
+        version: (*version).into(),
+        ..Resource::default()
+    };
+    DeltaDiscoveryResponse {
+        type_url: "Mesh".into(),
+        nonce: nonce.into(),
+        resources: added.iter().map(resource).collect(),
+        removed_resources: removed.iter().map(ToString::to_string).collect(),
+        ..DeltaDiscoveryResponse::default()
+    }
+}
+
+fn receive(sink: &mut Sink, response: DeltaDiscoveryResponse) -> Batch {
+    match sink.receive(response).unwrap() {
+        Received::Batch(batch) => batch,
+        Received::Unasked { type_url, .. } => panic!("{type_url} was asked for"),
+    }
+}
+
+fn refusal(name: &str) -> Refusal {
+    Refusal { name: name.into(), reason: "spec.x: must be set".into() }
+}
+
+fn held(sink: &Sink) -> Vec<String> {
+    sink.held("Mesh").unwrap().iter().map(|(name, version)| format!("{name}@{version}")).collect()
+}
+
+#[test]
+fn node_is_full_at_first_and_an_id_later() {
+    let mut sink = sink(None);
+    let open: Vec<_> = sink.open().collect();
+    assert_eq!(open.len(), 1);
+    assert_eq!(
+        (open[0].node.clone(), &*open[0].resource_names_subscribe),
+        (Some(node()), &["*".to_owned()][..])
+    );
+    receive(&mut sink, response("1", &[], &[]));
+    let ack = sink.verdict("Mesh", "1", &[]).unwrap();
+    assert_eq!(ack.node.unwrap(), Node { id: "zone-1".into(), ..Node::default() });
+    assert_eq!((&*ack.response_nonce, ack.error_detail), ("1", None));
+    assert!(ack.resource_names_subscribe.is_empty());
+}
+
+#[test]
+fn first_response_is_full_unless_resumed_or_cut_short() {
+    let more = |mut response: DeltaDiscoveryResponse| {
+        response.system_version_info = MORE.into();
+        response
+    };
+    for (resume, first, full) in [
+        (None, response("1", &[], &[]), true),
+        (None, more(response("1", &[], &[])), false),
+        (Some(&[("a", "1")][..]), response("1", &[], &[]), false),
+        (Some(&[][..]), response("1", &[], &[]), false),
+    ] {
+        let mut sink = sink(resume);
+        let batch = receive(&mut sink, first);
+        assert_eq!((batch.first, batch.full), (true, full));
+        assert!(!sink.is_ready());
+        sink.verdict("Mesh", "1", &[]).unwrap();
+        assert_eq!(sink.is_ready(), !batch.more);
+        let batch = receive(&mut sink, response("2", &[], &[]));
+        assert_eq!((batch.first, batch.full), (false, false));
+    }
+}
+
+#[test]
+fn what_was_refused_is_not_held_and_what_was_held_before_still_is() {
+    let mut sink = sink(Some(&[("kept", "1"), ("gone", "1"), ("stuck", "1")]));
+    let request = sink.open().next().unwrap();
+    assert_eq!(request.initial_resource_versions.len(), 3);
+    receive(&mut sink, response("1", &[("kept", "2"), ("new", "2"), ("good", "2")], &["gone", "stuck"]));
+    let nack = sink.verdict("Mesh", "1", &[refusal("kept"), refusal("new"), refusal("stuck")]).unwrap();
+    assert_eq!(held(&sink), ["good@2", "kept@1", "stuck@1"]);
+    let error = nack.error_detail.unwrap();
+    assert!(error.message.starts_with("kept: spec.x: must be set\nnew: "), "{}", error.message);
+    assert_eq!(error.details.len(), 3);
+}
+
+#[test]
+fn refused_batch_changes_nothing() {
+    let mut sink = sink(Some(&[("a", "1")]));
+    receive(&mut sink, response("1", &[("b", "1")], &["a"]));
+    assert_eq!(sink.refuse("Mesh", "1", "store is read-only").unwrap().error_detail.unwrap().code, 3);
+    assert_eq!(held(&sink), ["a@1"]);
+    assert!(!sink.is_ready());
+}
+
+#[test]
+fn misbehaving_upstreams() {
+    let mut sink = sink(None);
+    let unasked = DeltaDiscoveryResponse { type_url: "Other".into(), ..response("1", &[], &[]) };
+    let Received::Unasked { answer, .. } = sink.receive(unasked).unwrap() else { panic!("not asked for") };
+    assert_eq!((&*answer.type_url, &*answer.response_nonce), ("Other", "1"));
+    assert!(answer.error_detail.is_some());
+    let no_nonce = sink.receive(response("", &[], &[])).unwrap_err();
+    assert_eq!(no_nonce, SinkError::NoNonce { type_url: "Mesh".into() });
+    assert_eq!(sink.verdict("Mesh", "7", &[]), None);
+    for nonce in 0..MAX_OUTSTANDING {
+        receive(&mut sink, response(&format!("n{nonce}"), &[], &[]));
+    }
+    let flooded = sink.receive(response("one too many", &[], &[])).unwrap_err();
+    assert_eq!(flooded, SinkError::Flooded { type_url: "Mesh" });
+}
+
+#[test]
+fn refusal_text_is_bounded() {
+    let refused: Vec<Refusal> = (0..5_000).map(|i| refusal(&format!("name-{i}"))).collect();
+    let status = refusal_status(&refused).unwrap();
+    assert!(status.message.len() <= MAX_REASONS + 10 && status.message.ends_with("and more"));
+}

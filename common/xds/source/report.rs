@@ -1,0 +1,107 @@
+//! What a stream in server role tells its owner.
+
+use tokio::time::Instant;
+
+use super::Name;
+
+/// What a step produced.
+#[derive(Debug, PartialEq)]
+pub enum Output<R> {
+    /// Send this.
+    Send(R),
+    /// Record this.
+    Event(Event),
+}
+
+/// What the peer did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It asked for a type for the first time on this stream.
+    Subscribed {
+        /// Which type.
+        type_url: &'static str,
+        /// All of it.
+        wildcard: bool,
+        /// How many resources it holds from an earlier stream.
+        resumed: usize,
+    },
+    /// It accepted a response.
+    Acked {
+        /// Of which type.
+        type_url: &'static str,
+        /// Which one.
+        nonce: u64,
+        /// How many items it had.
+        accepted: usize,
+    },
+    /// It refused a response, or part of it.
+    Nacked {
+        /// Of which type.
+        type_url: &'static str,
+        /// Which one.
+        nonce: u64,
+        /// How many items stand.
+        accepted: usize,
+        /// The refused ones; all of them if the peer did not tell.
+        refused: Vec<Name>,
+        /// In its words.
+        message: String,
+    },
+    /// It spoke about a response that is not in flight.
+    Stale {
+        /// Of which type.
+        type_url: &'static str,
+    },
+    /// It asked for a type that is not served and gets an empty answer.
+    Unserved {
+        /// Which type.
+        type_url: String,
+    },
+}
+
+/// Why a stream must end: the peer does not speak the protocol.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Malformed {
+    /// Without a type nothing can be answered.
+    #[error("the request names no type_url")]
+    NoType,
+    /// The first request says who asks.
+    #[error("the first request of the stream has no node id")]
+    NoNode,
+    /// The type is not served here.
+    #[error("type {type_url:?} is not served on this stream")]
+    UnknownType {
+        /// Which type.
+        type_url: String,
+    },
+    /// More names than a peer may list.
+    #[error("a subscription to {type_url} lists more than {max} names")]
+    TooManyNames {
+        /// Of which type.
+        type_url: String,
+        /// The limit.
+        max: usize,
+    },
+    /// Requests for types that are not served come faster than they are answered.
+    #[error("too many requests for types that are not served")]
+    TooManyTypes,
+}
+
+/// How far the peer is with one type, in revisions of [`Want::revision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Which type.
+    pub type_url: &'static str,
+    /// Where this side is.
+    pub head: u64,
+    /// What was sent last was complete at this revision.
+    pub sent: u64,
+    /// The peer has answered for everything up to this revision.
+    pub acked: u64,
+    /// How many names wait to be looked at or sent.
+    pub pending: usize,
+    /// How many names the peer refused at their current version.
+    pub refused: usize,
+    /// Since when a response waits for its answer.
+    pub in_flight_since: Option<Instant>,
+}

@@ -1,0 +1,280 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use super::{
+    super::{Settings, Snapshot, Wanted, envoy},
+    *,
+};
+use crate::proto::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    },
+    google::rpc::Status,
+};
+
+/// A stream, the world behind it and what the peer got but did not answer yet.
+struct Stream {
+    source: DeltaSource,
+    world: Snapshot,
+    now: Instant,
+    events: Vec<Event>,
+}
+
+impl Stream {
+    fn new(settings: Settings) -> Self {
+        let source = Source::new(settings);
+        Self { source, world: Snapshot::new(1), now: Instant::now(), events: Vec::new() }
+    }
+
+    /// Moves the world on and returns what is sent, each as `nonce type +added -removed`.
+    fn change(&mut self, put: &[(&'static str, &str, &str)], remove: &[(&'static str, &str)]) -> Vec<String> {
+        let before = self.world.clone();
+        put.iter().for_each(|(type_url, name, content)| {
+            self.world.put(Wanted::new(*name, type_url, content.as_bytes().to_vec()));
+        });
+        remove.iter().for_each(|(type_url, name)| self.world.remove(type_url, name));
+        self.world.revision += 1;
+        let changed = self.world.changed_since(&before);
+        self.step(Input::Changed(&changed)).unwrap()
+    }
+
+    fn ask(&mut self, request: &DeltaDiscoveryRequest) -> Result<Vec<String>, Malformed> {
+        self.step(Input::Request(request))
+    }
+
+    fn step(&mut self, input: Input<'_, DeltaDiscoveryRequest>) -> Result<Vec<String>, Malformed> {
+        let mut sent = Vec::new();
+        for output in self.source.step(self.now, input, &self.world)? {
+            match output {
+                Output::Send(response) => sent.push(show(&response)),
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+fn show(response: &DeltaDiscoveryResponse) -> String {
+    let kind = response.type_url.rsplit('.').next().unwrap();
+    let added: Vec<&str> = response.resources.iter().map(|resource| &*resource.name).collect();
+    let removed = response.removed_resources.join(" ");
+    format!("{} {kind} +{} -{removed}", response.nonce, added.join(" "))
+}
+
+fn subscribe(type_url: &str, names: &[&str]) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(Node { id: "peer".into(), ..Node::default() }),
+        type_url: type_url.into(),
+        resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn ack(type_url: &str, nonce: &str) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: type_url.into(),
+        response_nonce: nonce.into(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn nack(type_url: &str, nonce: &str) -> DeltaDiscoveryRequest {
+    let status = Status { message: "no".into(), ..Status::default() };
+    DeltaDiscoveryRequest { error_detail: Some(status), ..ack(type_url, nonce) }
+}
+
+fn kds() -> Stream {
+    let mut stream = Stream::new(Settings::kds("global", ["Mesh", "Zone"]));
+    stream.change(&[("Mesh", "default.", "1")], &[]);
+    stream
+}
+
+#[test]
+fn types_share_the_nonce_and_each_first_request_gets_all_of_its_type() {
+    let mut stream = kds();
+    assert_eq!(stream.ask(&subscribe("Mesh", &["*"])).unwrap(), ["1 Mesh +default. -"]);
+    assert_eq!(stream.ask(&subscribe("Zone", &[])).unwrap(), ["2 Zone + -"]);
+    assert_eq!(stream.ask(&subscribe("Unheard", &["*"])).unwrap(), ["3 Unheard + -"]);
+    assert_eq!(stream.ask(&ack("Unheard", "3")).unwrap(), [""; 0]);
+    assert_eq!(stream.change(&[("Mesh", "b.", "1"), ("Zone", "z.", "1")], &[]), [""; 0], "both in flight");
+    assert_eq!(stream.ask(&ack("Zone", "2")).unwrap(), ["4 Zone +z. -"]);
+    assert_eq!(stream.ask(&ack("Zone", "2")).unwrap(), [""; 0], "overtaken");
+    assert_eq!(stream.ask(&ack("Mesh", "what")).unwrap(), [""; 0]);
+    assert_eq!(stream.ask(&nack("Mesh", "1")).unwrap(), ["5 Mesh +b. -"]);
+    let expected = [
+        Event::Subscribed { type_url: "Mesh", wildcard: true, resumed: 0 },
+        Event::Subscribed { type_url: "Zone", wildcard: true, resumed: 0 },
+        Event::Unserved { type_url: "Unheard".into() },
+        Event::Acked { type_url: "Zone", nonce: 2, accepted: 0 },
+        Event::Stale { type_url: "Zone" },
+        Event::Stale { type_url: "Mesh" },
+        Event::Nacked {
+            type_url: "Mesh",
+            nonce: 1,
+            accepted: 0,
+            refused: vec!["default.".into()],
+            message: "no".into(),
+        },
+    ];
+    assert_eq!(stream.events, expected);
+}
+
+#[test]
+fn responses_say_who_answers_and_hold_the_encoded_resource() {
+    let stream = kds();
+    let mut source = stream.source;
+    let outputs = source.step(stream.now, Input::Request(&subscribe("Mesh", &["*"])), &stream.world).unwrap();
+    let Some(Output::Send(response)) = outputs.last() else { panic!("{outputs:?}") };
+    assert_eq!(response.control_plane.as_ref().unwrap().identifier, "global");
+    assert_eq!(response.system_version_info, "");
+    let any = response.resources[0].resource.as_ref().unwrap();
+    assert_eq!((&*any.type_url, &*any.value), ("Mesh", &b"1"[..]));
+    assert_eq!(response.resources[0].version, crate::xds::Version::of(b"1").to_string());
+}
+
+#[test]
+fn malformed_requests_end_the_stream() {
+    let node = Some(Node::default());
+    let without_id = DeltaDiscoveryRequest { node, ..subscribe("Mesh", &["*"]) };
+    let without_node = DeltaDiscoveryRequest { node: None, ..subscribe("Mesh", &["*"]) };
+    let many: Vec<String> = (0..9).map(|i| i.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let held = many.iter().map(|name| (name.to_string(), "1".to_owned())).collect();
+    let resumed = DeltaDiscoveryRequest { initial_resource_versions: held, ..subscribe("Mesh", &["*"]) };
+    let unknown = Malformed::UnknownType { type_url: "Other".into() };
+    let too_many = || Malformed::TooManyNames { type_url: "Mesh".into(), max: 8 };
+    for (request, error) in [
+        (subscribe("", &["*"]), Malformed::NoType),
+        (without_id, Malformed::NoNode),
+        (without_node, Malformed::NoNode),
+        (subscribe("Other", &["*"]), unknown),
+        (subscribe("Mesh", &many), too_many()),
+        (resumed, too_many()),
+    ] {
+        let settings = Settings { unknown: Unknown::Refuse, max_names: 8, ..Settings::kds("g", ["Mesh"]) };
+        assert_eq!(Stream::new(settings).ask(&request), Err(error));
+    }
+    let mut stream = Stream::new(Settings { max_names: 8, ..Settings::kds("g", ["Mesh"]) });
+    stream.ask(&subscribe("Mesh", &many[..5])).unwrap();
+    assert_eq!(stream.ask(&subscribe("Mesh", &many[4..])), Err(too_many()), "in two requests");
+    for _ in 0..MAX_UNSERVED {
+        stream.source.handle(Input::Request(&subscribe("Other", &[])), &stream.world).unwrap();
+    }
+    let flood = stream.source.handle(Input::Request(&subscribe("Other", &[])), &stream.world);
+    assert_eq!(flood, Err(Malformed::TooManyTypes));
+}
+
+struct Loading(Snapshot);
+
+impl Want for Loading {
+    fn revision(&self) -> u64 {
+        0
+    }
+    fn ready(&self, type_url: &str) -> bool {
+        type_url != "Mesh"
+    }
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, crate::xds::Version)) {
+        self.0.each(type_url, visit);
+    }
+    fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
+        self.0.get(type_url, name)
+    }
+}
+
+#[test]
+fn nothing_is_said_before_it_is_known() {
+    let mut stream = kds();
+    let loading = Loading(stream.world.clone());
+    let input = subscribe("Mesh", &["*"]);
+    let outputs = stream.source.step(stream.now, Input::Request(&input), &loading).unwrap();
+    assert!(outputs.iter().all(|output| matches!(output, Output::Event(_))));
+    assert!(!stream.source.is_settled());
+    assert_eq!(stream.step(Input::Wake).unwrap(), ["1 Mesh +default. -"]);
+}
+
+#[test]
+fn progress_counts_revisions() {
+    let mut stream = kds();
+    let progress = |stream: &Stream| {
+        let mesh = stream.source.progress().next().unwrap();
+        (mesh.head, mesh.sent, mesh.acked)
+    };
+    stream.world.revision = 10;
+    stream.ask(&subscribe("Mesh", &["*"])).unwrap();
+    assert_eq!(progress(&stream), (10, 10, 0));
+    assert_eq!(stream.source.stalled_since(), Some(stream.now));
+    stream.change(&[("Mesh", "b.", "1")], &[]);
+    assert_eq!(progress(&stream), (11, 10, 0));
+    stream.ask(&ack("Mesh", "1")).unwrap();
+    assert_eq!(progress(&stream), (11, 11, 10));
+    stream.ask(&ack("Mesh", "2")).unwrap();
+    assert_eq!(progress(&stream), (11, 11, 11));
+    assert_eq!(stream.source.stalled_since(), None);
+    stream.change(&[("Zone", "z.", "1")], &[]);
+    assert_eq!(progress(&stream), (12, 12, 12), "nothing there concerns it");
+}
+
+/// Subscribes to clusters, endpoints and listeners, all acknowledged: `c`, its endpoints, `l`.
+fn ads() -> Stream {
+    let mut stream = Stream::new(Settings::ads("cp"));
+    stream.change(
+        &[(envoy::CLUSTER, "c", "1"), (envoy::ENDPOINTS, "c", "1"), (envoy::LISTENER, "l", "1")],
+        &[],
+    );
+    stream.ask(&subscribe(envoy::CLUSTER, &["*"])).unwrap();
+    stream.ask(&subscribe(envoy::ENDPOINTS, &["c", "d"])).unwrap();
+    stream.ask(&ack(envoy::CLUSTER, "1")).unwrap();
+    stream.ask(&ack(envoy::ENDPOINTS, "2")).unwrap();
+    assert_eq!(stream.ask(&subscribe(envoy::LISTENER, &["*"])).unwrap(), ["3 Listener +l -"]);
+    stream.ask(&ack(envoy::LISTENER, "3")).unwrap();
+    assert!(stream.source.is_settled());
+    stream
+}
+
+/// The listener moves from cluster `c` to `d`.
+fn swap(stream: &mut Stream) -> Vec<String> {
+    stream.change(
+        &[(envoy::CLUSTER, "d", "1"), (envoy::ENDPOINTS, "d", "1"), (envoy::LISTENER, "l", "2")],
+        &[(envoy::CLUSTER, "c")],
+    )
+}
+
+#[test]
+fn make_before_break() {
+    let mut stream = ads();
+    assert_eq!(swap(&mut stream), ["4 Cluster +d -", "5 ClusterLoadAssignment +d -"]);
+    assert_eq!(stream.ask(&ack(envoy::ENDPOINTS, "5")).unwrap(), [""; 0], "the cluster is not warm yet");
+    assert_eq!(stream.ask(&ack(envoy::CLUSTER, "4")).unwrap(), ["6 Listener +l -"]);
+    assert_eq!(stream.ask(&ack(envoy::LISTENER, "6")).unwrap(), ["7 Cluster + -c"]);
+}
+
+#[test]
+fn what_a_refused_listener_needs_stays() {
+    let mut stream = ads();
+    swap(&mut stream);
+    stream.ask(&ack(envoy::ENDPOINTS, "5")).unwrap();
+    stream.ask(&ack(envoy::CLUSTER, "4")).unwrap();
+    assert_eq!(stream.ask(&nack(envoy::LISTENER, "6")).unwrap(), [""; 0], "cluster c stays");
+    assert_eq!(stream.change(&[(envoy::LISTENER, "l", "3")], &[]), ["7 Listener +l -"]);
+    assert_eq!(stream.ask(&ack(envoy::LISTENER, "7")).unwrap(), ["8 Cluster + -c"]);
+}
+
+#[test]
+fn patience_with_a_cluster_that_does_not_get_warm_has_an_end() {
+    let mut stream = ads();
+    swap(&mut stream);
+    let deadline = stream.source.deadline(stream.now).unwrap();
+    assert_eq!(deadline, stream.now + Duration::from_secs(5));
+    stream.now = deadline;
+    assert_eq!(stream.step(Input::Wake).unwrap(), ["6 Listener +l -"]);
+    assert_eq!(stream.source.deadline(stream.now), None);
+}
+
+#[test]
+fn replaced_cluster_gets_its_endpoints_again() {
+    let mut stream = ads();
+    let sent = stream.change(&[(envoy::CLUSTER, "c", "2")], &[]);
+    assert_eq!(sent, ["4 Cluster +c -", "5 ClusterLoadAssignment +c -"]);
+}

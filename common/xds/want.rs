@@ -1,0 +1,171 @@
+//! What one peer should have.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use super::Version;
+use crate::proto::{envoy::service::discovery::v3::Resource, google::protobuf::Any};
+
+/// The name of a resource on the wire, shared by every stream that knows it.
+pub type Name = Arc<str>;
+
+/// What one peer should have, type by type, at one revision.
+///
+/// The engine reads through this and keeps nothing but names and versions. Implementations read an
+/// immutable snapshot, so that one step of the engine sees one revision.
+pub trait Want {
+    /// The revision this is at: how progress is counted.
+    fn revision(&self) -> u64;
+
+    /// What responses say in `system_version_info`. Empty for peers that expect nothing there.
+    fn stamp(&self) -> String {
+        String::new()
+    }
+
+    /// Whether the state of this type is known. Until it is, the peer hears nothing about the type: an
+    /// answer would say "there is none".
+    fn ready(&self, type_url: &str) -> bool;
+
+    /// Visits the name and version of every resource of a type.
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version));
+
+    /// One resource.
+    fn get(&self, type_url: &str, name: &str) -> Option<Wanted>;
+}
+
+/// One resource in the form it is sent in. Encoded once and shared; cloning copies no content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name on the wire.
+    pub name: Name,
+    /// The version of `value`.
+    pub version: Version,
+    /// Type URL of the `Any`.
+    pub type_url: &'static str,
+    /// The encoded message.
+    pub value: Bytes,
+}
+
+impl Wanted {
+    /// A resource whose version is the digest of its content.
+    pub fn new(name: impl Into<Name>, type_url: &'static str, value: impl Into<Bytes>) -> Self {
+        let value = value.into();
+        Self { name: name.into(), version: Version::of(&value), type_url, value }
+    }
+
+    /// About how many bytes it takes in a delta response.
+    pub fn size(&self) -> usize {
+        const VERSION_AND_FRAMING: usize = 32 + 24;
+        self.value.len() + self.type_url.len() + self.name.len() + VERSION_AND_FRAMING
+    }
+
+    pub(super) fn to_any(&self) -> Any {
+        Any { type_url: self.type_url.to_owned(), value: self.value.to_vec() }
+    }
+
+    pub(super) fn to_resource(&self) -> Resource {
+        Resource {
+            name: self.name.to_string(),
+            version: self.version.to_string(),
+            resource: Some(self.to_any()),
+            ..Resource::default()
+        }
+    }
+}
+
+/// A [`Want`] held in memory: the configuration of one proxy, or a test's idea of the world.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The revision it was made from.
+    pub revision: u64,
+    types: BTreeMap<&'static str, BTreeMap<Name, Wanted>>,
+}
+
+impl Snapshot {
+    /// An empty snapshot: every type is known, and there is nothing of any.
+    pub fn new(revision: u64) -> Self {
+        Self { revision, types: BTreeMap::new() }
+    }
+
+    /// Adds or replaces one resource. Its type on the stream is that of its content.
+    pub fn put(&mut self, wanted: Wanted) {
+        self.put_as(wanted.type_url, wanted);
+    }
+
+    /// Adds or replaces one resource of a type whose name is not the type URL of the content.
+    pub fn put_as(&mut self, type_url: &'static str, wanted: Wanted) {
+        self.types.entry(type_url).or_default().insert(Arc::clone(&wanted.name), wanted);
+    }
+
+    /// Takes one resource out.
+    pub fn remove(&mut self, type_url: &str, name: &str) {
+        if let Some(resources) = self.types.get_mut(type_url) {
+            resources.remove(name);
+        }
+    }
+
+    /// The resources of a type, by name.
+    pub fn list(&self, type_url: &str) -> impl Iterator<Item = &Wanted> {
+        self.types.get(type_url).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The names whose version differs between `older` and this, by type: what to tell a stream.
+    pub fn changed_since(&self, older: &Self) -> BTreeMap<&'static str, Vec<Name>> {
+        let mut changed: BTreeMap<&'static str, Vec<Name>> = BTreeMap::new();
+        for (this, that, gone_only) in [(self, older, false), (older, self, true)] {
+            for (type_url, resources) in &this.types {
+                let others = that.types.get(type_url);
+                let differs = resources.values().filter(|wanted| {
+                    let other = others.and_then(|others| others.get(&wanted.name));
+                    other.is_none_or(|other| !gone_only && other.version != wanted.version)
+                });
+                let names: Vec<Name> = differs.map(|wanted| Arc::clone(&wanted.name)).collect();
+                if !names.is_empty() {
+                    changed.entry(type_url).or_default().extend(names);
+                }
+            }
+        }
+        changed
+    }
+}
+
+impl Want for Snapshot {
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn ready(&self, _type_url: &str) -> bool {
+        true
+    }
+
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
+        self.list(type_url).for_each(|wanted| visit(&wanted.name, wanted.version));
+    }
+
+    fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
+        self.types.get(type_url)?.get(name).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Snapshot, Wanted};
+
+    #[test]
+    fn changed_since_names_what_was_added_altered_or_removed() {
+        let resource = |name: &str, value: &'static str| Wanted::new(name, "t", value);
+        let mut old = Snapshot::new(1);
+        for (name, value) in [("same", "1"), ("altered", "1"), ("removed", "1")] {
+            old.put(resource(name, value));
+        }
+        let mut new = old.clone();
+        new.remove("t", "removed");
+        new.put(resource("altered", "2"));
+        new.put(resource("added", "1"));
+        let changed = new.changed_since(&old);
+        let names: Vec<&str> = changed["t"].iter().map(|name| &**name).collect();
+        assert_eq!(names, ["added", "altered", "removed"]);
+        assert!(new.changed_since(&new).is_empty());
+    }
+}
