@@ -3,7 +3,7 @@
 //! ```text
 //! Resource ── Policy::parse (once per policy) ──► PolicySet ── select(proxy) ──► Selection
 //!                                                                                   │
-//!      per inbound: inbound_rules, client_rules (subsets of clients, with negations)◄┤
+//!      per inbound: inbound_rules, access_rules and client_rules (groups of clients) ◄┤
 //!      per destination: to_rules ── tag service ──► TagRules                        ◄┤
 //!                                └─ real resource ─► ResourceRules (KRI → service → Mesh)
 //! ```
@@ -11,6 +11,7 @@
 //! Configurations are merged as JSON, because one algorithm then serves every kind, and decoded into the
 //! type of the kind at the end ([`TagRule::conf`], [`ResourceRule::conf`], [`InboundRules::unconditional`]).
 
+mod access;
 mod destinations;
 mod inbound;
 pub mod merge;
@@ -22,6 +23,8 @@ mod resource;
 mod select;
 mod subset;
 mod tag;
+#[cfg(test)]
+mod tests;
 mod to;
 
 use std::sync::Arc;
@@ -30,6 +33,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use access::access_rules;
 pub use destinations::{Destination, Destinations, Port};
 pub use inbound::{InboundRule, InboundRules};
 pub use policy::{Policy, PolicyItem, PolicySet, RuleItem};

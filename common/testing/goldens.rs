@@ -1,5 +1,6 @@
 //! Runners of the golden cases: recorded behaviour of Kuma that must be ours.
 
+mod policy_rules;
 mod rest;
 
 use std::{fs, path::Path};
@@ -7,6 +8,7 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use policy_rules::policy_rules;
 pub use rest::{rest_crud, rest_validation};
 
 /// The name of a case inside its family, and why it failed.

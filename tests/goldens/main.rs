@@ -7,12 +7,16 @@ use std::{
     process::ExitCode,
 };
 
-use common::testing::goldens::{Outcome, rest_crud, rest_validation};
+use common::testing::goldens::{Outcome, policy_rules, rest_crud, rest_validation};
 
 type Runner = fn(&Path) -> Vec<Outcome>;
 
 /// Folder of a family and what runs its cases.
-const FAMILIES: &[(&str, Runner)] = &[("rest-api/crud", rest_crud), ("rest-validation", rest_validation)];
+const FAMILIES: &[(&str, Runner)] = &[
+    ("rest-api/crud", rest_crud),
+    ("rest-validation", rest_validation),
+    ("policy-rules", policy_rules),
+];
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -7,13 +7,28 @@ use super::{RulesError, Subset, Tag};
 /// More groups than this are refused: their number grows exponentially with the tags.
 const LIMIT: usize = 1 << 14;
 
-/// All groups that must be told apart to know, for any proxy, in which of `subsets` it is: for each
-/// largest set of subsets that may hold at once, every combination of their tags, positive and negated.
-pub(super) fn partition(subsets: &[Subset]) -> Result<Vec<Subset>, RulesError> {
+/// Which tags are combined with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grouping {
+    /// Those of subsets that may all hold at once. Few groups, of which some may overlap: the first one
+    /// that has a proxy is its group.
+    Overlapping,
+    /// Those of subsets that are connected by overlaps. More groups, and each proxy is in one only.
+    Disjoint,
+}
+
+/// All groups that must be told apart to know, for any proxy, in which of `subsets` it is: every
+/// combination of tags, positive and negated, of subsets that belong together.
+pub(super) fn partition(subsets: &[Subset], grouping: Grouping) -> Result<Vec<Subset>, RulesError> {
     let mut parts = Vec::new();
-    for clique in ordered(cliques(subsets)?) {
+    let neighbours = neighbours(subsets);
+    let together = match grouping {
+        Grouping::Overlapping => cliques(&neighbours)?,
+        Grouping::Disjoint => components(&neighbours),
+    };
+    for members in ordered(together) {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let mut tags: Vec<&Tag> = clique.iter().flat_map(|i| &subsets[*i].0).collect();
+        let mut tags: Vec<&Tag> = members.iter().flat_map(|i| &subsets[*i].0).collect();
         tags.sort();
         tags.dedup();
         for tag in tags {
@@ -63,20 +78,45 @@ fn chosen(key: &str, values: &[&str], choice: usize) -> Vec<Tag> {
 
 /// Last first, by the text of the indices: the order in which rules of equal weight are tried, which
 /// other control planes share.
-fn ordered(mut cliques: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-    let text = |clique: &Vec<usize>| clique.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
-    cliques.sort_by_cached_key(|clique| std::cmp::Reverse(text(clique)));
-    cliques
+fn ordered(mut sets: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+    let text = |set: &Vec<usize>| set.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
+    sets.sort_by_cached_key(|set| std::cmp::Reverse(text(set)));
+    sets
 }
 
-/// The largest sets of pairwise intersecting subsets, by index (Bron–Kerbosch with pivot).
-fn cliques(subsets: &[Subset]) -> Result<Vec<Vec<usize>>, RulesError> {
+/// For each subset those it intersects with, by index, in order.
+fn neighbours(subsets: &[Subset]) -> Vec<Vec<usize>> {
     let all = 0..subsets.len();
     let near =
         |a: usize| all.clone().filter(move |b| a != *b && subsets[a].intersects(&subsets[*b])).collect();
-    let neighbours: Vec<Vec<usize>> = all.clone().map(near).collect();
+    all.clone().map(near).collect()
+}
+
+/// Sets of indices connected with each other.
+fn components(neighbours: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut seen = vec![false; neighbours.len()];
+    let mut components = Vec::new();
+    for start in 0..neighbours.len() {
+        let mut queue = vec![start];
+        let mut members = Vec::new();
+        while let Some(vertex) = queue.pop() {
+            if !std::mem::replace(&mut seen[vertex], true) {
+                members.push(vertex);
+                queue.extend(&neighbours[vertex]);
+            }
+        }
+        if !members.is_empty() {
+            members.sort_unstable();
+            components.push(members);
+        }
+    }
+    components
+}
+
+/// The largest sets of indices each connected with every other (Bron–Kerbosch with pivot).
+fn cliques(neighbours: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, RulesError> {
     let mut found = Vec::new();
-    extend(&mut Vec::new(), all.collect(), Vec::new(), &neighbours, &mut found)?;
+    extend(&mut Vec::new(), (0..neighbours.len()).collect(), Vec::new(), neighbours, &mut found)?;
     Ok(found)
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Destinations, Inbound, InboundKey, InboundRules, Origin, Policy, PolicySet, Proxy, RulesError, TagRules,
-    ToRules, decode_conf, order,
+    ToRules, access_rules, decode_conf, order,
     order::{Role, role},
     to_rules,
 };
@@ -79,12 +79,22 @@ impl Selection {
         InboundRules::build(self.inbound(key))
     }
 
-    /// Rules for groups of clients of one inbound (`from`), with negations.
+    /// Rules for groups of clients of one inbound (`from`), with negations. Groups may overlap, and the
+    /// first that has a client is its group; for permissions see [`Selection::access_rules`].
     ///
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
     pub fn client_rules(&self, key: &InboundKey) -> Result<TagRules, RulesError> {
         TagRules::of_clients(self.inbound(key))
+    }
+
+    /// Permissions for groups of clients of one inbound, fit for a proxy that lets in whoever is in any
+    /// group that may connect.
+    ///
+    /// # Errors
+    /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways; nobody may be let in then.
+    pub fn access_rules(&self, key: &InboundKey) -> Result<TagRules, RulesError> {
+        access_rules(self.inbound(key))
     }
 
     /// Rules for destinations (`to`).

@@ -79,6 +79,16 @@ impl Subset {
         self.0.iter().all(|tag| other.0.iter().all(|t| t.key != tag.key || t.value == tag.value))
     }
 
+    /// Whether a proxy may be a member of both groups, negations included.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let compatible = |a: &Tag, b: &Tag| match (a.not, b.not) {
+            (true, true) => true,
+            (false, false) => a.value == b.value,
+            _ => a.value != b.value,
+        };
+        self.0.iter().all(|a| other.0.iter().all(|b| a.key != b.key || compatible(a, b)))
+    }
+
     /// Whether a proxy with these tags is a member. A missing tag meets only a negation. A proxy of which
     /// nothing is known is a member of the group of all proxies only.
     pub fn contains(&self, element: &Element) -> bool {

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Element, Origin, Policy, RulesError, Subset, decode_conf, distinct, merge::Strategy, partition::partition,
+    Element, Origin, Policy, RulesError, Subset, decode_conf, distinct,
+    merge::Strategy,
+    partition::{Grouping, partition},
 };
 use crate::{
     model::{SpecError, labels},
@@ -76,19 +78,20 @@ impl TagRules {
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
     pub fn of_clients(policies: &[Arc<Policy>]) -> Result<Self, RulesError> {
-        let items = policies.iter().flat_map(|policy| {
-            policy.from.iter().enumerate().map(move |(index, item)| Item {
-                policy,
-                index,
-                target: item.target.clone(),
-                conf: &item.conf,
-            })
-        });
-        Self::build(items.collect(), true)
+        Self::build(client_items(policies), Some(Grouping::Overlapping))
     }
 
-    /// Items whose target cannot be told by tags are passed over.
-    pub(super) fn build(items: Vec<Item<'_>>, negations: bool) -> Result<Self, RulesError> {
+    /// The same in groups of which none overlaps another. There are more of them.
+    ///
+    /// # Errors
+    /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
+    pub fn of_disjoint_clients(policies: &[Arc<Policy>]) -> Result<Self, RulesError> {
+        Self::build(client_items(policies), Some(Grouping::Disjoint))
+    }
+
+    /// Items whose target cannot be told by tags are passed over. Without a `grouping` negations are
+    /// avoided where they can be.
+    pub(super) fn build(items: Vec<Item<'_>>, grouping: Option<Grouping>) -> Result<Self, RulesError> {
         let items: Vec<(Subset, Item<'_>)> =
             items.into_iter().filter_map(|i| Subset::of(&i.target).map(|s| (s, i))).collect();
         let keys: BTreeSet<&str> = items.iter().flat_map(|(s, _)| &s.0).map(|t| t.key.as_str()).collect();
@@ -97,16 +100,28 @@ impl TagRules {
             return Ok(Self::default());
         }
         // Values of a single tag exclude each other, so without negations they need no partition.
-        let parts = if !negations && keys.len() <= 1 {
+        let parts = if grouping.is_none() && keys.len() <= 1 {
             let mut seen = BTreeSet::new();
             subsets.into_iter().filter(|s| seen.insert(s.clone())).collect()
         } else {
-            partition(&subsets)?
+            partition(&subsets, grouping.unwrap_or(Grouping::Overlapping))?
         };
         let mut rules: Vec<TagRule> = parts.into_iter().flat_map(|part| rules_of(part, &items)).collect();
         rules.sort_by_key(|rule| Reverse(rule.subset.positives()));
         Ok(Self(rules))
     }
+}
+
+fn client_items(policies: &[Arc<Policy>]) -> Vec<Item<'_>> {
+    let items = policies.iter().flat_map(|policy| {
+        policy.from.iter().enumerate().map(move |(index, item)| Item {
+            policy,
+            index,
+            target: item.target.clone(),
+            conf: &item.conf,
+        })
+    });
+    items.collect()
 }
 
 fn rules_of(part: Subset, items: &[(Subset, Item<'_>)]) -> Vec<TagRule> {

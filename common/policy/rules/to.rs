@@ -58,7 +58,7 @@ pub fn to_rules(policies: &[Arc<Policy>], destinations: &Destinations) -> Result
     let for_routes = |policy: &&Arc<Policy>| policy.top.kind == TargetKind::MeshHttpRoute;
     let others: Vec<Arc<Policy>> = policies.iter().filter(|p| !for_routes(p)).cloned().collect();
     Ok(ToRules {
-        tags: TagRules::build(items, false)?,
+        tags: TagRules::build(items, None)?,
         resources: ResourceRules::build(&others, destinations),
     })
 }
