@@ -14,7 +14,7 @@ const THIRD_PARTY_ROOTS: [&str; 4] = ["data-plane-api", "xds", "protoc-gen-valid
 
 /// What the zone sends to Envoy, or finds packed inside it: the roots of the reflection set, which is
 /// needed to show configuration as JSON and to encode maps in a stable order.
-const ENVOY_ROOTS: [&str; 21] = [
+const ENVOY_ROOTS: [&str; 24] = [
     "envoy/config/bootstrap/v3/bootstrap.proto",
     "envoy/config/cluster/v3/cluster.proto",
     "envoy/config/endpoint/v3/endpoint.proto",
@@ -32,8 +32,11 @@ const ENVOY_ROOTS: [&str; 21] = [
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
     "envoy/extensions/filters/network/rbac/v3/rbac.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
+    "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/common_inputs/ssl/v3/ssl_inputs.proto",
+    "envoy/extensions/retry/host/omit_host_metadata/v3/omit_host_metadata_config.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
+    "envoy/extensions/retry/priority/previous_priorities/v3/previous_priorities_config.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
 ];

@@ -20,7 +20,7 @@ pub mod kuma {
     }
 }
 
-pub use envoy_types::pb::{envoy, google};
+pub use envoy_types::pb::{envoy, google, xds};
 
 /// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.
 pub static RESOURCE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/resources.bin"));

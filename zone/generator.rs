@@ -24,6 +24,7 @@ mod tests;
 
 pub use draft::{Chain, ClusterDraft, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal};
 pub use encode::to_json;
+pub(crate) use names::metric as metric_name;
 pub use outbound::{Backend, Outbound};
 pub use proxy::{Proxy, ProxyMetadata, Sidecar, ZoneIngressProxy};
 pub use resource_set::{Changes, Encoded, Interner, ResourceSet, type_url};

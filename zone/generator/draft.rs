@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use common::proto::envoy::{
-    config::{
-        cluster::v3::Cluster,
-        core::v3::TransportSocket,
-        endpoint::v3::ClusterLoadAssignment,
-        listener::v3::{Filter, FilterChain, FilterChainMatch, Listener},
-        route::v3::{Route, RouteConfiguration, VirtualHost},
-    },
-    extensions::{
-        filters::network::{
-            http_connection_manager::v3::{
-                HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier,
-            },
-            tcp_proxy::v3::TcpProxy,
+use common::{
+    model::kri::Kri,
+    proto::envoy::{
+        config::{
+            cluster::v3::Cluster,
+            core::v3::TransportSocket,
+            endpoint::v3::ClusterLoadAssignment,
+            listener::v3::{Filter, FilterChain, FilterChainMatch, Listener},
+            route::v3::{Route, RouteConfiguration, VirtualHost},
         },
-        transport_sockets::tls::v3::{DownstreamTlsContext, Secret, UpstreamTlsContext},
-        upstreams::http::v3::HttpProtocolOptions,
+        extensions::{
+            filters::network::{
+                http_connection_manager::v3::{
+                    HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier,
+                },
+                tcp_proxy::v3::TcpProxy,
+            },
+            transport_sockets::tls::v3::{DownstreamTlsContext, Secret, UpstreamTlsContext},
+            upstreams::http::v3::HttpProtocolOptions,
+        },
     },
 };
 
@@ -121,8 +124,10 @@ pub struct HttpChain {
 pub struct RouteDraft {
     /// The message.
     pub message: Route,
-    /// KRI of the route policy that asked for it; `None` for the catch-all.
-    pub policy: Option<String>,
+    /// Hash of the matches of its rule.
+    pub hash: String,
+    /// The route policy that asked for it; `None` for the catch-all.
+    pub policy: Option<Kri>,
 }
 
 /// A cluster.

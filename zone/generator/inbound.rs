@@ -104,7 +104,7 @@ fn terminal(proxy: &Sidecar, inbound: &Inbound) -> Terminal {
         filters: if grpc { vec![filter::grpc_stats()] } else { Vec::new() },
         config,
         host: service.to_owned(),
-        routes: vec![RouteDraft { message, policy: None }],
+        routes: vec![RouteDraft { message, ..RouteDraft::default() }],
     }))
 }
 

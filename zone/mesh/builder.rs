@@ -8,6 +8,7 @@ use std::{
 use common::{
     ca,
     model::{Kind, Resource, kinds, registry},
+    policy::rules::{Destinations, PolicySet},
     proto::kuma::{mesh::v1alpha1 as proto, system::v1alpha1 as system},
     store::index::Index,
 };
@@ -103,13 +104,15 @@ impl MeshContext {
             locality_aware: spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing),
             certified: &certified(input),
         });
+        let policies = policies(input, previous, &mut problems);
         Ok(Self {
             mesh: input.mesh.as_str().into(),
             zone: input.zone.as_str().into(),
             spec,
             dataplanes: dataplanes.into_iter().map(|d| (Arc::clone(&d.resource.key.name), d)).collect(),
             ingresses,
-            policies: policies(input),
+            policies,
+            destinations: Arc::new(Destinations::new(&input.resources)),
             mtls,
             topology,
             problems,
@@ -129,16 +132,40 @@ fn mesh_spec(input: &MeshInput) -> Result<proto::Mesh, BuildError> {
         .map_err(|e| BuildError::BrokenMesh { mesh: input.mesh.clone(), reason: e.to_string() })
 }
 
-fn policies(input: &MeshInput) -> BTreeMap<&'static str, Vec<Arc<Resource>>> {
-    let mut policies: BTreeMap<&'static str, Vec<Arc<Resource>>> = BTreeMap::new();
-    let in_mesh = input.resources.iter().filter(|r| r.kind().policy.is_some() && r.mesh() == input.mesh);
-    for resource in in_mesh {
-        policies.entry(resource.kind().name).or_default().push(Arc::clone(resource));
+/// The policies of the mesh, by kind. A kind of which no resource changed since `previous` is not parsed
+/// again.
+fn policies(
+    input: &MeshInput,
+    previous: Option<&MeshContext>,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<&'static str, Arc<PolicySet>> {
+    let mut by_kind: BTreeMap<&'static str, Vec<&Arc<Resource>>> = BTreeMap::new();
+    let in_mesh = input.resources.iter().filter(|r| r.mesh() == input.mesh);
+    let target_ref = |r: &&Arc<Resource>| r.kind().policy.is_some_and(|traits| traits.target_ref);
+    for resource in in_mesh.filter(target_ref) {
+        by_kind.entry(resource.kind().name).or_default().push(resource);
     }
-    for list in policies.values_mut() {
-        list.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut sets = BTreeMap::new();
+    for (name, mut resources) in by_kind {
+        resources.sort_by(|a, b| a.key.cmp(&b.key));
+        let Some(kind) = resources.first().map(|r| r.kind()) else { continue };
+        let known = previous.and_then(|p| p.policies.get(name)).filter(|set| is_of(set, &resources));
+        let set = known.cloned().unwrap_or_else(|| Arc::new(PolicySet::parse(kind, resources)));
+        problems.extend(set.broken.iter().map(|(key, error)| Problem {
+            subject: Subject::Resource(key.clone()),
+            reason: format!("the policy is not applied: {error}"),
+        }));
+        sets.insert(name, set);
     }
-    policies
+    sets
+}
+
+/// Whether `set` was parsed from exactly these resources.
+fn is_of(set: &PolicySet, resources: &[&Arc<Resource>]) -> bool {
+    let parsed = set.policies.iter().map(|p| &p.resource);
+    set.broken.is_empty()
+        && set.policies.len() == resources.len()
+        && parsed.zip(resources).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 /// Proxies whose insight says that they hold a certificate.

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
-    model::{Kind, Resource},
+    model::Kind,
+    policy::rules::{Destinations, PolicySet},
     proto::kuma::mesh::v1alpha1 as proto,
 };
 use proto::certificate_authority_backend::Mode;
@@ -27,9 +28,10 @@ pub struct MeshContext {
     pub dataplanes: BTreeMap<Arc<str>, Arc<Dataplane>>,
     /// Ingresses of every zone, by name.
     pub ingresses: Vec<Arc<ZoneIngress>>,
-    /// Every policy of the mesh, by kind name, then name; with services as resources, which policies
-    /// refer to.
-    pub policies: BTreeMap<&'static str, Vec<Arc<Resource>>>,
+    /// Every policy of the mesh, parsed, by kind name.
+    pub policies: BTreeMap<&'static str, Arc<PolicySet>>,
+    /// What policies can point at.
+    pub destinations: Arc<Destinations>,
     /// Present when the mesh has mutual TLS.
     pub mtls: Option<Mtls>,
     /// Who serves what.
@@ -76,9 +78,9 @@ pub enum IdentityError {
 }
 
 impl MeshContext {
-    /// Policies of a kind, by name.
-    pub fn policies(&self, kind: &Kind) -> &[Arc<Resource>] {
-        self.policies.get(kind.name).map_or(&[], Vec::as_slice)
+    /// Policies of a kind; `None` when there are none.
+    pub fn policies(&self, kind: &Kind) -> Option<&PolicySet> {
+        self.policies.get(kind.name).map(|set| &**set)
     }
 
     /// The certificate `dataplane` should present at `now`: `current` while it is good, else a new one;

@@ -31,7 +31,9 @@ pub struct Dataplane {
 /// One port of the workload, published to the mesh by its proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbound {
-    /// Where the proxy listens.
+    /// Where the proxy listens, as it was written.
+    pub address: String,
+    /// The same, resolved.
     pub listen: IpAddr,
     /// On which port.
     pub port: u32,
@@ -113,7 +115,8 @@ fn resolve(
     inbound: &proto::dataplane::networking::Inbound,
     hosts: &Hosts,
 ) -> Result<Inbound, String> {
-    let listen = hosts.resolve(first(&inbound.address, &networking.address))?;
+    let address = first(&inbound.address, &networking.address);
+    let listen = hosts.resolve(address)?;
     let advertised = match networking.advertised_address.as_str() {
         "" => listen,
         address => hosts.resolve(address)?,
@@ -130,6 +133,7 @@ fn resolve(
     };
     let ready = inbound.state() == State::Ready && inbound.health.as_ref().is_none_or(|h| h.ready);
     Ok(Inbound {
+        address: address.to_owned(),
         listen,
         port: inbound.port,
         advertised,

@@ -1,0 +1,172 @@
+//! `MeshHTTPRoute`: the listeners of HTTP services, with or without a policy.
+
+mod filter;
+mod matching;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{
+    model::{Kind, kri::Kri, labels},
+    policy::{
+        BackendRef, TargetKind,
+        mesh_http_route::{self, Conf, Match, PathMatch, PathMatchType, RuleConf, matches_hash},
+    },
+};
+
+use super::{Context, Policy, Reporter};
+use crate::{
+    generator::{
+        Backend, Draft, RouteDraft,
+        envoy::http::{self, Share},
+        outbound::{self, Outbound},
+    },
+    mesh::MeshContext,
+};
+
+/// See the module.
+pub(super) struct MeshHttpRoute;
+
+impl super::TypedPolicy for mesh_http_route::MeshHttpRoute {
+    const KIND: &'static Kind = &mesh_http_route::KIND;
+    type Conf = Conf;
+}
+
+impl Policy for MeshHttpRoute {
+    fn kind(&self) -> &'static Kind {
+        &mesh_http_route::KIND
+    }
+
+    fn apply(&self, context: &Context<'_>, draft: &mut Draft, reporter: &mut Reporter<'_>) {
+        let rules = context.rules::<mesh_http_route::MeshHttpRoute>(reporter);
+        let tcp = context.rules::<common::policy::mesh_tcp_route::MeshTcpRoute>(reporter);
+        for outbound in &context.outbounds {
+            let backend = &outbound.backend;
+            let conf = rules.outbound(backend, reporter);
+            let as_bytes = conf.is_none() && tcp.outbound(backend, reporter).is_some();
+            if !backend.protocol.is_http() || as_bytes {
+                continue;
+            }
+            let origin = |hash: &str| rules.origin_of(backend, hash);
+            let routes = routes(context.mesh, outbound, &conf.unwrap_or_default(), origin, draft, reporter);
+            outbound::add_http_listener(context.proxy, outbound, routes, draft);
+        }
+    }
+}
+
+/// One condition of a rule, with what its requests get.
+struct Candidate<'a> {
+    condition: Match,
+    hash: String,
+    conf: &'a RuleConf,
+}
+
+/// The match of every request.
+fn catch_all() -> Match {
+    let path = PathMatch { value: "/".to_owned(), kind: PathMatchType::PathPrefix };
+    Match { path: Some(path), ..Match::default() }
+}
+
+/// The routes of `outbound`, narrowest condition first, ending with one for everything else. Adds the
+/// backends they lead to.
+fn routes(
+    mesh: &MeshContext,
+    outbound: &Outbound,
+    conf: &Conf,
+    origin: impl Fn(&str) -> Option<Kri>,
+    draft: &mut Draft,
+    reporter: &mut Reporter<'_>,
+) -> Vec<RouteDraft> {
+    let nothing = RuleConf::default();
+    let mut candidates: Vec<Candidate<'_>> = Vec::new();
+    for rule in &conf.rules {
+        let hash = matches_hash(&rule.matches);
+        candidates.extend(rule.matches.iter().map(|condition| {
+            let condition = Match { path: condition.path.clone().or(catch_all().path), ..condition.clone() };
+            Candidate { condition, hash: hash.clone(), conf: &rule.default }
+        }));
+    }
+    if !candidates.iter().any(|c| c.condition == catch_all()) {
+        let hash = matches_hash(&[catch_all()]);
+        candidates.push(Candidate { condition: catch_all(), hash, conf: &nothing });
+    }
+    candidates.sort_by_key(|candidate| matching::precedence(&candidate.condition));
+
+    let mut routes = Vec::new();
+    for Candidate { condition, hash, conf } in &candidates {
+        let shares = shares(mesh, outbound, conf, draft, reporter);
+        let policy = origin(hash);
+        for (matches, prefix) in matching::route_matches(condition) {
+            let mut message = http::forward(hash, matches, &shares);
+            filter::apply(conf, &prefix, &mut message, &mut |reference: &BackendRef| {
+                let target = backend(mesh, reference, reporter)?;
+                outbound::add_backend(mesh, &target, draft);
+                Some(target.cluster)
+            });
+            routes.push(RouteDraft { message, hash: hash.clone(), policy: policy.clone() });
+        }
+    }
+    routes
+}
+
+/// Where the requests of a rule go; what the outbound is for when no reference can be followed.
+fn shares(
+    mesh: &MeshContext,
+    outbound: &Outbound,
+    conf: &RuleConf,
+    draft: &mut Draft,
+    reporter: &mut Reporter<'_>,
+) -> Vec<Share> {
+    let mut shares = Vec::new();
+    for reference in conf.backend_refs.iter().flatten() {
+        if let Some(target) = backend(mesh, reference, reporter) {
+            outbound::add_backend(mesh, &target, draft);
+            shares.push(Share { cluster: target.cluster, weight: reference.weight });
+        }
+    }
+    // Weights that add up to nothing are refused.
+    if shares.iter().all(|share| share.weight == 0) {
+        outbound::add_backend(mesh, &outbound.backend, draft);
+        shares = vec![Share { cluster: outbound.backend.cluster.clone(), weight: 1 }];
+    }
+    shares
+}
+
+/// The tags a reference to a tagged service means.
+pub(super) fn tags_of(reference: &BackendRef) -> Option<BTreeMap<String, String>> {
+    let tagged = matches!(reference.kind, TargetKind::MeshService | TargetKind::MeshServiceSubset);
+    let name = reference.name.clone().filter(|_| tagged)?;
+    let mut tags = reference.tags.clone().unwrap_or_default();
+    tags.insert(labels::TAG_SERVICE.to_owned(), name);
+    Some(tags)
+}
+
+/// What a reference leads to; `None`, reported, when that is nothing this control plane can reach.
+pub(super) fn backend(
+    mesh: &MeshContext,
+    reference: &BackendRef,
+    reporter: &mut Reporter<'_>,
+) -> Option<Backend> {
+    let found = tags_of(reference).and_then(|tags| Backend::tagged(mesh, &tags));
+    if found.is_none() {
+        let name = reference.name.as_deref().unwrap_or_default();
+        let kind = reference.kind.name();
+        reporter
+            .report(format!("the backend {kind} {name:?} is left out: only tagged services are supported"));
+    }
+    found
+}
+
+/// Tag sets that routes of this kind send traffic to.
+pub(super) fn destination_tags(mesh: &MeshContext) -> BTreeSet<BTreeMap<String, String>> {
+    let set = mesh.policies(&mesh_http_route::KIND);
+    let policies = set.into_iter().flat_map(|s| &s.policies);
+    let specs = policies.filter_map(|p| p.resource.spec::<mesh_http_route::MeshHttpRoute>().ok());
+    let rules = specs.flat_map(|spec| spec.to).flat_map(|to| to.rules);
+    let mut tags = BTreeSet::new();
+    for conf in rules.map(|rule| rule.default) {
+        let mirrors = conf.filters.iter().flatten().filter_map(|f| f.request_mirror.as_ref());
+        let references = conf.backend_refs.iter().flatten().chain(mirrors.map(|m| &m.backend_ref));
+        tags.extend(references.filter_map(tags_of));
+    }
+    tags
+}
