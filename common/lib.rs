@@ -5,6 +5,7 @@
 
 pub mod ca;
 pub mod config;
+pub mod control_plane;
 pub mod defaults;
 pub mod diagnostics;
 pub mod events;

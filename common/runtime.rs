@@ -2,7 +2,10 @@
 
 mod env;
 pub mod http;
+mod listen;
+pub mod process;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};
+pub use listen::{BindError, bind};
 pub use supervisor::{Supervisor, stop_signal};

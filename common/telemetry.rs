@@ -1,6 +1,6 @@
 //! Logs and metrics of a process.
 
-use std::time::Duration;
+use std::{io::IsTerminal, time::Duration};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -35,8 +35,11 @@ pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
     let registry = tracing_subscriber::registry().with(filter);
+    let colours = std::io::stderr().is_terminal();
     match format {
-        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+        LogFormat::Text => {
+            registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).try_init()
+        }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init(),
     }
     .context("start logging")

@@ -1,3 +1,4 @@
 //! The global control plane.
 
+pub mod app;
 pub mod config;

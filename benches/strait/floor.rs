@@ -1,0 +1,132 @@
+//! The floors: what the same work costs with nothing of ours in the way.
+
+use std::{net::Ipv4Addr, path::Path, pin::Pin, time::Duration};
+
+use common::proto::{
+    envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    kuma::mesh::v1alpha1::{
+        kds_sync_service_client::KdsSyncServiceClient,
+        kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+    },
+};
+use futures::{Stream, StreamExt, future::join_all};
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use tokio::{net::TcpListener, sync::broadcast, sync::mpsc, time::Instant};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::sample::Sample;
+
+/// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
+pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usize) -> Sample {
+    let (send, _) = broadcast::channel(16);
+    let (acked, mut acks) = mpsc::channel(clients);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    let bare = Bare { send: send.clone(), acked };
+    let server = tonic::transport::Server::builder().add_service(KdsSyncServiceServer::new(bare));
+    let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+
+    let connected = join_all((0..clients).map(|_| client(format!("http://{address}")))).await;
+    let mut sample = Sample::default();
+    for _ in 0..rounds {
+        let start = Instant::now();
+        send.send(message.clone()).expect("every client listens");
+        for _ in 0..clients {
+            acks.recv().await.expect("the server lives");
+        }
+        sample.push(start.elapsed());
+    }
+    connected.iter().for_each(tokio::task::JoinHandle::abort);
+    server.abort();
+    sample
+}
+
+/// A client that answers everything with an acknowledgement.
+async fn client(url: String) -> tokio::task::JoinHandle<()> {
+    let mut client = KdsSyncServiceClient::connect(url).await.expect("the floor server listens");
+    let (requests, receiver) = mpsc::channel(4);
+    requests.send(DeltaDiscoveryRequest::default()).await.expect("the channel is open");
+    let stream = client.global_to_zone_sync(ReceiverStream::new(receiver)).await;
+    let mut responses = stream.expect("the stream opens").into_inner();
+    tokio::spawn(async move {
+        while let Some(Ok(response)) = responses.next().await {
+            let ack = DeltaDiscoveryRequest { response_nonce: response.nonce, ..Default::default() };
+            if requests.send(ack).await.is_err() {
+                return;
+            }
+        }
+    })
+}
+
+struct Bare {
+    send: broadcast::Sender<DeltaDiscoveryResponse>,
+    acked: mpsc::Sender<()>,
+}
+
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl KdsSyncService for Bare {
+    type GlobalToZoneSyncStream = Responses<DeltaDiscoveryResponse>;
+    type ZoneToGlobalSyncStream = Responses<DeltaDiscoveryRequest>;
+
+    async fn global_to_zone_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
+        let mut messages = self.send.subscribe();
+        let acked = self.acked.clone();
+        let mut requests = request.into_inner();
+        requests.next().await;
+        tokio::spawn(async move {
+            while let Some(Ok(_)) = requests.next().await {
+                if acked.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (sender, receiver) = mpsc::channel(4);
+        tokio::spawn(async move {
+            while let Ok(message) = messages.recv().await {
+                if sender.send(Ok(message)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn zone_to_global_sync(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryResponse>>,
+    ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
+        Err(Status::unimplemented("not part of the floor"))
+    }
+}
+
+/// F2: one durable commit of one row of this size, by SQLite itself with the settings of our store.
+pub async fn commit(folder: &Path, bytes: usize, rounds: usize) -> Sample {
+    let options = SqliteConnectOptions::new()
+        .filename(folder.join("floor.db"))
+        .create_if_missing(true)
+        .pragma("journal_mode", "WAL")
+        .pragma("synchronous", "FULL");
+    let mut database = SqliteConnection::connect_with(&options).await.expect("a fresh database opens");
+    let create = "CREATE TABLE row (id INTEGER PRIMARY KEY, spec BLOB NOT NULL)";
+    sqlx::query(create).execute(&mut database).await.expect("a fresh database takes a table");
+    let row = vec![7_u8; bytes];
+    let mut sample = Sample::default();
+    for _ in 0..rounds {
+        let start = Instant::now();
+        let put = sqlx::query("INSERT OR REPLACE INTO row (id, spec) VALUES (1, ?)").bind(row.as_slice());
+        put.execute(&mut database).await.expect("the disk takes a row");
+        sample.push(start.elapsed());
+    }
+    sample
+}
+
+/// Two floors one after the other, quantile by quantile.
+pub fn sum(a: &Sample, b: &Sample, share: f64) -> Duration {
+    a.quantile(share) + b.quantile(share)
+}

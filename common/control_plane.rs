@@ -1,0 +1,251 @@
+//! What a global and a zone process are both made of: store, index, certificate, API and diagnostics
+//! listeners, under one supervisor.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use axum::Router;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
+    diagnostics::{self, Pending, Readiness},
+    runtime::{Env, Supervisor, bind, http},
+    store::{self, Store, feed::Feed, index::IndexReader},
+    telemetry::Metrics,
+    tls::KeyPairPem,
+};
+
+/// The parts every control plane has. Everything is bound and running once it is built.
+pub struct ControlPlane {
+    /// Clock, randomness, instance id.
+    pub env: Env,
+    /// Where resources live.
+    pub store: Arc<dyn Store>,
+    /// What is read.
+    pub index: IndexReader,
+    /// Owns every task.
+    pub supervisor: Supervisor,
+    /// What is still missing before the process is ready.
+    pub readiness: Readiness,
+    /// Addresses bound so far, by what listens there.
+    pub addresses: BTreeMap<&'static str, SocketAddr>,
+    general: General,
+    interfaces: Vec<IpAddr>,
+    // Ready only when everything is bound.
+    starting: Pending,
+}
+
+impl ControlPlane {
+    /// Opens the store, loads the index and serves diagnostics. `label` is the zone in metrics.
+    ///
+    /// # Errors
+    /// When the store is not usable or the diagnostics port is taken.
+    pub async fn start(
+        env: Env,
+        label: &str,
+        general: &General,
+        store: &StoreSection,
+        diagnostics: &Diagnostics,
+    ) -> anyhow::Result<Self> {
+        let work_dir = Path::new(&general.work_dir);
+        fs::create_dir_all(work_dir)
+            .with_context(|| format!("create {} (setting general.workDir)", work_dir.display()))?;
+        let mut supervisor = Supervisor::new();
+        let readiness = Readiness::new();
+        let starting = readiness.pending("start");
+        let mut addresses = BTreeMap::new();
+
+        let metrics = Metrics::install(label).ok();
+        let listener = bind("diagnostics.serverPort", diagnostics.interface, diagnostics.server_port).await?;
+        addresses.insert("diagnostics", listener.local_addr()?);
+        let router = diagnostics::router(readiness.clone(), metrics.clone());
+        let shutdown = supervisor.shutdown();
+        supervisor
+            .spawn("diagnostics", http::serve(listener, None, router, http::HttpLimits::default(), shutdown));
+        if let Some(metrics) = metrics {
+            let shutdown = supervisor.shutdown();
+            supervisor.spawn("metrics upkeep", async move {
+                metrics.upkeep(shutdown).await;
+                Ok(())
+            });
+        }
+
+        let store = store::open(&store_url(store, work_dir)).await.context("open the store")?;
+        let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?;
+        let index = feed.reader();
+        let shutdown = supervisor.shutdown();
+        supervisor.spawn("feed", async move {
+            feed.run(shutdown).await;
+            Ok(())
+        });
+        Ok(Self {
+            env,
+            store,
+            index,
+            supervisor,
+            readiness,
+            addresses,
+            general: general.clone(),
+            interfaces: vec![diagnostics.interface],
+            starting,
+        })
+    }
+
+    /// Names an address that clients will use, so that a certificate made here covers it.
+    pub fn reached_at(&mut self, interface: IpAddr) {
+        self.interfaces.push(interface);
+    }
+
+    /// The certificate for a listener: its own files, else those of `general`, else a pair made once and
+    /// kept in the work folder as `strait.crt` and `strait.key`.
+    ///
+    /// # Errors
+    /// When a file is missing or broken.
+    pub fn certificate(&self, certificate: &str, key: &str) -> anyhow::Result<KeyPairPem> {
+        for (certificate, key) in
+            [(certificate, key), (&*self.general.tls_cert_file, &*self.general.tls_key_file)]
+        {
+            if !certificate.is_empty() {
+                return Ok(KeyPairPem::read(Path::new(certificate), Path::new(key))?);
+            }
+        }
+        let mut hosts = vec![host_name(), "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        hosts.extend(self.interfaces.iter().filter(|ip| !ip.is_unspecified()).map(ToString::to_string));
+        hosts.extend(
+            self.addresses
+                .values()
+                .map(|a| a.ip())
+                .filter(|ip| !ip.is_unspecified())
+                .map(|ip| ip.to_string()),
+        );
+        hosts.sort();
+        hosts.dedup();
+        Ok(KeyPairPem::kept_in(Path::new(&self.general.work_dir), "strait", &hosts)?)
+    }
+
+    /// Binds a port and remembers its address under `name`.
+    ///
+    /// # Errors
+    /// When it is taken.
+    pub async fn bind(
+        &mut self,
+        name: &'static str,
+        setting: &'static str,
+        interface: IpAddr,
+        port: u16,
+    ) -> anyhow::Result<TcpListener> {
+        let listener = bind(setting, interface, port).await?;
+        self.addresses.insert(name, listener.local_addr()?);
+        Ok(listener)
+    }
+
+    /// Serves the REST API as configured.
+    ///
+    /// # Errors
+    /// When a port is taken or the certificate is not usable.
+    pub async fn serve_api(&mut self, settings: &ApiServer, router: Router) -> anyhow::Result<()> {
+        let limits =
+            || http::HttpLimits { drain: self.general.graceful_shutdown_timeout.0, ..Default::default() };
+        let (plain_limits, tls_limits) = (limits(), limits());
+        if settings.http.enabled {
+            let http = &settings.http;
+            let listener = self.bind("api", "apiServer.http.port", http.interface, http.port).await?;
+            let shutdown = self.supervisor.shutdown();
+            let serving = http::serve(listener, None, router.clone(), plain_limits, shutdown);
+            self.supervisor.spawn("api", serving);
+        }
+        if settings.https.enabled {
+            let https = &settings.https;
+            let listener = self.bind("apiTls", "apiServer.https.port", https.interface, https.port).await?;
+            let pair = self.certificate(&https.tls_cert_file, &https.tls_key_file)?;
+            let acceptor = TlsAcceptor::from(Arc::new(pair.server_config(&["h2", "http/1.1"])?));
+            let shutdown = self.supervisor.shutdown();
+            let serving = http::serve(listener, Some(acceptor), router, tls_limits, shutdown);
+            self.supervisor.spawn("api with TLS", serving);
+        }
+        Ok(())
+    }
+
+    /// Everything is bound: ready. Runs until `stop` or until a task ends, then stops in order: no new
+    /// connections, streams end, the store closes last.
+    ///
+    /// # Errors
+    /// When a task ended before `stop`.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let Self { store, supervisor, starting, readiness, addresses, general, .. } = self;
+        let listening: Vec<String> = addresses.iter().map(|(name, at)| format!("{name}={at}")).collect();
+        tracing::info!(addresses = listening.join(" "), "ready");
+        drop(starting);
+        let stop = async {
+            stop.await;
+            // Whoever routes by readiness stops sending before connections end.
+            std::mem::forget(readiness.pending("stopping"));
+        };
+        let ended = supervisor.run(stop, general.graceful_shutdown_timeout.0).await;
+        store.close().await;
+        ended
+    }
+}
+
+/// Name of this machine; `localhost` where it has none.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+fn store_url(store: &StoreSection, work_dir: &Path) -> String {
+    match store.kind {
+        StoreType::Memory => "memory:".to_owned(),
+        StoreType::Sqlite if store.sqlite.path.is_empty() => {
+            format!("sqlite:{}", work_dir.join("strait.db").display())
+        }
+        StoreType::Sqlite => format!("sqlite:{}", PathBuf::from(&store.sqlite.path).display()),
+        StoreType::Postgres => {
+            let at = &store.postgres;
+            let safe = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            let (user, password, database) = (safe(&at.user), safe(&at.password), safe(&at.db_name));
+            // A folder as host means the unix socket in it.
+            if at.host.starts_with('/') {
+                let folder = safe(&at.host);
+                format!("postgres://{user}:{password}@localhost:{}/{database}?host={folder}", at.port)
+            } else {
+                format!("postgres://{user}:{password}@{}:{}/{database}", at.host, at.port)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Postgres;
+
+    #[test]
+    fn store_settings_become_urls() {
+        let work_dir = Path::new("/work");
+        let mut section = StoreSection::default();
+        assert_eq!(store_url(&section, work_dir), "sqlite:/work/strait.db");
+        section.kind = StoreType::Postgres;
+        section.postgres = Postgres {
+            host: "/run/pg".into(),
+            port: 5432,
+            user: "a b".into(),
+            password: "p@ss/word".into(),
+            db_name: "db".into(),
+        };
+        assert_eq!(
+            store_url(&section, work_dir),
+            "postgres://a%20b:p%40ss%2Fword@localhost:5432/db?host=%2Frun%2Fpg"
+        );
+    }
+}

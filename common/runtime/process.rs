@@ -1,0 +1,49 @@
+//! The frame of a server process: read the settings, start logging, run, report the end.
+
+use std::{future::Future, process::ExitCode};
+
+use clap::Command;
+
+use crate::{
+    config::{self, Asked, Config, Logging},
+    telemetry,
+};
+
+/// Runs a server process and returns its exit code: 0 after a clean stop, 1 when it failed, 2 when its
+/// settings are wrong.
+pub fn main<C, F>(
+    command: Command,
+    logging: impl FnOnce(&C) -> &Logging,
+    run: impl FnOnce(C) -> F,
+) -> ExitCode
+where
+    C: Config,
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let matches = config::command::<C>(command).get_matches();
+    let settings: C = match config::load(&matches) {
+        Ok(Asked::Run(settings)) => settings,
+        Ok(Asked::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return failed(2, &error.into()),
+    };
+    if let Err(error) = telemetry::init_logs(logging(&settings).format) {
+        return failed(2, &error);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(1, &error.into()),
+    };
+    match runtime.block_on(run(settings)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(1, &error),
+    }
+}
+
+fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
+    // To standard error as plain text, since logging may not be up and a person reads this.
+    eprintln!("error: {error:#}");
+    ExitCode::from(code)
+}
