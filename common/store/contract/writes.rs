@@ -124,11 +124,13 @@ pub async fn owned_resources_fall_with_their_owner(stores: &dyn Stores) {
     assert_eq!(entries(&*store, commit.revision - 1).await, tombstones);
     assert_eq!(index(&*store).await.iter().count(), 2);
 
-    // Adopted and orphaned within one batch.
+    // Adopted and orphaned within one batch, with what it owned before.
+    let child = owned("child", &moved);
+    put(&*store, child.clone()).await;
     let adopted = owned("moved", &mesh);
     let batch =
         [Write::put(mesh.clone()), Write::put(adopted), Write::delete_when(mesh.key, Precondition::None)];
-    assert_eq!(store.transact(Batch::of(batch)).await.unwrap().changed, [moved.key]);
+    assert_eq!(store.transact(Batch::of(batch)).await.unwrap().changed, [child.key, moved.key]);
 }
 
 pub async fn another_origin_is_refused_and_both_are_named(stores: &dyn Stores) {
