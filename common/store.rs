@@ -11,6 +11,7 @@ pub mod contract;
 pub mod feed;
 pub mod index;
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;
 
 mod open;
@@ -20,7 +21,7 @@ mod sessions;
 mod wanted;
 mod writer;
 
-pub use self::open::{masked, open};
+pub use self::open::{masked, open, open_configured};
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,9 +1,19 @@
 //! Opens the store a URL names.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use super::{Store, StoreError, memory::MemoryStore, sqlite, sqlite::SqliteStore};
-use crate::runtime::Entropy;
+use sqlx::postgres::PgConnectOptions;
+
+use super::{
+    RETAINED, Store, StoreError,
+    memory::MemoryStore,
+    postgres::PostgresStore,
+    sqlite::{self, SqliteStore},
+};
+use crate::{
+    config::{StoreSection, StoreType},
+    runtime::Entropy,
+};
 
 /// Opens the store at `url`: `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`.
 ///
@@ -16,11 +26,35 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         "sqlite" if !sqlite::path_of(rest).as_os_str().is_empty() => {
             Ok(Arc::new(SqliteStore::open(sqlite::path_of(rest)).await?))
         }
+        "postgres" | "postgresql" => Ok(Arc::new(PostgresStore::open(url).await?)),
         "memory" => Ok(Arc::new(MemoryStore::new(Entropy::from_os().uuid()))),
         _ => Err(StoreError::Foreign(format!(
             "{} names no store: use sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or memory:",
             masked(url)
         ))),
+    }
+}
+
+/// Opens the store of the settings; an SQLite file without a path is `strait.db` in `work_dir`.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_configured(section: &StoreSection, work_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    match section.kind {
+        StoreType::Memory => open("memory:").await,
+        StoreType::Sqlite if section.sqlite.path.is_empty() => {
+            Ok(Arc::new(SqliteStore::open(work_dir.join("strait.db")).await?))
+        }
+        StoreType::Sqlite => Ok(Arc::new(SqliteStore::open(&section.sqlite.path).await?)),
+        StoreType::Postgres => {
+            let at = &section.postgres;
+            // Without what the libpq environment would add: settings come from `config` alone.
+            let options = PgConnectOptions::new_without_pgpass().port(at.port).username(&at.user);
+            let options = options.password(&at.password).database(&at.db_name);
+            let options =
+                if at.host.starts_with('/') { options.socket(&at.host) } else { options.host(&at.host) };
+            Ok(Arc::new(PostgresStore::connect(options, RETAINED).await?))
+        }
     }
 }
 

@@ -4,13 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::{collection::vec, option, prelude::*, test_runner::TestRunner};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 use super::{
     history::{Op, When},
     *,
 };
-use crate::store::{memory::MemoryStore, sqlite::SqliteStore};
+use crate::{
+    store::{memory::MemoryStore, postgres::PostgresStore, sqlite::SqliteStore},
+    testing::postgres::Cluster,
+};
 
 struct Memory;
 
@@ -66,6 +70,38 @@ impl Home for SqliteHome {
     }
 }
 
+struct Postgres {
+    cluster: Cluster,
+    made: AtomicUsize,
+}
+
+impl Postgres {
+    async fn start() -> Self {
+        Self { cluster: Cluster::start().await.unwrap(), made: AtomicUsize::new(0) }
+    }
+}
+
+struct PostgresHome(String, usize);
+
+#[async_trait]
+impl Stores for Postgres {
+    async fn fresh(&self, retained: usize) -> Arc<dyn Home> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        Arc::new(PostgresHome(self.cluster.connection(&format!("store{number}")).url(), retained))
+    }
+}
+
+#[async_trait]
+impl Home for PostgresHome {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::connect(self.0.parse().unwrap(), self.1).await.unwrap())
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+}
+
 fn when() -> impl Strategy<Value = When> {
     prop_oneof![
         4 => Just(When::Always),
@@ -85,8 +121,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn histories(stores: &dyn Stores, cases: u32) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn histories(runtime: &Runtime, stores: &dyn Stores, cases: u32) {
     let mut runner =
         TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..Default::default() });
     let strategy = (vec(vec(op(), 1..4), 1..16), 0usize..12);
@@ -109,10 +148,22 @@ async fn sqlite_keeps_the_contract() {
 
 #[test]
 fn memory_keeps_random_histories() {
-    histories(&Memory, 256);
+    histories(&runtime(), &Memory, 256);
 }
 
 #[test]
 fn sqlite_keeps_random_histories() {
-    histories(&Sqlite::new(), 48);
+    histories(&runtime(), &Sqlite::new(), 48);
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_contract() {
+    run_all(&Postgres::start().await).await;
+}
+
+#[test]
+fn postgres_keeps_random_histories() {
+    let runtime = runtime();
+    let stores = runtime.block_on(Postgres::start());
+    histories(&runtime, &stores, 16);
 }

@@ -1,0 +1,264 @@
+//! The shared store: one Postgres database, any number of processes.
+//!
+//! The one row of `meta` is both the revision and the lock that puts the commits of all replicas in one
+//! order: it is locked first, because a batch is judged on what it reads, and written last. `NOTIFY` is
+//! an empty hint sent after the commit; a reader that misses it looks by itself a moment later.
+
+mod hint;
+mod ledger;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, Connection, Executor, PgPool,
+    migrate::{MigrateError, Migrator},
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use self::{hint::Hints, ledger::PostgresLedger};
+use super::{
+    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity, masked,
+    record::{self, ALL_RESOURCES, CHANGES_SINCE, META, MetaRecord, ResourceRecord, number},
+    sessions,
+    writer::Writer,
+};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
+
+/// Connections for readers, leases and sessions.
+const READERS: u32 = 8;
+/// How long a caller waits for a connection, also while the server is away.
+const CONNECT: Duration = Duration::from_secs(5);
+/// No connection may block others for long, whatever becomes of this process.
+const LIMITS: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '15s'";
+
+/// The store in one database.
+pub struct PostgresStore {
+    identity: StoreIdentity,
+    writer: Writer,
+    hints: Hints,
+    pool: PgPool,
+    /// One connection, so that readers cannot keep the writer waiting.
+    write: PgPool,
+    head: Arc<watch::Sender<Revision>>,
+}
+
+impl PostgresStore {
+    /// Opens the store in the database at `url`, making its tables when the database is empty.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] when the URL is none, or the database belongs to another program or to a
+    /// newer version; [`StoreError::Backend`] when it cannot be reached.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let options = url.parse().map_err(|error| {
+            StoreError::Foreign(format!("{} is no URL of a Postgres database: {error}", masked(url)))
+        })?;
+        Self::connect(options, RETAINED).await
+    }
+
+    /// Opens the store at `options` with a change log of about `retained` entries.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::open`].
+    pub async fn connect(options: PgConnectOptions, retained: usize) -> Result<Self, StoreError> {
+        let options = options.application_name("strait");
+        let meta = prepare(&options).await?;
+        let identity = meta.identity()?;
+        let pool = pool(READERS).connect_lazy_with(options.clone());
+        let write = pool_of_one().connect_lazy_with(options.clone());
+        let head = Arc::new(watch::Sender::new(meta.head()));
+        let hints = Hints::start(pool.clone(), pool_of_one().connect_lazy_with(options), Arc::clone(&head));
+        let ledger =
+            PostgresLedger::new(write.clone(), Arc::clone(&head), hints.committed(), identity, retained);
+        Ok(Self { identity, writer: Writer::start(ledger), hints, pool, write, head })
+    }
+}
+
+fn pool(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(CONNECT)
+        .after_connect(|connection, _| Box::pin(async move { connection.execute(LIMITS).await.map(|_| ()) }))
+}
+
+fn pool_of_one() -> PgPoolOptions {
+    pool(1).max_lifetime(None).idle_timeout(None)
+}
+
+/// Says which database is meant, without who asks.
+fn place(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or(options.get_username());
+    match options.get_socket() {
+        Some(folder) => format!("{database} at {}", folder.display()),
+        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+/// Connects once, by itself, so that a wrong host or password is named and not hidden by a pool that
+/// tries again; then brings the tables up to date.
+async fn prepare(options: &PgConnectOptions) -> Result<MetaRecord, StoreError> {
+    let place = place(options);
+    let failed = |what: &str| {
+        let doing = format!("{what} the database {place}");
+        move |error: sqlx::Error| StoreError::backend(doing, error)
+    };
+    let connecting = tokio::time::timeout(CONNECT, options.connect()).await;
+    let connected = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    connected.map_err(failed("connect to"))?.close().await.map_err(failed("leave"))?;
+    // Without limits: a migration may take its time.
+    let alone = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+    if is_foreign(&alone).await.map_err(failed("look into"))? {
+        return Err(StoreError::Foreign(format!(
+            "the database {place} has tables of another program: create an empty one and name that"
+        )));
+    }
+    MIGRATIONS.run(&alone).await.map_err(|error| migrating(&place, error))?;
+    let meta = identify(&alone).await.map_err(failed("identify"))?;
+    alone.close().await;
+    Ok(meta)
+}
+
+async fn is_foreign(pool: &PgPool) -> sqlx::Result<bool> {
+    sqlx::query_scalar(
+        "SELECT to_regclass('_sqlx_migrations') IS NULL AND EXISTS (\
+             SELECT 1 FROM pg_tables WHERE schemaname = current_schema())",
+    )
+    .fetch_one(pool)
+    .await
+}
+
+fn migrating(place: &str, error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => StoreError::Foreign(format!(
+            "the database {place} was written by another, probably newer, version or program: run that \
+             version, or name an empty database"
+        )),
+        error => StoreError::backend(format!("make the tables of the database {place}"), error),
+    }
+}
+
+async fn identify(pool: &PgPool) -> sqlx::Result<MetaRecord> {
+    sqlx::query(
+        "INSERT INTO meta (id, store_id, epoch, revision, oldest) VALUES (1, $1, 1, 0, 0) \
+         ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(Uuid::new_v4().to_string())
+    .execute(pool)
+    .await?;
+    sqlx::query_as(META).fetch_one(pool).await
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn identity(&self) -> StoreIdentity {
+        self.identity
+    }
+
+    async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
+        self.writer.submit(batch).await
+    }
+
+    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+        let rows = sqlx::query(CHANGES_SINCE)
+            .bind(number(revision))
+            .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| StoreError::backend("read the change feed", error))?;
+        record::changes(&rows, self.identity, revision)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let failed = |error| StoreError::backend("read a snapshot", error);
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        let mut view = self.pool.begin_with(begin).await.map_err(failed)?;
+        let meta: MetaRecord = sqlx::query_as(META).fetch_one(&mut *view).await.map_err(failed)?;
+        meta.must_be(self.identity)?;
+        let rows: Vec<ResourceRecord> =
+            sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await.map_err(failed)?;
+        view.rollback().await.map_err(failed)?;
+        record::snapshot(&meta, rows)
+    }
+
+    fn watch_head(&self) -> watch::Receiver<Revision> {
+        self.head.subscribe()
+    }
+
+    async fn acquire(
+        &self,
+        name: &str,
+        holder: &str,
+        ttl: Duration,
+        steal: bool,
+    ) -> Result<Option<Lease>, StoreError> {
+        let epoch: Option<i64> = sqlx::query_scalar(
+            "INSERT INTO leases AS held (name, holder, epoch, until) \
+             VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
+             ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, \
+             epoch = held.epoch + CASE WHEN $4 OR held.until <= clock_timestamp() THEN 1 ELSE 0 END \
+             WHERE $4 OR held.until <= clock_timestamp() OR held.holder = excluded.holder RETURNING epoch",
+        )
+        .bind(name)
+        .bind(holder)
+        .bind(ttl.as_secs_f64())
+        .bind(steal)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| StoreError::backend(format!("take the lease {name}"), error))?;
+        Ok(epoch.map(|epoch| Lease {
+            name: name.to_owned(),
+            holder: holder.to_owned(),
+            epoch: epoch.unsigned_abs(),
+        }))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        // The row stays, so that the next holder gets a higher epoch.
+        sqlx::query("UPDATE leases SET until = '-infinity' WHERE name = $1 AND holder = $2 AND epoch = $3")
+            .bind(&lease.name)
+            .bind(&lease.holder)
+            .bind(number(lease.epoch))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| StoreError::backend(format!("give back the lease {}", lease.name), error))?;
+        Ok(())
+    }
+
+    async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
+        let (kept, removed) = sessions::split(rows);
+        let (keys, documents): (Vec<String>, Vec<String>) = kept.into_iter().unzip();
+        sqlx::query(
+            "WITH gone AS (DELETE FROM sessions WHERE key = ANY ($3::text[])) \
+             INSERT INTO sessions (key, document) SELECT * FROM unnest($1::text[], $2::text[]) \
+             ON CONFLICT (key) DO UPDATE SET document = excluded.document",
+        )
+        .bind(keys)
+        .bind(documents)
+        .bind(removed)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| StoreError::backend("write session documents", error))?;
+        Ok(())
+    }
+
+    async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        sqlx::query_as(sessions::WITH_PREFIX)
+            .bind(prefix)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| StoreError::backend("read session documents", error))
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        self.hints.close().await;
+        self.write.close().await;
+        self.pool.close().await;
+    }
+}

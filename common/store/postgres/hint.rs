@@ -1,0 +1,156 @@
+//! Tells other replicas that the head moved, and hears when theirs did.
+//!
+//! Nothing here carries truth: a lost hint costs a moment, because the head is also looked up without
+//! one. So that a crowd of commits costs the database one notification and not one each, they are
+//! gathered for a moment; so that the lookups of replicas do not fall together, their pause varies.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::Rng;
+use sqlx::{PgPool, postgres::PgListener};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::store::Revision;
+
+const CHANNEL: &str = "strait";
+/// Commits within this time share a notification.
+const GATHER: Duration = Duration::from_millis(50);
+/// The head is looked up this often (milliseconds) even when nothing was heard.
+const IDLE: std::ops::Range<u64> = 500..1_000;
+
+/// The task that sends and hears; it ends with the store.
+pub(super) struct Hints {
+    committed: Arc<Notify>,
+    closing: CancellationToken,
+    task: TaskTracker,
+    listen: PgPool,
+}
+
+impl Hints {
+    /// Starts the task. `listen` is its own, for the one connection that hears.
+    pub(super) fn start(pool: PgPool, listen: PgPool, head: Arc<watch::Sender<Revision>>) -> Self {
+        let committed = Arc::new(Notify::new());
+        let closing = CancellationToken::new();
+        let task = TaskTracker::new();
+        let relay = Relay { pool, listen: listen.clone(), head, listener: None, reachable: true };
+        task.spawn(relay.run(Arc::clone(&committed), closing.clone()));
+        task.close();
+        Self { committed, closing, task, listen }
+    }
+
+    /// To be notified after each commit of this process.
+    pub(super) fn committed(&self) -> Arc<Notify> {
+        Arc::clone(&self.committed)
+    }
+
+    pub(super) async fn close(&self) {
+        self.closing.cancel();
+        self.task.wait().await;
+        self.listen.close().await;
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+struct Relay {
+    pool: PgPool,
+    listen: PgPool,
+    head: Arc<watch::Sender<Revision>>,
+    listener: Option<PgListener>,
+    /// Whether the last lookup worked, so that an outage is logged once.
+    reachable: bool,
+}
+
+/// What ended the wait.
+enum Woken {
+    Committed,
+    SendNow,
+    Look,
+    Closing,
+}
+
+impl Relay {
+    async fn run(mut self, committed: Arc<Notify>, closing: CancellationToken) {
+        let mut look_at = Instant::now();
+        let mut send_at: Option<Instant> = None;
+        loop {
+            let woken = tokio::select! {
+                () = closing.cancelled() => Woken::Closing,
+                () = committed.notified(), if send_at.is_none() => Woken::Committed,
+                () = sleep_until(send_at.unwrap_or(look_at)), if send_at.is_some() => Woken::SendNow,
+                () = sleep_until(look_at) => Woken::Look,
+                () = hear(&mut self.listener) => Woken::Look,
+            };
+            match woken {
+                Woken::Closing => return,
+                Woken::Committed => send_at = Some(Instant::now() + GATHER),
+                Woken::SendNow => {
+                    send_at = None;
+                    self.send().await;
+                }
+                Woken::Look => {
+                    self.look().await;
+                    look_at = Instant::now() + Duration::from_millis(rand::rng().random_range(IDLE));
+                }
+            }
+        }
+    }
+
+    async fn send(&self) {
+        // Others look by themselves when this fails.
+        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(CHANNEL).execute(&self.pool).await;
+        if let Err(error) = sent {
+            tracing::debug!(%error, "cannot notify other replicas, they find the change by themselves");
+        }
+    }
+
+    async fn look(&mut self) {
+        let outcome = self.try_look().await;
+        match (&outcome, self.reachable) {
+            (Err(error), true) => {
+                tracing::warn!(%error, "cannot look up the head of the store, trying again")
+            }
+            (Ok(()), false) => tracing::info!("the store can be reached again"),
+            _ => {}
+        }
+        self.reachable = outcome.is_ok();
+    }
+
+    async fn try_look(&mut self) -> sqlx::Result<()> {
+        // Heard from before it is looked up, so that nothing falls between the two.
+        if self.listener.is_none() {
+            let mut listener = PgListener::connect_with(&self.listen).await?;
+            listener.eager_reconnect(false);
+            listener.listen(CHANNEL).await?;
+            self.listener = Some(listener);
+        }
+        let found: i64 = sqlx::query_scalar("SELECT revision FROM meta").fetch_one(&self.pool).await?;
+        let found = found.unsigned_abs();
+        self.head.send_if_modified(|head| {
+            let newer = found > *head;
+            *head = found.max(*head);
+            newer
+        });
+        Ok(())
+    }
+}
+
+/// Waits for a hint. A connection that is lost may have swallowed some, so it counts as one, and the
+/// next lookup makes a new one.
+async fn hear(listener: &mut Option<PgListener>) {
+    let heard = match listener {
+        Some(listening) => listening.try_recv().await,
+        None => std::future::pending().await,
+    };
+    if !matches!(heard, Ok(Some(_))) {
+        *listener = None;
+    }
+}

@@ -1,0 +1,332 @@
+//! One group of batches, one Postgres transaction, as few round trips as it takes.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    model::{Resource, ResourceKey},
+    store::{
+        Batch, Commit, Revision, StoreError, StoreIdentity,
+        record::{Columns, MetaRecord, ResourceRecord, nanos, number},
+        rows::{LogEntry, Rows, Verdict},
+        wanted::Wanted,
+        writer::Ledger,
+    },
+};
+
+/// Rows in one `INSERT`; bounds what one message carries.
+const ROWS: usize = 1_000;
+/// How often and how long the fate of a commit is asked for when its answer was lost.
+const QUESTIONS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(250);
+
+const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR UPDATE";
+
+const PUT: &str = "\
+    INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, status, owner_kind, \
+        owner_mesh, owner_name, created, modified, revision) \
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], \
+        $8::bytea[], $9::text[], $10::text[], $11::text[], $12::int8[], $13::int8[], $14::int8[]) \
+    ON CONFLICT (kind, mesh, name) DO UPDATE SET origin_zone = excluded.origin_zone, \
+        display_name = excluded.display_name, labels = excluded.labels, spec = excluded.spec, \
+        status = excluded.status, owner_kind = excluded.owner_kind, owner_mesh = excluded.owner_mesh, \
+        owner_name = excluded.owner_name, created = excluded.created, modified = excluded.modified, \
+        revision = excluded.revision";
+
+const DELETE: &str = "\
+    DELETE FROM resources r USING unnest($1::text[], $2::text[], $3::text[]) AS w (kind, mesh, name) \
+    WHERE r.kind = w.kind AND r.mesh = w.mesh AND r.name = w.name";
+
+const LOG: &str = "\
+    INSERT INTO changes (revision, ordinal, kind, mesh, name, op) \
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[])";
+
+/// The rows of the given keys.
+const BY_KEY: &str = "\
+    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
+        created, modified, revision \
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS w (kind, mesh, name) \
+    JOIN resources r ON r.kind = w.kind AND r.mesh = w.mesh AND r.name = w.name";
+
+/// The rows that fall when those with the given keys fall.
+const OWNED: &str = "\
+    WITH RECURSIVE falling (kind, mesh, name) AS (\
+        SELECT kind COLLATE \"C\", mesh COLLATE \"C\", name COLLATE \"C\" \
+        FROM unnest($1::text[], $2::text[], $3::text[]) AS w (kind, mesh, name) \
+        UNION \
+        SELECT r.kind, r.mesh, r.name FROM falling f JOIN resources r \
+            ON r.owner_kind = f.kind AND r.owner_mesh = f.mesh AND r.owner_name = f.name) \
+    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
+        created, modified, revision \
+    FROM falling f JOIN resources r ON r.kind = f.kind AND r.mesh = f.mesh AND r.name = f.name";
+
+/// Writes to one database, among others.
+pub(super) struct PostgresLedger {
+    pool: PgPool,
+    head: Arc<watch::Sender<Revision>>,
+    committed: Arc<Notify>,
+    identity: StoreIdentity,
+    retained: usize,
+    /// Entries this process logged since it last trimmed the log.
+    logged: usize,
+}
+
+/// Why a group failed, and whether that is known for sure.
+enum Failure {
+    /// Nothing is committed.
+    Undone(StoreError),
+    /// The answer to the commit was lost.
+    Doubt { verdict: Verdict, transaction: String, error: sqlx::Error },
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Undone(StoreError::backend("commit to the database", error))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Undone(error)
+    }
+}
+
+impl PostgresLedger {
+    pub(super) fn new(
+        pool: PgPool,
+        head: Arc<watch::Sender<Revision>>,
+        committed: Arc<Notify>,
+        identity: StoreIdentity,
+        retained: usize,
+    ) -> Self {
+        // As if full, so that the first write after a start trims what an earlier setting left.
+        Self { pool, head, committed, identity, retained, logged: retained }
+    }
+
+    async fn write(&mut self, group: &[Batch]) -> Result<Verdict, Failure> {
+        let mut transaction = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        // From here on no other replica commits. A later statement sees all that committed before.
+        let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
+        meta.must_be(self.identity)?;
+        let wanted = Wanted::of(group);
+        let epochs = epochs(&mut transaction, &wanted).await?;
+        let mut rows = Rows::default();
+        for record in load(&mut transaction, &wanted).await? {
+            if let Some(row) = record.into_resource()? {
+                rows.insert(row);
+            }
+        }
+        let verdict = Verdict::of(group, &mut rows, meta.head(), &epochs);
+        if verdict.log.is_empty() {
+            transaction.rollback().await?;
+            return Ok(verdict);
+        }
+        let id = store(&mut transaction, &verdict, &rows).await?;
+        match transaction.commit().await {
+            Ok(()) => Ok(verdict),
+            // The server answered: it did not commit.
+            Err(error @ sqlx::Error::Database(_)) if !is_shutdown(&error) => Err(error.into()),
+            Err(error) => Err(Failure::Doubt { verdict, transaction: id, error }),
+        }
+    }
+
+    /// Asks what became of a transaction whose commit was not answered.
+    async fn settle(&self, verdict: Verdict, id: &str, error: sqlx::Error) -> Result<Verdict, StoreError> {
+        for _ in 0..QUESTIONS {
+            match self.fate(id).await {
+                Ok(Some(true)) => return Ok(verdict),
+                Ok(Some(false)) => {
+                    return Err(StoreError::backend("commit to the database, which did not happen", error));
+                }
+                Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        Err(StoreError::backend("commit to the database; whether that happened could not be learnt", error))
+    }
+
+    /// Whether the transaction committed; `None` while it is still under way.
+    pub(super) async fn fate(&self, id: &str) -> sqlx::Result<Option<bool>> {
+        let known: sqlx::Result<Option<String>> =
+            sqlx::query_scalar("SELECT pg_xact_status($1::xid8)").bind(id).fetch_one(&self.pool).await;
+        match known {
+            Ok(status) => Ok(match status.as_deref() {
+                Some("committed") => Some(true),
+                Some("in progress") => None,
+                _ => Some(false),
+            }),
+            // The server crashed before it wrote down even the number.
+            Err(error) if error.as_database_error().is_some_and(|e| e.code().as_deref() == Some("22023")) => {
+                Ok(Some(false))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
+    async fn trim(&self) -> sqlx::Result<()> {
+        let mut transaction = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
+        let beyond: Option<i64> = sqlx::query_scalar(
+            "SELECT revision FROM changes ORDER BY revision DESC, ordinal DESC LIMIT 1 OFFSET $1",
+        )
+        .bind(i64::try_from(self.retained).unwrap_or(i64::MAX))
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(beyond) = beyond else { return transaction.rollback().await };
+        let last = beyond.min(number(meta.head()) - 1);
+        sqlx::query("DELETE FROM changes WHERE revision <= $1").bind(last).execute(&mut *transaction).await?;
+        sqlx::query("UPDATE meta SET oldest = GREATEST(oldest, $1)")
+            .bind(last)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await
+    }
+}
+
+#[async_trait]
+impl Ledger for PostgresLedger {
+    async fn commit(&mut self, group: &[Batch]) -> Result<Vec<Result<Commit, StoreError>>, StoreError> {
+        let verdict = match self.write(group).await {
+            Ok(verdict) => verdict,
+            Err(Failure::Undone(error)) => return Err(error),
+            Err(Failure::Doubt { verdict, transaction, error }) => {
+                self.settle(verdict, &transaction, error).await?
+            }
+        };
+        self.logged += verdict.log.len();
+        self.head.send_if_modified(|head| {
+            let newer = verdict.head > *head;
+            *head = verdict.head.max(*head);
+            newer
+        });
+        if !verdict.log.is_empty() {
+            self.committed.notify_one();
+        }
+        Ok(verdict.replies)
+    }
+
+    async fn tidy(&mut self) {
+        if self.logged <= self.retained / 10 {
+            return;
+        }
+        self.logged = 0;
+        if let Err(error) = self.trim().await {
+            tracing::warn!(%error, "cannot trim the change log, it is tried again later");
+        }
+    }
+}
+
+/// Whether the server gave this answer because it, or this connection, is going down: a commit may
+/// have happened all the same.
+fn is_shutdown(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|e| e.code());
+    code.is_some_and(|code| code.starts_with("57P") || code.starts_with("08"))
+}
+
+/// Keys as one array per column.
+struct KeyColumns<'a> {
+    kinds: Vec<&'a str>,
+    meshes: Vec<&'a str>,
+    names: Vec<&'a str>,
+}
+
+impl<'a> FromIterator<&'a ResourceKey> for KeyColumns<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a ResourceKey>>(keys: I) -> Self {
+        let mut columns = Self { kinds: Vec::new(), meshes: Vec::new(), names: Vec::new() };
+        for key in keys {
+            columns.kinds.push(key.kind.name);
+            columns.meshes.push(&key.mesh);
+            columns.names.push(&key.name);
+        }
+        columns
+    }
+}
+
+async fn load(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Result<Vec<ResourceRecord>> {
+    let keys: KeyColumns<'_> = wanted.keys.iter().copied().collect();
+    let by_key = sqlx::query_as(BY_KEY).bind(keys.kinds).bind(keys.meshes).bind(keys.names);
+    let mut records: Vec<ResourceRecord> = by_key.fetch_all(&mut *connection).await?;
+    if !wanted.owners.is_empty() {
+        let keys: KeyColumns<'_> = wanted.owners.iter().copied().collect();
+        let owned = sqlx::query_as(OWNED).bind(keys.kinds).bind(keys.meshes).bind(keys.names);
+        records.extend(owned.fetch_all(connection).await?);
+    }
+    Ok(records)
+}
+
+/// The epochs that fences name, held still until the commit: nobody takes those leases meanwhile.
+async fn epochs(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Result<BTreeMap<String, u64>> {
+    if wanted.leases.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let names: Vec<&str> = wanted.leases.iter().copied().collect();
+    let rows: Vec<(String, i64)> =
+        sqlx::query_as("SELECT name, epoch FROM leases WHERE name = ANY ($1) FOR SHARE")
+            .bind(names)
+            .fetch_all(connection)
+            .await?;
+    Ok(rows.into_iter().map(|(name, epoch)| (name, epoch.unsigned_abs())).collect())
+}
+
+/// Writes the verdict down and returns the number of the transaction.
+async fn store(connection: &mut PgConnection, verdict: &Verdict, rows: &Rows) -> sqlx::Result<String> {
+    let (kept, gone) = verdict.outcome(rows);
+    for part in kept.chunks(ROWS) {
+        put(connection, part).await?;
+    }
+    if !gone.is_empty() {
+        let keys: KeyColumns<'_> = gone.into_iter().collect();
+        let delete = sqlx::query(DELETE).bind(keys.kinds).bind(keys.meshes).bind(keys.names);
+        delete.execute(&mut *connection).await?;
+    }
+    for (part, entries) in verdict.log.chunks(ROWS).enumerate() {
+        log(connection, entries, part * ROWS).await?;
+    }
+    sqlx::query_scalar("UPDATE meta SET revision = $1 RETURNING pg_current_xact_id()::text")
+        .bind(number(verdict.head))
+        .fetch_one(connection)
+        .await
+}
+
+async fn put(connection: &mut PgConnection, resources: &[&Resource]) -> sqlx::Result<()> {
+    let rows: Vec<Columns<'_>> = resources.iter().map(|resource| Columns::of(resource)).collect();
+    fn all<'a, T>(rows: &'a [Columns<'a>], of: impl Fn(&'a Columns<'a>) -> T) -> Vec<T> {
+        rows.iter().map(of).collect()
+    }
+    sqlx::query(PUT)
+        .bind(all(&rows, |c| c.resource.kind().name))
+        .bind(all(&rows, |c| c.resource.mesh()))
+        .bind(all(&rows, |c| c.resource.name()))
+        .bind(all(&rows, |c| c.resource.origin.as_column()))
+        .bind(all(&rows, |c| c.resource.display_name()))
+        .bind(all(&rows, |c| c.labels.as_str()))
+        .bind(all(&rows, |c| &c.resource.spec[..]))
+        .bind(all(&rows, |c| c.resource.status.as_deref()))
+        .bind(all(&rows, |c| c.owner().0))
+        .bind(all(&rows, |c| c.owner().1))
+        .bind(all(&rows, |c| c.owner().2))
+        .bind(all(&rows, |c| nanos(c.resource.created)))
+        .bind(all(&rows, |c| nanos(c.resource.modified)))
+        .bind(all(&rows, |c| number(c.resource.revision)))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Ordinals run through the whole group: within a revision they rise, and no two rows of it share one.
+async fn log(connection: &mut PgConnection, entries: &[LogEntry], from: usize) -> sqlx::Result<()> {
+    let keys: KeyColumns<'_> = entries.iter().map(|entry| &entry.key).collect();
+    sqlx::query(LOG)
+        .bind(entries.iter().map(|e| number(e.revision)).collect::<Vec<_>>())
+        .bind((from..from + entries.len()).map(|n| number(n as u64)).collect::<Vec<_>>())
+        .bind(keys.kinds)
+        .bind(keys.meshes)
+        .bind(keys.names)
+        .bind(entries.iter().map(LogEntry::op).collect::<Vec<_>>())
+        .execute(connection)
+        .await?;
+    Ok(())
+}

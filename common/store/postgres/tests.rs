@@ -1,0 +1,166 @@
+//! What only this store can do wrong: several replicas, and a server that goes away.
+
+#![allow(clippy::unwrap_used)]
+
+use futures::future::join_all;
+use sqlx::{PgConnection, Row};
+
+use super::*;
+use crate::{
+    model::{Resource, ResourceKey, kinds},
+    store::{Write, feed::Feed, index::Index},
+    testing::postgres::Cluster,
+};
+
+fn zone(name: &str) -> Resource {
+    Resource::new(ResourceKey::global(&kinds::zone::KIND, name), chrono::DateTime::UNIX_EPOCH)
+}
+
+async fn open(cluster: &Cluster, database: &str) -> PostgresStore {
+    PostgresStore::open(&cluster.connection(database).url()).await.unwrap()
+}
+
+async fn put(store: &PostgresStore, name: &str) -> Result<Commit, StoreError> {
+    store.transact(Batch::of([Write::put(zone(name))])).await
+}
+
+#[tokio::test]
+async fn replicas_share_one_history() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = tokio::join!(open(&cluster, "shared"), open(&cluster, "shared"));
+    assert_eq!(a.identity(), b.identity());
+
+    // A write of one wakes the reader of the other.
+    let b: Arc<dyn Store> = Arc::new(b);
+    let feed = Feed::load(Arc::clone(&b)).await.unwrap();
+    let reader = feed.reader();
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let seen = async {
+        let commit = put(&a, "first").await.unwrap();
+        let index = reader.wait_for(commit.revision).await.unwrap();
+        assert!(index.find(&kinds::zone::KIND, "", "first").is_some());
+        shutdown.cancel();
+    };
+    tokio::join!(feed.run(shutdown.clone()), seen);
+
+    // Both write at once: one order, no gap, the same for both.
+    let writes = (0..120).map(|n| {
+        let batch = Batch::of([Write::put(zone(&format!("z{n}")))]);
+        if n % 2 == 0 { a.transact(batch) } else { b.transact(batch) }
+    });
+    let commits = join_all(writes).await;
+    let mut revisions: Vec<Revision> = commits.into_iter().map(|c| c.unwrap().revision).collect();
+    revisions.sort_unstable();
+    assert!(revisions.into_iter().eq(2..=121));
+    let (of_a, of_b) = (a.snapshot().await.unwrap(), b.snapshot().await.unwrap());
+    assert_eq!((of_a.revision, of_a.resources.len()), (121, 121));
+    assert_eq!(of_a.resources, of_b.resources);
+    let Changes::Since { changes, upto } = b.changes_since(0, usize::MAX).await.unwrap() else { panic!() };
+    let mut folded = Index::empty(b.identity());
+    changes.iter().for_each(|change| folded.apply(change));
+    assert_eq!((upto, folded.iter().count()), (121, 121));
+
+    // A lease of one keeps the other out, by the clock of the database.
+    let hour = Duration::from_secs(3600);
+    assert!(a.acquire("leader", "a", hour, false).await.unwrap().is_some());
+    assert!(b.acquire("leader", "b", hour, false).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_used_again() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "before").await.unwrap();
+    cluster.stop().unwrap();
+    let error = put(&store, "meanwhile").await.unwrap_err().to_string();
+    assert!(error.contains("commit to the database") && !error.contains("any@"), "{error}");
+    store.snapshot().await.unwrap_err();
+
+    cluster.start_again().unwrap();
+    let mut head = store.watch_head();
+    assert_eq!(put(&store, "after").await.unwrap().revision, 2);
+    head.changed().await.unwrap();
+    assert_eq!(store.snapshot().await.unwrap().resources.len(), 2);
+    // Replicas hear each other again.
+    let other = open(&cluster, "store").await;
+    let commit = put(&other, "elsewhere").await.unwrap();
+    head.wait_for(|head| *head >= commit.revision).await.unwrap();
+}
+
+/// The connection breaks between the commit and its answer, as seen from here: a broken connection is
+/// simulated by asking for the fate of transactions whose end is known.
+#[tokio::test]
+async fn the_fate_of_a_transaction_is_learnt_from_the_server() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    let ledger = PostgresLedger::new(
+        store.write.clone(),
+        Arc::clone(&store.head),
+        store.hints.committed(),
+        store.identity,
+        RETAINED,
+    );
+    let mut ids = Vec::new();
+    for commit in [true, false] {
+        let mut transaction = store.pool.begin().await.unwrap();
+        let update = "UPDATE meta SET oldest = oldest RETURNING pg_current_xact_id()::text AS id";
+        let row = sqlx::query(update).fetch_one(&mut *transaction).await.unwrap();
+        ids.push(row.get::<String, _>("id"));
+        assert_eq!(ledger.fate(&ids[ids.len() - 1]).await.unwrap(), None, "under way");
+        if commit { transaction.commit().await.unwrap() } else { transaction.rollback().await.unwrap() }
+    }
+    assert_eq!(ledger.fate(&ids[0]).await.unwrap(), Some(true));
+    assert_eq!(ledger.fate(&ids[1]).await.unwrap(), Some(false));
+    assert_eq!(ledger.fate("999999999").await.unwrap(), Some(false), "never reached the disk");
+}
+
+#[tokio::test]
+async fn a_value_the_database_cannot_hold_hurts_only_its_batch() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    let writes = ["first", "second", "nul\0", "third"].map(|name| put(&store, name));
+    let outcome: Vec<bool> = join_all(writes).await.into_iter().map(|commit| commit.is_ok()).collect();
+    assert_eq!(outcome, [true, true, false, true]);
+    assert_eq!(store.snapshot().await.unwrap().revision, 3);
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_ours_is_left_alone() {
+    let cluster = Cluster::start().await.unwrap();
+    let refused = async |database: &str, expected: &str| {
+        let url = cluster.connection(database).url();
+        let error = PostgresStore::open(&url).await.err().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, StoreError::Foreign(_)) && text.contains(expected), "{text}");
+    };
+    let run = async |database: &str, statement: &'static str| {
+        let url = cluster.connection(database).url();
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        connection.execute(statement).await.unwrap();
+        connection.close().await.unwrap();
+    };
+    run("other", "CREATE TABLE resources (a int)").await;
+    refused("other", "another program").await;
+
+    open(&cluster, "newer").await.close().await;
+    let migration = "INSERT INTO _sqlx_migrations VALUES (9999, 'later', now(), true, '\\x00', 1)";
+    run("newer", migration).await;
+    refused("newer", "newer").await;
+
+    let store = open(&cluster, "replaced").await;
+    run("replaced", "UPDATE meta SET epoch = epoch + 1").await;
+    let error = put(&store, "late").await.unwrap_err().to_string();
+    assert!(error.contains("restart it"), "{error}");
+    assert!(matches!(store.changes_since(0, 1).await, Err(StoreError::Foreign(_))));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_without_the_password() {
+    let error = PostgresStore::open("postgres://strait:secret@127.0.0.1:1/db").await.err().unwrap();
+    let StoreError::Backend { doing, source } = &error else { panic!("{error}") };
+    assert_eq!(doing, "connect to the database db at 127.0.0.1:1");
+    assert!(source.to_string().contains("refused"), "{source}");
+    assert!(!format!("{error} {error:?}").contains("secret"));
+    let error = PostgresStore::open("postgres://strait:secret@[/db").await.err().unwrap();
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
