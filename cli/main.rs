@@ -1,2 +1,129 @@
-//! Entry point.
-fn main() {}
+//! `straitctl`: the command line of operators.
+//!
+//! A command reads its arguments, asks the control plane over REST ([`client`]), and prints a table or a
+//! document. Errors end the process with code 1 and say what to do next.
+
+mod apply;
+mod bootstrap;
+mod client;
+mod config;
+mod delete;
+mod documents;
+mod generate;
+mod get;
+mod inspect;
+mod kinds;
+mod table;
+mod wait;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use client::{Client, Endpoint};
+
+/// Operates Strait and Kuma control planes.
+#[derive(Parser)]
+#[command(name = "straitctl", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Where the control plane is, and as whom to ask it.
+#[derive(Args)]
+struct Connection {
+    /// Address of the control plane, instead of the one of the current context
+    #[arg(long, global = true, env = "STRAITCTL_ADDRESS", value_name = "URL")]
+    address: Option<String>,
+    /// User token to send
+    #[arg(long, global = true, env = "STRAITCTL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Certificate authority of the control plane, as PEM; the roots of the machine when absent
+    #[arg(long, global = true, value_name = "FILE")]
+    ca_cert_file: Option<PathBuf>,
+    /// Trust any certificate of the control plane
+    #[arg(long, global = true)]
+    skip_verify: bool,
+    /// Longest time one request may take
+    #[arg(long, global = true, default_value = "60s", value_name = "DURATION", value_parser = duration)]
+    api_timeout: Duration,
+    /// File with control planes and contexts, in kumactl's format
+    #[arg(long, global = true, value_name = "FILE")]
+    config_file: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Creates or updates resources from files, folders or standard input
+    Apply(apply::Apply),
+    /// Shows resources
+    Get(get::Get),
+    /// Deletes a resource
+    Delete(delete::Delete),
+    /// Shows how zones, dataplanes and meshes are doing
+    Inspect(inspect::Inspect),
+    /// Makes tokens
+    Generate(generate::Generate),
+    /// Asks a zone for the bootstrap of an Envoy
+    Bootstrap(bootstrap::Bootstrap),
+    /// Waits until zones are online or a resource exists
+    Wait(wait::Wait),
+    /// Remembers control planes and chooses among them
+    Config(config::Config),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.context("start the runtime").and_then(|runtime| runtime.block_on(run(cli)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    let connection = cli.connection;
+    let file = || config::ConfigFile::open(connection.config_file.as_deref());
+    let client = || Client::new(connection.endpoint(&file()?)?, connection.api_timeout);
+    match cli.command {
+        Command::Apply(apply) => apply.run(client).await,
+        Command::Get(get) => get.run(&client()?).await,
+        Command::Delete(delete) => delete.run(&client()?).await,
+        Command::Inspect(inspect) => inspect.run(&client()?).await,
+        Command::Generate(generate) => generate.run(&client()?).await,
+        Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
+        Command::Wait(wait) => wait.run(&client()?).await,
+        Command::Config(config) => config.run(file()?, &connection).await,
+    }
+}
+
+impl Connection {
+    /// The current context, with the flags on top.
+    fn endpoint(&self, file: &config::ConfigFile) -> anyhow::Result<Endpoint> {
+        let mut endpoint = match &self.address {
+            Some(address) => Endpoint { url: address.clone(), ..Endpoint::default() },
+            None => file.current()?,
+        };
+        if let Some(token) = &self.token {
+            endpoint.token = Some(token.clone());
+        }
+        if let Some(file) = &self.ca_cert_file {
+            endpoint.ca_cert_file = Some(file.clone());
+        }
+        endpoint.skip_verify |= self.skip_verify;
+        Ok(endpoint)
+    }
+}
+
+/// A duration as a command line takes it: `60s`, `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    common::config::Interval::parse(text).map(|interval| interval.0)
+}

@@ -50,6 +50,11 @@ impl TestApi {
         Ok(Self { store, index, env, router: api.router(Router::new()), _stop: stop.drop_guard() })
     }
 
+    /// All its routes, to be served on a socket.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     /// Sends a request from this machine, a body as JSON; returns status and body.
     pub async fn send(
         &self,

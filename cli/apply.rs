@@ -1,0 +1,119 @@
+//! `straitctl apply`.
+
+use anyhow::Context;
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+
+use crate::{
+    client::Client,
+    documents::{self, Checked},
+    kinds,
+};
+
+/// From this many documents on, a bar shows how far it is.
+const BAR_FROM: usize = 20;
+/// Requests at once.
+const PARALLEL: usize = 8;
+
+#[derive(Args)]
+pub(crate) struct Apply {
+    /// File, folder, address, or - for standard input; may be repeated
+    #[arg(short, long = "file", required = true, value_name = "PATH")]
+    file: Vec<String>,
+    /// Replaces {{ NAME }} in the documents; may be repeated
+    #[arg(short, long = "var", value_name = "NAME=VALUE", value_parser = variable)]
+    var: Vec<(String, String)>,
+    /// Mesh of documents that name none
+    #[arg(short, long, default_value = "default")]
+    mesh: String,
+    /// Check the documents and send nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PutAnswer {
+    warnings: Vec<String>,
+}
+
+impl Apply {
+    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+        let documents = documents::load(&self.file, &self.var, &self.mesh).await?;
+        if self.dry_run {
+            for document in &documents {
+                println!("{} is valid", title(document));
+            }
+            return Ok(());
+        }
+        let client = client()?;
+        let bar = bar(documents.len());
+        let meshes = documents.iter().take_while(|d| d.kind.name == "Mesh").count();
+        let (meshes, rest) = documents.split_at(meshes);
+        let done = std::cell::Cell::new(0);
+        let outcome = async {
+            for (documents, parallel) in [(meshes, 1), (rest, PARALLEL)] {
+                let puts = stream::iter(documents).map(|document| put(&client, document)).buffered(parallel);
+                puts.try_for_each(async |message| {
+                    done.set(done.get() + 1);
+                    bar.inc(1);
+                    bar.suspend(|| message.print());
+                    Ok(())
+                })
+                .await?;
+            }
+            anyhow::Ok(())
+        };
+        let outcome = outcome.await;
+        bar.finish_and_clear();
+        let left = documents.len() - done.get();
+        outcome.with_context(|| match left {
+            1 => "1 document was not applied".to_owned(),
+            left => format!("{left} of {} documents were not applied", documents.len()),
+        })
+    }
+}
+
+fn bar(total: usize) -> ProgressBar {
+    if total < BAR_FROM {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} documents, {eta} left");
+    ProgressBar::new(total as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What became of one document.
+struct Message {
+    line: String,
+    warnings: Vec<String>,
+}
+
+impl Message {
+    fn print(&self) {
+        println!("{}", self.line);
+        for warning in &self.warnings {
+            eprintln!("warning: {warning}");
+        }
+    }
+}
+
+async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
+    let path = kinds::item(document.kind, &document.mesh, &document.name);
+    let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
+    let answer = answer.success().with_context(|| title(document))?;
+    let verb = if answer.status == StatusCode::CREATED { "created" } else { "updated" };
+    let warnings = answer.json::<PutAnswer>().unwrap_or_default().warnings;
+    Ok(Message { line: format!("{} {verb}", title(document)), warnings })
+}
+
+fn title(document: &Checked) -> String {
+    kinds::title(document.kind, &document.mesh, &document.name)
+}

@@ -1,0 +1,176 @@
+//! Requests to a control plane, and errors people can act on.
+
+use std::{error::Error, path::PathBuf, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use common::tls::Trust;
+use reqwest::{Method, StatusCode, Url, header};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// One control plane.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Endpoint {
+    pub(crate) url: String,
+    pub(crate) token: Option<String>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) ca_cert_file: Option<PathBuf>,
+    pub(crate) skip_verify: bool,
+}
+
+/// Talks to one control plane.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: Url,
+}
+
+/// An answer that is not a failure of the connection.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: String,
+    what: String,
+}
+
+impl Client {
+    /// A client of `endpoint` whose requests take at most `timeout`.
+    pub(crate) fn new(endpoint: Endpoint, timeout: Duration) -> anyhow::Result<Self> {
+        let base = address(&endpoint.url)?;
+        let trust = Trust::from_settings(endpoint.ca_cert_file.as_deref(), endpoint.skip_verify)?;
+        let mut headers = header::HeaderMap::new();
+        headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+        let bearer =
+            endpoint.token.map(|token| ("authorization".to_owned(), format!("Bearer {}", token.trim())));
+        for (name, value) in endpoint.headers.into_iter().chain(bearer) {
+            let name: header::HeaderName =
+                name.parse().with_context(|| format!("{name:?} is not a header name"))?;
+            let value = value.parse().with_context(|| format!("the value of header {name} is not text"))?;
+            headers.insert(name, value);
+        }
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(trust.client_config(&["h2", "http/1.1"])?)
+            .user_agent(concat!("straitctl/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .timeout(timeout)
+            .build()
+            .context("prepare the connection")?;
+        Ok(Self { http, base })
+    }
+
+    /// Sends a request and takes any answer.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let mut request = self.http.request(method.clone(), &url);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(|error| self.explain(&error))?;
+        let status = answer.status();
+        let body = answer.text().await.map_err(|error| self.explain(&error))?;
+        Ok(Answer { status, body, what: format!("{method} {url}") })
+    }
+
+    /// A document; an error for anything but success.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.send(Method::GET, path, None).await?.success()?.json()
+    }
+
+    /// All items of a list, page by page. `path` may have a query.
+    pub(crate) async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let mut items = Vec::new();
+        loop {
+            let page = format!("{path}{separator}size=1000&offset={}", items.len());
+            let mut page: Value = self.get(&page).await?;
+            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
+                bail!("the answer has no items; is {} a control plane?", self.base);
+            };
+            let empty = found.is_empty();
+            items.extend(found);
+            if empty || page["next"].is_null() {
+                return Ok(items);
+            }
+        }
+    }
+
+    fn explain(&self, error: &reqwest::Error) -> anyhow::Error {
+        let mut causes = vec![];
+        let mut source = error.source();
+        while let Some(cause) = source {
+            causes.push(cause.to_string());
+            source = cause.source();
+        }
+        let cause = causes.pop().unwrap_or_else(|| error.to_string());
+        let base = &self.base;
+        if error.is_timeout() {
+            return anyhow!("{base} did not answer in time; --api-timeout gives it longer");
+        }
+        if cause.contains("certificate") || cause.contains("UnknownIssuer") {
+            return anyhow!(
+                "{base} shows a certificate nobody here vouches for ({cause}); name its authority with \
+                 --ca-cert-file"
+            );
+        }
+        if error.is_connect() {
+            return anyhow!(
+                "cannot reach the control plane at {base} ({cause}); is it running? --address names another \
+                 one, `straitctl config control-planes list` shows the known ones"
+            );
+        }
+        anyhow!("request to {base} failed: {cause}")
+    }
+}
+
+impl Answer {
+    /// The answer, unless it is an error.
+    pub(crate) fn success(self) -> anyhow::Result<Self> {
+        if self.status.is_success() { Ok(self) } else { Err(self.error()) }
+    }
+
+    /// The body.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        serde_json::from_str(&self.body)
+            .with_context(|| format!("{}: the answer is not what was expected", self.what))
+    }
+
+    /// What went wrong, in the words of the server.
+    pub(crate) fn error(&self) -> anyhow::Error {
+        let hint = match self.status {
+            StatusCode::UNAUTHORIZED => {
+                "; the token is not valid, make one with `straitctl generate user-token`"
+            }
+            StatusCode::FORBIDDEN => "; send the token of someone who may with --token",
+            _ => "",
+        };
+        let parsed: Option<Value> = serde_json::from_str(&self.body).ok();
+        let text = |name: &str| parsed.as_ref().and_then(|b| b[name].as_str()).unwrap_or_default().to_owned();
+        let (title, detail) = (text("title"), text("detail"));
+        if title.is_empty() {
+            let body = self.body.trim();
+            let body = if body.is_empty() { "no body" } else { body };
+            return anyhow!("{} answered {}: {body}{hint}", self.what, self.status);
+        }
+        let mut message = format!("{title} ({detail}){hint}");
+        let parameters = parsed.as_ref().and_then(|b| b["invalid_parameters"].as_array());
+        for parameter in parameters.into_iter().flatten() {
+            let part = |name: &str| parameter[name].as_str().unwrap_or_default();
+            message.push_str(&format!("\n  {}: {}", part("field"), part("reason")));
+        }
+        anyhow!(message)
+    }
+}
+
+/// The address of a control plane; `http` when no scheme is given.
+fn address(text: &str) -> anyhow::Result<Url> {
+    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&full)
+        .with_context(|| format!("{text:?} is not an address like http://localhost:5681"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        bail!("{text:?}: the address of a control plane starts with http:// or https://");
+    }
+    Ok(url)
+}

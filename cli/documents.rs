@@ -1,0 +1,171 @@
+//! Documents from files, folders, standard input or the web, checked before anything is sent.
+
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail};
+use common::model::{Kind, document::Document};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A document that may be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) kind: &'static Kind,
+    /// Empty for kinds outside meshes.
+    pub(crate) mesh: String,
+    pub(crate) name: String,
+    /// The body of a put.
+    pub(crate) json: Value,
+}
+
+/// Reads all sources; `mesh` is the one of documents that name none. All documents are good, or there is
+/// an error that names the first bad one.
+pub(crate) async fn load(
+    sources: &[String],
+    variables: &[(String, String)],
+    mesh: &str,
+) -> anyhow::Result<Vec<Checked>> {
+    let mut documents = Vec::new();
+    for source in sources {
+        for (name, text) in texts(source).await? {
+            let text = substitute(&text, variables);
+            let parsed = parse(&text, mesh).with_context(|| format!("{name} was not applied"))?;
+            documents.extend(parsed);
+        }
+    }
+    if documents.is_empty() {
+        bail!("there is no document in {}", sources.join(", "));
+    }
+    // A mesh has to exist before what lives in it.
+    documents.sort_by_key(|document| document.kind.name != "Mesh");
+    Ok(documents)
+}
+
+/// The texts of one source, with the name to show for each.
+async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
+    if source == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
+        return Ok(vec![("standard input".to_owned(), text)]);
+    }
+    if source.starts_with("http://") || source.starts_with("https://") {
+        let answer = reqwest::get(source).await.and_then(reqwest::Response::error_for_status);
+        let text = answer.with_context(|| format!("fetch {source}"))?.text().await?;
+        return Ok(vec![(source.to_owned(), text)]);
+    }
+    let path = Path::new(source);
+    let files = if path.is_dir() { files_in(path)? } else { vec![path.to_owned()] };
+    let read = |file: PathBuf| {
+        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        Ok((file.display().to_string(), text))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The YAML and JSON files right in `folder`, by name.
+fn files_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("read folder {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| {
+        let extension = file.extension().and_then(|e| e.to_str());
+        file.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
+    });
+    files.sort();
+    if files.is_empty() {
+        bail!("there is no .yaml, .yml or .json file in folder {}", folder.display());
+    }
+    Ok(files)
+}
+
+/// Replaces `{{ name }}` by the value of each variable.
+fn substitute(text: &str, variables: &[(String, String)]) -> String {
+    let mut text = text.to_owned();
+    for (name, value) in variables {
+        for form in [format!("{{{{ {name} }}}}"), format!("{{{{{name}}}}}")] {
+            text = text.replace(&form, value);
+        }
+    }
+    text
+}
+
+fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
+    let mut checked = Vec::new();
+    for (i, document) in serde_norway::Deserializer::from_str(text).enumerate() {
+        let place = || format!("document {}", i + 1);
+        let value = Value::deserialize(document).with_context(place)?;
+        let items = match value {
+            Value::Null => Vec::new(),
+            // What `get -o yaml` prints for a list.
+            Value::Object(mut list) if !list.contains_key("type") && list.contains_key("items") => {
+                match list.remove("items") {
+                    Some(Value::Array(items)) => items,
+                    _ => bail!("{}: items is not a list", place()),
+                }
+            }
+            one => vec![one],
+        };
+        for item in items {
+            checked.push(check(item, mesh).with_context(place)?);
+        }
+    }
+    Ok(checked)
+}
+
+fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
+    let document = Document::parse(&json)?;
+    let (kind, name) = (document.kind, document.name.clone());
+    if name.is_empty() {
+        bail!("{}: name must be set", kind.name);
+    }
+    let mesh = match &document.mesh {
+        _ if !kind.is_mesh_scoped() => String::new(),
+        Some(mesh) if !mesh.is_empty() => mesh.clone(),
+        _ => {
+            json["mesh"] = json!(mesh);
+            mesh.to_owned()
+        }
+    };
+    let title = super::kinds::title(kind, &mesh, &name);
+    let violations = kind.validate(&document.spec).with_context(|| title.clone())?;
+    if !violations.is_empty() {
+        let lines: Vec<String> =
+            violations.iter().map(|v| format!("\n  {}: {}", v.field, v.reason)).collect();
+        return Err(anyhow!("{title} is not valid:{}", lines.concat()));
+    }
+    Ok(Checked { kind, mesh, name, json })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn documents_are_split_completed_and_checked() {
+        let text = "type: Mesh\nname: m\n---\n---\ntype: MeshTrace\nname: r\nspec: {}\n---\n\
+                    items:\n- {type: Zone, name: z}\n";
+        let found = parse(text, "m").unwrap();
+        let titles: Vec<String> =
+            found.iter().map(|d| super::super::kinds::title(d.kind, &d.mesh, &d.name)).collect();
+        assert_eq!(titles, ["Mesh m", "MeshTrace m/r", "Zone z"]);
+        assert_eq!(found[1].json["mesh"], "m");
+
+        let error = |text: &str| format!("{:#}", parse(text, "m").unwrap_err());
+        assert!(error("type: Mesh\n").contains("name must be set"));
+        assert!(error("type: Nonsense\nname: x\n").contains("Nonsense"));
+        assert!(error("type: [Mesh\n").contains("document 1"));
+        let dataplane = error("type: Dataplane\nname: d\nnetworking: {address: 10.0.0.1}\n");
+        assert!(dataplane.contains("networking: has to contain"), "{dataplane}");
+    }
+
+    #[test]
+    fn variables_are_replaced() {
+        let variables = [("zone".to_owned(), "east".to_owned())];
+        assert_eq!(substitute("a: {{ zone }}\nb: {{zone}}", &variables), "a: east\nb: east");
+    }
+}
