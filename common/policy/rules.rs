@@ -13,6 +13,7 @@
 
 mod access;
 mod destinations;
+mod gateway;
 mod inbound;
 pub mod merge;
 pub mod order;
@@ -35,6 +36,7 @@ use thiserror::Error;
 
 pub use access::access_rules;
 pub use destinations::{Destination, Destinations, Port};
+pub use gateway::{Gateway, ListenerKey};
 pub use inbound::{InboundRule, InboundRules};
 pub use policy::{Policy, PolicyItem, PolicySet, RuleItem};
 pub use proxy::{Inbound, InboundKey, Proxy};

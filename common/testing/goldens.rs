@@ -1,5 +1,6 @@
 //! Runners of the golden cases: recorded behaviour of Kuma that must be ours.
 
+mod policy_matchers;
 mod policy_rules;
 mod rest;
 
@@ -8,6 +9,7 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use policy_matchers::policy_matchers;
 pub use policy_rules::policy_rules;
 pub use rest::{rest_crud, rest_validation};
 

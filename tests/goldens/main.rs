@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use common::testing::goldens::{Outcome, policy_rules, rest_crud, rest_validation};
+use common::testing::goldens::{Outcome, policy_matchers, policy_rules, rest_crud, rest_validation};
 
 type Runner = fn(&Path) -> Vec<Outcome>;
 
@@ -16,6 +16,7 @@ const FAMILIES: &[(&str, Runner)] = &[
     ("rest-api/crud", rest_crud),
     ("rest-validation", rest_validation),
     ("policy-rules", policy_rules),
+    ("policy-matchers", policy_matchers),
 ];
 
 fn main() -> ExitCode {

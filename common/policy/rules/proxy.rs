@@ -1,14 +1,12 @@
 //! What policies look at in a proxy.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use super::Gateway;
 use crate::{
     model::{Resource, SpecError, kri::Kri, labels},
     policy::ProxyType,
-    proto::kuma::mesh::v1alpha1::{
-        Dataplane,
-        dataplane::networking::{gateway::GatewayType, inbound::State},
-    },
+    proto::kuma::mesh::v1alpha1::{Dataplane, dataplane::networking::gateway::GatewayType},
 };
 
 /// Where a proxy listens.
@@ -35,8 +33,6 @@ pub struct Inbound {
     pub section: String,
     /// Tags; listeners of zone proxies have none.
     pub tags: BTreeMap<String, String>,
-    /// Left out of policies.
-    pub ignored: bool,
     /// A listener of a zone proxy, which tags cannot select.
     pub zone_listener: bool,
 }
@@ -52,8 +48,12 @@ pub struct Proxy {
     pub kind: ProxyType,
     /// Tags of a gateway.
     pub gateway_tags: BTreeMap<String, String>,
-    /// Whether it is a gateway that Kuma does not configure itself.
+    /// Whether it is a gateway that is configured by someone else.
     pub delegated_gateway: bool,
+    /// The builtin gateway it runs.
+    pub gateway: Option<Gateway>,
+    /// Address of the proxy itself.
+    pub address: String,
     /// Its listeners, in the order they are declared, those of a zone proxy last.
     pub inbounds: Vec<Inbound>,
 }
@@ -79,14 +79,12 @@ impl Proxy {
             key: at(&inbound.address, inbound.port),
             section: section(&inbound.name, inbound.port),
             tags: inbound.tags.clone().into_iter().collect(),
-            ignored: inbound.state() == State::Ignored,
             zone_listener: false,
         });
         let listeners = networking.listeners.iter().map(|listener| Inbound {
             key: at(&listener.address, listener.port),
             section: section(&listener.name, listener.port),
             tags: BTreeMap::new(),
-            ignored: false,
             zone_listener: true,
         });
         let gateway = networking.gateway.as_ref();
@@ -96,17 +94,32 @@ impl Proxy {
             kind: if gateway.is_some() { ProxyType::Gateway } else { ProxyType::Sidecar },
             gateway_tags: gateway.map(|g| g.tags.clone().into_iter().collect()).unwrap_or_default(),
             delegated_gateway: gateway.is_some_and(|g| g.r#type() == GatewayType::Delegated),
+            gateway: None,
+            address: networking.address.clone(),
             inbounds: inbounds.chain(listeners).collect(),
         }))
     }
 
+    /// The same with the builtin gateway it runs, if it is one, found among `resources`.
+    pub fn with_gateway(mut self, resources: &[Arc<Resource>]) -> Self {
+        if self.kind == ProxyType::Gateway && !self.delegated_gateway {
+            self.gateway = Gateway::of(&self, &self.address, resources);
+        }
+        self
+    }
+
     /// The zone that owns it, `None` when nothing says.
     pub(super) fn zone(&self) -> Option<&str> {
-        self.labels.get(labels::ZONE).map(String::as_str).filter(|z| !z.is_empty())
+        self.owner().get(labels::ZONE).map(String::as_str).filter(|z| !z.is_empty())
     }
 
     /// Whether a zone owns it.
     pub(super) fn of_zone(&self) -> bool {
-        self.labels.get(labels::ORIGIN).is_some_and(|o| o != labels::ORIGIN_GLOBAL)
+        self.owner().get(labels::ORIGIN).is_some_and(|o| o != labels::ORIGIN_GLOBAL)
+    }
+
+    /// Labels that say who owns it: those of the gateway it runs, else its own.
+    fn owner(&self) -> &BTreeMap<String, String> {
+        self.gateway.as_ref().map_or(&self.labels, |g| &g.resource.labels)
     }
 }

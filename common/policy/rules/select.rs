@@ -6,8 +6,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Destinations, Inbound, InboundKey, InboundRules, Origin, Policy, PolicySet, Proxy, RulesError, TagRules,
-    ToRules, access_rules, decode_conf, order,
+    Destinations, Gateway, Inbound, InboundKey, InboundRules, ListenerKey, Origin, Policy, PolicySet, Proxy,
+    RulesError, TagRules, ToRules, access_rules, decode_conf,
+    destinations::is_referenced,
+    order,
     order::{Role, role},
     to_rules,
 };
@@ -23,6 +25,9 @@ pub struct Selection {
     pub policies: Vec<Arc<Policy>>,
     /// For each inbound that is selected, those that select it, from least to most specific.
     pub inbounds: BTreeMap<InboundKey, Vec<Arc<Policy>>>,
+    /// For each listener of a builtin gateway that is selected, those that select it, in the order given:
+    /// what two of them say about one host name is decided by their names alone.
+    pub listeners: BTreeMap<ListenerKey, Vec<Arc<Policy>>>,
     /// What could not be resolved.
     pub warnings: Vec<String>,
 }
@@ -31,6 +36,8 @@ pub struct Selection {
 #[derive(Debug, Default)]
 struct Selected {
     inbounds: Vec<InboundKey>,
+    listeners: Vec<ListenerKey>,
+    /// The proxy as a whole, because it is a gateway configured by someone else.
     gateway: bool,
 }
 
@@ -60,10 +67,13 @@ impl Selection {
     }
 
     fn add(&mut self, policy: &Arc<Policy>, selected: Selected) {
-        if selected.inbounds.is_empty() && !selected.gateway {
+        if selected.inbounds.is_empty() && selected.listeners.is_empty() && !selected.gateway {
             return;
         }
         self.policies.push(Arc::clone(policy));
+        for listener in selected.listeners {
+            self.listeners.entry(listener).or_default().push(Arc::clone(policy));
+        }
         for inbound in selected.inbounds {
             self.inbounds.entry(inbound).or_default().push(Arc::clone(policy));
         }
@@ -133,21 +143,28 @@ fn select(
         return Ok(Selected::default());
     }
     match target.kind {
-        TargetKind::Mesh if target.includes(proxy.kind) => Ok(Selected {
-            inbounds: keys(proxy.inbounds.iter().filter(|i| !i.ignored)),
-            gateway: proxy.delegated_gateway,
-        }),
+        TargetKind::Mesh if target.includes(proxy.kind) => {
+            let mut selected = by_tags(target, None, proxy);
+            selected.inbounds.extend(keys(proxy.inbounds.iter().filter(|i| i.zone_listener)));
+            Ok(selected)
+        }
         TargetKind::MeshSubset if target.includes(proxy.kind) => Ok(by_tags(target, None, proxy)),
         TargetKind::MeshService | TargetKind::MeshServiceSubset => {
             Ok(by_tags(target, Some(target.name()), proxy))
         }
         TargetKind::Dataplane if is_meant(policy, target, proxy) => {
             let section = target.section();
-            let selected = |i: &&Inbound| !i.ignored && (section.is_empty() || i.section == section);
+            let selected = |i: &&Inbound| section.is_empty() || i.section == section;
             Ok(Selected {
                 inbounds: keys(proxy.inbounds.iter().filter(selected)),
+                listeners: Vec::new(),
                 gateway: proxy.delegated_gateway,
             })
+        }
+        TargetKind::MeshGateway => {
+            let referenced = |g: &Gateway| is_referenced(policy, target.name(), &g.resource);
+            let runs = proxy.gateway.as_ref().is_some_and(referenced);
+            Ok(if runs { by_tags(target, None, proxy) } else { Selected::default() })
         }
         TargetKind::MeshHttpRoute => {
             let name = target.name();
@@ -161,9 +178,7 @@ fn select(
             }
             select(resource, &top, proxy, destinations)
         }
-        TargetKind::Mesh | TargetKind::MeshSubset | TargetKind::Dataplane | TargetKind::MeshGateway => {
-            Ok(Selected::default())
-        }
+        TargetKind::Mesh | TargetKind::MeshSubset | TargetKind::Dataplane => Ok(Selected::default()),
         kind => Err(format!("unsupported targetRef kind '{}'", kind.name())),
     }
 }
@@ -182,8 +197,16 @@ fn by_tags(target: &TargetRef, service: Option<&str>, proxy: &Proxy) -> Selected
         service.is_none_or(|name| has(tags, labels::TAG_SERVICE, name))
             && target.tags().all(|(key, value)| has(tags, key, value))
     };
-    let inbounds = proxy.inbounds.iter().filter(|i| !i.ignored && !i.zone_listener && selected(&i.tags));
-    Selected { inbounds: keys(inbounds), gateway: proxy.delegated_gateway && selected(&proxy.gateway_tags) }
+    let inbounds = proxy.inbounds.iter().filter(|i| !i.zone_listener && selected(&i.tags));
+    let listeners = proxy.gateway.iter().flat_map(|g| &g.listeners).filter(|(_, tags)| selected(tags));
+    let listeners: Vec<ListenerKey> = listeners.map(|(key, _)| key.clone()).collect();
+    let mut inbounds = keys(inbounds);
+    for listener in &listeners {
+        if !inbounds.contains(&listener.inbound) {
+            inbounds.push(listener.inbound.clone());
+        }
+    }
+    Selected { inbounds, listeners, gateway: proxy.delegated_gateway && selected(&proxy.gateway_tags) }
 }
 
 /// Whether a reference of kind `Dataplane` means this proxy: no selector at all, its name, or its labels.

@@ -134,11 +134,12 @@ fn shadow_policies_are_left_out_unless_asked_for() {
         kind: crate::policy::ProxyType::Sidecar,
         gateway_tags: Default::default(),
         delegated_gateway: false,
+        gateway: None,
+        address: "127.0.0.1".to_owned(),
         inbounds: vec![Inbound {
             key: key.clone(),
             section: "80".to_owned(),
             tags: Default::default(),
-            ignored: false,
             zone_listener: false,
         }],
     };
