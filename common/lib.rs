@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod defaults;
 pub mod diagnostics;
 pub mod events;
+pub mod kds;
 pub mod mode;
 pub mod model;
 pub mod policy;

@@ -4,5 +4,6 @@ pub mod ads;
 pub mod app;
 pub mod config;
 pub mod generator;
+pub mod kds;
 pub mod mesh;
 mod policy;

@@ -1,0 +1,33 @@
+//! The KDS dialect of Delta xDS: what global and zones say to each other.
+//!
+//! ```text
+//! resource ─ filter ─► mapper ─► codec ─► shelf ══ wire ══► codec ─► apply ─► store
+//! ```
+//!
+//! The same modules serve both directions; what differs per direction is a filter, a mapper and a
+//! [`apply::Follower`]. Everything but the last step of [`apply`] is pure.
+
+pub mod apply;
+pub mod attribution;
+pub mod codec;
+pub mod features;
+pub mod filter;
+pub mod follow;
+pub mod fuse;
+pub mod headers;
+pub mod insight;
+pub mod mapper;
+pub mod metadata;
+pub mod names;
+pub mod order;
+pub mod outbox;
+pub mod recorder;
+pub mod role;
+pub mod serve;
+pub mod shelf;
+pub mod verdict;
+pub mod watch;
+mod wire;
+
+/// Largest message either side sends or accepts, as Kuma's.
+pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;

@@ -1,0 +1,354 @@
+//! Makes a store follow what an upstream owns.
+//!
+//! [`plan`] decides, without touching anything, what one response means for the resources at hand;
+//! [`Applier`] commits that in one transaction. What another origin owns is never touched, equal content
+//! writes nothing, and a bad item refuses itself alone.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use thiserror::Error;
+
+use super::{
+    attribution,
+    codec::{self, Item},
+    fuse::Fuse,
+    names::{candidates, delta_name},
+    verdict::{Cause, Verdict},
+};
+use crate::{
+    model::{Kind, Origin, Resource, ResourceKey, kinds},
+    proto::google::protobuf::Any,
+    runtime::Env,
+    store::{
+        Batch, Fence, Precondition, Revision, Store, StoreError, Write,
+        index::{Index, IndexReader},
+    },
+};
+
+/// Attempts to commit a plan while others write the same resources.
+const ATTEMPTS: usize = 10;
+
+/// Who follows whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follower {
+    /// A zone follows global.
+    Zone,
+    /// Global follows this zone.
+    Global {
+        /// Name from the authenticated session.
+        zone: Arc<str>,
+    },
+}
+
+impl Follower {
+    /// Whom the rows it writes belong to.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::Zone => Origin::Global,
+            Self::Global { zone } => Origin::Zone(Arc::clone(zone)),
+        }
+    }
+
+    /// What the rows it writes go away with.
+    fn owner(&self) -> Option<ResourceKey> {
+        match self {
+            Self::Zone => None,
+            Self::Global { zone } => Some(ResourceKey::global(&kinds::zone::KIND, zone)),
+        }
+    }
+
+    /// Whether the upstream decides about `resource`. On a zone it decides about everything of a kind
+    /// that only global may write, whoever wrote it: so a zone that joins a federation is taken over.
+    pub fn in_scope(&self, resource: &Resource) -> bool {
+        match self {
+            Self::Zone => !resource.kind().flow.written_by_zone() || resource.origin == Origin::Global,
+            Self::Global { .. } => resource.origin == self.origin(),
+        }
+    }
+}
+
+/// One response, decoded. Items that do not decode are verdicts already.
+#[derive(Debug)]
+pub struct Received {
+    /// Type of the response.
+    pub kind: &'static Kind,
+    /// What it adds or changes; a later item of the same key wins.
+    pub items: BTreeMap<ResourceKey, Item>,
+    /// Delta names it removes.
+    pub removed: Vec<String>,
+    /// Whether it is everything there is: what it does not name is gone.
+    pub full: bool,
+    /// Whether its removals must pass the fuse: those of a full state always do.
+    pub guarded: bool,
+    /// Items that were refused while decoding.
+    pub refused: Vec<Verdict>,
+    /// Keys of refused items; what is stored under them stays as it is.
+    spared: Vec<ResourceKey>,
+    /// Items that claimed another zone.
+    pub misattributed: usize,
+}
+
+impl Received {
+    /// Decodes a response of `kind` as seen by `follower`.
+    pub fn decode<'a>(
+        kind: &'static Kind,
+        resources: impl IntoIterator<Item = (&'a str, Option<&'a Any>)>,
+        removed: Vec<String>,
+        full: bool,
+        follower: &Follower,
+    ) -> Self {
+        let mut received = Self {
+            kind,
+            items: BTreeMap::new(),
+            removed,
+            full,
+            guarded: full,
+            refused: Vec::new(),
+            spared: Vec::new(),
+            misattributed: 0,
+        };
+        let nothing = Any::default();
+        for (name, any) in resources {
+            let any = any.unwrap_or(&nothing);
+            if let Err(reason) = received.take(any, follower) {
+                received.refuse(name, any, reason);
+            }
+        }
+        received
+    }
+
+    fn take(&mut self, any: &Any, follower: &Follower) -> Result<(), String> {
+        let mut item = codec::decode(self.kind, any).map_err(|e| e.to_string())?;
+        if let Follower::Global { zone } = follower {
+            let misattributed = attribution::pin(&mut item, zone).map_err(|e| e.to_string())?;
+            self.misattributed += usize::from(misattributed);
+        }
+        self.items.insert(item.key.clone(), item);
+        Ok(())
+    }
+
+    fn refuse(&mut self, name: &str, any: &Any, reason: String) {
+        match codec::named(self.kind, any) {
+            Some(key) => self.spared.push(key),
+            None => self.spared.extend(candidates(self.kind, name)),
+        }
+        self.refused.push(Verdict { name: name.to_owned(), cause: Cause::Invalid, reason });
+    }
+}
+
+/// What a response means for the resources at hand.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// To be committed together.
+    pub writes: Vec<Write>,
+    /// Items that are not taken.
+    pub verdicts: Vec<Verdict>,
+    /// How many resources go.
+    pub removed: usize,
+    /// How many resources of the kind the upstream decides about.
+    pub held: usize,
+}
+
+/// Decides what `received` means for the resources of `index`.
+pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTime<Utc>) -> Plan {
+    let mut plan = Plan { verdicts: received.refused.clone(), ..Plan::default() };
+    let in_scope = || index.list(received.kind).filter(|resource| follower.in_scope(resource));
+    plan.held = in_scope().count();
+    let gone: Vec<&Arc<Resource>> = if received.full {
+        let stays = |key| received.items.contains_key(key) || received.spared.contains(key);
+        in_scope().filter(|resource| !stays(&resource.key)).collect()
+    } else {
+        received.removed.iter().filter_map(|name| removed(index, received, follower, name)).collect()
+    };
+    plan.removed = gone.len();
+    for item in received.items.values() {
+        match put(index.get(&item.key), item, follower, now) {
+            Ok(write) => plan.writes.extend(write),
+            Err(verdict) => plan.verdicts.push(verdict),
+        }
+    }
+    plan.writes.extend(
+        gone.into_iter()
+            .map(|gone| Write::delete_when(gone.key.clone(), Precondition::OwnedBy(gone.origin.clone()))),
+    );
+    plan
+}
+
+/// The resource a removed name means. A name that is added as well counts as added.
+fn removed<'a>(
+    index: &'a Index,
+    received: &Received,
+    follower: &Follower,
+    name: &str,
+) -> Option<&'a Arc<Resource>> {
+    candidates(received.kind, name)
+        .iter()
+        .filter_map(|key| index.get(key))
+        .find(|resource| follower.in_scope(resource))
+        .filter(|resource| !received.items.contains_key(&resource.key))
+}
+
+/// The write that makes `existing` equal `item`; none when it is equal already.
+fn put(
+    existing: Option<&Arc<Resource>>,
+    item: &Item,
+    follower: &Follower,
+    now: DateTime<Utc>,
+) -> Result<Option<Write>, Verdict> {
+    let mut resource = Resource::new(item.key.clone(), now).with_spec(item.spec.clone());
+    resource.labels = item.labels.clone();
+    resource.status = item.status.clone();
+    resource.origin = follower.origin();
+    resource.owner = follower.owner();
+    let Some(existing) = existing else {
+        return Ok(Some(Write::put_when(resource, Precondition::Absent)));
+    };
+    if !follower.in_scope(existing) {
+        return Err(conflict(existing, follower));
+    }
+    if *follower == Follower::Zone {
+        // A zone reports the status of its own copy; what global says about it is another story.
+        resource.status = existing.status.clone();
+    }
+    resource.created = existing.created;
+    let unchanged = existing.same_content(&resource);
+    Ok((!unchanged).then(|| Write::put_when(resource, Precondition::At(existing.revision))))
+}
+
+fn conflict(existing: &Resource, follower: &Follower) -> Verdict {
+    let name_of = |origin: &Origin| match origin {
+        Origin::Global => "global".to_owned(),
+        Origin::Zone(zone) => format!("zone {zone}"),
+    };
+    let (owner, writer) = (name_of(&existing.origin), name_of(&follower.origin()));
+    Verdict {
+        name: delta_name(existing.name(), existing.mesh()),
+        cause: Cause::Conflict,
+        reason: format!(
+            "{} of this name belongs to {owner}; the one of {writer} was not taken",
+            existing.kind().name
+        ),
+    }
+}
+
+/// Why a response was not applied.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The fuse of mass deletion blew; nothing was changed.
+    #[error(
+        "the first state of {kind} would remove {removed} of {held} resources; kept them all until an operator approves"
+    )]
+    Blown {
+        /// Type of the response.
+        kind: &'static str,
+        /// How many would go.
+        removed: usize,
+        /// How many there are.
+        held: usize,
+    },
+    /// The zone that owns the resources was deleted.
+    #[error("zone {0} no longer exists")]
+    ZoneGone(Arc<str>),
+    /// The store refused or failed.
+    #[error("store what the peer sent: {0}")]
+    Store(#[from] StoreError),
+    /// The process stops.
+    #[error("the process is stopping")]
+    Stopping,
+}
+
+/// The outcome of a response that was applied.
+#[derive(Debug)]
+pub struct Applied {
+    /// Revision of the store that contains it.
+    pub revision: Revision,
+    /// How many resources changed.
+    pub changed: usize,
+    /// Items that were not taken.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Commits what an upstream sends.
+#[derive(Clone)]
+pub struct Applier {
+    /// Where it is committed.
+    pub store: Arc<dyn Store>,
+    /// What is there already.
+    pub index: IndexReader,
+    /// Clock.
+    pub env: Env,
+    /// Who follows whom.
+    pub follower: Follower,
+    /// Refuses writes of a session that was replaced.
+    pub fence: Option<Fence>,
+    /// Brake on mass deletion.
+    pub fuse: Fuse,
+}
+
+impl Applier {
+    /// Applies one response. When this returns, the index shows it.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; nothing of the response is applied then.
+    pub async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
+        let mut index = self.index.current();
+        for attempt in 1.. {
+            self.check_zone(&index)?;
+            let plan = plan(&index, received, &self.follower, self.env.now());
+            if received.guarded && !self.fuse.allows(plan.removed, plan.held) {
+                let (removed, held) = (plan.removed, plan.held);
+                return Err(ApplyError::Blown { kind: received.kind.name, removed, held });
+            }
+            let verdicts = plan.verdicts;
+            if plan.writes.is_empty() {
+                return Ok(Applied { revision: index.revision, changed: 0, verdicts });
+            }
+            let batch = Batch { writes: plan.writes, fence: self.fence.clone() };
+            match self.store.transact(batch).await {
+                Ok(commit) => {
+                    self.index.wait_for(commit.revision).await.ok_or(ApplyError::Stopping)?;
+                    return Ok(Applied {
+                        revision: commit.revision,
+                        changed: commit.changed.len(),
+                        verdicts,
+                    });
+                }
+                Err(error) if attempt < ATTEMPTS && is_contention(&error) => {
+                    index = self.newer_than(&index).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ApplyError::Stopping)
+    }
+
+    fn check_zone(&self, index: &Index) -> Result<(), ApplyError> {
+        match &self.follower {
+            Follower::Global { zone } if index.find(&kinds::zone::KIND, "", zone).is_none() => {
+                Err(ApplyError::ZoneGone(Arc::clone(zone)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An index at the head the store has now: the plan was made on an older one.
+    async fn newer_than(&self, index: &Index) -> Result<Arc<Index>, ApplyError> {
+        let head = *self.store.watch_head().borrow();
+        self.index.wait_for(head.max(index.revision + 1)).await.ok_or(ApplyError::Stopping)
+    }
+}
+
+/// Whether someone else wrote a resource of the plan since it was made.
+fn is_contention(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::AlreadyExists { .. }
+            | StoreError::NotFound { .. }
+            | StoreError::Conflict { .. }
+            | StoreError::ForeignOrigin { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests;

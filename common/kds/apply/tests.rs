@@ -1,0 +1,287 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    kds::mapper,
+    model::labels,
+    policy::mesh_timeout,
+    runtime::{Clock, Entropy},
+    store::{Snapshot, StoreIdentity, feed::Feed, memory::MemoryStore},
+};
+
+const SPEC: &[u8] = br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}"#;
+
+fn zone(name: &str) -> Origin {
+    Origin::Zone(name.into())
+}
+
+fn resource(name: &str, origin: Origin) -> Resource {
+    let key = ResourceKey::new(&mesh_timeout::KIND, "default", name);
+    Resource { origin, ..Resource::new(key, DateTime::UNIX_EPOCH).with_spec(SPEC) }
+}
+
+fn index(resources: impl IntoIterator<Item = Resource>) -> Index {
+    let resources = resources.into_iter().map(Arc::new).collect();
+    let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
+    Index::of(store, Snapshot { revision: 1, resources })
+}
+
+fn received(items: &[Resource], removed: &[&str], full: bool, follower: &Follower) -> Received {
+    let encoded: Vec<(String, Any)> = items
+        .iter()
+        .map(|r| {
+            let encoded = codec::encode(r);
+            let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
+            (encoded.name.to_string(), any)
+        })
+        .collect();
+    let removed = removed.iter().map(|name| (*name).to_owned()).collect();
+    let pairs = encoded.iter().map(|(name, any)| (name.as_str(), Some(any)));
+    Received::decode(&mesh_timeout::KIND, pairs, removed, full, follower)
+}
+
+/// What a plan does, in words.
+fn words(plan: &Plan) -> Vec<String> {
+    plan.writes
+        .iter()
+        .map(|write| match write {
+            Write::Put { resource, when: Precondition::Absent } => format!("create {}", resource.name()),
+            Write::Put { resource, .. } => format!("update {}", resource.name()),
+            Write::PutStatus { key, .. } => format!("status {}", key.name),
+            Write::Delete { key, .. } => format!("delete {}", key.name),
+        })
+        .collect()
+}
+
+fn on_zone(held: &[Resource], sent: &[Resource], removed: &[&str], full: bool) -> Plan {
+    let received = received(sent, removed, full, &Follower::Zone);
+    plan(&index(held.to_vec()), &received, &Follower::Zone, DateTime::UNIX_EPOCH)
+}
+
+fn from_global(name: &str) -> Resource {
+    resource(name, Origin::Global)
+}
+
+#[test]
+fn a_full_state_replaces_what_is_in_scope() {
+    let held = [from_global("stays"), from_global("goes"), resource("own", zone("zone-1"))];
+    let plan = on_zone(&held, &[from_global("stays"), from_global("new")], &[], true);
+    assert_eq!(words(&plan), ["create new", "delete goes"]);
+    assert_eq!((plan.removed, plan.held), (1, 2));
+}
+
+#[test]
+fn an_increment_touches_what_it_names() {
+    let held = [from_global("a"), from_global("b"), from_global("c")];
+    let changed = from_global("b").with_label("team", "x");
+    let plan = on_zone(&held, &[changed], &["c.default", "unknown.default", "b.default"], false);
+    assert_eq!(words(&plan), ["update b", "delete c"]);
+}
+
+#[test]
+fn another_origin_is_a_conflict_and_the_rest_is_taken() {
+    let held = [resource("own", zone("zone-1"))];
+    let plan = on_zone(&held, &[from_global("own"), from_global("new")], &["own.default"], false);
+    assert_eq!(words(&plan), ["create new"]);
+    assert_eq!(plan.verdicts[0].cause, Cause::Conflict);
+    assert!(plan.verdicts[0].reason.contains("zone zone-1"), "{}", plan.verdicts[0].reason);
+}
+
+#[test]
+fn joining_a_federation_hands_over_what_only_global_may_write() {
+    let mesh = |origin| {
+        let key = ResourceKey::global(&kinds::mesh::KIND, "default");
+        Resource { origin, ..Resource::new(key, DateTime::UNIX_EPOCH) }
+    };
+    let sent = mesh(Origin::Global).with_label(labels::ORIGIN, "global");
+    let encoded = codec::encode(&sent);
+    let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
+    let pairs = [(&*encoded.name, Some(&any))];
+    let received = Received::decode(&kinds::mesh::KIND, pairs, vec![], true, &Follower::Zone);
+    let plan = plan(&index([mesh(zone("zone-1"))]), &received, &Follower::Zone, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["update default"]);
+}
+
+#[test]
+fn a_bad_item_refuses_itself_and_spares_what_is_stored() {
+    let follower = Follower::Zone;
+    let good = from_global("good");
+    let mut bad = from_global("bad");
+    bad.spec = (&b"[]"[..]).into();
+    let received = received(&[good, bad], &[], true, &follower);
+    let plan = plan(&index([from_global("bad")]), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["create good"]);
+    assert_eq!(plan.verdicts.len(), 1);
+    assert_eq!(plan.verdicts[0].name, "bad.default");
+}
+
+#[test]
+fn a_zone_keeps_its_own_status() {
+    let service = |status: Option<&'static str>| {
+        let key = ResourceKey::new(&kinds::destinations::MESH_SERVICE, "default", "s");
+        let status = status.map(|s| s.as_bytes().into());
+        Resource { status, ..Resource::new(key, DateTime::UNIX_EPOCH) }
+    };
+    let sent = service(mapper::blank_status(&kinds::destinations::MESH_SERVICE)).with_label("a", "b");
+    let encoded = codec::encode(&sent);
+    let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
+    let decode = |follower: &Follower| {
+        let pairs = [(&*encoded.name, Some(&any))];
+        Received::decode(&kinds::destinations::MESH_SERVICE, pairs, vec![], false, follower)
+    };
+    let local = r#"{"vips":[{"ip":"10.0.1.1"}]}"#;
+    let status_of = |plan: Plan| match &plan.writes[0] {
+        Write::Put { resource, .. } => resource.status.clone().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let held = index([service(Some(local))]);
+    let zone_plan = plan(&held, &decode(&Follower::Zone), &Follower::Zone, DateTime::UNIX_EPOCH);
+    assert_eq!(status_of(zone_plan), local);
+    let global = Follower::Global { zone: "zone-1".into() };
+    let global_plan = plan(&index([]), &decode(&global), &global, DateTime::UNIX_EPOCH);
+    assert_eq!(status_of(global_plan), sent.status.clone().unwrap());
+}
+
+#[test]
+fn global_attributes_to_the_session() {
+    let follower = Follower::Global { zone: "zone-1".into() };
+    let claims = from_global("t").with_label(labels::ZONE, "zone-2");
+    let received = received(&[claims], &[], true, &follower);
+    assert_eq!(received.misattributed, 1);
+    let held = [resource("other", zone("zone-2")), resource("mine", zone("zone-1")), from_global("g")];
+    let plan = plan(&index(held), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["create t", "delete mine"]);
+    let Write::Put { resource, .. } = &plan.writes[0] else { panic!("a put") };
+    assert_eq!(resource.origin, zone("zone-1"));
+    assert_eq!(resource.labels[labels::ZONE], "zone-1");
+    assert_eq!(resource.owner, Some(ResourceKey::global(&kinds::zone::KIND, "zone-1")));
+}
+
+#[test]
+fn an_item_of_another_type_does_not_pass() {
+    let mesh = Resource::new(ResourceKey::global(&kinds::mesh::KIND, "m"), DateTime::UNIX_EPOCH);
+    let received = received(&[mesh], &[], false, &Follower::Zone);
+    assert_eq!(received.refused.len(), 1);
+    assert!(received.items.is_empty());
+}
+
+struct Epoch;
+
+impl Clock for Epoch {
+    fn now(&self) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH
+    }
+}
+
+async fn applier(store: &Arc<MemoryStore>, follower: Follower) -> Applier {
+    let feed = Feed::load(Arc::clone(store) as Arc<dyn Store>).await.unwrap();
+    let index = feed.reader();
+    tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
+    let env = Env { clock: Arc::new(Epoch), entropy: Entropy::seeded(1), instance_id: "test".into() };
+    let store: Arc<dyn Store> = Arc::clone(store) as _;
+    Applier { store, index, env, follower, fence: None, fuse: Fuse::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn applying_twice_writes_once() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let applier = applier(&store, Follower::Zone).await;
+    let response = received(&[from_global("a"), from_global("b")], &[], true, &Follower::Zone);
+    assert_eq!(applier.apply(&response).await.unwrap().changed, 2);
+    let again = applier.apply(&response).await.unwrap();
+    assert_eq!((again.changed, again.revision), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fuse_keeps_everything() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let applier = applier(&store, Follower::Zone).await;
+    let many: Vec<Resource> = (0..21).map(|i| from_global(&format!("t{i}"))).collect();
+    applier.apply(&received(&many, &[], true, &Follower::Zone)).await.unwrap();
+    let empty = received(&[], &[], true, &Follower::Zone);
+    let error = applier.apply(&empty).await.unwrap_err();
+    assert!(matches!(error, ApplyError::Blown { removed: 21, held: 21, .. }), "{error}");
+    assert_eq!(applier.index.current().count(&mesh_timeout::KIND), 21);
+    let open = Applier { fuse: Fuse::OPEN, ..applier };
+    assert_eq!(open.apply(&empty).await.unwrap().changed, 21);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_session_writes_nothing() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let ttl = Duration::from_secs(60);
+    let old = store.acquire("kds/zone-1", "a", ttl, true).await.unwrap().unwrap();
+    store.acquire("kds/zone-1", "b", ttl, true).await.unwrap();
+    let mut applier = applier(&store, Follower::Zone).await;
+    applier.fence = Some(Fence { name: old.name, epoch: old.epoch });
+    let response = received(&[from_global("a")], &[], true, &Follower::Zone);
+    let error = applier.apply(&response).await.unwrap_err();
+    assert!(matches!(error, ApplyError::Store(StoreError::Fenced { .. })), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_stored_for_a_zone_that_was_deleted() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let follower = Follower::Global { zone: "zone-1".into() };
+    let applier = applier(&store, follower.clone()).await;
+    let error = applier.apply(&received(&[from_global("a")], &[], true, &follower)).await.unwrap_err();
+    assert!(matches!(error, ApplyError::ZoneGone(_)), "{error}");
+}
+
+fn any_origin() -> impl Strategy<Value = Origin> {
+    prop_oneof![Just(Origin::Global), Just(zone("zone-1")), Just(zone("zone-2"))]
+}
+
+fn any_resources() -> impl Strategy<Value = Vec<Resource>> {
+    let one = (0..6usize, any_origin(), 0..3usize).prop_map(|(name, origin, label)| {
+        resource(&format!("r{name}"), origin).with_label("x", &label.to_string())
+    });
+    proptest::collection::vec(one, 0..8).prop_map(|all| {
+        let unique: BTreeMap<ResourceKey, Resource> = all.into_iter().map(|r| (r.key.clone(), r)).collect();
+        unique.into_values().collect()
+    })
+}
+
+fn any_follower() -> impl Strategy<Value = Follower> {
+    prop_oneof![Just(Follower::Zone), Just(Follower::Global { zone: "zone-1".into() })]
+}
+
+proptest! {
+    #[test]
+    fn never_touches_foreign_origin_and_converges(
+        held in any_resources(),
+        sent in any_resources(),
+        removed in proptest::collection::vec(0..6usize, 0..4),
+        full: bool,
+        follower in any_follower(),
+    ) {
+        let mut before = held;
+        if matches!(follower, Follower::Global { .. }) {
+            let key = ResourceKey::global(&kinds::zone::KIND, "zone-1");
+            before.push(Resource::new(key, DateTime::UNIX_EPOCH));
+        }
+        let removed: Vec<String> = removed.iter().map(|n| format!("r{n}.default")).collect();
+        let removed: Vec<&str> = removed.iter().map(String::as_str).collect();
+        let response = received(&sent, &removed, full, &follower);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let store = Arc::new(MemoryStore::new(Uuid::nil()));
+            store.transact(Batch::of(before.iter().cloned().map(Write::put))).await.unwrap();
+            let applier = applier(&store, follower.clone()).await;
+            applier.apply(&response).await.unwrap();
+            let after = applier.index.current();
+            for foreign in before.iter().filter(|r| !follower.in_scope(r)) {
+                let kept = after.get(&foreign.key).unwrap();
+                prop_assert!(kept.same_content(foreign), "{} was touched", foreign.key);
+            }
+            let again = applier.apply(&response).await.unwrap();
+            prop_assert_eq!(again.changed, 0);
+            Ok(())
+        })?;
+    }
+}

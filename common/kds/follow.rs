@@ -1,0 +1,230 @@
+//! A sync stream in client role: a zone following global, and global following a zone.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{
+    apply::{Applied, Applier, ApplyError, Follower, Received as Response},
+    codec,
+    headers::Upstream,
+    insight::Outcome,
+    mapper,
+    metadata::Peer,
+    order,
+    outbox::Outbox,
+    serve::Ended,
+    verdict::{Verdict, nack_text},
+    watch::{Position, Watch},
+};
+use crate::{
+    model::{Kind, registry},
+    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    store::{StoreError, index::Index},
+    xds::{Batch, Received, Refusal, Sink, SinkType, Versions},
+};
+
+/// A stream in client role.
+pub struct Following {
+    /// Name of the zone of this stream; the node id in both directions.
+    pub zone: Arc<str>,
+    /// What this side says about itself.
+    pub ours: Peer,
+    /// Ask for differences to what is held. Only with a peer that understands it.
+    pub resume: bool,
+    /// Removals pass the fuse until a type was answered in full once: the upstream's history is not the
+    /// one followed so far.
+    pub guard_first: bool,
+    /// Commits what arrives.
+    pub applier: Applier,
+    /// Requests on their way.
+    pub outbox: Outbox<DeltaDiscoveryRequest>,
+    /// Who keeps track.
+    pub watch: Arc<dyn Watch>,
+    /// Told about every response that was applied or refused.
+    pub on_batch: Option<Box<dyn Fn(&BatchReport) + Send>>,
+    /// Ends the stream.
+    pub stop: CancellationToken,
+}
+
+/// What became of one response.
+#[derive(Clone, Debug)]
+pub struct BatchReport {
+    /// Type of the response.
+    pub kind: &'static Kind,
+    /// Where the upstream stood, when it says so.
+    pub upstream: Option<Upstream>,
+    /// Resources it carried, removed ones included.
+    pub items: usize,
+    /// Resources that changed here.
+    pub changed: usize,
+    /// Items that claimed another zone.
+    pub misattributed: usize,
+    /// Whether the fuse of mass deletion blew.
+    pub blown: bool,
+}
+
+impl Following {
+    /// Follows until the stream ends.
+    pub async fn run(
+        mut self,
+        mut inbound: impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin,
+    ) -> Ended {
+        let mut sink = self.open();
+        match self.follow(&mut sink, &mut inbound).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    fn kinds(&self) -> Vec<&'static Kind> {
+        match self.applier.follower {
+            Follower::Zone => order::requested_by_zone(),
+            Follower::Global { .. } => order::requested_by_global(),
+        }
+    }
+
+    fn open(&self) -> Sink {
+        let index = self.applier.index.current();
+        let types = self.kinds().into_iter().map(|kind| SinkType {
+            type_url: kind.name,
+            resume: self.resume.then(|| held(&index, kind, &self.applier.follower)),
+        });
+        Sink::new(self.ours.node(&self.zone), types)
+    }
+
+    async fn follow(
+        &mut self,
+        sink: &mut Sink,
+        inbound: &mut (impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin),
+    ) -> Result<std::convert::Infallible, Ended> {
+        let mut opening: Vec<DeltaDiscoveryRequest> = sink.open().collect();
+        let order: Vec<&str> = self.kinds().iter().map(|kind| kind.name).collect();
+        opening.sort_by_key(|request| order.iter().position(|name| *name == request.type_url));
+        for request in opening {
+            self.outbox.push(request)?;
+        }
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return Err(Ended::Stopped),
+                drained = self.outbox.drain_one(), if !self.outbox.is_empty() => drained?,
+                response = inbound.next() => match response {
+                    None => return Err(Ended::ByPeer),
+                    Some(Err(status)) => return Err(Ended::Broken(status)),
+                    Some(Ok(response)) => self.take(sink, response).await?,
+                },
+            }
+        }
+    }
+
+    async fn take(&mut self, sink: &mut Sink, response: DeltaDiscoveryResponse) -> Result<(), Ended> {
+        self.watch.heard();
+        self.watch.counted(&response.type_url, Outcome::Sent);
+        let received = sink.receive(response).map_err(|e| Ended::Protocol(e.to_string()))?;
+        let answer = match received {
+            Received::Unasked { answer, .. } => Some(*answer),
+            Received::Batch(batch) => self.apply(sink, &batch).await?,
+        };
+        Ok(answer.into_iter().try_for_each(|answer| self.outbox.push(answer))?)
+    }
+
+    async fn apply(
+        &mut self,
+        sink: &mut Sink,
+        batch: &Batch,
+    ) -> Result<Option<DeltaDiscoveryRequest>, Ended> {
+        let kind = registry::by_name(batch.type_url).expect("only registered types are subscribed to");
+        let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
+        let follower = &self.applier.follower;
+        let mut response = Response::decode(kind, items, batch.removed.clone(), batch.full, follower);
+        response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
+        let mut report = BatchReport {
+            kind,
+            upstream: Upstream::parse(&batch.stamp),
+            items: batch.added.len() + batch.removed.len(),
+            changed: 0,
+            misattributed: response.misattributed,
+            blown: false,
+        };
+        let applied = tokio::select! {
+            // A store that hangs must not keep a replaced session alive.
+            () = self.stop.cancelled() => return Err(Ended::Stopped),
+            applied = self.applier.apply(&response) => applied,
+        };
+        let answer = match applied {
+            Ok(applied) => {
+                report.changed = applied.changed;
+                self.reached(report.upstream);
+                self.answer(sink, batch, &applied)
+            }
+            Err(error @ ApplyError::Blown { .. }) => {
+                report.blown = true;
+                tracing::error!(%error, "held back a mass deletion");
+                self.watch.counted(kind.name, Outcome::Rejected);
+                self.watch.refused(kind.name, Some(error.to_string()));
+                sink.refuse(batch.type_url, &batch.nonce, &error.to_string())
+            }
+            Err(ApplyError::Store(StoreError::Fenced { .. })) => return Err(Ended::Stopped),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(on_batch) = &self.on_batch {
+            on_batch(&report);
+        }
+        Ok(answer)
+    }
+
+    fn answer(&self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
+        let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
+        let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
+        let text = nack_text(&applied.verdicts);
+        let outcome = if text.is_some() { Outcome::Rejected } else { Outcome::Acknowledged };
+        self.watch.counted(batch.type_url, outcome);
+        self.watch.refused(batch.type_url, text.clone());
+        let mut answer = sink.verdict(batch.type_url, &batch.nonce, &refused)?;
+        if let (Some(status), Some(text)) = (answer.error_detail.as_mut(), text) {
+            metrics::counter!("kds_nack_total", "zone_name" => self.zone.to_string(), "resource_type" => batch.type_url)
+                .increment(1);
+            tracing::warn!(
+                zone = &*self.zone,
+                type_name = batch.type_url,
+                reason = text,
+                "refused resources"
+            );
+            status.message = clip(text);
+        }
+        Some(answer)
+    }
+
+    fn reached(&self, upstream: Option<Upstream>) {
+        if let Some(upstream) = upstream {
+            self.watch.reached(Position { head: upstream.revision, acked: upstream.revision, lag: 0 });
+        }
+    }
+}
+
+/// Refusals are for people; a peer that sends nothing but garbage does not get it back in full.
+fn clip(mut text: String) -> String {
+    const LONGEST: usize = 16 * 1024;
+    if text.len() > LONGEST {
+        let cut = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(cut);
+    }
+    text
+}
+
+/// Name and version of everything of `kind` the upstream decides about, as the upstream sent it.
+fn held(index: &Index, kind: &'static Kind, follower: &Follower) -> Versions {
+    let in_scope = index.list(kind).filter(|resource| follower.in_scope(resource));
+    let wanted = in_scope.map(|resource| match follower {
+        Follower::Zone if kind.has_status() => {
+            // The status is this zone's own; global sends a blank one.
+            let mut sent = resource.as_ref().clone();
+            sent.status = mapper::blank_status(kind).map(|status| status.as_bytes().into());
+            codec::encode(&sent)
+        }
+        _ => codec::encode(resource),
+    });
+    wanted.map(|wanted| ((*wanted.name).into(), wanted.version.to_string().into())).collect()
+}

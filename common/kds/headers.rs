@@ -1,0 +1,179 @@
+//! Headers of the KDS calls, in one place for both ends.
+
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use uuid::Uuid;
+
+use super::{
+    features::{self, Features},
+    watch::Position,
+};
+use crate::store::{Revision, StoreIdentity};
+
+const CLIENT_ID: &str = "client-id";
+const KDS_VERSION: &str = "kds-version";
+const FEATURES: &str = "features";
+const VERSION: &str = "version";
+const ZONE_VERSION: &str = "zone-version";
+const AUTHORIZATION: &str = "authorization";
+const SESSION: &str = "strait-session";
+const STORE: &str = "strait-store";
+const UP: &str = "strait-up";
+
+/// What a zone says about itself with every call.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The zone it claims to be.
+    pub zone: String,
+    /// What it can do.
+    pub features: Features,
+    /// Ties the streams of one session together; absent from Kuma's zones.
+    pub session: Option<String>,
+    /// Credential, without the `Bearer` prefix.
+    pub token: Option<String>,
+    /// Build version, for display.
+    pub version: String,
+}
+
+impl Caller {
+    /// Reads the headers of a call; `None` without a usable `client-id`.
+    pub fn read(headers: &MetadataMap) -> Option<Self> {
+        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let zone = text(CLIENT_ID).filter(|zone| !zone.is_empty())?;
+        let names = headers.get_all(FEATURES).iter().filter_map(|v| v.to_str().ok());
+        let mut features: Features = names.flat_map(|v| v.split(',')).map(str::trim).collect();
+        if text(ZONE_VERSION).as_deref() == Some("v3") {
+            // The 3.0 line takes such policies as a matter of course and no longer says so.
+            features.insert(features::OPTIONAL_TOP_LEVEL_TARGET_REF);
+        }
+        let token = text(AUTHORIZATION).map(|value| {
+            let bare = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("bearer "));
+            bare.unwrap_or(&value).trim().to_owned()
+        });
+        Some(Self {
+            zone,
+            features,
+            session: text(SESSION),
+            token,
+            version: text(VERSION).unwrap_or_default(),
+        })
+    }
+
+    /// Writes the headers of a call. Values that cannot be a header are left out.
+    pub fn write(&self, headers: &mut MetadataMap) {
+        let value = |text: &str| MetadataValue::<Ascii>::try_from(text).ok();
+        let mut set = |name: &'static str, text: &str| {
+            if let Some(value) = value(text) {
+                headers.insert(name, value);
+            }
+        };
+        set(CLIENT_ID, &self.zone);
+        set(KDS_VERSION, "v3");
+        set(VERSION, &self.version);
+        if let Some(session) = &self.session {
+            set(SESSION, session);
+        }
+        if let Some(token) = &self.token {
+            set(AUTHORIZATION, &format!("Bearer {token}"));
+        }
+        for feature in self.features.iter() {
+            if let Some(value) = value(feature) {
+                headers.append(FEATURES, value);
+            }
+        }
+    }
+}
+
+/// Where an upstream stands in which history; sent by a Strait global with every answer to a ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Upstream {
+    /// Store of the upstream.
+    pub store_id: Uuid,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its head.
+    pub revision: Revision,
+}
+
+impl Upstream {
+    /// Position `revision` in the history of `store`.
+    pub fn new(store: StoreIdentity, revision: Revision) -> Self {
+        Self { store_id: store.store_id, epoch: store.epoch, revision }
+    }
+
+    /// The text form, `<store>/<epoch>/<revision>`.
+    pub fn to_text(self) -> String {
+        format!("{}/{}/{}", self.store_id, self.epoch, self.revision)
+    }
+
+    /// Back from [`Upstream::to_text`].
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        Some(Self {
+            store_id: parts.next()?.parse().ok()?,
+            epoch: parts.next()?.parse().ok()?,
+            revision: parts.next()?.parse().ok()?,
+        })
+    }
+
+    /// Writes it as a header.
+    pub fn write(self, headers: &mut MetadataMap) {
+        if let Ok(value) = MetadataValue::<Ascii>::try_from(self.to_text()) {
+            headers.insert(STORE, value);
+        }
+        headers.append(FEATURES, MetadataValue::from_static(features::RESUME));
+    }
+
+    /// Reads the header; `None` from an upstream that is not Strait.
+    pub fn read(headers: &MetadataMap) -> Option<Self> {
+        Self::parse(headers.get(STORE)?.to_str().ok()?)
+    }
+}
+
+/// Writes how far a zone's way up is, as the zone sees it; sent with its pings.
+pub fn write_up(headers: &mut MetadataMap, position: Position) {
+    let text = format!("{}/{}/{}", position.head, position.acked, position.lag);
+    if let Ok(value) = MetadataValue::<Ascii>::try_from(text) {
+        headers.insert(UP, value);
+    }
+}
+
+/// Reads the header of [`write_up`].
+pub fn read_up(headers: &MetadataMap) -> Option<Position> {
+    let mut parts = headers.get(UP)?.to_str().ok()?.splitn(3, '/').map(str::parse);
+    let mut next = || parts.next()?.ok();
+    Some(Position { head: next()?, acked: next()?, lag: next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_caller_survives_its_headers() {
+        let caller = Caller {
+            zone: "zone-1".to_owned(),
+            features: [features::ZONE_PING_HEALTH, features::RESUME].into_iter().collect(),
+            session: Some("s".to_owned()),
+            token: Some("t".to_owned()),
+            version: "1.0".to_owned(),
+        };
+        let mut headers = MetadataMap::new();
+        caller.write(&mut headers);
+        let read = Caller::read(&headers).unwrap();
+        assert_eq!(read.features, caller.features);
+        assert_eq!((read.zone, read.session, read.token), (caller.zone, caller.session, caller.token));
+    }
+
+    #[test]
+    fn a_call_without_an_identity_has_no_caller() {
+        assert!(Caller::read(&MetadataMap::new()).is_none());
+    }
+
+    #[test]
+    fn an_upstream_survives_its_text() {
+        let upstream = Upstream { store_id: Uuid::from_u128(7), epoch: 2, revision: 40 };
+        assert_eq!(Upstream::parse(&upstream.to_text()), Some(upstream));
+        assert_eq!(Upstream::parse("nonsense"), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! The form in which a resource leaves, per direction. Pure; applying it twice changes nothing more.
+
+use prost::Message;
+use rsa::{
+    RsaPrivateKey,
+    pkcs1::{DecodeRsaPrivateKey, EncodeRsaPublicKey, LineEnding},
+};
+use thiserror::Error;
+
+use super::{
+    features::{Features, HASH_SUFFIX},
+    wire::{self, Edit},
+};
+use crate::{
+    model::{Kind, Resource, ResourceKey, SpecError, labels, names},
+    proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
+};
+
+const SIGNING_KEY: &str = "zone-token-signing-key";
+const PUBLIC_KEY: &str = "zone-token-signing-public-key";
+
+/// Field of the insights.
+const SUBSCRIPTIONS: u32 = 1;
+/// Field of `DiscoverySubscription`.
+const GENERATION: u32 = 7;
+
+/// Why a resource has no form to leave in. It is withheld then.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// The stored spec does not decode.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A signing key is not a private key, so its public half cannot be sent in its place.
+    #[error("read signing key: {0}")]
+    SigningKey(String),
+}
+
+/// What the form of a resource on its way down depends on besides the resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DownForm {
+    /// Whether the receiver expects hashed names.
+    pub hashes_names: bool,
+    /// Labels with these prefixes stay here.
+    pub skip_prefixes: Vec<String>,
+}
+
+impl DownForm {
+    /// The form for a receiver with these features.
+    pub fn of(features: &Features, skip_prefixes: &[String]) -> Self {
+        Self { hashes_names: features.has(HASH_SUFFIX), skip_prefixes: skip_prefixes.to_vec() }
+    }
+}
+
+/// The form in which global sends `resource` to a zone.
+///
+/// # Errors
+/// [`MapError`] when it must be withheld.
+pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> {
+    let mut mapped = resource.clone();
+    mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_GLOBAL.to_owned());
+    drop_prefixes(&mut mapped, &form.skip_prefixes);
+    if resource.kind().name == "GlobalSecret"
+        && let Some(serial) = resource.name().strip_prefix(SIGNING_KEY)
+    {
+        mapped.spec = public_half(&resource.spec)?.into();
+        rename(&mut mapped, format!("{PUBLIC_KEY}{serial}"));
+    }
+    mapped.status = blank_status(resource.kind()).map(|status| status.as_bytes().into());
+    if form.hashes_names && !resource.kind().keeps_name {
+        let name = names::hashed_name(&mapped);
+        rename(&mut mapped, name);
+    }
+    Ok(mapped)
+}
+
+/// The form in which `zone` sends `resource` to global.
+///
+/// # Errors
+/// [`MapError`] when the stored spec does not decode.
+pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<Resource, MapError> {
+    let mut mapped = resource.clone();
+    mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
+    mapped.labels.insert(labels::ZONE.to_owned(), zone.to_owned());
+    mapped.labels.remove(labels::DELETION_GRACE_PERIOD_STARTED_AT);
+    drop_prefixes(&mut mapped, skip_prefixes);
+    if resource.kind().name.ends_with("Insight")
+        && let Some(zeroed) = zero_generations(&resource.spec)?
+    {
+        mapped.spec = zeroed.into();
+    }
+    let name = names::hashed_name(&mapped);
+    rename(&mut mapped, name);
+    Ok(mapped)
+}
+
+/// The status of a resource nobody has reported on yet, in the form receivers of other makes expect;
+/// `None` for kinds without a status.
+pub fn blank_status(kind: &Kind) -> Option<&'static str> {
+    match kind.name {
+        "MeshService" => Some(r#"{"tls":{},"dataplaneProxies":{}}"#),
+        _ if kind.has_status() => Some("{}"),
+        _ => None,
+    }
+}
+
+fn drop_prefixes(resource: &mut Resource, prefixes: &[String]) {
+    if !prefixes.is_empty() {
+        resource.labels.retain(|key, _| !prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())));
+    }
+}
+
+/// Renames, and remembers the old name for people unless an older one is remembered already.
+fn rename(resource: &mut Resource, name: String) {
+    if *name == *resource.key.name {
+        return;
+    }
+    if resource.label(labels::DISPLAY_NAME).is_none() {
+        resource.labels.insert(labels::DISPLAY_NAME.to_owned(), resource.name().to_owned());
+    }
+    resource.key = ResourceKey::new(resource.kind(), resource.mesh(), &name);
+}
+
+/// Zones check tokens; only global may sign them, so the private key never leaves.
+fn public_half(secret: &[u8]) -> Result<Vec<u8>, MapError> {
+    let unreadable = |reason: String| MapError::SigningKey(reason);
+    let mut secret = Secret::decode(secret).map_err(|e| unreadable(e.to_string()))?;
+    let data = secret.data.take().unwrap_or_default();
+    let pem = std::str::from_utf8(&data.value).map_err(|e| unreadable(e.to_string()))?;
+    let key = RsaPrivateKey::from_pkcs1_pem(pem).map_err(|e| unreadable(e.to_string()))?;
+    let public = key.to_public_key().to_pkcs1_pem(LineEnding::LF).map_err(|e| unreadable(e.to_string()))?;
+    secret.data = Some(BytesValue { value: public.into_bytes() });
+    Ok(secret.encode_to_vec())
+}
+
+/// `generation` counts the idle time of a subscription; sent up, it would make every proxy change forever.
+fn zero_generations(insight: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
+    let edited = wire::rewrite(insight, &[SUBSCRIPTIONS, GENERATION], &mut |_| Ok(Edit::Drop));
+    Ok(edited.map_err(SpecError::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use chrono::DateTime;
+    use rsa::pkcs1::{DecodeRsaPublicKey, EncodeRsaPrivateKey};
+
+    use super::*;
+    use crate::{
+        model::{Origin, kinds},
+        policy::mesh_timeout,
+        proto::kuma::mesh::v1alpha1::{DataplaneInsight, DiscoverySubscription},
+    };
+
+    fn resource(kind: &'static Kind, name: &str) -> Resource {
+        Resource::new(ResourceKey::new(kind, "default", name), DateTime::UNIX_EPOCH)
+    }
+
+    fn form() -> DownForm {
+        DownForm::of(&Features::ours(), &["internal.".to_owned()])
+    }
+
+    #[test]
+    fn names_on_the_way_down() {
+        let check = |r: Resource, form: &DownForm, name: &str, display: Option<&str>| {
+            let mapped = down(&r, form).unwrap();
+            assert_eq!((mapped.name(), mapped.label(labels::DISPLAY_NAME)), (name, display));
+            assert_eq!(mapped.label(labels::ORIGIN), Some("global"));
+        };
+        let timeout = || resource(&mesh_timeout::KIND, "default-timeout-global");
+        let hashed = "default-timeout-global-54dbd4c66zwbcf9c";
+        check(timeout(), &form(), hashed, Some("default-timeout-global"));
+        check(resource(&kinds::mesh::KIND, "default"), &form(), "default", None);
+        let old = DownForm::of(&Features::default(), &[]);
+        check(timeout(), &old, "default-timeout-global", None);
+    }
+
+    #[test]
+    fn a_forwarded_resource_keeps_its_name_and_zone() {
+        let own = resource(&kinds::destinations::MESH_SERVICE, "redis-zone-2");
+        let on_global = up(&own, "zone-2", &[]).unwrap();
+        assert_eq!(on_global.name(), "redis-zone-2-ff29vc4685c6f594");
+        let forwarded = down(&on_global, &form()).unwrap();
+        assert_eq!(forwarded.key, on_global.key);
+        assert_eq!(forwarded.label(labels::ZONE), Some("zone-2"));
+        assert_eq!(forwarded.label(labels::ORIGIN), Some("global"));
+        assert_eq!(forwarded.status.unwrap(), blank_status(own.kind()).unwrap());
+    }
+
+    #[test]
+    fn labels_that_stay_here() {
+        let r = resource(&mesh_timeout::KIND, "t")
+            .with_label("internal.x", "1")
+            .with_label("team", "a")
+            .with_label(labels::DELETION_GRACE_PERIOD_STARTED_AT, "now");
+        assert!(down(&r, &form()).unwrap().label("internal.x").is_none());
+        let sent = up(&r, "zone-1", &["internal.".to_owned()]).unwrap();
+        assert_eq!(sent.label("team"), Some("a"));
+        assert!(sent.label("internal.x").is_none());
+        assert!(sent.label(labels::DELETION_GRACE_PERIOD_STARTED_AT).is_none());
+    }
+
+    #[test]
+    fn mapping_twice_is_mapping_once() {
+        let r = resource(&mesh_timeout::KIND, "t").with_label("internal.x", "1");
+        let once = down(&r, &form()).unwrap();
+        assert_eq!(down(&once, &form()).unwrap(), once);
+        let once = up(&r, "zone-1", &[]).unwrap();
+        assert_eq!(up(&once, "zone-1", &[]).unwrap(), once);
+    }
+
+    #[test]
+    fn generations_are_zeroed_and_nothing_else() {
+        let insight = |generation| {
+            let subscription =
+                DiscoverySubscription { id: "s".to_owned(), generation, ..DiscoverySubscription::default() };
+            DataplaneInsight { subscriptions: vec![subscription], ..DataplaneInsight::default() }
+                .encode_to_vec()
+        };
+        let r = |generation| {
+            let mut r = resource(&kinds::dataplane_insight::KIND, "d").with_spec(insight(generation));
+            r.origin = Origin::Zone("zone-1".into());
+            r
+        };
+        assert_eq!(up(&r(7), "zone-1", &[]).unwrap().spec, insight(0));
+        assert_eq!(up(&r(0), "zone-1", &[]).unwrap().spec, insight(0));
+    }
+
+    #[test]
+    fn signing_keys_leave_as_public_keys() {
+        let private = RsaPrivateKey::new(&mut rsa::rand_core::OsRng, 1024).unwrap();
+        let pem = private.to_pkcs1_pem(LineEnding::LF).unwrap();
+        let secret = |data: &[u8]| {
+            let secret = Secret { data: Some(BytesValue { value: data.to_vec() }) }.encode_to_vec();
+            resource(&kinds::secret::GLOBAL_SECRET, "zone-token-signing-key-1").with_spec(secret)
+        };
+        let mapped = down(&secret(pem.as_bytes()), &form()).unwrap();
+        assert_eq!(mapped.name(), "zone-token-signing-public-key-1");
+        let sent = Secret::decode(mapped.spec).unwrap().data.unwrap();
+        let sent = std::str::from_utf8(&sent.value).unwrap();
+        assert_eq!(rsa::RsaPublicKey::from_pkcs1_pem(sent).unwrap(), private.to_public_key());
+        assert!(down(&secret(b"not a key"), &form()).is_err());
+    }
+}

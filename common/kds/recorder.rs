@@ -1,0 +1,142 @@
+//! Writes what a control plane has seen of a sync stream into the `ZoneInsight` of the zone.
+//!
+//! Connects and disconnects are written at once, counters in intervals, pings never on their own: a zone
+//! that does nothing but answer leaves no trace in the change feed.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use prost::Message;
+
+use super::insight::{Subscription, close_open, set_health, set_streams};
+use crate::{
+    model::{Origin, Resource, ResourceKey, kinds},
+    proto::kuma::system::v1alpha1::ZoneInsight,
+    runtime::Env,
+    store::{
+        Batch, Fence, Precondition, Store, StoreError, Write,
+        index::{Index, IndexReader},
+    },
+};
+
+/// The writer of insights.
+#[derive(Clone)]
+pub struct Recorder {
+    /// Where they go.
+    pub store: Arc<dyn Store>,
+    /// What is there.
+    pub index: IndexReader,
+    /// Clock and instance.
+    pub env: Env,
+    /// Whom the insights belong to: global, or the zone that keeps its own.
+    pub origin: Origin,
+}
+
+/// When a session was opened and last heard; only global keeps it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// First stream.
+    pub opened: DateTime<Utc>,
+    /// Last sign of life.
+    pub heard: DateTime<Utc>,
+}
+
+impl Recorder {
+    /// Puts a subscription into the insight of its zone. Global quietly does nothing for a zone that no
+    /// longer exists.
+    ///
+    /// # Errors
+    /// Any [`StoreError`]; `Fenced` when the session was replaced.
+    pub async fn record(
+        &self,
+        zone: &str,
+        subscription: &Subscription,
+        seen: Option<Seen>,
+        fence: Option<Fence>,
+    ) -> Result<(), StoreError> {
+        let instance = Arc::clone(&self.env.instance_id);
+        self.update(zone, fence, |stored| {
+            let mut insight = subscription.put_into(stored);
+            if let Some(seen) = seen {
+                set_health(&mut insight, seen.heard);
+                set_streams(&mut insight, &instance, seen.opened);
+            }
+            Some(insight)
+        })
+        .await
+    }
+
+    /// Ends the subscriptions a crash left open.
+    ///
+    /// # Errors
+    /// Any [`StoreError`].
+    pub async fn close(&self, zone: &str) -> Result<(), StoreError> {
+        let now = self.env.now();
+        self.update(zone, None, |stored| {
+            let mut insight = ZoneInsight::decode(stored).ok()?;
+            close_open(&mut insight, now).then_some(insight)
+        })
+        .await
+    }
+
+    async fn update(
+        &self,
+        zone: &str,
+        fence: Option<Fence>,
+        change: impl Fn(&[u8]) -> Option<ZoneInsight> + Send,
+    ) -> Result<(), StoreError> {
+        let mut index = self.index.current();
+        loop {
+            let Some(batch) = self.batch(&index, zone, fence.clone(), &change) else { return Ok(()) };
+            match self.store.transact(batch).await {
+                Ok(commit) => {
+                    self.index.wait_for(commit.revision).await;
+                    return Ok(());
+                }
+                // Someone wrote it since; the index will show what.
+                Err(
+                    StoreError::Conflict { .. }
+                    | StoreError::AlreadyExists { .. }
+                    | StoreError::NotFound { .. },
+                ) => {
+                    let head = *self.store.watch_head().borrow();
+                    let newer = self.index.wait_for(head.max(index.revision + 1)).await;
+                    let Some(newer) = newer else { return Ok(()) };
+                    index = newer;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn batch(
+        &self,
+        index: &Index,
+        zone: &str,
+        fence: Option<Fence>,
+        change: &impl Fn(&[u8]) -> Option<ZoneInsight>,
+    ) -> Option<Batch> {
+        let owner = ResourceKey::global(&kinds::zone::KIND, zone);
+        if self.origin == Origin::Global {
+            index.get(&owner)?;
+        }
+        let key = ResourceKey::global(&kinds::zone_insight::KIND, zone);
+        let existing = index.get(&key);
+        let insight = change(existing.map_or(&[], |existing| &existing.spec))?;
+        let mut resource = match existing {
+            Some(existing) => Resource { modified: self.env.now(), ..existing.as_ref().clone() },
+            None => Resource::new(key, self.env.now()),
+        };
+        resource.origin = self.origin.clone();
+        resource.owner = index.get(&owner).map(|_| owner);
+        resource.spec = insight.encode_to_vec().into();
+        let when = existing.map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));
+        Some(Batch { writes: vec![Write::put_when(resource, when)], fence })
+    }
+}
+
+/// Whether an insight has a subscription that nobody ended.
+pub fn is_open(insight: &Resource) -> bool {
+    let decoded = ZoneInsight::decode(insight.spec.as_ref());
+    decoded.is_ok_and(|insight| insight.subscriptions.iter().any(|s| s.disconnect_time.is_none()))
+}

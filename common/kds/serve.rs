@@ -1,0 +1,191 @@
+//! A sync stream in server role: global towards a zone, and a zone towards global.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use thiserror::Error;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{
+    features::RESUME,
+    insight::Outcome,
+    metadata::Peer,
+    outbox::{Outbox, OutboxError},
+    shelf::ChangedNames,
+    watch::{Position, Watch},
+};
+use crate::{
+    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    store::index::{Index, IndexReader},
+    xds::{DeltaSource, Event, Input, Malformed, Progress, Settings, Want},
+};
+
+/// Bytes of one response to a peer that takes a state in parts.
+const CHUNK: usize = 512 * 1024;
+
+/// What one receiver should hold, following the index.
+pub trait View: Want + Send {
+    /// Moves on to `index` and names what may have changed for the receiver, by type.
+    fn advance(&mut self, index: &Arc<Index>) -> ChangedNames;
+}
+
+/// Why a stream ended.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The peer closed its half in order.
+    #[error("the peer closed the stream")]
+    ByPeer,
+    /// The stream broke.
+    #[error("the stream broke: {0}")]
+    Broken(Status),
+    /// This side was told to end it.
+    #[error("the stream was ended from this side")]
+    Stopped,
+    /// The peer does not speak the protocol.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    /// The peer stopped taking messages.
+    #[error("{0}")]
+    Outbox(#[from] OutboxError),
+    /// The peer owes an answer for too long.
+    #[error("the peer has not answered for {0:?}")]
+    Stalled(Duration),
+    /// What the peer sends cannot be stored.
+    #[error("{0}")]
+    Apply(#[from] super::apply::ApplyError),
+    /// The peer does not speak the protocol in client role.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// A stream in server role.
+pub struct Serving {
+    /// Who answers, as `control_plane.identifier`.
+    pub identifier: String,
+    /// Types served.
+    pub types: Vec<&'static str>,
+    /// What changed here.
+    pub index: IndexReader,
+    /// Responses on their way.
+    pub outbox: Outbox<DeltaDiscoveryResponse>,
+    /// Who keeps track.
+    pub watch: Arc<dyn Watch>,
+    /// Ends the stream.
+    pub stop: CancellationToken,
+    /// How long the peer may owe an answer.
+    pub stall_after: Duration,
+}
+
+impl Serving {
+    /// Serves until the stream ends. `open` makes the view once the peer has said who it is.
+    pub async fn run<V: View>(
+        mut self,
+        mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
+        open: impl FnOnce(&Peer, &Arc<Index>) -> V,
+    ) -> Ended {
+        let first = tokio::select! {
+            () = self.stop.cancelled() => return Ended::Stopped,
+            first = inbound.next() => first,
+        };
+        let first = match first {
+            None => return Ended::ByPeer,
+            Some(Err(status)) => return Ended::Broken(status),
+            Some(Ok(request)) => request,
+        };
+        let peer = first.node.as_ref().map(Peer::read).unwrap_or_default();
+        let mut source =
+            DeltaSource::new(Settings::kds(self.identifier.as_str(), self.types.iter().copied()));
+        if peer.features.has(RESUME) {
+            source.limit_bytes(Some(CHUNK));
+        }
+        self.watch.introduced(&peer);
+        let index = self.index.latest();
+        let mut view = open(&peer, &index);
+        match self.serve(&mut source, &mut view, first, inbound).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        source: &mut DeltaSource,
+        view: &mut impl View,
+        first: DeltaDiscoveryRequest,
+        mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
+    ) -> Result<std::convert::Infallible, Ended> {
+        self.hear(source, view, &first)?;
+        loop {
+            self.send(source, view)?;
+            let patience = source.stalled_since().map(|since| since + self.stall_after);
+            tokio::select! {
+                () = self.stop.cancelled() => return Err(Ended::Stopped),
+                drained = self.outbox.drain_one(), if !self.outbox.is_empty() => drained?,
+                request = inbound.next() => match request {
+                    None => return Err(Ended::ByPeer),
+                    Some(Err(status)) => return Err(Ended::Broken(status)),
+                    Some(Ok(request)) => self.hear(source, view, &request)?,
+                },
+                changed = self.index.changed() => {
+                    if !changed {
+                        return Err(Ended::Stopped);
+                    }
+                    let names: BTreeMap<_, _> = view.advance(&self.index.latest());
+                    source.handle(Input::Changed(&names), view)?;
+                },
+                () = until(patience) => return Err(Ended::Stalled(self.stall_after)),
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        source: &mut DeltaSource,
+        view: &impl View,
+        request: &DeltaDiscoveryRequest,
+    ) -> Result<(), Ended> {
+        self.watch.heard();
+        match source.handle(Input::Request(request), view)? {
+            Some(Event::Acked { type_url, .. }) => {
+                self.watch.counted(type_url, Outcome::Acknowledged);
+                self.watch.refused(type_url, None);
+            }
+            Some(Event::Nacked { type_url, message, refused, .. }) => {
+                tracing::warn!(type_name = type_url, ?refused, message, "the peer refused resources");
+                self.watch.counted(type_url, Outcome::Rejected);
+                self.watch.refused(type_url, Some(message));
+            }
+            Some(Event::Subscribed { .. } | Event::Stale { .. } | Event::Unserved { .. }) | None => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, source: &mut DeltaSource, view: &impl View) -> Result<(), Ended> {
+        while let Some(response) = source.next(Instant::now(), view) {
+            self.watch.counted(&response.type_url, Outcome::Sent);
+            self.outbox.push(response)?;
+        }
+        self.watch.reached(position(source.progress(), view.revision()));
+        Ok(())
+    }
+}
+
+/// Where a whole stream is: as far as its slowest type.
+fn position(progress: impl Iterator<Item = Progress>, head: u64) -> Position {
+    let mut position = Position { head, acked: head, lag: 0 };
+    for progress in progress {
+        position.acked = position.acked.min(progress.acked);
+        position.lag += progress.pending as u64 + u64::from(progress.in_flight_since.is_some());
+    }
+    position
+}
+
+/// Waits for a point in time that may not come.
+pub(super) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,253 @@
+//! Every resource that leaves, in the form it leaves in: encoded once per change, shared by every stream
+//! that sends it.
+//!
+//! A shelf belongs to one index. The next one is made from it at the cost of what changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use imbl::{OrdMap, ordmap::DiffItem};
+
+use super::{codec, mapper::MapError, names::delta_name};
+use crate::{
+    model::{Resource, ResourceKey},
+    store::index::Index,
+    xds::{Name, Wanted},
+};
+
+/// Which resources leave in one direction, and how they look then.
+pub trait Form: Send + Sync + 'static {
+    /// Whether `resource` leaves at all, whoever receives it.
+    fn leaves(&self, resource: &Resource) -> bool;
+
+    /// The form it leaves in.
+    ///
+    /// # Errors
+    /// [`MapError`] when it has none; it is withheld then.
+    fn map(&self, resource: &Resource) -> Result<Resource, MapError>;
+}
+
+/// A resource and its form.
+#[derive(Debug)]
+pub struct Shelved {
+    /// As it is stored here.
+    pub resource: Arc<Resource>,
+    /// As it leaves.
+    pub wanted: Wanted,
+}
+
+impl PartialEq for Shelved {
+    /// Whether no receiver could tell the two apart.
+    fn eq(&self, other: &Self) -> bool {
+        self.wanted.version == other.wanted.version && self.resource.origin == other.resource.origin
+    }
+}
+
+type Shelves = OrdMap<&'static str, OrdMap<Name, Arc<Shelved>>>;
+
+/// All resources that leave, at the revision of one index.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    /// What it was made of.
+    pub index: Arc<Index>,
+    by_kind: Shelves,
+}
+
+/// Names of what differs between two shelves, by type.
+pub type ChangedNames = BTreeMap<&'static str, Vec<Name>>;
+
+impl Shelf {
+    /// The shelf of `index`.
+    pub fn of(index: &Arc<Index>, form: &impl Form) -> Self {
+        let mut shelf = Self { index: Arc::clone(index), by_kind: OrdMap::new() };
+        for resource in index.iter() {
+            shelf.put(resource, form);
+        }
+        shelf
+    }
+
+    /// The shelf of a later index.
+    pub fn moved_to(&self, index: &Arc<Index>, form: &impl Form) -> Self {
+        if index.store != self.index.store {
+            return Self::of(index, form);
+        }
+        let mut next = Self { index: Arc::clone(index), by_kind: self.by_kind.clone() };
+        let changed = index.changed_since(&self.index);
+        // All that goes first: another resource may take its name.
+        for old in changed.iter().filter_map(|key| self.index.get(key)) {
+            next.remove(old, form);
+        }
+        for new in changed.iter().filter_map(|key| index.get(key)) {
+            next.put(new, form);
+        }
+        next
+    }
+
+    fn put(&mut self, resource: &Arc<Resource>, form: &impl Form) {
+        if !form.leaves(resource) {
+            return;
+        }
+        match form.map(resource) {
+            Ok(mapped) => {
+                let wanted = codec::encode(&mapped);
+                let shelved = Shelved { resource: Arc::clone(resource), wanted };
+                let kind = self.by_kind.entry(resource.kind().name).or_default();
+                kind.insert(Arc::clone(&shelved.wanted.name), Arc::new(shelved));
+            }
+            Err(error) => tracing::warn!(resource = %resource.key, %error, "resource is withheld from sync"),
+        }
+    }
+
+    fn remove(&mut self, resource: &Resource, form: &impl Form) {
+        let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
+        let Ok(mapped) = form.map(resource) else { return };
+        let name = delta_name(mapped.name(), mapped.mesh());
+        if kind.get(name.as_str()).is_some_and(|shelved| shelved.resource.key == resource.key) {
+            kind.remove(name.as_str());
+        }
+    }
+
+    /// All of one type, by name.
+    pub fn list<'a>(&'a self, type_name: &str) -> impl Iterator<Item = &'a Arc<Shelved>> + use<'a> {
+        self.by_kind.get(type_name).into_iter().flat_map(OrdMap::values)
+    }
+
+    /// One by type and delta name.
+    pub fn get(&self, type_name: &str, name: &str) -> Option<&Arc<Shelved>> {
+        self.by_kind.get(type_name)?.get(name)
+    }
+
+    /// What differs between `older` and this shelf, at the cost of the difference.
+    pub fn changed_since(&self, older: &Self) -> ChangedNames {
+        let none = OrdMap::new();
+        let kinds: BTreeSet<&'static str> =
+            self.by_kind.keys().chain(older.by_kind.keys()).copied().collect();
+        let mut changed = ChangedNames::new();
+        for kind in kinds {
+            let new = self.by_kind.get(kind).unwrap_or(&none);
+            let old = older.by_kind.get(kind).unwrap_or(&none);
+            if new.ptr_eq(old) {
+                continue;
+            }
+            let names = old.diff(new).map(|item| match item {
+                DiffItem::Add(name, _)
+                | DiffItem::Remove(name, _)
+                | DiffItem::Update { new: (name, _), .. } => Arc::clone(name),
+            });
+            let names: Vec<Name> = names.collect();
+            if !names.is_empty() {
+                changed.insert(kind, names);
+            }
+        }
+        changed
+    }
+
+    /// The key under which what is called `name` on the wire is stored here.
+    pub fn key_of(&self, type_name: &str, name: &str) -> Option<&ResourceKey> {
+        self.get(type_name, name).map(|shelved| &shelved.resource.key)
+    }
+}
+
+/// The newest shelf of one form, made by whoever asks first and shared by the others.
+pub struct ShelfRoom<F> {
+    form: F,
+    newest: Mutex<Option<Arc<Shelf>>>,
+}
+
+impl<F: Form> ShelfRoom<F> {
+    /// A room for shelves of `form`.
+    pub fn new(form: F) -> Self {
+        Self { form, newest: Mutex::new(None) }
+    }
+
+    /// The form of its shelves.
+    pub fn form(&self) -> &F {
+        &self.form
+    }
+
+    /// A shelf at least as new as `index`.
+    pub fn at(&self, index: &Arc<Index>) -> Arc<Shelf> {
+        // A shelf is replaced whole, so a panic while holding the lock leaves the last one intact.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = match newest.as_ref() {
+            Some(shelf) if shelf.index.store == index.store && shelf.index.revision >= index.revision => {
+                return Arc::clone(shelf);
+            }
+            Some(shelf) => Arc::new(shelf.moved_to(index, &self.form)),
+            None => Arc::new(Shelf::of(index, &self.form)),
+        };
+        *newest = Some(Arc::clone(&next));
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use chrono::DateTime;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        kds::{features::Features, mapper},
+        policy::mesh_timeout,
+        store::{Change, StoreIdentity},
+    };
+
+    struct Down;
+
+    impl Form for Down {
+        fn leaves(&self, resource: &Resource) -> bool {
+            resource.label("stays").is_none()
+        }
+
+        fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
+            mapper::down(resource, &mapper::DownForm::of(&Features::ours(), &[]))
+        }
+    }
+
+    fn contents(shelf: &Shelf) -> Vec<(String, String)> {
+        shelf.list("MeshTimeout").map(|s| (s.wanted.name.to_string(), s.wanted.version.to_string())).collect()
+    }
+
+    fn key(name: usize) -> ResourceKey {
+        ResourceKey::new(&mesh_timeout::KIND, "default", &format!("t{name}"))
+    }
+
+    proptest! {
+        #[test]
+        fn moving_on_equals_starting_over(
+            steps in proptest::collection::vec((0..5usize, 0..4usize), 0..20),
+            cut in 0..20usize,
+        ) {
+            let mut index = Index::empty(StoreIdentity { store_id: Uuid::nil(), epoch: 1 });
+            let mut moved = Shelf::of(&Arc::new(index.clone()), &Down);
+            let mut seen = moved.clone();
+            for (revision, (name, what)) in steps.iter().enumerate() {
+                let resource = Resource::new(key(*name), DateTime::UNIX_EPOCH);
+                let resource = match what {
+                    0 => None,
+                    1 => Some(resource.with_label("stays", "here")),
+                    label => Some(resource.with_label("x", &label.to_string())),
+                };
+                let change = Change { revision: revision as u64 + 1, key: key(*name), resource: resource.map(Arc::new) };
+                index.apply(&change);
+                moved = moved.moved_to(&Arc::new(index.clone()), &Down);
+                if revision == cut {
+                    seen = moved.clone();
+                }
+            }
+            let fresh = Shelf::of(&Arc::new(index), &Down);
+            prop_assert_eq!(contents(&moved), contents(&fresh));
+            // Whatever differs is named.
+            let named = moved.changed_since(&seen).remove("MeshTimeout").unwrap_or_default();
+            let (old, new) = (contents(&seen), contents(&moved));
+            for (name, _) in old.iter().filter(|e| !new.contains(e)).chain(new.iter().filter(|e| !old.contains(e))) {
+                prop_assert!(named.iter().any(|n| **n == **name), "{} is not named", name);
+            }
+        }
+    }
+}

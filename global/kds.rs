@@ -1,0 +1,152 @@
+//! Serves zones: what goes down to them, what comes up from them, and whether they are there.
+
+mod auth;
+mod health;
+mod service;
+mod session;
+mod sessions;
+mod settings;
+mod status;
+mod zone_view;
+mod zone_watch;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use common::{
+    events::EventBus,
+    kds::{features::Features, mapper::DownForm, recorder::Recorder, shelf::ShelfRoom},
+    model::Origin,
+    runtime::Env,
+    store::{Store, index::IndexReader},
+};
+use futures::Stream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::transport::{Server, server::Connected};
+
+pub use auth::{AnyZone, AuthError, ZoneAuthenticator};
+pub use health::Health;
+pub use settings::KdsSettings;
+pub use status::ZoneReport;
+
+use self::{health::Patience, sessions::Sessions, zone_view::Downward, zone_watch::ZoneWatch};
+
+/// Streams one connection may carry: a zone needs six.
+const MAX_STREAMS: u32 = 1_000;
+/// What a peer may send before it must wait for this side.
+const WINDOW: u32 = 1024 * 1024;
+/// Time for streams to say why they end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The server zones connect to. Cheap to clone.
+#[derive(Clone)]
+pub struct Kds {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all streams share.
+pub(crate) struct Inner {
+    pub(crate) settings: KdsSettings,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) index: IndexReader,
+    pub(crate) env: Env,
+    pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) room: Arc<ShelfRoom<Downward>>,
+    pub(crate) streams: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) started: Instant,
+}
+
+impl Kds {
+    /// A server over `store`, read through `index`, that lets in whom `authenticator` accepts.
+    pub fn new(
+        settings: KdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        bus: EventBus,
+        env: Env,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+    ) -> Self {
+        let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus));
+        let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
+        let inner = Inner {
+            settings,
+            store,
+            index,
+            env,
+            authenticator,
+            sessions,
+            room: Arc::new(ShelfRoom::new(Downward(form))),
+            streams: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            started: Instant::now(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Serves the connections of `incoming` until `shutdown`, then ends every stream and writes down that
+    /// the zones are gone.
+    ///
+    /// # Errors
+    /// When `incoming` fails for good.
+    pub async fn serve<I, IO, E>(self, incoming: I, shutdown: CancellationToken) -> anyhow::Result<()>
+    where
+        I: Stream<Item = Result<IO, E>>,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let inner = &self.inner;
+        let drained = CancellationToken::new();
+        let keepalive = Some(inner.settings.keepalive);
+        let server = Server::builder()
+            .http2_keepalive_interval(keepalive)
+            .http2_keepalive_timeout(keepalive)
+            .max_concurrent_streams(Some(MAX_STREAMS))
+            .initial_stream_window_size(Some(WINDOW))
+            .initial_connection_window_size(Some(WINDOW * 2))
+            .add_routes(service::routes(&self))
+            .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+        let watch = ZoneWatch {
+            sessions: Arc::clone(&inner.sessions),
+            recorder: Recorder {
+                store: Arc::clone(&inner.store),
+                index: inner.index.clone(),
+                env: inner.env.clone(),
+                origin: Origin::Global,
+            },
+            index: inner.index.clone(),
+            patience: self.patience(),
+            flush_interval: inner.settings.flush_interval,
+            started: inner.started,
+        };
+        let drain = async {
+            shutdown.cancelled().await;
+            inner.shutdown.cancel();
+            inner.streams.close();
+            let _late_streams_are_cut = timeout(DRAIN, inner.streams.wait()).await;
+            drained.cancel();
+        };
+        let (served, (), ()) = tokio::join!(
+            async {
+                tokio::select! {
+                    served = server => served,
+                    // A peer that keeps its connection open does not keep this process.
+                    () = async { drained.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
+                }
+            },
+            watch.run(shutdown.clone(), drained.clone()),
+            drain,
+        );
+        served.context("serve zones")
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        let settings = &self.inner.settings;
+        Patience { unknown_after: settings.unknown_after, offline_after: settings.offline_after }
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether a caller is the zone it says it is.
+
+use common::kds::headers::Caller;
+use thiserror::Error;
+use tonic::Status;
+
+/// Longest name of a zone.
+const MAX_ZONE_NAME: usize = 63;
+
+/// Checks the credential of a zone. Without an answer nobody gets in.
+pub trait ZoneAuthenticator: Send + Sync + 'static {
+    /// Whether `token` proves that its holder may act as `zone`.
+    ///
+    /// # Errors
+    /// [`AuthError`] saying what is wrong with it.
+    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError>;
+
+    /// Whether it lets anyone in under any name; shown in the status of every zone.
+    fn is_open(&self) -> bool {
+        false
+    }
+}
+
+/// Lets anyone in under any name: for zones of Kuma, which have no credential to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyZone;
+
+impl ZoneAuthenticator for AnyZone {
+    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), AuthError> {
+        Ok(())
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// Why a caller is not let in.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum AuthError {
+    /// It does not say who it is.
+    #[error("the call carries no client-id; a zone sends its name there")]
+    NoName,
+    /// No zone can have this name.
+    #[error("{0:?} cannot be the name of a zone: use lower-case letters, digits and dashes, at most 63")]
+    BadName(String),
+    /// It shows no credential.
+    #[error(
+        "zone {zone} shows no token; create one on global with `straitctl generate zone-token --zone {zone} --scope cp`"
+    )]
+    Missing {
+        /// The zone it claims to be.
+        zone: String,
+    },
+    /// Its credential is not valid.
+    #[error("the token of zone {zone} was refused: {reason}")]
+    Invalid {
+        /// The zone it claims to be.
+        zone: String,
+        /// Why.
+        reason: String,
+    },
+    /// Its credential is another zone's.
+    #[error("the token belongs to zone {owner}, but the caller says it is zone {claimed}")]
+    Foreign {
+        /// The zone it claims to be.
+        claimed: String,
+        /// The zone the token was made for.
+        owner: String,
+    },
+}
+
+impl AuthError {
+    /// One word for counting.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::NoName => "no_name",
+            Self::BadName(_) => "bad_name",
+            Self::Missing { .. } => "no_token",
+            Self::Invalid { .. } => "bad_token",
+            Self::Foreign { .. } => "foreign_zone",
+        }
+    }
+}
+
+impl From<AuthError> for Status {
+    fn from(error: AuthError) -> Self {
+        let text = error.to_string();
+        match error {
+            AuthError::NoName | AuthError::BadName(_) => Self::invalid_argument(text),
+            AuthError::Missing { .. } | AuthError::Invalid { .. } => Self::unauthenticated(text),
+            AuthError::Foreign { .. } => Self::permission_denied(text),
+        }
+    }
+}
+
+/// Lets a caller in, or counts and logs why not.
+pub(crate) fn admit(
+    caller: Option<Caller>,
+    authenticator: &dyn ZoneAuthenticator,
+) -> Result<Caller, AuthError> {
+    let admitted = caller.ok_or(AuthError::NoName).and_then(|caller| {
+        check_name(&caller.zone)?;
+        authenticator.authenticate(&caller.zone, caller.token.as_deref())?;
+        Ok(caller)
+    });
+    admitted.inspect_err(|error| {
+        metrics::counter!("kds_zone_rejected_total", "reason" => error.reason()).increment(1);
+        tracing::warn!(%error, "a caller was not let in as a zone");
+    })
+}
+
+/// A zone name is a DNS name, because it becomes part of host names.
+fn check_name(zone: &str) -> Result<(), AuthError> {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    if zone.len() <= MAX_ZONE_NAME && zone.split('.').all(is_label) {
+        return Ok(());
+    }
+    Err(AuthError::BadName(zone.chars().take(80).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use common::kds::features::Features;
+
+    use super::*;
+
+    /// Holds one token per zone: `token-of-<zone>`.
+    struct Tokens;
+
+    impl ZoneAuthenticator for Tokens {
+        fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError> {
+            let token = token.ok_or_else(|| AuthError::Missing { zone: zone.to_owned() })?;
+            match token.strip_prefix("token-of-") {
+                Some(owner) if owner == zone => Ok(()),
+                Some(owner) => Err(AuthError::Foreign { claimed: zone.to_owned(), owner: owner.to_owned() }),
+                None => Err(AuthError::Invalid { zone: zone.to_owned(), reason: "not signed".to_owned() }),
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_zone_itself_gets_in() {
+        let caller = |zone: &str, token: Option<&str>| Caller {
+            zone: zone.to_owned(),
+            features: Features::default(),
+            session: None,
+            token: token.map(str::to_owned),
+            version: String::new(),
+        };
+        let check = |caller: Option<Caller>, expected: Result<(), &str>| {
+            let got = admit(caller, &Tokens).map(drop);
+            assert_eq!(got.map_err(|e| e.reason()), expected);
+        };
+        check(Some(caller("zone-1", Some("token-of-zone-1"))), Ok(()));
+        check(Some(caller("zone-1", Some("token-of-zone-2"))), Err("foreign_zone"));
+        check(Some(caller("zone-1", Some("garbage"))), Err("bad_token"));
+        check(Some(caller("zone-1", None)), Err("no_token"));
+        check(None, Err("no_name"));
+        for name in ["Zone", "-a", "a-", "a..b", "a b", &"a".repeat(64)] {
+            check(Some(caller(name, None)), Err("bad_name"));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Whether a zone is there, judged from its session alone.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::session::Facts;
+
+/// Whether a zone is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// Its session is alive.
+    Online,
+    /// Nobody can say: it fell silent, or its connection broke without a goodbye.
+    Unknown,
+    /// It said goodbye, or has been silent for too long.
+    Offline,
+}
+
+/// How long silence may last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) unknown_after: Duration,
+    pub(crate) offline_after: Duration,
+}
+
+/// The health of a zone at `now`, and since when.
+pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (Health, DateTime<Utc>) {
+    let after = |since: DateTime<Utc>, delay: Duration| {
+        since + chrono::Duration::from_std(delay).unwrap_or(chrono::Duration::zero())
+    };
+    let (heard_at, heard) = facts.heard;
+    match facts.ended {
+        Some(end) if end.clean || now - end.at >= patience.offline_after => (Health::Offline, end.since),
+        Some(end) => (Health::Unknown, end.since),
+        // A zone that does not ping is known by its connection only.
+        None if !facts.pings => (Health::Online, facts.opened),
+        None if now - heard_at >= patience.offline_after => (Health::Offline, heard),
+        None if now - heard_at >= patience.unknown_after => {
+            (Health::Unknown, after(heard, patience.unknown_after))
+        }
+        None => (Health::Online, facts.opened),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use common::kds::watch::Position;
+
+    use super::*;
+    use crate::kds::session::End;
+
+    const PATIENCE: Patience =
+        Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + chrono::Duration::seconds(seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_follows_from_silence_and_from_how_it_ended() {
+        let start = Instant::now();
+        let facts = |ended: Option<bool>, pings| Facts {
+            opened: at(-5),
+            heard: (start, at(0)),
+            ended: ended.map(|clean| End { at: start, since: at(0), clean }),
+            pings,
+            version: String::new(),
+            down: Position::default(),
+            up: Position::default(),
+            notes: Vec::new(),
+        };
+        let check = |facts: Facts, later: u64, health, since| {
+            let got = judge(start + Duration::from_secs(later), &facts, PATIENCE);
+            assert_eq!(got, (health, at(since)), "{later} s later: {facts:?}");
+        };
+        check(facts(None, true), 9, Health::Online, -5);
+        check(facts(None, true), 10, Health::Unknown, 10);
+        check(facts(None, true), 20, Health::Offline, 0);
+        check(facts(None, false), 500, Health::Online, -5);
+        check(facts(Some(true), true), 0, Health::Offline, 0);
+        check(facts(Some(false), true), 1, Health::Unknown, 0);
+        check(facts(Some(false), true), 20, Health::Offline, 0);
+    }
+}

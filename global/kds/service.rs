@@ -1,0 +1,335 @@
+//! The gRPC services zones call.
+
+use std::{pin::Pin, sync::Arc};
+
+use common::{
+    events::StreamKind,
+    kds::{
+        apply::{Applier, Follower},
+        features::{Features, RESUME},
+        follow::{BatchReport, Following},
+        fuse::Fuse,
+        headers::{Caller, Upstream, read_up},
+        mapper::DownForm,
+        metadata::Peer,
+        order,
+        outbox::Outbox,
+        serve::{Ended, Serving},
+        shelf::ShelfRoom,
+    },
+    model::{Resource, ResourceKey, kinds},
+    proto::{
+        envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+        google::protobuf::{BoolValue, Duration},
+        kuma::{
+            mesh::v1alpha1::{
+                ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
+                XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
+                global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
+                kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+            },
+            system::v1alpha1::{KumaCpVersion, Zone},
+        },
+    },
+    store::{Batch, Precondition, StoreError, Write},
+};
+use futures::{Stream, StreamExt, stream};
+use prost::Message;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap, service::Routes,
+};
+
+use super::{
+    Inner, Kds, auth,
+    session::{Half, Session},
+    zone_view::{Downward, ZoneView},
+};
+
+/// Messages between a stream's task and its connection. One per type is on its way at most.
+const QUEUE: usize = 64;
+/// Messages that may wait before that queue.
+const OUTBOX: usize = 128;
+
+type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+pub(super) fn routes(kds: &Kds) -> Routes {
+    let limit = kds.inner.settings.max_message;
+    let gzip = CompressionEncoding::Gzip;
+    let sync = KdsSyncServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
+    let global = GlobalKdsServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
+    Routes::new(sync).add_service(global)
+}
+
+#[tonic::async_trait]
+impl KdsSyncService for Kds {
+    type GlobalToZoneSyncStream = Reply<DeltaDiscoveryResponse>;
+    type ZoneToGlobalSyncStream = Reply<DeltaDiscoveryRequest>;
+
+    async fn global_to_zone_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
+        let caller = self.admit(request.metadata())?;
+        let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
+        let (outbox, reply, end) = reply();
+        let half = Half { session: Arc::clone(&session), stream: StreamKind::GlobalToZone };
+        let serving = Serving {
+            identifier: "global".to_owned(),
+            types: order::requested_by_zone().into_iter().map(|kind| kind.name).collect(),
+            index: self.inner.index.clone(),
+            outbox,
+            watch: Arc::new(half),
+            stop: session.stop.clone(),
+            stall_after: self.inner.settings.stall_after,
+        };
+        let inner = Arc::clone(&self.inner);
+        let view = {
+            let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
+            move |peer: &Peer, index: &_| {
+                let mut features = peer.features.clone();
+                features.extend(session.features());
+                let stamped = features.has(RESUME);
+                let room = inner.room_for(&features);
+                ZoneView::new(Arc::clone(&session.zone), features, stamped, room, index)
+            }
+        };
+        self.run(session, serving.run(request.into_inner(), view), end);
+        Ok(Response::new(reply))
+    }
+
+    async fn zone_to_global_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryResponse>>,
+    ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
+        let caller = self.admit(request.metadata())?;
+        let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
+        let (outbox, reply, end) = reply();
+        let half = Half { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal };
+        let following = Following {
+            zone: Arc::clone(&session.zone),
+            ours: self.inner.introduction(),
+            resume: session.features().has(RESUME),
+            guard_first: false,
+            applier: self.inner.applier(&session),
+            outbox,
+            watch: Arc::new(half),
+            on_batch: Some(count_misattributed(&session)),
+            stop: session.stop.clone(),
+        };
+        self.run(session, following.run(request.into_inner()), end);
+        Ok(Response::new(reply))
+    }
+}
+
+#[tonic::async_trait]
+impl GlobalKdsService for Kds {
+    type StreamXDSConfigsStream = Reply<XdsConfigRequest>;
+    type StreamStatsStream = Reply<StatsRequest>;
+    type StreamClustersStream = Reply<ClustersRequest>;
+
+    async fn stream_xds_configs(
+        &self,
+        request: Request<Streaming<XdsConfigResponse>>,
+    ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
+        self.admit(request.metadata())?;
+        Ok(self.idle(request.into_inner()))
+    }
+
+    async fn stream_stats(
+        &self,
+        request: Request<Streaming<StatsResponse>>,
+    ) -> Result<Response<Self::StreamStatsStream>, Status> {
+        self.admit(request.metadata())?;
+        Ok(self.idle(request.into_inner()))
+    }
+
+    async fn stream_clusters(
+        &self,
+        request: Request<Streaming<ClustersResponse>>,
+    ) -> Result<Response<Self::StreamClustersStream>, Status> {
+        self.admit(request.metadata())?;
+        Ok(self.idle(request.into_inner()))
+    }
+
+    async fn health_check(
+        &self,
+        request: Request<ZoneHealthCheckRequest>,
+    ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
+        let caller = self.admit(request.metadata())?;
+        if let Some(session) = self.inner.sessions.of(&caller.zone) {
+            session.ping(&caller, read_up(request.metadata()));
+        }
+        let interval = self.inner.settings.poll_interval;
+        let interval = Duration {
+            seconds: interval.as_secs().try_into().unwrap_or(i64::MAX),
+            nanos: interval.subsec_nanos().try_into().unwrap_or(0),
+        };
+        let mut response = Response::new(ZoneHealthCheckResponse { interval: Some(interval) });
+        let index = self.inner.index.current();
+        Upstream::new(index.store, index.revision).write(response.metadata_mut());
+        Ok(response)
+    }
+}
+
+impl Kds {
+    fn admit(&self, headers: &MetadataMap) -> Result<Caller, Status> {
+        if self.inner.shutdown.is_cancelled() {
+            return Err(Status::unavailable("global is shutting down"));
+        }
+        Ok(auth::admit(Caller::read(headers), &*self.inner.authenticator)?)
+    }
+
+    async fn open_stream(&self, caller: &Caller, stream: StreamKind) -> Result<Arc<Session>, Status> {
+        self.inner.ensure_zone(&caller.zone).await?;
+        self.inner.sessions.join(caller, stream).await.map_err(|error| unavailable("open a session", &error))
+    }
+
+    /// Runs one half of a session; the session ends with it.
+    fn run(
+        &self,
+        session: Arc<Session>,
+        stream: impl Future<Output = Ended> + Send + 'static,
+        end: oneshot::Sender<Status>,
+    ) {
+        let inner = Arc::clone(&self.inner);
+        self.inner.streams.spawn(async move {
+            let ended = tokio::select! {
+                ended = stream => Some(ended),
+                () = inner.shutdown.cancelled() => None,
+            };
+            let clean = matches!(ended, None | Some(Ended::ByPeer));
+            if let Some(ended) = &ended {
+                tracing::info!(zone = &*session.zone, epoch = session.epoch(), reason = %ended, "sync stream ended");
+            }
+            inner.sessions.end(&session, clean);
+            let _peer_is_gone = end.send(status(ended));
+        });
+    }
+
+    /// A stream of reverse calls on which this side has nothing to ask.
+    fn idle<Q: Send + 'static, A: Send + 'static>(&self, mut inbound: Streaming<A>) -> Response<Reply<Q>> {
+        let shutdown = self.inner.shutdown.clone();
+        let end = async move {
+            tokio::select! {
+                () = shutdown.cancelled() => Some(Err(Status::unavailable("global is shutting down"))),
+                () = async { while let Some(Ok(_)) = inbound.next().await {} } => None,
+            }
+        };
+        Response::new(Box::pin(stream::once(end).filter_map(std::future::ready)))
+    }
+}
+
+impl Inner {
+    /// Creates the zone when it connects for the first time.
+    async fn ensure_zone(&self, zone: &str) -> Result<(), Status> {
+        let key = ResourceKey::global(&kinds::zone::KIND, zone);
+        if self.index.current().get(&key).is_some() {
+            return Ok(());
+        }
+        if !self.settings.auto_register {
+            let text = format!("zone {zone} is not known here; create it first: `type: Zone, name: {zone}`");
+            return Err(Status::permission_denied(text));
+        }
+        let spec = Zone { enabled: Some(BoolValue { value: true }) }.encode_to_vec();
+        let resource = Resource::new(key, self.env.now()).with_spec(spec);
+        let write = Write::put_when(resource, Precondition::Absent);
+        let revision = match self.store.transact(Batch::of([write])).await {
+            Ok(commit) => {
+                tracing::info!(zone, "zone registered");
+                commit.revision
+            }
+            Err(StoreError::AlreadyExists { .. }) => *self.store.watch_head().borrow(),
+            Err(error) => return Err(unavailable("register the zone", &error)),
+        };
+        let shown = self.index.wait_for(revision).await;
+        shown.map(drop).ok_or_else(|| Status::unavailable("global is shutting down"))
+    }
+
+    /// The shelf room for a receiver; all but very old zones share one.
+    fn room_for(&self, features: &Features) -> Arc<ShelfRoom<Downward>> {
+        let form = DownForm::of(features, &self.settings.skip_label_prefixes);
+        if self.room.form().0 == form {
+            return Arc::clone(&self.room);
+        }
+        Arc::new(ShelfRoom::new(Downward(form)))
+    }
+
+    fn introduction(&self) -> Peer {
+        Peer {
+            version: KumaCpVersion { version: self.settings.version.clone(), ..KumaCpVersion::default() },
+            config: String::new(),
+            instance: self.env.instance_id.to_string(),
+            features: Features::ours(),
+        }
+    }
+
+    fn applier(&self, session: &Session) -> Applier {
+        Applier {
+            store: Arc::clone(&self.store),
+            index: self.index.clone(),
+            env: self.env.clone(),
+            follower: Follower::Global { zone: Arc::clone(&session.zone) },
+            fence: Some(session.fence.clone()),
+            // A zone may always remove what it owns.
+            fuse: Fuse::OPEN,
+        }
+    }
+}
+
+fn count_misattributed(session: &Arc<Session>) -> Box<dyn Fn(&BatchReport) + Send> {
+    let session = Arc::clone(session);
+    Box::new(move |report| {
+        if report.misattributed > 0 {
+            session.count_misattributed(report.misattributed);
+            metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => report.kind.name)
+                .increment(report.misattributed as u64);
+            tracing::warn!(
+                zone = &*session.zone,
+                type_name = report.kind.name,
+                items = report.misattributed,
+                "resources claimed another zone and were attributed to the sender"
+            );
+        }
+    })
+}
+
+/// A reply stream: what goes through the outbox, then the status the stream ends with. A stream to a zone
+/// never ends with OK, because zones of Kuma take that for the end of all sync.
+fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) {
+    let (wire, queue) = mpsc::channel(QUEUE);
+    let (end, ended) = oneshot::channel();
+    let last = async { Err(ended.await.unwrap_or_else(|_| Status::internal("stream failed"))) };
+    let reply = ReceiverStream::new(queue).map(Ok).chain(stream::once(last));
+    (Outbox::new(wire, OUTBOX), Box::pin(reply), end)
+}
+
+/// How a stream ends; `None` at shutdown.
+fn status(ended: Option<Ended>) -> Status {
+    match ended {
+        None => Status::unavailable("global is shutting down"),
+        Some(ended @ (Ended::ByPeer | Ended::Broken(_) | Ended::Stopped)) => {
+            Status::cancelled(ended.to_string())
+        }
+        Some(ended @ (Ended::Malformed(_) | Ended::Protocol(_))) => {
+            Status::invalid_argument(ended.to_string())
+        }
+        Some(ended @ (Ended::Outbox(_) | Ended::Stalled(_))) => Status::internal(ended.to_string()),
+        // What is wrong with the store is none of the zone's business.
+        Some(Ended::Apply(_)) => Status::internal("stream failed"),
+    }
+}
+
+fn unavailable(doing: &str, error: &StoreError) -> Status {
+    tracing::warn!(doing, %error, "the store refused or failed");
+    Status::unavailable(format!("global cannot {doing} now"))
+}

@@ -1,0 +1,263 @@
+//! The session of a zone: both of its sync streams, under one epoch.
+//!
+//! If one half ends, the session ends. A newer session of the same zone takes the next epoch of the lease
+//! `kds/<zone>`; whatever the older one still tries to write is refused inside the store.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use chrono::{DateTime, Utc};
+use common::{
+    events::StreamKind,
+    kds::{
+        features::{Features, ZONE_PING_HEALTH},
+        headers::Caller,
+        insight::{Outcome, Subscription},
+        metadata::Peer,
+        watch::{Position, Watch},
+    },
+    runtime::Env,
+    store::Fence,
+};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// A zone's session on this instance.
+pub(crate) struct Session {
+    /// Name from the authenticated caller.
+    pub(crate) zone: Arc<str>,
+    /// Refuses writes of an older session.
+    pub(crate) fence: Fence,
+    /// Ends every stream of the session.
+    pub(crate) stop: CancellationToken,
+    /// Sent by zones that tie their streams together themselves.
+    key: Option<String>,
+    /// From the headers of its first call.
+    features: Features,
+    env: Env,
+    /// Woken when the insight should be written without delay.
+    recorder: Arc<Notify>,
+    state: Mutex<State>,
+}
+
+struct State {
+    streams: BTreeSet<StreamKind>,
+    opened: DateTime<Utc>,
+    heard: (Instant, DateTime<Utc>),
+    ended: Option<End>,
+    subscription: Subscription,
+    down: Position,
+    up: Position,
+    refusals: BTreeMap<(StreamKind, String), String>,
+    misattributed: u64,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// By the clock that counts durations.
+    pub(crate) at: Instant,
+    /// By the clock on the wall.
+    pub(crate) since: DateTime<Utc>,
+    /// The zone said goodbye.
+    pub(crate) clean: bool,
+}
+
+/// What others need to know about a session at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) opened: DateTime<Utc>,
+    pub(crate) heard: (Instant, DateTime<Utc>),
+    pub(crate) ended: Option<End>,
+    /// Whether silence means something.
+    pub(crate) pings: bool,
+    pub(crate) version: String,
+    pub(crate) down: Position,
+    pub(crate) up: Position,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Session {
+    pub(crate) fn new(caller: &Caller, fence: Fence, env: Env, recorder: Arc<Notify>) -> Self {
+        let now = env.now();
+        let id = env.entropy.uuid().to_string();
+        let subscription = Subscription::open(id, &env.instance_id, caller.token.is_some(), now);
+        let state = State {
+            streams: BTreeSet::new(),
+            opened: now,
+            heard: (Instant::now(), now),
+            ended: None,
+            subscription,
+            down: Position::default(),
+            up: Position::default(),
+            refusals: BTreeMap::new(),
+            misattributed: 0,
+        };
+        Self {
+            zone: caller.zone.as_str().into(),
+            fence,
+            stop: CancellationToken::new(),
+            key: caller.session.clone(),
+            features: caller.features.clone(),
+            env,
+            recorder,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Epoch of the session.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.fence.epoch
+    }
+
+    /// What the zone announced in its headers.
+    pub(crate) fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Whether a stream of `caller` belongs to this session, which takes it in if so. A stream it already
+    /// has means that the zone started over.
+    pub(crate) fn admit(&self, caller: &Caller, stream: StreamKind) -> bool {
+        let mut state = self.lock();
+        state.ended.is_none()
+            && !self.stop.is_cancelled()
+            && self.key == caller.session
+            && state.streams.insert(stream)
+    }
+
+    /// The streams it has taken in.
+    pub(crate) fn streams(&self) -> Vec<StreamKind> {
+        self.lock().streams.iter().copied().collect()
+    }
+
+    /// Notes that something arrived from the zone.
+    pub(crate) fn hear(&self) {
+        self.lock().heard = (Instant::now(), self.env.now());
+    }
+
+    /// Ends the session; true for the caller that was first.
+    pub(crate) fn end(&self, clean: bool) -> bool {
+        let mut state = self.lock();
+        let first = state.ended.is_none();
+        if first {
+            let since = self.env.now();
+            state.ended = Some(End { at: Instant::now(), since, clean });
+            state.subscription.close(since);
+        }
+        drop(state);
+        self.stop.cancel();
+        first
+    }
+
+    /// Takes over a ping of the zone, if it belongs to this session, and what it says about its way up.
+    pub(crate) fn ping(&self, caller: &Caller, up: Option<Position>) {
+        if self.key == caller.session {
+            self.hear();
+            if let Some(up) = up {
+                self.lock().up = up;
+            }
+        }
+    }
+
+    /// Counts items that claimed another zone.
+    pub(crate) fn count_misattributed(&self, items: usize) {
+        self.lock().misattributed += items as u64;
+    }
+
+    /// The insight entry when it must be written.
+    pub(crate) fn unwritten(&self) -> Option<(Subscription, Facts)> {
+        let state = self.lock();
+        state.subscription.is_dirty().then(|| (state.subscription.clone(), self.facts_of(&state)))
+    }
+
+    /// The entry was written.
+    pub(crate) fn written(&self) {
+        self.lock().subscription.written();
+    }
+
+    /// The entry could not be written.
+    pub(crate) fn rewrite(&self) {
+        self.lock().subscription.rewrite();
+    }
+
+    /// What others need to know.
+    pub(crate) fn facts(&self) -> Facts {
+        self.facts_of(&self.lock())
+    }
+
+    fn facts_of(&self, state: &State) -> Facts {
+        let refusals = state.refusals.iter().map(|((stream, type_name), reason)| {
+            let side = if *stream == StreamKind::GlobalToZone { "the zone" } else { "global" };
+            format!("{side} refused {type_name}: {reason}")
+        });
+        let misattributed = (state.misattributed > 0)
+            .then(|| format!("{} resources claimed to belong to another zone", state.misattributed));
+        Facts {
+            opened: state.opened,
+            heard: state.heard,
+            ended: state.ended,
+            pings: self.features.has(ZONE_PING_HEALTH),
+            version: state.subscription.peer_version().to_owned(),
+            down: state.down,
+            up: state.up,
+            notes: refusals.chain(misattributed).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One sync stream of a session, as the task of the stream sees it.
+pub(crate) struct Half {
+    pub(crate) session: Arc<Session>,
+    pub(crate) stream: StreamKind,
+}
+
+impl Watch for Half {
+    fn introduced(&self, peer: &Peer) {
+        let ours = &self.session.env.instance_id;
+        tracing::info!(
+            zone = &*self.session.zone,
+            instance = peer.instance,
+            ours = &**ours,
+            "zone introduced itself"
+        );
+        // Compared as Kuma's zones do it: with the release this dialect belongs to.
+        self.session.lock().subscription.introduce(peer, "2.14.0");
+        self.session.recorder.notify_one();
+    }
+
+    fn heard(&self) {
+        self.session.hear();
+    }
+
+    fn counted(&self, type_name: &str, outcome: Outcome) {
+        // Insights describe what goes to a zone.
+        if self.stream == StreamKind::GlobalToZone {
+            self.session.lock().subscription.count(type_name, outcome, self.session.env.now());
+        }
+    }
+
+    fn reached(&self, position: Position) {
+        let mut state = self.session.lock();
+        match self.stream {
+            StreamKind::GlobalToZone => state.down = position,
+            // How far the zone is with all of it, only the zone knows; it tells with its pings.
+            _ => state.up.head = state.up.head.max(position.head),
+        }
+    }
+
+    fn refused(&self, type_name: &str, reason: Option<String>) {
+        let mut state = self.session.lock();
+        let key = (self.stream, type_name.to_owned());
+        match reason {
+            Some(reason) => drop(state.refusals.insert(key, reason)),
+            None => drop(state.refusals.remove(&key)),
+        }
+    }
+}

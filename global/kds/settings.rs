@@ -1,0 +1,65 @@
+//! How global treats zones.
+
+use std::time::Duration;
+
+use common::kds::MAX_MESSAGE;
+
+use crate::config;
+
+/// All knobs of [`super::Kds`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KdsSettings {
+    /// A zone that connects for the first time is created.
+    pub auto_register: bool,
+    /// Largest message, in bytes.
+    pub max_message: usize,
+    /// How often zones are asked to ping.
+    pub poll_interval: Duration,
+    /// Silence after which nobody can say whether a zone is there.
+    pub unknown_after: Duration,
+    /// Silence after which a zone is offline.
+    pub offline_after: Duration,
+    /// How often counters of a zone's subscription are written.
+    pub flush_interval: Duration,
+    /// How long a zone may owe an answer before its session is replaced.
+    pub stall_after: Duration,
+    /// Idle time after which a connection is probed, and how long the probe may take.
+    pub keepalive: Duration,
+    /// Labels with these prefixes are not sent.
+    pub skip_label_prefixes: Vec<String>,
+    /// Version of this program, as peers compare it.
+    pub version: String,
+}
+
+impl Default for KdsSettings {
+    fn default() -> Self {
+        Self {
+            auto_register: true,
+            max_message: MAX_MESSAGE,
+            poll_interval: Duration::from_secs(5),
+            unknown_after: Duration::from_secs(10),
+            offline_after: Duration::from_secs(20),
+            flush_interval: Duration::from_secs(10),
+            stall_after: Duration::from_secs(20),
+            keepalive: Duration::from_secs(10),
+            skip_label_prefixes: Vec::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+impl From<&config::Kds> for KdsSettings {
+    fn from(config: &config::Kds) -> Self {
+        let health = &config.zone_health_check;
+        Self {
+            auto_register: config.auto_register_zones,
+            max_message: config.max_msg_size,
+            poll_interval: health.poll_interval.0,
+            // Two pings may get lost before anyone worries.
+            unknown_after: (health.poll_interval.0 * 2).min(health.timeout.0),
+            offline_after: health.timeout.0,
+            flush_interval: config.zone_insight_flush_interval.0,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Watches over the sessions: ends those that fell silent, and keeps their insights current.
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    kds::recorder::{Recorder, Seen, is_open},
+    model::kinds,
+    store::{StoreError, index::IndexReader},
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    health::{Health, Patience, judge},
+    sessions::Sessions,
+};
+
+/// How often sessions are looked at; a fraction of what an operator would notice.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The watch.
+pub(crate) struct ZoneWatch {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) recorder: Recorder,
+    pub(crate) index: IndexReader,
+    pub(crate) patience: Patience,
+    pub(crate) flush_interval: Duration,
+    pub(crate) started: Instant,
+}
+
+impl ZoneWatch {
+    /// Watches until `shutdown`, then writes what is left to write.
+    pub(crate) async fn run(self, shutdown: CancellationToken, drained: CancellationToken) {
+        let mut look = interval(LOOK);
+        let mut flush = interval(self.flush_interval.max(LOOK));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = self.sessions.recorder.notified() => self.flush().await,
+                _ = flush.tick() => self.flush().await,
+                _ = look.tick() => self.look().await,
+            }
+        }
+        drained.cancelled().await;
+        self.flush().await;
+    }
+
+    /// Ends what fell silent, and closes what an earlier process left open.
+    async fn look(&self) {
+        let now = Instant::now();
+        for session in self.sessions.all() {
+            let facts = session.facts();
+            if facts.ended.is_none() && judge(now, &facts, self.patience).0 == Health::Offline {
+                tracing::warn!(zone = &*session.zone, "zone fell silent, ending its session");
+                self.sessions.end(&session, false);
+            }
+        }
+        if now - self.started >= self.patience.offline_after {
+            self.close_orphans().await;
+        }
+    }
+
+    async fn close_orphans(&self) {
+        let index = self.index.current();
+        for insight in index.list(&kinds::zone_insight::KIND) {
+            if self.sessions.of(insight.name()).is_none() && is_open(insight) {
+                self.log(insight.name(), self.recorder.close(insight.name()).await);
+            }
+        }
+    }
+
+    async fn flush(&self) {
+        for session in self.sessions.all() {
+            if let Some((subscription, facts)) = session.unwritten() {
+                session.written();
+                let seen = Seen { opened: facts.opened, heard: facts.heard.1 };
+                let fence = Some(session.fence.clone());
+                let written = self.recorder.record(&session.zone, &subscription, Some(seen), fence).await;
+                if matches!(&written, Err(error) if !matches!(error, StoreError::Fenced { .. })) {
+                    session.rewrite();
+                }
+                self.log(&session.zone, written);
+            }
+        }
+    }
+
+    fn log(&self, zone: &str, written: Result<(), StoreError>) {
+        match written {
+            // The newer session ended this one's subscription already.
+            Ok(()) | Err(StoreError::Fenced { .. }) => {}
+            Err(error) => tracing::warn!(zone, %error, "cannot write the zone insight"),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Follows global, and lets global follow this zone: one connection, both sync streams, pings.
+//!
+//! A zone without its global keeps everything and keeps serving; nothing here ends the process.
+
+mod connect;
+mod dial;
+mod gate;
+mod link;
+mod settings;
+mod up;
+
+pub use connect::Connector;
+pub use dial::{Dial, DialError, Trusted};
+pub use link::{Link, LinkStatus};
+pub use settings::{KdsSettings, TokenSource};

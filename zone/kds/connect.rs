@@ -1,0 +1,379 @@
+//! The connection to global and its life: connect, sync, break, wait, again.
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    kds::{
+        apply::{Applier, Follower},
+        features::{Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
+        follow::{BatchReport, Following},
+        fuse::Fuse,
+        headers::{Caller, Upstream, write_up},
+        insight::Subscription,
+        metadata::Peer,
+        order,
+        outbox::Outbox,
+        recorder::Recorder,
+        serve::{Ended, Serving},
+    },
+    model::Origin,
+    proto::kuma::{
+        mesh::v1alpha1::{
+            ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
+            kds_sync_service_client::KdsSyncServiceClient,
+        },
+        system::v1alpha1::KumaCpVersion,
+    },
+    runtime::Env,
+    store::{Store, StoreError, index::IndexReader},
+    xds::Backoff,
+};
+use futures::{Stream, TryStreamExt, stream};
+use thiserror::Error;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, interval, sleep, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Status, codec::CompressionEncoding, transport::Channel};
+
+use super::{
+    dial::{self, Dial, DialError},
+    gate::{Decision, decide},
+    link::{Down, Link, Up},
+    settings::KdsSettings,
+    up::{OwnView, Upward},
+};
+
+/// Messages between a stream's task and the connection. One per type is on its way at most.
+const QUEUE: usize = 64;
+/// Messages that may wait before that queue.
+const OUTBOX: usize = 128;
+/// How often the way up is reported at most, and where global stands is remembered.
+const REPORT: Duration = Duration::from_secs(1);
+/// Under this key the store remembers which history was followed.
+const UPSTREAM: &str = "kds/upstream";
+
+/// Keeps a zone in sync with its global.
+pub struct Connector {
+    settings: KdsSettings,
+    store: Arc<dyn Store>,
+    index: IndexReader,
+    env: Env,
+    dial: Arc<dyn Dial>,
+    link: Link,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+enum Broken {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("read the zone token: {0}")]
+    Token(#[from] std::io::Error),
+    #[error("global does not answer pings: {0}")]
+    Ping(Status),
+    #[error("{0}")]
+    HeldBack(String),
+    #[error("{stream}: {ended}")]
+    Stream { stream: &'static str, ended: Ended },
+    #[error("remember global's history: {0}")]
+    Store(#[from] StoreError),
+    #[error("an operator approved what was held back")]
+    Approved,
+}
+
+impl Connector {
+    /// A zone that follows the global `dial` leads to.
+    pub fn new(
+        settings: KdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        env: Env,
+        dial: Arc<dyn Dial>,
+    ) -> Self {
+        let link = Link::new(env.clone());
+        Self { settings, store, index, env, dial, link }
+    }
+
+    /// The link, to watch it and to approve what it holds back.
+    pub fn link(&self) -> Link {
+        self.link.clone()
+    }
+
+    /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let (min, max) = self.settings.backoff;
+        let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
+        while !shutdown.is_cancelled() {
+            let started = Instant::now();
+            let broken = tokio::select! {
+                broken = self.session(&shutdown) => broken,
+                () = self.link.approval() => Err(Broken::Approved),
+            };
+            let reason = broken.err().map(|broken| broken.to_string());
+            if let Some(reason) = &reason {
+                tracing::warn!(reason, "the connection to global ended, this zone goes on with what it has");
+            }
+            self.link.disconnected(reason);
+            backoff.ended(started.elapsed());
+            let pause = self.env.entropy.with(|rng| backoff.next(rng));
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.link.approval() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One connection: both streams and the pings. `Ok` only at shutdown.
+    async fn session(&self, shutdown: &CancellationToken) -> Result<(), Broken> {
+        let caller = self.introduce()?;
+        let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.version);
+        let channel = match timeout(self.settings.connect_timeout, self.dial.dial(endpoint)).await {
+            Ok(channel) => channel?,
+            Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),
+        };
+        let (period, shown) = self.ping(&channel, &caller).await?;
+        let approved = self.link.take_approval();
+        let decision = self.decide(shown, approved).await?;
+        self.link.connected(shown);
+        tracing::info!(?decision, "connected to global");
+        let stop = CancellationToken::new();
+        let _streams_end_with_the_session = stop.clone().drop_guard();
+        let resume = shown.is_some();
+        let fuse = if approved || decision == Decision::Resume { Fuse::OPEN } else { self.settings.fuse };
+        let recorder = self.recorder();
+        self.open_subscription(&caller);
+        self.record(&recorder).await;
+        let ended = tokio::select! {
+            ended = self.down(&channel, &caller, resume, fuse, &stop) => {
+                Err(Broken::Stream { stream: "global to zone", ended })
+            }
+            ended = self.up(&channel, &caller, resume, &stop) => {
+                Err(Broken::Stream { stream: "zone to global", ended })
+            }
+            broken = self.keep_pinging(&channel, &caller, period) => Err(broken),
+            error = self.remember() => Err(Broken::Store(error)),
+            () = shutdown.cancelled() => Ok(()),
+        };
+        self.close_subscription();
+        self.record(&recorder).await;
+        ended
+    }
+
+    fn introduce(&self) -> Result<Caller, Broken> {
+        Ok(Caller {
+            zone: self.settings.zone.to_string(),
+            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME].into_iter().collect(),
+            session: Some(self.env.entropy.uuid().to_string()),
+            token: self.settings.token.read()?,
+            version: self.settings.version.clone(),
+        })
+    }
+
+    /// Whether to obey this upstream.
+    async fn decide(&self, shown: Option<Upstream>, approved: bool) -> Result<Decision, Broken> {
+        let known = self.store.sessions(UPSTREAM).await?;
+        let known = known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text));
+        let decision = match decide(known, shown, self.settings.accept_store) {
+            Decision::Refuse(_) if approved => Decision::Guarded,
+            Decision::Refuse(reason) => {
+                self.link.held_back(reason.clone());
+                return Err(Broken::HeldBack(reason));
+            }
+            decision => decision,
+        };
+        if let Some(shown) = shown {
+            self.store.put_sessions(vec![(UPSTREAM.to_owned(), Some(shown.to_text()))]).await?;
+        }
+        Ok(decision)
+    }
+
+    /// Keeps in mind how far global's history was seen.
+    async fn remember(&self) -> StoreError {
+        let mut tick = interval(REPORT);
+        let mut remembered = self.link.status().upstream;
+        loop {
+            tick.tick().await;
+            let upstream = self.link.status().upstream;
+            if let Some(seen) = upstream.filter(|_| upstream != remembered) {
+                let row = (UPSTREAM.to_owned(), Some(seen.to_text()));
+                if let Err(error) = self.store.put_sessions(vec![row]).await {
+                    return error;
+                }
+                remembered = upstream;
+            }
+        }
+    }
+
+    async fn down(
+        &self,
+        channel: &Channel,
+        caller: &Caller,
+        resume: bool,
+        fuse: Fuse,
+        stop: &CancellationToken,
+    ) -> Ended {
+        let (wire, queue) = mpsc::channel(QUEUE);
+        let mut client = self.sync_client(channel);
+        let request = with_headers(ReceiverStream::new(queue), caller);
+        let inbound = opened(async move { client.global_to_zone_sync(request).await });
+        let link = self.link.clone();
+        let following = Following {
+            zone: Arc::clone(&self.settings.zone),
+            ours: self.peer(),
+            resume,
+            guard_first: fuse != Fuse::OPEN,
+            applier: Applier {
+                store: Arc::clone(&self.store),
+                index: self.index.clone(),
+                env: self.env.clone(),
+                follower: Follower::Zone,
+                fence: None,
+                fuse,
+            },
+            outbox: Outbox::new(wire, OUTBOX),
+            watch: Arc::new(Down(link.clone())),
+            on_batch: Some(Box::new(move |report: &BatchReport| {
+                if let Some(upstream) = report.upstream {
+                    link.saw(upstream);
+                }
+                if report.blown {
+                    link.held_back(format!("global would remove too much of {}", report.kind.name));
+                }
+            })),
+            stop: stop.clone(),
+        };
+        following.run(std::pin::pin!(inbound)).await
+    }
+
+    async fn up(&self, channel: &Channel, caller: &Caller, stamped: bool, stop: &CancellationToken) -> Ended {
+        let (wire, queue) = mpsc::channel(QUEUE);
+        let mut client = self.sync_client(channel);
+        let request = with_headers(ReceiverStream::new(queue), caller);
+        let inbound = opened(async move { client.zone_to_global_sync(request).await });
+        let serving = Serving {
+            identifier: self.settings.zone.to_string(),
+            types: order::requested_by_global().into_iter().map(|kind| kind.name).collect(),
+            index: self.index.clone(),
+            outbox: Outbox::new(wire, OUTBOX),
+            watch: Arc::new(Up(self.link.clone())),
+            stop: stop.clone(),
+            stall_after: self.settings.stall_after,
+        };
+        let form = Upward {
+            zone: Arc::clone(&self.settings.zone),
+            skip_prefixes: self.settings.skip_label_prefixes.clone(),
+        };
+        serving.run(std::pin::pin!(inbound), move |_, index| OwnView::new(form, stamped, index)).await
+    }
+
+    /// Pings as often as global asks for, and when the way up has moved.
+    async fn keep_pinging(&self, channel: &Channel, caller: &Caller, first: Option<Duration>) -> Broken {
+        let Some(mut period) = first else { return std::future::pending().await };
+        let mut sent = Instant::now();
+        loop {
+            tokio::select! {
+                () = sleep(period) => {}
+                () = self.link.moved_up() => sleep(REPORT.saturating_sub(sent.elapsed())).await,
+            }
+            sent = Instant::now();
+            match self.ping(channel, caller).await {
+                Ok((Some(next), upstream)) => {
+                    period = next;
+                    upstream.into_iter().for_each(|upstream| self.link.saw(upstream));
+                }
+                Ok((None, _)) => return std::future::pending().await,
+                Err(broken) => return broken,
+            }
+        }
+    }
+
+    /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
+    async fn ping(
+        &self,
+        channel: &Channel,
+        caller: &Caller,
+    ) -> Result<(Option<Duration>, Option<Upstream>), Broken> {
+        let mut request = with_headers(ZoneHealthCheckRequest {}, caller);
+        write_up(request.metadata_mut(), self.link.status().up);
+        let mut client = GlobalKdsServiceClient::new(channel.clone())
+            .send_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Gzip);
+        let answer = timeout(self.settings.connect_timeout, client.health_check(request)).await;
+        match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
+            Ok(response) => {
+                let upstream = Upstream::read(response.metadata());
+                let asked = response.into_inner().interval.and_then(|interval| {
+                    let seconds = interval.seconds.try_into().ok()?;
+                    Some(Duration::new(seconds, interval.nanos.try_into().ok()?))
+                });
+                let asked = asked.filter(|period| !period.is_zero());
+                Ok((Some(asked.unwrap_or(self.settings.ping_interval)), upstream))
+            }
+            Err(status) if status.code() == Code::Unimplemented => Ok((None, None)),
+            Err(status) => Err(Broken::Ping(status)),
+        }
+    }
+
+    fn sync_client(&self, channel: &Channel) -> KdsSyncServiceClient<Channel> {
+        KdsSyncServiceClient::new(channel.clone())
+            .send_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(self.settings.max_message)
+            .max_encoding_message_size(self.settings.max_message)
+    }
+
+    fn peer(&self) -> Peer {
+        Peer {
+            version: KumaCpVersion { version: self.settings.version.clone(), ..KumaCpVersion::default() },
+            config: self.settings.config.clone(),
+            instance: self.env.instance_id.to_string(),
+            features: Features::ours(),
+        }
+    }
+
+    fn recorder(&self) -> Recorder {
+        Recorder {
+            store: Arc::clone(&self.store),
+            index: self.index.clone(),
+            env: self.env.clone(),
+            origin: Origin::Zone(Arc::clone(&self.settings.zone)),
+        }
+    }
+
+    fn open_subscription(&self, caller: &Caller) {
+        let id = self.env.entropy.uuid().to_string();
+        let instance = &self.env.instance_id;
+        self.link.subscribe(Subscription::open(id, instance, caller.token.is_some(), self.env.now()));
+    }
+
+    fn close_subscription(&self) {
+        if let Some(mut subscription) = self.link.subscription() {
+            subscription.close(self.env.now());
+            self.link.subscribe(subscription);
+        }
+    }
+
+    async fn record(&self, recorder: &Recorder) {
+        let Some(subscription) = self.link.subscription() else { return };
+        if let Err(error) = recorder.record(&self.settings.zone, &subscription, None, None).await {
+            tracing::warn!(%error, "cannot write this zone's own insight");
+        }
+    }
+}
+
+fn with_headers<T>(message: T, caller: &Caller) -> Request<T> {
+    let mut request = Request::new(message);
+    caller.write(request.metadata_mut());
+    request
+}
+
+/// The inbound half of a call that may not be answered before this side has spoken.
+fn opened<T>(
+    call: impl Future<Output = Result<tonic::Response<tonic::Streaming<T>>, Status>>,
+) -> impl Stream<Item = Result<T, Status>> {
+    stream::once(async move { call.await.map(tonic::Response::into_inner) }).try_flatten()
+}

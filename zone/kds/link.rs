@@ -1,0 +1,202 @@
+//! What a zone knows about its link to global, for its status page and for an operator's word.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use chrono::{DateTime, Utc};
+use common::{
+    kds::{
+        headers::Upstream,
+        insight::{Outcome, Subscription},
+        metadata::Peer,
+        watch::{Position, Watch},
+    },
+    runtime::Env,
+};
+use tokio::sync::Notify;
+
+/// The link. Cheap to clone.
+#[derive(Clone)]
+pub struct Link(Arc<Shared>);
+
+struct Shared {
+    env: Env,
+    state: Mutex<State>,
+    /// Woken when an operator gave his word.
+    approved: Notify,
+    /// Woken when the way up has moved.
+    moved: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    status: LinkStatus,
+    approved: bool,
+    subscription: Option<Subscription>,
+}
+
+/// The link at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkStatus {
+    /// Both sync streams run.
+    pub connected: bool,
+    /// Since when it is so.
+    pub since: Option<DateTime<Utc>>,
+    /// Where global stands, when it says so.
+    pub upstream: Option<Upstream>,
+    /// How far this zone is with what global sends.
+    pub down: Position,
+    /// How far global is with what this zone sends.
+    pub up: Position,
+    /// Why the last connection ended or failed.
+    pub last_error: Option<String>,
+    /// What is held back until an operator approves: a foreign store, a mass deletion.
+    pub held_back: Option<String>,
+    /// What was refused, by type.
+    pub refusals: BTreeMap<String, String>,
+}
+
+impl Link {
+    pub(super) fn new(env: Env) -> Self {
+        let shared = Shared { env, state: Mutex::default(), approved: Notify::new(), moved: Notify::new() };
+        Self(Arc::new(shared))
+    }
+
+    /// The link now.
+    pub fn status(&self) -> LinkStatus {
+        self.lock().status.clone()
+    }
+
+    /// An operator's word: take what global shows, whatever its history and however much it removes. It
+    /// holds for the next connection, which is made at once.
+    pub fn approve(&self) {
+        self.lock().approved = true;
+        self.0.approved.notify_one();
+    }
+
+    /// Resolves when an operator gave his word.
+    pub(super) async fn approval(&self) {
+        self.0.approved.notified().await;
+    }
+
+    /// Takes the operator's word; it counts once.
+    pub(super) fn take_approval(&self) -> bool {
+        std::mem::take(&mut self.lock().approved)
+    }
+
+    /// Resolves when the way up has moved since the last call.
+    pub(super) async fn moved_up(&self) {
+        self.0.moved.notified().await;
+    }
+
+    pub(super) fn connected(&self, upstream: Option<Upstream>) {
+        let now = self.0.env.now();
+        let mut state = self.lock();
+        state.status.connected = true;
+        state.status.since = Some(now);
+        state.status.upstream = upstream;
+        state.status.last_error = None;
+        state.status.held_back = None;
+        state.status.refusals.clear();
+    }
+
+    pub(super) fn disconnected(&self, reason: Option<String>) {
+        let now = self.0.env.now();
+        let mut state = self.lock();
+        if std::mem::take(&mut state.status.connected) || state.status.since.is_none() {
+            state.status.since = Some(now);
+        }
+        state.status.last_error = reason;
+    }
+
+    pub(super) fn held_back(&self, what: String) {
+        self.lock().status.held_back = Some(what);
+    }
+
+    pub(super) fn saw(&self, upstream: Upstream) {
+        let mut state = self.lock();
+        let newest = state.status.upstream.filter(|seen| {
+            seen.store_id == upstream.store_id
+                && seen.epoch == upstream.epoch
+                && seen.revision > upstream.revision
+        });
+        state.status.upstream = Some(newest.unwrap_or(upstream));
+    }
+
+    /// Begins to keep the mirrored subscription of a session.
+    pub(super) fn subscribe(&self, subscription: Subscription) {
+        self.lock().subscription = Some(subscription);
+    }
+
+    /// The mirrored subscription as it stands.
+    pub(super) fn subscription(&self) -> Option<Subscription> {
+        self.lock().subscription.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way down, as its stream sees it.
+pub(super) struct Down(pub(super) Link);
+
+/// The way up, as its stream sees it.
+pub(super) struct Up(pub(super) Link);
+
+impl Watch for Down {
+    fn introduced(&self, _peer: &Peer) {}
+
+    fn heard(&self) {}
+
+    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+
+    fn reached(&self, position: Position) {
+        let mut state = self.0.lock();
+        state.status.down.head = state.status.down.head.max(position.head);
+        state.status.down.acked = state.status.down.acked.max(position.acked);
+    }
+
+    fn refused(&self, type_name: &str, reason: Option<String>) {
+        let mut state = self.0.lock();
+        match reason {
+            Some(reason) => drop(state.status.refusals.insert(type_name.to_owned(), reason)),
+            None => drop(state.status.refusals.remove(type_name)),
+        }
+    }
+}
+
+impl Watch for Up {
+    fn introduced(&self, peer: &Peer) {
+        if let Some(subscription) = &mut self.0.lock().subscription {
+            subscription.introduce(peer, "2.14.0");
+        }
+    }
+
+    fn heard(&self) {}
+
+    fn counted(&self, type_name: &str, outcome: Outcome) {
+        let now = self.0.0.env.now();
+        if let Some(subscription) = &mut self.0.lock().subscription {
+            subscription.count(type_name, outcome, now);
+        }
+    }
+
+    fn reached(&self, position: Position) {
+        let mut state = self.0.lock();
+        if std::mem::replace(&mut state.status.up, position) != position {
+            self.0.0.moved.notify_one();
+        }
+    }
+
+    fn refused(&self, type_name: &str, reason: Option<String>) {
+        let mut state = self.0.lock();
+        let key = format!("{type_name} at global");
+        match reason {
+            Some(reason) => drop(state.status.refusals.insert(key, reason)),
+            None => drop(state.status.refusals.remove(&key)),
+        }
+    }
+}

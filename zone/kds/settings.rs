@@ -1,0 +1,99 @@
+//! How a zone treats its global.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use common::kds::{MAX_MESSAGE, fuse::Fuse};
+use uuid::Uuid;
+
+/// All knobs of [`super::Connector`].
+#[derive(Clone, Debug)]
+pub struct KdsSettings {
+    /// Name of this zone.
+    pub zone: Arc<str>,
+    /// Credential shown to global.
+    pub token: TokenSource,
+    /// Largest message, in bytes.
+    pub max_message: usize,
+    /// Shortest and longest pause before the next attempt to connect.
+    pub backoff: (Duration, Duration),
+    /// A connection that lived this long was healthy.
+    pub healthy_after: Duration,
+    /// How long an attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// How long global may owe an answer.
+    pub stall_after: Duration,
+    /// Period of pings until global asks for another.
+    pub ping_interval: Duration,
+    /// Labels with these prefixes are not sent.
+    pub skip_label_prefixes: Vec<String>,
+    /// Brake on mass deletion.
+    pub fuse: Fuse,
+    /// The store of global an operator accepted in place of the one known before.
+    pub accept_store: Option<Uuid>,
+    /// Effective configuration as JSON with secrets masked, shown on global.
+    pub config: String,
+    /// Version of this program.
+    pub version: String,
+}
+
+impl KdsSettings {
+    /// The defaults for a zone of this name.
+    pub fn new(zone: &str) -> Self {
+        Self {
+            zone: zone.into(),
+            token: TokenSource::None,
+            max_message: MAX_MESSAGE,
+            backoff: (Duration::from_millis(500), Duration::from_secs(30)),
+            healthy_after: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(10),
+            stall_after: Duration::from_secs(20),
+            ping_interval: Duration::from_secs(5),
+            skip_label_prefixes: Vec::new(),
+            fuse: Fuse::default(),
+            accept_store: None,
+            // Peers read the type of the store from here and expect to find one.
+            config: r#"{"store":{"type":"memory"}}"#.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Where the credential comes from. A file is read at every connect, so that it can be replaced.
+#[derive(Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// There is none.
+    None,
+    /// It is this.
+    Inline(String),
+    /// It is in this file.
+    File(PathBuf),
+}
+
+impl TokenSource {
+    /// From the usual pair of settings; empty means not set.
+    pub fn from_settings(token: &str, file: &str) -> Self {
+        match (token, file) {
+            ("", "") => Self::None,
+            ("", file) => Self::File(file.into()),
+            (token, _) => Self::Inline(token.to_owned()),
+        }
+    }
+
+    pub(super) fn read(&self) -> io::Result<Option<String>> {
+        match self {
+            Self::None => Ok(None),
+            Self::Inline(token) => Ok(Some(token.trim().to_owned())),
+            Self::File(path) => Ok(Some(std::fs::read_to_string(path)?.trim().to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Inline(_) => f.write_str("Inline"),
+            Self::File(path) => write!(f, "File({})", path.display()),
+        }
+    }
+}
