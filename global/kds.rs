@@ -28,10 +28,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::{Server, server::Connected};
 
-pub use auth::{AnyZone, AuthError, ZoneAuthenticator};
-pub use health::Health;
+pub use auth::{AnyZone, AuthError, TokenOfZone, ZoneAuthenticator};
 pub use settings::KdsSettings;
-pub use status::ZoneReport;
 
 use self::{health::Patience, sessions::Sessions, zone_view::Downward, zone_watch::ZoneWatch};
 

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_label_that_claims_another_zone_is_overruled() {
-        let mut item = item(&kinds::destinations::MESH_SERVICE, json!({}));
+        let mut item = item(&kinds::mesh_service::KIND, json!({}));
         item.labels.insert(labels::ZONE.to_owned(), "zone-2".to_owned());
         assert!(pin(&mut item, "zone-1").unwrap());
         assert_eq!(item.labels[labels::ZONE], "zone-1");

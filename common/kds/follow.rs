@@ -221,7 +221,7 @@ fn held(index: &Index, kind: &'static Kind, follower: &Follower) -> Versions {
         Follower::Zone if kind.has_status() => {
             // The status is this zone's own; global sends a blank one.
             let mut sent = resource.as_ref().clone();
-            sent.status = mapper::blank_status(kind).map(|status| status.as_bytes().into());
+            sent.status = mapper::blank_status(kind);
             codec::encode(&sent)
         }
         _ => codec::encode(resource),

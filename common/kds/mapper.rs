@@ -1,10 +1,6 @@
 //! The form in which a resource leaves, per direction. Pure; applying it twice changes nothing more.
 
-use prost::Message;
-use rsa::{
-    RsaPrivateKey,
-    pkcs1::{DecodeRsaPrivateKey, EncodeRsaPublicKey, LineEnding},
-};
+use bytes::Bytes;
 use thiserror::Error;
 
 use super::{
@@ -13,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{Kind, Resource, ResourceKey, SpecError, labels, names},
-    proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
+    token::{self, TokenError},
 };
 
 const SIGNING_KEY: &str = "zone-token-signing-key";
@@ -31,8 +27,8 @@ pub enum MapError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A signing key is not a private key, so its public half cannot be sent in its place.
-    #[error("read signing key: {0}")]
-    SigningKey(String),
+    #[error(transparent)]
+    SigningKey(#[from] TokenError),
 }
 
 /// What the form of a resource on its way down depends on besides the resource.
@@ -62,10 +58,11 @@ pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> 
     if resource.kind().name == "GlobalSecret"
         && let Some(serial) = resource.name().strip_prefix(SIGNING_KEY)
     {
-        mapped.spec = public_half(&resource.spec)?.into();
+        // Zones check tokens; only global may sign them, so the private key never leaves.
+        mapped.spec = token::secret_spec(token::zone_public_key(resource)?).into();
         rename(&mut mapped, format!("{PUBLIC_KEY}{serial}"));
     }
-    mapped.status = blank_status(resource.kind()).map(|status| status.as_bytes().into());
+    mapped.status = blank_status(resource.kind());
     if form.hashes_names && !resource.kind().keeps_name {
         let name = names::hashed_name(&mapped);
         rename(&mut mapped, name);
@@ -93,14 +90,9 @@ pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<R
     Ok(mapped)
 }
 
-/// The status of a resource nobody has reported on yet, in the form receivers of other makes expect;
-/// `None` for kinds without a status.
-pub fn blank_status(kind: &Kind) -> Option<&'static str> {
-    match kind.name {
-        "MeshService" => Some(r#"{"tls":{},"dataplaneProxies":{}}"#),
-        _ if kind.has_status() => Some("{}"),
-        _ => None,
-    }
+/// The status of a resource nobody has reported on yet; `None` for kinds without a status.
+pub fn blank_status(kind: &Kind) -> Option<Bytes> {
+    kind.has_status().then(|| Bytes::from_static(kind.empty_status.as_bytes()))
 }
 
 fn drop_prefixes(resource: &mut Resource, prefixes: &[String]) {
@@ -120,18 +112,6 @@ fn rename(resource: &mut Resource, name: String) {
     resource.key = ResourceKey::new(resource.kind(), resource.mesh(), &name);
 }
 
-/// Zones check tokens; only global may sign them, so the private key never leaves.
-fn public_half(secret: &[u8]) -> Result<Vec<u8>, MapError> {
-    let unreadable = |reason: String| MapError::SigningKey(reason);
-    let mut secret = Secret::decode(secret).map_err(|e| unreadable(e.to_string()))?;
-    let data = secret.data.take().unwrap_or_default();
-    let pem = std::str::from_utf8(&data.value).map_err(|e| unreadable(e.to_string()))?;
-    let key = RsaPrivateKey::from_pkcs1_pem(pem).map_err(|e| unreadable(e.to_string()))?;
-    let public = key.to_public_key().to_pkcs1_pem(LineEnding::LF).map_err(|e| unreadable(e.to_string()))?;
-    secret.data = Some(BytesValue { value: public.into_bytes() });
-    Ok(secret.encode_to_vec())
-}
-
 /// `generation` counts the idle time of a subscription; sent up, it would make every proxy change forever.
 fn zero_generations(insight: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
     let edited = wire::rewrite(insight, &[SUBSCRIPTIONS, GENERATION], &mut |_| Ok(Edit::Drop));
@@ -142,7 +122,11 @@ fn zero_generations(insight: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use chrono::DateTime;
-    use rsa::pkcs1::{DecodeRsaPublicKey, EncodeRsaPrivateKey};
+    use prost::Message;
+    use rsa::{
+        RsaPrivateKey,
+        pkcs1::{DecodeRsaPublicKey, EncodeRsaPrivateKey, LineEnding},
+    };
 
     use super::*;
     use crate::{
@@ -176,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_forwarded_resource_keeps_its_name_and_zone() {
-        let own = resource(&kinds::destinations::MESH_SERVICE, "redis-zone-2");
+        let own = resource(&kinds::mesh_service::KIND, "redis-zone-2");
         let on_global = up(&own, "zone-2", &[]).unwrap();
         assert_eq!(on_global.name(), "redis-zone-2-ff29vc4685c6f594");
         let forwarded = down(&on_global, &form()).unwrap();
@@ -230,13 +214,13 @@ mod tests {
         let private = RsaPrivateKey::new(&mut rsa::rand_core::OsRng, 1024).unwrap();
         let pem = private.to_pkcs1_pem(LineEnding::LF).unwrap();
         let secret = |data: &[u8]| {
-            let secret = Secret { data: Some(BytesValue { value: data.to_vec() }) }.encode_to_vec();
-            resource(&kinds::secret::GLOBAL_SECRET, "zone-token-signing-key-1").with_spec(secret)
+            resource(&kinds::secret::GLOBAL_SECRET, "zone-token-signing-key-1")
+                .with_spec(token::secret_spec(data))
         };
         let mapped = down(&secret(pem.as_bytes()), &form()).unwrap();
         assert_eq!(mapped.name(), "zone-token-signing-public-key-1");
-        let sent = Secret::decode(mapped.spec).unwrap().data.unwrap();
-        let sent = std::str::from_utf8(&sent.value).unwrap();
+        let sent = token::data_of(&mapped).unwrap();
+        let sent = std::str::from_utf8(&sent).unwrap();
         assert_eq!(rsa::RsaPublicKey::from_pkcs1_pem(sent).unwrap(), private.to_public_key());
         assert!(down(&secret(b"not a key"), &form()).is_err());
     }

@@ -1,6 +1,11 @@
 //! Whether a caller is the zone it says it is.
 
-use common::kds::headers::Caller;
+use common::{
+    kds::headers::Caller,
+    runtime::Env,
+    store::index::IndexReader,
+    token::{TokenError, scope, validate_zone},
+};
 use thiserror::Error;
 use tonic::Status;
 
@@ -35,6 +40,28 @@ impl ZoneAuthenticator for AnyZone {
     }
 }
 
+/// Wants a zone token of scope `cp`, made for the zone that shows it.
+pub struct TokenOfZone {
+    /// Where signing keys and revocations are.
+    pub index: IndexReader,
+    /// Clock.
+    pub env: Env,
+}
+
+impl ZoneAuthenticator for TokenOfZone {
+    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError> {
+        let token = token.ok_or_else(|| AuthError::Missing { zone: zone.to_owned() })?;
+        let invalid = |reason: String| AuthError::Invalid { zone: zone.to_owned(), reason };
+        match validate_zone(&self.index.current(), token, scope::CP, zone, self.env.now()) {
+            // A token for no zone in particular is good for proxies; a control plane must be someone.
+            Ok(claims) if claims.zone.is_empty() => Err(invalid("it names no zone".to_owned())),
+            Ok(_) => Ok(()),
+            Err(TokenError::Mismatch(reason)) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason }),
+            Err(error) => Err(invalid(error.to_string())),
+        }
+    }
+}
+
 /// Why a caller is not let in.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AuthError {
@@ -60,13 +87,13 @@ pub enum AuthError {
         /// Why.
         reason: String,
     },
-    /// Its credential is another zone's.
-    #[error("the token belongs to zone {owner}, but the caller says it is zone {claimed}")]
+    /// Its credential is good, but for something else.
+    #[error("the token does not make its holder the control plane of zone {claimed}: {reason}")]
     Foreign {
         /// The zone it claims to be.
         claimed: String,
-        /// The zone the token was made for.
-        owner: String,
+        /// What it is good for.
+        reason: String,
     },
 }
 
@@ -138,7 +165,7 @@ mod tests {
             let token = token.ok_or_else(|| AuthError::Missing { zone: zone.to_owned() })?;
             match token.strip_prefix("token-of-") {
                 Some(owner) if owner == zone => Ok(()),
-                Some(owner) => Err(AuthError::Foreign { claimed: zone.to_owned(), owner: owner.to_owned() }),
+                Some(owner) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason: owner.to_owned() }),
                 None => Err(AuthError::Invalid { zone: zone.to_owned(), reason: "not signed".to_owned() }),
             }
         }

@@ -3,22 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use common::rest::Health;
 use tokio::time::Instant;
 
 use super::session::Facts;
-
-/// Whether a zone is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// Its session is alive.
-    Online,
-    /// Nobody can say: it fell silent, or its connection broke without a goodbye.
-    Unknown,
-    /// It said goodbye, or has been silent for too long.
-    Offline,
-}
 
 /// How long silence may last.
 #[derive(Clone, Copy, Debug)]

@@ -1,64 +1,49 @@
 //! What an operator may ask about a zone.
 
-use chrono::{DateTime, Utc};
-use common::kds::watch::Position;
+use common::{
+    kds::watch::Position,
+    model::{Origin, kinds},
+    rest::{Health, Progress, ZoneStatus, ZoneStatusSource},
+    store::index::Index,
+};
 use tokio::time::Instant;
 
-use super::{Health, Kds, health::judge};
+use super::{Kds, health::judge};
 
-/// The state of one zone, as this instance sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ZoneReport {
-    /// Whether it is there.
-    pub health: Health,
-    /// Since when; `None` when it never connected to this process.
-    pub since: Option<DateTime<Utc>>,
-    /// Version of the zone's program.
-    pub version: String,
-    /// How far the zone is with what global sends.
-    pub down: Position,
-    /// How far global is with what the zone sends, as the zone last said.
-    pub up: Position,
-    /// What to know besides: refusals, missing authentication.
-    pub notes: Vec<String>,
-}
-
-impl Kds {
-    /// The state of `zone`.
-    pub fn report(&self, zone: &str) -> ZoneReport {
+impl ZoneStatusSource for Kds {
+    fn zone_status(&self, zone: &str, index: &Index) -> Option<ZoneStatus> {
         let now = Instant::now();
         let patience = self.patience();
-        let mut report = match self.inner.sessions.of(zone) {
+        let mut status = match self.inner.sessions.of(zone) {
             Some(session) => {
                 let facts = session.facts();
                 let (health, since) = judge(now, &facts, patience);
-                ZoneReport {
-                    health,
+                ZoneStatus {
+                    status: health,
                     since: Some(since),
                     version: facts.version,
-                    down: facts.down,
-                    up: facts.up,
+                    down: progress(facts.down),
+                    up: progress(facts.up),
                     notes: facts.notes,
+                    ..ZoneStatus::default()
                 }
             }
             // Right after a start nobody has had the time to come back.
-            None => ZoneReport {
-                health: match now - self.inner.started < patience.offline_after {
-                    true => Health::Unknown,
-                    false => Health::Offline,
-                },
-                since: None,
-                version: String::new(),
-                down: Position::default(),
-                up: Position::default(),
-                notes: Vec::new(),
-            },
+            None if now - self.inner.started < patience.offline_after => ZoneStatus::default(),
+            None => ZoneStatus { status: Health::Offline, ..ZoneStatus::default() },
         };
-        if self.inner.authenticator.is_open() {
-            report.notes.push("zones are not authenticated (kds.auth is none)".to_owned());
-        }
+        let owned = index.list(&kinds::dataplane::KIND);
+        let owned = owned.filter(|d| matches!(&d.origin, Origin::Zone(owner) if **owner == *zone));
+        status.dataplanes = owned.count() as u64;
         // What the zone has is compared with what there is now, also while it is away.
-        report.down.head = self.inner.index.current().revision.max(report.down.head);
-        report
+        status.down.head = status.down.head.max(index.revision);
+        if self.inner.authenticator.is_open() {
+            status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
+        }
+        Some(status)
     }
+}
+
+fn progress(position: Position) -> Progress {
+    Progress { head: position.head, acked: position.acked, lag: position.lag }
 }

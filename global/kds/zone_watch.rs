@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use common::{
     kds::recorder::{Recorder, Seen, is_open},
     model::kinds,
+    rest::Health,
     store::{StoreError, index::IndexReader},
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    health::{Health, Patience, judge},
+    health::{Patience, judge},
     sessions::Sessions,
 };
 

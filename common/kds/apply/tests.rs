@@ -122,24 +122,23 @@ fn a_bad_item_refuses_itself_and_spares_what_is_stored() {
 
 #[test]
 fn a_zone_keeps_its_own_status() {
-    let service = |status: Option<&'static str>| {
-        let key = ResourceKey::new(&kinds::destinations::MESH_SERVICE, "default", "s");
-        let status = status.map(|s| s.as_bytes().into());
+    let service = |status: Option<bytes::Bytes>| {
+        let key = ResourceKey::new(&kinds::mesh_service::KIND, "default", "s");
         Resource { status, ..Resource::new(key, DateTime::UNIX_EPOCH) }
     };
-    let sent = service(mapper::blank_status(&kinds::destinations::MESH_SERVICE)).with_label("a", "b");
+    let sent = service(mapper::blank_status(&kinds::mesh_service::KIND)).with_label("a", "b");
     let encoded = codec::encode(&sent);
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
     let decode = |follower: &Follower| {
         let pairs = [(&*encoded.name, Some(&any))];
-        Received::decode(&kinds::destinations::MESH_SERVICE, pairs, vec![], false, follower)
+        Received::decode(&kinds::mesh_service::KIND, pairs, vec![], false, follower)
     };
     let local = r#"{"vips":[{"ip":"10.0.1.1"}]}"#;
     let status_of = |plan: Plan| match &plan.writes[0] {
         Write::Put { resource, .. } => resource.status.clone().unwrap(),
         other => panic!("{other:?}"),
     };
-    let held = index([service(Some(local))]);
+    let held = index([service(Some(local.into()))]);
     let zone_plan = plan(&held, &decode(&Follower::Zone), &Follower::Zone, DateTime::UNIX_EPOCH);
     assert_eq!(status_of(zone_plan), local);
     let global = Follower::Global { zone: "zone-1".into() };

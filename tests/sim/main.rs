@@ -1,0 +1,6 @@
+//! Global and zones in one process: over real sockets, and in a simulated network that breaks.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod plane;
+mod sockets;

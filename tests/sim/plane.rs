@@ -1,0 +1,121 @@
+//! Control planes small enough to start dozens of: the store, its index and KDS, nothing else.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use common::{
+    events::EventBus,
+    model::{Kind, Origin, Resource, ResourceKey},
+    runtime::{Clock, Entropy, Env},
+    store::{
+        Batch, Store, Write,
+        feed::Feed,
+        index::{Index, IndexReader},
+        memory::MemoryStore,
+    },
+};
+use global::kds::{AnyZone, Kds, ZoneAuthenticator};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use zone::kds::{Connector, Dial, Link};
+
+/// A wall clock that follows the runtime's, so that a paused or simulated one decides.
+pub struct RuntimeClock(tokio::time::Instant);
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> DateTime<Utc> {
+        let elapsed = chrono::Duration::from_std(self.0.elapsed()).unwrap();
+        DateTime::from_timestamp(1_700_000_000, 0).unwrap() + elapsed
+    }
+}
+
+/// A store, followed by an index.
+pub struct Plane {
+    pub store: Arc<MemoryStore>,
+    pub index: IndexReader,
+    pub env: Env,
+    pub tasks: JoinSet<()>,
+    pub stop: CancellationToken,
+}
+
+impl Plane {
+    pub async fn start(store: Arc<MemoryStore>, name: &str, seed: u64) -> Self {
+        let env = Env {
+            clock: Arc::new(RuntimeClock(tokio::time::Instant::now())),
+            entropy: Entropy::seeded(seed),
+            instance_id: format!("{name}-{seed:x}").into(),
+        };
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let index = feed.reader();
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        // The feed outlives the rest: what is written at the end must still be shown.
+        tasks.spawn(feed.run(CancellationToken::new()));
+        Self { store, index, env, tasks, stop }
+    }
+
+    pub async fn put(&self, resource: Resource) -> u64 {
+        let commit = self.store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+        commit.revision
+    }
+
+    pub async fn delete(&self, key: ResourceKey) {
+        let write = Write::delete_when(key, common::store::Precondition::None);
+        self.store.transact(Batch::of([write])).await.unwrap();
+    }
+
+    pub fn resource(&self, kind: &'static Kind, mesh: &str, name: &str, origin: Origin) -> Resource {
+        Resource { origin, ..Resource::new(ResourceKey::new(kind, mesh, name), self.env.now()) }
+    }
+
+    /// Waits until the index satisfies `holds`.
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&Index) -> bool) {
+        let mut index = self.index.clone();
+        let seen = async {
+            while !holds(&index.latest()) {
+                assert!(index.changed().await, "the feed ended");
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(30), seen).await.is_err() {
+            let held: Vec<String> = self.index.current().iter().map(|r| r.key.to_string()).collect();
+            panic!("{} never saw {what}; it holds {held:#?}", self.env.instance_id);
+        }
+    }
+
+    pub fn settings() -> global::kds::KdsSettings {
+        global::kds::KdsSettings::default()
+    }
+
+    /// KDS of a global that lets anyone in.
+    pub fn kds(&self) -> Kds {
+        self.kds_with(Self::settings(), Arc::new(AnyZone))
+    }
+
+    pub fn kds_with(
+        &self,
+        settings: global::kds::KdsSettings,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+    ) -> Kds {
+        let bus = EventBus::new(64);
+        let store = Arc::clone(&self.store) as Arc<dyn Store>;
+        Kds::new(settings, store, self.index.clone(), bus, self.env.clone(), authenticator)
+    }
+
+    pub fn connector(&self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Connector {
+        let store = Arc::clone(&self.store) as Arc<dyn Store>;
+        Connector::new(settings, store, self.index.clone(), self.env.clone(), dial)
+    }
+
+    /// Starts following a global.
+    pub fn follow(&mut self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Link {
+        let connector = self.connector(settings, dial);
+        let link = connector.link();
+        self.tasks.spawn(connector.run(self.stop.clone()));
+        link
+    }
+}
+
+pub fn store(number: u128) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(Uuid::from_u128(number)))
+}
