@@ -188,7 +188,7 @@ mod tests {
     fn timeout() -> Resource {
         let key = ResourceKey::new(&mesh_timeout::KIND, "default", "t");
         Resource::new(key, DateTime::UNIX_EPOCH)
-            .with_spec(&br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"fromTheFuture":1}}]}"#[..])
+            .with_spec(&br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s","fromTheFuture":1}}]}"#[..])
     }
 
     #[test]
