@@ -28,6 +28,8 @@ mod sink;
 mod sotw;
 mod source;
 mod subscription;
+#[cfg(test)]
+mod tests;
 mod version;
 mod want;
 

@@ -174,12 +174,20 @@ impl Dialect for Delta {
 /// comes with the last part.
 pub(super) const MORE: &str = "more";
 
-/// Reads an ACK or a NACK. A peer that can tell which items it refused lists them as `ResourceError`s.
+/// Reads an ACK or a NACK. A peer that can tell which items it refused lists them as `ResourceError`s;
+/// Envoy lists clusters and listeners in its text, unless the text became too long.
 pub(super) fn verdict(error: Option<&Status>) -> Verdict {
     let Some(error) = error else { return Verdict::Accepted };
     let errors = error.details.iter().filter(|detail| detail.type_url == ResourceError::type_url());
-    let items = errors
+    let items: Vec<String> = errors
         .filter_map(|detail| ResourceError::decode(detail.value.as_slice()).ok()?.resource_name)
-        .map(|resource| resource.name);
-    Verdict::Refused { items: items.collect() }
+        .map(|resource| resource.name)
+        .collect();
+    let words = error.message.strip_prefix("Error adding/updating ").and_then(|words| words.split_once(' '));
+    match words {
+        Some((_, words)) if items.is_empty() && !words.ends_with("(truncated)") => {
+            Verdict::RefusedInWords(words.to_owned())
+        }
+        _ => Verdict::Refused { items },
+    }
 }

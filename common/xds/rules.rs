@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use prost::Message;
+
+use super::Wanted;
+use crate::proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+
 /// How one end in server role behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -37,6 +42,8 @@ pub struct TypeRule {
     pub uses: &'static [&'static str],
     /// When a resource of this type is sent, the resource of that type with the same name is sent again.
     pub renews: Option<&'static str>,
+    /// What stands for a name that does not exist, where the dialect has no other word for that.
+    pub vacant: Option<fn(&str) -> Wanted>,
 }
 
 /// What a peer gets that asks for a type which is not served.
@@ -67,7 +74,15 @@ pub mod envoy {
 impl TypeRule {
     /// A type that stands for itself: all of it by default, in no relation to others.
     pub const fn alone(type_url: &'static str) -> Self {
-        Self { type_url, implied_wildcard: true, full_state: false, waits_for: &[], uses: &[], renews: None }
+        Self {
+            type_url,
+            implied_wildcard: true,
+            full_state: false,
+            waits_for: &[],
+            uses: &[],
+            renews: None,
+            vacant: None,
+        }
     }
 
     const fn full(type_url: &'static str) -> Self {
@@ -85,12 +100,18 @@ impl TypeRule {
 /// the same; so they are sent again.
 const ENVOY: [TypeRule; 6] = [
     TypeRule { renews: Some(envoy::ENDPOINTS), ..TypeRule::full(envoy::CLUSTER) },
-    TypeRule::named(envoy::ENDPOINTS),
+    TypeRule { vacant: Some(no_endpoints), ..TypeRule::named(envoy::ENDPOINTS) },
     TypeRule::named(envoy::SECRET),
     TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::full(envoy::LISTENER) },
     TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::named(envoy::ROUTE) },
     TypeRule::named(envoy::RUNTIME),
 ];
+
+/// Lets a cluster get warm although nothing is behind it.
+fn no_endpoints(cluster: &str) -> Wanted {
+    let none = ClusterLoadAssignment { cluster_name: cluster.to_owned(), ..Default::default() };
+    Wanted::new(cluster, envoy::ENDPOINTS, none.encode_to_vec())
+}
 
 impl Settings {
     /// For a control plane that synchronises its types with another: each for itself; a type this side

@@ -81,16 +81,21 @@ impl Dialect for Sotw {
         _limit: Option<usize>,
         header: &Header<'_>,
     ) -> Option<Self::Response> {
-        let promised = self.subscription.is_owed();
+        let promised = self.subscription.is_owed() && part != Part::Removals;
         let offer = self.subscription.next(want, part, None, header.nonce)?;
-        if !self.rule.full_state && offer.updated.is_empty() && !(promised && part != Part::Removals) {
-            // There is no way to tell that a named resource is gone.
+        let resources = if self.rule.full_state {
+            self.full_set(want, &offer.removed)
+        } else {
+            let missing = offer.removed.iter().filter(|name| !self.subscription.surely_holds(name));
+            let vacant = missing.filter_map(|name| Some(self.rule.vacant?(name)));
+            offer.updated.into_iter().chain(vacant).collect()
+        };
+        if !self.rule.full_state && resources.is_empty() && !promised {
+            // That a resource is gone cannot be said; the peer finds out from what refers to it.
             self.subscription.settle(header.nonce, &Verdict::Accepted);
             return None;
         }
         self.newest = Some(header.nonce);
-        let resources =
-            if self.rule.full_state { self.full_set(want, &offer.removed) } else { offer.updated };
         Some(DiscoveryResponse {
             version_info: fingerprint(&resources),
             resources: resources.iter().map(Wanted::to_any).collect(),
@@ -159,7 +164,7 @@ impl Sotw {
                 set.insert(name, kept);
             }
         }
-        self.subscription.ride_along(&set);
+        self.subscription.sent_whole(&set);
         self.sent = set;
         self.sent.values().cloned().collect()
     }

@@ -148,10 +148,10 @@ impl Subscription {
         self.owed = true;
     }
 
-    /// Sends a resource again although the peer holds it.
+    /// Tells again what there is under a name although the peer holds it or knows that there is nothing.
     pub fn renew(&mut self, name: &Name) {
         let sent = self.flight.as_ref().is_some_and(|flight| flight.updated.contains_key(name));
-        if sent || self.held.contains_key(name) {
+        if sent || self.held.contains_key(name) || self.interest.names.contains(name) {
             self.doubt(Arc::clone(name));
         }
     }
@@ -177,6 +177,8 @@ impl Subscription {
         if offer.updated.is_empty() && offer.removed.is_empty() && !promised {
             return None;
         }
+        // Who was told that more follows waits for it, even if by then there is nothing left to say.
+        self.owed |= offer.more;
         self.flight = Some(Flight::new(nonce, &offer));
         Some(offer)
     }
@@ -205,8 +207,7 @@ impl Subscription {
             }
             // It may have dropped the resource all the same.
             self.held.insert(Arc::clone(&name), None);
-            if !flight.removals_only {
-                // The fault may lie in the updates it travelled with: once more, on its own.
+            if flight.retry_removals {
                 self.gone.insert(name);
             }
         }
@@ -253,20 +254,27 @@ impl Subscription {
         self.dirty.len() + self.gone.len()
     }
 
-    /// Says that the response in flight holds the refused versions of these too, because it holds all
-    /// there is: if it is accepted, so are they.
-    pub(super) fn ride_along(&mut self, set: &BTreeMap<Name, Wanted>) {
+    /// Says that the response in flight is all the peer is to have: it offers the refused versions in it
+    /// again, and whatever is not in it goes with it.
+    pub(super) fn sent_whole(&mut self, set: &BTreeMap<Name, Wanted>) {
         let Some(flight) = &mut self.flight else { return };
         for (name, version) in &self.refused {
             if set.get(name).is_some_and(|wanted| wanted.version == *version) {
                 flight.updated.insert(Arc::clone(name), *version);
             }
         }
+        flight.removed.extend(self.held.keys().filter(|name| !set.contains_key(*name)).cloned());
+        flight.retry_removals = false;
     }
 
     /// Whether the peer holds, or may hold, something under this name.
     pub(super) fn may_hold(&self, name: &str) -> bool {
         self.held.contains_key(name)
+    }
+
+    /// Whether the peer is known to hold something under this name.
+    pub(super) fn surely_holds(&self, name: &str) -> bool {
+        self.held.get(name).is_some_and(Option::is_some)
     }
 
     fn offer_updates(&mut self, want: &dyn Want, room: &mut Room, offer: &mut Offer) {

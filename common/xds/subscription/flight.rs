@@ -14,6 +14,8 @@ pub enum Verdict {
         /// The refused names, if the peer told them.
         items: Vec<String>,
     },
+    /// These words name each refused item, followed by a colon and the reason; the rest is in use.
+    RefusedInWords(String),
 }
 
 /// How a response ended.
@@ -33,8 +35,9 @@ pub(super) struct Flight {
     pub(super) nonce: u64,
     pub(super) updated: BTreeMap<Name, Version>,
     pub(super) removed: BTreeSet<Name>,
-    /// As it was sent; names may have been set aside since.
-    pub(super) removals_only: bool,
+    /// Whether removals deserve another try on their own if this is refused: the fault may lie in the
+    /// updates they travel with.
+    pub(super) retry_removals: bool,
 }
 
 impl Flight {
@@ -43,7 +46,7 @@ impl Flight {
             nonce,
             updated: offer.updated.iter().map(|wanted| (Name::clone(&wanted.name), wanted.version)).collect(),
             removed: offer.removed.iter().cloned().collect(),
-            removals_only: offer.updated.is_empty(),
+            retry_removals: !offer.updated.is_empty(),
         }
     }
 
@@ -63,13 +66,23 @@ impl Flight {
     /// meant any of it.
     pub(super) fn accused(&self, verdict: &Verdict) -> BTreeSet<Name> {
         let sent = || self.updated.keys().chain(&self.removed);
-        match verdict {
-            Verdict::Accepted => BTreeSet::new(),
+        let named: BTreeSet<Name> = match verdict {
+            Verdict::Accepted => return BTreeSet::new(),
             Verdict::Refused { items } => {
                 let items: BTreeSet<&str> = items.iter().map(String::as_str).collect();
-                let named: BTreeSet<Name> = sent().filter(|name| items.contains(&***name)).cloned().collect();
-                if named.is_empty() { sent().cloned().collect() } else { named }
+                sent().filter(|name| items.contains(&***name)).cloned().collect()
             }
-        }
+            Verdict::RefusedInWords(words) => sent().filter(|name| accuses(words, name)).cloned().collect(),
+        };
+        if named.is_empty() { sent().cloned().collect() } else { named }
     }
+}
+
+/// Whether the name stands where one can stand: at the start or after a separator, before a colon.
+fn accuses(words: &str, name: &str) -> bool {
+    let accusation = format!("{name}: ");
+    words.match_indices(&accusation).any(|(at, _)| {
+        let before = words.get(..at).unwrap_or_default();
+        before.is_empty() || [" ", "\n"].iter().any(|separator| before.ends_with(separator))
+    })
 }

@@ -92,6 +92,23 @@ fn refusal_without_names_may_mean_any_item() {
 }
 
 #[test]
+fn words_accuse_only_whom_they_name() {
+    let all = "a b:1 ba";
+    for (words, accused) in [
+        ("a: too old", "a"),
+        ("b:1: no such path, ba: field: must be set", "b:1 ba"),
+        ("b:1: no such path\na: says b", "a b:1"),
+        ("c: unheard of", all),
+        ("something went wrong", all),
+    ] {
+        let mut subscription = Subscription::open(TYPE, ["*"], []);
+        next(&mut subscription, &world(&[("a", "1"), ("b:1", "1"), ("ba", "1")]), 1);
+        let settled = subscription.settle(1, &Verdict::RefusedInWords(words.into())).unwrap();
+        assert_eq!(names(&settled.refused, |n| n), accused, "{words}");
+    }
+}
+
+#[test]
 fn removal_refused_with_an_update_is_tried_once_alone() {
     let one = Version::of(b"1").to_string();
     let mut subscription = Subscription::open(TYPE, ["*"], [("old", &*one)]);

@@ -1,0 +1,5 @@
+//! Both ends against each other.
+
+mod cost;
+mod envoy;
+mod follow;
