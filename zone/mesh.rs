@@ -22,3 +22,6 @@ pub use problem::Problem;
 pub use protocol::Protocol;
 pub use topology::Topology;
 pub use zone_ingress::{ZoneIngress, available_services};
+
+#[cfg(test)]
+mod tests;

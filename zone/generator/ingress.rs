@@ -41,11 +41,13 @@ pub(super) fn generate(
         });
         return;
     };
+    // Envoy compares server names without regard to case and refuses a second chain for one.
+    let mut seen = BTreeSet::new();
     let mut chains = Vec::new();
     for mesh in meshes.iter().filter(|m| m.mtls.is_some()) {
         let destinations = policy::destination_tags(mesh);
         for (service, endpoints) in local_services(mesh) {
-            chains.extend(add_service(mesh, &service, &endpoints, &destinations, draft));
+            chains.extend(add_service(mesh, &service, &endpoints, &destinations, &mut seen, draft));
         }
     }
     if chains.is_empty() {
@@ -88,6 +90,7 @@ fn add_service(
     service: &str,
     endpoints: &[Endpoint],
     destinations: &BTreeSet<BTreeMap<String, String>>,
+    seen: &mut BTreeSet<String>,
     draft: &mut Draft,
 ) -> Vec<Chain> {
     let mut tag_sets: BTreeSet<BTreeMap<String, String>> = BTreeSet::from([BTreeMap::new()]);
@@ -101,7 +104,8 @@ fn add_service(
     let mut chains = Vec::new();
     for tags in tag_sets {
         let members: Vec<&Endpoint> = endpoints.iter().filter(|e| e.has_tags(&tags)).collect();
-        if members.is_empty() {
+        let server_name = sni::of_tags(service, &mesh.mesh, &tags);
+        if members.is_empty() || !seen.insert(server_name.to_lowercase()) {
             continue;
         }
         let base = names::ingress_cluster(&mesh.mesh, service);
@@ -114,7 +118,7 @@ fn add_service(
             let cluster = ClusterDraft { role: Role::ZoneIngress, message, http: None, tls: None };
             draft.clusters.insert(name.clone(), cluster);
         }
-        chains.push(chain(sni::of_tags(service, &mesh.mesh, &tags), name));
+        chains.push(chain(server_name, name));
     }
     chains
 }

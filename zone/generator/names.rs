@@ -28,6 +28,11 @@ pub(super) fn local_cluster(workload_port: u32) -> String {
     format!("localhost:{workload_port}")
 }
 
+/// Whether a service of this name would be taken for the workload itself.
+pub(super) fn is_reserved(service: &str) -> bool {
+    service.starts_with("localhost:")
+}
+
 /// The cluster of a tagged service: its name, and a hash of the tags beyond it.
 pub(super) fn service_cluster(service: &str, tags: &BTreeMap<String, String>) -> String {
     let mut extra = tags.iter().filter(|(key, _)| *key != labels::TAG_SERVICE).peekable();

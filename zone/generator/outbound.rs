@@ -2,7 +2,11 @@
 //!
 //! Which backends an outbound has is decided by the route policies, which call in here.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use common::{
     model::labels,
@@ -40,9 +44,10 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// The endpoints of `mesh` with these tags; `None` without a service tag.
+    /// The endpoints of `mesh` with these tags; `None` without a service tag, or with one that is the name
+    /// of a cluster for the workload itself.
     pub fn tagged(mesh: &MeshContext, tags: &BTreeMap<String, String>) -> Option<Self> {
-        let service = tags.get(labels::TAG_SERVICE)?;
+        let service = tags.get(labels::TAG_SERVICE).filter(|name| !names::is_reserved(name))?;
         Some(Self {
             service: service.clone(),
             tags: tags.clone(),
@@ -72,7 +77,9 @@ impl Outbound {
 
 /// The outbounds of a proxy; those that lead nowhere are problems.
 pub(crate) fn all(proxy: &Sidecar, mesh: &MeshContext, problems: &mut Vec<Problem>) -> Vec<Outbound> {
-    let mut outbounds = Vec::new();
+    let mut outbounds: Vec<Outbound> = Vec::new();
+    let mut taken: BTreeSet<(IpAddr, u32)> =
+        proxy.dataplane.inbounds.iter().map(|i| (i.listen, i.port)).collect();
     for outbound in &proxy.dataplane.networking().outbound {
         let address = if outbound.address.is_empty() { "127.0.0.1" } else { &outbound.address };
         let mut problem = |reason: String| {
@@ -90,8 +97,10 @@ pub(crate) fn all(proxy: &Sidecar, mesh: &MeshContext, problems: &mut Vec<Proble
             continue;
         }
         match Backend::tagged(mesh, &outbound.tags) {
+            None => problem(format!("the tag {} is missing or reserved", labels::TAG_SERVICE)),
+            // Envoy refuses a second listener on an address.
+            Some(_) if !taken.insert((ip, outbound.port)) => problem("the address is taken".to_owned()),
             Some(backend) => outbounds.push(Outbound { address: ip, port: outbound.port, backend }),
-            None => problem(format!("the tag {} is missing", labels::TAG_SERVICE)),
         }
     }
     outbounds

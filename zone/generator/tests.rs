@@ -5,6 +5,7 @@
 mod envoy_check;
 mod fixture;
 mod golden;
+mod property;
 mod references;
 
 use std::sync::Arc;

@@ -82,19 +82,27 @@ impl MeshContext {
             let permissive = is_permissive(backend);
             mtls = Some(Mtls { backend: backend.name.clone(), permissive, authority });
         }
-        let unchanged = previous.filter(|p| p.problems.is_empty());
+        let unchanged = previous.filter(|p| p.hosts == input.hosts);
         let dataplanes: Vec<Arc<Dataplane>> = of_kind(input, &kinds::dataplane::KIND)
             .filter_map(|resource| {
                 let known = unchanged.and_then(|p| p.dataplanes.get(resource.name()));
                 match known.filter(|d| Arc::ptr_eq(&d.resource, resource)) {
                     Some(known) => Some(Arc::clone(known)),
-                    None => Dataplane::read(resource, &input.hosts, &mut problems).map(Arc::new),
+                    None => usable(Dataplane::read(resource, &input.hosts), &mut problems),
                 }
             })
             .collect();
         let ingresses: Vec<Arc<ZoneIngress>> = of_kind(input, &kinds::zone_ingress::KIND)
-            .filter_map(|r| ZoneIngress::read(r, &input.hosts, &mut problems).map(Arc::new))
+            .filter_map(|resource| {
+                let known = unchanged.and_then(|p| p.ingresses.iter().find(|i| i.name() == resource.name()));
+                match known.filter(|i| Arc::ptr_eq(&i.resource, resource)) {
+                    Some(known) => Some(Arc::clone(known)),
+                    None => usable(ZoneIngress::read(resource, &input.hosts), &mut problems),
+                }
+            })
             .collect();
+        problems.extend(dataplanes.iter().flat_map(|d| d.problems.iter().cloned()));
+        problems.extend(ingresses.iter().flat_map(|i| i.problems.iter().cloned()));
         let topology = Topology::compute(&TopologyInput {
             zone: &input.zone,
             mesh: &input.mesh,
@@ -115,9 +123,15 @@ impl MeshContext {
             destinations: Arc::new(Destinations::new(&input.resources)),
             mtls,
             topology,
+            hosts: input.hosts.clone(),
             problems,
         })
     }
+}
+
+/// What was read, to be shared; a problem goes where it is told.
+fn usable<T>(read: Result<T, Problem>, problems: &mut Vec<Problem>) -> Option<Arc<T>> {
+    read.map(Arc::new).map_err(|problem| problems.push(problem)).ok()
 }
 
 fn of_kind<'a>(input: &'a MeshInput, kind: &'static Kind) -> impl Iterator<Item = &'a Arc<Resource>> {
@@ -236,8 +250,7 @@ fn reused_authority(
 fn secret(input: &MeshInput, name: &str) -> Result<String, String> {
     let secret = of_kind(input, &kinds::secret::SECRET).find(|r| r.name() == name);
     let secret = secret.ok_or_else(|| format!("the secret {name:?} is not here"))?;
-    let mut problems = Vec::new();
-    let data = decode::<system::Secret>(secret, &mut problems).and_then(|s| s.data);
+    let data = decode::<system::Secret>(secret).map_err(|problem| problem.to_string())?.data;
     let data = data.ok_or_else(|| format!("the secret {name:?} holds no data"))?;
     String::from_utf8(data.value.to_vec()).map_err(|_| format!("the secret {name:?} is not text"))
 }

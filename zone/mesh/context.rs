@@ -9,7 +9,7 @@ use common::{
 };
 use proto::certificate_authority_backend::Mode;
 
-use super::{Authority, Dataplane, Identity, Topology, WorkloadCertificate, WorkloadKey, ZoneIngress};
+use super::{Authority, Dataplane, Hosts, Identity, Topology, WorkloadCertificate, WorkloadKey, ZoneIngress};
 use super::{identity, problem::Problem};
 use chrono::{DateTime, Utc};
 use common::ca::CaError;
@@ -36,6 +36,8 @@ pub struct MeshContext {
     pub mtls: Option<Mtls>,
     /// Who serves what.
     pub topology: Topology,
+    /// Host names as they were resolved.
+    pub hosts: Hosts,
     /// What could not be used.
     pub problems: Vec<Problem>,
 }

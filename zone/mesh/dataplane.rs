@@ -26,6 +26,8 @@ pub struct Dataplane {
     /// Inbounds with resolved addresses, in the order they were written. Those whose address is a host
     /// name nobody resolved are left out.
     pub inbounds: Vec<Inbound>,
+    /// What was left out.
+    pub problems: Vec<Problem>,
 }
 
 /// One port of the workload, published to the mesh by its proxy.
@@ -61,10 +63,13 @@ impl Inbound {
 }
 
 impl Dataplane {
-    /// Reads `resource`; what cannot be used is left out and added to `problems`. `None` when the spec
-    /// does not decode.
-    pub fn read(resource: &Arc<Resource>, hosts: &Hosts, problems: &mut Vec<Problem>) -> Option<Self> {
-        let spec = super::problem::decode::<proto::Dataplane>(resource, problems)?;
+    /// Reads `resource`; inbounds that cannot be used are left out.
+    ///
+    /// # Errors
+    /// The problem, when the spec does not decode.
+    pub fn read(resource: &Arc<Resource>, hosts: &Hosts) -> Result<Self, Problem> {
+        let spec = super::problem::decode::<proto::Dataplane>(resource)?;
+        let mut problems = Vec::new();
         let networking = spec.networking.clone().unwrap_or_default();
         let mut inbounds = Vec::with_capacity(networking.inbound.len());
         for inbound in &networking.inbound {
@@ -79,7 +84,7 @@ impl Dataplane {
                 }),
             }
         }
-        Some(Self { resource: Arc::clone(resource), spec, inbounds })
+        Ok(Self { resource: Arc::clone(resource), spec, inbounds, problems })
     }
 
     /// Core name.

@@ -45,19 +45,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Decodes a protobuf spec; a broken one becomes a problem.
-pub(super) fn decode<M: Message + Default>(
-    resource: &Arc<Resource>,
-    problems: &mut Vec<Problem>,
-) -> Option<M> {
-    match M::decode(&resource.spec[..]) {
-        Ok(spec) => Some(spec),
-        Err(error) => {
-            problems.push(Problem {
-                subject: Subject::of(resource),
-                reason: format!("the spec does not decode: {error}"),
-            });
-            None
-        }
-    }
+/// Decodes a protobuf spec; a broken one is a problem.
+pub(super) fn decode<M: Message + Default>(resource: &Arc<Resource>) -> Result<M, Problem> {
+    M::decode(&resource.spec[..]).map_err(|error| Problem {
+        subject: Subject::of(resource),
+        reason: format!("the spec does not decode: {error}"),
+    })
 }

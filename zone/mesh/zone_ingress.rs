@@ -21,12 +21,18 @@ pub struct ZoneIngress {
     pub spec: proto::ZoneIngress,
     /// Where other zones connect to, when both parts are set and resolved.
     pub public: Option<(IpAddr, u32)>,
+    /// What was left out.
+    pub problems: Vec<Problem>,
 }
 
 impl ZoneIngress {
-    /// Reads `resource`; `None` when the spec does not decode.
-    pub fn read(resource: &Arc<Resource>, hosts: &Hosts, problems: &mut Vec<Problem>) -> Option<Self> {
-        let spec = decode::<proto::ZoneIngress>(resource, problems)?;
+    /// Reads `resource`.
+    ///
+    /// # Errors
+    /// The problem, when the spec does not decode.
+    pub fn read(resource: &Arc<Resource>, hosts: &Hosts) -> Result<Self, Problem> {
+        let spec = decode::<proto::ZoneIngress>(resource)?;
+        let mut problems = Vec::new();
         let mut public = None;
         if let Some(networking) = &spec.networking
             && !networking.advertised_address.is_empty()
@@ -40,7 +46,7 @@ impl ZoneIngress {
                 }),
             }
         }
-        Some(Self { resource: Arc::clone(resource), spec, public })
+        Ok(Self { resource: Arc::clone(resource), spec, public, problems })
     }
 
     /// Core name.

@@ -8,6 +8,28 @@ use common::{
     },
 };
 
+/// Whether Envoy can compile this expression. One that it cannot would cost the proxy the whole listener.
+pub(super) fn is_regex(expression: &str) -> bool {
+    regex_syntax::Parser::new().parse(expression).is_ok()
+}
+
+/// Whether this can name a header that may be changed.
+pub(super) fn is_changeable(name: &str) -> bool {
+    http::HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| name != http::header::HOST)
+}
+
+/// Whether this can stand in a header.
+pub(super) fn is_value(value: &str) -> bool {
+    http::HeaderValue::from_str(value).is_ok()
+}
+
+/// Whether the condition can be handed to Envoy.
+pub(super) fn is_usable(condition: &HeaderMatch) -> bool {
+    let name = condition.name.strip_prefix(':').unwrap_or(&condition.name);
+    http::HeaderName::from_bytes(name.as_bytes()).is_ok()
+        && (condition.kind != HeaderMatchType::RegularExpression || is_regex(condition.value()))
+}
+
 /// The header is exactly this.
 pub(super) fn exact(name: &str, value: String) -> HeaderMatcher {
     text(name, MatchPattern::Exact(value))

@@ -3,7 +3,7 @@
 use common::{
     model::Kind,
     policy::{
-        IntOrString,
+        Duration, IntOrString,
         mesh_circuit_breaker::{self, Conf, ConnectionLimits, Detectors, OutlierDetection},
     },
     proto::{
@@ -52,7 +52,7 @@ fn set(cluster: &mut ClusterDraft, conf: &Conf) {
     let Some(detection) = enabled else { return };
     cluster.message.outlier_detection = Some(outlier_detection(detection));
     if let Some(share) = detection.healthy_panic_threshold.as_ref().and_then(IntOrString::value) {
-        let panic = Some(Percent { value: share });
+        let panic = Some(Percent { value: share.clamp(0.0, 100.0) });
         let common = cluster.message.common_lb_config.get_or_insert_with(CommonLbConfig::default);
         common.healthy_panic_threshold = panic;
     }
@@ -77,6 +77,9 @@ fn outlier_detection(conf: &OutlierDetection) -> envoy::OutlierDetection {
     let none = Detectors::default();
     let detectors = conf.detectors.as_ref().unwrap_or(&none);
     let given = |value: Option<u32>| value.and_then(number);
+    let share = |value: Option<u32>| given(value.map(|percent| percent.min(100)));
+    let span =
+        |value: Option<Duration>| value.map(Duration::to_std).filter(|span| !span.is_zero()).map(duration);
     let enforced = |on: bool| -> Option<UInt32Value> { number(if on { 100 } else { 0 }) };
 
     let (total, gateway, local) =
@@ -84,9 +87,9 @@ fn outlier_detection(conf: &OutlierDetection) -> envoy::OutlierDetection {
     let (rate, percentage) = (&detectors.success_rate, &detectors.failure_percentage);
     let split = conf.split_external_and_local_errors == Some(true);
     envoy::OutlierDetection {
-        interval: conf.interval.map(|d| duration(d.to_std())),
-        base_ejection_time: conf.base_ejection_time.map(|d| duration(d.to_std())),
-        max_ejection_percent: given(conf.max_ejection_percent),
+        interval: span(conf.interval),
+        base_ejection_time: span(conf.base_ejection_time),
+        max_ejection_percent: share(conf.max_ejection_percent),
         split_external_local_origin_errors: split,
         enforcing_consecutive_5xx: enforced(total.is_some()),
         consecutive_5xx: total.as_ref().and_then(|t| given(t.consecutive)),
@@ -107,7 +110,7 @@ fn outlier_detection(conf: &OutlierDetection) -> envoy::OutlierDetection {
         enforcing_failure_percentage_local_origin: enforced(percentage.is_some() && split),
         failure_percentage_minimum_hosts: percentage.as_ref().and_then(|p| given(p.minimum_hosts)),
         failure_percentage_request_volume: percentage.as_ref().and_then(|p| given(p.request_volume)),
-        failure_percentage_threshold: percentage.as_ref().and_then(|p| given(p.threshold)),
+        failure_percentage_threshold: percentage.as_ref().and_then(|p| share(p.threshold)),
         ..envoy::OutlierDetection::default()
     }
 }

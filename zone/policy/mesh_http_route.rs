@@ -2,6 +2,7 @@
 
 mod filter;
 mod matching;
+mod usable;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +94,10 @@ fn routes(
 
     let mut routes = Vec::new();
     for Candidate { condition, hash, conf } in &candidates {
+        if let Some(reason) = usable::problem(condition, conf) {
+            reporter.report(format!("a rule for {} is left out: {reason}", outbound.backend.service));
+            continue;
+        }
         let shares = shares(mesh, outbound, conf, draft, reporter);
         let policy = origin(hash);
         for (matches, prefix) in matching::route_matches(condition) {
@@ -117,18 +122,17 @@ fn shares(
     reporter: &mut Reporter<'_>,
 ) -> Vec<Share> {
     let mut shares = Vec::new();
-    for reference in conf.backend_refs.iter().flatten() {
+    for reference in conf.backend_refs.iter().flatten().filter(|r| r.weight > 0) {
         if let Some(target) = backend(mesh, reference, reporter) {
             outbound::add_backend(mesh, &target, draft);
             shares.push(Share { cluster: target.cluster, weight: reference.weight });
         }
     }
-    // Weights that add up to nothing are refused.
-    if shares.iter().all(|share| share.weight == 0) {
+    if shares.is_empty() {
         outbound::add_backend(mesh, &outbound.backend, draft);
-        shares = vec![Share { cluster: outbound.backend.cluster.clone(), weight: 1 }];
+        shares.push(Share { cluster: outbound.backend.cluster.clone(), weight: 1 });
     }
-    shares
+    http::bounded(shares)
 }
 
 /// The tags a reference to a tagged service means.

@@ -1,5 +1,7 @@
 //! `MeshRetry`: what is tried again. HTTP/2 services get nothing, as the policy says nothing about them.
 
+use std::time::Duration;
+
 use common::{
     model::Kind,
     policy::{
@@ -37,7 +39,7 @@ use crate::{
 };
 
 /// First pause when the policy gives none; Envoy insists on one.
-const BASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(25);
+const BASE_INTERVAL: Duration = Duration::from_millis(25);
 const HTTP_CONDITIONS: &str = "gateway-error,connect-failure,refused-stream";
 const GRPC_CONDITIONS: &str =
     "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable";
@@ -104,7 +106,7 @@ fn http(conf: &Http) -> Option<RetryPolicy> {
         num_retries: conf.num_retries.and_then(number),
         per_try_timeout: conf.per_try_timeout.map(|d| duration(d.to_std())),
         retry_back_off: conf.back_off.as_ref().map(back_off),
-        rate_limited_retry_back_off: conf.rate_limited_back_off.as_ref().map(rate_limited),
+        rate_limited_retry_back_off: conf.rate_limited_back_off.as_ref().and_then(rate_limited),
         retriable_headers: headers(conf.retriable_response_headers.as_deref()),
         retriable_request_headers: headers(conf.retriable_request_headers.as_deref()),
         host_selection_retry_max_attempts: conf.host_selection_max_attempts.unwrap_or(0),
@@ -150,22 +152,25 @@ fn grpc(conf: &Grpc) -> Option<RetryPolicy> {
         num_retries: conf.num_retries.and_then(number),
         per_try_timeout: conf.per_try_timeout.map(|d| duration(d.to_std())),
         retry_back_off: conf.back_off.as_ref().map(back_off),
-        rate_limited_retry_back_off: conf.rate_limited_back_off.as_ref().map(rate_limited),
+        rate_limited_retry_back_off: conf.rate_limited_back_off.as_ref().and_then(rate_limited),
         retry_on: if named.is_empty() { GRPC_CONDITIONS.to_owned() } else { named.join(",") },
         ..RetryPolicy::default()
     })
 }
 
 fn back_off(conf: &BackOff) -> RetryBackOff {
-    let base = conf.base_interval.map_or(BASE_INTERVAL, |d| d.to_std());
-    RetryBackOff {
-        base_interval: Some(duration(base)),
-        max_interval: conf.max_interval.map(|d| duration(d.to_std())),
-    }
+    let given = conf.base_interval.map(|d| d.to_std()).filter(|d| !d.is_zero());
+    let max = conf.max_interval.map(|d| d.to_std()).filter(|d| !d.is_zero());
+    // Envoy counts in milliseconds, and refuses a longest pause shorter than the first.
+    let base = given.unwrap_or(BASE_INTERVAL).max(Duration::from_millis(1));
+    let max = max.map(|max| max.max(base));
+    RetryBackOff { base_interval: Some(duration(base)), max_interval: max.map(duration) }
 }
 
-fn rate_limited(conf: &RateLimitedBackOff) -> RateLimitedRetryBackOff {
-    let reset = conf.reset_headers.iter().flatten().map(|header| ResetHeader {
+/// `None` without headers, which Envoy refuses.
+fn rate_limited(conf: &RateLimitedBackOff) -> Option<RateLimitedRetryBackOff> {
+    let named = conf.reset_headers.iter().flatten().filter(|header| header::is_changeable(&header.name));
+    let reset = named.map(|header| ResetHeader {
         name: header.name.clone(),
         format: match header.format {
             ResetFormat::Seconds => ResetHeaderFormat::Seconds,
@@ -173,14 +178,15 @@ fn rate_limited(conf: &RateLimitedBackOff) -> RateLimitedRetryBackOff {
         }
         .into(),
     });
-    RateLimitedRetryBackOff {
-        reset_headers: reset.collect(),
-        max_interval: conf.max_interval.map(|d| duration(d.to_std())),
-    }
+    let reset_headers: Vec<ResetHeader> = reset.collect();
+    let max = conf.max_interval.map(|d| d.to_std()).filter(|d| !d.is_zero());
+    let back_off = RateLimitedRetryBackOff { reset_headers, max_interval: max.map(duration) };
+    (!back_off.reset_headers.is_empty()).then_some(back_off)
 }
 
 fn headers(matches: Option<&[HeaderMatch]>) -> Vec<HeaderMatcher> {
-    matches.unwrap_or_default().iter().map(header::matcher).collect()
+    let usable = matches.unwrap_or_default().iter().filter(|m| header::is_usable(m));
+    usable.map(header::matcher).collect()
 }
 
 fn select_hosts(policy: &mut RetryPolicy, selection: &HostPredicate) {

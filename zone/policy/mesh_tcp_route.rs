@@ -9,7 +9,11 @@ use common::{
 
 use super::{Context, Policy, Reporter, mesh_http_route};
 use crate::{
-    generator::{Draft, envoy::http::Share, outbound},
+    generator::{
+        Draft,
+        envoy::http::{self, Share},
+        outbound,
+    },
     mesh::MeshContext,
 };
 
@@ -28,28 +32,28 @@ impl Policy for MeshTcpRoute {
 
     fn apply(&self, context: &Context<'_>, draft: &mut Draft, reporter: &mut Reporter<'_>) {
         let rules = context.rules::<mesh_tcp_route::MeshTcpRoute>(reporter);
-        let http = context.rules::<common::policy::mesh_http_route::MeshHttpRoute>(reporter);
+        let requests = context.rules::<common::policy::mesh_http_route::MeshHttpRoute>(reporter);
         for outbound in &context.outbounds {
             let backend = &outbound.backend;
             let rule = rules.outbound(backend, reporter);
             // An HTTP service is treated as bytes only when nothing but a TCP route is for it.
-            let as_bytes = rule.is_some() && http.outbound(backend, reporter).is_none();
+            let as_bytes = rule.is_some() && requests.outbound(backend, reporter).is_none();
             if backend.protocol.is_http() && !as_bytes {
                 continue;
             }
             let references = rule.and_then(|r| r.default.backend_refs).unwrap_or_default();
             let mut shares = Vec::new();
-            for reference in &references {
+            for reference in references.iter().filter(|r| r.weight > 0) {
                 if let Some(target) = mesh_http_route::backend(context.mesh, reference, reporter) {
                     outbound::add_backend(context.mesh, &target, draft);
                     shares.push(Share { cluster: target.cluster, weight: reference.weight });
                 }
             }
-            if shares.iter().all(|share| share.weight == 0) {
+            if shares.is_empty() {
                 outbound::add_backend(context.mesh, backend, draft);
-                shares = vec![Share { cluster: backend.cluster.clone(), weight: 1 }];
+                shares.push(Share { cluster: backend.cluster.clone(), weight: 1 });
             }
-            outbound::add_tcp_listener(outbound, &shares, draft);
+            outbound::add_tcp_listener(outbound, &http::bounded(shares), draft);
         }
     }
 }

@@ -18,6 +18,9 @@ use common::{
 use super::{address, metadata, number};
 use crate::mesh::topology::{self, Locality};
 
+/// Weights come from other zones, and Envoy refuses localities whose weights it cannot add up.
+const MAX_WEIGHT: u32 = 100_000;
+
 fn at(ip: IpAddr, port: u32) -> LbEndpoint {
     let endpoint = Endpoint { address: Some(address::socket(ip, port)), ..Endpoint::default() };
     LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() }
@@ -63,7 +66,7 @@ fn one(endpoint: &topology::Endpoint) -> LbEndpoint {
             (metadata::TRANSPORT_SOCKET, tags),
             (metadata::LABELS, metadata::strings(&endpoint.labels)),
         ]),
-        load_balancing_weight: if endpoint.weight > 0 { number(endpoint.weight) } else { None },
+        load_balancing_weight: number(endpoint.weight.clamp(1, MAX_WEIGHT)),
         ..at(endpoint.address, endpoint.port)
     }
 }

@@ -76,6 +76,19 @@ pub struct Share {
     pub weight: u32,
 }
 
+/// The same shares with weights that Envoy can add up.
+pub fn bounded(mut shares: Vec<Share>) -> Vec<Share> {
+    let sum: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+    let most = u64::from(u32::MAX) - shares.len() as u64;
+    if sum > most {
+        for share in &mut shares {
+            let scaled = u128::from(share.weight) * u128::from(most) / u128::from(sum);
+            share.weight = u32::try_from(scaled).unwrap_or(u32::MAX).max(1);
+        }
+    }
+    shares
+}
+
 /// A cluster, or several by weight.
 pub fn cluster_specifier(shares: &[Share]) -> ClusterSpecifier {
     match shares {

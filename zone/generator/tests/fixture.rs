@@ -37,22 +37,20 @@ pub(super) fn now() -> DateTime<Utc> {
 static ROOT: LazyLock<KeyPairPem> =
     LazyLock::new(|| ca::create_root("demo", &ca::RootOptions::default(), now()).unwrap());
 
-fn documents(yaml: &str) -> Vec<Arc<Resource>> {
-    let mut resources = Vec::new();
-    for document in serde_norway::Deserializer::from_str(yaml) {
-        let json = serde_json::Value::deserialize(document).unwrap();
-        if json.is_null() {
-            continue;
-        }
-        let mut resource = Document::parse(&json).unwrap().into_resource(now());
-        let zone = json.get("zone").and_then(|z| z.as_str()).unwrap_or(ZONE);
-        let of_zone = ["Dataplane", "ZoneIngress"].contains(&resource.kind().name);
-        resource.origin = if of_zone { Origin::Zone(zone.into()) } else { Origin::Global };
-        let violations = resource.kind().validate(&resource.spec).unwrap();
-        assert!(violations.is_empty(), "{}: {violations}", resource.key);
-        resources.push(Arc::new(resource));
-    }
-    resources
+fn documents(yaml: &str) -> Vec<serde_json::Value> {
+    let documents = serde_norway::Deserializer::from_str(yaml);
+    let json = documents.map(|document| serde_json::Value::deserialize(document).unwrap());
+    json.filter(|json| !json.is_null()).collect()
+}
+
+/// The resource of a document, or what is wrong with it.
+fn resource(json: &serde_json::Value) -> Result<Arc<Resource>, String> {
+    let mut resource = Document::parse(json).map_err(|e| e.to_string())?.into_resource(now());
+    let zone = json.get("zone").and_then(|z| z.as_str()).unwrap_or(ZONE);
+    let of_zone = ["Dataplane", "ZoneIngress"].contains(&resource.kind().name);
+    resource.origin = if of_zone { Origin::Zone(zone.into()) } else { Origin::Global };
+    let violations = resource.kind().validate(&resource.spec).map_err(|e| e.to_string())?;
+    if violations.is_empty() { Ok(Arc::new(resource)) } else { Err(violations.to_string()) }
 }
 
 fn secret(mesh: &str, name: &str, data: &str) -> Arc<Resource> {
@@ -64,7 +62,15 @@ fn secret(mesh: &str, name: &str, data: &str) -> Arc<Resource> {
 impl Fixture {
     /// From documents; builtin backends called `ca-1` get their secrets.
     pub(super) fn parse(yaml: &str) -> Self {
-        let mut resources = documents(yaml);
+        Self::of(documents(yaml).iter().map(|document| resource(document).unwrap()).collect())
+    }
+
+    /// From those documents that the API would accept.
+    pub(super) fn of_valid(documents: &[serde_json::Value]) -> Self {
+        Self::of(documents.iter().filter_map(|document| resource(document).ok()).collect())
+    }
+
+    fn of(mut resources: Vec<Arc<Resource>>) -> Self {
         let meshes = resources.iter().filter(|r| r.kind() == &kinds::mesh::KIND);
         let meshes: Vec<String> = meshes.map(|r| r.name().to_owned()).collect();
         for mesh in &meshes {

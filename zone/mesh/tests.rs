@@ -1,0 +1,181 @@
+//! Contexts from whole zones: who serves what, and what is left out.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use common::model::{Origin, Resource, document::Document};
+use serde::Deserialize;
+
+use super::{BuildError, Dataplane, Hosts, MeshContext, MeshInput, Protocol, available_services};
+
+const MESH: &str = "
+type: Mesh
+name: demo
+mtls:
+  enabledBackend: ca-1
+  backends: [{name: ca-1, type: builtin}]
+";
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+}
+
+fn input(yaml: &str) -> MeshInput {
+    let read = |document| {
+        let json = serde_json::Value::deserialize(document).unwrap();
+        let mut resource = Document::parse(&json).unwrap().into_resource(now());
+        let zone = json.get("zone").and_then(|z| z.as_str()).unwrap_or("zone-1");
+        resource.origin = Origin::Zone(zone.into());
+        Arc::new(resource)
+    };
+    let resources: Vec<Arc<Resource>> = serde_norway::Deserializer::from_str(yaml).map(read).collect();
+    MeshInput { zone: "zone-1".into(), mesh: "demo".into(), resources, hosts: Hosts::default() }
+}
+
+fn context(yaml: &str) -> MeshContext {
+    MeshContext::build(&input(yaml), None).unwrap()
+}
+
+fn dataplane(name: &str, address: &str, inbound: &str) -> String {
+    format!(
+        "---\ntype: Dataplane\nmesh: demo\nname: {name}\nnetworking: {{address: {address}, inbound: [{inbound}]}}\n"
+    )
+}
+
+fn ingress(name: &str, zone: &str, address: &str, services: &str) -> String {
+    format!(
+        "---\ntype: ZoneIngress\nname: {name}\nzone: {zone}\nnetworking: {{address: {address}, port: 10001, \
+         advertisedAddress: {address}, advertisedPort: 10001}}\navailableServices: [{services}]\n"
+    )
+}
+
+/// `address:port*weight` of every endpoint, with `^` before the priority of those tried later.
+fn endpoints(context: &MeshContext, service: &str) -> String {
+    let service = context.topology.service(service);
+    let one = |e: &super::topology::Endpoint| {
+        let later = if e.locality.priority > 0 { "^" } else { "" };
+        format!("{later}{}:{}*{}", e.address, e.port, e.weight)
+    };
+    service.endpoints.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+const WEB: &str = "{port: 80, servicePort: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}";
+const FAR_WEB: &str =
+    "{mesh: demo, instances: 3, tags: {kuma.io/service: web, kuma.io/protocol: http2, kuma.io/zone: zone-2}}";
+const OTHER_MESH: &str = "{mesh: other, instances: 3, tags: {kuma.io/service: web, kuma.io/zone: zone-2}}";
+
+#[test]
+fn endpoints_are_local_proxies_and_remote_ingresses() {
+    let check = |what: &str, zone: &[String], expected: &str| {
+        let context = context(&format!("{MESH}{}", zone.concat()));
+        assert_eq!(endpoints(&context, "web"), expected, "{what}");
+    };
+    let near = dataplane("near", "10.0.0.1", WEB);
+    check("alone", std::slice::from_ref(&near), "10.0.0.1:80*1");
+    check("nobody", &[], "");
+
+    let far = ingress("far", "zone-2", "1.1.1.1", FAR_WEB);
+    check("another zone", &[near.clone(), far.clone()], "10.0.0.1:80*1 1.1.1.1:10001*3");
+    let second = ingress("far-2", "zone-2", "2.2.2.2", FAR_WEB);
+    check(
+        "local endpoints weigh as much as there are ingresses",
+        &[near.clone(), far.clone(), second],
+        "10.0.0.1:80*2 1.1.1.1:10001*3 2.2.2.2:10001*3",
+    );
+    let twin = ingress("far-twin", "zone-2", "1.1.1.1", FAR_WEB);
+    check("one balancer before two ingresses", &[far.clone(), twin.clone()], "1.1.1.1:10001*3");
+    let empty = ingress("far-0", "zone-2", "1.1.1.1", "");
+    check("an empty ingress hides no full one", &[empty, far.clone()], "1.1.1.1:10001*3");
+    check("the ingress of this zone", &[ingress("own", "zone-1", "3.3.3.3", FAR_WEB)], "");
+    check("another mesh", &[ingress("far", "zone-2", "1.1.1.1", OTHER_MESH)], "");
+
+    let not_ready = WEB.replace("port: 80,", "port: 80, state: NotReady,");
+    check("not ready", &[dataplane("near", "10.0.0.1", &not_ready)], "");
+    let advertised = near.replace("address: 10.0.0.1,", "address: 10.0.0.1, advertisedAddress: 9.9.9.9,");
+    check("advertised", &[advertised], "9.9.9.9:80*1");
+}
+
+#[test]
+fn other_zones_are_reached_over_mutual_tls_only_and_last_when_asked_so() {
+    let zone = [dataplane("near", "10.0.0.1", WEB), ingress("far", "zone-2", "1.1.1.1", FAR_WEB)].concat();
+    let open = context(&format!("type: Mesh\nname: demo\n{zone}"));
+    assert_eq!(endpoints(&open, "web"), "10.0.0.1:80*1");
+    let local = context(&format!("{MESH}routing: {{localityAwareLoadBalancing: true}}\n{zone}"));
+    assert_eq!(endpoints(&local, "web"), "10.0.0.1:80*1 ^1.1.1.1:10001*3");
+    assert_eq!(local.topology.service("web").protocol, Protocol::Tcp, "http and http2 have bytes in common");
+}
+
+#[test]
+fn the_catalogue_groups_healthy_inbounds_by_their_tags() {
+    let two = "{port: 80, tags: {kuma.io/service: web}}, {port: 81, tags: {kuma.io/service: web}}, \
+               {port: 82, state: NotReady, tags: {kuma.io/service: web}}, \
+               {port: 83, tags: {kuma.io/service: web, version: v2}}, {port: 84, tags: {}}";
+    let context = context(&format!("{MESH}{}", dataplane("near", "10.0.0.1", two)));
+    let dataplanes: Vec<&Dataplane> = context.dataplanes.values().map(|d| &**d).collect();
+    let services = available_services([("demo", dataplanes)]);
+    let shown: Vec<String> =
+        services.iter().map(|s| format!("{} {:?} {}", s.mesh, s.tags, s.instances)).collect();
+    assert_eq!(
+        shown,
+        [r#"demo {"kuma.io/service": "web"} 2"#, r#"demo {"kuma.io/service": "web", "version": "v2"} 1"#]
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_a_problem_and_the_rest_stands() {
+    let named = dataplane("named", "db.example", WEB);
+    let mut input = input(&format!("{MESH}{named}{}", dataplane("near", "10.0.0.1", WEB)));
+    let context = MeshContext::build(&input, None).unwrap();
+    let problems: Vec<String> = context.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        [
+            "mTLS backend ca-1 of mesh demo: the secret \"demo.ca-builtin-cert-ca-1\" is not here",
+            "Dataplane demo/named: inbound 80: the host name \"db.example\" is not resolved"
+        ]
+    );
+    assert_eq!(endpoints(&context, "web"), "10.0.0.1:80*1");
+    let near = &context.dataplanes["near"];
+    let error = context.certificate(near, None, now()).unwrap_err();
+    assert!(error.to_string().contains("see that its secrets have been synced"), "{error}");
+
+    input.hosts.0.insert("db.example".into(), "10.0.0.7".parse().unwrap());
+    let context = MeshContext::build(&input, Some(&context)).unwrap();
+    assert_eq!(endpoints(&context, "web"), "10.0.0.1:80*1 10.0.0.7:80*1");
+}
+
+#[test]
+fn a_mesh_that_is_not_here_has_no_context() {
+    let error = MeshContext::build(&input(&dataplane("near", "10.0.0.1", WEB)), None).unwrap_err();
+    assert_eq!(error, BuildError::NoMesh("demo".into()));
+}
+
+#[test]
+fn what_did_not_change_is_not_read_again() {
+    let mut input = input(&format!(
+        "type: Mesh\nname: demo\n{}{}",
+        dataplane("a", "10.0.0.1", WEB),
+        dataplane("b", "10.0.0.2", WEB)
+    ));
+    let first = MeshContext::build(&input, None).unwrap();
+    let changed = input.resources.iter_mut().find(|r| r.name() == "b").unwrap();
+    *changed = Arc::new(Resource::clone(changed));
+    let second = MeshContext::build(&input, Some(&first)).unwrap();
+    assert!(Arc::ptr_eq(&first.dataplanes["a"], &second.dataplanes["a"]));
+    assert!(!Arc::ptr_eq(&first.dataplanes["b"], &second.dataplanes["b"]));
+}
+
+#[test]
+fn a_workload_listens_where_its_proxy_does_unless_told_otherwise() {
+    let inbound = "{port: 80, tags: {kuma.io/service: a}}, \
+                   {port: 81, servicePort: 8081, serviceAddress: 127.0.0.1, address: 10.0.0.9, name: admin, tags: {}}";
+    let context = context(&format!("{MESH}{}", dataplane("near", "10.0.0.1", inbound)));
+    let inbounds = &context.dataplanes["near"].inbounds;
+    let shown: Vec<String> = inbounds
+        .iter()
+        .map(|i| format!("{} {}:{} -> {}:{}", i.section, i.listen, i.port, i.workload, i.workload_port))
+        .collect();
+    assert_eq!(shown, ["80 10.0.0.1:80 -> 10.0.0.1:80", "admin 10.0.0.9:81 -> 127.0.0.1:8081"]);
+}
