@@ -1,5 +1,6 @@
 //! What a control plane makes for itself: on its first start, and with every new mesh.
 
+mod authority;
 mod hostnames;
 mod mesh;
 
@@ -9,6 +10,7 @@ use prost::Message;
 use thiserror::Error;
 
 use crate::{
+    ca::CaError,
     config::DataplaneDefaults,
     mode::Mode,
     model::{Kind, Resource, ResourceKey, SpecError, kinds, labels, transcode},
@@ -37,6 +39,9 @@ pub enum DefaultsError {
     /// A key or token could not be made.
     #[error("make a signing key: {0}")]
     Token(#[from] TokenError),
+    /// A certificate authority could not be made.
+    #[error("make a certificate authority: {0}")]
+    Ca(#[from] CaError),
     /// A built-in body does not fit its kind.
     #[error("build a default resource: {0}")]
     Spec(#[from] SpecError),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::DefaultsError;
+use super::{DefaultsError, authority};
 use crate::{
     mode::Mode,
     model::{Kind, Resource, ResourceKey, Violations, kinds, labels, transcode},
@@ -65,6 +65,12 @@ fn for_any_mesh(mesh: &Resource, index: &Index, env: &Env, mode: &Mode) -> Resul
         let pem = token::new_signing_key(&env.entropy)?;
         let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(pem));
         put_absent(secret, index, &mut writes);
+    }
+    for (place, data) in authority::missing(mesh, index, env)? {
+        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(data));
+        let when =
+            index.get(&place).map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));
+        writes.push(Write::put_when(secret, when));
     }
     Ok(writes)
 }

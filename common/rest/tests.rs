@@ -127,6 +127,17 @@ async fn the_backend_of_a_mesh_is_not_swapped_under_traffic() {
     assert_eq!((status, &body["invalid_parameters"][0]["field"]), (400, &json!("mtls.enabledBackend")));
     assert_eq!(ask(&api, "PUT", "/meshes/default", Some(mesh("default"))).await.0, 200);
     assert_eq!(ask(&api, "PUT", "/meshes/default", Some(backend("ca-2"))).await.0, 200);
+
+    let secrets = async || {
+        let (_, list) = ask(&api, "GET", "/meshes/default/secrets?name=ca-builtin", None).await;
+        let items = list["items"].as_array().unwrap().clone();
+        items.into_iter().map(|s| (s["name"].clone(), s["data"].clone())).collect::<Vec<_>>()
+    };
+    let made = secrets().await;
+    let names: Vec<&Value> = made.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["default.ca-builtin-cert-ca-2", "default.ca-builtin-key-ca-2"]);
+    assert_eq!(ask(&api, "PUT", "/meshes/default", Some(backend("ca-2"))).await.0, 200);
+    assert_eq!(secrets().await, made, "an authority in use is kept");
 }
 
 #[tokio::test]
