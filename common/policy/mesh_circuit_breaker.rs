@@ -4,7 +4,7 @@ mod check;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Duration, InboundItem, IntOrString, PeerItem, TargetRef, decode};
+use super::{Duration, IntOrString, PeerItem, TargetRef, decode};
 use crate::model::{Kind, PolicyTraits, Spec, SpecError, Violations};
 
 /// The descriptor.
@@ -29,7 +29,16 @@ pub struct MeshCircuitBreaker {
     pub from: Vec<PeerItem<Conf>>,
     /// For inbound traffic.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<InboundItem<Conf>>,
+    pub rules: Vec<Rule>,
+}
+
+/// An entry of `rules`. It has no conditions: what is limited are connections to the workload, which
+/// clients share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The configuration.
+    #[serde(default, deserialize_with = "decode::conf")]
+    pub default: Conf,
 }
 
 /// Limits and detection.

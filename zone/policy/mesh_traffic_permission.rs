@@ -61,7 +61,7 @@ impl Permissions {
         if policies.iter().any(|policy| !policy.rules.is_empty()) {
             return Self::by_match(&selection.inbound_rules(&key), reporter);
         }
-        let rules = match selection.client_rules(&key) {
+        let rules = match selection.access_rules(&key) {
             Ok(rules) => rules,
             Err(error) => {
                 reporter.report(error);

@@ -43,17 +43,8 @@ fn check_to(path: &FieldPath, to: &To, gateway: bool) -> Violations {
     for (i, hostname) in to.hostnames.iter().enumerate() {
         violations.extend(check_hostname(&hostnames.index(i), hostname));
     }
-    let mut seen = Vec::new();
     for (i, rule) in to.rules.iter().enumerate() {
-        let at = path.field("rules").index(i);
-        violations.extend(check_rule(&at, rule, gateway));
-        let repeated = seen.contains(&&rule.matches);
-        violations.check(
-            repeated,
-            at.field("matches"),
-            "contains a duplicate of the matches of another rule",
-        );
-        seen.push(&rule.matches);
+        violations.extend(check_rule(&path.field("rules").index(i), rule, gateway));
     }
     violations
 }

@@ -51,6 +51,7 @@ pub struct Destination {
 pub struct Destinations {
     by_kind: BTreeMap<&'static str, Vec<Destination>>,
     by_kri: HashMap<Kri, (&'static str, usize)>,
+    by_name: HashMap<String, Vec<(&'static str, usize)>>,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +69,7 @@ impl Destinations {
                 let kind = resource.kind().name;
                 let list = all.by_kind.entry(kind).or_default();
                 all.by_kri.insert(destination.kri.clone(), (kind, list.len()));
+                all.by_name.entry(destination.kri.name.clone()).or_default().push((kind, list.len()));
                 list.push(destination);
             }
         }
@@ -136,12 +138,12 @@ impl Destinations {
             section: String::new(),
         };
         if policy.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL) && has_zone(kind) {
-            let same = |d: &&Destination| {
-                d.kri.mesh == kri.mesh
-                    && d.kri.name == kri.name
-                    && target.namespace().is_none_or(|n| n == d.kri.namespace)
+            let of_kind = self.by_name.get(&kri.name).into_iter().flatten().filter(|(k, _)| *k == kind.name);
+            let found = of_kind.filter_map(|(k, index)| self.by_kind.get(k)?.get(*index));
+            let meant = |d: &&Destination| {
+                d.kri.mesh == kri.mesh && target.namespace().is_none_or(|n| n == d.kri.namespace)
             };
-            return self.of_kind(kind.name).iter().filter(same).collect();
+            return found.filter(meant).collect();
         }
         self.get(&kri).into_iter().collect()
     }

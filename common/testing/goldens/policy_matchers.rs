@@ -39,6 +39,12 @@ pub fn policy_matchers(dir: &Path) -> Vec<Outcome> {
             outcomes.push((format!("{family}/{name}/{variant}"), compare(actual, &golden)));
         }
     }
+    for family in ["egressmatchedpolicies/fromrules", "egressmatchedpolicies/torules"] {
+        for name in cases(&dir.join(family), ".policies.yaml") {
+            let outcome = Err("policies of external services on a zone egress are not computed".to_owned());
+            outcomes.push((format!("{family}/{name}"), outcome));
+        }
+    }
     outcomes
 }
 
