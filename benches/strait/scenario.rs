@@ -1,0 +1,173 @@
+//! The scenarios.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use common::proto::{
+    envoy::service::discovery::v3::{DeltaDiscoveryResponse, Resource},
+    google::protobuf::Any,
+};
+use futures::future::join_all;
+use tempfile::TempDir;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    cpu, floor,
+    global::Global,
+    sample::{Sample, ratio, show},
+    zone::{Counters, Held, News, Zone},
+};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Bytes of one policy on the wire, about.
+const POLICY_BYTES: usize = 400;
+
+/// Scales a count by `BENCH_SCALE`.
+pub fn scaled(count: usize) -> usize {
+    let scale: f64 = std::env::var_os("BENCH_SCALE").and_then(|s| s.to_str()?.parse().ok()).unwrap_or(1.0);
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let scaled = (count as f64 * scale).round() as usize;
+    scaled.max(1)
+}
+
+/// `count` zones, connected at once and in sync. Gives what the first one holds, if asked for.
+async fn connect(
+    global: &Global,
+    count: usize,
+    held: Option<&Held>,
+    tell_held: bool,
+    counters: &Counters,
+) -> (Vec<Zone>, mpsc::Receiver<News>, Held) {
+    let (news, mut told) = mpsc::channel(count.max(1) * 64);
+    let url = global.kds();
+    let zones =
+        join_all((0..count).map(|n| {
+            let (url, news, counters) = (url.as_str(), news.clone(), counters.clone());
+            async move {
+                Zone::connect(url, &format!("zone-{n}"), held, tell_held && n == 0, counters, news).await
+            }
+        }))
+        .await;
+    let mut first = Held::new();
+    let mut ready = 0;
+    while ready < count {
+        match tokio::time::timeout(PATIENCE, told.recv()).await {
+            Ok(Some(News::Ready(held))) => {
+                ready += 1;
+                if !held.is_empty() {
+                    first = held;
+                }
+            }
+            Ok(Some(News::Acked(_))) => {}
+            Ok(None) | Err(_) => panic!("{ready} of {count} zones came in sync"),
+        }
+    }
+    (zones, told, first)
+}
+
+/// P1: one policy of 1,000 is updated; how long until the last zone acknowledged it.
+pub async fn p1(zones: usize) {
+    let policies = scaled(1_000);
+    let zones = scaled(zones);
+    let rounds = 60;
+    let global = Global::start().await;
+    global.load_policies(policies).await;
+    let (_zones, mut told, _) = connect(&global, zones, None, false, &Counters::default()).await;
+    let (mut whole, mut push) = (Sample::default(), Sample::default());
+    for round in 0..rounds {
+        let start = Instant::now();
+        global.put_policy(round % policies, round + 1).await;
+        let answered = Instant::now();
+        let mut acked = 0;
+        while acked < zones {
+            match tokio::time::timeout(PATIENCE, told.recv()).await {
+                Ok(Some(News::Acked(resources))) => acked += usize::from(resources > 0),
+                Ok(Some(News::Ready(_))) => {}
+                Ok(None) | Err(_) => panic!("{acked} of {zones} zones acknowledged"),
+            }
+        }
+        whole.push(start.elapsed());
+        push.push(answered.elapsed());
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let stream = floor::stream(message(), zones, rounds).await;
+    let commit = floor::commit(folder.path(), POLICY_BYTES, rounds).await;
+    println!("P1  {policies} policies, one updated, {zones} zones, {rounds} rounds");
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let floor = floor::sum(&stream, &commit, share);
+        println!(
+            "    {name}  PUT sent to last ACK {}   answer to last ACK {}   floor F1 {} + F2 {}   ratio {}",
+            show(whole.quantile(share)),
+            show(push.quantile(share)),
+            show(stream.quantile(share)),
+            show(commit.quantile(share)),
+            ratio(whole.quantile(share), floor),
+        );
+    }
+}
+
+/// One policy as the floor sends it.
+fn message() -> DeltaDiscoveryResponse {
+    let any = Any {
+        type_url: "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource".into(),
+        value: vec![7; POLICY_BYTES],
+    };
+    DeltaDiscoveryResponse {
+        type_url: "MeshTimeout".into(),
+        nonce: "1".into(),
+        resources: vec![Resource {
+            name: "policy-0.default".into(),
+            version: "0".repeat(32),
+            resource: Some(any),
+            ..Resource::default()
+        }],
+        ..DeltaDiscoveryResponse::default()
+    }
+}
+
+/// P6: every zone reconnects at once and nothing has changed.
+pub async fn p6() {
+    let resources = scaled(10_000);
+    let global = Global::start().await;
+    global.load_policies(resources).await;
+    let (one, _, held) = connect(&global, 1, None, true, &Counters::default()).await;
+    drop(one);
+    println!("P6  all zones reconnect at once, {resources} resources each, nothing changed");
+    let mut per_zone = Vec::new();
+    for zones in [scaled(50), scaled(500)] {
+        let counters = Counters::default();
+        let start = Instant::now();
+        let (connected, ..) = connect(&global, zones, Some(&held), false, &counters).await;
+        let settled = start.elapsed();
+        drop(connected);
+        per_zone.push(settled / u32::try_from(zones).unwrap_or(u32::MAX));
+        println!(
+            "    {zones} zones  in sync after {}   resources resent {}   resident memory of global {} MiB",
+            show(settled),
+            counters.resources.load(Ordering::Relaxed),
+            cpu::resident(global.pid()).unwrap_or_default() >> 20,
+        );
+    }
+    println!("    time per zone, many over few: {} (1.00x is linear)", ratio(per_zone[1], per_zone[0]));
+}
+
+/// P7: zones are connected and nothing changes.
+pub async fn p7() {
+    let zones = scaled(100);
+    let idle = Duration::from_secs(60);
+    let global = Global::start().await;
+    let counters = Counters::default();
+    let (_zones, ..) = connect(&global, zones, None, false, &counters).await;
+    // The last writes of connecting must not count as idle work.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let responses = counters.responses.load(Ordering::Relaxed);
+    let before = cpu::used(global.pid()).unwrap_or_default();
+    tokio::time::sleep(idle).await;
+    let used = cpu::used(global.pid()).unwrap_or_default().saturating_sub(before);
+    println!(
+        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 %)",
+        show(idle),
+        counters.responses.load(Ordering::Relaxed) - responses,
+        used.as_secs_f64() / idle.as_secs_f64() * 100.0,
+    );
+}
