@@ -7,15 +7,24 @@ use common::{
     config,
     control_plane::{ControlPlane, host_name},
     defaults::{MeshDefaults, ensure_defaults},
+    events::EventBus,
     mode::Mode,
-    rest::{Api, ApiConfig, standard_admissions},
+    rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
     runtime::{Env, stop_signal},
 };
+use tokio_rustls::TlsAcceptor;
 
-use crate::config::GlobalConfig;
+use crate::{
+    config::{GlobalConfig, ZoneAuth},
+    kds::{AnyZone, Kds, KdsSettings, TokenOfZone, ZoneAuthenticator},
+    listener,
+};
 
 /// One line for `--help`.
 pub const ABOUT: &str = "The global control plane: holds the policies and keeps every zone in sync";
+
+/// Events a subscriber of the bus may fall behind.
+const EVENTS: usize = 1024;
 
 /// Runs the process until it is told to stop.
 ///
@@ -34,23 +43,58 @@ pub async fn run(settings: GlobalConfig) -> anyhow::Result<()> {
 pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPlane> {
     let mut cp =
         ControlPlane::start(env, "Global", &settings.general, &settings.store, &settings.diagnostics).await?;
-    let mode = Mode::Global;
-    ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
-    let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
-    admissions.push(Arc::new(MeshDefaults));
-    let api = Api::new(
-        Arc::clone(&cp.store),
-        cp.index.clone(),
-        cp.env.clone(),
-        ApiConfig {
-            read_only: settings.api_server.read_only,
-            localhost_is_admin: settings.api_server.authn.localhost_is_admin,
-            shown_config: config::masked(&settings),
-            hostname: host_name(),
-            admissions,
-            ..ApiConfig::new(mode)
-        },
-    );
+    cp.reached_at(settings.multizone.global.kds.interface);
+    ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
+    let kds = serve_zones(&mut cp, &settings).await?;
+    let api = api(&cp, &settings, Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new())).await?;
     Ok(cp)
+}
+
+async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result<Kds> {
+    let section = &settings.multizone.global.kds;
+    let authenticator: Arc<dyn ZoneAuthenticator> = match section.auth {
+        ZoneAuth::Token => Arc::new(TokenOfZone { index: cp.index.clone(), env: cp.env.clone() }),
+        ZoneAuth::None => {
+            tracing::warn!("zones are not asked who they are (multizone.global.kds.auth is none)");
+            Arc::new(AnyZone)
+        }
+    };
+    let kds = Kds::new(
+        KdsSettings::from(section),
+        Arc::clone(&cp.store),
+        cp.index.clone(),
+        EventBus::new(EVENTS),
+        cp.env.clone(),
+        authenticator,
+    );
+    let setting = "multizone.global.kds.grpcPort";
+    let listener = cp.bind("kds", setting, section.interface, section.grpc_port).await?;
+    let tls = if section.tls_enabled {
+        let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
+        Some(TlsAcceptor::from(Arc::new(pair.server_config(&["h2"])?)))
+    } else {
+        tracing::warn!("zones connect in plain text (multizone.global.kds.tlsEnabled is false)");
+        None
+    };
+    let (accept, incoming) = listener::incoming(listener, tls, cp.supervisor.shutdown());
+    cp.supervisor.spawn("zone connections", accept);
+    let shutdown = cp.supervisor.shutdown();
+    cp.supervisor.spawn("zones", kds.clone().serve(incoming, shutdown));
+    Ok(kds)
+}
+
+fn api(cp: &ControlPlane, settings: &GlobalConfig, zones: Arc<dyn ZoneStatusSource>) -> Arc<Api> {
+    let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
+    admissions.push(Arc::new(MeshDefaults));
+    let config = ApiConfig {
+        read_only: settings.api_server.read_only,
+        localhost_is_admin: settings.api_server.authn.localhost_is_admin,
+        shown_config: config::masked(settings),
+        hostname: host_name(),
+        admissions,
+        zone_status: Some(zones),
+        ..ApiConfig::new(Mode::Global)
+    };
+    Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)
 }

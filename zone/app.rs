@@ -1,18 +1,28 @@
 //! Builds the zone process from its settings.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use axum::Router;
 use common::{
-    config,
+    config::{self, StoreType},
     control_plane::{ControlPlane, host_name},
     defaults::{MeshDefaults, ensure_defaults},
     mode::Mode,
     rest::{Api, ApiConfig, standard_admissions},
     runtime::{Env, stop_signal},
+    tls::Trust,
 };
 
-use crate::config::ZoneConfig;
+use crate::{
+    ads::{
+        Ads, AdsConfig,
+        auth::{Credential, Requirement},
+        bootstrap, debug,
+    },
+    api,
+    config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
+    kds::{Connector, KdsSettings, TokenSource, Trusted},
+};
 
 /// One line for `--help`.
 pub const ABOUT: &str = "A zone control plane: configures the proxies of one zone and follows a global";
@@ -36,23 +46,85 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mode = if settings.is_federated() { Mode::federated_zone(zone) } else { Mode::standalone_zone(zone) };
     let mut cp =
         ControlPlane::start(env, zone, &settings.general, &settings.store, &settings.diagnostics).await?;
+    cp.reached_at(settings.dp_server.interface);
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
+
+    let mut routes = serve_proxies(&mut cp, &settings, &mode).await?;
+    if settings.is_federated() {
+        routes = routes.merge(follow_global(&mut cp, &settings)?);
+    }
+    let api = resources(&cp, &settings, mode);
+    cp.serve_api(&settings.api_server, api.router(routes)).await?;
+    Ok(cp)
+}
+
+/// Gives the routes that show the connected proxies.
+async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: &Mode) -> anyhow::Result<Router> {
+    let section = &settings.dp_server;
+    let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
+    let params = &settings.bootstrap_server.params;
+    let demand = |token: bool| if token { Credential::Token } else { Credential::None };
+    let config = AdsConfig {
+        requirement: Requirement {
+            dataplane: demand(section.authn.dp_proxy.kind == DpProxyAuth::DpToken),
+            zone_proxy: demand(section.authn.zone_proxy.kind == ZoneProxyAuth::ZoneToken),
+        },
+        bootstrap: bootstrap::Settings {
+            xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),
+            connect_timeout: params.xds_connect_timeout.0,
+            admin_address: params.admin_address.clone(),
+            admin_port: params.admin_port,
+            ..bootstrap::Settings::default()
+        },
+        advertised_port: Some(params.xds_port).filter(|port| *port != 0),
+        deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
+        insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
+        // Only Postgres lets replicas share a store.
+        sole_writer: settings.store.kind != StoreType::Postgres,
+        ..AdsConfig::new(mode.clone(), Some(pair))
+    };
+    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
+    let proxies = ads.proxies();
+    let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port).await?;
+    ads.spawn(&mut cp.supervisor, listener)?;
+    Ok(debug::router(proxies))
+}
+
+/// Gives the routes that show the link.
+fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result<Router> {
+    let section = &settings.multizone.zone;
+    let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
+    let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
+    let dial = Arc::new(Trusted::new(&section.global_address, &trust)?);
+    let general = &settings.general;
+    let kds = KdsSettings {
+        token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
+        max_message: section.kds.max_msg_size,
+        backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
+        config: config::masked(settings).to_string(),
+        ..KdsSettings::new(&section.name)
+    };
+    let connector = Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial);
+    let link = connector.link();
+    let shutdown = cp.supervisor.shutdown();
+    cp.supervisor.spawn("global", async move {
+        connector.run(shutdown).await;
+        Ok(())
+    });
+    Ok(api::link(link))
+}
+
+fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
-    let api = Api::new(
-        Arc::clone(&cp.store),
-        cp.index.clone(),
-        cp.env.clone(),
-        ApiConfig {
-            read_only: settings.api_server.read_only,
-            localhost_is_admin: settings.api_server.authn.localhost_is_admin,
-            require_origin_label: !settings.multizone.zone.disable_origin_label_validation,
-            shown_config: config::masked(&settings),
-            hostname: host_name(),
-            admissions,
-            ..ApiConfig::new(mode)
-        },
-    );
-    cp.serve_api(&settings.api_server, api.router(Router::new())).await?;
-    Ok(cp)
+    let config = ApiConfig {
+        read_only: settings.api_server.read_only,
+        localhost_is_admin: settings.api_server.authn.localhost_is_admin,
+        require_origin_label: !settings.multizone.zone.disable_origin_label_validation,
+        shown_config: config::masked(settings),
+        hostname: host_name(),
+        admissions,
+        ..ApiConfig::new(mode)
+    };
+    Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)
 }

@@ -1,0 +1,49 @@
+//! What the API of a zone has besides the resources: its link to global and its proxies.
+
+use axum::{
+    Extension, Json, Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use common::rest::{AccessRule, ApiError, User};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::kds::{Link, LinkStatus};
+
+/// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve`, for
+/// administrators, lets what the delete fuse holds back through.
+pub fn link(link: Link) -> Router {
+    Router::new().route("/strait/link", get(show)).route("/strait/link/approve", post(approve)).with_state(link)
+}
+
+async fn show(State(link): State<Link>) -> Json<Value> {
+    Json(status(&link.status()))
+}
+
+fn status(status: &LinkStatus) -> Value {
+    let position = |p: &common::kds::watch::Position| json!({"head": p.head, "acked": p.acked, "lag": p.lag});
+    json!({
+        "connected": status.connected,
+        "since": status.since,
+        "upstream": status.upstream,
+        "down": position(&status.down),
+        "up": position(&status.up),
+        "lastError": status.last_error,
+        "heldBack": status.held_back,
+        "refusals": status.refusals,
+    })
+}
+
+async fn approve(State(link): State<Link>, Extension(user): Extension<User>) -> Response {
+    if let Err(error) = AccessRule::admins().check(&user, "approve what global wants removed") {
+        return error.into_response();
+    }
+    if link.status().held_back.is_none() {
+        return ApiError::bad_request("nothing is held back").into_response();
+    }
+    tracing::warn!(user = user.name, "an operator approved what was held back from global");
+    link.approve();
+    (StatusCode::ACCEPTED, Json(json!({}))).into_response()
+}
