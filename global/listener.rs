@@ -34,7 +34,7 @@ trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
 /// The connection of one zone; its slot is free again when it is dropped.
-pub struct ZoneConnection {
+pub(crate) struct ZoneConnection {
     io: Box<dyn Io>,
     local: Option<SocketAddr>,
     peer: SocketAddr,
@@ -42,7 +42,7 @@ pub struct ZoneConnection {
 }
 
 /// Accepts on `listener` until `shutdown`. The task of the first value feeds the second.
-pub fn incoming(
+pub(crate) fn incoming(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     shutdown: CancellationToken,

@@ -14,8 +14,11 @@ use crate::kds::{Link, LinkStatus};
 
 /// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve`, for
 /// administrators, lets what the delete fuse holds back through.
-pub fn link(link: Link) -> Router {
-    Router::new().route("/strait/link", get(show)).route("/strait/link/approve", post(approve)).with_state(link)
+pub(crate) fn link(link: Link) -> Router {
+    Router::new()
+        .route("/strait/link", get(show))
+        .route("/strait/link/approve", post(approve))
+        .with_state(link)
 }
 
 async fn show(State(link): State<Link>) -> Json<Value> {

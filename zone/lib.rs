@@ -1,6 +1,7 @@
 //! The zone control plane.
 
 pub mod ads;
+mod api;
 pub mod app;
 pub mod config;
 pub mod generator;
