@@ -83,10 +83,7 @@ impl ControlPlane {
         let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?;
         let index = feed.reader();
         let shutdown = supervisor.shutdown();
-        supervisor.spawn("feed", async move {
-            feed.run(shutdown).await;
-            Ok(())
-        });
+        supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
         Ok(Self {
             env,
             store,

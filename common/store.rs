@@ -21,7 +21,7 @@ mod sessions;
 mod wanted;
 mod writer;
 
-pub use self::open::{masked, open, open_configured};
+pub use self::open::{masked, open};
 
 use std::{sync::Arc, time::Duration};
 

@@ -117,7 +117,8 @@ async fn find(store: &dyn Store, key: &ResourceKey) -> Option<Arc<Resource>> {
     snapshot.resources.into_iter().find(|r| r.key == *key)
 }
 
-async fn index(store: &dyn Store) -> Index {
+/// The index of what is stored.
+pub async fn index_of(store: &dyn Store) -> Index {
     Index::of(store.identity(), store.snapshot().await.unwrap())
 }
 

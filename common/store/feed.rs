@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -14,8 +14,11 @@ use super::{
 const PAGE: usize = 1_000;
 /// The head is only a hint, so the feed is read this often even when nobody woke us.
 const IDLE_READ: Duration = Duration::from_secs(5);
-/// Pause after a failed read.
-const RETRY: Duration = Duration::from_millis(500);
+/// Pause after a failed read; doubled up to [`IDLE_READ`] while reads fail.
+const RETRY: Duration = Duration::from_millis(250);
+/// How often the index is compared with everything in the store. It never differs, unless something
+/// wrote past the feed.
+const AUDIT: Duration = Duration::from_secs(600);
 
 /// The one writer of the index.
 pub struct Feed {
@@ -40,22 +43,39 @@ impl Feed {
 
     /// Follows the store until `shutdown`. A store that cannot be read is tried again: readers keep the
     /// last index meanwhile.
-    pub async fn run(self, shutdown: CancellationToken) {
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] when the store is no longer the one that was opened.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), StoreError> {
         let mut head = self.store.watch_head();
+        let mut retry = RETRY;
+        let mut audit_at = Instant::now() + AUDIT;
         while !shutdown.is_cancelled() {
-            let pause = match self.catch_up().await {
-                Ok(()) => IDLE_READ,
-                Err(error) => {
+            // Seen before it is read: a commit during the read wakes us again.
+            head.mark_unchanged();
+            let mut outcome = self.catch_up().await;
+            if outcome.is_ok() && Instant::now() >= audit_at {
+                audit_at = Instant::now() + AUDIT;
+                outcome = self.audit().await;
+            }
+            let failed = outcome.is_err();
+            match outcome {
+                Ok(()) if retry > RETRY => tracing::info!("the change feed can be read again"),
+                Err(error @ StoreError::Foreign(_)) => return Err(error),
+                Err(error) if retry == RETRY => {
                     tracing::warn!(%error, "cannot read the change feed, readers keep the last index");
-                    RETRY
                 }
-            };
+                _ => {}
+            }
+            let pause = if failed { retry } else { IDLE_READ };
+            retry = if failed { (retry * 2).min(IDLE_READ) } else { RETRY };
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                Ok(()) = head.changed() => {}
+                Ok(()) = head.changed(), if !failed => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
+        Ok(())
     }
 
     async fn catch_up(&self) -> Result<(), StoreError> {
@@ -79,5 +99,140 @@ impl Feed {
             };
             self.index.send_replace(Arc::new(next));
         }
+    }
+
+    /// Compares the index with the whole store and repairs it.
+    async fn audit(&self) -> Result<(), StoreError> {
+        let stored = Index::of(self.store.identity(), self.store.snapshot().await?);
+        let current = Arc::clone(&self.index.borrow());
+        // When a commit came between, the next audit looks.
+        let mut differing = stored.changed_since(&current);
+        differing.retain(|key| stored.get(key) != current.get(key));
+        if stored.revision == current.revision && !differing.is_empty() {
+            tracing::error!(
+                revision = stored.revision,
+                ?differing,
+                "the index differs from the store although both are at one revision; something wrote past \
+                 the change feed; taking what is stored"
+            );
+            self.index.send_replace(Arc::new(stored));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use async_trait::async_trait;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        model::{Resource, ResourceKey, kinds},
+        store::{
+            Batch, Commit, Lease, Revision, Snapshot, StoreIdentity, Write, contract::index_of,
+            memory::MemoryStore,
+        },
+    };
+
+    /// A store whose wake-ups are all lost, and which can be made to write past its feed.
+    struct Deaf {
+        store: MemoryStore,
+        head: watch::Sender<Revision>,
+        past: std::sync::Mutex<Option<Arc<Resource>>>,
+    }
+
+    impl Deaf {
+        fn with_retention(retained: usize) -> Arc<Self> {
+            let store = MemoryStore::with_retention(Uuid::nil(), retained);
+            Arc::new(Self { store, head: watch::Sender::new(0), past: std::sync::Mutex::default() })
+        }
+    }
+
+    #[async_trait]
+    impl Store for Deaf {
+        fn identity(&self) -> StoreIdentity {
+            self.store.identity()
+        }
+        async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
+            self.store.transact(batch).await
+        }
+        async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+            self.store.changes_since(revision, limit).await
+        }
+        async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+            let mut snapshot = self.store.snapshot().await?;
+            snapshot.resources.extend(self.past.lock().unwrap().clone());
+            Ok(snapshot)
+        }
+        fn watch_head(&self) -> watch::Receiver<Revision> {
+            self.head.subscribe()
+        }
+        async fn acquire(
+            &self,
+            name: &str,
+            holder: &str,
+            ttl: Duration,
+            steal: bool,
+        ) -> Result<Option<Lease>, StoreError> {
+            self.store.acquire(name, holder, ttl, steal).await
+        }
+        async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+            self.store.release(lease).await
+        }
+        async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
+            self.store.put_sessions(rows).await
+        }
+        async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+            self.store.sessions(prefix).await
+        }
+    }
+
+    fn zone(name: &str) -> Resource {
+        Resource::new(ResourceKey::global(&kinds::zone::KIND, name), chrono::DateTime::UNIX_EPOCH)
+    }
+
+    async fn put(store: &dyn Store, name: String) -> Revision {
+        store.transact(Batch::of([Write::put(zone(&name))])).await.unwrap().revision
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_wakeup_costs_a_moment_and_an_overrun_window_a_snapshot() {
+        let store = Deaf::with_retention(10);
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let reader = feed.reader();
+        let shutdown = CancellationToken::new();
+        let written = async {
+            for burst in [3, 50] {
+                let mut last = 0;
+                for n in 0..burst {
+                    last = put(&*store, format!("{burst}-{n}")).await;
+                }
+                let index = reader.wait_for(last).await.unwrap();
+                let stored = index_of(&*store).await;
+                assert!(index.revision == stored.revision && index.iter().eq(stored.iter()));
+            }
+            shutdown.cancel();
+        };
+        let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), written);
+        followed.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_past_the_feed_is_found() {
+        let store = Deaf::with_retention(10);
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let mut reader = feed.reader();
+        *store.past.lock().unwrap() = Some(Arc::new(zone("smuggled")));
+        let shutdown = CancellationToken::new();
+        let found = async {
+            while reader.latest().find(&kinds::zone::KIND, "", "smuggled").is_none() {
+                assert!(reader.changed().await);
+            }
+            shutdown.cancel();
+        };
+        let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), found);
+        followed.unwrap();
     }
 }

@@ -1,19 +1,14 @@
 //! Opens the store a URL names.
 
-use std::{path::Path, sync::Arc};
-
-use sqlx::postgres::PgConnectOptions;
+use std::sync::Arc;
 
 use super::{
-    RETAINED, Store, StoreError,
+    Store, StoreError,
     memory::MemoryStore,
     postgres::PostgresStore,
     sqlite::{self, SqliteStore},
 };
-use crate::{
-    config::{StoreSection, StoreType},
-    runtime::Entropy,
-};
+use crate::runtime::Entropy;
 
 /// Opens the store at `url`: `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`.
 ///
@@ -32,29 +27,6 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
             "{} names no store: use sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or memory:",
             masked(url)
         ))),
-    }
-}
-
-/// Opens the store of the settings; an SQLite file without a path is `strait.db` in `work_dir`.
-///
-/// # Errors
-/// As [`open`].
-pub async fn open_configured(section: &StoreSection, work_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    match section.kind {
-        StoreType::Memory => open("memory:").await,
-        StoreType::Sqlite if section.sqlite.path.is_empty() => {
-            Ok(Arc::new(SqliteStore::open(work_dir.join("strait.db")).await?))
-        }
-        StoreType::Sqlite => Ok(Arc::new(SqliteStore::open(&section.sqlite.path).await?)),
-        StoreType::Postgres => {
-            let at = &section.postgres;
-            // Without what the libpq environment would add: settings come from `config` alone.
-            let options = PgConnectOptions::new_without_pgpass().port(at.port).username(&at.user);
-            let options = options.password(&at.password).database(&at.db_name);
-            let options =
-                if at.host.starts_with('/') { options.socket(&at.host) } else { options.host(&at.host) };
-            Ok(Arc::new(PostgresStore::connect(options, RETAINED).await?))
-        }
     }
 }
 

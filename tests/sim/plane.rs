@@ -51,7 +51,7 @@ impl Plane {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         // The feed outlives the rest: what is written at the end must still be shown.
-        tasks.spawn(feed.run(CancellationToken::new()));
+        tasks.spawn(async move { feed.run(CancellationToken::new()).await.unwrap() });
         Self { store, index, env, tasks, stop }
     }
 

@@ -7,7 +7,7 @@ pub async fn a_reader_catches_up_when_the_wakeup_was_lost(stores: &dyn Stores) {
     let home = stores.fresh(RETAINED).await;
     let store = home.open().await;
     put(&*store, policy("seen", 1)).await;
-    let mut reader = index(&*store).await;
+    let mut reader = index_of(&*store).await;
     put(&*store, policy("unseen", 1)).await;
     put(&*store, policy("seen", 2)).await;
     // Neither closed nor waited for, as in a crash.
@@ -15,7 +15,7 @@ pub async fn a_reader_catches_up_when_the_wakeup_was_lost(stores: &dyn Stores) {
     let store = home.open().await;
     follow(&*store, &mut reader, 1).await;
     assert_eq!(reader.revision, 3);
-    assert_same(&reader, &index(&*store).await);
+    assert_same(&reader, &index_of(&*store).await);
     assert_eq!(*store.watch_head().borrow(), 3, "a new reader starts from the head");
 }
 
@@ -31,13 +31,13 @@ pub async fn reopening_keeps_everything(stores: &dyn Stores) {
     let lease =
         store.acquire("leader", "a", std::time::Duration::from_secs(3600), false).await.unwrap().unwrap();
     store.put_sessions(vec![("zone/a".to_owned(), Some("{}".to_owned()))]).await.unwrap();
-    let (before, log) = (index(&*store).await, entries(&*store, 0).await);
+    let (before, log) = (index_of(&*store).await, entries(&*store, 0).await);
     store.close().await;
     drop(store);
 
     let store = home.open().await;
     assert_eq!(store.identity(), identity);
-    assert_same(&index(&*store).await, &before);
+    assert_same(&index_of(&*store).await, &before);
     assert_eq!(entries(&*store, 0).await, log);
     assert_eq!(store.sessions("zone/").await.unwrap().len(), 1);
     let next = store.acquire("leader", "b", std::time::Duration::ZERO, true).await.unwrap().unwrap();

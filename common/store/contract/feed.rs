@@ -23,15 +23,15 @@ async fn fill(store: &dyn Store) {
 
 pub async fn resumes_from_every_revision(stores: &dyn Stores) {
     let store = store(stores).await;
-    let mut cuts = vec![index(&*store).await];
+    let mut cuts = vec![index_of(&*store).await];
     for n in 0..12 {
         let batch = [Write::put(policy(&format!("p{}", n % 3), n)), Write::put(mesh(&format!("m{n}")))];
         store.transact(Batch::of(batch)).await.unwrap();
         let old = mesh(&format!("m{}", n / 2)).key;
         store.transact(Batch::of([Write::delete_when(old, Precondition::None)])).await.unwrap();
-        cuts.push(index(&*store).await);
+        cuts.push(index_of(&*store).await);
     }
-    let end = index(&*store).await;
+    let end = index_of(&*store).await;
     for cut in cuts {
         for page in [1, 3, usize::MAX] {
             let mut resumed = cut.clone();
@@ -138,7 +138,7 @@ pub async fn concurrent_writers_lose_nothing(stores: &dyn Stores) {
     assert_eq!(seen[&policy("shared", 0).key].len(), total, "no replacement was lost");
     let mut folded = Index::empty(store.identity());
     follow(&*store, &mut folded, 5).await;
-    assert_same(&folded, &index(&*store).await);
+    assert_same(&folded, &index_of(&*store).await);
 }
 
 pub async fn the_head_wakes_a_reader(stores: &dyn Stores) {

@@ -69,11 +69,11 @@ pub async fn check(stores: &dyn Stores, history: &[Vec<Op>], alone: usize) {
     let store = store(stores).await;
     let model = MemoryStore::new(Uuid::nil());
     let batches = || history.iter().map(|ops| Batch::of(ops.iter().map(Op::write)));
-    let mut cuts = vec![index(&model).await];
+    let mut cuts = vec![index_of(&model).await];
     let mut expected = Vec::new();
     for batch in batches() {
         expected.push(model.transact(batch).await.map_err(|error| error.to_string()));
-        cuts.push(index(&model).await);
+        cuts.push(index_of(&model).await);
     }
     let mut replies = Vec::new();
     for batch in batches().take(alone) {
@@ -82,7 +82,7 @@ pub async fn check(stores: &dyn Stores, history: &[Vec<Op>], alone: usize) {
     replies.extend(join_all(batches().skip(alone).map(|batch| store.transact(batch))).await);
     let replies: Vec<_> = replies.into_iter().map(|reply| reply.map_err(|error| error.to_string())).collect();
     assert_eq!(replies, expected);
-    let end = index(&*store).await;
+    let end = index_of(&*store).await;
     assert_same(&end, cuts.last().unwrap());
     for mut cut in cuts {
         follow(&*store, &mut cut, 3).await;

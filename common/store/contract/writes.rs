@@ -70,7 +70,7 @@ pub async fn a_batch_is_seen_whole_or_not_at_all(stores: &dyn Stores) {
         Write::put_when(policy("c", 1), Precondition::Exists),
     ]);
     store.transact(refused).await.unwrap_err();
-    assert_eq!(index(&*store).await.count(timeout_kind()), 1);
+    assert_eq!(index_of(&*store).await.count(timeout_kind()), 1);
     assert_eq!(entries(&*store, 1).await, []);
 
     // A later write of a batch sees the earlier ones.
@@ -122,7 +122,7 @@ pub async fn owned_resources_fall_with_their_owner(stores: &dyn Stores) {
     assert_eq!(commit.changed, fallen);
     let tombstones = fallen.into_iter().map(|key| (commit.revision, key, false)).collect::<Vec<_>>();
     assert_eq!(entries(&*store, commit.revision - 1).await, tombstones);
-    assert_eq!(index(&*store).await.iter().count(), 2);
+    assert_eq!(index_of(&*store).await.iter().count(), 2);
 
     // Adopted and orphaned within one batch, with what it owned before.
     let child = owned("child", &moved);

@@ -19,8 +19,8 @@ use crate::{
 
 /// Rows in one `INSERT`; bounds what one message carries.
 const ROWS: usize = 1_000;
-/// How often and how long the fate of a commit is asked for when its answer was lost.
-const QUESTIONS: u32 = 20;
+/// How long and how often the fate of a commit is asked for when its answer was lost.
+const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
 const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR UPDATE";
@@ -135,16 +135,22 @@ impl PostgresLedger {
 
     /// Asks what became of a transaction whose commit was not answered.
     async fn settle(&self, verdict: Verdict, id: &str, error: sqlx::Error) -> Result<Verdict, StoreError> {
-        for _ in 0..QUESTIONS {
-            match self.fate(id).await {
-                Ok(Some(true)) => return Ok(verdict),
-                Ok(Some(false)) => {
-                    return Err(StoreError::backend("commit to the database, which did not happen", error));
+        let asking = async {
+            loop {
+                match self.fate(id).await {
+                    Ok(Some(committed)) => return committed,
+                    Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
                 }
-                Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        };
+        match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(true) => Ok(verdict),
+            Ok(false) => Err(StoreError::backend("commit to the database, which did not happen", error)),
+            Err(_) => {
+                let doing = "commit to the database; whether that happened could not be learnt";
+                Err(StoreError::backend(doing, error))
             }
         }
-        Err(StoreError::backend("commit to the database; whether that happened could not be learnt", error))
     }
 
     /// Whether the transaction committed; `None` while it is still under way.

@@ -2,8 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::future::join_all;
 use sqlx::{PgConnection, Row};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 use crate::{
@@ -41,7 +48,8 @@ async fn replicas_share_one_history() {
         assert!(index.find(&kinds::zone::KIND, "", "first").is_some());
         shutdown.cancel();
     };
-    tokio::join!(feed.run(shutdown.clone()), seen);
+    let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), seen);
+    followed.unwrap();
 
     // Both write at once: one order, no gap, the same for both.
     let writes = (0..120).map(|n| {
@@ -87,8 +95,86 @@ async fn a_server_that_comes_back_is_used_again() {
     head.wait_for(|head| *head >= commit.revision).await.unwrap();
 }
 
-/// The connection breaks between the commit and its answer, as seen from here: a broken connection is
-/// simulated by asking for the fate of transactions whose end is known.
+/// Stands between a store and its server and, once armed, swallows the answer to the next commit.
+struct Cutter {
+    url: String,
+    armed: Arc<AtomicBool>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Cutter {
+    async fn before(mut connection: crate::testing::postgres::Connection) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = (connection.host.clone(), connection.port);
+        connection.port = listener.local_addr().unwrap().port();
+        let armed = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&armed);
+        let task = tokio::spawn(async move {
+            let mut relays = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect((&*server.0, server.1)).await.unwrap();
+                relays.spawn(relay(client, server, Arc::clone(&shared)));
+            }
+        });
+        Self { url: connection.url(), armed, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+async fn relay(mut client: TcpStream, mut server: TcpStream, armed: Arc<AtomicBool>) {
+    let (mut up, mut down) = (vec![0; 65536], vec![0; 65536]);
+    let mut cut = false;
+    loop {
+        let done = tokio::select! {
+            read = client.read(&mut up) => {
+                let sent = &up[..read.unwrap_or(0)];
+                cut |= sent.windows(6).any(|w| w == b"COMMIT") && armed.swap(false, Ordering::SeqCst);
+                sent.is_empty() || server.write_all(sent).await.is_err()
+            }
+            read = server.read(&mut down) => {
+                // The server has committed by the time it answers; nobody hears it.
+                let answer = &down[..read.unwrap_or(0)];
+                cut || answer.is_empty() || client.write_all(answer).await.is_err()
+            }
+        };
+        if done {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_not_lost() {
+    let cluster = Cluster::start().await.unwrap();
+    let cutter = Cutter::before(cluster.connection("store")).await;
+    let store = PostgresStore::open(&cutter.url).await.unwrap();
+    put(&store, "first").await.unwrap();
+    cutter.armed.store(true, Ordering::SeqCst);
+    assert_eq!(put(&store, "second").await.unwrap().revision, 2);
+    assert!(!cutter.armed.load(Ordering::SeqCst), "an answer was swallowed");
+    assert_eq!(put(&store, "third").await.unwrap().revision, 3);
+    assert_eq!(store.snapshot().await.unwrap().resources.len(), 3);
+}
+
+#[tokio::test]
+async fn a_commit_that_the_server_ended_did_not_happen() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "first").await.unwrap();
+    // The connection is ended from within the commit itself.
+    for statement in [
+        "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS \
+            'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END'",
+        "CREATE CONSTRAINT TRIGGER die AFTER INSERT ON resources DEFERRABLE INITIALLY DEFERRED \
+            FOR EACH ROW EXECUTE FUNCTION die()",
+    ] {
+        sqlx::query(statement).execute(&store.pool).await.unwrap();
+    }
+    let error = put(&store, "second").await.unwrap_err().to_string();
+    assert!(error.contains("did not happen"), "{error}");
+    sqlx::query("DROP TRIGGER die ON resources").execute(&store.pool).await.unwrap();
+    assert_eq!(put(&store, "third").await.unwrap().revision, 2, "the number was not used up");
+}
+
 #[tokio::test]
 async fn the_fate_of_a_transaction_is_learnt_from_the_server() {
     let cluster = Cluster::start().await.unwrap();
