@@ -14,6 +14,7 @@ use common::{
 };
 
 use crate::{
+    ads::{self, Ads, AdsConfig},
     api,
     config::ZoneConfig,
     kds::{Connector, KdsSettings, TokenSource, Trusted},
@@ -48,6 +49,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     if settings.is_federated() {
         routes = routes.merge(follow_global(&mut cp, &settings)?);
     }
+    routes = routes.merge(serve_proxies(&mut cp, &settings, mode.clone()).await?);
     let api = resources(&cp, &settings, mode);
     cp.serve_api(&settings.api_server, api.router(routes)).await?;
     Ok(cp)
@@ -75,6 +77,18 @@ fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result
         Ok(())
     });
     Ok(api::link(link))
+}
+
+/// Gives the routes that show the proxies.
+async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: Mode) -> anyhow::Result<Router> {
+    let section = &settings.dp_server;
+    let certificate = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
+    let listener = cp.bind("dataplanes", "dpServer.port", section.interface, section.port).await?;
+    let config = AdsConfig::of(settings, mode, certificate);
+    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
+    let routes = ads::debug::router(ads.proxies());
+    ads.spawn(&mut cp.supervisor, listener)?;
+    Ok(routes)
 }
 
 fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {

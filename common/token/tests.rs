@@ -59,7 +59,7 @@ fn a_dataplane_token_fits_its_dataplane_only() {
     let token = issue(&index, purpose, &claims, TEN_YEARS, &env).unwrap();
     let check = |name, service, good| {
         let result =
-            validate_dataplane(&index, &token, "default", name, &dataplane(service), None, env.now());
+            validate_dataplane(&index, &token, "default", name, Some((&dataplane(service), None)), env.now());
         assert_eq!(result.is_ok(), good, "{name} {service}: {result:?}");
     };
     check("web-1", "web", true);

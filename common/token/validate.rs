@@ -42,7 +42,8 @@ pub fn validate_zone(
     Ok(claims)
 }
 
-/// Whether the bearer may be the dataplane `mesh`/`name` with this spec and `kuma.io/workload`.
+/// Whether the bearer may be the dataplane `mesh`/`name`, `described` by its spec and `kuma.io/workload`.
+/// Of one that is not known yet, workload and tags are not checked.
 ///
 /// # Errors
 /// [`TokenError`] saying why it is not accepted.
@@ -51,8 +52,7 @@ pub fn validate_dataplane(
     token: &str,
     mesh: &str,
     name: &str,
-    dataplane: &Dataplane,
-    workload: Option<&str>,
+    described: Option<(&Dataplane, Option<&str>)>,
     now: DateTime<Utc>,
 ) -> Result<DataplaneClaims, TokenError> {
     let claims: DataplaneClaims = check(index, Purpose::Dataplane { mesh }, token, now)?;
@@ -65,6 +65,7 @@ pub fn validate_dataplane(
     fit("name", &claims.name, name)?;
     fit("mesh", &claims.mesh, mesh)?;
     fit("proxy type", &claims.r#type, "dataplane")?;
+    let Some((dataplane, workload)) = described else { return Ok(claims) };
     fit("workload", &claims.workload, workload.unwrap_or_default())?;
     for (tag, allowed) in &claims.tags {
         let values: Vec<&str> = tag_values(dataplane, tag).collect();

@@ -1,29 +1,37 @@
-//! Which tokens proxies have to show.
+//! Whether a proxy is who it says it is.
 
-use super::node::ProxyKind;
+use std::sync::Arc;
+
+use common::{
+    model::{document::Document, labels},
+    proto::kuma::mesh::v1alpha1::Dataplane,
+    runtime::Env,
+    store::index::Index,
+    token::{TokenError, scope, validate_dataplane, validate_zone},
+};
+use prost::Message;
+use thiserror::Error;
+use tonic::Status;
+
+use super::node::{ProxyId, ProxyKind};
 
 /// How proxies of one sort prove who they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credential {
     /// By a token in the `authorization` metadata of the stream.
+    #[default]
     Token,
     /// Not at all. Only for a network where everybody may be anybody.
     None,
 }
 
 /// What is demanded of whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requirement {
     /// Of dataplanes: a dataplane token.
     pub dataplane: Credential,
     /// Of zone ingresses and egresses: a zone token with their scope.
     pub zone_proxy: Credential,
-}
-
-impl Default for Requirement {
-    fn default() -> Self {
-        Self { dataplane: Credential::Token, zone_proxy: Credential::Token }
-    }
 }
 
 impl Requirement {
@@ -34,5 +42,107 @@ impl Requirement {
             ProxyKind::Ingress | ProxyKind::Egress => (self.zone_proxy, "zone"),
         };
         (credential == Credential::Token).then_some(name)
+    }
+}
+
+/// Why a proxy is not let in.
+#[derive(Debug, Error)]
+pub enum AuthError {
+    /// It shows no token.
+    #[error("{0} must show a {1} token in the authorization metadata")]
+    Missing(ProxyId, &'static str),
+    /// Its token is not accepted.
+    #[error("the {token} token of {proxy} is not accepted: {source}")]
+    Token {
+        /// Which token.
+        token: &'static str,
+        /// Of whom.
+        proxy: ProxyId,
+        /// Why.
+        source: TokenError,
+    },
+    /// What the token has to fit cannot be read.
+    #[error("{0} cannot be checked against its token: its resource does not decode")]
+    Unreadable(ProxyId),
+}
+
+impl From<AuthError> for Status {
+    fn from(error: AuthError) -> Self {
+        let code = match &error {
+            AuthError::Token { source: TokenError::Mismatch(_), .. } => tonic::Code::PermissionDenied,
+            _ => tonic::Code::Unauthenticated,
+        };
+        Status::new(code, error.to_string())
+    }
+}
+
+/// Checks tokens of proxies.
+#[derive(Clone)]
+pub struct Authenticator {
+    requirement: Requirement,
+    zone: Arc<str>,
+    env: Env,
+}
+
+impl Authenticator {
+    /// For the proxies of `zone`.
+    pub fn new(requirement: Requirement, zone: Arc<str>, env: Env) -> Self {
+        Self { requirement, zone, env }
+    }
+
+    /// Whether the bearer of `token` may be `proxy` as it is stored. Of a dataplane that is not stored
+    /// yet, everything is checked but its tags and workload; whoever serves it later checks again.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn check(&self, proxy: &ProxyId, token: Option<&str>, index: &Index) -> Result<(), AuthError> {
+        let stored = index.get(&proxy.key());
+        let workload = stored.and_then(|r| r.label(labels::WORKLOAD));
+        self.check_as(proxy, stored.map(|r| (&r.spec[..], workload)), token, index)
+    }
+
+    /// Whether the bearer of `token` may be `proxy` as it describes itself.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn check_inline(
+        &self,
+        proxy: &ProxyId,
+        document: &Document,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<(), AuthError> {
+        let workload = document.labels.get(labels::WORKLOAD).map(String::as_str);
+        self.check_as(proxy, Some((&document.spec, workload)), token, index)
+    }
+
+    fn check_as(
+        &self,
+        proxy: &ProxyId,
+        described: Option<(&[u8], Option<&str>)>,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<(), AuthError> {
+        let Some(name) = self.requirement.token_of(proxy.kind) else { return Ok(()) };
+        let token = token.filter(|t| !t.is_empty());
+        let token = token.ok_or_else(|| AuthError::Missing(proxy.clone(), name))?;
+        let now = self.env.now();
+        let zone_token = |scope| validate_zone(index, token, scope, &self.zone, now).map(|_| ());
+        let accepted = match proxy.kind {
+            ProxyKind::Ingress => zone_token(scope::INGRESS),
+            ProxyKind::Egress => zone_token(scope::EGRESS),
+            ProxyKind::Dataplane => {
+                let described = match described {
+                    Some((spec, workload)) => {
+                        let dataplane = Dataplane::decode(spec);
+                        Some((dataplane.map_err(|_| AuthError::Unreadable(proxy.clone()))?, workload))
+                    }
+                    None => None,
+                };
+                let described = described.as_ref().map(|(dataplane, workload)| (dataplane, *workload));
+                validate_dataplane(index, token, &proxy.mesh, &proxy.name, described, now).map(|_| ())
+            }
+        };
+        accepted.map_err(|source| AuthError::Token { token: name, proxy: proxy.clone(), source })
     }
 }

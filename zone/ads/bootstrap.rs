@@ -73,6 +73,8 @@ pub struct Bootstraps {
     pub certificate: Option<Arc<ServerCertificate>>,
     /// Port of the server.
     pub port: u16,
+    /// Whether the server has no IPv6 address.
+    pub ipv4_only: bool,
 }
 
 /// What a proxy starts with.
@@ -151,6 +153,7 @@ impl Bootstraps {
             service: described.service,
             xds_host,
             xds_port: self.port,
+            ipv4_only: self.ipv4_only,
             connect_timeout: duration(self.settings.connect_timeout),
             tls: self.certificate.is_some(),
             ca: self.authority(request)?,

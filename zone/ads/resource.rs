@@ -1,17 +1,15 @@
 //! The resource a proxy brings along: read, checked, and made the zone's own.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use chrono::{DateTime, Utc};
 use common::{
+    mode::Mode,
     model::{
-        Origin, Resource, ResourceKey, SpecError, Violations,
+        FieldPath, Resource, ResourceKey, Spec, SpecError, Violations,
         document::{Document, DocumentError},
         labels,
     },
-    proto::kuma::mesh::v1alpha1::{self as mesh, dataplane::networking},
+    proto::kuma::mesh::v1alpha1 as mesh,
 };
-use prost::Message;
 use thiserror::Error;
 
 use super::node::{ProxyId, ProxyKind};
@@ -56,111 +54,75 @@ pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineErro
         return Err(InlineError::Mismatch { given, expected });
     }
     document.spec = document.kind.normalize(&document.spec)?;
-    let violations = document.kind.validate(&document.spec)?;
+    let mut violations = document.kind.validate(&document.spec)?;
+    if let Some(problem) = labels::subdomain_problem(&document.name) {
+        violations.add("name".into(), problem);
+    }
+    for (key, value) in &document.labels {
+        let problems = labels::key_problems(key).into_iter().chain(labels::value_problem(value));
+        problems.for_each(|problem| violations.add(FieldPath::new("labels").key(key), problem));
+    }
     if violations.is_empty() { Ok(document) } else { Err(InlineError::Invalid(violations)) }
 }
 
-/// The resource as `zone` stores it: owned by the zone, labelled, its inbounds tagged with the zone.
-/// What an operator has computed or set on `existing` and the proxy does not know is kept.
+/// The resource as the zone stores it: owned by the zone, its labels computed. What the zone has found out
+/// about `existing` and the proxy cannot know is kept.
 ///
 /// # Errors
 /// [`SpecError`] when the spec does not decode.
 pub(super) fn adopt(
     document: Document,
-    proxy: &ProxyId,
-    zone: &Arc<str>,
+    kind: ProxyKind,
+    mode: &Mode,
     existing: Option<&Resource>,
     now: DateTime<Utc>,
 ) -> Result<Resource, SpecError> {
     let mut resource = document.into_resource(now);
-    resource.spec = match proxy.kind {
-        ProxyKind::Dataplane => {
-            let mut spec = mesh::Dataplane::decode(&*resource.spec)?;
-            let stored = existing.map(|e| mesh::Dataplane::decode(&*e.spec)).transpose()?;
-            tag(&mut spec, zone, stored.as_ref());
-            label_dataplane(&mut resource.labels, &spec);
-            spec.encode_to_vec()
-        }
-        ProxyKind::Ingress => {
-            let mut spec = mesh::ZoneIngress::decode(&*resource.spec)?;
-            // The zone computes this; a proxy that brings it would only flap it.
-            spec.available_services = match existing {
-                Some(e) => mesh::ZoneIngress::decode(&*e.spec)?.available_services,
-                None => Vec::new(),
-            };
-            label(&mut resource.labels, labels::PROXY_TYPE, "zoneingress");
-            spec.encode_to_vec()
-        }
-        ProxyKind::Egress => {
-            label(&mut resource.labels, labels::PROXY_TYPE, "zoneegress");
-            resource.spec.to_vec()
+    // Whose it is, is not for the proxy to say.
+    for key in [labels::ORIGIN, labels::ZONE, labels::ENV, labels::MESH, labels::DISPLAY_NAME] {
+        resource.labels.remove(key);
+    }
+    if let Some(existing) = existing {
+        match kind {
+            ProxyKind::Dataplane => keep_probed(&mut resource, existing)?,
+            ProxyKind::Ingress => keep_available(&mut resource, existing)?,
+            ProxyKind::Egress => {}
         }
     }
-    .into();
-    if proxy.kind == ProxyKind::Dataplane {
-        label(&mut resource.labels, labels::MESH, &proxy.mesh);
-    }
-    label(&mut resource.labels, labels::ORIGIN, labels::ORIGIN_ZONE);
-    label(&mut resource.labels, labels::ZONE, zone);
-    label(&mut resource.labels, labels::ENV, labels::ENV_UNIVERSAL);
-    resource.origin = Origin::Zone(Arc::clone(zone));
-    resource.owner = None;
+    labels::compute(&mut resource, mode);
+    resource.origin = mode.origin_of(resource.kind());
     Ok(resource)
 }
 
-fn label(labels: &mut BTreeMap<String, String>, key: &str, value: &str) {
-    labels.insert(key.to_owned(), value.to_owned());
+/// An inbound with a probe keeps what the probe found.
+fn keep_probed(resource: &mut Resource, existing: &Resource) -> Result<(), SpecError> {
+    let mut spec = resource.spec::<mesh::Dataplane>()?;
+    let stored = existing.spec::<mesh::Dataplane>()?.networking.unwrap_or_default();
+    let inbounds = spec.networking.iter_mut().flat_map(|n| &mut n.inbound);
+    for inbound in inbounds.filter(|i| i.service_probe.is_some()) {
+        let known = stored.inbound.iter().find(|i| i.port == inbound.port && i.address == inbound.address);
+        if let Some(known) = known {
+            inbound.state = known.state;
+            inbound.health = known.health;
+        }
+    }
+    resource.spec = Spec::encode(&spec).into();
+    Ok(())
 }
 
-fn label_dataplane(labels: &mut BTreeMap<String, String>, spec: &mesh::Dataplane) {
-    use networking::{gateway::GatewayType, listener::Type};
-    let Some(networking) = &spec.networking else { return };
-    let builtin = networking.gateway.as_ref().is_some_and(|g| g.r#type() == GatewayType::Builtin);
-    label(labels, labels::PROXY_TYPE, if builtin { "gateway" } else { "sidecar" });
-    for (key, kind) in
-        [(labels::LISTENER_ZONE_INGRESS, Type::ZoneIngress), (labels::LISTENER_ZONE_EGRESS, Type::ZoneEgress)]
-    {
-        if networking.listeners.iter().any(|l| l.r#type() == kind) {
-            label(labels, key, "enabled");
-        } else {
-            labels.remove(key);
-        }
-    }
-}
-
-/// Adds the zone tag. An inbound with a probe starts as not ready, and keeps what the probe found when
-/// the proxy only reconnects.
-fn tag(spec: &mut mesh::Dataplane, zone: &str, stored: Option<&mesh::Dataplane>) {
-    use networking::inbound::{Health, State};
-    let Some(networking) = &mut spec.networking else { return };
-    for inbound in &mut networking.inbound {
-        if !inbound.tags.is_empty() {
-            inbound.tags.insert(labels::ZONE.to_owned(), zone.to_owned());
-        }
-        if inbound.service_probe.is_some() {
-            let before = stored.and_then(|s| s.networking.as_ref()).and_then(|n| {
-                n.inbound.iter().find(|i| i.port == inbound.port && i.address == inbound.address)
-            });
-            match before {
-                Some(before) => {
-                    inbound.state = before.state;
-                    inbound.health = before.health.clone();
-                }
-                None => {
-                    inbound.set_state(State::NotReady);
-                    inbound.health = Some(Health { ready: false });
-                }
-            }
-        }
-    }
-    if let Some(gateway) = &mut networking.gateway {
-        gateway.tags.insert(labels::ZONE.to_owned(), zone.to_owned());
-    }
+/// The zone computes what an ingress offers; a proxy that brings its own idea would only flap it.
+fn keep_available(resource: &mut Resource, existing: &Resource) -> Result<(), SpecError> {
+    let mut spec = resource.spec::<mesh::ZoneIngress>()?;
+    spec.available_services = existing.spec::<mesh::ZoneIngress>()?.available_services;
+    resource.spec = Spec::encode(&spec).into();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use common::{model::Origin, proto::kuma::mesh::v1alpha1::dataplane::networking::inbound::State};
+
     use super::*;
 
     const WEB: &str = "
@@ -179,10 +141,16 @@ networking:
         ProxyId::new(ProxyKind::Dataplane, "default", "web-1")
     }
 
+    fn adopted(yaml: &str, existing: Option<&Resource>) -> Resource {
+        let document = inline(yaml, &web()).unwrap();
+        let mode = Mode::federated_zone("east");
+        adopt(document, ProxyKind::Dataplane, &mode, existing, DateTime::UNIX_EPOCH).unwrap()
+    }
+
     #[test]
-    fn an_inline_dataplane_becomes_the_zones_own() {
-        let document = inline(WEB, &web()).unwrap();
-        let resource = adopt(document, &web(), &"east".into(), None, Utc::now()).unwrap();
+    fn an_inline_dataplane_becomes_the_zones_own_whatever_it_says() {
+        let claimed = WEB.replace("{team: shop}", "{team: shop, kuma.io/origin: global, kuma.io/zone: west}");
+        let resource = adopted(&claimed, None);
         assert_eq!(resource.origin, Origin::Zone("east".into()));
         let labels: Vec<_> = resource.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(
@@ -196,22 +164,19 @@ networking:
                 "team=shop"
             ]
         );
-        let inbound = mesh::Dataplane::decode(&*resource.spec).unwrap().networking.unwrap().inbound;
-        assert_eq!(inbound[0].tags["kuma.io/zone"], "east");
-        assert_eq!(inbound[0].state, 0);
-        assert_eq!(inbound[1].state(), networking::inbound::State::NotReady);
     }
 
     #[test]
     fn a_reconnect_does_not_forget_what_the_probe_found() {
-        let stored = adopt(inline(WEB, &web()).unwrap(), &web(), &"east".into(), None, Utc::now()).unwrap();
-        let mut ready = mesh::Dataplane::decode(&*stored.spec).unwrap();
-        ready.networking.as_mut().unwrap().inbound[1].state = 0;
-        let stored = stored.with_spec(ready.encode_to_vec());
-        let document = inline(WEB, &web()).unwrap();
-        let again = adopt(document, &web(), &"east".into(), Some(&stored), Utc::now()).unwrap();
-        let inbound = mesh::Dataplane::decode(&*again.spec).unwrap().networking.unwrap().inbound;
-        assert_eq!(inbound[1].state, 0);
+        let stored = adopted(WEB, None);
+        let mut probed = stored.spec::<mesh::Dataplane>().unwrap();
+        for inbound in &mut probed.networking.as_mut().unwrap().inbound {
+            inbound.set_state(State::NotReady);
+        }
+        let stored = stored.with_spec(Spec::encode(&probed));
+        let again = adopted(WEB, Some(&stored)).spec::<mesh::Dataplane>().unwrap();
+        let states: Vec<_> = again.networking.unwrap().inbound.iter().map(|i| i.state()).collect();
+        assert_eq!(states, [State::Ready, State::NotReady]);
     }
 
     #[test]
@@ -221,6 +186,12 @@ networking:
         assert!(refused(WEB, &other).contains("but the proxy is Dataplane default/web-2"));
         assert!(refused("{", &web()).contains("neither JSON nor YAML"));
         assert!(refused("type: Nothing\nname: web-1", &web()).contains("Nothing"));
+        let named = |name: &str| {
+            let proxy = ProxyId::new(ProxyKind::Dataplane, "default", name);
+            refused(&WEB.replace("web-1", name), &proxy)
+        };
+        assert!(named("Web_1").contains("name: "), "{}", named("Web_1"));
+        assert!(refused(&WEB.replace("team", "'a b'"), &web()).contains("labels"));
         let ingress = ProxyId::new(ProxyKind::Ingress, "", "web-1");
         assert!(refused(WEB, &ingress).contains("but the proxy is ZoneIngress web-1"));
     }

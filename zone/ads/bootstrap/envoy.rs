@@ -29,6 +29,8 @@ pub(super) struct Params<'a> {
     pub xds_host: String,
     /// And on which port.
     pub xds_port: u16,
+    /// Whether this control plane has no IPv6 address. Envoy would rather use one where a name has it.
+    pub ipv4_only: bool,
     /// How long the proxy tries to connect, as a protobuf duration.
     pub connect_timeout: String,
     /// Whether the connection is encrypted.
@@ -289,7 +291,11 @@ fn ads_cluster(params: &Params<'_>) -> Value {
             },
         })
     });
-    cluster(params, Names::of(params.request).ads, discovery, address, tls)
+    let mut cluster = cluster(params, Names::of(params.request).ads, discovery, address, tls);
+    if params.ipv4_only && discovery == "STRICT_DNS" {
+        cluster["dnsLookupFamily"] = "V4_PREFERRED".into();
+    }
+    cluster
 }
 
 fn cluster(params: &Params<'_>, name: &str, discovery: &str, address: Value, tls: Option<Value>) -> Value {

@@ -8,7 +8,6 @@ use std::{
 
 use axum::body::{Body, to_bytes};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use chrono::Utc;
 use common::{
     model::{Resource, ResourceKey, document::Document, kinds::dataplane},
     store::{Change, StoreIdentity, index::IndexReader},
@@ -43,7 +42,9 @@ fn goldens() -> Option<PathBuf> {
 }
 
 fn resource(yaml: &str) -> Resource {
-    Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap().into_resource(Utc::now())
+    Document::parse(&serde_norway::from_str(yaml).unwrap())
+        .unwrap()
+        .into_resource(chrono::DateTime::UNIX_EPOCH)
 }
 
 fn index(resources: Vec<Resource>) -> Index {
@@ -61,7 +62,13 @@ fn certificate() -> Arc<ServerCertificate> {
 }
 
 fn bootstraps(settings: Settings) -> Bootstraps {
-    Bootstraps { settings, requirement: Requirement::default(), certificate: Some(certificate()), port: 5678 }
+    Bootstraps {
+        settings,
+        requirement: Requirement::default(),
+        certificate: Some(certificate()),
+        port: 5678,
+        ipv4_only: false,
+    }
 }
 
 /// The authority a golden document trusts, which the request of that case brought along.

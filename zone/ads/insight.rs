@@ -1,0 +1,275 @@
+//! What was seen of a proxy, written where everybody can read it: `DataplaneInsight` and its siblings.
+//!
+//! Streams count here, in memory; one task writes. A connect and a disconnect are written at once,
+//! counters every few seconds and only when they moved.
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use common::{
+    model::{Origin, Resource, labels},
+    proto::{google::protobuf::Timestamp, kuma::mesh::v1alpha1 as mesh},
+    runtime::Env,
+    store::{
+        Batch, Store, Write,
+        index::{Index, IndexReader},
+    },
+};
+use tokio::{
+    sync::Notify,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    node::{Proxy, ProxyId},
+    proxies::StreamId,
+};
+
+/// Insights written in one batch.
+const BATCH: usize = 200;
+
+/// What happened to one response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// It was sent.
+    Sent,
+    /// The proxy took it.
+    Acknowledged,
+    /// The proxy refused it.
+    Rejected,
+}
+
+/// What is known of the certificate a proxy was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Certificate {
+    /// When it ends.
+    pub(super) expires: DateTime<Utc>,
+    /// When it was signed.
+    pub(super) issued: DateTime<Utc>,
+    /// Who signed it.
+    pub(super) backend: String,
+    /// Who could have.
+    pub(super) supported: Vec<String>,
+}
+
+/// The counters of all streams.
+pub(super) struct Insights {
+    env: Env,
+    zone: Arc<str>,
+    state: Mutex<State>,
+    urgent: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<StreamId, Record>,
+    certificates: BTreeMap<ProxyId, (Option<Certificate>, bool)>,
+}
+
+struct Record {
+    proxy: Arc<Proxy>,
+    subscription: mesh::DiscoverySubscription,
+    unwritten: bool,
+}
+
+impl Record {
+    fn is_open(&self) -> bool {
+        self.subscription.disconnect_time.is_none()
+    }
+}
+
+impl Insights {
+    /// Nothing seen yet.
+    pub(super) fn new(zone: &Arc<str>, env: &Env) -> Self {
+        Self { env: env.clone(), zone: Arc::clone(zone), state: Mutex::default(), urgent: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is one assignment, so a panic elsewhere cannot leave half of one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A proxy opened a stream.
+    pub(super) fn open(&self, stream: StreamId, proxy: &Arc<Proxy>) {
+        let now = self.env.now();
+        let subscription = mesh::DiscoverySubscription {
+            id: self.env.entropy.uuid().to_string(),
+            control_plane_instance_id: self.env.instance_id.to_string(),
+            connect_time: Some(timestamp(now)),
+            version: Some(spec::version(proxy)),
+            status: Some(spec::no_status()),
+            ..Default::default()
+        };
+        let record = Record { proxy: Arc::clone(proxy), subscription, unwritten: true };
+        self.lock().records.insert(stream, record);
+        self.urgent.notify_one();
+    }
+
+    /// Something happened to a response on a stream.
+    pub(super) fn count(&self, stream: StreamId, type_url: &str, delivery: Delivery) {
+        let now = timestamp(self.env.now());
+        if let Some(record) = self.lock().records.get_mut(&stream) {
+            let status = record.subscription.status.get_or_insert_with(spec::no_status);
+            spec::count(status, type_url, delivery);
+            status.last_update_time = Some(now);
+            record.unwritten = true;
+        }
+    }
+
+    /// The stream is over.
+    pub(super) fn close(&self, stream: StreamId) {
+        let now = timestamp(self.env.now());
+        if let Some(record) = self.lock().records.get_mut(&stream) {
+            record.subscription.disconnect_time = Some(now);
+            record.unwritten = true;
+        }
+        self.urgent.notify_one();
+    }
+
+    /// A proxy was given a certificate, or has none because its mesh asks for none.
+    pub(super) fn certificate(&self, proxy: &ProxyId, certificate: Option<Certificate>) {
+        let mut state = self.lock();
+        if state.certificates.get(proxy).is_none_or(|(known, _)| *known != certificate) {
+            state.certificates.insert(proxy.clone(), (certificate, true));
+        }
+    }
+
+    /// Writes until `shutdown`, then once more after every stream has ended, which `drained` tells.
+    pub(super) async fn run(
+        &self,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        every: Duration,
+        shutdown: CancellationToken,
+        drained: impl Future<Output = ()>,
+    ) {
+        let mut tick = interval(every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let urgent_only = tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = self.urgent.notified() => true,
+                _ = tick.tick() => false,
+            };
+            self.flush(store.as_ref(), &index, urgent_only).await;
+        }
+        drained.await;
+        self.flush(store.as_ref(), &index, false).await;
+    }
+
+    /// Ends the subscriptions a former life of this process left open, when nobody else can own them.
+    pub(super) async fn close_left_over(&self, store: &dyn Store, index: &Index) {
+        let now = self.env.now();
+        let kinds = [
+            super::node::ProxyKind::Dataplane,
+            super::node::ProxyKind::Ingress,
+            super::node::ProxyKind::Egress,
+        ];
+        let ours = |r: &&Arc<Resource>| r.origin == Origin::Zone(Arc::clone(&self.zone));
+        let left_open = kinds.iter().flat_map(|kind| index.list(kind.insight())).filter(ours);
+        let writes = left_open.filter_map(|insight| {
+            let spec = spec::closed(insight, timestamp(now))?;
+            let mut closed = Resource::clone(insight).with_spec(spec);
+            closed.modified = now;
+            Some(Write::put(closed))
+        });
+        write(store, writes.collect()).await;
+    }
+
+    async fn flush(&self, store: &dyn Store, index: &IndexReader, urgent_only: bool) {
+        let writes = self.due(&index.current(), urgent_only);
+        if writes.is_empty() {
+            return;
+        }
+        let (proxies, writes): (Vec<_>, Vec<_>) = writes.into_iter().unzip();
+        if !write(store, writes).await {
+            let mut state = self.lock();
+            for record in state.records.values_mut().filter(|r| proxies.contains(&r.proxy.id)) {
+                record.unwritten = true;
+            }
+        }
+        // A closed stream is of no more use once it is written.
+        self.lock().records.retain(|_, record| record.is_open() || record.unwritten);
+    }
+
+    /// The insights to write now, whose records then count as written.
+    fn due(&self, index: &Index, urgent_only: bool) -> Vec<(ProxyId, Write)> {
+        let now = self.env.now();
+        let mut state = self.lock();
+        let State { records, certificates } = &mut *state;
+        let mut by_proxy: BTreeMap<ProxyId, Vec<&mut Record>> = BTreeMap::new();
+        for record in records.values_mut() {
+            by_proxy.entry(record.proxy.id.clone()).or_default().push(record);
+        }
+        // A certificate outlives a stream only until the proxy is back.
+        certificates.retain(|proxy, _| by_proxy.contains_key(proxy));
+        let mut writes = Vec::new();
+        for (id, records) in by_proxy {
+            let certificate = certificates.get_mut(&id);
+            let edge = |r: &&mut Record| {
+                let sent = r.subscription.status.and_then(|s| s.total).map_or(0, |t| t.responses_sent);
+                r.unwritten && (!r.is_open() || sent == 0)
+            };
+            let moved = records.iter().any(|r| r.unwritten) || certificate.as_ref().is_some_and(|c| c.1);
+            let due = if urgent_only { records.iter().any(edge) } else { moved };
+            // An insight cannot exist without the proxy it is about.
+            if !due || index.get(&id.key()).is_none() {
+                continue;
+            }
+            let existing = index.get(&id.insight_key());
+            let known = certificate.map(|(known, unwritten)| {
+                *unwritten = false;
+                known.as_ref()
+            });
+            let subscriptions = records.iter().map(|r| r.subscription.clone()).collect();
+            let newest = records.last().map(|r| Arc::clone(&r.proxy));
+            let update =
+                spec::Update { subscriptions, proxy: newest, certificate: known, now: timestamp(now) };
+            let spec = spec::merge(existing.map(Arc::as_ref), id.kind, update);
+            records.into_iter().for_each(|r| r.unwritten = false);
+            writes.push((id.clone(), Write::put(self.resource(&id, spec, now))));
+        }
+        writes
+    }
+
+    fn resource(&self, id: &ProxyId, spec: Vec<u8>, now: DateTime<Utc>) -> Resource {
+        let mut resource = Resource::new(id.insight_key(), now).with_spec(spec);
+        if !id.mesh.is_empty() {
+            resource = resource.with_label(labels::MESH, &id.mesh);
+        }
+        resource = resource
+            .with_label(labels::ORIGIN, labels::ORIGIN_ZONE)
+            .with_label(labels::ZONE, &self.zone)
+            .with_label(labels::ENV, labels::ENV_UNIVERSAL);
+        resource.origin = Origin::Zone(Arc::clone(&self.zone));
+        resource.owner = Some(id.key());
+        resource
+    }
+}
+
+/// Whether everything was written.
+async fn write(store: &dyn Store, writes: Vec<Write>) -> bool {
+    for chunk in writes.chunks(BATCH) {
+        if let Err(error) = store.transact(Batch::of(chunk.iter().cloned())).await {
+            tracing::warn!(%error, insights = writes.len(), "cannot write insights, trying again later");
+            return false;
+        }
+    }
+    true
+}
+
+fn timestamp(time: DateTime<Utc>) -> Timestamp {
+    Timestamp {
+        seconds: time.timestamp(),
+        nanos: i32::try_from(time.timestamp_subsec_nanos()).unwrap_or_default(),
+    }
+}

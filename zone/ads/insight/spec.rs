@@ -1,0 +1,180 @@
+//! The insight itself, as a value.
+
+use std::sync::Arc;
+
+use common::{
+    model::Resource,
+    proto::{
+        google::protobuf::{Struct, Timestamp},
+        kuma::mesh::v1alpha1 as mesh,
+    },
+};
+use prost::Message;
+
+use super::{Certificate, Delivery, timestamp};
+use crate::ads::node::{Proxy, ProxyKind};
+
+/// Subscriptions kept per proxy; the newest ones.
+const KEPT: usize = 2;
+
+/// What is new about one proxy.
+pub(super) struct Update<'a> {
+    /// Its streams of this process.
+    pub(super) subscriptions: Vec<mesh::DiscoverySubscription>,
+    /// What the newest of them said about the proxy.
+    pub(super) proxy: Option<Arc<Proxy>>,
+    /// Its certificate: `None` when nothing is known, `Some(None)` when it has none.
+    pub(super) certificate: Option<Option<&'a Certificate>>,
+    /// Now.
+    pub(super) now: Timestamp,
+}
+
+/// The encoded insight after `update`. What does not decode is replaced.
+pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update<'_>) -> Vec<u8> {
+    let stored: &[u8] = existing.map_or(&[], |e| &e.spec);
+    let metadata = update.proxy.as_ref().map(|p| Struct::clone(&p.metadata));
+    match kind {
+        ProxyKind::Dataplane => {
+            let mut insight = mesh::DataplaneInsight::decode(stored).unwrap_or_default();
+            if let Some(certificate) = update.certificate {
+                insight.m_tls = certificate.map(|c| m_tls(insight.m_tls.as_ref(), c));
+            }
+            insight.metadata = metadata.or(insight.metadata);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            insight.encode_to_vec()
+        }
+        ProxyKind::Ingress => {
+            let mut insight = mesh::ZoneIngressInsight::decode(stored).unwrap_or_default();
+            insight.metadata = metadata.or(insight.metadata);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            insight.encode_to_vec()
+        }
+        ProxyKind::Egress => {
+            let mut insight = mesh::ZoneEgressInsight::decode(stored).unwrap_or_default();
+            insight.metadata = metadata.or(insight.metadata);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            insight.encode_to_vec()
+        }
+    }
+}
+
+/// The spec with every open subscription ended, `None` when there is no open one.
+pub(super) fn closed(insight: &Resource, now: Timestamp) -> Option<Vec<u8>> {
+    let open = |subscriptions: &[mesh::DiscoverySubscription]| {
+        subscriptions.iter().any(|s| s.disconnect_time.is_none())
+    };
+    match insight.kind().name {
+        "DataplaneInsight" => {
+            let mut spec = mesh::DataplaneInsight::decode(&*insight.spec).ok()?;
+            open(&spec.subscriptions).then(|| {
+                end_all(&mut spec.subscriptions, now);
+                spec.encode_to_vec()
+            })
+        }
+        "ZoneIngressInsight" => {
+            let mut spec = mesh::ZoneIngressInsight::decode(&*insight.spec).ok()?;
+            open(&spec.subscriptions).then(|| {
+                end_all(&mut spec.subscriptions, now);
+                spec.encode_to_vec()
+            })
+        }
+        _ => {
+            let mut spec = mesh::ZoneEgressInsight::decode(&*insight.spec).ok()?;
+            open(&spec.subscriptions).then(|| {
+                end_all(&mut spec.subscriptions, now);
+                spec.encode_to_vec()
+            })
+        }
+    }
+}
+
+fn end_all(subscriptions: &mut [mesh::DiscoverySubscription], now: Timestamp) {
+    for subscription in subscriptions.iter_mut().filter(|s| s.disconnect_time.is_none()) {
+        subscription.disconnect_time = Some(now);
+    }
+}
+
+fn merge_subscriptions(
+    stored: &mut Vec<mesh::DiscoverySubscription>,
+    ours: Vec<mesh::DiscoverySubscription>,
+    now: Timestamp,
+) {
+    stored.retain(|s| ours.iter().all(|o| o.id != s.id));
+    // A proxy that is here is no longer elsewhere.
+    end_all(stored, now);
+    stored.extend(ours);
+    let surplus = stored.len().saturating_sub(KEPT);
+    stored.drain(..surplus);
+}
+
+fn m_tls(
+    known: Option<&mesh::dataplane_insight::Mtls>,
+    certificate: &Certificate,
+) -> mesh::dataplane_insight::Mtls {
+    let issued = Some(timestamp(certificate.issued));
+    let before = known.map_or(0, |k| k.certificate_regenerations);
+    let is_new = known.is_none_or(|k| k.last_certificate_regeneration != issued);
+    mesh::dataplane_insight::Mtls {
+        certificate_expiration_time: Some(timestamp(certificate.expires)),
+        last_certificate_regeneration: issued,
+        certificate_regenerations: before + u32::from(is_new),
+        issued_backend: certificate.backend.clone(),
+        supported_backends: certificate.supported.clone(),
+    }
+}
+
+/// The versions a proxy says it has.
+pub(super) fn version(proxy: &Proxy) -> mesh::Version {
+    let text = |part: &str, field: &str| proxy.version(part, field).to_owned();
+    let mut envoy = text("envoy", "version");
+    if envoy.is_empty() {
+        envoy.clone_from(&proxy.user_agent);
+    }
+    mesh::Version {
+        kuma_dp: Some(mesh::KumaDpVersion {
+            version: text("kumaDp", "version"),
+            git_tag: text("kumaDp", "gitTag"),
+            git_commit: text("kumaDp", "gitCommit"),
+            build_date: text("kumaDp", "buildDate"),
+            kuma_cp_compatible: true,
+        }),
+        envoy: Some(mesh::EnvoyVersion {
+            version: envoy,
+            build: text("envoy", "build"),
+            kuma_dp_compatible: true,
+        }),
+        dependencies: Default::default(),
+    }
+}
+
+/// A status in which nothing has happened.
+pub(super) fn no_status() -> mesh::DiscoverySubscriptionStatus {
+    let none = Some(mesh::DiscoveryServiceStats::default());
+    mesh::DiscoverySubscriptionStatus {
+        last_update_time: None,
+        total: none,
+        cds: none,
+        eds: none,
+        lds: none,
+        rds: none,
+    }
+}
+
+/// Counts one event, in total and for its type where the type has counters.
+pub(super) fn count(status: &mut mesh::DiscoverySubscriptionStatus, type_url: &str, delivery: Delivery) {
+    let of_type = match type_url.rsplit('.').next() {
+        Some("Cluster") => Some(&mut status.cds),
+        Some("ClusterLoadAssignment") => Some(&mut status.eds),
+        Some("Listener") => Some(&mut status.lds),
+        Some("RouteConfiguration") => Some(&mut status.rds),
+        _ => None,
+    };
+    for stats in [Some(&mut status.total), of_type].into_iter().flatten() {
+        let stats = stats.get_or_insert_default();
+        match delivery {
+            Delivery::Sent => stats.responses_sent += 1,
+            Delivery::Acknowledged => stats.responses_acknowledged += 1,
+            Delivery::Rejected => stats.responses_rejected += 1,
+        }
+    }
+}

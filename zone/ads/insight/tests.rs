@@ -1,0 +1,162 @@
+#![allow(clippy::unwrap_used)]
+use chrono::TimeDelta;
+use common::{
+    model::{
+        ResourceKey,
+        kinds::{dataplane, dataplane_insight},
+    },
+    runtime::{Clock, Entropy},
+    store::{feed::Feed, memory::MemoryStore},
+};
+use prost::Message;
+
+use super::*;
+use crate::ads::node::ProxyKind;
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// A clock that moves a second with every look.
+#[derive(Default)]
+struct Steps(Mutex<i64>);
+
+impl Clock for Steps {
+    fn now(&self) -> DateTime<Utc> {
+        let mut seconds = self.0.lock().unwrap();
+        *seconds += 1;
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(*seconds)
+    }
+}
+
+fn proxy(name: &str) -> Arc<Proxy> {
+    let id = ProxyId::new(ProxyKind::Dataplane, "default", name);
+    Arc::new(Proxy { id, metadata: Arc::default(), user_agent: "1.40.0".to_owned() })
+}
+
+struct Bench {
+    store: Arc<MemoryStore>,
+    insights: Insights,
+}
+
+impl Bench {
+    async fn new(dataplanes: &[&str]) -> Self {
+        let env = Env {
+            clock: Arc::new(Steps::default()),
+            entropy: Entropy::seeded(1),
+            instance_id: "cp-1".into(),
+        };
+        let store = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
+        for name in dataplanes {
+            let key = ResourceKey::new(&dataplane::KIND, "default", name);
+            let resource = Resource::new(key, env.now());
+            store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+        }
+        let insights = Insights::new(&"east".into(), &env);
+        Self { store, insights }
+    }
+
+    async fn index(&self) -> IndexReader {
+        Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap().reader()
+    }
+
+    async fn flush(&self, urgent_only: bool) {
+        self.insights.flush(self.store.as_ref(), &self.index().await, urgent_only).await;
+    }
+
+    async fn insight(&self, name: &str) -> Option<mesh::DataplaneInsight> {
+        let key = ResourceKey::new(&dataplane_insight::KIND, "default", name);
+        let index = self.index().await.current();
+        index.get(&key).map(|r| mesh::DataplaneInsight::decode(&*r.spec).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_written_when_it_opens_and_ends_and_its_counters_in_between() {
+    let bench = Bench::new(&["web-1"]).await;
+    bench.insights.open(1, &proxy("web-1"));
+    bench.flush(true).await;
+    let opened = bench.insight("web-1").await.unwrap().subscriptions;
+    assert_eq!(opened.len(), 1);
+    assert_eq!(opened[0].control_plane_instance_id, "cp-1");
+    assert!(opened[0].connect_time.is_some() && opened[0].disconnect_time.is_none());
+    assert_eq!(opened[0].version.as_ref().unwrap().envoy.as_ref().unwrap().version, "1.40.0");
+
+    for (type_url, delivery) in [
+        (CDS, Delivery::Sent),
+        (CDS, Delivery::Acknowledged),
+        (SDS, Delivery::Sent),
+        (SDS, Delivery::Rejected),
+    ] {
+        bench.insights.count(1, type_url, delivery);
+    }
+    bench.flush(true).await;
+    let unwritten = bench.insight("web-1").await.unwrap().subscriptions;
+    assert_eq!(unwritten, opened, "counters are not urgent");
+    bench.flush(false).await;
+    let status = bench.insight("web-1").await.unwrap().subscriptions[0].status.unwrap();
+    let numbers = |s: Option<mesh::DiscoveryServiceStats>| {
+        s.map(|s| (s.responses_sent, s.responses_acknowledged, s.responses_rejected)).unwrap()
+    };
+    assert_eq!(numbers(status.total), (2, 1, 1));
+    assert_eq!(numbers(status.cds), (1, 1, 0));
+    assert_eq!(numbers(status.eds), (0, 0, 0));
+
+    bench.insights.close(1);
+    bench.flush(true).await;
+    assert!(bench.insight("web-1").await.unwrap().subscriptions[0].disconnect_time.is_some());
+    assert!(bench.insights.lock().records.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_nothing_moved_or_the_proxy_is_unknown() {
+    let bench = Bench::new(&["web-1"]).await;
+    bench.insights.open(1, &proxy("web-1"));
+    bench.insights.open(2, &proxy("web-2"));
+    bench.flush(true).await;
+    assert!(bench.insight("web-2").await.is_none());
+    let before = *bench.store.watch_head().borrow();
+    bench.flush(false).await;
+    assert_eq!(*bench.store.watch_head().borrow(), before);
+}
+
+#[tokio::test]
+async fn a_new_stream_ends_what_was_left_open_and_the_oldest_are_forgotten() {
+    let bench = Bench::new(&["web-1"]).await;
+    for stream in 1..=3 {
+        bench.insights.open(stream, &proxy("web-1"));
+        bench.flush(true).await;
+        // As after a crash: nobody closed it.
+        bench.insights.lock().records.clear();
+    }
+    let subscriptions = bench.insight("web-1").await.unwrap().subscriptions;
+    let ended: Vec<bool> = subscriptions.iter().map(|s| s.disconnect_time.is_some()).collect();
+    assert_eq!(ended, [true, false]);
+
+    let index = bench.index().await.current();
+    bench.insights.close_left_over(bench.store.as_ref(), &index).await;
+    let subscriptions = bench.insight("web-1").await.unwrap().subscriptions;
+    assert!(subscriptions.iter().all(|s| s.disconnect_time.is_some()));
+}
+
+#[tokio::test]
+async fn certificates_are_counted() {
+    let bench = Bench::new(&["web-1"]).await;
+    let proxy = proxy("web-1");
+    bench.insights.open(1, &proxy);
+    let certificate = |day| Certificate {
+        issued: DateTime::UNIX_EPOCH + TimeDelta::days(day),
+        expires: DateTime::UNIX_EPOCH + TimeDelta::days(day + 1),
+        backend: "ca-1".to_owned(),
+        supported: vec!["ca-1".to_owned()],
+    };
+    for day in [1, 1, 2] {
+        bench.insights.certificate(&proxy.id, Some(certificate(day)));
+        bench.flush(false).await;
+    }
+    let m_tls = bench.insight("web-1").await.unwrap().m_tls.unwrap();
+    assert_eq!(m_tls.certificate_regenerations, 2);
+    assert_eq!(m_tls.issued_backend, "ca-1");
+    bench.insights.certificate(&proxy.id, None);
+    bench.flush(false).await;
+    assert_eq!(bench.insight("web-1").await.unwrap().m_tls, None);
+}

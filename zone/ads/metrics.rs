@@ -1,0 +1,64 @@
+//! What this server counts.
+
+use std::time::Duration;
+
+use super::node::ProxyKind;
+use crate::generator;
+
+/// Counts a stream for as long as it lives.
+pub(super) struct StreamActive(());
+
+impl StreamActive {
+    pub(super) fn new() -> Self {
+        metrics::gauge!("xds_streams_active").increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for StreamActive {
+    fn drop(&mut self) {
+        metrics::gauge!("xds_streams_active").decrement(1.0);
+    }
+}
+
+/// A request came.
+pub(super) fn received(type_url: &str, is_answer: bool, is_refusal: bool) {
+    let confirmation = match (is_answer, is_refusal) {
+        (false, _) => "",
+        (true, false) => "ACK",
+        (true, true) => "NACK",
+    };
+    // Whatever a peer writes there must not become a label of its own.
+    let type_url = generator::type_url::ALL.into_iter().find(|known| *known == type_url).unwrap_or("other");
+    let error_type = if is_refusal { "user" } else { "no_error" };
+    metrics::counter!(
+        "xds_requests_received", "type_url" => type_url, "confirmation" => confirmation, "error_type" => error_type
+    )
+    .increment(1);
+}
+
+/// A response was handed to the connection.
+pub(super) fn sent(type_url: &str, bytes: usize) {
+    let known = generator::type_url::ALL.into_iter().find(|known| *known == type_url).unwrap_or("other");
+    metrics::counter!("xds_responses_sent", "type_url" => known).increment(1);
+    #[expect(clippy::cast_precision_loss, reason = "a histogram has buckets anyway")]
+    metrics::histogram!("xds_responses_sent_bytes").record(bytes as f64);
+}
+
+/// A response was answered this long after it was sent.
+pub(super) fn delivered(after: Duration) {
+    metrics::histogram!("xds_delivery").record(millis(after));
+}
+
+/// The configuration of a proxy was made.
+pub(super) fn generated(kind: ProxyKind, result: &'static str, took: Duration) {
+    metrics::histogram!("xds_generation", "proxy_type" => kind.name(), "result" => result)
+        .record(millis(took));
+    if result == "error" {
+        metrics::counter!("xds_generation_errors").increment(1);
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

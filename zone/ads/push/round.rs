@@ -1,0 +1,212 @@
+//! One round of the push loop.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use common::{model::kinds::mesh, store::index::Index};
+use tokio::time::Instant;
+
+use super::{Affected, Held, Push, SIGN_AGAIN, SLICE};
+use crate::{
+    ads::{
+        config::Config,
+        insight::Certificate,
+        metrics,
+        node::{Proxy, ProxyId, ProxyKind},
+    },
+    generator::{self, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
+    mesh::{MeshContext, MeshInput, ZoneIngress, identity},
+};
+
+/// What came out for one proxy.
+struct Made {
+    generated: Generated,
+    certificate: Option<Arc<crate::mesh::WorkloadCertificate>>,
+}
+
+/// Why nothing did.
+struct Failed {
+    reason: String,
+    /// Trying again may help though nothing changes.
+    retry: bool,
+}
+
+impl Failed {
+    /// Nothing can be done before something changes.
+    fn until_changed(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), retry: false }
+    }
+}
+
+impl Push {
+    /// Brings everybody up to the newest index.
+    pub(super) async fn round(&mut self, mut affected: Affected) {
+        let arrivals = self.proxies.take_arrivals();
+        let index = self.reader.latest();
+        affected.add(&self.index, &index, &self.zone);
+        let now = self.env.now();
+        let connected = self.proxies.connected();
+        self.held.retain(|id, _| connected.iter().any(|p| p.id == *id));
+        let is_due = |held: &Held| held.again.is_some_and(|at| at <= now);
+        let concerned = |proxy: &&Arc<Proxy>| {
+            arrivals.contains(&proxy.id)
+                || self.held.get(&proxy.id).is_some_and(is_due)
+                || match proxy.id.kind {
+                    ProxyKind::Dataplane => affected.touches(&proxy.id.mesh),
+                    ProxyKind::Ingress | ProxyKind::Egress => !affected.is_nothing(),
+                }
+        };
+        let concerned: Vec<Arc<Proxy>> = connected.iter().filter(concerned).cloned().collect();
+        self.build_meshes(&index, &connected, &affected).await;
+        for (done, proxy) in concerned.iter().enumerate() {
+            if done % SLICE == SLICE - 1 {
+                tokio::task::yield_now().await;
+            }
+            self.configure(proxy, &index, now, arrivals.contains(&proxy.id));
+        }
+        if !concerned.is_empty() {
+            self.interner.sweep();
+        }
+        self.index = index;
+    }
+
+    /// Builds the contexts somebody needs and that are missing or touched, and drops the others.
+    async fn build_meshes(&mut self, index: &Index, connected: &[Arc<Proxy>], affected: &Affected) {
+        let mut needed: BTreeSet<Arc<str>> = BTreeSet::new();
+        for proxy in connected {
+            match proxy.id.kind {
+                ProxyKind::Dataplane => {
+                    needed.insert(Arc::clone(&proxy.id.mesh));
+                }
+                ProxyKind::Ingress | ProxyKind::Egress => {
+                    needed.extend(index.list(&mesh::KIND).map(|m| Arc::clone(&m.key.name)));
+                }
+            }
+        }
+        self.meshes.retain(|name, _| needed.contains(name));
+        self.broken.retain(|name, _| needed.contains(name));
+        for name in needed {
+            let known = self.meshes.contains_key(&name) || self.broken.contains_key(&name);
+            if !known || affected.touches(&name) {
+                self.build_mesh(&name, index);
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn build_mesh(&mut self, name: &Arc<str>, index: &Index) {
+        let hosts = self.hosts.borrow().clone();
+        let input = MeshInput::from_index(&self.zone, name, index, hosts);
+        let previous = self.meshes.get(name);
+        match MeshContext::build(&input, previous.map(Arc::as_ref)) {
+            Ok(context) => {
+                for problem in &context.problems {
+                    if previous.is_none_or(|p| !p.problems.contains(problem)) {
+                        tracing::warn!(mesh = &**name, %problem, "left out of the mesh");
+                    }
+                }
+                self.broken.remove(name);
+                self.meshes.insert(Arc::clone(name), Arc::new(context));
+            }
+            Err(error) => {
+                self.meshes.remove(name);
+                self.broken.insert(Arc::clone(name), error.to_string());
+            }
+        }
+    }
+
+    /// Generates for one proxy and publishes what differs; what it has all the same when it `arrived`,
+    /// for it may have been away.
+    fn configure(&mut self, proxy: &Arc<Proxy>, index: &Index, now: DateTime<Utc>, arrived: bool) {
+        let start = Instant::now();
+        let mut held = self.held.remove(&proxy.id).unwrap_or_default();
+        let (result, problems, config) = match self.generate(proxy, &held, index, now) {
+            Ok(made) => {
+                let problems: Vec<String> = made.generated.problems.iter().map(ToString::to_string).collect();
+                held.again = made.certificate.as_deref().map(identity::renewal_time);
+                held.certificate = made.certificate;
+                let set = made.generated.set.interned(&self.interner);
+                let differs = held.config.as_ref().is_none_or(|known| *known.resources() != set);
+                let config = differs.then(|| Arc::new(Config::new(index.revision, set)));
+                (if differs { "changed" } else { "skip" }, problems, config)
+            }
+            Err(failed) => {
+                held.again = failed.retry.then(|| now + SIGN_AGAIN);
+                ("error", vec![failed.reason], None)
+            }
+        };
+        metrics::generated(proxy.id.kind, result, start.elapsed());
+        for problem in problems.iter().filter(|p| !held.problems.contains(p)) {
+            tracing::warn!(proxy = %proxy.id, problem, "left out of the configuration");
+        }
+        held.problems.clone_from(&problems);
+        let news = arrived || config.is_some();
+        held.config = config.or(held.config);
+        self.proxies.publish(&proxy.id, held.config.clone().filter(|_| news), problems);
+        self.held.insert(proxy.id.clone(), held);
+    }
+
+    fn generate(
+        &self,
+        proxy: &Proxy,
+        held: &Held,
+        index: &Index,
+        now: DateTime<Utc>,
+    ) -> Result<Made, Failed> {
+        let metadata = ProxyMetadata::of_node(&proxy.metadata);
+        match proxy.id.kind {
+            ProxyKind::Dataplane => self.sidecar(&proxy.id, metadata, held, now),
+            ProxyKind::Ingress => self.zone_ingress(&proxy.id, metadata, index),
+            ProxyKind::Egress => {
+                Err(Failed::until_changed("configuration of zone egresses is not generated"))
+            }
+        }
+    }
+
+    fn sidecar(
+        &self,
+        id: &ProxyId,
+        metadata: ProxyMetadata,
+        held: &Held,
+        now: DateTime<Utc>,
+    ) -> Result<Made, Failed> {
+        let context = self.meshes.get(&id.mesh).ok_or_else(|| {
+            let reason = self.broken.get(&id.mesh).map_or("the mesh is not known yet", String::as_str);
+            Failed::until_changed(reason)
+        })?;
+        let dataplane = context.dataplanes.get(&id.name);
+        let dataplane =
+            dataplane.ok_or_else(|| Failed::until_changed(format!("{} does not exist (yet)", id.key())))?;
+        let certificate = context
+            .certificate(dataplane, held.certificate.as_ref(), now)
+            .map_err(|e| Failed { reason: e.to_string(), retry: true })?;
+        self.insights.certificate(id, certificate.as_deref().map(|c| shown(c, context)));
+        let sidecar =
+            Sidecar { dataplane: Arc::clone(dataplane), metadata, certificate: certificate.clone() };
+        let generated = generator::sidecar(&sidecar, context).map_err(Failed::until_changed)?;
+        Ok(Made { generated, certificate })
+    }
+
+    fn zone_ingress(&self, id: &ProxyId, metadata: ProxyMetadata, index: &Index) -> Result<Made, Failed> {
+        let resource = index.get(&id.key());
+        let resource =
+            resource.ok_or_else(|| Failed::until_changed(format!("{} does not exist (yet)", id.key())))?;
+        let ingress = ZoneIngress::read(resource, &self.hosts.borrow()).map_err(Failed::until_changed)?;
+        let problems = ingress.problems.clone();
+        let meshes: Vec<Arc<MeshContext>> = self.meshes.values().cloned().collect();
+        let mut generated =
+            generator::zone_ingress(&ZoneIngressProxy { ingress: Arc::new(ingress), metadata }, &meshes);
+        generated.problems.extend(problems);
+        Ok(Made { generated, certificate: None })
+    }
+}
+
+fn shown(certificate: &crate::mesh::WorkloadCertificate, context: &MeshContext) -> Certificate {
+    let backends = context.spec.mtls.iter().flat_map(|m| &m.backends);
+    Certificate {
+        expires: certificate.expires,
+        issued: certificate.issued,
+        backend: certificate.backend.clone(),
+        supported: backends.map(|b| b.name.clone()).collect(),
+    }
+}

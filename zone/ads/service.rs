@@ -1,0 +1,78 @@
+//! The gRPC face of the streams.
+
+use std::sync::Arc;
+
+use common::{
+    proto::envoy::service::discovery::v3::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_server::AggregatedDiscoveryService,
+    },
+    runtime::http::Connection,
+    xds::{Delta, Sotw},
+};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::stream::{Peer, QUEUE, Streams, Wire};
+
+/// Serves ADS in both protocols.
+pub(super) struct Service {
+    pub(super) streams: Arc<Streams>,
+    /// One permit per stream.
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) tasks: TaskTracker,
+}
+
+type Answers<D> = ReceiverStream<Result<D, Status>>;
+
+impl Service {
+    fn open<D: Wire + 'static>(
+        &self,
+        request: Request<Streaming<D::Request>>,
+    ) -> Result<Response<Answers<D::Response>>, Status>
+    where
+        D::Request: 'static,
+        D::Response: 'static,
+    {
+        let slot = Arc::clone(&self.slots).try_acquire_owned();
+        let slot = slot.map_err(|_| Status::resource_exhausted("too many streams on this control plane"))?;
+        let peer = peer(&request);
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let (streams, requests) = (Arc::clone(&self.streams), request.into_inner());
+        self.tasks.spawn(async move {
+            streams.serve::<D>(peer, requests, sender).await;
+            drop(slot);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+fn peer<T>(request: &Request<T>) -> Peer {
+    let address = request.extensions().get::<Connection>().map(|c| c.peer.to_string()).unwrap_or_default();
+    let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+    // The bootstrap writes the bare token; other clients like to say what it is.
+    let token = token.map(|t| t.strip_prefix("Bearer ").unwrap_or(t).trim().to_owned());
+    Peer { address, token }
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream = Answers<DiscoveryResponse>;
+    type DeltaAggregatedResourcesStream = Answers<DeltaDiscoveryResponse>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        self.open::<Sotw>(request)
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        self.open::<Delta>(request)
+    }
+}

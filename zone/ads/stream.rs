@@ -1,0 +1,315 @@
+//! One stream of one proxy: the engine, fed by what the proxy says and by what it should have.
+//!
+//! Reading never waits for writing: responses go into a bounded queue only while it has room, and what
+//! changes meanwhile merges inside the engine.
+
+mod wire;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use common::{
+    store::index::IndexReader,
+    xds::{Event, Input, Malformed, Name, Settings, Source, Version, Want, Wanted},
+};
+use futures::{Stream, StreamExt};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+pub(super) use self::wire::Wire;
+use super::{
+    auth::Authenticator,
+    config::Config,
+    insight::{Delivery, Insights},
+    metrics,
+    node::Proxy,
+    proxies::{Proxies, Session, StreamId, StreamView, TypeView},
+    registration::{RegisterError, Registrar},
+    resource,
+};
+
+/// Responses that may wait for the connection.
+pub(super) const QUEUE: usize = 16;
+/// How long a new stream may stay silent.
+const FIRST_REQUEST: Duration = Duration::from_secs(15);
+
+/// What all streams share.
+pub(super) struct Streams {
+    pub(super) proxies: Arc<Proxies>,
+    pub(super) insights: Arc<Insights>,
+    pub(super) registrar: Registrar,
+    pub(super) authenticator: Authenticator,
+    pub(super) index: IndexReader,
+    /// What every response carries as the name of this control plane.
+    pub(super) identifier: String,
+    /// How long a proxy may leave a response unanswered.
+    pub(super) patience: Duration,
+    /// How long a proxy that registered itself may be away.
+    pub(super) deregister_after: Duration,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// Who is at the other end.
+pub(super) struct Peer {
+    pub(super) address: String,
+    pub(super) token: Option<String>,
+}
+
+/// What a proxy should have; nothing is known before the first configuration was made.
+struct Served(Option<Arc<Config>>);
+
+impl Want for Served {
+    fn revision(&self) -> u64 {
+        self.0.as_ref().map_or(0, |s| s.revision())
+    }
+
+    fn ready(&self, type_url: &str) -> bool {
+        self.0.as_ref().is_some_and(|s| s.ready(type_url))
+    }
+
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
+        if let Some(snapshot) = &self.0 {
+            snapshot.each(type_url, visit);
+        }
+    }
+
+    fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
+        self.0.as_ref()?.get(type_url, name)
+    }
+}
+
+impl Streams {
+    /// Serves one stream to its end. The status at the end reaches the proxy through `responses`.
+    pub(super) async fn serve<D: Wire>(
+        &self,
+        peer: Peer,
+        requests: impl Stream<Item = Result<D::Request, Status>> + Send,
+        responses: mpsc::Sender<Result<D::Response, Status>>,
+    ) {
+        let mut requests = std::pin::pin!(requests);
+        let ended = tokio::select! {
+            () = self.shutdown.cancelled() => Err(stopping()),
+            ended = self.admit_and_drive::<D>(&peer, requests.as_mut(), &responses) => ended,
+        };
+        if let Err(status) = ended {
+            tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended an xDS stream");
+            // With a full queue nobody is listening anyway.
+            let _unheard = responses.try_send(Err(status));
+        }
+    }
+
+    async fn admit_and_drive<D: Wire>(
+        &self,
+        peer: &Peer,
+        mut requests: impl Stream<Item = Result<D::Request, Status>> + Unpin + Send,
+        responses: &mpsc::Sender<Result<D::Response, Status>>,
+    ) -> Result<(), Status> {
+        let first = timeout(FIRST_REQUEST, requests.next()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
+        let Some(first) = first.transpose()? else { return Ok(()) };
+        let proxy =
+            Proxy::of(D::node(&first).cloned()).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let proxy = Arc::new(proxy);
+        let registered = self.admit(&proxy, peer).await?;
+
+        let view = StreamView { peer: peer.address.clone(), protocol: D::PROTOCOL, ..StreamView::default() };
+        let deregister_after = registered.then_some(self.deregister_after);
+        let session = self.proxies.join(Arc::clone(&proxy), deregister_after, view);
+        let _seen = Seen::open(&self.insights, session.stream, &proxy);
+        let _active = metrics::StreamActive::new();
+        tracing::info!(proxy = %proxy.id, peer = %peer.address, protocol = D::PROTOCOL, "a proxy connected");
+
+        let source = Source::<D>::new(Settings::ads(self.identifier.clone()));
+        let driver = Driver {
+            streams: self,
+            peer,
+            proxy,
+            session,
+            source,
+            served: Served(None),
+            sent: BTreeMap::new(),
+        };
+        driver.run(first, &mut requests, responses).await
+    }
+
+    /// Lets the proxy in, and stores its resource when it brings one; says whether it did.
+    async fn admit(&self, proxy: &Proxy, peer: &Peer) -> Result<bool, Status> {
+        let index = self.index.current();
+        let document = match proxy.inline_resource() {
+            Some(text) => {
+                let document = resource::inline(text, &proxy.id);
+                Some(document.map_err(|e| Status::invalid_argument(e.to_string()))?)
+            }
+            None => None,
+        };
+        let token = peer.token.as_deref();
+        if let Some(document) = &document {
+            self.authenticator.check_inline(&proxy.id, document, token, &index)?;
+        }
+        // Whoever may not be the proxy that is stored may not replace it either.
+        self.authenticator.check(&proxy.id, token, &index)?;
+        let Some(document) = document else { return Ok(false) };
+        self.registrar.register(&proxy.id, document).await.map_err(|error| match error {
+            RegisterError::NoMesh(_) => Status::failed_precondition(error.to_string()),
+            RegisterError::Spec(_) | RegisterError::Refused(_) => Status::invalid_argument(error.to_string()),
+            RegisterError::Store(common::store::StoreError::ForeignOrigin { .. }) => {
+                Status::permission_denied(error.to_string())
+            }
+            RegisterError::Store(error) => {
+                tracing::warn!(proxy = %proxy.id, %error, "cannot store the resource of a proxy");
+                Status::unavailable("the store does not answer")
+            }
+            RegisterError::Stopping => stopping(),
+        })?;
+        Ok(true)
+    }
+}
+
+/// A stream in the insight of its proxy; however it ends, that is noted.
+struct Seen<'a>(&'a Insights, StreamId);
+
+impl<'a> Seen<'a> {
+    fn open(insights: &'a Insights, stream: StreamId, proxy: &Arc<Proxy>) -> Self {
+        insights.open(stream, proxy);
+        Self(insights, stream)
+    }
+}
+
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        self.0.close(self.1);
+    }
+}
+
+/// One admitted stream.
+struct Driver<'a, D: Wire> {
+    streams: &'a Streams,
+    peer: &'a Peer,
+    proxy: Arc<Proxy>,
+    session: Session,
+    source: Source<D>,
+    served: Served,
+    /// When the response in flight of each type was sent.
+    sent: BTreeMap<String, Instant>,
+}
+
+impl<D: Wire> Driver<'_, D> {
+    async fn run(
+        mut self,
+        first: D::Request,
+        requests: &mut (impl Stream<Item = Result<D::Request, Status>> + Unpin + Send),
+        responses: &mpsc::Sender<Result<D::Response, Status>>,
+    ) -> Result<(), Status> {
+        // The proxy may be known from another stream.
+        self.reconfigure()?;
+        self.hear(&first)?;
+        loop {
+            let has_room = self.send(responses);
+            let now = Instant::now();
+            let forever = now + Duration::from_secs(86_400);
+            let wake = self.source.deadline(now).unwrap_or(forever);
+            let stalled = self.source.stalled_since().map_or(forever, |since| since + self.streams.patience);
+            tokio::select! {
+                request = requests.next() => match request {
+                    Some(request) => self.hear(&request?)?,
+                    None => return Ok(()),
+                },
+                changed = self.session.config.changed() => match changed {
+                    Ok(()) => self.reconfigure()?,
+                    Err(_) => return Err(stopping()),
+                },
+                _ = responses.reserve(), if !has_room => {}
+                () = responses.closed() => return Ok(()),
+                () = sleep_until(wake) => self.handle(Input::Wake)?,
+                () = sleep_until(stalled) => {
+                    return Err(Status::deadline_exceeded("a response was left unanswered for too long"));
+                }
+            }
+        }
+    }
+
+    /// Sends what there is to send while there is room, and says whether there was enough.
+    fn send(&mut self, responses: &mpsc::Sender<Result<D::Response, Status>>) -> bool {
+        loop {
+            let Ok(permit) = responses.try_reserve() else { return false };
+            let now = Instant::now();
+            let Some(response) = self.source.next(now, &self.served) else { return true };
+            let (type_url, version) = (D::type_url(&response), D::version(&response));
+            metrics::sent(type_url, D::size(&response));
+            self.streams.insights.count(self.session.stream, type_url, Delivery::Sent);
+            self.session.update(|view| {
+                let seen = view.types.entry(type_url.to_owned()).or_default();
+                *seen = TypeView {
+                    sent: seen.sent + 1,
+                    version: version.to_owned(),
+                    acknowledged: false,
+                    last_rejection: seen.last_rejection.take(),
+                };
+            });
+            self.sent.insert(type_url.to_owned(), now);
+            permit.send(Ok(response));
+        }
+    }
+
+    fn hear(&mut self, request: &D::Request) -> Result<(), Status> {
+        metrics::received(D::request_type(request), D::is_answer(request), D::is_refusal(request));
+        self.handle(Input::Request(request))
+    }
+
+    fn handle(&mut self, input: Input<'_, D::Request>) -> Result<(), Status> {
+        let event = self.source.handle(input, &self.served).map_err(malformed)?;
+        match event {
+            Some(Event::Acked { type_url, .. }) => self.settled(type_url, None),
+            Some(Event::Nacked { type_url, message, refused, .. }) => {
+                tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
+                self.settled(type_url, Some(message));
+            }
+            Some(Event::Unserved { type_url }) => {
+                tracing::debug!(proxy = %self.proxy.id, type_url, "asked for a type that is not served");
+            }
+            Some(Event::Subscribed { .. } | Event::Stale { .. }) | None => {}
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, type_url: &str, rejection: Option<String>) {
+        if let Some(sent) = self.sent.remove(type_url) {
+            metrics::delivered(sent.elapsed());
+        }
+        let delivery = if rejection.is_some() { Delivery::Rejected } else { Delivery::Acknowledged };
+        self.streams.insights.count(self.session.stream, type_url, delivery);
+        self.session.update(|view| {
+            let seen = view.types.entry(type_url.to_owned()).or_default();
+            seen.acknowledged = rejection.is_none();
+            seen.last_rejection = rejection;
+        });
+    }
+
+    /// Takes the newest configuration. The resource may have changed with it, so the proxy must still be
+    /// allowed to be what it says it is.
+    fn reconfigure(&mut self) -> Result<(), Status> {
+        let Some(newest) = self.session.config.borrow_and_update().clone() else { return Ok(()) };
+        let index = self.streams.index.current();
+        self.streams.authenticator.check(&self.proxy.id, self.peer.token.as_deref(), &index)?;
+        let before = self.served.0.replace(Arc::clone(&newest));
+        match before {
+            Some(before) => self.handle(Input::Changed(&newest.changed_since(&before))),
+            None => self.handle(Input::Resync),
+        }
+    }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("this control plane is stopping")
+}
+
+fn malformed(error: Malformed) -> Status {
+    let status = match error {
+        Malformed::TooManyNames { .. } | Malformed::TooManyTypes => Status::resource_exhausted,
+        _ => Status::invalid_argument,
+    };
+    status(error.to_string())
+}

@@ -1,0 +1,71 @@
+//! The port itself: one for gRPC and HTTP, with TLS.
+
+use common::{proto::envoy::service::discovery::v3::DiscoveryRequest, tls::Trust};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::{
+    client::channel,
+    harness::{Zone, dataplane},
+};
+
+pub(super) async fn exchange(
+    zone: &Zone,
+    alpn: &str,
+    request: Request<Full<bytes::Bytes>>,
+) -> (StatusCode, String) {
+    let tls = Trust::Roots(zone.certificate.clone()).client_config(&[alpn]).unwrap();
+    let stream = TcpStream::connect(zone.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(std::sync::Arc::new(tls)).connect(name, stream).await.unwrap();
+    let response = if alpn == "h2" {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    } else {
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    };
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn one_port_serves_bootstraps_beside_streams() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let body = || Full::new(bytes::Bytes::from_static(br#"{"name": "web-1", "dataplaneToken": "t"}"#));
+    let old = Request::post("/bootstrap").header("host", "localhost:5678").body(body()).unwrap();
+    let (status, yaml) = exchange(&zone, "http/1.1", old).await;
+    assert_eq!(status, StatusCode::OK, "{yaml}");
+    assert!(yaml.contains(&format!("portValue: {}", zone.address.port())), "{yaml}");
+    let new = Request::post("https://localhost:5678/bootstrap").body(body()).unwrap();
+    assert_eq!(exchange(&zone, "h2", new).await, (StatusCode::OK, yaml));
+
+    let lost = Request::get("/meshes").header("host", "localhost").body(Full::default()).unwrap();
+    let (status, text) = exchange(&zone, "http/1.1", lost).await;
+    assert_eq!((status, text.as_str()), (StatusCode::NOT_FOUND, "404: Page Not Found"));
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn another_grpc_service_is_unimplemented() {
+    let zone = Zone::start().await;
+    let mut grpc = tonic::client::Grpc::new(channel(&zone).await);
+    grpc.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<DiscoveryRequest, DiscoveryRequest>::default();
+    let path = http::uri::PathAndQuery::from_static(
+        "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck",
+    );
+    let status = grpc.unary(tonic::Request::new(DiscoveryRequest::default()), path, codec).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unimplemented);
+    zone.stop().await;
+}

@@ -1,0 +1,195 @@
+//! A zone in one process: memory store, index, ADS server behind TLS on a port of its own.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use common::{
+    ca,
+    mode::Mode,
+    model::{
+        Resource, ResourceKey,
+        document::Document,
+        kinds::{dataplane_insight, secret},
+        labels,
+    },
+    proto::kuma::mesh::v1alpha1 as proto,
+    runtime::{Entropy, Env, Supervisor},
+    store::{
+        Batch, Precondition, Store, Write,
+        feed::Feed,
+        index::{Index, IndexReader},
+        memory::MemoryStore,
+    },
+    tls::KeyPairPem,
+    token::{self, DataplaneClaims, Purpose, ZoneClaims},
+};
+use prost::Message;
+use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::ads::{Ads, AdsConfig, proxies::Proxies};
+
+/// Long enough for a busy machine; no test waits for it to pass.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const ZONE: &str = "east";
+
+/// Making keys takes longer than anything else here, so all tests share them.
+static TOKEN_KEY: LazyLock<String> = LazyLock::new(|| token::new_signing_key(&Entropy::seeded(7)).unwrap());
+static ZONE_KEY: LazyLock<String> = LazyLock::new(|| token::new_signing_key(&Entropy::seeded(8)).unwrap());
+static ROOT: LazyLock<KeyPairPem> = LazyLock::new(|| {
+    ca::create_root("default", &ca::RootOptions::default(), Env::system("t").now()).unwrap()
+});
+
+pub(super) struct Zone {
+    pub(super) store: Arc<MemoryStore>,
+    pub(super) index: IndexReader,
+    pub(super) env: Env,
+    pub(super) address: SocketAddr,
+    pub(super) certificate: String,
+    pub(super) proxies: Arc<Proxies>,
+    pub(super) stop: CancellationToken,
+    pub(super) running: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Zone {
+    pub(super) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// With a mesh `default` and keys for tokens.
+    pub(super) async fn start_with(adjust: impl FnOnce(&mut AdsConfig)) -> Self {
+        let store = Arc::new(MemoryStore::new(uuid::Uuid::from_u128(1)));
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let (index, env) = (feed.reader(), Env::system("test"));
+        let pair = KeyPairPem::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let certificate = pair.certificate.clone();
+        let mut config = AdsConfig::new(Mode::federated_zone(ZONE), Some(pair));
+        config.insight_interval = Duration::from_millis(20);
+        adjust(&mut config);
+        let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
+        let proxies = ads.proxies();
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut supervisor = Supervisor::new();
+        let shutdown = supervisor.shutdown();
+        supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
+        ads.spawn(&mut supervisor, listener).unwrap();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let running = tokio::spawn(supervisor.run(stopped, PATIENCE));
+        let zone = Self { store, index, env, address, certificate, proxies, stop, running };
+        zone.put("{type: Mesh, name: default}").await;
+        let key = Purpose::Dataplane { mesh: "default" }.key(1);
+        zone.secret(key, TOKEN_KEY.as_bytes()).await;
+        zone.secret(Purpose::Zone.key(1), ZONE_KEY.as_bytes()).await;
+        zone
+    }
+
+    async fn secret(&self, key: ResourceKey, data: &[u8]) {
+        let resource = Resource::new(key, self.env.now()).with_spec(token::secret_spec(data));
+        self.write(Write::put(resource)).await;
+    }
+
+    /// Turns mutual TLS of mesh `default` on, with this more in its backend.
+    pub(super) async fn mtls(&self, backend: &str) {
+        let secret = |name: String| ResourceKey::new(&secret::SECRET, "default", &name);
+        self.secret(secret(ca::certificate_secret("default", "ca-1")), ROOT.certificate.as_bytes()).await;
+        self.secret(secret(ca::key_secret("default", "ca-1")), ROOT.key.as_bytes()).await;
+        let mesh = format!(
+            "{{type: Mesh, name: default, mtls: {{enabledBackend: ca-1, backends: [{{name: ca-1, type: builtin{backend}}}]}}}}"
+        );
+        self.put(&mesh).await;
+    }
+
+    /// Stores a document as the API of the zone would.
+    pub(super) async fn put(&self, yaml: &str) {
+        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+        let mut resource = document.into_resource(self.env.now());
+        resource.spec = resource.kind().normalize(&resource.spec).unwrap().into();
+        let mode = Mode::federated_zone(ZONE);
+        labels::compute(&mut resource, &mode);
+        resource.origin = mode.origin_of(resource.kind());
+        self.write(Write::put(resource)).await;
+    }
+
+    pub(super) async fn delete(&self, key: ResourceKey) {
+        self.write(Write::delete_when(key, Precondition::Exists)).await;
+    }
+
+    async fn write(&self, write: Write) {
+        let commit = self.store.transact(Batch::of([write])).await.unwrap();
+        self.index.wait_for(commit.revision).await.unwrap();
+    }
+
+    /// Waits until the index looks like this, and shows what is there.
+    pub(super) async fn until<T>(&self, found: impl Fn(&Index) -> Option<T>) -> T {
+        let mut reader = self.index.clone();
+        let waiting = async {
+            loop {
+                if let Some(found) = found(&reader.latest()) {
+                    return found;
+                }
+                assert!(reader.changed().await);
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("the index gets there")
+    }
+
+    /// Waits until the insight of a dataplane looks like this.
+    pub(super) async fn insight(
+        &self,
+        name: &str,
+        is: impl Fn(&proto::DataplaneInsight) -> bool,
+    ) -> proto::DataplaneInsight {
+        let key = ResourceKey::new(&dataplane_insight::KIND, "default", name);
+        self.until(|index| {
+            let insight = proto::DataplaneInsight::decode(&index.get(&key)?.spec[..]).unwrap();
+            is(&insight).then_some(insight)
+        })
+        .await
+    }
+
+    pub(super) fn dataplane_token(&self, claims: DataplaneClaims) -> String {
+        let purpose = Purpose::Dataplane { mesh: "default" };
+        let valid = Duration::from_secs(3600);
+        token::issue(&self.index.current(), purpose, &claims, valid, &self.env).unwrap()
+    }
+
+    pub(super) fn token_for(&self, name: &str) -> String {
+        self.dataplane_token(DataplaneClaims {
+            name: name.to_owned(),
+            mesh: "default".to_owned(),
+            ..DataplaneClaims::default()
+        })
+    }
+
+    pub(super) fn zone_token(&self, scope: &str) -> String {
+        let claims = ZoneClaims { zone: ZONE.to_owned(), scope: vec![scope.to_owned()] };
+        let valid = Duration::from_secs(3600);
+        token::issue(&self.index.current(), Purpose::Zone, &claims, valid, &self.env).unwrap()
+    }
+
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        timeout(PATIENCE, self.running).await.expect("the server stops").unwrap().unwrap();
+    }
+}
+
+/// A dataplane of mesh `default` on a loopback address, serving `service` over HTTP and dialling `uses`.
+pub(super) fn dataplane(name: &str, address: &str, service: &str, uses: &[&str]) -> String {
+    let outbounds: Vec<String> = uses
+        .iter()
+        .enumerate()
+        .map(|(i, used)| format!("{{port: {}, tags: {{kuma.io/service: {used}}}}}", 20_000 + i))
+        .collect();
+    format!(
+        "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: {address}, inbound: \
+         [{{port: 10080, servicePort: 18080, serviceAddress: 127.0.0.1, tags: {{kuma.io/service: {service}, \
+         kuma.io/protocol: http}}}}], outbound: [{}]}}}}",
+        outbounds.join(", ")
+    )
+}

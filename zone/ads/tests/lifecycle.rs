@@ -1,0 +1,184 @@
+//! How proxies come and go, and who is not let in.
+
+use std::time::Duration;
+
+use common::{
+    model::{
+        ResourceKey,
+        kinds::{dataplane, zone_ingress},
+    },
+    proto::kuma::mesh::v1alpha1 as proto,
+    token::DataplaneClaims,
+};
+use tonic::Code;
+
+use super::{
+    client::{BOTH, CDS, Client, LDS, Protocol, Who},
+    harness::{Zone, dataplane},
+};
+
+fn key(name: &str) -> ResourceKey {
+    ResourceKey::new(&dataplane::KIND, "default", name)
+}
+
+#[tokio::test]
+async fn a_proxy_that_brings_its_resource_is_registered_and_goes_with_it() {
+    for protocol in BOTH {
+        let zone = Zone::start_with(|config| config.deregister_after = Duration::from_millis(1)).await;
+        let token = zone.token_for("web-1");
+        let resource = dataplane("web-1", "127.0.0.2", "web", &[]);
+        let who = Who { resource: Some(&resource), ..Who::known("default.web-1", &token) };
+        let mut client = Client::begin(&zone, protocol, who).await;
+        client.take(CDS).await;
+        let stored = zone.index.current().get(&key("web-1")).cloned().unwrap();
+        assert_eq!(stored.labels["kuma.io/zone"], "east");
+        let spec = stored.spec::<proto::Dataplane>().unwrap();
+        assert_eq!(spec.networking.unwrap().inbound[0].tags["kuma.io/zone"], "east");
+        drop(client);
+        zone.until(|index| index.get(&key("web-1")).is_none().then_some(())).await;
+        zone.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_comes_back_or_was_made_by_the_api_stays() {
+    let zone = Zone::start_with(|config| config.deregister_after = Duration::from_secs(3600)).await;
+    zone.put(&dataplane("by-api", "127.0.0.3", "web", &[])).await;
+    let token = zone.dataplane_token(DataplaneClaims::default());
+    let resource = dataplane("web-1", "127.0.0.2", "web", &[]);
+    for _ in 0..2 {
+        let who = Who { resource: Some(&resource), ..Who::known("default.web-1", &token) };
+        Client::begin(&zone, Protocol::Delta, who).await.take(CDS).await;
+        Client::begin(&zone, Protocol::Delta, Who::known("default.by-api", &token)).await.take(CDS).await;
+    }
+    for name in ["web-1", "by-api"] {
+        assert!(zone.index.current().get(&key(name)).is_some(), "{name}");
+    }
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_deregisters_nobody() {
+    let zone = Zone::start_with(|config| config.deregister_after = Duration::ZERO).await;
+    let token = zone.token_for("web-1");
+    let resource = dataplane("web-1", "127.0.0.2", "web", &[]);
+    let who = Who { resource: Some(&resource), ..Who::known("default.web-1", &token) };
+    let mut client = Client::begin(&zone, Protocol::Sotw, who).await;
+    client.take(CDS).await;
+    let store = std::sync::Arc::clone(&zone.store);
+    let ended = async { client.end().await };
+    let ((), status) = tokio::join!(zone.stop(), ended);
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    let left = common::store::Store::snapshot(store.as_ref()).await.unwrap().resources;
+    assert!(left.iter().any(|r| r.key == key("web-1")));
+    let insight = left.iter().find(|r| r.kind().name == "DataplaneInsight").unwrap();
+    let insight = prost::Message::decode(&insight.spec[..]).map(|i: proto::DataplaneInsight| i).unwrap();
+    assert!(insight.subscriptions[0].disconnect_time.is_some(), "{insight:?}");
+}
+
+#[tokio::test]
+async fn who_cannot_prove_who_they_are_gets_a_reason_and_nothing_else() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let fits = zone.token_for("web-1");
+    let other = zone.token_for("web-2");
+    let of_db = zone.dataplane_token(DataplaneClaims {
+        tags: [("kuma.io/service".to_owned(), ["db".to_owned()].into())].into(),
+        ..DataplaneClaims::default()
+    });
+    let ingress_token = zone.zone_token("ingress");
+    let egress_token = zone.zone_token("egress");
+    let stolen = dataplane("web-1", "127.0.0.2", "db", &[]);
+    let mut cases = vec![
+        ("default.web-1", "dataplane", None, None, Code::Unauthenticated, "must show a dataplane token"),
+        ("default.web-1", "dataplane", None, Some("nonsense"), Code::Unauthenticated, "is not accepted"),
+        (
+            "default.web-1",
+            "dataplane",
+            None,
+            Some(&*other),
+            Code::PermissionDenied,
+            "made for name \"web-2\"",
+        ),
+        ("default.web-1", "dataplane", None, Some(&*of_db), Code::PermissionDenied, "kuma.io/service"),
+        ("default.web-1", "dataplane", None, Some(&*ingress_token), Code::Unauthenticated, "is not accepted"),
+        (".in", "ingress", None, Some(&*egress_token), Code::PermissionDenied, "scope"),
+        (".in", "ingress", None, Some(&*fits), Code::Unauthenticated, "is not accepted"),
+        ("default.web-1", "gateway", None, Some(&*fits), Code::InvalidArgument, "dataplane.proxyType"),
+        ("web-1", "dataplane", None, Some(&*fits), Code::InvalidArgument, "node id"),
+        (
+            "default.web-1",
+            "dataplane",
+            Some("{"),
+            Some(&*fits),
+            Code::InvalidArgument,
+            "neither JSON nor YAML",
+        ),
+    ];
+    // A token that fits what the proxy claims to be may still not replace what is stored.
+    cases.push((
+        "default.web-1",
+        "dataplane",
+        Some(&*stolen),
+        Some(&*of_db),
+        Code::PermissionDenied,
+        "kuma.io/service",
+    ));
+    for protocol in BOTH {
+        for (id, kind, resource, token, code, reason) in &cases {
+            let who = Who { id, kind, resource: *resource, token: *token };
+            let mut client = Client::connect(&zone, protocol, who).await;
+            client.subscribe(CDS, &[]).await;
+            let status = client.receive().await.unwrap_err();
+            assert_eq!(status.code(), *code, "{id} {kind}: {status:?}");
+            assert!(status.message().contains(reason), "{id} {kind}: {status:?}");
+        }
+    }
+    assert!(zone.proxies.view().is_empty());
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_becomes_what_its_token_forbids_is_put_out() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let token = zone.dataplane_token(DataplaneClaims {
+        tags: [("kuma.io/service".to_owned(), ["web".to_owned()].into())].into(),
+        ..DataplaneClaims::default()
+    });
+    let mut client = Client::begin(&zone, Protocol::Delta, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+    client.take(LDS).await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "db", &[])).await;
+    assert_eq!(client.end().await.code(), Code::PermissionDenied);
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn a_zone_ingress_registers_and_offers_what_the_zone_has() {
+    let zone = Zone::start().await;
+    zone.mtls("").await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let token = zone.zone_token("ingress");
+    let resource = "{type: ZoneIngress, name: in, networking: {address: 127.0.0.9, port: 10001, advertisedAddress: \
+         127.0.0.9, advertisedPort: 10001}}";
+    let who = Who { id: ".in", kind: "ingress", resource: Some(resource), token: Some(&token) };
+    let mut client = Client::begin(&zone, Protocol::Sotw, who).await;
+    let services = zone
+        .until(|index| {
+            let ingress = index.find(&zone_ingress::KIND, "", "in")?;
+            let spec = ingress.spec::<proto::ZoneIngress>().unwrap();
+            (!spec.available_services.is_empty()).then_some(spec.available_services)
+        })
+        .await;
+    assert_eq!(services[0].tags["kuma.io/service"], "web");
+    // The catalogue may arrive before or after the first answer.
+    loop {
+        let clusters = client.receive().await.unwrap();
+        client.accept(&clusters).await;
+        if clusters.names == ["default:web"] {
+            break;
+        }
+    }
+    zone.stop().await;
+}

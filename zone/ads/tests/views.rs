@@ -1,0 +1,58 @@
+//! What those see who look from outside.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use http::{Request, StatusCode};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::{
+    client::{CDS, Client, LDS, Protocol, SDS, Who},
+    harness::{Zone, dataplane},
+};
+use crate::ads::debug;
+
+async fn get(zone: &Zone, path: &str) -> (StatusCode, Value) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = debug::router(Arc::clone(&zone.proxies)).oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn connected_proxies_are_listed_with_what_they_have_and_said() {
+    let zone = Zone::start().await;
+    zone.mtls("").await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let token = zone.token_for("web-1");
+    let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+    let listeners = client.expect(LDS).await;
+    client.refuse(&listeners, "no room").await;
+    zone.insight("web-1", |i| {
+        let status = i.subscriptions[0].status;
+        status.and_then(|s| s.total).is_some_and(|t| t.responses_rejected == 1)
+    })
+    .await;
+
+    let (_, list) = get(&zone, "/debug/proxies").await;
+    let proxy = &list["items"][0];
+    assert_eq!(proxy["id"], "default.web-1");
+    assert_eq!(proxy["resources"]["Secret"], 2);
+    assert_eq!(proxy["streams"][0]["types"]["Cluster"]["acknowledged"], true);
+    assert_eq!(proxy["streams"][0]["types"]["Listener"]["lastRejection"], "no room");
+
+    for path in ["/debug/proxies/default.web-1/config", "/meshes/default/dataplanes/web-1/_config"] {
+        let (status, config) = get(&zone, path).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(config["xds"][CDS]["localhost:18080"]["name"], "localhost:18080");
+        let secret = &config["xds"][SDS]["identity_cert:secret:default"];
+        assert_eq!(secret["content"], "[redacted]");
+        assert!(!config.to_string().contains("PRIVATE"), "no key leaves");
+    }
+    let (status, _) = get(&zone, "/debug/proxies/default.nobody/config").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    zone.stop().await;
+}
