@@ -22,8 +22,8 @@ enum What {
         /// Zone; any zone when absent
         #[arg(long, default_value = "")]
         zone: String,
-        /// What the bearer may be: ingress, egress, cp; may be repeated
-        #[arg(long, required = true, value_delimiter = ',')]
+        /// What the bearer may be: ingress, egress, cp (the zone control plane); may be repeated
+        #[arg(long, default_values = ["ingress", "egress"], value_delimiter = ',')]
         scope: Vec<String>,
         /// How long it is valid, like 24h; ten years when absent
         #[arg(long, default_value = "")]

@@ -10,6 +10,7 @@ mod body;
 mod error;
 mod filter;
 mod global_insight;
+mod measure;
 mod meta;
 mod metadata;
 mod overview;
@@ -143,6 +144,7 @@ impl Api {
             })
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
+            .layer(middleware::from_fn(measure::measure))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Document {
     pub spec: Vec<u8>,
     /// From `status`, for kinds that have one.
     pub status: Option<Value>,
+    /// Says which inline spec member is no field and ignored.
+    pub unknown: Option<String>,
 }
 
 /// Why something is not a document.
@@ -79,12 +81,15 @@ impl Document {
             Some(labels) => serde_json::from_value(labels.clone())
                 .map_err(|e| DocumentError::Meta { field: "labels", reason: e.to_string() })?,
         };
+        let mut unknown = None;
         let spec = if kind.is_json() {
             transcode::from_json(kind, object.get("spec").unwrap_or(&transcode::empty_object()))?
         } else {
             let inline = object.iter().filter(|(k, _)| !META.contains(&k.as_str()));
             let inline: Map<String, Value> = inline.map(|(k, v)| (k.clone(), v.clone())).collect();
-            transcode::from_json(kind, &Value::Object(inline))?
+            let inline = Value::Object(inline);
+            unknown = transcode::unknown_member(kind, &inline);
+            transcode::from_json(kind, &inline)?
         };
         Ok(Self {
             kind,
@@ -93,6 +98,7 @@ impl Document {
             labels,
             spec,
             status: object.get("status").filter(|s| kind.has_status() && !s.is_null()).cloned(),
+            unknown,
         })
     }
 

@@ -65,6 +65,17 @@ pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
     }
 }
 
+/// What a strict reader says about `json` when some member of it is no field of the spec: most likely a
+/// misspelt name, whose value is ignored. JSON specs prune theirs elsewhere.
+pub fn unknown_member(kind: &Kind, json: &Value) -> Option<String> {
+    let Format::Proto { message } = kind.format else { return None };
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(json, &mut track);
+    let strict = DeserializeOptions::new().deny_unknown_fields(true);
+    let error = DynamicMessage::deserialize_with_options(descriptor(message), tracked, &strict).err()?;
+    Some(format!("{}: {error}", track.path()))
+}
+
 fn message_to_json(message: &DynamicMessage) -> Result<Value, SpecError> {
     let options = SerializeOptions::new().stringify_64_bit_integers(true).skip_default_fields(true);
     let json = message.serialize_with_options(serde_json::value::Serializer, &options);

@@ -1,5 +1,7 @@
 //! Bodies in and out: always JSON, always bounded.
 
+use std::time::Duration;
+
 use axum::{
     body::{Body, to_bytes},
     extract::Request,
@@ -10,6 +12,7 @@ use axum::{
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Serializer, ser::PrettyFormatter};
+use tokio::time::timeout;
 
 use super::ApiError;
 
@@ -27,13 +30,19 @@ pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
     response
 }
 
-/// The whole body, unless it is longer than `limit`.
+/// Longest time a body may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+/// The whole body, unless it is longer than `limit` or does not arrive.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Bytes, ApiError> {
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     if announced.and_then(|v| v.parse::<usize>().ok()).is_some_and(|length| length > limit) {
         return Err(too_large(limit));
     }
-    let body = to_bytes(request.into_body(), limit).await;
+    let Ok(body) = timeout(ARRIVAL, to_bytes(request.into_body(), limit)).await else {
+        let detail = format!("the request body did not arrive within {} seconds", ARRIVAL.as_secs());
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", detail));
+    };
     body.map_err(|error| {
         let cause = std::error::Error::source(&error);
         match cause.is_some_and(|c| c.is::<http_body_util::LengthLimitError>()) {

@@ -35,6 +35,7 @@ impl Claims<'_> {
         self.check_label_syntax(&mut violations);
         self.check_label_meaning(config, kind, &target.mesh, &mut violations);
         if create {
+            self.check_workload(config, kind, &mut violations);
             self.check_name(config, kind, &mut violations);
             if kind.is_mesh_scoped() {
                 check_mesh(mesh, &mut violations);
@@ -81,6 +82,18 @@ impl Claims<'_> {
             label(labels::MESH),
             format!("{} label must not differ from mesh set on resource", labels::MESH),
         );
+    }
+
+    /// A workload becomes part of the identity of its dataplanes.
+    fn check_workload(&self, config: &ApiConfig, kind: &Kind, violations: &mut Violations) {
+        let Some(workload) = self.labels.get(labels::WORKLOAD).filter(|_| kind.name == "Dataplane") else {
+            return;
+        };
+        let field = label(labels::WORKLOAD);
+        violations.check(config.mode == Mode::Global, field.clone(), "cannot be set on global");
+        if let Some(problem) = labels::dns_1035_problem(workload) {
+            violations.add(field, problem);
+        }
     }
 
     fn check_name(&self, config: &ApiConfig, kind: &Kind, violations: &mut Violations) {

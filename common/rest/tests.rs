@@ -160,6 +160,11 @@ async fn a_dataplane_is_completed_and_joined_with_its_insight() {
         "online": 1, "offline": 0, "partiallyDegraded": 0, "total": 1 })
     );
 
+    let mut misspelt = dataplane("web-3");
+    misspelt["networking"]["adress"] = json!("10.0.0.1");
+    let (_, body) = ask(&api, "PUT", "/meshes/default/dataplanes/web-3", Some(misspelt)).await;
+    assert_eq!(body, json!({ "warnings": ["ignored networking: unrecognized field name 'adress'"] }));
+
     let mut wrong = dataplane("web-2");
     wrong["networking"]["address"] = json!("0.0.0.0");
     let (status, body) = ask(&api, "PUT", "/meshes/default/dataplanes/web-2", Some(wrong)).await;

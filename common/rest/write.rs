@@ -207,7 +207,8 @@ impl Draft {
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
         let writes = admit(api, index, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
-        let warnings = warnings::of(writes.resource());
+        let mut warnings = warnings::of(writes.resource());
+        warnings.extend(self.document.unknown.as_ref().map(|what| format!("ignored {what}")));
         Ok(Prepared { title, batch: writes.batch(existing), created: existing.is_none(), warnings })
     }
 

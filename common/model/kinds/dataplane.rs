@@ -184,3 +184,69 @@ fn check_probes(probes: &Probes, networking: Option<&Networking>, violations: &m
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::transcode;
+
+    /// The fields that are wrong once `change` was made to a good dataplane.
+    fn wrong(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut json = json!({ "networking": {
+            "address": "10.0.0.1",
+            "inbound": [{ "port": 80, "servicePort": 8080, "tags": { "kuma.io/service": "web" } }],
+            "outbound": [{ "port": 9000, "tags": { "kuma.io/service": "backend" } }],
+        } });
+        change(&mut json["networking"]);
+        let violations = KIND.validate(&transcode::from_json(&KIND, &json).unwrap()).unwrap();
+        violations.iter().map(|v| v.field.to_string()).collect()
+    }
+
+    #[test]
+    fn violations_name_their_field() {
+        assert_eq!(wrong(|_| ()), Vec::<String>::new());
+        assert_eq!(wrong(|n| n["address"] = json!("")), ["networking.address"]);
+        assert_eq!(wrong(|n| n["address"] = json!("::")), ["networking.address"]);
+        assert_eq!(wrong(|n| n["address"] = json!("web.example.com")), Vec::<String>::new());
+        assert_eq!(wrong(|n| n["advertisedAddress"] = json!("a b")), ["networking.advertisedAddress"]);
+        assert_eq!(wrong(|n| n["inbound"] = json!([])), ["networking"]);
+        assert_eq!(wrong(|n| n["inbound"][0]["port"] = json!(0)), ["networking.inbound[0].port"]);
+        assert_eq!(wrong(|n| n["inbound"][0]["address"] = json!("x")), ["networking.inbound[0].address"]);
+        assert_eq!(wrong(|n| n["inbound"][0]["tags"] = json!({ "a": "b" })), ["networking.inbound[0].tags"]);
+        assert_eq!(wrong(|n| n["inbound"][0]["tags"] = json!({})), Vec::<String>::new());
+        assert_eq!(
+            wrong(|n| n["inbound"][0]["tags"]["kuma.io/protocol"] = json!("smtp")),
+            ["networking.inbound[0].tags[\"kuma.io/protocol\"]"]
+        );
+        assert_eq!(
+            wrong(|n| n["inbound"][0]["protocol"] = json!("smtp")),
+            ["networking.inbound[0].protocol"]
+        );
+        assert_eq!(
+            wrong(|n| n["inbound"][0] = json!({ "port": 80, "serviceAddress": "10.0.0.1" })),
+            ["networking.inbound[0].servicePort"]
+        );
+        assert_eq!(
+            wrong(|n| n["inbound"].as_array_mut().unwrap().push(json!({ "port": 80 }))),
+            ["networking.inbound[1].name"]
+        );
+        assert_eq!(wrong(|n| n["outbound"][0]["tags"] = json!({})), ["networking.outbound[0].tags"]);
+        assert_eq!(wrong(|n| n["outbound"][0]["address"] = json!("x")), ["networking.outbound[0].address"]);
+        assert_eq!(
+            wrong(
+                |n| n["outbound"][0] = json!({ "port": 1, "backendRef": { "kind": "Nothing", "name": "a" } })
+            ),
+            ["networking.outbound[0].backendRef.kind", "networking.outbound[0].backendRef.port"]
+        );
+        assert_eq!(
+            wrong(|n| n["gateway"] = json!({ "tags": { "kuma.io/service": "gw" } })),
+            ["networking.inbound"]
+        );
+        assert_eq!(wrong(|n| n["listeners"] = json!([{ "port": 10_001 }])), ["networking.listeners[0].type"]);
+        assert_eq!(wrong(|n| n["admin"] = json!({ "port": 80 })), ["networking.admin.port"]);
+    }
+}
