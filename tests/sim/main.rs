@@ -2,5 +2,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod chaos;
+mod federation;
+mod network;
+mod oracle;
 mod plane;
 mod sockets;

@@ -299,9 +299,12 @@ impl Connector {
     ) -> Result<(Option<Duration>, Option<Upstream>), Broken> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, caller);
         write_up(request.metadata_mut(), self.link.status().up);
-        let mut client = GlobalKdsServiceClient::new(channel.clone())
-            .send_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Gzip);
+        let mut client = GlobalKdsServiceClient::new(channel.clone());
+        if self.settings.gzip {
+            client = client
+                .send_compressed(CompressionEncoding::Gzip)
+                .accept_compressed(CompressionEncoding::Gzip);
+        }
         let answer = timeout(self.settings.connect_timeout, client.health_check(request)).await;
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
             Ok(response) => {
@@ -319,11 +322,13 @@ impl Connector {
     }
 
     fn sync_client(&self, channel: &Channel) -> KdsSyncServiceClient<Channel> {
-        KdsSyncServiceClient::new(channel.clone())
-            .send_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Gzip)
+        let client = KdsSyncServiceClient::new(channel.clone())
             .max_decoding_message_size(self.settings.max_message)
-            .max_encoding_message_size(self.settings.max_message)
+            .max_encoding_message_size(self.settings.max_message);
+        if !self.settings.gzip {
+            return client;
+        }
+        client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip)
     }
 
     fn peer(&self) -> Peer {

@@ -14,6 +14,8 @@ pub struct KdsSettings {
     pub token: TokenSource,
     /// Largest message, in bytes.
     pub max_message: usize,
+    /// Compress what goes over the wire, both ways.
+    pub gzip: bool,
     /// Shortest and longest pause before the next attempt to connect.
     pub backoff: (Duration, Duration),
     /// A connection that lived this long was healthy.
@@ -43,6 +45,7 @@ impl KdsSettings {
             zone: zone.into(),
             token: TokenSource::None,
             max_message: MAX_MESSAGE,
+            gzip: true,
             backoff: (Duration::from_millis(500), Duration::from_secs(30)),
             healthy_after: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),

@@ -1,0 +1,247 @@
+//! A federation in a simulated network: one global, two zones, stores that survive their hosts.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use chrono::DateTime;
+use common::{
+    model::{Kind, Origin, Resource, ResourceKey},
+    store::{Batch, Precondition, Store, Write, memory::MemoryStore},
+};
+use futures::FutureExt;
+use turmoil::{Builder, Sim};
+use zone::kds::{KdsSettings, Link};
+
+use crate::{
+    network::{GLOBAL, SimDial, incoming},
+    oracle,
+    plane::{Plane, store},
+};
+
+pub const ZONES: [&str; 2] = ["zone-1", "zone-2"];
+const TICK: Duration = Duration::from_millis(10);
+
+/// A durable disk: what a host finds when it starts.
+type Disk = Rc<RefCell<Arc<MemoryStore>>>;
+
+pub struct Federation {
+    pub sim: Sim<'static>,
+    disks: BTreeMap<&'static str, Disk>,
+    pub dials: SimDial,
+    links: Rc<RefCell<BTreeMap<&'static str, Link>>>,
+    /// What each owner wrote and nobody else may touch.
+    owned: BTreeMap<&'static str, BTreeMap<ResourceKey, Resource>>,
+    /// Everything that happened, for comparing two runs.
+    pub history: Vec<String>,
+    revisions: BTreeMap<&'static str, u64>,
+    stores: u128,
+}
+
+impl Federation {
+    pub fn new(seed: u64) -> Self {
+        let sim = Builder::new()
+            .tick_duration(TICK)
+            .simulation_duration(Duration::from_secs(600))
+            .min_message_latency(Duration::from_millis(1))
+            .max_message_latency(Duration::from_millis(30))
+            .tcp_capacity(4096)
+            .rng_seed(seed)
+            .build();
+        let mut federation = Self {
+            sim,
+            disks: BTreeMap::new(),
+            dials: SimDial::default(),
+            links: Rc::default(),
+            owned: BTreeMap::new(),
+            history: Vec::new(),
+            revisions: BTreeMap::new(),
+            stores: 0,
+        };
+        federation.start_global(seed);
+        for zone in ZONES {
+            federation.start_zone(zone, seed);
+        }
+        federation
+    }
+
+    fn disk(&mut self, host: &'static str) -> Disk {
+        self.stores += 1;
+        let disk: Disk = Rc::new(RefCell::new(store(self.stores)));
+        self.disks.insert(host, Rc::clone(&disk));
+        self.owned.insert(host, BTreeMap::new());
+        disk
+    }
+
+    fn start_global(&mut self, seed: u64) {
+        let disk = self.disk(GLOBAL);
+        let starts = RefCell::new(0);
+        self.sim.host(GLOBAL, move || {
+            *starts.borrow_mut() += 1;
+            let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow());
+            async move {
+                let plane = Plane::start(store, GLOBAL, seed).await;
+                let settings = global::kds::KdsSettings {
+                    poll_interval: Duration::from_secs(1),
+                    unknown_after: Duration::from_secs(2),
+                    offline_after: Duration::from_secs(4),
+                    stall_after: Duration::from_secs(4),
+                    keepalive: Duration::from_secs(2),
+                    ..Plane::settings()
+                };
+                let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
+                kds.serve(incoming().await, plane.stop.clone()).await.map_err(Into::into)
+            }
+        });
+    }
+
+    fn start_zone(&mut self, zone: &'static str, seed: u64) {
+        let disk = self.disk(zone);
+        let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
+        self.sim.host(zone, move || {
+            *starts.borrow_mut() += 1;
+            let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
+            let seed = seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
+            async move {
+                let plane = Plane::start(store, zone, seed).await;
+                let settings = KdsSettings {
+                    // Maps reach the wire in random order, and compressed that is a random length.
+                    gzip: false,
+                    backoff: (Duration::from_millis(100), Duration::from_secs(2)),
+                    connect_timeout: Duration::from_secs(2),
+                    stall_after: Duration::from_secs(4),
+                    ..KdsSettings::new(zone)
+                };
+                let connector = plane.connector(settings, Arc::new(dials));
+                links.borrow_mut().insert(zone, connector.link());
+                connector.run(plane.stop.clone()).await;
+                Ok(())
+            }
+        });
+    }
+
+    pub fn store(&self, host: &str) -> Arc<MemoryStore> {
+        Arc::clone(&self.disks[host].borrow())
+    }
+
+    pub fn link(&self, zone: &str) -> Link {
+        self.links.borrow()[zone].clone()
+    }
+
+    pub fn origin(host: &str) -> Origin {
+        if host == GLOBAL { Origin::Global } else { Origin::Zone(host.into()) }
+    }
+
+    /// Writes a resource as its owner, through the store of a host.
+    pub fn put(&mut self, host: &'static str, kind: &'static Kind, mesh: &str, name: &str, spec: Vec<u8>) {
+        let key = ResourceKey::new(kind, mesh, name);
+        let resource = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec(spec);
+        let resource = Resource { origin: Self::origin(host), ..resource };
+        self.note(format!("{host} writes {key}"));
+        self.transact(host, Write::put(resource.clone()));
+        self.owned.get_mut(host).unwrap().insert(key, resource);
+    }
+
+    pub fn delete(&mut self, host: &'static str, kind: &'static Kind, mesh: &str, name: &str) {
+        let key = ResourceKey::new(kind, mesh, name);
+        self.note(format!("{host} deletes {key}"));
+        self.transact(host, Write::delete_when(key.clone(), Precondition::OwnedBy(Self::origin(host))));
+        self.owned.get_mut(host).unwrap().remove(&key);
+    }
+
+    fn transact(&self, host: &str, write: Write) {
+        let store = self.store(host);
+        let commit = store.transact(Batch::of([write]));
+        commit.now_or_never().expect("a memory store never waits").unwrap();
+    }
+
+    /// Crashes a host; its store loses everything too when `lose_store`.
+    pub fn crash(&mut self, host: &'static str, lose_store: bool) {
+        self.note(format!("{host} crashes{}", if lose_store { " and loses its store" } else { "" }));
+        self.sim.crash(host);
+        if lose_store {
+            self.stores += 1;
+            *self.disks[host].borrow_mut() = store(self.stores);
+            self.owned.get_mut(host).unwrap().clear();
+            self.revisions.remove(host);
+        }
+    }
+
+    pub fn bounce(&mut self, host: &'static str) {
+        self.note(format!("{host} starts"));
+        self.sim.bounce(host);
+    }
+
+    pub fn note(&mut self, what: String) {
+        self.history.push(format!("{:>8} ms {what}", self.sim.elapsed().as_millis()));
+    }
+
+    /// One tick of the world.
+    pub fn step(&mut self) {
+        self.sim.step().unwrap();
+        let disks: Vec<_> = self.disks.iter().map(|(host, disk)| (*host, Arc::clone(&disk.borrow()))).collect();
+        for (host, store) in disks {
+            let head = *store.watch_head().borrow();
+            if self.revisions.insert(host, head) != Some(head) {
+                self.note(format!("{host} is at revision {head}"));
+            }
+        }
+    }
+
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.sim.elapsed() + time;
+        while self.sim.elapsed() < end {
+            self.step();
+        }
+    }
+
+    /// What keeps the federation from being in sync.
+    pub fn differences(&self) -> Vec<String> {
+        let zones = ZONES.into_iter().map(|zone| (zone, self.store(zone))).collect();
+        oracle::differences(&self.store(GLOBAL), &zones)
+    }
+
+    /// Nobody changes what another owns, at any time.
+    pub fn assert_owners_keep_their_own(&self) {
+        for (host, owned) in &self.owned {
+            let held = oracle::resources(&self.store(host));
+            for (key, resource) in owned {
+                let kept = held.iter().find(|r| r.key == *key);
+                let kept = kept.unwrap_or_else(|| panic!("{host} lost {key}, which it owns"));
+                assert!(kept.spec == resource.spec && kept.origin == resource.origin, "{host}: {key} was changed");
+            }
+            // And nothing that was deleted by its owner comes back.
+            let own = held.iter().filter(|r| r.origin == Self::origin(host) && is_user_written(r.kind()));
+            for resource in own {
+                assert!(owned.contains_key(&resource.key), "{host}: {} came back", resource.key);
+            }
+        }
+    }
+
+    /// Runs until everything is in sync and stays so.
+    pub fn converge(&mut self, patience: Duration) {
+        let end = self.sim.elapsed() + patience;
+        while !self.differences().is_empty() {
+            assert!(self.sim.elapsed() < end, "not in sync after {patience:?}:\n{}", self.differences().join("\n"));
+            self.run_for(Duration::from_millis(200));
+        }
+        self.note("in sync".to_owned());
+        self.run_for(Duration::from_secs(2));
+        let differences = self.differences();
+        assert!(differences.is_empty(), "fell out of sync again:\n{}", differences.join("\n"));
+        self.assert_owners_keep_their_own();
+    }
+
+    pub fn dials(&self) -> usize {
+        self.dials.dials.load(Ordering::Relaxed)
+    }
+}
+
+/// Kinds that only people write in these tests; the control planes write zones and insights themselves.
+fn is_user_written(kind: &Kind) -> bool {
+    !matches!(kind.name, "Zone" | "ZoneInsight")
+}

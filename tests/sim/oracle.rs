@@ -1,0 +1,72 @@
+//! What must hold between the stores of a federation once it is quiet.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use common::{
+    kds::{
+        features::Features,
+        filter::{Receiver, goes_down, goes_up},
+        mapper::{self, DownForm},
+    },
+    model::{Origin, Resource, kinds, transcode},
+    store::{Store, memory::MemoryStore},
+};
+use futures::FutureExt;
+
+/// Content by key, as text that shows well in a difference.
+type Contents = BTreeMap<String, String>;
+
+pub fn resources(store: &MemoryStore) -> Vec<Arc<Resource>> {
+    store.snapshot().now_or_never().expect("a memory store never waits").unwrap().resources
+}
+
+fn line(resource: &Resource) -> (String, String) {
+    let content = format!("{:?} {}", resource.labels, resource.spec.escape_ascii());
+    (resource.key.to_string(), content)
+}
+
+fn difference(whom: &str, expected: &Contents, held: &Contents) -> Vec<String> {
+    let missing = expected.iter().filter(|(key, _)| !held.contains_key(*key));
+    let ghosts = held.iter().filter(|(key, _)| !expected.contains_key(*key));
+    let stale = expected.iter().filter_map(|(key, content)| Some((key, content, held.get(key)?)));
+    missing
+        .map(|(key, _)| format!("{whom} lacks {key}"))
+        .chain(ghosts.map(|(key, _)| format!("{whom} still has {key}")))
+        .chain(
+            stale
+                .filter(|(_, expected, held)| expected != held)
+                .map(|(key, expected, held)| format!("{whom} has {key}\n  as     {held}\n  not as {expected}")),
+        )
+        .collect()
+}
+
+/// What keeps the federation from being in sync; empty when it is.
+pub fn differences(global: &MemoryStore, zones: &BTreeMap<&'static str, Arc<MemoryStore>>) -> Vec<String> {
+    let on_global = resources(global);
+    let mut all = Vec::new();
+    for (zone, store) in zones {
+        let on_zone = resources(store);
+        let follows: Contents =
+            on_zone.iter().filter(|r| r.origin == Origin::Global).map(|r| line(r)).collect();
+        all.extend(difference(zone, &downward(&on_global, zone), &follows));
+        let owned = |r: &&Arc<Resource>| r.origin == Origin::Zone((*zone).into());
+        let copies: Contents = on_global.iter().filter(owned).map(|r| line(r)).collect();
+        let sent = on_zone.iter().filter(|r| goes_up(r, zone));
+        let sent: Contents = sent.map(|r| line(&mapper::up(r, zone, &[]).unwrap())).collect();
+        all.extend(difference(&format!("global of {zone}"), &sent, &copies));
+    }
+    all
+}
+
+/// The filter of global for one zone.
+fn downward(on_global: &[Arc<Resource>], zone: &str) -> Contents {
+    let features = Features::ours();
+    let receiver = Receiver { zone, features: &features };
+    let form = DownForm::of(&features, &[]);
+    let is_enabled = |name: &str| {
+        let zone = on_global.iter().find(|r| r.kind() == &kinds::zone::KIND && r.name() == name);
+        zone.is_none_or(|zone| transcode::to_json(zone.kind(), &zone.spec).unwrap()["enabled"] != false)
+    };
+    let sent = on_global.iter().filter(|r| goes_down(r, receiver, is_enabled));
+    sent.map(|r| line(&mapper::down(r, &form).unwrap())).collect()
+}
