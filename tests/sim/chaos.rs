@@ -130,9 +130,8 @@ fn write(federation: &mut Federation, rng: &mut StdRng, faults: &mut Faults) {
 fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>) {
     let number = rng.random_range(0..5);
     let version = rng.random_range(1..1000);
-    let timeout = format!(
-        r#"{{"to":[{{"targetRef":{{"kind":"Mesh"}},"default":{{"idleTimeout":"{version}s"}}}}]}}"#
-    );
+    let timeout =
+        format!(r#"{{"to":[{{"targetRef":{{"kind":"Mesh"}},"default":{{"idleTimeout":"{version}s"}}}}]}}"#);
     if host == GLOBAL {
         return (&mesh_timeout::KIND, format!("policy-{number}"), timeout.into_bytes());
     }

@@ -105,7 +105,8 @@ impl Federation {
         self.sim.host(zone, move || {
             *starts.borrow_mut() += 1;
             let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
-            let seed = seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
+            let seed =
+                seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
             async move {
                 let plane = Plane::start(store, zone, seed).await;
                 let settings = KdsSettings {
@@ -183,7 +184,8 @@ impl Federation {
     /// One tick of the world.
     pub fn step(&mut self) {
         self.sim.step().unwrap();
-        let disks: Vec<_> = self.disks.iter().map(|(host, disk)| (*host, Arc::clone(&disk.borrow()))).collect();
+        let disks: Vec<_> =
+            self.disks.iter().map(|(host, disk)| (*host, Arc::clone(&disk.borrow()))).collect();
         for (host, store) in disks {
             let head = *store.watch_head().borrow();
             if self.revisions.insert(host, head) != Some(head) {
@@ -212,7 +214,10 @@ impl Federation {
             for (key, resource) in owned {
                 let kept = held.iter().find(|r| r.key == *key);
                 let kept = kept.unwrap_or_else(|| panic!("{host} lost {key}, which it owns"));
-                assert!(kept.spec == resource.spec && kept.origin == resource.origin, "{host}: {key} was changed");
+                assert!(
+                    kept.spec == resource.spec && kept.origin == resource.origin,
+                    "{host}: {key} was changed"
+                );
             }
             // And nothing that was deleted by its owner comes back.
             let own = held.iter().filter(|r| r.origin == Self::origin(host) && is_user_written(r.kind()));
@@ -226,7 +231,11 @@ impl Federation {
     pub fn converge(&mut self, patience: Duration) {
         let end = self.sim.elapsed() + patience;
         while !self.differences().is_empty() {
-            assert!(self.sim.elapsed() < end, "not in sync after {patience:?}:\n{}", self.differences().join("\n"));
+            assert!(
+                self.sim.elapsed() < end,
+                "not in sync after {patience:?}:\n{}",
+                self.differences().join("\n")
+            );
             self.run_for(Duration::from_millis(200));
         }
         self.note("in sync".to_owned());

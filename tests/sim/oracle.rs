@@ -33,9 +33,9 @@ fn difference(whom: &str, expected: &Contents, held: &Contents) -> Vec<String> {
         .map(|(key, _)| format!("{whom} lacks {key}"))
         .chain(ghosts.map(|(key, _)| format!("{whom} still has {key}")))
         .chain(
-            stale
-                .filter(|(_, expected, held)| expected != held)
-                .map(|(key, expected, held)| format!("{whom} has {key}\n  as     {held}\n  not as {expected}")),
+            stale.filter(|(_, expected, held)| expected != held).map(|(key, expected, held)| {
+                format!("{whom} has {key}\n  as     {held}\n  not as {expected}")
+            }),
         )
         .collect()
 }
