@@ -15,6 +15,7 @@ mod access;
 mod destinations;
 mod gateway;
 mod inbound;
+mod memo;
 pub mod merge;
 pub mod order;
 mod partition;
@@ -28,7 +29,7 @@ mod tag;
 mod tests;
 mod to;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -84,14 +85,7 @@ fn decode_conf<C: DeserializeOwned>(conf: &Value) -> Result<C, SpecError> {
 
 /// `origins` without repetition: of policy and index, or of the policy alone.
 fn distinct(origins: impl IntoIterator<Item = Origin>, by_index: bool) -> Vec<Origin> {
-    let mut distinct: Vec<Origin> = Vec::new();
-    for origin in origins {
-        let same = |o: &Origin| {
-            o.policy.resource.key == origin.policy.resource.key && (!by_index || o.index == origin.index)
-        };
-        if !distinct.iter().any(same) {
-            distinct.push(origin);
-        }
-    }
-    distinct
+    let mut seen = HashSet::new();
+    let index = |o: &Origin| if by_index { o.index } else { 0 };
+    origins.into_iter().filter(|o| seen.insert((o.policy.resource.key.clone(), index(o)))).collect()
 }

@@ -1,6 +1,6 @@
 //! What the policies of one kind say about one place of a proxy, in the type of the kind.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 use common::{
     model::{Kind, SpecError, kri::Kri, labels},
@@ -48,16 +48,16 @@ pub(super) fn inbound_key(inbound: &Inbound) -> InboundKey {
 /// Rules of one kind for one proxy.
 pub(super) struct Rules<C> {
     selection: Selection,
-    to: ToRules,
+    to: Arc<ToRules>,
     conf: PhantomData<C>,
 }
 
 impl<C: DeserializeOwned + Clone> Rules<C> {
     pub(super) fn new(selection: Selection, all: &Destinations, reporter: &mut Reporter<'_>) -> Self {
-        let to: Result<ToRules, RulesError> = selection.to_rules(all);
+        let to: Result<Arc<ToRules>, RulesError> = selection.to_rules(all);
         let to = to.unwrap_or_else(|error| {
             reporter.report(error);
-            ToRules::default()
+            Arc::default()
         });
         Self { selection, to, conf: PhantomData }
     }

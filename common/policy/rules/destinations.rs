@@ -7,6 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
+use super::memo::Memo;
 use crate::{
     model::{Kind, Resource, kri::Kri, labels, names, registry},
     policy::{TargetKind, TargetRef, decode, mesh_http_route::MeshHttpRoute},
@@ -46,12 +47,13 @@ pub struct Destination {
     pub route: Option<Arc<MeshHttpRoute>>,
 }
 
-/// The mesh, its services and its routes, parsed once.
+/// The mesh, its services and its routes, parsed once. Also remembers the rules computed for them.
 #[derive(Clone, Debug, Default)]
 pub struct Destinations {
     by_kind: BTreeMap<&'static str, Vec<Destination>>,
     by_kri: HashMap<Kri, (&'static str, usize)>,
     by_name: HashMap<String, Vec<(&'static str, usize)>>,
+    pub(super) rules: Arc<Memo>,
 }
 
 #[derive(Deserialize)]

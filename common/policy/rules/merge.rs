@@ -32,6 +32,41 @@ impl Strategy {
     }
 }
 
+/// Configurations that many merges start with, merged step by step once.
+#[derive(Debug)]
+pub(super) struct Layers {
+    strategy: Strategy,
+    /// After the first, the second … of them.
+    merged: Vec<Value>,
+}
+
+impl Layers {
+    /// Of `confs`, from least to most specific. Routes are not merged in steps.
+    pub(super) fn new(strategy: Strategy, confs: &[&Value]) -> Self {
+        let mut merged: Vec<Value> = Vec::new();
+        if strategy == Strategy::Patch {
+            for conf in confs {
+                let steps: Vec<&Value> = merged.last().into_iter().chain([*conf]).collect();
+                let step = patched(&steps);
+                merged.push(step);
+            }
+        }
+        Self { strategy, merged }
+    }
+
+    /// Merges `confs`, of which the first `shared` are the first of the layers.
+    pub(super) fn merge(&self, shared: usize, confs: &[&Value]) -> Vec<Value> {
+        match shared.checked_sub(1).and_then(|last| self.merged.get(last)) {
+            Some(layer) => {
+                let rest: Vec<&Value> =
+                    std::iter::once(layer).chain(confs[shared..].iter().copied()).collect();
+                self.strategy.merge(&rest)
+            }
+            None => self.strategy.merge(confs),
+        }
+    }
+}
+
 /// RFC 7396, with `append*` lists concatenated.
 fn patched(confs: &[&Value]) -> Value {
     let mut merged = Value::Object(Map::new());

@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Destination, Destinations, Origin, Policy, decode_conf, distinct, order,
+    Destination, Destinations, Origin, Policy, decode_conf, distinct,
+    merge::Layers,
+    order,
     tag::{Item, by_matches},
 };
 use crate::{
@@ -77,6 +79,10 @@ impl ResourceRules {
         }
         let mesh: Vec<usize> = (0..resolved.len()).filter(|i| is_mesh(resolved[*i].destination)).collect();
 
+        let Some(strategy) = policies.first().map(|p| p.strategy()) else { return Self::default() };
+        let shared: Vec<&Value> = mesh.iter().map(|i| resolved[*i].item.conf).collect();
+        let layers = Layers::new(strategy, &shared);
+
         let mut rules = BTreeMap::new();
         for target in &resolved {
             let key = target.destination.kri.clone().with_section(&target.section);
@@ -88,7 +94,9 @@ impl ResourceRules {
                     relevant.extend(&mesh);
                 }
                 relevant.sort_unstable();
-                rule(target, &relevant.iter().map(|i| resolved[*i].item).collect::<Vec<_>>())
+                let leading = relevant.iter().zip(&mesh).take_while(|(a, b)| a == b).count();
+                let items: Vec<&Item<'_>> = relevant.iter().map(|i| resolved[*i].item).collect();
+                rule(target, &items, leading, &layers)
             });
         }
         Self(rules)
@@ -133,14 +141,14 @@ fn items_of(policy: &Arc<Policy>) -> impl Iterator<Item = Item<'_>> {
     })
 }
 
-fn rule(target: &Resolved<'_>, items: &[&Item<'_>]) -> ResourceRule {
-    let strategy = target.item.policy.strategy();
+/// The rule of `target` from all `items` that apply, of which `shared` are the first for the mesh.
+fn rule(target: &Resolved<'_>, items: &[&Item<'_>], shared: usize, layers: &Layers) -> ResourceRule {
     let confs: Vec<&Value> = items.iter().map(|i| i.conf).collect();
     ResourceRule {
         resource: Arc::clone(&target.destination.resource),
         section: target.section.clone(),
-        confs: strategy.merge(&confs),
+        confs: layers.merge(shared, &confs),
         origins: distinct(items.iter().map(|i| i.origin()), true),
-        origin_by_matches: by_matches(strategy, items),
+        origin_by_matches: by_matches(target.item.policy.strategy(), items),
     }
 }

@@ -107,13 +107,13 @@ impl Selection {
         access_rules(self.inbound(key))
     }
 
-    /// Rules for destinations (`to`).
+    /// Rules for destinations (`to`). Computed once for all proxies that the same policies select.
     ///
     /// # Errors
     /// [`RulesError`] when targets overlap in too many ways or a policy is for a route that does not
     /// exist.
-    pub fn to_rules(&self, destinations: &Destinations) -> Result<ToRules, RulesError> {
-        to_rules(&self.policies, destinations)
+    pub fn to_rules(&self, destinations: &Destinations) -> Result<Arc<ToRules>, RulesError> {
+        destinations.rules.get(&self.policies, || to_rules(&self.policies, destinations))
     }
 
     /// The merged configuration of policies without lists, with where it came from.
