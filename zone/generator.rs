@@ -12,6 +12,7 @@ mod encode;
 pub mod envoy;
 mod inbound;
 mod ingress;
+mod interner;
 mod names;
 pub(crate) mod outbound;
 mod proxy;
@@ -22,12 +23,15 @@ pub mod sni;
 #[cfg(test)]
 mod tests;
 
-pub use draft::{Chain, ClusterDraft, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal};
+pub use draft::{
+    Chain, ClusterDraft, Draft, EndpointsDraft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal,
+};
 pub use encode::to_json;
+pub use interner::Interner;
 pub(crate) use names::metric as metric_name;
 pub use outbound::{Backend, Outbound};
 pub use proxy::{Proxy, ProxyMetadata, Sidecar, ZoneIngressProxy};
-pub use resource_set::{Changes, Encoded, Interner, ResourceSet, type_url};
+pub use resource_set::{Changes, Encoded, ResourceSet, type_url};
 
 use std::sync::Arc;
 
@@ -64,7 +68,7 @@ pub enum GenerateError {
 ///
 /// # Errors
 /// [`GenerateError`] when a configuration would be less safe than none.
-pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, GenerateError> {
+pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext, interner: &Interner) -> Result<Generated, GenerateError> {
     if mesh.mtls.is_some() && proxy.certificate.is_none() {
         let proxy = proxy.dataplane.name().to_owned();
         return Err(GenerateError::NoCertificate { mesh: Arc::clone(&mesh.mesh), proxy });
@@ -74,27 +78,13 @@ pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, Generat
     inbound::generate(proxy, mesh, &mut draft);
     policy::apply_all(proxy, mesh, &mut draft, &mut problems);
     secrets::generate(proxy, mesh, &mut draft);
-    Ok(Generated { set: draft.finish(), problems })
+    Ok(Generated { set: draft.finish(interner), problems })
 }
 
 /// The configuration of a zone ingress, which serves every mesh of the zone.
-pub fn zone_ingress(proxy: &ZoneIngressProxy, meshes: &[Arc<MeshContext>]) -> Generated {
+pub fn zone_ingress(proxy: &ZoneIngressProxy, meshes: &[Arc<MeshContext>], interner: &Interner) -> Generated {
     let mut draft = Draft::default();
     let mut problems = Vec::new();
     ingress::generate(proxy, meshes, &mut draft, &mut problems);
-    Generated { set: draft.finish(), problems }
-}
-
-/// The configuration of either kind of proxy. `meshes` are all meshes of the zone; a sidecar uses its own.
-///
-/// # Errors
-/// [`GenerateError`] when a configuration would be less safe than none.
-pub fn generate(proxy: &Proxy, meshes: &[Arc<MeshContext>]) -> Result<Option<Generated>, GenerateError> {
-    match proxy {
-        Proxy::Sidecar(sidecar_proxy) => {
-            let mesh = meshes.iter().find(|m| *m.mesh == *sidecar_proxy.dataplane.resource.key.mesh);
-            mesh.map(|mesh| sidecar(sidecar_proxy, mesh)).transpose()
-        }
-        Proxy::ZoneIngress(ingress) => Ok(Some(zone_ingress(ingress, meshes))),
-    }
+    Generated { set: draft.finish(interner), problems }
 }

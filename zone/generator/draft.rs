@@ -1,6 +1,6 @@
 //! Configuration that is still open: typed, unpacked, edited by policies.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
     model::kri::Kri,
@@ -26,11 +26,15 @@ use common::{
 };
 
 use super::{
-    envoy::{cluster, filter, tls},
+    envoy::{cluster, endpoint, filter, tls},
+    interner::Interner,
     outbound::Backend,
     resource_set::{Encoded, ResourceSet, type_url},
 };
-use crate::mesh::{Inbound, Protocol};
+use crate::mesh::{
+    Inbound, Protocol,
+    topology::{Endpoint, Service},
+};
 
 /// What a listener or cluster stands for; how policies find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +147,32 @@ pub struct ClusterDraft {
     pub tls: Option<UpstreamTlsContext>,
 }
 
+/// The endpoints of a cluster, still unencoded: most are the same for every proxy of a mesh, and telling
+/// that costs less than building the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointsDraft {
+    /// Those of a service that have these tags.
+    Selected {
+        /// The service.
+        service: Arc<Service>,
+        /// What they must have.
+        tags: BTreeMap<String, String>,
+    },
+    /// Exactly these.
+    Listed(Vec<Endpoint>),
+}
+
+impl EndpointsDraft {
+    fn pack(&self, cluster: &str) -> ClusterLoadAssignment {
+        match self {
+            Self::Selected { service, tags } => {
+                endpoint::grouped(cluster, service.endpoints.iter().filter(|e| e.has_tags(tags)))
+            }
+            Self::Listed(endpoints) => endpoint::grouped(cluster, endpoints),
+        }
+    }
+}
+
 /// All of it, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
@@ -151,37 +181,44 @@ pub struct Draft {
     /// Clusters.
     pub clusters: BTreeMap<String, ClusterDraft>,
     /// Endpoints of the clusters that ask for them.
-    pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
+    pub endpoints: BTreeMap<String, EndpointsDraft>,
     /// Secrets.
     pub secrets: BTreeMap<String, Secret>,
 }
 
 impl Draft {
-    /// Packs and encodes everything.
-    pub fn finish(self) -> ResourceSet {
+    /// Packs and encodes everything that `interner` does not know encoded already.
+    pub fn finish(self, interner: &Interner) -> ResourceSet {
         let mut set = ResourceSet::default();
         for (name, listener) in self.listeners {
             let origin = listener.role.origin();
-            set.insert(Encoded::new(&name, type_url::LISTENER, origin, &listener.pack()));
+            set.insert(interner.encode(type_url::LISTENER, &name, listener, |listener| {
+                Encoded::new(&name, type_url::LISTENER, origin, &listener.pack())
+            }));
         }
         for (name, cluster) in self.clusters {
             let origin = cluster.role.origin();
-            set.insert(Encoded::new(&name, type_url::CLUSTER, origin, &cluster.pack()));
+            set.insert(interner.encode(type_url::CLUSTER, &name, cluster, |cluster| {
+                Encoded::new(&name, type_url::CLUSTER, origin, &cluster.pack())
+            }));
         }
         for (name, endpoints) in self.endpoints {
-            set.insert(Encoded::new(&name, type_url::ENDPOINT, "outbound", &endpoints));
+            set.insert(interner.encode(type_url::ENDPOINT, &name, endpoints, |endpoints| {
+                Encoded::new(&name, type_url::ENDPOINT, "outbound", &endpoints.pack(&name))
+            }));
         }
         for (name, secret) in self.secrets {
-            set.insert(Encoded::new(&name, type_url::SECRET, "secrets", &secret));
+            // Not remembered: every proxy has a certificate of its own under the same name.
+            set.insert(Arc::new(Encoded::new(&name, type_url::SECRET, "secrets", &secret)));
         }
         set
     }
 }
 
 impl ListenerDraft {
-    fn pack(self) -> Listener {
-        let chains = self.chains.into_iter().map(Chain::pack).collect();
-        Listener { filter_chains: chains, ..self.message }
+    fn pack(&self) -> Listener {
+        let chains = self.chains.iter().map(Chain::pack).collect();
+        Listener { filter_chains: chains, ..self.message.clone() }
     }
 }
 
@@ -194,52 +231,52 @@ impl Chain {
         }
     }
 
-    fn pack(self) -> FilterChain {
-        let terminal = match self.terminal {
+    fn pack(&self) -> FilterChain {
+        let terminal = match &self.terminal {
             Terminal::Http(http) => filter::http_connection_manager(&http.pack()),
-            Terminal::Tcp(proxy) => filter::tcp_proxy(&proxy),
-            Terminal::Other(filter) => *filter,
+            Terminal::Tcp(proxy) => filter::tcp_proxy(proxy),
+            Terminal::Other(filter) => Filter::clone(filter),
         };
-        let mut filters = self.filters;
+        let mut filters = self.filters.clone();
         filters.push(terminal);
         FilterChain {
-            filter_chain_match: self.matches,
+            filter_chain_match: self.matches.clone(),
             filters,
-            transport_socket: self.tls.map(|context| tls::socket(&context)),
+            transport_socket: self.tls.as_ref().map(tls::socket),
             ..FilterChain::default()
         }
     }
 }
 
 impl HttpChain {
-    fn pack(self) -> HttpConnectionManager {
+    fn pack(&self) -> HttpConnectionManager {
         let host = VirtualHost {
-            name: self.host,
+            name: self.host.clone(),
             domains: vec!["*".to_owned()],
-            routes: self.routes.into_iter().map(|route| route.message).collect(),
+            routes: self.routes.iter().map(|route| route.message.clone()).collect(),
             ..VirtualHost::default()
         };
-        let config = RouteConfiguration { virtual_hosts: vec![host], ..self.config };
-        let mut filters = self.filters;
+        let config = RouteConfiguration { virtual_hosts: vec![host], ..self.config.clone() };
+        let mut filters = self.filters.clone();
         filters.push(filter::router());
         HttpConnectionManager {
             http_filters: filters,
             route_specifier: Some(RouteSpecifier::RouteConfig(config)),
-            ..self.manager
+            ..self.manager.clone()
         }
     }
 }
 
 impl ClusterDraft {
-    fn pack(self) -> Cluster {
-        let mut message = self.message;
+    fn pack(&self) -> Cluster {
+        let mut message = self.message.clone();
         if let Some(options) = &self.http {
             message.typed_extension_protocol_options.insert(
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
                 cluster::pack(options),
             );
         }
-        let socket: Option<TransportSocket> = self.tls.map(|context| tls::socket(&context));
+        let socket: Option<TransportSocket> = self.tls.as_ref().map(tls::socket);
         Cluster { transport_socket: socket, ..message }
     }
 }

@@ -17,8 +17,8 @@ use common::{
 };
 
 use super::{
-    Chain, ClusterDraft, Draft, ListenerDraft, Role, Terminal, ZoneIngressProxy,
-    envoy::{address, cluster, endpoint, filter, seconds},
+    Chain, ClusterDraft, Draft, EndpointsDraft, ListenerDraft, Role, Terminal, ZoneIngressProxy,
+    envoy::{address, cluster, filter, seconds},
     names, sni,
 };
 use crate::{
@@ -113,7 +113,8 @@ fn add_service(
         // subsets of one cluster: the proxy needs no metadata match then, and both forms route alike.
         let name = if members.len() == endpoints.len() { base } else { names::service_cluster(&base, &tags) };
         if !draft.clusters.contains_key(&name) {
-            draft.endpoints.insert(name.clone(), endpoint::grouped(&name, members));
+            let members = members.into_iter().cloned().collect();
+            draft.endpoints.insert(name.clone(), EndpointsDraft::Listed(members));
             let message = cluster::discovered(&name);
             let cluster = ClusterDraft { role: Role::ZoneIngress, message, http: None, tls: None };
             draft.clusters.insert(name.clone(), cluster);

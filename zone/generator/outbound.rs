@@ -20,9 +20,10 @@ use common::{
 };
 
 use super::{
-    Chain, ClusterDraft, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Sidecar, Terminal,
+    Chain, ClusterDraft, Draft, EndpointsDraft, HttpChain, ListenerDraft, Role, RouteDraft, Sidecar,
+    Terminal,
     envoy::{
-        address, cluster, endpoint,
+        address, cluster,
         http::{self, Share},
         metadata, seconds, tls,
     },
@@ -164,8 +165,7 @@ pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Dra
         return;
     }
     let service = mesh.topology.service(&backend.service);
-    let members = service.endpoints.iter().filter(|e| e.has_tags(&backend.tags));
-    let endpoints = endpoint::grouped(&backend.cluster, members);
+    let endpoints = EndpointsDraft::Selected { service: Arc::clone(&service), tags: backend.tags.clone() };
     draft.endpoints.insert(backend.cluster.clone(), endpoints);
 
     let cluster = ClusterDraft {

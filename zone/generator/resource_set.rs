@@ -1,8 +1,8 @@
 //! A finished configuration: every resource encoded once, with a version that is a hash of its content.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -97,9 +97,9 @@ pub struct ResourceSet {
 
 impl ResourceSet {
     /// Adds `resource`, replacing one of the same type and name.
-    pub(super) fn insert(&mut self, resource: Encoded) {
+    pub(super) fn insert(&mut self, resource: Arc<Encoded>) {
         let by_name = self.types.entry(resource.type_url).or_default();
-        by_name.insert(Arc::clone(&resource.name), Arc::new(resource));
+        by_name.insert(Arc::clone(&resource.name), resource);
     }
 
     /// Resources of one type, by name.
@@ -148,41 +148,5 @@ impl ResourceSet {
             }
         }
         changes
-    }
-
-    /// The same set, sharing bytes with equal resources other proxies hold.
-    pub fn interned(mut self, interner: &Interner) -> Self {
-        for resource in self.types.values_mut().flat_map(BTreeMap::values_mut) {
-            *resource = interner.share(Arc::clone(resource));
-        }
-        self
-    }
-}
-
-/// Type, name and version: what makes two encoded resources equal.
-type Identity = (&'static str, Arc<str>, Arc<str>);
-
-/// Remembers encoded resources that are in use, so that equal ones are held once per process.
-#[derive(Debug, Default)]
-pub struct Interner {
-    known: Mutex<HashMap<Identity, Weak<Encoded>>>,
-}
-
-impl Interner {
-    /// The resource equal to `resource` that is already in use, else `resource` itself.
-    pub fn share(&self, resource: Arc<Encoded>) -> Arc<Encoded> {
-        let key = (resource.type_url, Arc::clone(&resource.name), Arc::clone(&resource.version));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = known.get(&key).and_then(Weak::upgrade) {
-            return shared;
-        }
-        known.insert(key, Arc::downgrade(&resource));
-        resource
-    }
-
-    /// Forgets what nobody holds any more. Call it now and then, after pushes.
-    pub fn sweep(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, resource| resource.strong_count() > 0);
     }
 }

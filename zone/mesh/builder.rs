@@ -103,7 +103,7 @@ impl MeshContext {
             .collect();
         problems.extend(dataplanes.iter().flat_map(|d| d.problems.iter().cloned()));
         problems.extend(ingresses.iter().flat_map(|i| i.problems.iter().cloned()));
-        let topology = Topology::compute(&TopologyInput {
+        let topology = TopologyInput {
             zone: &input.zone,
             mesh: &input.mesh,
             dataplanes: &dataplanes,
@@ -111,7 +111,8 @@ impl MeshContext {
             mtls: mtls.is_some(),
             locality_aware: spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing),
             certified: &certified(input),
-        });
+        };
+        let topology = Topology::compute(&topology, previous.map(|p| &p.topology));
         let policies = policies(input, previous, &mut problems);
         Ok(Self {
             mesh: input.mesh.as_str().into(),

@@ -84,8 +84,8 @@ pub struct TopologyInput<'a> {
 }
 
 impl Topology {
-    /// Computes it.
-    pub fn compute(input: &TopologyInput<'_>) -> Self {
+    /// Computes it. Services that are the same in `previous` are shared with it.
+    pub fn compute(input: &TopologyInput<'_>, previous: Option<&Self>) -> Self {
         let mut services: BTreeMap<String, Service> = BTreeMap::new();
         let ingresses = if input.mtls { add_remote(input, &mut services) } else { 0 };
         add_local(input, ingresses.max(1), &mut services);
@@ -97,7 +97,12 @@ impl Topology {
             let spoken = service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags));
             service.protocol = Protocol::common(spoken);
         }
-        Self { services: services.into_iter().map(|(name, s)| (name, Arc::new(s))).collect() }
+        let shared = |(name, service): (String, Service)| {
+            let known = previous.and_then(|p| p.services.get(&name)).filter(|known| ***known == service);
+            let service = known.map_or_else(|| Arc::new(service), Arc::clone);
+            (name, service)
+        };
+        Self { services: services.into_iter().map(shared).collect() }
     }
 
     /// The service of this name; an empty one when nobody serves it.

@@ -16,7 +16,7 @@ use prost::Message;
 use serde::Deserialize;
 
 use crate::{
-    generator::{self, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
+    generator::{self, Generated, Interner, ProxyMetadata, Sidecar, ZoneIngressProxy},
     mesh::{Hosts, MeshContext, MeshInput, WorkloadCertificate},
 };
 
@@ -27,6 +27,7 @@ pub(super) const ZONE: &str = "zone-1";
 pub(super) struct Fixture {
     pub(super) meshes: Vec<Arc<MeshContext>>,
     certificates: BTreeMap<String, Arc<WorkloadCertificate>>,
+    pub(super) interner: Interner,
 }
 
 pub(super) fn now() -> DateTime<Utc> {
@@ -91,7 +92,7 @@ impl Fixture {
                 }
             }
         }
-        Self { meshes, certificates }
+        Self { meshes, certificates, interner: Interner::default() }
     }
 
     /// The same with the certificates another fixture issued.
@@ -115,7 +116,7 @@ impl Fixture {
         for mesh in &self.meshes {
             for name in mesh.dataplanes.keys() {
                 let proxy = self.sidecar(name);
-                all.insert(name.to_string(), generator::sidecar(&proxy, mesh).unwrap());
+                all.insert(name.to_string(), generator::sidecar(&proxy, mesh, &self.interner).unwrap());
             }
         }
         let ingresses = self.meshes.first().into_iter().flat_map(|m| &m.ingresses);
@@ -123,7 +124,7 @@ impl Fixture {
             let ingress = Arc::clone(ingress);
             let name = ingress.name().to_owned();
             let proxy = ZoneIngressProxy { ingress, metadata: ProxyMetadata::default() };
-            all.insert(name, generator::zone_ingress(&proxy, &self.meshes));
+            all.insert(name, generator::zone_ingress(&proxy, &self.meshes, &self.interner));
         }
         all
     }
