@@ -17,12 +17,12 @@ use common::{
 };
 
 use super::{
-    Chain, ClusterDraft, Draft, EndpointsDraft, ListenerDraft, Role, Terminal, ZoneIngressProxy,
+    Backend, Chain, ClusterDraft, Draft, EndpointsDraft, ListenerDraft, Role, Terminal, ZoneIngressProxy,
     envoy::{address, cluster, filter, seconds},
     names, sni,
 };
 use crate::{
-    mesh::{MeshContext, Problem, problem::Subject, topology::Endpoint},
+    mesh::{MeshContext, MeshService, Problem, problem::Subject, topology::Endpoint},
     policy,
 };
 
@@ -46,8 +46,14 @@ pub(super) fn generate(
     let mut chains = Vec::new();
     for mesh in meshes.iter().filter(|m| m.mtls.is_some()) {
         let destinations = policy::destination_tags(mesh);
-        for (service, endpoints) in local_services(mesh) {
+        let tagged = if mesh.services_are_exclusive() { BTreeMap::new() } else { local_services(mesh) };
+        for (service, endpoints) in tagged {
             chains.extend(add_service(mesh, &service, &endpoints, &destinations, &mut seen, draft));
+        }
+    }
+    for mesh in meshes.iter().filter(|m| m.mtls.is_some()) {
+        for service in mesh.mesh_services.iter().filter(|s| s.remote_zone.is_none()) {
+            chains.extend(add_mesh_service(mesh, service, &mut seen, draft));
         }
     }
     if chains.is_empty() {
@@ -112,16 +118,43 @@ fn add_service(
         // A tag set that leaves out some of the addresses is a cluster of its own, where others use
         // subsets of one cluster: the proxy needs no metadata match then, and both forms route alike.
         let name = if members.len() == endpoints.len() { base } else { names::service_cluster(&base, &tags) };
-        if !draft.clusters.contains_key(&name) {
-            let members = members.into_iter().cloned().collect();
-            draft.endpoints.insert(name.clone(), EndpointsDraft::Listed(members));
-            let message = cluster::discovered(&name);
-            let cluster = ClusterDraft { role: Role::ZoneIngress, message, http: None, tls: None };
-            draft.clusters.insert(name.clone(), cluster);
-        }
+        add_cluster(&name, members.into_iter().cloned().collect(), draft);
         chains.push(chain(server_name, name));
     }
     chains
+}
+
+/// Adds a cluster per port of a service that is a resource; returns their chains.
+fn add_mesh_service(
+    mesh: &MeshContext,
+    service: &MeshService,
+    seen: &mut BTreeSet<String>,
+    draft: &mut Draft,
+) -> Vec<Chain> {
+    let mut chains = Vec::new();
+    for port in &service.spec.ports {
+        let backend = Backend::of_resource(mesh, service, port);
+        let server_name = backend.resource.map(|r| r.sni).unwrap_or_default();
+        if !seen.insert(server_name.to_lowercase()) {
+            continue;
+        }
+        let mut endpoints = mesh.topology.destination(&backend.cluster).endpoints.clone();
+        for endpoint in &mut endpoints {
+            endpoint.tags.insert("mesh".to_owned(), mesh.mesh.to_string());
+        }
+        add_cluster(&backend.cluster, endpoints, draft);
+        chains.push(chain(server_name, backend.cluster));
+    }
+    chains
+}
+
+fn add_cluster(name: &str, endpoints: Vec<Endpoint>, draft: &mut Draft) {
+    if !draft.clusters.contains_key(name) {
+        draft.endpoints.insert(name.to_owned(), EndpointsDraft::Listed(endpoints));
+        let message = cluster::discovered(name);
+        let cluster = ClusterDraft { role: Role::ZoneIngress, message, http: None, tls: None };
+        draft.clusters.insert(name.to_owned(), cluster);
+    }
 }
 
 fn chain(server_name: String, cluster: String) -> Chain {

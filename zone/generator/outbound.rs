@@ -9,12 +9,15 @@ use std::{
 };
 
 use common::{
-    model::labels,
+    model::{kinds::mesh_service::Port, kri::Kri, labels},
     proto::envoy::{
         config::{core::v3::TrafficDirection, listener::v3::Listener},
-        extensions::filters::network::tcp_proxy::v3::{
-            TcpProxy,
-            tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
+        extensions::{
+            filters::network::tcp_proxy::v3::{
+                TcpProxy,
+                tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
+            },
+            transport_sockets::tls::v3::UpstreamTlsContext,
         },
     },
 };
@@ -29,12 +32,12 @@ use super::{
     },
     names, sni,
 };
-use crate::mesh::{MeshContext, Problem, Protocol, problem::Subject, topology::Service};
+use crate::mesh::{MeshContext, MeshService, Problem, Protocol, problem::Subject, topology::Service};
 
 /// A set of endpoints of one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Value of the service tag.
+    /// Value of the service tag; the name of the cluster for a service that is a resource.
     pub service: String,
     /// All tags its endpoints must have, the service tag included.
     pub tags: BTreeMap<String, String>,
@@ -42,6 +45,19 @@ pub struct Backend {
     pub protocol: Protocol,
     /// Name of its cluster.
     pub cluster: String,
+    /// Present when the service is a resource.
+    pub resource: Option<ResourceBackend>,
+}
+
+/// A port of a service that is a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceBackend {
+    /// Its identifier, with the port as section.
+    pub kri: Kri,
+    /// The server name its ingress knows.
+    pub sni: String,
+    /// SPIFFE identities its proxies may have.
+    pub identities: BTreeSet<String>,
 }
 
 impl Backend {
@@ -54,7 +70,91 @@ impl Backend {
             tags: tags.clone(),
             protocol: mesh.topology.service(service).protocol,
             cluster: names::service_cluster(service, tags),
+            resource: None,
         })
+    }
+
+    /// A port of a service that is a resource.
+    pub fn of_resource(mesh: &MeshContext, service: &MeshService, port: &Port) -> Self {
+        let cluster = service.destination(port);
+        let known = service.spec.identities.iter().map(|identity| match identity.r#type.as_str() {
+            "SpiffeID" => identity.value.clone(),
+            _ => format!("spiffe://{}/{}", mesh.mesh, identity.value),
+        });
+        let mut identities: BTreeSet<String> = known.collect();
+        if identities.is_empty() {
+            // Nobody has written them down yet; the tags of the endpoints are where they come from.
+            let destination = mesh.topology.destination(&cluster);
+            let tags = destination.endpoints.iter().filter(|e| !e.remote).map(|e| &e.tags);
+            let services = tags.filter_map(|tags| tags.get(labels::TAG_SERVICE));
+            identities.extend(services.map(|name| format!("spiffe://{}/{name}", mesh.mesh)));
+        }
+        Self {
+            service: cluster.clone(),
+            tags: BTreeMap::new(),
+            protocol: MeshService::protocol(port),
+            resource: Some(ResourceBackend {
+                kri: service.kri.clone().with_section(&MeshService::section(port)),
+                sni: sni::of_resource(&service.sni_name(), port.port, &mesh.mesh, "ms"),
+                identities,
+            }),
+            cluster,
+        }
+    }
+
+    /// Its endpoints, those of other tags included.
+    fn members(&self, mesh: &MeshContext) -> Arc<Service> {
+        match self.resource {
+            Some(_) => mesh.topology.destination(&self.service),
+            None => mesh.topology.service(&self.service),
+        }
+    }
+
+    /// TLS towards it.
+    fn tls(&self, mesh: &MeshContext) -> UpstreamTlsContext {
+        match &self.resource {
+            Some(resource) => {
+                let identities = resource.identities.iter().cloned().map(tls::exact).collect();
+                tls::upstream(&mesh.mesh, identities, resource.sni.clone())
+            }
+            None => {
+                let identity = tls::exact(format!("spiffe://{}/{}", mesh.mesh, self.service));
+                let sni = sni::of_tags(&self.service, &mesh.mesh, &self.tags);
+                tls::upstream(&mesh.mesh, vec![identity], sni)
+            }
+        }
+    }
+
+    /// How its routes are called.
+    fn routes(&self) -> String {
+        match &self.resource {
+            Some(resource) => resource.kri.to_string(),
+            None => format!("outbound:{}", self.service),
+        }
+    }
+
+    /// By what patches find its listener.
+    fn listener_tags(&self) -> BTreeMap<String, String> {
+        match &self.resource {
+            Some(resource) => [(UNIFIED_NAME.to_owned(), resource.kri.to_string())].into(),
+            None => self.tags.clone(),
+        }
+    }
+}
+
+/// Tag of listeners of services that are resources.
+const UNIFIED_NAME: &str = "kuma.io/unified-name";
+
+impl Backend {
+    /// What a reference of a proxy or a route means, when it is a port of a service that is a resource.
+    pub fn of_reference(
+        mesh: &MeshContext,
+        name: Option<&str>,
+        labels: Option<&BTreeMap<String, String>>,
+        port: &str,
+    ) -> Option<Self> {
+        let (service, port) = mesh.mesh_service(name, labels, port)?;
+        Some(Self::of_resource(mesh, service, port))
     }
 }
 
@@ -93,15 +193,22 @@ pub(crate) fn all(proxy: &Sidecar, mesh: &MeshContext, problems: &mut Vec<Proble
             problem("the address is not an IP address".to_owned());
             continue;
         };
-        if let Some(reference) = &outbound.backend_ref {
-            problem(format!("references to a {} are not supported yet; use tags", reference.kind));
-            continue;
-        }
-        match Backend::tagged(mesh, &outbound.tags) {
-            None => problem(format!("the tag {} is missing or reserved", labels::TAG_SERVICE)),
+        let backend = match &outbound.backend_ref {
+            None => Backend::tagged(mesh, &outbound.tags)
+                .ok_or_else(|| format!("the tag {} is missing or reserved", labels::TAG_SERVICE)),
+            Some(reference) if reference.kind == "MeshService" => {
+                let labels = Some(&reference.labels).filter(|labels| !labels.is_empty());
+                let name = Some(reference.name.as_str()).filter(|name| !name.is_empty());
+                Backend::of_reference(mesh, name, labels, &reference.port.to_string())
+                    .ok_or_else(|| format!("there is no MeshService {:?} with this port", reference.name))
+            }
+            Some(reference) => Err(format!("references to a {} are not supported", reference.kind)),
+        };
+        match backend {
+            Err(reason) => problem(reason),
             // Envoy refuses a second listener on an address.
-            Some(_) if !taken.insert((ip, outbound.port)) => problem("the address is taken".to_owned()),
-            Some(backend) => outbounds.push(Outbound { address: ip, port: outbound.port, backend }),
+            Ok(_) if !taken.insert((ip, outbound.port)) => problem("the address is taken".to_owned()),
+            Ok(backend) => outbounds.push(Outbound { address: ip, port: outbound.port, backend }),
         }
     }
     outbounds
@@ -118,7 +225,7 @@ pub(crate) fn add_http_listener(
     let http = HttpChain {
         manager: http::outbound_manager(service, proxy.metadata.ipv6),
         filters: Vec::new(),
-        config: http::route_configuration(&format!("outbound:{service}")),
+        config: http::route_configuration(&outbound.backend.routes()),
         host: service.clone(),
         routes,
     };
@@ -151,7 +258,7 @@ fn add_listener(outbound: &Outbound, terminal: Terminal, draft: &mut Draft) {
         name: outbound.listener(),
         address: Some(address::socket(outbound.address, outbound.port)),
         traffic_direction: TrafficDirection::Outbound.into(),
-        metadata: metadata::tags(&outbound.backend.tags),
+        metadata: metadata::tags(&outbound.backend.listener_tags()),
         ..Listener::default()
     };
     let chains = vec![Chain { terminal, ..Chain::default() }];
@@ -164,7 +271,7 @@ pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Dra
     if draft.clusters.contains_key(&backend.cluster) {
         return;
     }
-    let service = mesh.topology.service(&backend.service);
+    let service = backend.members(mesh);
     let endpoints = EndpointsDraft::Selected { service: Arc::clone(&service), tags: backend.tags.clone() };
     draft.endpoints.insert(backend.cluster.clone(), endpoints);
 
@@ -173,11 +280,7 @@ pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Dra
         message: cluster::discovered(&backend.cluster),
         // Between sidecars HTTP is always HTTP/2, whatever the workloads speak.
         http: backend.protocol.is_http().then(cluster::http2),
-        tls: uses_tls(mesh, &service).then(|| {
-            let identity = tls::exact(format!("spiffe://{}/{}", mesh.mesh, backend.service));
-            let sni = sni::of_tags(&backend.service, &mesh.mesh, &backend.tags);
-            tls::upstream(&mesh.mesh, vec![identity], sni)
-        }),
+        tls: uses_tls(mesh, &service).then(|| backend.tls(mesh)),
     };
     draft.clusters.insert(backend.cluster.clone(), cluster);
 }

@@ -16,7 +16,7 @@ use prost::Message;
 use thiserror::Error;
 
 use super::{
-    Authority, Dataplane, Hosts, MeshContext, Topology, ZoneIngress,
+    Authority, Dataplane, Hosts, MeshContext, MeshService, Topology, ZoneIngress,
     context::{Mtls, enabled_backend, is_permissive},
     problem::{Problem, Subject, decode},
     topology::TopologyInput,
@@ -103,11 +103,15 @@ impl MeshContext {
             .collect();
         problems.extend(dataplanes.iter().flat_map(|d| d.problems.iter().cloned()));
         problems.extend(ingresses.iter().flat_map(|i| i.problems.iter().cloned()));
+        let mesh_services: Vec<Arc<MeshService>> = of_kind(input, &kinds::mesh_service::KIND)
+            .filter_map(|resource| usable(MeshService::read(resource, &input.zone), &mut problems))
+            .collect();
         let topology = TopologyInput {
             zone: &input.zone,
             mesh: &input.mesh,
             dataplanes: &dataplanes,
             ingresses: &ingresses,
+            mesh_services: &mesh_services,
             mtls: mtls.is_some(),
             locality_aware: spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing),
             certified: &certified(input),
@@ -120,6 +124,7 @@ impl MeshContext {
             spec,
             dataplanes: dataplanes.into_iter().map(|d| (Arc::clone(&d.resource.key.name), d)).collect(),
             ingresses,
+            mesh_services,
             policies,
             destinations: Arc::new(Destinations::new(&input.resources)),
             mtls,

@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
-    model::Kind,
+    model::{Kind, kinds::mesh_service::Port},
     policy::rules::{Destinations, PolicySet},
     proto::kuma::mesh::v1alpha1 as proto,
 };
 use proto::certificate_authority_backend::Mode;
 
-use super::{Authority, Dataplane, Hosts, Identity, Topology, WorkloadCertificate, WorkloadKey, ZoneIngress};
+use super::{
+    Authority, Dataplane, Hosts, Identity, MeshService, Topology, WorkloadCertificate, WorkloadKey,
+    ZoneIngress,
+};
 use super::{identity, problem::Problem};
 use chrono::{DateTime, Utc};
 use common::ca::CaError;
@@ -28,6 +31,8 @@ pub struct MeshContext {
     pub dataplanes: BTreeMap<Arc<str>, Arc<Dataplane>>,
     /// Ingresses of every zone, by name.
     pub ingresses: Vec<Arc<ZoneIngress>>,
+    /// Services that are resources, by name.
+    pub mesh_services: Vec<Arc<MeshService>>,
     /// Every policy of the mesh, parsed, by kind name.
     pub policies: BTreeMap<&'static str, Arc<PolicySet>>,
     /// What policies can point at.
@@ -110,6 +115,29 @@ impl MeshContext {
         let signed = WorkloadKey::generate().and_then(|key| authority.issue(identity, &key, now));
         let signed = signed.map_err(|source| IdentityError::Sign { mesh: Arc::clone(&self.mesh), source })?;
         Ok(Some(Arc::new(signed)))
+    }
+
+    /// The service and port that a reference means: by labels, or by name, where one of this zone comes
+    /// before those of others. The port is optional for services with only one.
+    pub fn mesh_service(
+        &self,
+        name: Option<&str>,
+        labels: Option<&BTreeMap<String, String>>,
+        port: &str,
+    ) -> Option<(&Arc<MeshService>, &Port)> {
+        let meant = |service: &&Arc<MeshService>| match (labels, name) {
+            (Some(labels), _) => labels.iter().all(|(k, v)| service.resource.label(k) == Some(v)),
+            (None, Some(name)) => service.kri.name == name || service.resource.name() == name,
+            (None, None) => false,
+        };
+        let found = self.mesh_services.iter().filter(meant);
+        let service = found.min_by_key(|service| service.remote_zone.is_some())?;
+        let mut ports = service.spec.ports.iter();
+        let port = match (port, service.spec.ports.as_slice()) {
+            ("" | "0", [only]) => Some(only),
+            _ => ports.find(|p| MeshService::section(p) == port || p.port.to_string() == port),
+        };
+        port.map(|port| (service, port))
     }
 
     /// Whether endpoints of other zones are tried only after those of this one.

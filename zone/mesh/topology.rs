@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use common::model::labels;
+use common::model::{kinds::mesh_service::Port, labels};
 
-use super::{Dataplane, Protocol, ZoneIngress};
+use super::{Dataplane, MeshService, Protocol, ZoneIngress};
 
 /// Where an endpoint is, as far as load balancing cares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,10 +59,11 @@ pub struct Service {
     pub tls_ready: bool,
 }
 
-/// All services of a mesh, by service tag or destination name.
+/// All services of a mesh: by service tag, and those that are resources by the name of their cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     services: BTreeMap<String, Arc<Service>>,
+    destinations: BTreeMap<String, Arc<Service>>,
 }
 
 /// What a topology is computed from.
@@ -75,6 +76,8 @@ pub struct TopologyInput<'a> {
     pub dataplanes: &'a [Arc<Dataplane>],
     /// Ingresses of every zone.
     pub ingresses: &'a [Arc<ZoneIngress>],
+    /// Services that are resources.
+    pub mesh_services: &'a [Arc<MeshService>],
     /// Other zones are reached over mesh TLS only, so without it they do not exist.
     pub mtls: bool,
     /// Endpoints of other zones are used only when none is left here.
@@ -90,19 +93,14 @@ impl Topology {
         let ingresses = if input.mtls { add_remote(input, &mut services) } else { 0 };
         add_local(input, ingresses.max(1), &mut services);
         for service in services.values_mut() {
-            service.endpoints.sort_by(|a, b| {
-                let order = |e: &Endpoint| (e.locality.clone(), e.address, e.port);
-                order(a).cmp(&order(b)).then_with(|| a.tags.cmp(&b.tags))
-            });
             let spoken = service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags));
             service.protocol = Protocol::common(spoken);
         }
-        let shared = |(name, service): (String, Service)| {
-            let known = previous.and_then(|p| p.services.get(&name)).filter(|known| ***known == service);
-            let service = known.map_or_else(|| Arc::new(service), Arc::clone);
-            (name, service)
-        };
-        Self { services: services.into_iter().map(shared).collect() }
+        let destinations = destinations(input);
+        Self {
+            services: shared(services, previous.map(|p| &p.services)),
+            destinations: shared(destinations, previous.map(|p| &p.destinations)),
+        }
     }
 
     /// The service of this name; an empty one when nobody serves it.
@@ -110,10 +108,84 @@ impl Topology {
         self.services.get(name).cloned().unwrap_or_default()
     }
 
-    /// All of them, by name.
+    /// The port of a service that is a resource, by the name of its cluster.
+    pub fn destination(&self, name: &str) -> Arc<Service> {
+        self.destinations.get(name).cloned().unwrap_or_default()
+    }
+
+    /// All services known by their tag, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
         self.services.iter().map(|(name, service)| (name.as_str(), service))
     }
+}
+
+/// Sorted, and with what did not change since `previous` shared with it.
+fn shared(
+    services: BTreeMap<String, Service>,
+    previous: Option<&BTreeMap<String, Arc<Service>>>,
+) -> BTreeMap<String, Arc<Service>> {
+    let share = |(name, mut service): (String, Service)| {
+        service.endpoints.sort_by(|a, b| {
+            let order = |e: &Endpoint| (e.locality.clone(), e.address, e.port);
+            order(a).cmp(&order(b)).then_with(|| a.tags.cmp(&b.tags))
+        });
+        let known = previous.and_then(|p| p.get(&name)).filter(|known| ***known == service);
+        let service = known.map_or_else(|| Arc::new(service), Arc::clone);
+        (name, service)
+    };
+    services.into_iter().map(share).collect()
+}
+
+/// Every port of every service that is a resource.
+fn destinations(input: &TopologyInput<'_>) -> BTreeMap<String, Service> {
+    let mut destinations = BTreeMap::new();
+    for service in input.mesh_services {
+        for port in &service.spec.ports {
+            let name = service.destination(port);
+            let endpoints = match &service.remote_zone {
+                Some(zone) if input.mtls => at_ingresses(input, &name, zone),
+                Some(_) => Vec::new(),
+                None => input.dataplanes.iter().flat_map(|d| behind(service, port, d)).collect(),
+            };
+            let (protocol, tls_ready) = (MeshService::protocol(port), service.tls_ready);
+            destinations.insert(name, Service { endpoints, protocol, tls_ready });
+        }
+    }
+    destinations
+}
+
+fn behind<'a>(
+    service: &'a MeshService,
+    port: &'a Port,
+    dataplane: &'a Dataplane,
+) -> impl Iterator<Item = Endpoint> {
+    service.inbounds(dataplane, port).filter(|i| i.healthy).map(|inbound| Endpoint {
+        address: inbound.advertised,
+        port: inbound.port,
+        weight: 1,
+        tags: inbound.tags.clone(),
+        labels: dataplane.resource.labels.clone(),
+        locality: Locality { zone: inbound.tags.get(labels::ZONE).cloned(), priority: 0 },
+        remote: false,
+    })
+}
+
+/// The ingresses of `zone`, for one destination there.
+fn at_ingresses(input: &TopologyInput<'_>, destination: &str, zone: &str) -> Vec<Endpoint> {
+    let of_zone = input.ingresses.iter().filter(|i| i.zone() == Some(zone));
+    let public: BTreeSet<(IpAddr, u32)> = of_zone.filter_map(|i| i.public).collect();
+    let tags = [(labels::TAG_SERVICE, destination), (labels::ZONE, zone)];
+    let tags: BTreeMap<String, String> = tags.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let endpoint = |(address, port)| Endpoint {
+        address,
+        port,
+        weight: 1,
+        tags: tags.clone(),
+        labels: BTreeMap::new(),
+        locality: Locality { zone: Some(zone.to_owned()), priority: 1 },
+        remote: true,
+    };
+    public.into_iter().map(endpoint).collect()
 }
 
 /// Adds the ingresses of other zones for what they announce; returns how many distinct ones there are.

@@ -54,14 +54,18 @@ impl ZoneIngress {
         self.resource.name()
     }
 
-    /// Whether it serves another zone than `zone`. The spec names the zone once it was synced; the origin
-    /// does so from the start.
-    pub fn is_remote(&self, zone: &str) -> bool {
+    /// The zone it serves. The spec names it once it was synced; the origin does so from the start.
+    pub fn zone(&self) -> Option<&str> {
         match (&self.resource.origin, self.spec.zone.as_str()) {
-            (Origin::Zone(owner), "") => &**owner != zone,
-            (Origin::Global, "") => false,
-            (_, named) => named != zone,
+            (Origin::Zone(owner), "") => Some(owner),
+            (Origin::Global, "") => None,
+            (_, named) => Some(named),
         }
+    }
+
+    /// Whether it serves another zone than `zone`.
+    pub fn is_remote(&self, zone: &str) -> bool {
+        self.zone().is_some_and(|own| own != zone)
     }
 
     /// What it says it can reach in `mesh`.

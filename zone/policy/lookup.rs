@@ -73,13 +73,20 @@ impl<C: DeserializeOwned + Clone> Rules<C> {
 
     /// For the traffic to a backend.
     pub(super) fn outbound(&self, backend: &Backend, reporter: &mut Reporter<'_>) -> Option<C> {
-        known(self.to.service(&backend.service), reporter)
+        let conf = match &backend.resource {
+            Some(resource) => self.to.resource(&resource.kri),
+            None => self.to.service(&backend.service),
+        };
+        known(conf, reporter)
     }
 
     /// Which policy contributed the rule with these matches for a backend.
     pub(super) fn origin_of(&self, backend: &Backend, hash: &str) -> Option<Kri> {
-        let rule = self.to.tags.service(&backend.service)?;
-        rule.origin_by_matches.get(hash).and_then(|origin| Kri::of(&origin.policy.resource))
+        let origins = match &backend.resource {
+            Some(resource) => &self.to.resources.lookup(&resource.kri)?.origin_by_matches,
+            None => &self.to.tags.service(&backend.service)?.origin_by_matches,
+        };
+        origins.get(hash).and_then(|origin| Kri::of(&origin.policy.resource))
     }
 
     /// For the requests of one route to a backend, when there is something special about it.

@@ -101,7 +101,10 @@ fn routes(
         let shares = shares(mesh, outbound, conf, draft, reporter);
         let policy = origin(hash);
         for (matches, prefix) in matching::route_matches(condition) {
-            let mut message = http::forward(hash, matches, &shares);
+            // Routes of services that are resources carry the name of the policy that made them.
+            let named = policy.as_ref().filter(|_| outbound.backend.resource.is_some());
+            let name = named.map_or_else(|| hash.clone(), ToString::to_string);
+            let mut message = http::forward(&name, matches, &shares);
             filter::apply(conf, &prefix, &mut message, &mut |reference: &BackendRef| {
                 let target = backend(mesh, reference, reporter)?;
                 outbound::add_backend(mesh, &target, draft);
@@ -150,12 +153,19 @@ pub(super) fn backend(
     reference: &BackendRef,
     reporter: &mut Reporter<'_>,
 ) -> Option<Backend> {
-    let found = tags_of(reference).and_then(|tags| Backend::tagged(mesh, &tags));
+    let found = if reference.is_resource() && reference.kind == TargetKind::MeshService {
+        let port = reference.port.map(|port| port.to_string()).or_else(|| reference.section_name.clone());
+        let labels = reference.labels.as_ref().filter(|labels| !labels.is_empty());
+        Backend::of_reference(mesh, reference.name.as_deref(), labels, &port.unwrap_or_default())
+    } else {
+        tags_of(reference).and_then(|tags| Backend::tagged(mesh, &tags))
+    };
     if found.is_none() {
         let name = reference.name.as_deref().unwrap_or_default();
         let kind = reference.kind.name();
-        reporter
-            .report(format!("the backend {kind} {name:?} is left out: only tagged services are supported"));
+        reporter.report(format!(
+            "the backend {kind} {name:?} is left out: it does not exist, or is of a kind not supported"
+        ));
     }
     found
 }

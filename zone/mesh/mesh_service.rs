@@ -1,0 +1,116 @@
+//! A service that is a resource, as the generator sees it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use common::model::{
+    Resource,
+    kinds::mesh_service::{self as kind, Port},
+    kri::Kri,
+    labels,
+};
+use serde_json::Value;
+
+use super::{
+    Dataplane, Inbound, Protocol,
+    problem::{Problem, Subject},
+};
+
+/// A service of this or another zone.
+#[derive(Clone, Debug)]
+pub struct MeshService {
+    /// The resource this was read from.
+    pub resource: Arc<Resource>,
+    /// Its decoded spec.
+    pub spec: kind::MeshService,
+    /// Its identifier, without section.
+    pub kri: Kri,
+    /// The zone that serves it, when it is another one.
+    pub remote_zone: Option<String>,
+    /// Whether all its proxies are known to accept mesh TLS.
+    pub tls_ready: bool,
+}
+
+impl MeshService {
+    /// Reads `resource`, seen from `zone`.
+    ///
+    /// # Errors
+    /// The problem, when the spec does not decode.
+    pub fn read(resource: &Arc<Resource>, zone: &str) -> Result<Self, Problem> {
+        let problem = |reason: String| Problem { subject: Subject::of(resource), reason };
+        let spec = resource.spec::<kind::MeshService>().map_err(|error| problem(error.to_string()))?;
+        let kri = Kri::of(resource).ok_or_else(|| problem("the kind has no identifier".to_owned()))?;
+        let owner = resource.label(labels::ZONE).filter(|owner| *owner != zone);
+        let status: Option<Value> = resource.status.as_ref().and_then(|s| serde_json::from_slice(s).ok());
+        let tls = status.as_ref().and_then(|s| s.pointer("/tls/status"));
+        Ok(Self {
+            resource: Arc::clone(resource),
+            spec,
+            kri,
+            remote_zone: owner.map(str::to_owned),
+            tls_ready: owner.is_some() || tls == Some(&Value::from("Ready")),
+        })
+    }
+
+    /// What a port is called in references: its name, or its number when it has none.
+    pub fn section(port: &Port) -> String {
+        port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| port.port.to_string())
+    }
+
+    /// The name of the cluster of one port.
+    pub fn destination(&self, port: &Port) -> String {
+        let Kri { mesh, zone, namespace, name, short, .. } = &self.kri;
+        format!("{mesh}_{name}_{namespace}_{zone}_{short}_{}", port.port)
+    }
+
+    /// The name under which an ingress knows it: the zone that serves it calls it by its own name, and so
+    /// must everybody else.
+    pub fn sni_name(&self) -> String {
+        match (&self.remote_zone, self.kri.namespace.as_str()) {
+            (None, _) => self.resource.name().to_owned(),
+            (Some(_), "") => self.resource.display_name().to_owned(),
+            (Some(_), namespace) => format!("{}.{namespace}", self.resource.display_name()),
+        }
+    }
+
+    /// What is spoken on a port.
+    pub fn protocol(port: &Port) -> Protocol {
+        Protocol::parse(&port.app_protocol)
+    }
+
+    /// The inbounds of `dataplane` behind a port.
+    pub fn inbounds<'a>(
+        &'a self,
+        dataplane: &'a Dataplane,
+        port: &'a Port,
+    ) -> impl Iterator<Item = &'a Inbound> {
+        dataplane.inbounds.iter().filter(move |i| self.selects(dataplane, i) && is_behind(i, port))
+    }
+
+    fn selects(&self, dataplane: &Dataplane, inbound: &Inbound) -> bool {
+        let Some(selector) = &self.spec.selector else { return false };
+        if let Some(reference) = &selector.dataplane_ref {
+            return reference.name == dataplane.name();
+        }
+        if let Some(labels) = &selector.dataplane_labels {
+            let wanted = labels.get("matchLabels").and_then(Value::as_object);
+            let has = |(key, value): (&String, &Value)| {
+                dataplane.resource.label(key).is_some_and(|own| value.as_str() == Some(own))
+            };
+            return wanted.is_some_and(|wanted| wanted.iter().all(has));
+        }
+        has_all(&inbound.tags, &selector.dataplane_tags)
+    }
+}
+
+fn has_all(tags: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    !wanted.is_empty() && wanted.iter().all(|(key, value)| tags.get(key) == Some(value))
+}
+
+/// A target port is the number or the name of the inbound, never the port of the workload.
+fn is_behind(inbound: &Inbound, port: &Port) -> bool {
+    match &port.target_port {
+        Some(Value::String(name)) => inbound.section == *name,
+        Some(number) => number.as_u64() == Some(u64::from(inbound.port)),
+        None => inbound.port == port.port,
+    }
+}
