@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use common::xds::{Name, Version, Want, Wanted};
 
-use crate::generator::{Encoded, ResourceSet};
+use crate::generator::ResourceSet;
 
 /// A finished configuration and the revision of the store it was made from.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Want for Config {
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
         for (_, resource) in self.set.of_type(type_url) {
-            visit(&resource.name, version(resource));
+            visit(&resource.name, resource.version);
         }
     }
 
@@ -50,14 +50,9 @@ impl Want for Config {
         let resource = self.set.get(type_url, name)?;
         Some(Wanted {
             name: Arc::clone(&resource.name),
-            version: version(resource),
+            version: resource.version,
             type_url: resource.type_url,
             value: resource.value.clone(),
         })
     }
-}
-
-/// Both sides name content by the same digest.
-fn version(resource: &Encoded) -> Version {
-    Version::parse(&resource.version).unwrap_or_else(|| Version::of(&resource.value))
 }

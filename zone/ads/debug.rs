@@ -98,7 +98,7 @@ fn resources(view: &ProxyView) -> Value {
 
 fn shown(resource: &Encoded) -> Value {
     if resource.type_url == type_url::SECRET {
-        return json!({"name": &*resource.name, "version": &*resource.version, "content": "[redacted]"});
+        return json!({"name": &*resource.name, "version": resource.version.to_string(), "content": "[redacted]"});
     }
     resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}))
 }

@@ -6,9 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::proto::google::protobuf::Any;
+use common::{proto::google::protobuf::Any, xds::Version};
 use prost::{Message, Name};
-use sha2::{Digest, Sha256};
 
 use super::encode;
 
@@ -38,7 +37,7 @@ pub struct Encoded {
     /// Encoded message.
     pub value: Bytes,
     /// Hash of the content: equal content has an equal version, in every process.
-    pub version: Arc<str>,
+    pub version: Version,
     /// Which part of the generator made it.
     pub origin: &'static str,
 }
@@ -52,9 +51,7 @@ impl Encoded {
         message: &M,
     ) -> Self {
         let value = encode::stable(type_url, message);
-        let digest = Sha256::digest(&value);
-        let version: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { name: name.into(), type_url, value: value.into(), version: version.into(), origin }
+        Self { name: name.into(), type_url, version: Version::of(&value), value: value.into(), origin }
     }
 
     /// The packed form.
@@ -116,17 +113,6 @@ impl ResourceSet {
     /// All resources, by type, then name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
         self.types.values().flat_map(BTreeMap::values)
-    }
-
-    /// A version of everything of one type, for the protocol form that has one version per answer.
-    pub fn version_of(&self, type_url: &str) -> String {
-        let mut hash = Sha256::new();
-        for (name, resource) in self.of_type(type_url) {
-            hash.update((name.len() as u64).to_le_bytes());
-            hash.update(name);
-            hash.update(&*resource.version);
-        }
-        hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// What differs from `previous`.

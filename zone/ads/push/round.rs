@@ -125,7 +125,7 @@ impl Push {
                 let problems: Vec<String> = made.generated.problems.iter().map(ToString::to_string).collect();
                 held.again = made.certificate.as_deref().map(identity::renewal_time);
                 held.certificate = made.certificate;
-                let set = made.generated.set.interned(&self.interner);
+                let set = made.generated.set;
                 let differs = held.config.as_ref().is_none_or(|known| *known.resources() != set);
                 let config = differs.then(|| Arc::new(Config::new(index.revision, set)));
                 (if differs { "changed" } else { "skip" }, problems, config)
@@ -183,7 +183,8 @@ impl Push {
         self.insights.certificate(id, certificate.as_deref().map(|c| shown(c, context)));
         let sidecar =
             Sidecar { dataplane: Arc::clone(dataplane), metadata, certificate: certificate.clone() };
-        let generated = generator::sidecar(&sidecar, context).map_err(Failed::until_changed)?;
+        let generated =
+            generator::sidecar(&sidecar, context, &self.interner).map_err(Failed::until_changed)?;
         Ok(Made { generated, certificate })
     }
 
@@ -194,8 +195,11 @@ impl Push {
         let ingress = ZoneIngress::read(resource, &self.hosts.borrow()).map_err(Failed::until_changed)?;
         let problems = ingress.problems.clone();
         let meshes: Vec<Arc<MeshContext>> = self.meshes.values().cloned().collect();
-        let mut generated =
-            generator::zone_ingress(&ZoneIngressProxy { ingress: Arc::new(ingress), metadata }, &meshes);
+        let mut generated = generator::zone_ingress(
+            &ZoneIngressProxy { ingress: Arc::new(ingress), metadata },
+            &meshes,
+            &self.interner,
+        );
         generated.problems.extend(problems);
         Ok(Made { generated, certificate: None })
     }
