@@ -16,6 +16,8 @@ mod zone;
 
 #[tokio::main]
 async fn main() {
+    let provided = rustls::crypto::ring::default_provider().install_default();
+    provided.expect("nobody else sets a provider of cryptography");
     let only = std::env::var_os("BENCH").map(|only| only.to_string_lossy().to_lowercase());
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only.is_empty() || only == name);
     if wanted("p1") {

@@ -9,6 +9,7 @@
 mod bad_input;
 mod harness;
 mod mesh;
+mod postgres;
 mod resilience;
 mod sync;
 mod traffic;

@@ -42,6 +42,8 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     async fn start(name: &str, program: &str, folder: TempDir, args: Vec<String>, address: Ipv4Addr) -> Self {
+        // The HTTP client of the tests speaks TLS only with a provider of cryptography. Set by the first.
+        let _set_before = rustls::crypto::ring::default_provider().install_default();
         let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
         let (api, diagnostics) = (SocketAddr::from((address, api)), SocketAddr::from((address, diagnostics)));
         let mut all = vec![
