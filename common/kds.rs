@@ -18,6 +18,7 @@ pub mod headers;
 pub mod insight;
 pub mod mapper;
 pub mod metadata;
+mod meter;
 pub mod names;
 pub mod order;
 pub mod outbox;

@@ -12,6 +12,7 @@ use super::{
     features::RESUME,
     insight::Outcome,
     metadata::Peer,
+    meter,
     outbox::{Outbox, OutboxError},
     shelf::ChangedNames,
     watch::{Position, Watch},
@@ -103,6 +104,7 @@ impl Serving {
         self.watch.introduced(&peer);
         let index = self.index.latest();
         let mut view = open(&peer, &index);
+        let _counted = meter::Active::new();
         match self.serve(&mut source, &mut view, first, inbound).await {
             Ok(never) => match never {},
             Err(ended) => ended,
@@ -149,11 +151,13 @@ impl Serving {
         self.watch.heard();
         match source.handle(Input::Request(request), view)? {
             Some(Event::Acked { type_url, .. }) => {
+                meter::received(type_url, "ACK");
                 self.watch.counted(type_url, Outcome::Acknowledged);
                 self.watch.refused(type_url, None);
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
                 tracing::warn!(type_name = type_url, ?refused, message, "the peer refused resources");
+                meter::received(type_url, "NACK");
                 self.watch.counted(type_url, Outcome::Rejected);
                 self.watch.refused(type_url, Some(message));
             }
@@ -165,6 +169,7 @@ impl Serving {
     fn send(&mut self, source: &mut DeltaSource, view: &impl View) -> Result<(), Ended> {
         while let Some(response) = source.next(Instant::now(), view) {
             self.watch.counted(&response.type_url, Outcome::Sent);
+            meter::sent(&response);
             self.outbox.push(response)?;
         }
         self.watch.reached(position(source.progress(), view.revision()));

@@ -54,6 +54,7 @@ impl Sessions {
                 session
             }
         };
+        count_streams(&session.zone, session.streams().len());
         let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
         self.bus.publish(Event::ZoneOpenedStream { zone, stream, epoch });
         Ok(session)
@@ -89,6 +90,7 @@ impl Sessions {
     pub(crate) fn end(&self, session: &Session, clean: bool) {
         if session.end(clean) {
             tracing::info!(zone = &*session.zone, epoch = session.epoch(), clean, "zone session ended");
+            count_streams(&session.zone, 0);
             let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
             self.bus.publish(Event::ZoneWentOffline { zone, epoch });
             self.recorder.notify_one();
@@ -108,4 +110,10 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Session>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Shows how many streams of a zone are open.
+fn count_streams(zone: &str, streams: usize) {
+    let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    metrics::gauge!("kds_zone_active_connections", "zone_name" => zone.to_owned()).set(streams);
 }

@@ -120,13 +120,13 @@ async fn a_reconnect_resends_nothing_that_did_not_change() {
         }
     })
     .await;
-    let sent: f64 = global
-        .metrics()
-        .await
-        .lines()
-        .filter(|l| l.starts_with("kds_resources_sent_total"))
-        .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum();
+    let metrics = global.metrics().await;
+    let values = |name: &str| -> Vec<f64> {
+        let lines = metrics.lines().filter(|l| l.starts_with(&format!("{name}{{")));
+        lines.filter_map(|l| l.rsplit(' ').next()?.parse().ok()).collect()
+    };
+    assert!(values("kds_delta_responses_sent").len() > 40, "every type was answered once:\n{metrics}");
+    let sent: f64 = values("kds_delta_resources_sent").iter().sum();
     assert!(sent < 1.0, "{sent} resources were sent again");
     assert_eq!(zone.get("/meshes/default").await, before, "an equal resource is not written again");
 }
