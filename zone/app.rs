@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use axum::Router;
 use common::{
-    config,
+    config::{self, StoreType},
     control_plane::{ControlPlane, host_name},
     defaults::{MeshDefaults, ensure_defaults},
     mode::Mode,
@@ -14,9 +14,13 @@ use common::{
 };
 
 use crate::{
-    ads::{self, Ads, AdsConfig},
+    ads::{
+        Ads, AdsConfig,
+        auth::{Credential, Requirement},
+        bootstrap, debug,
+    },
     api,
-    config::ZoneConfig,
+    config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
     kds::{Connector, KdsSettings, TokenSource, Trusted},
 };
 
@@ -45,14 +49,45 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     cp.reached_at(settings.dp_server.interface);
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
-    let mut routes = Router::new();
+    let mut routes = serve_proxies(&mut cp, &settings, &mode).await?;
     if settings.is_federated() {
         routes = routes.merge(follow_global(&mut cp, &settings)?);
     }
-    routes = routes.merge(serve_proxies(&mut cp, &settings, mode.clone()).await?);
     let api = resources(&cp, &settings, mode);
     cp.serve_api(&settings.api_server, api.router(routes)).await?;
     Ok(cp)
+}
+
+/// Gives the routes that show the connected proxies.
+async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: &Mode) -> anyhow::Result<Router> {
+    let section = &settings.dp_server;
+    let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
+    let params = &settings.bootstrap_server.params;
+    let demand = |token: bool| if token { Credential::Token } else { Credential::None };
+    let config = AdsConfig {
+        requirement: Requirement {
+            dataplane: demand(section.authn.dp_proxy.kind == DpProxyAuth::DpToken),
+            zone_proxy: demand(section.authn.zone_proxy.kind == ZoneProxyAuth::ZoneToken),
+        },
+        bootstrap: bootstrap::Settings {
+            xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),
+            connect_timeout: params.xds_connect_timeout.0,
+            admin_address: params.admin_address.clone(),
+            admin_port: params.admin_port,
+            ..bootstrap::Settings::default()
+        },
+        advertised_port: Some(params.xds_port).filter(|port| *port != 0),
+        deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
+        insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
+        // Only Postgres lets replicas share a store.
+        sole_writer: settings.store.kind != StoreType::Postgres,
+        ..AdsConfig::new(mode.clone(), Some(pair))
+    };
+    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
+    let proxies = ads.proxies();
+    let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port).await?;
+    ads.spawn(&mut cp.supervisor, listener)?;
+    Ok(debug::router(proxies))
 }
 
 /// Gives the routes that show the link.
@@ -77,18 +112,6 @@ fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result
         Ok(())
     });
     Ok(api::link(link))
-}
-
-/// Gives the routes that show the proxies.
-async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: Mode) -> anyhow::Result<Router> {
-    let section = &settings.dp_server;
-    let certificate = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
-    let listener = cp.bind("dataplanes", "dpServer.port", section.interface, section.port).await?;
-    let config = AdsConfig::of(settings, mode, certificate);
-    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
-    let routes = ads::debug::router(ads.proxies());
-    ads.spawn(&mut cp.supervisor, listener)?;
-    Ok(routes)
 }
 
 fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {

@@ -16,7 +16,8 @@ pub(super) fn sent(response: &DeltaDiscoveryResponse) {
 
 /// Counts what the peer said about a response.
 pub(super) fn received(type_url: &'static str, confirmation: &'static str) {
-    counter!("kds_delta_requests_received", "type_url" => type_url, "confirmation" => confirmation).increment(1);
+    counter!("kds_delta_requests_received", "type_url" => type_url, "confirmation" => confirmation)
+        .increment(1);
 }
 
 /// A stream counts as active for as long as this lives.
