@@ -8,6 +8,9 @@ use reqwest::{Method, StatusCode, Url, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// Longest time a document from the web may take.
+const FETCH: Duration = Duration::from_secs(60);
+
 /// One control plane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Endpoint {
@@ -46,14 +49,7 @@ impl Client {
             let value = value.parse().with_context(|| format!("the value of header {name} is not text"))?;
             headers.insert(name, value);
         }
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(trust.client_config(&["h2", "http/1.1"])?)
-            .user_agent(concat!("straitctl/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
-            .timeout(timeout)
-            .build()
-            .context("prepare the connection")?;
-        Ok(Self { http, base })
+        Ok(Self { http: http(&trust, headers, timeout)?, base })
     }
 
     /// Sends a request and takes any answer.
@@ -162,6 +158,24 @@ impl Answer {
         }
         anyhow!(message)
     }
+}
+
+fn http(trust: &Trust, headers: header::HeaderMap, timeout: Duration) -> anyhow::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(trust.client_config(&["h2", "http/1.1"])?)
+        .user_agent(concat!("straitctl/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers)
+        .timeout(timeout)
+        .build()
+        .context("prepare the connection")
+}
+
+/// The text at any address of the web.
+pub(crate) async fn fetch(url: &str) -> anyhow::Result<String> {
+    let client = http(&Trust::System, header::HeaderMap::new(), FETCH)?;
+    let answer = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
+    let text = answer.with_context(|| format!("fetch {url}"))?.text().await;
+    text.with_context(|| format!("fetch {url}"))
 }
 
 /// The address of a control plane; `http` when no scheme is given.

@@ -11,6 +11,8 @@ use common::model::{Kind, document::Document};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::client;
+
 /// A document that may be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
@@ -53,8 +55,7 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
         return Ok(vec![("standard input".to_owned(), text)]);
     }
     if source.starts_with("http://") || source.starts_with("https://") {
-        let answer = reqwest::get(source).await.and_then(reqwest::Response::error_for_status);
-        let text = answer.with_context(|| format!("fetch {source}"))?.text().await?;
+        let text = client::fetch(source).await?;
         return Ok(vec![(source.to_owned(), text)]);
     }
     let path = Path::new(source);

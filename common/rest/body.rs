@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, to_bytes},
+    body::Body,
     extract::Request,
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use serde::Serialize;
 use serde_json::{Serializer, ser::PrettyFormatter};
 use tokio::time::timeout;
@@ -32,24 +33,38 @@ pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
 
 /// Longest time a body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(30);
+/// How much of a body that is too long is read and dropped, so that a client that is still sending gets to
+/// the answer instead of a broken connection.
+const DRAINED: usize = 128 << 20;
 
 /// The whole body, unless it is longer than `limit` or does not arrive.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Bytes, ApiError> {
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
-    if announced.and_then(|v| v.parse::<usize>().ok()).is_some_and(|length| length > limit) {
-        return Err(too_large(limit));
-    }
-    let Ok(body) = timeout(ARRIVAL, to_bytes(request.into_body(), limit)).await else {
-        let detail = format!("the request body did not arrive within {} seconds", ARRIVAL.as_secs());
-        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", detail));
-    };
-    body.map_err(|error| {
-        let cause = std::error::Error::source(&error);
-        match cause.is_some_and(|c| c.is::<http_body_util::LengthLimitError>()) {
-            true => too_large(limit),
-            false => ApiError::bad_request(format!("the request body could not be read: {error}")),
+    match timeout(ARRIVAL, collect(request.into_body(), limit)).await {
+        Ok(body) => body,
+        Err(_) => {
+            let detail = format!("the request body did not arrive within {} seconds", ARRIVAL.as_secs());
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", detail))
         }
-    })
+    }
+}
+
+async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut collected = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let unreadable = |e| ApiError::bad_request(format!("the request body could not be read: {e}"));
+        let Ok(data) = frame.map_err(unreadable)?.into_data() else { continue };
+        length += data.len();
+        if length > DRAINED {
+            break;
+        }
+        if length > limit {
+            collected.clear();
+        } else {
+            collected.extend_from_slice(&data);
+        }
+    }
+    if length > limit { Err(too_large(limit)) } else { Ok(collected.freeze()) }
 }
 
 fn too_large(limit: usize) -> ApiError {

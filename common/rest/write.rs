@@ -184,6 +184,7 @@ impl Draft {
         user: &User,
     ) -> Result<Prepared, ApiError> {
         let api = &at.api;
+        at.require_mesh(index, target)?;
         let existing = index.get(&at.key(target)).map(Arc::as_ref);
         let claims = meta::Claims {
             type_name: &self.type_name,
@@ -206,7 +207,13 @@ impl Draft {
             at.require_own(UPDATE, existing)?;
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
-        let writes = admit(api, index, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
+        let mut writes = admit(api, index, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
+        // What was decided holds for the mesh as it was seen, and only while it exists: an equal put writes
+        // nothing, but its condition is checked with the rest of the batch.
+        if let Some(mesh) = index.find(&mesh::KIND, "", &target.mesh) {
+            let when = Precondition::At(mesh.revision);
+            writes.also.push(Write::put_when(Resource::clone(mesh), when));
+        }
         let mut warnings = warnings::of(writes.resource());
         warnings.extend(self.document.unknown.as_ref().map(|what| format!("ignored {what}")));
         Ok(Prepared { title, batch: writes.batch(existing), created: existing.is_none(), warnings })

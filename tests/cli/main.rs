@@ -127,6 +127,9 @@ async fn documents_are_applied_shown_and_deleted() {
     let again = global.file("again.yaml", &yaml);
     assert!(global.good(&["apply", "-f", &again]).await.contains("MeshTrace shop/r1 updated"));
 
+    let served = format!("http://{}/meshes/shop/meshtraces/r1", global.address);
+    assert!(global.good(&["apply", "-f", &served]).await.contains("MeshTrace shop/r1 updated"));
+
     let out = global.good(&["delete", "meshtraces", "r1", "-m", "shop"]).await;
     assert_eq!(out, "MeshTrace shop/r1 deleted\n");
     global.bad(&["delete", "meshtraces", "r1", "-m", "shop"], &["there is no MeshTrace shop/r1"]).await;
