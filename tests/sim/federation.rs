@@ -11,9 +11,12 @@ use std::{
 use chrono::DateTime;
 use common::{
     model::{Kind, Origin, Resource, ResourceKey},
-    store::{Batch, Precondition, Store, Write, memory::MemoryStore},
+    rest::{Health, ZoneStatusSource},
+    store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
 };
 use futures::FutureExt;
+use global::kds::Kds;
+use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
 use zone::kds::{KdsSettings, Link};
 
@@ -34,6 +37,10 @@ pub struct Federation {
     disks: BTreeMap<&'static str, Disk>,
     pub dials: SimDial,
     links: Rc<RefCell<BTreeMap<&'static str, Link>>>,
+    /// Ends a zone in order.
+    stops: Rc<RefCell<BTreeMap<&'static str, CancellationToken>>>,
+    /// What global last said about each zone, and when it said so for the first time.
+    health: Rc<RefCell<BTreeMap<&'static str, (Health, Duration)>>>,
     /// What each owner wrote and nobody else may touch.
     owned: BTreeMap<&'static str, BTreeMap<ResourceKey, Resource>>,
     /// Everything that happened, for comparing two runs.
@@ -43,7 +50,20 @@ pub struct Federation {
 }
 
 impl Federation {
+    /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
+        let quick = global::kds::KdsSettings {
+            poll_interval: Duration::from_secs(1),
+            unknown_after: Duration::from_secs(2),
+            offline_after: Duration::from_secs(4),
+            stall_after: Duration::from_secs(4),
+            keepalive: Duration::from_secs(2),
+            ..Plane::settings()
+        };
+        Self::with_settings(seed, quick)
+    }
+
+    pub fn with_settings(seed: u64, settings: global::kds::KdsSettings) -> Self {
         let sim = Builder::new()
             .tick_duration(TICK)
             .simulation_duration(Duration::from_secs(600))
@@ -57,12 +77,14 @@ impl Federation {
             disks: BTreeMap::new(),
             dials: SimDial::default(),
             links: Rc::default(),
+            health: Rc::default(),
+            stops: Rc::default(),
             owned: BTreeMap::new(),
             history: Vec::new(),
             revisions: BTreeMap::new(),
             stores: 0,
         };
-        federation.start_global(seed);
+        federation.start_global(seed, settings);
         for zone in ZONES {
             federation.start_zone(zone, seed);
         }
@@ -77,23 +99,17 @@ impl Federation {
         disk
     }
 
-    fn start_global(&mut self, seed: u64) {
+    fn start_global(&mut self, seed: u64, settings: global::kds::KdsSettings) {
         let disk = self.disk(GLOBAL);
-        let starts = RefCell::new(0);
+        let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
         self.sim.host(GLOBAL, move || {
             *starts.borrow_mut() += 1;
             let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow());
+            let (settings, health) = (settings.clone(), Rc::clone(&health));
             async move {
                 let plane = Plane::start(store, GLOBAL, seed).await;
-                let settings = global::kds::KdsSettings {
-                    poll_interval: Duration::from_secs(1),
-                    unknown_after: Duration::from_secs(2),
-                    offline_after: Duration::from_secs(4),
-                    stall_after: Duration::from_secs(4),
-                    keepalive: Duration::from_secs(2),
-                    ..Plane::settings()
-                };
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
+                tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
                 kds.serve(incoming().await, plane.stop.clone()).await.map_err(Into::into)
             }
         });
@@ -102,9 +118,11 @@ impl Federation {
     fn start_zone(&mut self, zone: &'static str, seed: u64) {
         let disk = self.disk(zone);
         let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
+        let stops = Rc::clone(&self.stops);
         self.sim.host(zone, move || {
             *starts.borrow_mut() += 1;
             let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
+            let stops = Rc::clone(&stops);
             let seed =
                 seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
             async move {
@@ -119,7 +137,10 @@ impl Federation {
                 };
                 let connector = plane.connector(settings, Arc::new(dials));
                 links.borrow_mut().insert(zone, connector.link());
+                stops.borrow_mut().insert(zone, plane.stop.clone());
                 connector.run(plane.stop.clone()).await;
+                // The process lives a little longer than its connection, as real ones do.
+                tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(())
             }
         });
@@ -131,6 +152,25 @@ impl Federation {
 
     pub fn link(&self, zone: &str) -> Link {
         self.links.borrow()[zone].clone()
+    }
+
+    /// What global says about a zone, and since which moment of the simulation.
+    pub fn health(&self, zone: &str) -> (Health, Duration) {
+        self.health.borrow()[zone]
+    }
+
+    /// Runs until global says this about a zone; how long that took.
+    pub fn until_health(&mut self, zone: &str, wanted: Health, patience: Duration) -> Duration {
+        let start = self.sim.elapsed();
+        while self.health(zone).0 != wanted {
+            assert!(
+                self.sim.elapsed() - start < patience,
+                "{zone} is {:?} after {patience:?}",
+                self.health(zone)
+            );
+            self.step();
+        }
+        self.sim.elapsed() - start
     }
 
     pub fn origin(host: &str) -> Origin {
@@ -170,6 +210,12 @@ impl Federation {
             self.owned.get_mut(host).unwrap().clear();
             self.revisions.remove(host);
         }
+    }
+
+    /// Asks a zone to stop, as SIGTERM does.
+    pub fn terminate(&mut self, zone: &'static str) {
+        self.note(format!("{zone} is told to stop"));
+        self.stops.borrow()[zone].cancel();
     }
 
     pub fn bounce(&mut self, host: &'static str) {
@@ -247,6 +293,24 @@ impl Federation {
 
     pub fn dials(&self) -> usize {
         self.dials.dials.load(Ordering::Relaxed)
+    }
+}
+
+/// Looks at the zones as often as an impatient operator.
+async fn observe(
+    kds: Kds,
+    index: IndexReader,
+    health: Rc<RefCell<BTreeMap<&'static str, (Health, Duration)>>>,
+) {
+    loop {
+        for zone in ZONES {
+            let now = kds.zone_status(zone, &index.current()).unwrap().status;
+            let mut health = health.borrow_mut();
+            if health.get(zone).is_none_or(|(before, _)| *before != now) {
+                health.insert(zone, (now, turmoil::sim_elapsed().unwrap()));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -6,5 +6,8 @@ mod chaos;
 mod federation;
 mod network;
 mod oracle;
+mod peers;
 mod plane;
+mod scenarios;
+mod scripted;
 mod sockets;

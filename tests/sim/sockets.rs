@@ -16,9 +16,9 @@ use zone::kds::{Dial, KdsSettings, Trusted};
 
 use crate::plane::{Plane, store};
 
-const TIMEOUT: &[u8] = br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}"#;
+pub const TIMEOUT: &[u8] = br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}"#;
 
-async fn serve(plane: &mut Plane, kds: &Kds) -> Arc<dyn Dial> {
+pub async fn serve(plane: &mut Plane, kds: &Kds) -> Arc<dyn Dial> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (kds, stop) = (kds.clone(), plane.stop.clone());

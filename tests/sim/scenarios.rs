@@ -1,0 +1,188 @@
+//! Single stories in the simulated network.
+
+use std::time::Duration;
+
+use common::{model::kinds, policy::mesh_timeout, rest::Health};
+
+use crate::{
+    federation::{Federation, ZONES},
+    network::GLOBAL,
+    oracle::resources,
+    plane::Plane,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TIMEOUT: &str = r#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}"#;
+
+fn policies(federation: &mut Federation, count: usize) {
+    federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
+    for n in 0..count {
+        federation.put(GLOBAL, &mesh_timeout::KIND, "default", &format!("p{n}"), TIMEOUT.into());
+    }
+}
+
+fn held(federation: &Federation, zone: &str) -> usize {
+    resources(&federation.store(zone)).iter().filter(|r| r.kind() == &mesh_timeout::KIND).count()
+}
+
+/// With the settings of a fresh installation.
+fn patient(seed: u64) -> Federation {
+    let mut federation = Federation::with_settings(seed, Plane::settings());
+    policies(&mut federation, 1);
+    federation.converge(10 * SECOND);
+    for zone in ZONES {
+        federation.until_health(zone, Health::Online, SECOND);
+    }
+    federation
+}
+
+#[test]
+fn a_zone_that_stops_is_offline_at_once() {
+    let mut federation = patient(1);
+    federation.terminate("zone-1");
+    let took = federation.until_health("zone-1", Health::Offline, 2 * SECOND);
+    assert!(took < 2 * SECOND);
+    assert_eq!(federation.health("zone-2").0, Health::Online);
+}
+
+#[test]
+fn a_zone_that_is_killed_is_offline_within_thirty_seconds() {
+    let mut federation = patient(2);
+    federation.crash("zone-1", false);
+    federation.until_health("zone-1", Health::Offline, 30 * SECOND);
+    federation.bounce("zone-1");
+    federation.until_health("zone-1", Health::Online, 30 * SECOND);
+}
+
+#[test]
+fn a_zone_that_falls_silent_is_first_unknown_then_offline() {
+    let mut federation = patient(3);
+    federation.sim.partition(GLOBAL, "zone-1");
+    federation.until_health("zone-1", Health::Unknown, 11 * SECOND);
+    federation.until_health("zone-1", Health::Offline, 20 * SECOND);
+    assert_eq!(federation.health("zone-2").0, Health::Online);
+    federation.sim.repair(GLOBAL, "zone-1");
+    federation.until_health("zone-1", Health::Online, 45 * SECOND);
+    federation.converge(10 * SECOND);
+}
+
+#[test]
+fn a_zone_that_answers_is_never_called_anything_but_online() {
+    let mut federation = patient(4);
+    let since = federation.health("zone-1").1;
+    for n in 0..60 {
+        let name = format!("p{}", n % 3);
+        federation.put(
+            GLOBAL,
+            &mesh_timeout::KIND,
+            "default",
+            &name,
+            TIMEOUT.replace("20s", &format!("{n}0s")).into(),
+        );
+        federation.run_for(SECOND);
+    }
+    assert_eq!(federation.health("zone-1"), (Health::Online, since));
+}
+
+#[test]
+fn coming_back_writes_nothing() {
+    let mut federation = Federation::new(5);
+    policies(&mut federation, 30);
+    federation.put(
+        "zone-1",
+        &kinds::mesh_service::KIND,
+        "default",
+        "s",
+        br#"{"ports":[{"port":80}]}"#.to_vec(),
+    );
+    federation.converge(10 * SECOND);
+    let synced = |federation: &Federation, host| {
+        let all = resources(&federation.store(host));
+        let mut all: Vec<_> = all
+            .iter()
+            .filter(|r| r.kind().name != "ZoneInsight")
+            .map(|r| (r.key.clone(), r.revision))
+            .collect();
+        all.sort();
+        all
+    };
+    let before = [GLOBAL, "zone-1", "zone-2"].map(|host| synced(&federation, host));
+    let dials = federation.dials();
+    federation.crash(GLOBAL, false);
+    federation.run_for(5 * SECOND);
+    federation.bounce(GLOBAL);
+    federation.run_for(10 * SECOND);
+    federation.crash("zone-1", false);
+    federation.bounce("zone-1");
+    federation.converge(10 * SECOND);
+    assert!(federation.dials() >= dials + 3, "nobody reconnected");
+    let after = [GLOBAL, "zone-1", "zone-2"].map(|host| synced(&federation, host));
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_zone_serves_on_without_its_global() {
+    let mut federation = Federation::new(6);
+    policies(&mut federation, 5);
+    federation.converge(10 * SECOND);
+    federation.crash(GLOBAL, false);
+    federation.run_for(5 * SECOND);
+    federation.crash("zone-1", false);
+    federation.bounce("zone-1");
+    federation.put(
+        "zone-1",
+        &kinds::mesh_service::KIND,
+        "default",
+        "s",
+        br#"{"ports":[{"port":80}]}"#.to_vec(),
+    );
+    federation.run_for(30 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 5);
+    assert!(!federation.link("zone-1").status().connected);
+    federation.bounce(GLOBAL);
+    federation.converge(10 * SECOND);
+}
+
+#[test]
+fn a_global_that_forgot_everything_is_not_obeyed_until_an_operator_says_so() {
+    let mut federation = Federation::new(7);
+    policies(&mut federation, 30);
+    federation.put(
+        "zone-1",
+        &kinds::mesh_service::KIND,
+        "default",
+        "s",
+        br#"{"ports":[{"port":80}]}"#.to_vec(),
+    );
+    federation.converge(10 * SECOND);
+    federation.crash(GLOBAL, true);
+    federation.bounce(GLOBAL);
+    federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
+    federation.run_for(20 * SECOND);
+    for zone in ZONES {
+        assert_eq!(held(&federation, zone), 30, "{zone} obeyed");
+        let status = federation.link(zone).status();
+        assert!(status.held_back.is_some_and(|why| why.contains("store")), "{zone} does not say why");
+    }
+    for zone in ZONES {
+        federation.link(zone).approve();
+    }
+    federation.converge(20 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 0);
+    // What the zone owns is back on the new global.
+    assert!(federation.differences().is_empty());
+}
+
+#[test]
+fn many_named_deletes_are_obeyed() {
+    let mut federation = Federation::new(8);
+    policies(&mut federation, 60);
+    federation.converge(10 * SECOND);
+    federation.crash("zone-1", false);
+    for n in 0..50 {
+        federation.delete(GLOBAL, &mesh_timeout::KIND, "default", &format!("p{n}"));
+    }
+    federation.bounce("zone-1");
+    federation.converge(10 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 10);
+}

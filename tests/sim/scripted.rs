@@ -1,0 +1,184 @@
+//! A zone that does what a test says, in the words of Kuma's zones.
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    kds::{
+        codec::{self, ENVELOPE_URL},
+        features::{self, Features},
+        headers::Caller,
+        metadata::{Peer, bare_node},
+    },
+    model::Resource,
+    proto::{
+        envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
+        google::{protobuf::Any, rpc},
+        kuma::mesh::v1alpha1::{
+            ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
+            kds_sync_service_client::KdsSyncServiceClient,
+        },
+    },
+};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
+use zone::kds::Dial;
+
+/// A zone that has connected.
+#[derive(Clone)]
+pub struct Scripted {
+    pub caller: Caller,
+    channel: Channel,
+}
+
+/// A stream on which this side asks.
+pub struct Asking {
+    pub requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    pub responses: Streaming<DeltaDiscoveryResponse>,
+    zone: String,
+}
+
+/// A stream on which this side answers.
+pub struct Answering {
+    pub responses: mpsc::Sender<DeltaDiscoveryResponse>,
+    pub requests: Streaming<DeltaDiscoveryRequest>,
+}
+
+impl Scripted {
+    /// A zone like Kuma's: no session of its own, no resume.
+    pub async fn like_kumas(dial: &Arc<dyn Dial>, zone: &str) -> Self {
+        let channel = dial.dial(tonic::transport::Endpoint::from_static("http://global")).await.unwrap();
+        let features = [features::ZONE_PING_HEALTH, features::HASH_SUFFIX].into_iter().collect();
+        let caller = Caller {
+            zone: zone.to_owned(),
+            features,
+            session: None,
+            token: None,
+            version: "2.14.3".to_owned(),
+        };
+        Self { caller, channel }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        self.caller.write(request.metadata_mut());
+        request
+    }
+
+    pub async fn ping(&self) -> Result<Response<()>, Status> {
+        let mut client = GlobalKdsServiceClient::new(self.channel.clone());
+        client.health_check(self.request(ZoneHealthCheckRequest {})).await.map(|r| r.map(drop))
+    }
+
+    /// Opens the way down with these first requests.
+    pub async fn ask(&self, first: Vec<DeltaDiscoveryRequest>) -> Result<Asking, Status> {
+        let (requests, queue) = mpsc::channel(64);
+        for request in first {
+            requests.send(request).await.unwrap();
+        }
+        let mut client = KdsSyncServiceClient::new(self.channel.clone());
+        let responses =
+            client.global_to_zone_sync(self.request(ReceiverStream::new(queue))).await?.into_inner();
+        Ok(Asking { requests, responses, zone: self.caller.zone.clone() })
+    }
+
+    /// Opens the way up.
+    pub async fn answer(&self) -> Result<Answering, Status> {
+        let (responses, queue) = mpsc::channel(64);
+        let mut client = KdsSyncServiceClient::new(self.channel.clone());
+        let requests =
+            client.zone_to_global_sync(self.request(ReceiverStream::new(queue))).await?.into_inner();
+        Ok(Answering { responses, requests })
+    }
+
+    /// The first request of a type.
+    pub fn first(&self, type_url: &str) -> DeltaDiscoveryRequest {
+        let peer = Peer { features: Features::ours().without(features::RESUME), ..Peer::default() };
+        DeltaDiscoveryRequest {
+            node: Some(peer.node(&self.caller.zone)),
+            type_url: type_url.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+}
+
+impl Asking {
+    pub async fn next(&mut self) -> DeltaDiscoveryResponse {
+        timeout(Duration::from_secs(10), self.responses.message()).await.expect("an answer").unwrap().unwrap()
+    }
+
+    /// Answers a response, with an error or without.
+    pub async fn reply(&self, response: &DeltaDiscoveryResponse, error: Option<&str>) {
+        let error_detail =
+            error.map(|message| rpc::Status { message: message.to_owned(), ..rpc::Status::default() });
+        let request = DeltaDiscoveryRequest {
+            node: Some(bare_node(&self.zone)),
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            error_detail,
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.requests.send(request).await.unwrap();
+    }
+
+    /// The status the stream ends with.
+    pub async fn end(&mut self) -> Option<Status> {
+        loop {
+            match timeout(Duration::from_secs(10), self.responses.message()).await.expect("an end") {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    }
+}
+
+impl Answering {
+    pub async fn next(&mut self) -> DeltaDiscoveryRequest {
+        timeout(Duration::from_secs(10), self.requests.message()).await.expect("a request").unwrap().unwrap()
+    }
+
+    /// Waits for the answer to a response of this type.
+    pub async fn verdict(&mut self, type_url: &str) -> DeltaDiscoveryRequest {
+        loop {
+            let request = self.next().await;
+            if request.type_url == type_url && !request.response_nonce.is_empty() {
+                return request;
+            }
+        }
+    }
+
+    pub async fn send(&self, type_url: &str, nonce: u64, resources: &[Resource], removed: &[&str]) {
+        let response = DeltaDiscoveryResponse {
+            type_url: type_url.to_owned(),
+            nonce: nonce.to_string(),
+            resources: resources.iter().map(item).collect(),
+            removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        self.responses.send(response).await.unwrap();
+    }
+
+    /// The status the stream ends with.
+    pub async fn end(&mut self) -> Option<Status> {
+        loop {
+            match timeout(Duration::from_secs(10), self.requests.message()).await.expect("an end") {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    }
+}
+
+/// A resource as it travels.
+pub fn item(resource: &Resource) -> Item {
+    let wanted = codec::encode(resource);
+    Item {
+        name: wanted.name.to_string(),
+        version: wanted.version.to_string(),
+        resource: Some(Any { type_url: ENVELOPE_URL.to_owned(), value: wanted.value.to_vec() }),
+        ..Item::default()
+    }
+}
