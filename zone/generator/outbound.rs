@@ -278,8 +278,8 @@ pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Dra
     let cluster = ClusterDraft {
         role: Role::Outbound(backend.clone()),
         message: cluster::discovered(&backend.cluster),
-        // Between sidecars HTTP is always HTTP/2, whatever the workloads speak.
-        http: backend.protocol.is_http().then(cluster::http2),
+        // Between sidecars HTTP is always HTTP/2, whatever the workloads speak; bytes do not mind.
+        http: Some(cluster::http2()),
         tls: uses_tls(mesh, &service).then(|| backend.tls(mesh)),
     };
     draft.clusters.insert(backend.cluster.clone(), cluster);

@@ -5,6 +5,7 @@
 mod envoy_check;
 mod fixture;
 mod golden;
+mod kuma;
 mod property;
 mod references;
 

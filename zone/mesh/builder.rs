@@ -75,11 +75,11 @@ impl MeshContext {
         let spec = mesh_spec(input)?;
         let mut mtls = None;
         if let Some((backend, lifetime)) = enabled_backend(&spec) {
-            let authority = match reused_authority(input, backend, lifetime, previous) {
+            let authority = match reused_authority(input, &backend, lifetime, previous) {
                 Some(authority) => Some(authority),
-                None => authority(input, backend, lifetime, &mut problems),
+                None => authority(input, &backend, lifetime, &mut problems),
             };
-            let permissive = is_permissive(backend);
+            let permissive = is_permissive(&backend);
             mtls = Some(Mtls { backend: backend.name.clone(), permissive, authority });
         }
         let unchanged = previous.filter(|p| p.hosts == input.hosts);
@@ -215,6 +215,7 @@ fn authority_pem(
                 super::data_source::read(conf, "key", |s| secret(input, s))?,
             ))
         }
+        "" => Err("it is enabled, but not among the backends of the mesh".to_owned()),
         other => Err(format!("backends of type {other:?} are not supported; use builtin or provided")),
     }
 }

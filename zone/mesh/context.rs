@@ -152,12 +152,17 @@ impl MeshContext {
     }
 }
 
-/// The enabled backend of a mesh and how long its certificates live.
+/// The enabled backend of a mesh and how long its certificates live. One that is not among the backends
+/// is taken for strict and unknown, since a name that leads nowhere must not switch encryption off.
 pub(super) fn enabled_backend(
     spec: &proto::Mesh,
-) -> Option<(&proto::CertificateAuthorityBackend, chrono::Duration)> {
+) -> Option<(proto::CertificateAuthorityBackend, chrono::Duration)> {
     let mtls = spec.mtls.as_ref().filter(|m| !m.enabled_backend.is_empty())?;
-    let backend = mtls.backends.iter().find(|b| b.name == mtls.enabled_backend)?;
+    let named = mtls.backends.iter().find(|b| b.name == mtls.enabled_backend);
+    let backend = named.cloned().unwrap_or_else(|| proto::CertificateAuthorityBackend {
+        name: mtls.enabled_backend.clone(),
+        ..proto::CertificateAuthorityBackend::default()
+    });
     let rotation = backend.dp_cert.as_ref().and_then(|c| c.rotation.as_ref());
     let lifetime = rotation.and_then(|r| identity::parse_lifetime(&r.expiration));
     Some((backend, lifetime.unwrap_or(identity::DEFAULT_LIFETIME)))

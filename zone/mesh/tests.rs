@@ -147,6 +147,18 @@ fn what_cannot_be_used_is_a_problem_and_the_rest_stands() {
 }
 
 #[test]
+fn a_backend_that_does_not_exist_does_not_switch_encryption_off() {
+    let context = context(&format!(
+        "type: Mesh\nname: demo\nmtls: {{enabledBackend: gone}}\n{}",
+        dataplane("near", "10.0.0.1", WEB)
+    ));
+    let mtls = context.mtls.as_ref().unwrap();
+    assert!(mtls.authority.is_none() && !mtls.permissive);
+    let problem = context.problems[0].to_string();
+    assert!(problem.contains("not among the backends"), "{problem}");
+}
+
+#[test]
 fn a_mesh_that_is_not_here_has_no_context() {
     let error = MeshContext::build(&input(&dataplane("near", "10.0.0.1", WEB)), None).unwrap_err();
     assert_eq!(error, BuildError::NoMesh("demo".into()));

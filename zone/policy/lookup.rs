@@ -97,10 +97,11 @@ impl<C: DeserializeOwned + Clone> Rules<C> {
         reporter: &mut Reporter<'_>,
     ) -> Option<C> {
         let policy = route.policy.as_ref()?;
-        if let Some(conf) = known(self.to.resource(policy), reporter)
-            && self.to.resources.0.contains_key(policy)
-        {
-            return Some(conf);
+        if self.to.resources.0.contains_key(policy) {
+            return known(self.to.resource(policy), reporter);
+        }
+        if backend.resource.is_some() {
+            return None;
         }
         let element = Element::from([
             (labels::TAG_SERVICE.to_owned(), backend.service.clone()),

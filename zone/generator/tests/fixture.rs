@@ -63,15 +63,20 @@ fn secret(mesh: &str, name: &str, data: &str) -> Arc<Resource> {
 impl Fixture {
     /// From documents; builtin backends called `ca-1` get their secrets.
     pub(super) fn parse(yaml: &str) -> Self {
-        Self::of(documents(yaml).iter().map(|document| resource(document).unwrap()).collect())
+        Self::parse_in(ZONE, yaml)
+    }
+
+    /// The same, seen from another zone.
+    pub(super) fn parse_in(zone: &str, yaml: &str) -> Self {
+        Self::of(zone, documents(yaml).iter().map(|document| resource(document).unwrap()).collect())
     }
 
     /// From those documents that the API would accept.
     pub(super) fn of_valid(documents: &[serde_json::Value]) -> Self {
-        Self::of(documents.iter().filter_map(|document| resource(document).ok()).collect())
+        Self::of(ZONE, documents.iter().filter_map(|document| resource(document).ok()).collect())
     }
 
-    fn of(mut resources: Vec<Arc<Resource>>) -> Self {
+    fn of(zone: &str, mut resources: Vec<Arc<Resource>>) -> Self {
         let meshes = resources.iter().filter(|r| r.kind() == &kinds::mesh::KIND);
         let meshes: Vec<String> = meshes.map(|r| r.name().to_owned()).collect();
         for mesh in &meshes {
@@ -79,7 +84,7 @@ impl Fixture {
             resources.push(secret(mesh, &ca::key_secret(mesh, "ca-1"), &ROOT.key));
         }
         let build = |mesh: &String| {
-            let (zone, mesh, resources) = (ZONE.to_owned(), mesh.clone(), resources.clone());
+            let (zone, mesh, resources) = (zone.to_owned(), mesh.clone(), resources.clone());
             let input = MeshInput { zone, mesh, resources, hosts: Hosts::default() };
             Arc::new(MeshContext::build(&input, None).unwrap())
         };
