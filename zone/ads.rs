@@ -39,7 +39,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use common::{
-    config::StoreType,
     mode::Mode,
     proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer,
     runtime::{
@@ -54,7 +53,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    auth::{Authenticator, Credential, Requirement},
+    auth::{Authenticator, Requirement},
     availability::Availability,
     bootstrap::Bootstraps,
     certificate::ServerCertificate,
@@ -66,7 +65,6 @@ use self::{
     service::Service,
     stream::Streams,
 };
-use crate::config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth};
 
 /// How the server of the proxies behaves.
 #[derive(Clone, Debug)]
@@ -115,36 +113,6 @@ impl AdsConfig {
             message_bytes: 16 << 20,
             http: HttpLimits { connections: 20_000, ..HttpLimits::default() },
             sole_writer: true,
-        }
-    }
-}
-
-impl AdsConfig {
-    /// From the settings of the process, behind this certificate.
-    pub fn of(settings: &ZoneConfig, mode: Mode, certificate: KeyPairPem) -> Self {
-        let authn = &settings.dp_server.authn;
-        let token_unless = |none: bool| if none { Credential::None } else { Credential::Token };
-        let params = &settings.bootstrap_server.params;
-        let bootstrap = bootstrap::Settings {
-            xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),
-            connect_timeout: params.xds_connect_timeout.0,
-            admin_address: params.admin_address.clone(),
-            admin_port: params.admin_port,
-            ..bootstrap::Settings::default()
-        };
-        let defaults = Self::new(mode, Some(certificate));
-        Self {
-            requirement: Requirement {
-                dataplane: token_unless(authn.dp_proxy.kind == DpProxyAuth::None),
-                zone_proxy: token_unless(authn.zone_proxy.kind == ZoneProxyAuth::None),
-            },
-            bootstrap,
-            advertised_port: Some(params.xds_port).filter(|port| *port > 0),
-            deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
-            insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
-            http: HttpLimits { drain: settings.general.graceful_shutdown_timeout.0, ..defaults.http.clone() },
-            sole_writer: settings.store.kind != StoreType::Postgres,
-            ..defaults
         }
     }
 }

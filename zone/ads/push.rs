@@ -1,14 +1,18 @@
 //! From a change in the store to new configuration for those it concerns.
 //!
 //! ```text
-//!  change ──► touched meshes ──► a new context each ──► proxies of those meshes ──► what differs ──► streams
+//!  change ──► touched meshes ──► a new context each ──► proxies that can tell ──► what differs ──► streams
 //! ```
 //!
-//! One task does it all. While it works, further changes pile up in the index and are taken together in
+//! Who serves what changes most often, and concerns only those who use the service; anything else in a
+//! mesh concerns all its proxies. One task does it all. While it works, further changes pile up in the index and are taken together in
 //! the next round. What cannot be generated leaves the last good configuration in place.
 
 mod affected;
 mod round;
+#[cfg(test)]
+mod tests;
+mod uses;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,7 +24,7 @@ use common::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::affected::Affected;
+use self::{affected::Affected, uses::Uses};
 use super::{config::Config, insight::Insights, node::ProxyId, proxies::Proxies};
 use crate::{
     generator::Interner,
@@ -31,7 +35,9 @@ use crate::{
 const SIGN_AGAIN: Duration = Duration::from_secs(30);
 /// The longest sleep when no certificate is near its renewal: a clock may have been set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
-/// Proxies generated before others on this thread get a turn.
+/// Unused resources are forgotten after so many configurations per proxy.
+const SWEEP_EVERY: usize = 8;
+/// Proxies looked at before others on this thread get a turn.
 const SLICE: usize = 8;
 
 /// The push loop.
@@ -49,6 +55,8 @@ pub(super) struct Push {
     broken: BTreeMap<Arc<str>, String>,
     held: BTreeMap<ProxyId, Held>,
     interner: Interner,
+    /// Configurations made since unused resources were last forgotten.
+    configured: usize,
 }
 
 /// What a connected proxy has.
@@ -58,6 +66,8 @@ struct Held {
     certificate: Option<Arc<WorkloadCertificate>>,
     /// When to generate again without any change.
     again: Option<DateTime<Utc>>,
+    /// Whose endpoints it depends on; `None` when that is not known.
+    uses: Option<Uses>,
     /// What was last said about it in the log.
     problems: Vec<String>,
 }
@@ -85,6 +95,7 @@ impl Push {
             broken: BTreeMap::new(),
             held: BTreeMap::new(),
             interner: Interner::default(),
+            configured: 0,
         }
     }
 
@@ -99,7 +110,7 @@ impl Push {
                 open = self.reader.changed() => if !open { return },
                 () = proxies.arrival() => {}
                 changed = self.hosts.changed() => match changed {
-                    Ok(()) => affected.all_meshes = true,
+                    Ok(()) => affected = Affected::everybody(),
                     Err(_) => return,
                 },
                 () = tokio::time::sleep_until(due) => {}

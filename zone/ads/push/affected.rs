@@ -1,29 +1,46 @@
 //! Whom a change concerns.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use common::{
     model::{
         Origin, Resource, ResourceKey,
-        kinds::{dataplane_insight, mesh, summaries, zone_ingress},
+        kinds::{dataplane, dataplane_insight, mesh, summaries, zone_ingress},
     },
     proto::kuma::mesh::v1alpha1 as proto,
     store::index::Index,
 };
 use prost::Message;
 
+/// How different a mesh looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Extent {
+    /// Nothing but who serves what.
+    Topology,
+    /// Anything.
+    Whole,
+}
+
 /// The consequences of a set of changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Affected {
     /// Every mesh looks different.
-    pub(super) all_meshes: bool,
+    pub(super) all_meshes: Option<Extent>,
     /// These meshes look different.
-    pub(super) meshes: BTreeSet<Arc<str>>,
-    /// These resources of local zone proxies changed.
-    pub(super) zone_proxies: BTreeSet<Arc<str>>,
+    pub(super) meshes: BTreeMap<Arc<str>, Extent>,
+    /// These resources of proxies changed, so their own configuration does.
+    pub(super) proxies: BTreeSet<ResourceKey>,
 }
 
 impl Affected {
+    /// Every mesh looks different in every way.
+    pub(super) fn everybody() -> Self {
+        Self { all_meshes: Some(Extent::Whole), ..Self::default() }
+    }
+
     /// Adds what differs between `old` and `new`, seen from `zone`.
     pub(super) fn add(&mut self, old: &Index, new: &Index, zone: &str) {
         for key in new.changed_since(old) {
@@ -36,9 +53,14 @@ impl Affected {
         *self == Self::default()
     }
 
-    /// Whether this mesh looks different.
-    pub(super) fn touches(&self, mesh: &str) -> bool {
-        self.all_meshes || self.meshes.contains(mesh)
+    /// How different this mesh looks.
+    pub(super) fn extent(&self, mesh: &str) -> Option<Extent> {
+        self.all_meshes.max(self.meshes.get(mesh).copied())
+    }
+
+    fn touch(&mut self, mesh: &Arc<str>, extent: Extent) {
+        let known = self.meshes.entry(Arc::clone(mesh)).or_insert(extent);
+        *known = extent.max(*known);
     }
 
     fn add_change(
@@ -49,22 +71,25 @@ impl Affected {
         zone: &str,
     ) {
         if key.kind == &mesh::KIND {
-            self.meshes.insert(Arc::clone(&key.name));
+            self.touch(&key.name, Extent::Whole);
+        } else if key.kind == &dataplane::KIND {
+            self.proxies.insert(key.clone());
+            self.touch(&key.mesh, Extent::Topology);
         } else if key.kind == &zone_ingress::KIND {
             let of_zone = |r: &Arc<Resource>| matches!(&r.origin, Origin::Zone(owner) if **owner == *zone);
             if new.or(old).is_some_and(of_zone) {
                 // Traffic of this zone does not go through its own ingress.
-                self.zone_proxies.insert(Arc::clone(&key.name));
+                self.proxies.insert(key.clone());
             } else {
-                self.all_meshes = true;
+                self.all_meshes = self.all_meshes.max(Some(Extent::Topology));
             }
         } else if key.kind == &dataplane_insight::KIND {
             // Counters move all the time; only whether the proxy can speak TLS concerns others.
             if has_certificate(old) != has_certificate(new) {
-                self.meshes.insert(Arc::clone(&key.mesh));
+                self.touch(&key.mesh, Extent::Topology);
             }
         } else if key.kind.is_mesh_scoped() && !is_summary(key) {
-            self.meshes.insert(Arc::clone(&key.mesh));
+            self.touch(&key.mesh, Extent::Whole);
         }
     }
 }
@@ -106,22 +131,22 @@ mod tests {
     fn affected(old: &Index, new: &Index) -> String {
         let mut affected = Affected::default();
         affected.add(old, new, "east");
-        if affected.all_meshes {
-            return "all".to_owned();
-        }
-        affected.meshes.iter().chain(&affected.zone_proxies).map(|n| &**n).collect::<Vec<_>>().join(" ")
+        let all = affected.all_meshes.iter().map(|extent| format!("all:{extent:?}"));
+        let meshes = affected.meshes.iter().map(|(mesh, extent)| format!("{mesh}:{extent:?}"));
+        let proxies = affected.proxies.iter().map(ToString::to_string);
+        all.chain(meshes).chain(proxies).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
     fn a_change_concerns_its_mesh_and_nobody_else() {
         let empty = Index::empty(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 });
         for (kind, mesh, name, zone, expected) in [
-            ("Dataplane", "a", "web", "east", "a"),
-            ("MeshTimeout", "b", "all", "", "b"),
-            ("Secret", "b", "ca", "", "b"),
-            ("Mesh", "", "c", "", "c"),
-            ("ZoneIngress", "", "ours", "east", "ours"),
-            ("ZoneIngress", "", "theirs", "west", "all"),
+            ("Dataplane", "a", "web", "east", "a:Topology, Dataplane a/web"),
+            ("MeshTimeout", "b", "all", "", "b:Whole"),
+            ("Secret", "b", "ca", "", "b:Whole"),
+            ("Mesh", "", "c", "", "c:Whole"),
+            ("ZoneIngress", "", "ours", "east", "ZoneIngress ours"),
+            ("ZoneIngress", "", "theirs", "west", "all:Topology"),
             ("Zone", "", "west", "", ""),
             ("MeshInsight", "a", "all", "", ""),
             ("ServiceInsight", "a", "all", "", ""),
@@ -154,7 +179,7 @@ mod tests {
         let certified = put(&plain, insight("ca-1", 2));
         let busier = put(&certified, insight("ca-1", 3));
         assert_eq!(affected(&empty, &plain), "");
-        assert_eq!(affected(&plain, &certified), "a");
+        assert_eq!(affected(&plain, &certified), "a:Topology");
         assert_eq!(affected(&certified, &busier), "");
     }
 }

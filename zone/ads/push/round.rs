@@ -1,12 +1,19 @@
 //! One round of the push loop.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use common::{model::kinds::mesh, store::index::Index};
 use tokio::time::Instant;
 
-use super::{Affected, Held, Push, SIGN_AGAIN, SLICE};
+use super::{
+    Affected, Held, Push, SIGN_AGAIN, SLICE, SWEEP_EVERY,
+    affected::Extent,
+    uses::{Uses, changed_services},
+};
 use crate::{
     ads::{
         config::Config,
@@ -15,13 +22,23 @@ use crate::{
         node::{Proxy, ProxyId, ProxyKind},
     },
     generator::{self, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
-    mesh::{MeshContext, MeshInput, ZoneIngress, identity},
+    mesh::{Dataplane, MeshContext, MeshInput, WorkloadCertificate, ZoneIngress, identity},
 };
+
+/// What is new about a mesh.
+enum News {
+    /// Who serves these services, and nothing else.
+    Services(BTreeSet<String>),
+    /// Anything.
+    Anything,
+}
 
 /// What came out for one proxy.
 struct Made {
     generated: Generated,
-    certificate: Option<Arc<crate::mesh::WorkloadCertificate>>,
+    certificate: Option<Arc<WorkloadCertificate>>,
+    /// Present for sidecars.
+    dataplane: Option<Arc<Dataplane>>,
 }
 
 /// Why nothing did.
@@ -47,31 +64,53 @@ impl Push {
         let now = self.env.now();
         let connected = self.proxies.connected();
         self.held.retain(|id, _| connected.iter().any(|p| p.id == *id));
-        let is_due = |held: &Held| held.again.is_some_and(|at| at <= now);
-        let concerned = |proxy: &&Arc<Proxy>| {
-            arrivals.contains(&proxy.id)
-                || self.held.get(&proxy.id).is_some_and(is_due)
+        let news = self.build_meshes(&index, &connected, &affected).await;
+        let nothing = affected.is_nothing();
+        let mut made = 0;
+        for (done, proxy) in connected.iter().enumerate() {
+            let arrived = arrivals.contains(&proxy.id);
+            let concerned = arrived
+                || affected.proxies.contains(&proxy.id.key())
                 || match proxy.id.kind {
-                    ProxyKind::Dataplane => affected.touches(&proxy.id.mesh),
-                    ProxyKind::Ingress | ProxyKind::Egress => !affected.is_nothing(),
-                }
-        };
-        let concerned: Vec<Arc<Proxy>> = connected.iter().filter(concerned).cloned().collect();
-        self.build_meshes(&index, &connected, &affected).await;
-        for (done, proxy) in concerned.iter().enumerate() {
+                    ProxyKind::Dataplane => self.concerns(&proxy.id, &news, now),
+                    ProxyKind::Ingress | ProxyKind::Egress => !nothing,
+                };
+            if concerned {
+                self.configure(proxy, &index, now, arrived);
+                made += 1;
+            }
             if done % SLICE == SLICE - 1 {
                 tokio::task::yield_now().await;
             }
-            self.configure(proxy, &index, now, arrivals.contains(&proxy.id));
         }
-        if !concerned.is_empty() {
+        // Forgetting costs the size of everything, so it is done now and then.
+        self.configured += made;
+        if self.configured > self.held.len() * SWEEP_EVERY {
+            self.configured = 0;
             self.interner.sweep();
         }
         self.index = index;
     }
 
-    /// Builds the contexts somebody needs and that are missing or touched, and drops the others.
-    async fn build_meshes(&mut self, index: &Index, connected: &[Arc<Proxy>], affected: &Affected) {
+    /// Whether a sidecar can tell the difference, or its certificate is due.
+    fn concerns(&self, id: &ProxyId, news: &BTreeMap<Arc<str>, News>, now: DateTime<Utc>) -> bool {
+        let Some(held) = self.held.get(id) else { return true };
+        held.again.is_some_and(|at| at <= now)
+            || match (news.get(&id.mesh), &held.uses) {
+                (None, _) => false,
+                (Some(News::Services(services)), Some(uses)) => uses.any(services),
+                (Some(_), _) => true,
+            }
+    }
+
+    /// Builds the contexts somebody needs and that are missing or touched, and drops the others. Says how
+    /// those built differ from what they were.
+    async fn build_meshes(
+        &mut self,
+        index: &Index,
+        connected: &[Arc<Proxy>],
+        affected: &Affected,
+    ) -> BTreeMap<Arc<str>, News> {
         let mut needed: BTreeSet<Arc<str>> = BTreeSet::new();
         for proxy in connected {
             match proxy.id.kind {
@@ -85,13 +124,24 @@ impl Push {
         }
         self.meshes.retain(|name, _| needed.contains(name));
         self.broken.retain(|name, _| needed.contains(name));
+        let mut news = BTreeMap::new();
         for name in needed {
             let known = self.meshes.contains_key(&name) || self.broken.contains_key(&name);
-            if !known || affected.touches(&name) {
+            let extent = affected.extent(&name).or((!known).then_some(Extent::Whole));
+            if let Some(extent) = extent {
+                let before = self.meshes.get(&name).cloned();
                 self.build_mesh(&name, index);
+                let what = match (extent, before, self.meshes.get(&name)) {
+                    (Extent::Topology, Some(before), Some(after)) => {
+                        News::Services(changed_services(&before.topology, &after.topology))
+                    }
+                    _ => News::Anything,
+                };
+                news.insert(name, what);
                 tokio::task::yield_now().await;
             }
         }
+        news
     }
 
     fn build_mesh(&mut self, name: &Arc<str>, index: &Index) {
@@ -125,12 +175,15 @@ impl Push {
                 let problems: Vec<String> = made.generated.problems.iter().map(ToString::to_string).collect();
                 held.again = made.certificate.as_deref().map(identity::renewal_time);
                 held.certificate = made.certificate;
+                held.uses = made.dataplane.map(|d| Uses::of(&d, &made.generated.set));
                 let set = made.generated.set;
                 let differs = held.config.as_ref().is_none_or(|known| *known.resources() != set);
                 let config = differs.then(|| Arc::new(Config::new(index.revision, set)));
                 (if differs { "changed" } else { "skip" }, problems, config)
             }
             Err(failed) => {
+                // Whatever changes may help.
+                held.uses = None;
                 held.again = failed.retry.then(|| now + SIGN_AGAIN);
                 ("error", vec![failed.reason], None)
             }
@@ -185,7 +238,7 @@ impl Push {
             Sidecar { dataplane: Arc::clone(dataplane), metadata, certificate: certificate.clone() };
         let generated =
             generator::sidecar(&sidecar, context, &self.interner).map_err(Failed::until_changed)?;
-        Ok(Made { generated, certificate })
+        Ok(Made { generated, certificate, dataplane: Some(Arc::clone(dataplane)) })
     }
 
     fn zone_ingress(&self, id: &ProxyId, metadata: ProxyMetadata, index: &Index) -> Result<Made, Failed> {
@@ -201,11 +254,11 @@ impl Push {
             &self.interner,
         );
         generated.problems.extend(problems);
-        Ok(Made { generated, certificate: None })
+        Ok(Made { generated, certificate: None, dataplane: None })
     }
 }
 
-fn shown(certificate: &crate::mesh::WorkloadCertificate, context: &MeshContext) -> Certificate {
+fn shown(certificate: &WorkloadCertificate, context: &MeshContext) -> Certificate {
     let backends = context.spec.mtls.iter().flat_map(|m| &m.backends);
     Certificate {
         expires: certificate.expires,

@@ -1,0 +1,192 @@
+//! Doing only what a change asks for must come to the same as doing everything again.
+#![allow(clippy::unwrap_used)]
+
+use chrono::DateTime;
+use common::{
+    ca,
+    model::{Origin, Resource, ResourceKey, document::Document, kinds::secret},
+    proto::google::protobuf::Struct,
+    runtime::Entropy,
+    store::{Change, StoreIdentity},
+    token,
+};
+use rand::{Rng, rngs::StdRng};
+
+use super::*;
+use crate::{
+    ads::{
+        node::{Proxy, ProxyKind},
+        proxies::{Session, StreamView},
+    },
+    generator::{self, ProxyMetadata, Sidecar},
+    mesh::MeshInput,
+};
+
+const PROXIES: usize = 6;
+const SERVICES: [&str; 5] = ["web", "web-api", "db", "cache", "queue"];
+
+struct World {
+    push: Push,
+    index: watch::Sender<Arc<Index>>,
+    _hosts: watch::Sender<Hosts>,
+    _sessions: Vec<Session>,
+    rng: StdRng,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let env = Env::system("test");
+        let proxies = Arc::new(Proxies::default());
+        let sessions = (0..PROXIES).map(|i| {
+            let id = ProxyId::new(ProxyKind::Dataplane, "default", &format!("p-{i}"));
+            let proxy = Proxy { id, metadata: Arc::new(Struct::default()), user_agent: String::new() };
+            proxies.join(Arc::new(proxy), None, StreamView::default())
+        });
+        let sessions = sessions.collect();
+        let index = Index::empty(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 });
+        let index = watch::Sender::new(Arc::new(index));
+        let hosts = watch::Sender::new(Hosts::default());
+        let zone: Arc<str> = "east".into();
+        let insights = Arc::new(Insights::new(&zone, &env));
+        let reader = IndexReader::new(index.subscribe());
+        let push = Push::new(zone, env, reader, hosts.subscribe(), proxies, insights);
+        let rng = Entropy::seeded(seed).with(|rng| rng.clone());
+        Self { push, index, _hosts: hosts, _sessions: sessions, rng }
+    }
+
+    fn apply(&mut self, key: ResourceKey, resource: Option<Resource>) {
+        let mut next = Index::clone(&self.index.borrow());
+        let change = Change { revision: next.revision + 1, key, resource: resource.map(Arc::new) };
+        next.apply(&change);
+        self.index.send_replace(Arc::new(next));
+    }
+
+    fn put(&mut self, yaml: &str, origin: &str) {
+        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+        let mut resource = document.into_resource(DateTime::UNIX_EPOCH);
+        resource.spec = resource.kind().normalize(&resource.spec).unwrap().into();
+        resource.origin = Origin::from_column(origin);
+        self.apply(resource.key.clone(), Some(resource));
+    }
+
+    fn service(&mut self) -> &'static str {
+        SERVICES[self.rng.random_range(0..SERVICES.len())]
+    }
+
+    /// One random change of the kinds that happen.
+    fn change(&mut self) {
+        let n = self.rng.random_range(0..10_usize);
+        let (one, other) = (self.service(), self.service());
+        let who = self.rng.random_range(0..PROXIES + 2);
+        match self.rng.random_range(0..12_u32) {
+            0..=5 => {
+                let protocol = ["http", "tcp", "grpc"][n % 3];
+                let state = ["Ready", "Ready", "NotReady"][n % 3];
+                let yaml = format!(
+                    "{{type: Dataplane, mesh: default, name: p-{who}, networking: {{address: 127.0.0.{}, inbound: \
+                     [{{port: 80, servicePort: 8080, state: {state}, tags: {{kuma.io/service: {one}, version: v{}, \
+                     kuma.io/protocol: {protocol}}}}}], outbound: [{{port: 1, tags: {{kuma.io/service: {other}}}}}, \
+                     {{port: 2, tags: {{kuma.io/service: web, version: v1}}}}]}}}}",
+                    who + 1,
+                    n % 2
+                );
+                self.put(&yaml, "east");
+            }
+            6 => {
+                let name = format!("p-{who}");
+                let kind = &common::model::kinds::dataplane::KIND;
+                self.apply(ResourceKey::new(kind, "default", &name), None);
+            }
+            7 => {
+                let split = format!(
+                    "{{type: MeshHTTPRoute, mesh: default, name: split, spec: {{targetRef: {{kind: Mesh}}, to: \
+                     [{{targetRef: {{kind: MeshService, name: {one}}}, rules: [{{matches: [{{path: {{type: \
+                     PathPrefix, value: /}}}}], default: {{backendRefs: [{{kind: MeshService, name: {other}, \
+                     weight: 1}}, {{kind: MeshServiceSubset, name: web, tags: {{version: v0}}, weight: 1}}]}}}}]}}]}}}}"
+                );
+                self.put(&split, "");
+            }
+            8 => {
+                let ingress = format!(
+                    "{{type: ZoneIngress, name: west-in, zone: west, networking: {{address: 10.0.0.1, port: 1, \
+                     advertisedAddress: 10.0.0.1, advertisedPort: {}}}, availableServices: [{{mesh: default, \
+                     instances: 1, tags: {{kuma.io/service: {one}, kuma.io/zone: west}}}}]}}",
+                    n + 1
+                );
+                self.put(&ingress, "west");
+            }
+            9 => {
+                let insight = format!(
+                    "{{type: DataplaneInsight, mesh: default, name: p-{who}, mTLS: {{issuedBackend: {}}}}}",
+                    ["''", "ca-1"][n % 2]
+                );
+                self.put(&insight, "east");
+            }
+            10 => {
+                let seconds = format!(
+                    "{{type: MeshTimeout, mesh: default, name: all, spec: {{targetRef: {{kind: Mesh}}, to: \
+                     [{{targetRef: {{kind: Mesh}}, default: {{idleTimeout: {}s}}}}]}}}}",
+                    n + 1
+                );
+                self.put(&seconds, "");
+            }
+            _ => {
+                let mtls = [
+                    "{type: Mesh, name: default}",
+                    "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin}]}}",
+                    "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin, mode: PERMISSIVE}]}}",
+                ];
+                self.put(mtls[n % 3], "");
+            }
+        }
+    }
+
+    /// Compares what every proxy has with what it would get from scratch.
+    fn check(&self, seed: u64, step: usize) -> usize {
+        let index = Arc::clone(&self.index.borrow());
+        let input = MeshInput::from_index("east", "default", &index, Hosts::default());
+        let context = MeshContext::build(&input, None).unwrap();
+        let mut compared = 0;
+        for (id, held) in &self.push.held {
+            let Some(dataplane) = context.dataplanes.get(&id.name) else { continue };
+            let sidecar = Sidecar {
+                dataplane: Arc::clone(dataplane),
+                metadata: ProxyMetadata::default(),
+                certificate: context.mtls.is_some().then(|| held.certificate.clone()).flatten(),
+            };
+            let fresh = generator::sidecar(&sidecar, &context, &Interner::default()).unwrap().set;
+            let has = held.config.as_ref().unwrap().resources();
+            let differs = fresh.changes_since(has);
+            assert!(differs.is_empty(), "seed {seed}, step {step}, {id}: {differs:?}");
+            compared += 1;
+        }
+        compared
+    }
+}
+
+#[tokio::test]
+async fn incremental_rounds_come_to_the_same_as_full_ones() {
+    let root = ca::create_root("default", &ca::RootOptions::default(), Env::system("t").now()).unwrap();
+    let mut compared = 0;
+    for seed in 0..6 {
+        let mut world = World::new(seed);
+        world.put("{type: Mesh, name: default}", "");
+        for (name, data) in [
+            (ca::certificate_secret("default", "ca-1"), &root.certificate),
+            (ca::key_secret("default", "ca-1"), &root.key),
+        ] {
+            let key = ResourceKey::new(&secret::SECRET, "default", &name);
+            let secret = Resource::new(key.clone(), DateTime::UNIX_EPOCH)
+                .with_spec(token::secret_spec(data.as_bytes()));
+            world.apply(key, Some(secret));
+        }
+        for step in 0..60 {
+            for _ in 0..world.rng.random_range(1..3) {
+                world.change();
+            }
+            world.push.round(Affected::default()).await;
+            compared += world.check(seed, step);
+        }
+    }
+    assert!(compared > 800, "only {compared} configurations were compared");
+}
