@@ -23,7 +23,7 @@ use uuid::Uuid;
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
     Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity, masked,
-    record::{self, ALL_RESOURCES, CHANGES_SINCE, META, MetaRecord, ResourceRecord, number},
+    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number},
     sessions,
     writer::Writer,
 };
@@ -34,9 +34,25 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 const READERS: u32 = 8;
 /// How long a caller waits for a connection, also while the server is away.
 const CONNECT: Duration = Duration::from_secs(5);
-/// No connection may block others for long, whatever becomes of this process.
-const LIMITS: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
-    SET idle_in_transaction_session_timeout = '15s'";
+/// No connection may block others for long, whatever becomes of this process. Compiling our statements
+/// takes the server far longer than running them.
+const SESSION: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '15s'; SET jit = off";
+
+/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
+/// resource as it is now. There is always one row, which says where the store is. `LATERAL` with a
+/// limit keeps the planner, which does not know how short a page is, from reading all resources.
+const CHANGES_SINCE: &str = "\
+    SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
+        c.at, c.c_kind, c.c_mesh, c.c_name, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+    FROM meta m LEFT JOIN (\
+        SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name FROM changes \
+        WHERE revision > $1 ORDER BY revision FETCH FIRST ($2) ROWS WITH TIES\
+    ) c ON true LEFT JOIN LATERAL (\
+        SELECT * FROM resources WHERE kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
+    ) r ON true ORDER BY c.at, c.ordinal";
 
 /// The store in one database.
 pub struct PostgresStore {
@@ -84,7 +100,7 @@ fn pool(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT)
-        .after_connect(|connection, _| Box::pin(async move { connection.execute(LIMITS).await.map(|_| ()) }))
+        .after_connect(|connection, _| Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) }))
 }
 
 fn pool_of_one() -> PgPoolOptions {

@@ -8,20 +8,6 @@ use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use super::{Change, Changes, Revision, Snapshot, StoreError, StoreIdentity};
 use crate::model::{Origin, Resource, ResourceKey, registry};
 
-/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
-/// resource as it is now. There is always one row, which says where the store is.
-pub(super) const CHANGES_SINCE: &str = "\
-    SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
-        c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, \
-        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
-        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
-    FROM meta m \
-    LEFT JOIN changes c ON c.revision > $1 AND c.revision <= COALESCE((\
-        SELECT p.revision FROM changes p WHERE p.revision > $1 \
-        ORDER BY p.revision, p.ordinal LIMIT 1 OFFSET $2 - 1), m.revision) \
-    LEFT JOIN resources r ON r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
-    ORDER BY c.revision, c.ordinal";
-
 /// Every resource.
 pub(super) const ALL_RESOURCES: &str = "\
     SELECT kind, mesh, name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
@@ -128,7 +114,7 @@ fn known_key(kind: &str, mesh: &str, name: &str) -> Option<ResourceKey> {
     Some(ResourceKey::new(known?, mesh, name))
 }
 
-/// Turns the rows of [`CHANGES_SINCE`] into the answer.
+/// Turns the rows of a feed query into the answer.
 ///
 /// # Errors
 /// When a row is damaged, or the store is not `opened` any more.

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use self::{file::FileLock, ledger::SqliteLedger};
 use super::{
     Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
-    record::{self, ALL_RESOURCES, CHANGES_SINCE, META, MetaRecord, ResourceRecord, number},
+    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number},
     sessions,
     writer::Writer,
 };
@@ -40,6 +40,20 @@ const READERS: u32 = 4;
 const BUSY: Duration = Duration::from_secs(10);
 /// The journal is cut back to this size after a checkpoint.
 const JOURNAL_BYTES: &str = "67108864";
+
+/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
+/// resource as it is now. There is always one row, which says where the store is.
+const CHANGES_SINCE: &str = "\
+    SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
+        c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+    FROM meta m \
+    LEFT JOIN changes c ON c.revision > $1 AND c.revision <= COALESCE((\
+        SELECT p.revision FROM changes p WHERE p.revision > $1 \
+        ORDER BY p.revision, p.ordinal LIMIT 1 OFFSET $2 - 1), m.revision) \
+    LEFT JOIN resources r ON r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
+    ORDER BY c.revision, c.ordinal";
 
 /// The store in one file.
 pub struct SqliteStore {
