@@ -1,6 +1,10 @@
 //! Replays the golden cases and prints one line per family. Fails on a case that fails without being
 //! listed in `known-gaps.txt`, and on a listed one that passes, so that the list stays short and true.
 
+mod kds_sync;
+#[path = "../plane.rs"]
+mod plane;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -17,6 +21,7 @@ const FAMILIES: &[(&str, Runner)] = &[
     ("rest-validation", rest_validation),
     ("policy-rules", policy_rules),
     ("policy-matchers", policy_matchers),
+    ("kds-sync", kds_sync::kds_sync),
 ];
 
 fn main() -> ExitCode {

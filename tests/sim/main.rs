@@ -7,6 +7,7 @@ mod federation;
 mod network;
 mod oracle;
 mod peers;
+#[path = "../plane.rs"]
 mod plane;
 mod scenarios;
 mod scripted;

@@ -1,5 +1,13 @@
 //! Control planes small enough to start dozens of: the store, its index and KDS, nothing else.
 
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "shared by two test binaries"
+)]
+
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
