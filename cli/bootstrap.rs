@@ -75,6 +75,9 @@ impl Bootstrap {
                 self.name
             );
         }
+        if answer.status == StatusCode::UNPROCESSABLE_ENTITY && self.token_file.is_none() {
+            bail!("{}; `straitctl generate` makes a token, --token-file takes it", answer.body.trim());
+        }
         print!("{}", yaml(&answer.success()?.body)?);
         Ok(())
     }

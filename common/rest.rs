@@ -7,9 +7,11 @@ mod access;
 mod admission;
 mod auth;
 mod body;
+mod condition;
 mod error;
 mod filter;
 mod global_insight;
+mod insight;
 mod measure;
 mod meta;
 mod metadata;
@@ -156,10 +158,14 @@ fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
     let paths = [kind.path, kind.alias].into_iter().filter(|path| !path.is_empty());
     let mut routes = paths.fold(Router::new(), |routes, path| {
         let list = list_path(kind, path);
-        let item = get(read::item).put(write::put).delete(write::delete);
-        let routes = routes.route(&list, get(read::list)).route(&format!("{list}/{{name}}"), item);
-        let routes =
-            if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), get(read::list)) } else { routes };
+        let (all, one) = match kind.name {
+            "MeshInsight" => (get(insight::meshes), get(insight::mesh)),
+            "ServiceInsight" => (get(insight::services), get(insight::service)),
+            _ => (get(read::list), get(read::item)),
+        };
+        let item = one.put(write::put).delete(write::delete);
+        let routes = routes.route(&list, all.clone()).route(&format!("{list}/{{name}}"), item);
+        let routes = if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), all) } else { routes };
         if overview::of(kind).is_none() {
             return routes;
         }

@@ -1,9 +1,14 @@
 //! Pages of a list.
 
-use axum::http::{HeaderMap, StatusCode, Uri, header};
-use serde_json::{Map, Value, json};
+use axum::{
+    extract::Request,
+    http::{HeaderMap, StatusCode, Uri, header},
+    response::Response,
+};
+use serde_json::{Value, json};
 
-use super::ApiError;
+use super::{ApiError, body::json_response};
+use crate::runtime::http::Connection;
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
@@ -62,13 +67,7 @@ pub(super) fn value<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
 }
 
 /// Where the next page is: the address the client used, with another offset.
-pub(super) fn next_link(
-    next: Option<usize>,
-    tls: bool,
-    headers: &HeaderMap,
-    uri: &Uri,
-    query: &Query,
-) -> Value {
+fn next_link(next: Option<usize>, tls: bool, headers: &HeaderMap, uri: &Uri, query: &Query) -> Value {
     let Some(offset) = next else { return Value::Null };
     let scheme = if tls { "https" } else { "http" };
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
@@ -93,11 +92,15 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// The body of a list.
-pub(super) fn list_body(total: usize, items: Vec<Value>, next: Value) -> Value {
-    let mut body = Map::new();
-    body.insert("total".into(), json!(total));
-    body.insert("items".into(), Value::Array(items));
-    body.insert("next".into(), next);
-    Value::Object(body)
+/// The answer to a list request.
+pub(super) fn respond(
+    request: &Request,
+    query: &Query,
+    total: usize,
+    items: Vec<Value>,
+    next: Option<usize>,
+) -> Response {
+    let tls = request.extensions().get::<Connection>().is_some_and(|c| c.tls);
+    let next = next_link(next, tls, request.headers(), request.uri(), query);
+    json_response(StatusCode::OK, &json!({ "total": total, "items": items, "next": next }))
 }

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, names},
-    runtime::http::Connection,
     store::index::Index,
 };
 
@@ -123,9 +122,7 @@ impl Found {
         show: impl Fn(&Resource) -> Result<Value, ApiError>,
     ) -> Result<Response, ApiError> {
         let items = self.on_page.iter().map(|r| show(r)).collect::<Result<Vec<_>, _>>()?;
-        let tls = request.extensions().get::<Connection>().is_some_and(|c| c.tls);
-        let next = page::next_link(self.next, tls, request.headers(), request.uri(), query);
-        Ok(json_response(StatusCode::OK, &page::list_body(self.total, items, next)))
+        Ok(page::respond(request, query, self.total, items, self.next))
     }
 }
 

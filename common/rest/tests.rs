@@ -160,6 +160,14 @@ async fn a_dataplane_is_completed_and_joined_with_its_insight() {
         "online": 1, "offline": 0, "partiallyDegraded": 0, "total": 1 })
     );
 
+    let (_, meshes) = ask(&api, "GET", "/mesh-insights", None).await;
+    assert_eq!(meshes["items"][0]["dataplanes"]["online"], 1, "{meshes}");
+    assert_eq!(meshes["items"][0]["services"], json!({ "total": 1, "internal": 1, "external": 0 }));
+    let (_, web) = ask(&api, "GET", "/meshes/default/service-insights/web", None).await;
+    assert_eq!((&web["status"], &web["zones"]), (&json!("online"), &json!(["east"])), "{web}");
+    let (_, none) = ask(&api, "GET", "/meshes/default/service-insights?type=external", None).await;
+    assert_eq!(none["total"], 0);
+
     let mut misspelt = dataplane("web-3");
     misspelt["networking"]["adress"] = json!("10.0.0.1");
     let (_, body) = ask(&api, "PUT", "/meshes/default/dataplanes/web-3", Some(misspelt)).await;

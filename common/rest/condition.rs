@@ -1,0 +1,99 @@
+//! How well proxies do: connected, and with how many of their inbounds ready.
+
+use serde::Serialize;
+
+use crate::{
+    model::{
+        Resource,
+        kinds::{dataplane, dataplane_insight},
+        labels,
+    },
+    proto::kuma::mesh::v1alpha1::{
+        Dataplane, DataplaneInsight, DiscoverySubscription,
+        dataplane::networking::{gateway::GatewayType, inbound},
+    },
+    store::index::Index,
+};
+
+/// How well one proxy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Online,
+    Partial,
+    Offline,
+}
+
+/// How many proxies are in which condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Count {
+    pub(super) online: u64,
+    pub(super) offline: u64,
+    pub(super) partially_degraded: u64,
+    pub(super) total: u64,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, condition: Condition) {
+        self.total += 1;
+        match condition {
+            Condition::Online => self.online += 1,
+            Condition::Partial => self.partially_degraded += 1,
+            Condition::Offline => self.offline += 1,
+        }
+    }
+}
+
+/// A dataplane with what its control plane reported about it.
+pub(super) struct Proxy {
+    pub(super) condition: Condition,
+    /// `None` for a sidecar.
+    pub(super) gateway: Option<GatewayType>,
+    /// Services it serves, each with the condition of that part.
+    pub(super) services: Vec<(String, Condition)>,
+    pub(super) zone: String,
+    pub(super) insight: DataplaneInsight,
+}
+
+impl Proxy {
+    /// All dataplanes of `mesh`, or of all meshes when it is empty.
+    pub(super) fn all(index: &Index, mesh: &str) -> Vec<Self> {
+        let dataplanes = index.list(&dataplane::KIND).filter(|d| mesh.is_empty() || d.mesh() == mesh);
+        dataplanes.map(|dataplane| Self::of(index, dataplane)).collect()
+    }
+
+    fn of(index: &Index, dataplane: &Resource) -> Self {
+        let networking = dataplane.spec::<Dataplane>().unwrap_or_default().networking.unwrap_or_default();
+        let insight = index.find(&dataplane_insight::KIND, dataplane.mesh(), dataplane.name());
+        let insight = insight.and_then(|i| i.spec::<DataplaneInsight>().ok()).unwrap_or_default();
+        let connected = is_connected(&insight.subscriptions);
+        let part = |ready| match (connected, ready) {
+            (true, true) => Condition::Online,
+            _ => Condition::Offline,
+        };
+        let inbounds = networking.inbound.iter().map(|i| (&i.tags, i.state() == inbound::State::Ready));
+        let parts = inbounds.chain(networking.gateway.iter().map(|g| (&g.tags, true)));
+        let services = parts
+            .filter_map(|(tags, ready)| Some((tags.get(labels::TAG_SERVICE)?.clone(), part(ready))))
+            .collect();
+        let ready = networking.inbound.iter().filter(|i| i.state() == inbound::State::Ready).count();
+        let condition = match (connected, ready, networking.inbound.len()) {
+            (false, ..) => Condition::Offline,
+            (true, ready, all) if ready == all => Condition::Online,
+            (true, 0, _) => Condition::Offline,
+            (true, ..) => Condition::Partial,
+        };
+        Self {
+            condition,
+            gateway: networking.gateway.map(|g| g.r#type()),
+            services,
+            zone: dataplane.label(labels::ZONE).unwrap_or_default().to_owned(),
+            insight,
+        }
+    }
+}
+
+/// Whether any of the subscriptions is open.
+pub(super) fn is_connected(subscriptions: &[DiscoverySubscription]) -> bool {
+    subscriptions.iter().any(|s| s.connect_time.is_some() && s.disconnect_time.is_none())
+}
