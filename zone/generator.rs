@@ -7,6 +7,7 @@
 //! A [`Draft`] keeps what Envoy wants packed (filters, TLS contexts, protocol options) unpacked, so that
 //! policies edit typed messages; [`ResourceSet`] packs and encodes everything exactly once.
 
+pub(crate) mod backend;
 mod draft;
 mod encode;
 pub mod envoy;
@@ -23,13 +24,14 @@ pub mod sni;
 #[cfg(test)]
 mod tests;
 
+pub use backend::{Backend, ResourceBackend};
 pub use draft::{
     Chain, ClusterDraft, Draft, EndpointsDraft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal,
 };
 pub use encode::to_json;
 pub use interner::Interner;
 pub(crate) use names::metric as metric_name;
-pub use outbound::{Backend, Outbound};
+pub use outbound::Outbound;
 pub use proxy::{Proxy, ProxyMetadata, Sidecar, ZoneIngressProxy};
 pub use resource_set::{Changes, Encoded, ResourceSet, type_url};
 

@@ -26,9 +26,9 @@ use common::{
 };
 
 use super::{
+    backend::Backend,
     envoy::{cluster, endpoint, filter, tls},
     interner::Interner,
-    outbound::Backend,
     resource_set::{Encoded, ResourceSet, type_url},
 };
 use crate::mesh::{

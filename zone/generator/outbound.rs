@@ -1,162 +1,30 @@
-//! What the workload calls: one listener per outbound, and a cluster with endpoints per backend.
+//! What the workload calls: one listener per outbound, by which it reaches backends.
 //!
 //! Which backends an outbound has is decided by the route policies, which call in here.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use common::{
-    model::{kinds::mesh_service::Port, kri::Kri, labels},
+    model::labels,
     proto::envoy::{
         config::{core::v3::TrafficDirection, listener::v3::Listener},
-        extensions::{
-            filters::network::tcp_proxy::v3::{
-                TcpProxy,
-                tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
-            },
-            transport_sockets::tls::v3::UpstreamTlsContext,
+        extensions::filters::network::tcp_proxy::v3::{
+            TcpProxy,
+            tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
         },
     },
 };
 
 use super::{
-    Chain, ClusterDraft, Draft, EndpointsDraft, HttpChain, ListenerDraft, Role, RouteDraft, Sidecar,
-    Terminal,
+    Backend, Chain, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Sidecar, Terminal,
     envoy::{
-        address, cluster,
+        address,
         http::{self, Share},
-        metadata, seconds, tls,
+        metadata, seconds,
     },
-    names, sni,
+    names,
 };
-use crate::mesh::{MeshContext, MeshService, Problem, Protocol, problem::Subject, topology::Service};
-
-/// A set of endpoints of one service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
-    /// Value of the service tag; the name of the cluster for a service that is a resource.
-    pub service: String,
-    /// All tags its endpoints must have, the service tag included.
-    pub tags: BTreeMap<String, String>,
-    /// What is spoken to it.
-    pub protocol: Protocol,
-    /// Name of its cluster.
-    pub cluster: String,
-    /// Present when the service is a resource.
-    pub resource: Option<ResourceBackend>,
-}
-
-/// A port of a service that is a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceBackend {
-    /// Its identifier, with the port as section.
-    pub kri: Kri,
-    /// The server name its ingress knows.
-    pub sni: String,
-    /// SPIFFE identities its proxies may have.
-    pub identities: BTreeSet<String>,
-}
-
-impl Backend {
-    /// The endpoints of `mesh` with these tags; `None` without a service tag, or with one that is the name
-    /// of a cluster for the workload itself.
-    pub fn tagged(mesh: &MeshContext, tags: &BTreeMap<String, String>) -> Option<Self> {
-        let service = tags.get(labels::TAG_SERVICE).filter(|name| !names::is_reserved(name))?;
-        Some(Self {
-            service: service.clone(),
-            tags: tags.clone(),
-            protocol: mesh.topology.service(service).protocol,
-            cluster: names::service_cluster(service, tags),
-            resource: None,
-        })
-    }
-
-    /// A port of a service that is a resource.
-    pub fn of_resource(mesh: &MeshContext, service: &MeshService, port: &Port) -> Self {
-        let cluster = service.destination(port);
-        let known = service.spec.identities.iter().map(|identity| match identity.r#type.as_str() {
-            "SpiffeID" => identity.value.clone(),
-            _ => format!("spiffe://{}/{}", mesh.mesh, identity.value),
-        });
-        let mut identities: BTreeSet<String> = known.collect();
-        if identities.is_empty() {
-            // Nobody has written them down yet; the tags of the endpoints are where they come from.
-            let destination = mesh.topology.destination(&cluster);
-            let tags = destination.endpoints.iter().filter(|e| !e.remote).map(|e| &e.tags);
-            let services = tags.filter_map(|tags| tags.get(labels::TAG_SERVICE));
-            identities.extend(services.map(|name| format!("spiffe://{}/{name}", mesh.mesh)));
-        }
-        Self {
-            service: cluster.clone(),
-            tags: BTreeMap::new(),
-            protocol: MeshService::protocol(port),
-            resource: Some(ResourceBackend {
-                kri: service.kri.clone().with_section(&MeshService::section(port)),
-                sni: sni::of_resource(&service.sni_name(), port.port, &mesh.mesh, "ms"),
-                identities,
-            }),
-            cluster,
-        }
-    }
-
-    /// Its endpoints, those of other tags included.
-    fn members(&self, mesh: &MeshContext) -> Arc<Service> {
-        match self.resource {
-            Some(_) => mesh.topology.destination(&self.service),
-            None => mesh.topology.service(&self.service),
-        }
-    }
-
-    /// TLS towards it.
-    fn tls(&self, mesh: &MeshContext) -> UpstreamTlsContext {
-        match &self.resource {
-            Some(resource) => {
-                let identities = resource.identities.iter().cloned().map(tls::exact).collect();
-                tls::upstream(&mesh.mesh, identities, resource.sni.clone())
-            }
-            None => {
-                let identity = tls::exact(format!("spiffe://{}/{}", mesh.mesh, self.service));
-                let sni = sni::of_tags(&self.service, &mesh.mesh, &self.tags);
-                tls::upstream(&mesh.mesh, vec![identity], sni)
-            }
-        }
-    }
-
-    /// How its routes are called.
-    fn routes(&self) -> String {
-        match &self.resource {
-            Some(resource) => resource.kri.to_string(),
-            None => format!("outbound:{}", self.service),
-        }
-    }
-
-    /// By what patches find its listener.
-    fn listener_tags(&self) -> BTreeMap<String, String> {
-        match &self.resource {
-            Some(resource) => [(UNIFIED_NAME.to_owned(), resource.kri.to_string())].into(),
-            None => self.tags.clone(),
-        }
-    }
-}
-
-/// Tag of listeners of services that are resources.
-const UNIFIED_NAME: &str = "kuma.io/unified-name";
-
-impl Backend {
-    /// What a reference of a proxy or a route means, when it is a port of a service that is a resource.
-    pub fn of_reference(
-        mesh: &MeshContext,
-        name: Option<&str>,
-        labels: Option<&BTreeMap<String, String>>,
-        port: &str,
-    ) -> Option<Self> {
-        let (service, port) = mesh.mesh_service(name, labels, port)?;
-        Some(Self::of_resource(mesh, service, port))
-    }
-}
+use crate::mesh::{MeshContext, Problem, problem::Subject};
 
 /// An address on which the workload calls a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,35 +132,4 @@ fn add_listener(outbound: &Outbound, terminal: Terminal, draft: &mut Draft) {
     let chains = vec![Chain { terminal, ..Chain::default() }];
     let role = Role::Outbound(outbound.backend.clone());
     draft.listeners.insert(message.name.clone(), ListenerDraft { role, message, chains });
-}
-
-/// Adds cluster and endpoints of `backend`, once.
-pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Draft) {
-    if draft.clusters.contains_key(&backend.cluster) {
-        return;
-    }
-    let service = backend.members(mesh);
-    let endpoints = EndpointsDraft::Selected { service: Arc::clone(&service), tags: backend.tags.clone() };
-    draft.endpoints.insert(backend.cluster.clone(), endpoints);
-
-    let cluster = ClusterDraft {
-        role: Role::Outbound(backend.clone()),
-        message: cluster::discovered(&backend.cluster),
-        // Between sidecars HTTP is always HTTP/2, whatever the workloads speak; bytes do not mind.
-        http: Some(cluster::http2()),
-        tls: uses_tls(mesh, &service).then(|| backend.tls(mesh)),
-    };
-    draft.clusters.insert(backend.cluster.clone(), cluster);
-}
-
-/// A strict mesh always uses TLS. A permissive one uses it for a service once each of its endpoints
-/// accepts it; those of other zones are reachable in no other way.
-fn uses_tls(mesh: &MeshContext, service: &Arc<Service>) -> bool {
-    match &mesh.mtls {
-        None => false,
-        Some(mtls) => {
-            let remote = !service.endpoints.is_empty() && service.endpoints.iter().all(|e| e.remote);
-            !mtls.permissive || service.tls_ready || remote
-        }
-    }
 }

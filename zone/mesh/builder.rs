@@ -106,6 +106,9 @@ impl MeshContext {
         let mesh_services: Vec<Arc<MeshService>> = of_kind(input, &kinds::mesh_service::KIND)
             .filter_map(|resource| usable(MeshService::read(resource, &input.zone), &mut problems))
             .collect();
+        // A strict mesh uses TLS whoever is ready, so who is must not look like a change there.
+        let permissive = mtls.as_ref().is_some_and(|m| m.permissive);
+        let certified = if permissive { certified(input) } else { BTreeSet::new() };
         let topology = TopologyInput {
             zone: &input.zone,
             mesh: &input.mesh,
@@ -114,7 +117,7 @@ impl MeshContext {
             mesh_services: &mesh_services,
             mtls: mtls.is_some(),
             locality_aware: spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing),
-            certified: &certified(input),
+            certified: &certified,
         };
         let topology = Topology::compute(&topology, previous.map(|p| &p.topology));
         let policies = policies(input, previous, &mut problems);

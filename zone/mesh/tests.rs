@@ -191,3 +191,19 @@ fn a_workload_listens_where_its_proxy_does_unless_told_otherwise() {
         .collect();
     assert_eq!(shown, ["80 10.0.0.1:80 -> 10.0.0.1:80", "admin 10.0.0.9:81 -> 127.0.0.1:8081"]);
 }
+
+#[test]
+fn a_permissive_mesh_uses_tls_once_every_proxy_of_a_service_has_a_certificate() {
+    let mesh = MESH.replace("type: builtin", "type: builtin, mode: PERMISSIVE");
+    let insight = |name: &str| {
+        format!("---\ntype: DataplaneInsight\nmesh: demo\nname: {name}\nmTLS: {{issuedBackend: ca-1}}\n")
+    };
+    let two = [dataplane("a", "10.0.0.1", WEB), dataplane("b", "10.0.0.2", WEB)].concat();
+    let check = |insights: &[String], ready| {
+        let context = context(&format!("{mesh}{two}{}", insights.concat()));
+        assert_eq!(context.topology.service("web").tls_ready, ready, "{insights:?}");
+    };
+    check(&[], false);
+    check(&[insight("a")], false);
+    check(&[insight("a"), insight("b")], true);
+}

@@ -18,6 +18,7 @@ use super::{Context, Policy, Reporter};
 use crate::{
     generator::{
         Backend, Draft, RouteDraft,
+        backend::add_backend,
         envoy::http::{self, Share},
         outbound::{self, Outbound},
     },
@@ -107,7 +108,7 @@ fn routes(
             let mut message = http::forward(&name, matches, &shares);
             filter::apply(conf, &prefix, &mut message, &mut |reference: &BackendRef| {
                 let target = backend(mesh, reference, reporter)?;
-                outbound::add_backend(mesh, &target, draft);
+                add_backend(mesh, &target, draft);
                 Some(target.cluster)
             });
             routes.push(RouteDraft { message, hash: hash.clone(), policy: policy.clone() });
@@ -127,12 +128,12 @@ fn shares(
     let mut shares = Vec::new();
     for reference in conf.backend_refs.iter().flatten().filter(|r| r.weight > 0) {
         if let Some(target) = backend(mesh, reference, reporter) {
-            outbound::add_backend(mesh, &target, draft);
+            add_backend(mesh, &target, draft);
             shares.push(Share { cluster: target.cluster, weight: reference.weight });
         }
     }
     if shares.is_empty() {
-        outbound::add_backend(mesh, &outbound.backend, draft);
+        add_backend(mesh, &outbound.backend, draft);
         shares.push(Share { cluster: outbound.backend.cluster.clone(), weight: 1 });
     }
     http::bounded(shares)

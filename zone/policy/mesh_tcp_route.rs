@@ -11,6 +11,7 @@ use super::{Context, Policy, Reporter, mesh_http_route};
 use crate::{
     generator::{
         Draft,
+        backend::add_backend,
         envoy::http::{self, Share},
         outbound,
     },
@@ -45,12 +46,12 @@ impl Policy for MeshTcpRoute {
             let mut shares = Vec::new();
             for reference in references.iter().filter(|r| r.weight > 0) {
                 if let Some(target) = mesh_http_route::backend(context.mesh, reference, reporter) {
-                    outbound::add_backend(context.mesh, &target, draft);
+                    add_backend(context.mesh, &target, draft);
                     shares.push(Share { cluster: target.cluster, weight: reference.weight });
                 }
             }
             if shares.is_empty() {
-                outbound::add_backend(context.mesh, backend, draft);
+                add_backend(context.mesh, backend, draft);
                 shares.push(Share { cluster: backend.cluster.clone(), weight: 1 });
             }
             outbound::add_tcp_listener(outbound, &http::bounded(shares), draft);
