@@ -4,6 +4,8 @@
 //! `envoy-types` package ships them next to the Rust code generated from them, so we compile against
 //! its folder and map their packages to its types.
 
+#![allow(clippy::disallowed_methods, reason = "cargo speaks to build scripts through the environment")]
+
 use std::{env, error::Error, fs, path::PathBuf};
 
 use cargo_metadata::{CargoOpt, MetadataCommand};

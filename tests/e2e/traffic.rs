@@ -112,8 +112,9 @@ spec:
               - type: RequestHeaderModifier
                 requestHeaderModifier: { set: [{ name: x-mark, value: from-global }] }
 ---
+# The smaller name wins over the mesh's first policy, mesh-timeout-all-default.
 type: MeshTimeout
-name: quick
+name: backend-is-quick
 mesh: default
 spec:
   targetRef: { kind: Mesh }
