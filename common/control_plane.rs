@@ -212,12 +212,16 @@ fn store_url(store: &StoreSection, work_dir: &Path) -> String {
             let safe = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             let (user, password, database) = (safe(&at.user), safe(&at.password), safe(&at.db_name));
             // A folder as host means the unix socket in it.
-            if at.host.starts_with('/') {
-                let folder = safe(&at.host);
-                format!("postgres://{user}:{password}@localhost:{}/{database}?host={folder}", at.port)
-            } else {
-                format!("postgres://{user}:{password}@{}:{}/{database}", at.host, at.port)
-            }
+            let (host, folder) = match at.host.strip_prefix('/') {
+                Some(_) => ("localhost", format!("&host={}", safe(&at.host))),
+                None => (at.host.as_str(), String::new()),
+            };
+            let roots = match at.tls.ca_path.as_str() {
+                "" => String::new(),
+                path => format!("&sslrootcert={}", safe(path)),
+            };
+            let (port, mode) = (at.port, at.tls.mode.sslmode());
+            format!("postgres://{user}:{password}@{host}:{port}/{database}?sslmode={mode}{folder}{roots}")
         }
     }
 }
@@ -225,7 +229,7 @@ fn store_url(store: &StoreSection, work_dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Postgres;
+    use crate::config::{Postgres, PostgresTls, PostgresTlsMode};
 
     #[test]
     fn store_settings_become_urls() {
@@ -239,10 +243,12 @@ mod tests {
             user: "a b".into(),
             password: "p@ss/word".into(),
             db_name: "db".into(),
+            tls: PostgresTls { mode: PostgresTlsMode::VerifyCa, ca_path: "/ca.pem".into() },
         };
         assert_eq!(
             store_url(&section, work_dir),
-            "postgres://a%20b:p%40ss%2Fword@localhost:5432/db?host=%2Frun%2Fpg"
+            "postgres://a%20b:p%40ss%2Fword@localhost:5432/db\
+             ?sslmode=verify-ca&host=%2Frun%2Fpg&sslrootcert=%2Fca%2Epem"
         );
     }
 }

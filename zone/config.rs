@@ -257,6 +257,8 @@ impl Config for ZoneConfig {
         ("store.postgres.user", "User of the database"),
         ("store.postgres.password", "Password of the database"),
         ("store.postgres.dbName", "Name of the database"),
+        ("store.postgres.tls.mode", "Encryption: disable, verifyNone, verifyCa or verifyFull"),
+        ("store.postgres.tls.caPath", "Roots the database is checked against, PEM; empty: the machine's"),
         ("store.unsafeDelete", "Allow deletes that orphan something (a mesh in use)"),
         ("apiServer.http.enabled", "Serve REST without TLS"),
         ("apiServer.http.interface", "Address of REST"),

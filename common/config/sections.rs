@@ -57,12 +57,58 @@ pub struct Postgres {
     pub password: String,
     /// Database.
     pub db_name: String,
+    /// Encryption.
+    pub tls: PostgresTls,
+}
+
+/// `store.postgres.tls`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PostgresTls {
+    /// How much is checked.
+    pub mode: PostgresTlsMode,
+    /// Roots the server is checked against, PEM; empty means those of the machine.
+    pub ca_path: String,
+}
+
+/// `store.postgres.tls.mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PostgresTlsMode {
+    /// Plain text, as Kuma's default: for a socket or a network nobody else is on.
+    #[default]
+    Disable,
+    /// Encrypted, to whoever answers.
+    VerifyNone,
+    /// The certificate comes from the roots.
+    VerifyCa,
+    /// And it names the host.
+    VerifyFull,
+}
+
+impl PostgresTlsMode {
+    /// The same in the words of Postgres' `sslmode`.
+    pub fn sslmode(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::VerifyNone => "require",
+            Self::VerifyCa => "verify-ca",
+            Self::VerifyFull => "verify-full",
+        }
+    }
 }
 
 impl Default for Postgres {
     fn default() -> Self {
         let kuma = || "kuma".to_owned();
-        Self { host: "127.0.0.1".to_owned(), port: 15432, user: kuma(), password: kuma(), db_name: kuma() }
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 15432,
+            user: kuma(),
+            password: kuma(),
+            db_name: kuma(),
+            tls: PostgresTls::default(),
+        }
     }
 }
 
