@@ -1,6 +1,6 @@
 //! Writing: put and delete, each one batch.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -34,6 +34,8 @@ const DELETE: &str = "Could not delete a resource";
 
 /// How often a write that lost a race against another is tried again.
 const ATTEMPTS: usize = 8;
+/// Longest wait for another replica's write to arrive.
+const NEXT_INDEX: Duration = Duration::from_millis(250);
 
 /// `PUT` of one resource.
 pub(super) async fn put(
@@ -89,11 +91,22 @@ impl Api {
                 }
                 Err(error) if attempt < ATTEMPTS && lost_race(&error) => {
                     attempt += 1;
-                    let head = *self.store.watch_head().borrow();
-                    self.catch_up(head).await;
+                    self.see_the_winner().await;
                 }
                 Err(error) => return Err(ApiError::store(prepared.title, &error)),
             }
+        }
+    }
+
+    /// Waits for the index to show what another writer, perhaps on another replica, has just stored.
+    async fn see_the_winner(&self) {
+        let mut index = self.index.clone();
+        let before = index.latest().revision;
+        let head = *self.store.watch_head().borrow();
+        self.catch_up(head).await;
+        if self.index.current().revision == before {
+            // The head is only a hint and may lag behind as well; trying again too early costs one attempt.
+            let _changed = timeout(NEXT_INDEX, index.changed()).await;
         }
     }
 
