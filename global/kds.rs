@@ -2,6 +2,7 @@
 
 mod auth;
 mod health;
+mod replicas;
 mod service;
 mod session;
 mod sessions;
@@ -31,7 +32,9 @@ use tonic::transport::{Server, server::Connected};
 pub use auth::{AnyZone, AuthError, TokenOfZone, ZoneAuthenticator};
 pub use settings::KdsSettings;
 
-use self::{health::Patience, sessions::Sessions, zone_view::Downward, zone_watch::ZoneWatch};
+use self::{
+    health::Patience, replicas::Replicas, sessions::Sessions, zone_view::Downward, zone_watch::ZoneWatch,
+};
 
 /// Streams one connection may carry: a zone needs six.
 const MAX_STREAMS: u32 = 1_000;
@@ -54,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) replicas: Arc<Replicas>,
     pub(crate) room: Arc<ShelfRoom<Downward>>,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -71,6 +75,7 @@ impl Kds {
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Self {
         let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus));
+        let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let inner = Inner {
             settings,
@@ -79,6 +84,7 @@ impl Kds {
             env,
             authenticator,
             sessions,
+            replicas,
             room: Arc::new(ShelfRoom::new(Downward(form))),
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
@@ -121,6 +127,8 @@ impl Kds {
             patience: self.patience(),
             flush_interval: inner.settings.flush_interval,
             started: inner.started,
+            replicas: Arc::clone(&inner.replicas),
+            instance: Arc::clone(&inner.env.instance_id),
         };
         let drain = async {
             shutdown.cancelled().await;

@@ -323,6 +323,17 @@ impl Applier {
         Err(ApplyError::Stopping)
     }
 
+    /// An index that shows everything committed so far, by whomever: what is resumed from must not be
+    /// older than what an earlier session has written.
+    ///
+    /// # Errors
+    /// [`ApplyError`] when the store does not answer, or refuses this session.
+    pub async fn newest(&self) -> Result<Arc<Index>, ApplyError> {
+        let nothing = Batch { writes: Vec::new(), fence: self.fence.clone() };
+        let head = self.store.transact(nothing).await?.revision;
+        self.index.wait_for(head).await.ok_or(ApplyError::Stopping)
+    }
+
     fn check_zone(&self, index: &Index) -> Result<(), ApplyError> {
         match &self.follower {
             Follower::Global { zone } if index.find(&kinds::zone::KIND, "", zone).is_none() => {

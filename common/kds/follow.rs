@@ -44,10 +44,13 @@ pub struct Following {
     /// Who keeps track.
     pub watch: Arc<dyn Watch>,
     /// Told about every response that was applied or refused.
-    pub on_batch: Option<Box<dyn Fn(&BatchReport) + Send>>,
+    pub on_batch: Option<OnBatch>,
     /// Ends the stream.
     pub stop: CancellationToken,
 }
+
+/// Told what became of a response.
+pub type OnBatch = Box<dyn Fn(&BatchReport) + Send>;
 
 /// What became of one response.
 #[derive(Clone, Debug)]
@@ -72,7 +75,12 @@ impl Following {
         mut self,
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin,
     ) -> Ended {
-        let mut sink = self.open();
+        let index = match self.applier.newest().await {
+            Ok(index) => index,
+            Err(ApplyError::Store(StoreError::Fenced { .. })) => return Ended::Stopped,
+            Err(error) => return error.into(),
+        };
+        let mut sink = self.open(&index);
         match self.follow(&mut sink, &mut inbound).await {
             Ok(never) => match never {},
             Err(ended) => ended,
@@ -86,11 +94,10 @@ impl Following {
         }
     }
 
-    fn open(&self) -> Sink {
-        let index = self.applier.index.current();
+    fn open(&self, index: &Index) -> Sink {
         let types = self.kinds().into_iter().map(|kind| SinkType {
             type_url: kind.name,
-            resume: self.resume.then(|| held(&index, kind, &self.applier.follower)),
+            resume: self.resume.then(|| held(index, kind, &self.applier.follower)),
         });
         Sink::new(self.ours.node(&self.zone), types)
     }

@@ -12,7 +12,7 @@ use imbl::{OrdMap, ordmap::DiffItem};
 
 use super::{codec, mapper::MapError, names::delta_name};
 use crate::{
-    model::{Resource, ResourceKey},
+    model::{Resource, ResourceKey, kinds, transcode},
     store::index::Index,
     xds::{Name, Wanted},
 };
@@ -52,6 +52,8 @@ type Shelves = OrdMap<&'static str, OrdMap<Name, Arc<Shelved>>>;
 pub struct Shelf {
     /// What it was made of.
     pub index: Arc<Index>,
+    /// Zones an operator took out of cross-zone traffic.
+    pub disabled: Arc<BTreeSet<Arc<str>>>,
     by_kind: Shelves,
 }
 
@@ -61,7 +63,8 @@ pub type ChangedNames = BTreeMap<&'static str, Vec<Name>>;
 impl Shelf {
     /// The shelf of `index`.
     pub fn of(index: &Arc<Index>, form: &impl Form) -> Self {
-        let mut shelf = Self { index: Arc::clone(index), by_kind: OrdMap::new() };
+        let disabled = Arc::new(disabled_zones(index));
+        let mut shelf = Self { index: Arc::clone(index), disabled, by_kind: OrdMap::new() };
         for resource in index.iter() {
             shelf.put(resource, form);
         }
@@ -73,8 +76,12 @@ impl Shelf {
         if index.store != self.index.store {
             return Self::of(index, form);
         }
-        let mut next = Self { index: Arc::clone(index), by_kind: self.by_kind.clone() };
         let changed = index.changed_since(&self.index);
+        let disabled = match changed.iter().any(|key| *key.kind == kinds::zone::KIND) {
+            true => Arc::new(disabled_zones(index)),
+            false => Arc::clone(&self.disabled),
+        };
+        let mut next = Self { index: Arc::clone(index), disabled, by_kind: self.by_kind.clone() };
         // All that goes first: another resource may take its name.
         for old in changed.iter().filter_map(|key| self.index.get(key)) {
             next.remove(old, form);
@@ -148,6 +155,17 @@ impl Shelf {
     pub fn key_of(&self, type_name: &str, name: &str) -> Option<&ResourceKey> {
         self.get(type_name, name).map(|shelved| &shelved.resource.key)
     }
+}
+
+fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
+    let zones = index.list(&kinds::zone::KIND);
+    zones.filter(|zone| !is_enabled(zone)).map(|zone| Arc::clone(&zone.key.name)).collect()
+}
+
+/// A zone is in unless its resource says `enabled: false`.
+fn is_enabled(zone: &Resource) -> bool {
+    let json = transcode::to_json(zone.kind(), &zone.spec);
+    json.map_or(true, |json| json.get("enabled").and_then(serde_json::Value::as_bool) != Some(false))
 }
 
 /// The newest shelf of one form, made by whoever asks first and shared by the others.

@@ -53,7 +53,7 @@ mod tests {
         let verdict = |cause, name: &str| Verdict { name: name.into(), cause, reason: "why".into() };
         assert_eq!(nack_text(&[]), None);
         let invalid = verdict(Cause::Invalid, "a.m");
-        assert_eq!(nack_text(&[invalid.clone()]).as_deref(), Some("a.m: why"));
+        assert_eq!(nack_text(std::slice::from_ref(&invalid)).as_deref(), Some("a.m: why"));
         let both = [invalid, verdict(Cause::Conflict, "b.m")];
         assert_eq!(nack_text(&both).as_deref(), Some("user error\nb.m: why\na.m: why"));
     }

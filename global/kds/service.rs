@@ -7,7 +7,7 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         features::{Features, RESUME},
-        follow::{BatchReport, Following},
+        follow::{Following, OnBatch},
         fuse::Fuse,
         headers::{Caller, Upstream, read_up},
         mapper::DownForm,
@@ -286,7 +286,7 @@ impl Inner {
     }
 }
 
-fn count_misattributed(session: &Arc<Session>) -> Box<dyn Fn(&BatchReport) + Send> {
+fn count_misattributed(session: &Arc<Session>) -> OnBatch {
     let session = Arc::clone(session);
     Box::new(move |report| {
         if report.misattributed > 0 {

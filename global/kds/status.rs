@@ -1,5 +1,7 @@
 //! What an operator may ask about a zone.
 
+use std::sync::Arc;
+
 use common::{
     kds::watch::Position,
     model::{Origin, kinds},
@@ -8,29 +10,21 @@ use common::{
 };
 use tokio::time::Instant;
 
-use super::{Kds, health::judge};
+use super::{
+    Kds,
+    health::{Patience, judge},
+    session::Session,
+};
 
 impl ZoneStatusSource for Kds {
     fn zone_status(&self, zone: &str, index: &Index) -> Option<ZoneStatus> {
         let now = Instant::now();
-        let patience = self.patience();
-        let mut status = match self.inner.sessions.of(zone) {
-            Some(session) => {
-                let facts = session.facts();
-                let (health, since) = judge(now, &facts, patience);
-                ZoneStatus {
-                    status: health,
-                    since: Some(since),
-                    version: facts.version,
-                    down: progress(facts.down),
-                    up: progress(facts.up),
-                    notes: facts.notes,
-                    ..ZoneStatus::default()
-                }
-            }
-            // Right after a start nobody has had the time to come back.
-            None if now - self.inner.started < patience.offline_after => ZoneStatus::default(),
-            None => ZoneStatus { status: Health::Offline, ..ZoneStatus::default() },
+        let here = self.inner.sessions.of(zone);
+        let elsewhere = self.inner.replicas.epoch(zone);
+        let is_newest = |session: &Arc<Session>| elsewhere.is_none_or(|epoch| session.epoch() >= epoch);
+        let mut status = match here.filter(is_newest) {
+            Some(session) => of_session(&session, now, self.patience()),
+            None => self.of_others(zone, now),
         };
         let owned = index.list(&kinds::dataplane::KIND);
         let owned = owned.filter(|d| matches!(&d.origin, Origin::Zone(owner) if **owner == *zone));
@@ -41,6 +35,37 @@ impl ZoneStatusSource for Kds {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
         Some(status)
+    }
+}
+
+impl Kds {
+    /// The state of a zone that has no session here.
+    fn of_others(&self, zone: &str, now: Instant) -> ZoneStatus {
+        let patience = self.patience();
+        if let Some(status) = self.inner.replicas.status(zone, now, patience) {
+            return status;
+        }
+        // Right after a start nobody has had the time to come back.
+        let is_early = now - self.inner.started < patience.offline_after;
+        ZoneStatus {
+            status: if is_early { Health::Unknown } else { Health::Offline },
+            ..ZoneStatus::default()
+        }
+    }
+}
+
+/// The state of a zone by its session here.
+pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) -> ZoneStatus {
+    let facts = session.facts();
+    let (health, since) = judge(now, &facts, patience);
+    ZoneStatus {
+        status: health,
+        since: Some(since),
+        version: facts.version,
+        down: progress(facts.down),
+        up: progress(facts.up),
+        notes: facts.notes,
+        ..ZoneStatus::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which resources, in which form, one zone should hold. Pure: a view reads one shelf.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use common::{
     kds::{
@@ -10,7 +10,7 @@ use common::{
         serve::View,
         shelf::{ChangedNames, Form, Shelf, ShelfRoom, Shelved},
     },
-    model::{Origin, Resource, kinds, transcode},
+    model::{Origin, Resource},
     store::index::Index,
     xds::{Name, Version, Want, Wanted},
 };
@@ -36,7 +36,6 @@ pub(crate) struct ZoneView {
     stamped: bool,
     room: Arc<ShelfRoom<Downward>>,
     shelf: Arc<Shelf>,
-    disabled: BTreeSet<Arc<str>>,
 }
 
 impl ZoneView {
@@ -49,13 +48,12 @@ impl ZoneView {
         index: &Arc<Index>,
     ) -> Self {
         let shelf = room.at(index);
-        let disabled = disabled_zones(&shelf.index);
-        Self { zone, features, stamped, room, shelf, disabled }
+        Self { zone, features, stamped, room, shelf }
     }
 
     fn shows(&self, shelved: &Shelved) -> bool {
         let receiver = Receiver { zone: &self.zone, features: &self.features };
-        filter::goes_down(&shelved.resource, receiver, |zone| !self.disabled.contains(zone))
+        filter::goes_down(&shelved.resource, receiver, |zone| !self.shelf.disabled.contains(zone))
     }
 }
 
@@ -63,13 +61,14 @@ impl View for ZoneView {
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
         let shelf = self.room.at(index);
         let mut changed = shelf.changed_since(&self.shelf);
-        let disabled = disabled_zones(&shelf.index);
-        for zone in disabled.symmetric_difference(&self.disabled) {
-            for (kind, name) in cross_zone_names(&shelf, zone) {
-                changed.entry(kind).or_default().push(name);
+        if !Arc::ptr_eq(&shelf.disabled, &self.shelf.disabled) {
+            for zone in shelf.disabled.symmetric_difference(&self.shelf.disabled) {
+                for (kind, name) in cross_zone_names(&shelf, zone) {
+                    changed.entry(kind).or_default().push(name);
+                }
             }
         }
-        (self.shelf, self.disabled) = (shelf, disabled);
+        self.shelf = shelf;
         changed
     }
 }
@@ -102,18 +101,6 @@ impl Want for ZoneView {
     }
 }
 
-/// Zones an operator took out of cross-zone traffic.
-fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
-    let zones = index.list(&kinds::zone::KIND);
-    zones.filter(|zone| !is_enabled(zone)).map(|zone| Arc::clone(&zone.key.name)).collect()
-}
-
-/// A zone is in unless its resource says `enabled: false`.
-fn is_enabled(zone: &Resource) -> bool {
-    let json = transcode::to_json(zone.kind(), &zone.spec);
-    json.map_or(true, |json| json.get("enabled").and_then(serde_json::Value::as_bool) != Some(false))
-}
-
 fn cross_zone_names(shelf: &Shelf, zone: &str) -> Vec<(&'static str, Name)> {
     let kinds = common::kds::order::requested_by_zone().into_iter().filter(|k| k.flow.across_zones());
     let owned =
@@ -129,7 +116,7 @@ fn cross_zone_names(shelf: &Shelf, zone: &str) -> Vec<(&'static str, Name)> {
 mod tests {
     use chrono::DateTime;
     use common::{
-        model::{Kind, ResourceKey},
+        model::{Kind, ResourceKey, kinds},
         policy::mesh_timeout,
         store::{Snapshot, StoreIdentity},
     };

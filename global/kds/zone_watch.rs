@@ -13,7 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     health::{Patience, judge},
+    replicas::{EXCHANGE, Replicas, Report},
+    session::Session,
     sessions::Sessions,
+    status::of_session,
 };
 
 /// How often sessions are looked at; a fraction of what an operator would notice.
@@ -27,6 +30,8 @@ pub(crate) struct ZoneWatch {
     pub(crate) patience: Patience,
     pub(crate) flush_interval: Duration,
     pub(crate) started: Instant,
+    pub(crate) replicas: Arc<Replicas>,
+    pub(crate) instance: Arc<str>,
 }
 
 impl ZoneWatch {
@@ -36,16 +41,41 @@ impl ZoneWatch {
         let mut flush = interval(self.flush_interval.max(LOOK));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut exchange = interval(EXCHANGE);
+        exchange.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut beat = 0;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = self.sessions.recorder.notified() => self.flush().await,
                 _ = flush.tick() => self.flush().await,
                 _ = look.tick() => self.look().await,
+                _ = exchange.tick() => {
+                    beat += 1;
+                    self.exchange(beat).await;
+                }
             }
         }
         drained.cancelled().await;
         self.flush().await;
+        self.exchange(beat + 1).await;
+    }
+
+    /// Tells the other instances about the sessions here, and hears about theirs.
+    async fn exchange(&self, beat: u64) {
+        let now = Instant::now();
+        let newest = |session: &Arc<Session>| {
+            self.replicas.epoch(&session.zone).is_none_or(|epoch| session.epoch() > epoch)
+        };
+        let report = |session: Arc<Session>| {
+            let status = of_session(&session, now, self.patience);
+            let instance = self.instance.to_string();
+            (Arc::clone(&session.zone), Report { instance, epoch: session.epoch(), beat, status })
+        };
+        let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
+        if let Err(error) = self.replicas.exchange(own).await {
+            tracing::warn!(%error, "cannot tell other instances about zone sessions");
+        }
     }
 
     /// Ends what fell silent, and closes what an earlier process left open.
@@ -53,10 +83,20 @@ impl ZoneWatch {
         let now = Instant::now();
         for session in self.sessions.all() {
             let facts = session.facts();
-            if facts.ended.is_none() && judge(now, &facts, self.patience).0 == Health::Offline {
-                tracing::warn!(zone = &*session.zone, "zone fell silent, ending its session");
-                self.sessions.end(&session, false);
+            if facts.ended.is_some() {
+                continue;
             }
+            let zone = &*session.zone;
+            if self.replicas.epoch(zone).is_some_and(|epoch| epoch > session.epoch()) {
+                tracing::info!(zone, "zone moved to another instance, ending its session here");
+            } else if self.index.current().find(&kinds::zone::KIND, "", zone).is_none() {
+                tracing::info!(zone, "zone was deleted, ending its session");
+            } else if judge(now, &facts, self.patience).0 == Health::Offline {
+                tracing::warn!(zone, "zone fell silent, ending its session");
+            } else {
+                continue;
+            }
+            self.sessions.end(&session, false);
         }
         if now - self.started >= self.patience.offline_after {
             self.close_orphans().await;
@@ -66,7 +106,10 @@ impl ZoneWatch {
     async fn close_orphans(&self) {
         let index = self.index.current();
         for insight in index.list(&kinds::zone_insight::KIND) {
-            if self.sessions.of(insight.name()).is_none() && is_open(insight) {
+            let zone = insight.name();
+            let elsewhere = self.replicas.status(zone, Instant::now(), self.patience);
+            let is_gone = elsewhere.is_none_or(|status| status.status == Health::Offline);
+            if self.sessions.of(zone).is_none() && is_gone && is_open(insight) {
                 self.log(insight.name(), self.recorder.close(insight.name()).await);
             }
         }

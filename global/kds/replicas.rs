@@ -1,0 +1,159 @@
+//! What the other instances of this global know about zones.
+//!
+//! Each instance writes the state of its own sessions as small documents that never enter the change
+//! feed. Nobody compares clocks: a document lives for as long as it is seen to change.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use common::{
+    rest::{Health, ZoneStatus},
+    store::{Store, StoreError},
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::health::Patience;
+
+const PREFIX: &str = "kds/session/";
+
+/// A session as its instance describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Who wrote it.
+    pub(crate) instance: String,
+    /// Epoch of the session.
+    pub(crate) epoch: u64,
+    /// Raised with every write.
+    pub(crate) beat: u64,
+    /// The state of the zone.
+    pub(crate) status: ZoneStatus,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    report: Report,
+    /// When it was last seen to change; `None` while it never was.
+    changed: Option<Instant>,
+}
+
+/// The last documents read.
+pub(crate) struct Replicas {
+    instance: Arc<str>,
+    store: Arc<dyn Store>,
+    zones: Mutex<BTreeMap<String, Seen>>,
+}
+
+impl Replicas {
+    pub(crate) fn new(instance: Arc<str>, store: Arc<dyn Store>) -> Self {
+        Self { instance, store, zones: Mutex::default() }
+    }
+
+    /// Writes the state of this instance's sessions, then reads that of the others.
+    ///
+    /// # Errors
+    /// Any [`StoreError`].
+    pub(crate) async fn exchange(&self, own: Vec<(Arc<str>, Report)>) -> Result<(), StoreError> {
+        let row = |(zone, report): (Arc<str>, Report)| {
+            let document = serde_json::to_string(&report).ok()?;
+            Some((format!("{PREFIX}{zone}"), Some(document)))
+        };
+        let rows: Vec<_> = own.into_iter().filter_map(row).collect();
+        if !rows.is_empty() {
+            self.store.put_sessions(rows).await?;
+        }
+        let read = self.store.sessions(PREFIX).await?;
+        let reports = read.into_iter().filter_map(|(key, document)| {
+            let report: Report = serde_json::from_str(&document).ok()?;
+            Some((key.strip_prefix(PREFIX)?.to_owned(), report))
+        });
+        self.take(Instant::now(), reports.collect());
+        Ok(())
+    }
+
+    fn take(&self, now: Instant, reports: BTreeMap<String, Report>) {
+        let mut zones = self.lock();
+        zones.retain(|zone, _| reports.contains_key(zone));
+        for (zone, report) in reports {
+            match zones.get_mut(&zone) {
+                Some(seen) if seen.report == report => {}
+                Some(seen) => *seen = Seen { report, changed: Some(now) },
+                None => drop(zones.insert(zone, Seen { report, changed: None })),
+            }
+        }
+    }
+
+    /// The epoch of the newest session another instance has of a zone.
+    pub(crate) fn epoch(&self, zone: &str) -> Option<u64> {
+        let zones = self.lock();
+        zones.get(zone).map(|seen| &seen.report).filter(|r| *r.instance != *self.instance).map(|r| r.epoch)
+    }
+
+    /// The state of a zone as another instance tells it.
+    pub(crate) fn status(&self, zone: &str, now: Instant, patience: Patience) -> Option<ZoneStatus> {
+        let seen = self.lock().get(zone).filter(|seen| *seen.report.instance != *self.instance)?.clone();
+        let mut status = seen.report.status;
+        let silence = seen.changed.map(|changed| now - changed);
+        match silence {
+            Some(silence) if silence < patience.unknown_after.max(EXCHANGE * 2) => {}
+            Some(silence) if silence < patience.offline_after.max(EXCHANGE * 3) => {
+                status.status = Health::Unknown;
+            }
+            // What an earlier process wrote says how it was, not how it is.
+            None if status.status == Health::Online => status.status = Health::Unknown,
+            None => {}
+            Some(_) => status.status = Health::Offline,
+        }
+        Some(status)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
+        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often instances tell each other.
+pub(crate) const EXCHANGE: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use common::store::memory::MemoryStore;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
+
+    fn report(instance: &str, epoch: u64, beat: u64) -> Report {
+        let status = ZoneStatus { status: Health::Online, ..ZoneStatus::default() };
+        Report { instance: instance.to_owned(), epoch, beat, status }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_instance_is_believed_while_it_speaks() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+        let (here, there) = ("here", "there");
+        let other = Replicas::new(there.into(), Arc::clone(&store));
+        let this = Replicas::new(here.into(), store);
+        let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
+        assert_eq!(health(), None);
+        other.exchange(vec![("zone-1".into(), report(there, 3, 1))]).await.unwrap();
+        this.exchange(Vec::new()).await.unwrap();
+        assert_eq!(health(), Some(Health::Unknown), "nobody knows how old that is");
+        other.exchange(vec![("zone-1".into(), report(there, 3, 2))]).await.unwrap();
+        this.exchange(Vec::new()).await.unwrap();
+        assert_eq!(health(), Some(Health::Online));
+        assert_eq!(this.epoch("zone-1"), Some(3));
+        assert_eq!(other.epoch("zone-1"), None, "that is its own");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(health(), Some(Health::Unknown));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(health(), Some(Health::Offline));
+    }
+}
