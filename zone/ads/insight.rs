@@ -187,9 +187,6 @@ impl Insights {
 
     async fn flush(&self, store: &dyn Store, index: &IndexReader, urgent_only: bool) {
         let writes = self.due(&index.current(), urgent_only);
-        if writes.is_empty() {
-            return;
-        }
         let (proxies, writes): (Vec<_>, Vec<_>) = writes.into_iter().unzip();
         if !write(store, writes).await {
             let mut state = self.lock();
@@ -221,8 +218,12 @@ impl Insights {
             };
             let moved = records.iter().any(|r| r.unwritten) || certificate.as_ref().is_some_and(|c| c.1);
             let due = if urgent_only { records.iter().any(edge) } else { moved };
-            // An insight cannot exist without the proxy it is about.
-            if !due || index.get(&id.key()).is_none() {
+            // An insight cannot exist without the proxy it is about: what is over is forgotten then.
+            if index.get(&id.key()).is_none() {
+                records.into_iter().filter(|r| !r.is_open()).for_each(|r| r.unwritten = false);
+                continue;
+            }
+            if !due {
                 continue;
             }
             let existing = index.get(&id.insight_key());

@@ -117,6 +117,9 @@ async fn nothing_is_written_when_nothing_moved_or_the_proxy_is_unknown() {
     let before = *bench.store.watch_head().borrow();
     bench.flush(false).await;
     assert_eq!(*bench.store.watch_head().borrow(), before);
+    bench.insights.close(2);
+    bench.flush(true).await;
+    assert_eq!(bench.insights.lock().records.len(), 1, "a proxy nobody knew is forgotten when it goes");
 }
 
 #[tokio::test]

@@ -1,6 +1,11 @@
 //! The port itself: one for gRPC and HTTP, with TLS.
 
-use common::{proto::envoy::service::discovery::v3::DiscoveryRequest, tls::Trust};
+use common::{
+    proto::envoy::service::discovery::v3::{
+        DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    },
+    tls::Trust,
+};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -9,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{
-    client::channel,
+    client::{CDS, Client, EDS, Protocol, Who, channel},
     harness::{Zone, dataplane},
 };
 
@@ -67,5 +72,28 @@ async fn another_grpc_service_is_unimplemented() {
     );
     let status = grpc.unary(tonic::Request::new(DiscoveryRequest::default()), path, codec).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unimplemented);
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn streams_and_requests_have_limits() {
+    let zone = Zone::start_with(|config| {
+        config.streams = 1;
+        config.message_bytes = 4096;
+    })
+    .await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let token = zone.token_for("web-1");
+    let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+
+    let mut stub = AggregatedDiscoveryServiceClient::new(channel(&zone).await);
+    let requests = tokio_stream::pending::<DiscoveryRequest>();
+    let refused = stub.stream_aggregated_resources(requests).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
+
+    let long = "x".repeat(8192);
+    client.subscribe(EDS, &[&long]).await;
+    assert_eq!(client.end().await.code(), tonic::Code::OutOfRange);
     zone.stop().await;
 }
