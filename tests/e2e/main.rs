@@ -4,7 +4,7 @@
 //! process that a test started ends with the test, and its log is printed when the test fails.
 
 // A test binary has no outside; `pub` here means: for the tests.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod bad_input;
 mod harness;

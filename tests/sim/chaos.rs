@@ -165,7 +165,7 @@ fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>) {
 
 #[allow(clippy::disallowed_methods, reason = "a test is steered from the command line")]
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
+    std::env::var_os(variable)?.to_str()?.parse().ok()
 }
 
 #[test]

@@ -256,11 +256,6 @@ impl std::ops::DerefMut for Zone {
 
 impl Zone {
     /// A zone of `global` that proves itself with a zone token.
-    pub async fn start(global: &Global, name: &str) -> Self {
-        Self::start_with(global, name, Options::default()).await
-    }
-
-    /// The same with more flags.
     pub async fn start_with(global: &Global, name: &str, options: Options) -> Self {
         let token = global.straitctl(&["generate", "zone-token", "--zone", name, "--scope", "cp"]);
         Self::start_with_token(global, name, token.trim(), options).await

@@ -7,8 +7,6 @@ use super::{process::Process, wait::eventually};
 /// A running echo service.
 pub struct Echo {
     _process: Process,
-    /// Where it listens.
-    pub address: SocketAddr,
 }
 
 impl Echo {
@@ -27,7 +25,7 @@ impl Echo {
         let args = ["--listen", &listen, "--name", name].into_iter().chain(extra.iter().copied());
         let process = Process::start(name, &program(), args);
         eventually(&format!("{name} listens"), || tokio::net::TcpStream::connect(address)).await;
-        Self { _process: process, address }
+        Self { _process: process }
     }
 }
 

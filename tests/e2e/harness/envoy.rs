@@ -12,8 +12,7 @@ use super::{Zone, addresses, control_plane::write, process::Process, wait::event
 
 /// A running Envoy that got its bootstrap from a zone.
 pub struct Envoy {
-    /// The process.
-    pub process: Process,
+    _process: Process,
     _folder: TempDir,
     admin: SocketAddr,
 }
@@ -62,7 +61,7 @@ impl Envoy {
         let base_id = base_id();
         let args = ["-c", &config, "--base-id", &base_id, "--concurrency", "1", "--log-level", "warning"];
         let process = Process::start(name, &program(), args);
-        let envoy = Self { process, _folder: folder, admin };
+        let envoy = Self { _process: process, _folder: folder, admin };
         eventually(&format!("Envoy {name} is live"), || envoy.admin("/ready")).await;
         envoy
     }
