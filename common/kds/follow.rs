@@ -26,9 +26,6 @@ use crate::{
     xds::{Batch, Received, Refusal, Sink, SinkType, Versions},
 };
 
-/// Hears about a response that was applied or refused.
-pub type OnBatch = Box<dyn Fn(&BatchReport) + Send>;
-
 /// A stream in client role.
 pub struct Following {
     /// Name of the zone of this stream; the node id in both directions.
