@@ -21,8 +21,7 @@ pub enum LogFormat {
 
 /// Filter when `RUST_LOG` is not set. An Envoy that dials an address presents it as a server name, as Kuma
 /// tells it to; the warning about each of them is nothing an operator could act on.
-const DEFAULT_FILTER: &str =
-    "info,sqlx=warn,h2=warn,hyper=warn,rustls=warn,rustls::msgs::handshake=error";
+const DEFAULT_FILTER: &str = "info,sqlx=warn,h2=warn,hyper=warn,rustls=warn,rustls::msgs::handshake=error";
 
 /// Starts logging to standard error.
 ///
