@@ -17,7 +17,7 @@ const ZONE_VERSION: &str = "zone-version";
 const AUTHORIZATION: &str = "authorization";
 const SESSION: &str = "strait-session";
 const STORE: &str = "strait-store";
-const UP: &str = "strait-up";
+const POSITION: &str = "strait-position";
 
 /// What a zone says about itself with every call.
 #[derive(Clone, Debug)]
@@ -129,19 +129,23 @@ impl Upstream {
     }
 }
 
-/// Writes how far a zone's way up is, as the zone sees it; sent with its pings.
-pub fn write_up(headers: &mut MetadataMap, position: Position) {
-    let text = format!("{}/{}/{}", position.head, position.acked, position.lag);
-    if let Ok(value) = MetadataValue::<Ascii>::try_from(text) {
-        headers.insert(UP, value);
+/// Pings carry the way up as the zone sees it, and their answers the way down as global sees it: each side
+/// tells what only the sender knows.
+impl Position {
+    /// Writes the header.
+    pub fn write(self, headers: &mut MetadataMap) {
+        let text = format!("{}/{}/{}", self.head, self.acked, self.lag);
+        if let Ok(value) = MetadataValue::<Ascii>::try_from(text) {
+            headers.insert(POSITION, value);
+        }
     }
-}
 
-/// Reads the header of [`write_up`].
-pub fn read_up(headers: &MetadataMap) -> Option<Position> {
-    let mut parts = headers.get(UP)?.to_str().ok()?.splitn(3, '/').map(str::parse);
-    let mut next = || parts.next()?.ok();
-    Some(Position { head: next()?, acked: next()?, lag: next()? })
+    /// Reads the header.
+    pub fn read(headers: &MetadataMap) -> Option<Self> {
+        let mut parts = headers.get(POSITION)?.to_str().ok()?.splitn(3, '/').map(str::parse);
+        let mut next = || parts.next()?.ok();
+        Some(Self { head: next()?, acked: next()?, lag: next()? })
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +172,15 @@ mod tests {
     #[test]
     fn a_call_without_an_identity_has_no_caller() {
         assert!(Caller::read(&MetadataMap::new()).is_none());
+    }
+
+    #[test]
+    fn a_position_survives_its_header() {
+        let position = Position { head: 9, acked: 7, lag: 2 };
+        let mut headers = MetadataMap::new();
+        assert_eq!(Position::read(&headers), None);
+        position.write(&mut headers);
+        assert_eq!(Position::read(&headers), Some(position));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::proto::{
 /// Subscriptions kept per zone.
 pub const KEPT: usize = 10;
 
+/// The release of Kuma whose dialect this is.
+const KUMA: &str = "2.14.0";
+
 /// What happened to one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -53,10 +56,12 @@ impl Subscription {
         Self { entry, dirty: true }
     }
 
-    /// Takes over what the peer says about itself.
+    /// Takes over what the peer says about itself. It is compatible with releases close to `ours`, and
+    /// with those of Kuma that speak this dialect.
     pub fn introduce(&mut self, peer: &Peer, ours: &str) {
         let mut version = peer.version.clone();
-        version.kuma_cp_global_compatible = is_compatible(&version.version, ours);
+        version.kuma_cp_global_compatible =
+            [ours, KUMA].iter().any(|release| is_compatible(&version.version, release));
         self.entry.version = Some(Version { kuma_cp: Some(version) });
         self.entry.config = peer.config.clone();
         self.entry.zone_instance_id = peer.instance.clone();

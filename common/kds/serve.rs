@@ -39,7 +39,7 @@ pub enum Ended {
     #[error("the peer closed the stream")]
     ByPeer,
     /// The stream broke.
-    #[error("the stream broke: {0}")]
+    #[error("the stream broke: {:?} {}", .0.code(), .0.message())]
     Broken(Status),
     /// This side was told to end it.
     #[error("the stream was ended from this side")]

@@ -9,13 +9,14 @@ use common::{
         features::{Features, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
-        headers::{Caller, Upstream, read_up},
+        headers::{Caller, Upstream},
         mapper::DownForm,
         metadata::Peer,
         order,
         outbox::Outbox,
         serve::{Ended, Serving},
         shelf::ShelfRoom,
+        watch::Position,
     },
     model::{Resource, ResourceKey, kinds},
     proto::{
@@ -82,7 +83,8 @@ impl KdsSyncService for Kds {
         let caller = self.admit(request.metadata())?;
         let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
         let (outbox, reply, end) = reply();
-        let half = Half { session: Arc::clone(&session), stream: StreamKind::GlobalToZone };
+        let version = self.inner.settings.version.clone();
+        let half = Half { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
         let serving = Serving {
             identifier: "global".to_owned(),
             types: order::requested_by_zone().into_iter().map(|kind| kind.name).collect(),
@@ -114,7 +116,8 @@ impl KdsSyncService for Kds {
         let caller = self.admit(request.metadata())?;
         let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
-        let half = Half { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal };
+        let version = self.inner.settings.version.clone();
+        let half = Half { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal, version };
         let following = Following {
             zone: Arc::clone(&session.zone),
             ours: self.inner.introduction(),
@@ -166,9 +169,8 @@ impl GlobalKdsService for Kds {
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         let caller = self.admit(request.metadata())?;
-        if let Some(session) = self.inner.sessions.of(&caller.zone) {
-            session.ping(&caller, read_up(request.metadata()));
-        }
+        let session = self.inner.sessions.of(&caller.zone);
+        let down = session.and_then(|session| session.ping(&caller, Position::read(request.metadata())));
         let interval = self.inner.settings.poll_interval;
         let interval = Duration {
             seconds: interval.as_secs().try_into().unwrap_or(i64::MAX),
@@ -177,6 +179,9 @@ impl GlobalKdsService for Kds {
         let mut response = Response::new(ZoneHealthCheckResponse { interval: Some(interval) });
         let index = self.inner.index.current();
         Upstream::new(index.store, index.revision).write(response.metadata_mut());
+        if let Some(down) = down {
+            down.write(response.metadata_mut());
+        }
         Ok(response)
     }
 }

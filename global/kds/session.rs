@@ -151,14 +151,16 @@ impl Session {
         first
     }
 
-    /// Takes over a ping of the zone, if it belongs to this session, and what it says about its way up.
-    pub(crate) fn ping(&self, caller: &Caller, up: Option<Position>) {
-        if self.key == caller.session {
-            self.hear();
-            if let Some(up) = up {
-                self.lock().up = up;
-            }
+    /// Takes over a ping of the zone and what it says about its way up; what global knows about its way
+    /// down, or `None` when the ping belongs to another session.
+    pub(crate) fn ping(&self, caller: &Caller, up: Option<Position>) -> Option<Position> {
+        if self.key != caller.session {
+            return None;
         }
+        self.hear();
+        let mut state = self.lock();
+        state.up = up.unwrap_or(state.up);
+        Some(state.down)
     }
 
     /// Counts items that claimed another zone.
@@ -216,6 +218,8 @@ impl Session {
 pub(crate) struct Half {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamKind,
+    /// Version of this program.
+    pub(crate) version: String,
 }
 
 impl Watch for Half {
@@ -227,8 +231,7 @@ impl Watch for Half {
             ours = &**ours,
             "zone introduced itself"
         );
-        // Compared as Kuma's zones do it: with the release this dialect belongs to.
-        self.session.lock().subscription.introduce(peer, "2.14.0");
+        self.session.lock().subscription.introduce(peer, &self.version);
         self.session.recorder.notify_one();
     }
 

@@ -8,13 +8,14 @@ use common::{
         features::{Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
-        headers::{Caller, Upstream, write_up},
+        headers::{Caller, Upstream},
         insight::Subscription,
         metadata::Peer,
         order,
         outbox::Outbox,
         recorder::Recorder,
         serve::{Ended, Serving},
+        watch::Position,
     },
     model::Origin,
     proto::kuma::{
@@ -298,7 +299,7 @@ impl Connector {
         caller: &Caller,
     ) -> Result<(Option<Duration>, Option<Upstream>), Broken> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, caller);
-        write_up(request.metadata_mut(), self.link.status().up);
+        self.link.status().up.write(request.metadata_mut());
         let mut client = GlobalKdsServiceClient::new(channel.clone());
         if self.settings.gzip {
             client = client
@@ -309,6 +310,9 @@ impl Connector {
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
             Ok(response) => {
                 let upstream = Upstream::read(response.metadata());
+                if let Some(down) = Position::read(response.metadata()) {
+                    self.link.is_down_at(down);
+                }
                 let asked = response.into_inner().interval.and_then(|interval| {
                     let seconds = interval.seconds.try_into().ok()?;
                     Some(Duration::new(seconds, interval.nanos.try_into().ok()?))

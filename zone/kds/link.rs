@@ -125,6 +125,11 @@ impl Link {
         state.status.upstream = Some(newest.unwrap_or(upstream));
     }
 
+    /// Takes over how far global says this zone is.
+    pub(super) fn is_down_at(&self, position: Position) {
+        self.lock().status.down = position;
+    }
+
     /// Begins to keep the mirrored subscription of a session.
     pub(super) fn subscribe(&self, subscription: Subscription) {
         self.lock().subscription = Some(subscription);
@@ -171,7 +176,7 @@ impl Watch for Down {
 impl Watch for Up {
     fn introduced(&self, peer: &Peer) {
         if let Some(subscription) = &mut self.0.lock().subscription {
-            subscription.introduce(peer, "2.14.0");
+            subscription.introduce(peer, env!("CARGO_PKG_VERSION"));
         }
     }
 
