@@ -13,6 +13,7 @@ mod generate;
 mod get;
 mod inspect;
 mod kinds;
+mod link;
 mod table;
 mod wait;
 
@@ -70,6 +71,8 @@ enum Command {
     Generate(generate::Generate),
     /// Asks a zone for the bootstrap of an Envoy
     Bootstrap(bootstrap::Bootstrap),
+    /// Shows how a zone stands with global, and approves what the zone holds back
+    Link(link::Link),
     /// Waits until zones are online or a resource exists
     Wait(wait::Wait),
     /// Remembers control planes and chooses among them
@@ -100,6 +103,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Inspect(inspect) => inspect.run(&client()?).await,
         Command::Generate(generate) => generate.run(&client()?).await,
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
+        Command::Link(link) => link.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Config(config) => config.run(file()?, &connection).await,
     }

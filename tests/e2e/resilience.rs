@@ -11,8 +11,8 @@ use std::{
 use reqwest::StatusCode;
 
 use crate::{
-    harness::{Zone, eventually, wait::within},
-    mesh::{ALLOW_ALL, Member, Shape, federation},
+    harness::{Options, Zone, eventually, wait::within},
+    mesh::{ALLOW_ALL, Member, Shape, federation, federation_with},
 };
 
 /// Calls without pause until dropped, counting.
@@ -137,4 +137,35 @@ async fn a_killed_zone_shows_offline_within_30_seconds_a_stopped_one_within_2() 
     eventually("back online", || status_is("zone-2", "online")).await;
     zones[1].process.kill();
     within(Duration::from_secs(30), "a killed zone is offline", || status_is("zone-2", "offline")).await;
+}
+
+#[tokio::test]
+async fn a_global_that_lost_its_store_is_obeyed_only_after_an_operators_word() {
+    // Without zone tokens: the keys that signed them are lost too.
+    let open = Options::default().with("multizone.global.kds.auth", "none");
+    let (mut global, zones) = federation_with(1, open, Options::default()).await;
+    let zone = &zones[0];
+    global.process.kill();
+    for entry in std::fs::read_dir(global.folder.path()).unwrap().map(|e| e.unwrap().path()) {
+        if entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with("strait.db")) {
+            std::fs::remove_file(entry).unwrap();
+        }
+    }
+    global.start_again().await;
+    let link = eventually("the zone holds back", || async move {
+        let link = zone.try_get("/strait/link").await?;
+        if link["heldBack"].is_string() { Ok(link) } else { Err(link.to_string()) }
+    })
+    .await;
+    assert!(link["heldBack"].as_str().unwrap().contains("store"), "{link}");
+    assert_eq!(zone.get("/meshes/default").await["mtls"]["enabledBackend"], "ca-1", "nothing was taken away");
+    let (_, out, err) = zone.try_straitctl(&["link"]);
+    assert!(err.contains("link approve"), "{out}{err}");
+
+    zone.straitctl(&["link", "approve"]);
+    eventually("the zone follows the new global", || async move {
+        let mesh = zone.try_get("/meshes/default").await?;
+        if mesh.get("mtls").is_none() { Ok(()) } else { Err(mesh.to_string()) }
+    })
+    .await;
 }

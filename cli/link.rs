@@ -1,0 +1,59 @@
+//! `straitctl link`: how a zone stands with its global, and an operator's word on what the zone holds back.
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::{client::Client, table};
+
+#[derive(Args)]
+pub(crate) struct Link {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Lets through what the zone holds back: another store of global, a mass deletion
+    Approve,
+}
+
+impl Link {
+    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+        match self.action {
+            None => show(client).await,
+            Some(Action::Approve) => {
+                client.send(Method::POST, "/strait/link/approve", None).await?.success()?;
+                println!("approved; the zone connects again and takes what global shows");
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn show(client: &Client) -> anyhow::Result<()> {
+    let link: Value = client.get("/strait/link").await?;
+    let connected = link["connected"] == true;
+    let number = |direction: &str, name: &str| link[direction][name].to_string();
+    let row = vec![
+        if connected { "connected" } else { "away" }.to_owned(),
+        table::age(&link["since"]),
+        number("down", "acked"),
+        number("down", "lag"),
+        number("up", "acked"),
+        number("up", "lag"),
+    ];
+    table::print(&["GLOBAL", "SINCE", "DOWN REV", "LAG", "UP REV", "LAG"], vec![row]);
+    for (name, meaning) in [("lastError", "last error"), ("heldBack", "held back")] {
+        if let Some(text) = link[name].as_str() {
+            eprintln!("{meaning}: {text}");
+        }
+    }
+    if link["heldBack"].is_string() {
+        eprintln!("if global is right, let it through with `straitctl link approve`");
+    }
+    for (kind, reason) in link["refusals"].as_object().into_iter().flatten() {
+        eprintln!("refused {kind}: {}", reason.as_str().unwrap_or_default());
+    }
+    Ok(())
+}
