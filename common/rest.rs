@@ -1,6 +1,6 @@
 //! The REST API that global and zone share: generic over kinds, in Kuma's paths and bodies.
 //!
-//! One request goes: [`auth`] says who asks, [`read`] and [`write`] check in the order a Kuma client
+//! One request goes: [`auth`] says who asks, [`read`] and [`mod@write`] check in the order a Kuma client
 //! expects, a write becomes one store batch, and the answer waits until the index shows it.
 
 mod access;

@@ -87,7 +87,7 @@ pub enum Malformed {
     TooManyTypes,
 }
 
-/// How far the peer is with one type, in revisions of [`Want::revision`].
+/// How far the peer is with one type, in revisions of [`Want::revision`](crate::xds::Want::revision).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Which type.
