@@ -180,8 +180,13 @@ impl Federation {
     /// Writes a resource as its owner, through the store of a host.
     pub fn put(&mut self, host: &'static str, kind: &'static Kind, mesh: &str, name: &str, spec: Vec<u8>) {
         let key = ResourceKey::new(kind, mesh, name);
-        let resource = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec(spec);
+        self.put_resource(host, Resource::new(key, DateTime::UNIX_EPOCH).with_spec(spec));
+    }
+
+    /// The same for a resource that has more than a spec.
+    pub fn put_resource(&mut self, host: &'static str, resource: Resource) {
         let resource = Resource { origin: Self::origin(host), ..resource };
+        let key = resource.key.clone();
         self.note(format!("{host} writes {key}"));
         self.transact(host, Write::put(resource.clone()));
         self.owned.get_mut(host).unwrap().insert(key, resource);

@@ -186,3 +186,24 @@ fn many_named_deletes_are_obeyed() {
     federation.converge(10 * SECOND);
     assert_eq!(held(&federation, "zone-1"), 10);
 }
+
+#[test]
+fn a_large_state_arrives_in_parts() {
+    let mut federation = Federation::new(9);
+    policies(&mut federation, 0);
+    for n in 0..1500 {
+        let key = common::model::ResourceKey::new(&mesh_timeout::KIND, "default", &format!("p{n}"));
+        let filler = "x".repeat(1000);
+        let policy = common::model::Resource::new(key, chrono::DateTime::UNIX_EPOCH)
+            .with_spec(TIMEOUT.as_bytes().to_vec())
+            .with_label("filler", &filler);
+        federation.put_resource(GLOBAL, policy);
+    }
+    federation.converge(30 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 1500);
+    // And a zone that starts over takes it the same way.
+    federation.crash("zone-1", true);
+    federation.bounce("zone-1");
+    federation.converge(30 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 1500);
+}
