@@ -69,7 +69,7 @@ impl ConfigError {
 
 /// A config struct of one process.
 pub trait Config: Default + Serialize + DeserializeOwned {
-    /// A line of help for every setting, by path.
+    /// A line of help for every setting of its own, by path; those of the shared sections have theirs.
     const HELP: &'static [(&'static str, &'static str)];
 
     /// Checks the rules between settings.
@@ -100,11 +100,17 @@ pub fn command<C: Config>(command: Command) -> Command {
         .action(clap::ArgAction::SetTrue)
         .help("Print the effective settings, secrets masked, and stop");
     leaves(&defaults::<C>()).into_iter().fold(command.arg(file).arg(print), |command, leaf| {
-        let help = C::HELP.iter().find(|(path, _)| *path == leaf.path).map_or("", |(_, help)| *help);
+        let help = help::<C>(&leaf.path).unwrap_or_default();
         let help = format!("{help} [env {}, default {}]", leaf.variable(PREFIXES[0]), leaf.default);
         let value_name = leaf.value_name();
         command.arg(Arg::new(leaf.path.clone()).long(leaf.path).value_name(value_name).help(help))
     })
+}
+
+/// The line of help for the setting at `path`.
+pub fn help<C: Config>(path: &str) -> Option<&'static str> {
+    let mut all = C::HELP.iter().chain(sections::HELP);
+    all.find(|(name, _)| *name == path).map(|(_, help)| *help)
 }
 
 /// Loads the configuration of a process from matches of [`command`] and the process environment.

@@ -127,37 +127,8 @@ impl Default for ZoneHealthCheck {
 impl Config for GlobalConfig {
     const HELP: &'static [(&'static str, &'static str)] = &[
         ("mode", "Kept for files written for Kuma: must be global"),
-        ("store.type", "Where resources live: sqlite, postgres or memory"),
-        ("store.sqlite.path", "Database file; empty: strait.db in general.workDir"),
-        ("store.postgres.host", "Host of the database, or the folder of its unix socket"),
-        ("store.postgres.port", "Port of the database"),
-        ("store.postgres.user", "User of the database"),
-        ("store.postgres.password", "Password of the database"),
-        ("store.postgres.dbName", "Name of the database"),
-        ("store.postgres.tls.mode", "Encryption: disable, verifyNone, verifyCa or verifyFull"),
-        ("store.postgres.tls.caPath", "Roots the database is checked against, PEM; empty: the machine's"),
         ("store.unsafeDelete", "Allow deletes that orphan something (a mesh in use, a zone online)"),
-        ("apiServer.http.enabled", "Serve REST without TLS"),
-        ("apiServer.http.interface", "Address of REST"),
-        ("apiServer.http.port", "Port of REST; 0: a free one"),
-        ("apiServer.https.enabled", "Serve REST with TLS"),
-        ("apiServer.https.interface", "Address of REST with TLS"),
-        ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
-        ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
-        ("apiServer.https.tlsKeyFile", "Key of that certificate"),
-        ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
-        ("apiServer.readOnly", "Refuse every write"),
-        ("diagnostics.interface", "Address of health, readiness and metrics"),
-        ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
-        ("general.workDir", "Folder for the database and the certificate the process makes"),
-        ("general.tlsCertFile", "Certificate of all TLS listeners; empty: a self-signed one in workDir"),
-        ("general.tlsKeyFile", "Key of that certificate"),
-        ("general.resilientComponentBaseBackoff", "Shortest pause before a broken connection is retried"),
-        ("general.resilientComponentMaxBackoff", "Longest pause before a broken connection is retried"),
-        ("general.gracefulShutdownTimeout", "Time for streams and requests to end at shutdown"),
-        ("logging.format", "Shape of a log line: text or json"),
         ("defaults.skipMeshCreation", "Do not create the mesh `default`"),
-        ("defaults.skipHostnameGenerators", "Do not create hostname generators"),
         ("multizone.global.kds.interface", "Address zones connect to"),
         ("multizone.global.kds.grpcPort", "Port zones connect to; 0: a free one"),
         ("multizone.global.kds.tlsEnabled", "TLS for zones"),
@@ -193,7 +164,7 @@ mod tests {
         let defaults = serde_json::to_value(GlobalConfig::default()).unwrap();
         let missing: Vec<_> = common::config::leaves(&defaults)
             .into_iter()
-            .filter(|leaf| !GlobalConfig::HELP.iter().any(|(path, _)| *path == leaf.path))
+            .filter(|leaf| common::config::help::<GlobalConfig>(&leaf.path).is_none())
             .map(|leaf| leaf.path)
             .collect();
         assert_eq!(missing, Vec::<String>::new());

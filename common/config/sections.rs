@@ -7,6 +7,39 @@ use serde::{Deserialize, Serialize};
 use super::{ConfigError, Interval};
 use crate::telemetry::LogFormat;
 
+/// Help for the settings of this file, by path.
+pub(super) const HELP: &[(&str, &str)] = &[
+    ("store.type", "Where resources live: sqlite, postgres or memory"),
+    ("store.sqlite.path", "Database file; empty: strait.db in general.workDir"),
+    ("store.postgres.host", "Host of the database, or the folder of its unix socket"),
+    ("store.postgres.port", "Port of the database"),
+    ("store.postgres.user", "User of the database"),
+    ("store.postgres.password", "Password of the database"),
+    ("store.postgres.dbName", "Name of the database"),
+    ("store.postgres.tls.mode", "Encryption: disable, verifyNone, verifyCa or verifyFull"),
+    ("store.postgres.tls.caPath", "Roots the database is checked against, PEM; empty: the machine's"),
+    ("apiServer.http.enabled", "Serve REST without TLS"),
+    ("apiServer.http.interface", "Address of REST"),
+    ("apiServer.http.port", "Port of REST; 0: a free one"),
+    ("apiServer.https.enabled", "Serve REST with TLS"),
+    ("apiServer.https.interface", "Address of REST with TLS"),
+    ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
+    ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
+    ("apiServer.https.tlsKeyFile", "Key of that certificate"),
+    ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
+    ("apiServer.readOnly", "Refuse every write"),
+    ("diagnostics.interface", "Address of health, readiness and metrics"),
+    ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
+    ("general.workDir", "Folder for the database and the certificate the process makes"),
+    ("general.tlsCertFile", "Certificate of all TLS listeners; empty: a self-signed one in workDir"),
+    ("general.tlsKeyFile", "Key of that certificate"),
+    ("general.resilientComponentBaseBackoff", "Shortest pause before a broken connection is retried"),
+    ("general.resilientComponentMaxBackoff", "Longest pause before a broken connection is retried"),
+    ("general.gracefulShutdownTimeout", "Time for streams and requests to end at shutdown"),
+    ("logging.format", "Shape of a log line: text or json"),
+    ("defaults.skipHostnameGenerators", "Do not create hostname generators"),
+];
+
 /// `store`: where resources live.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
