@@ -116,7 +116,8 @@ start_envoy() {
   ctl "$api" bootstrap --cp-address "$server" --ca-cert-file "$run/$zone/strait.crt" \
     --token-file "$run/$name.token" --name "$name" "$@" >"$run/$name.yaml"
   envoys=$((envoys + 1))
-  start "$name" "$envoy" -c "$run/$name.yaml" --base-id $((7000 + envoys)) --concurrency 1 --log-level warning
+  start "$name" "$envoy" -c "$run/$name.yaml" --base-id $((7000 + envoys)) --concurrency 1 --log-level warning \
+    --drain-strategy immediate --drain-time-s 1
   until_ok "Envoy of $name is live" 60 curl -fsS "http://127.0.0.1:$admin/ready"
 }
 sidecar() {
