@@ -13,7 +13,7 @@ demo: ## Run one global, two zones and real Envoys, show a policy take effect (O
 
 test: ## Install what the tests need and run them all
 	@demo/setup.sh test
-	$(CARGO) test --workspace --all-targets
+	$(CARGO) test --workspace
 
 build: ## Build the three binaries, optimised
 	@demo/setup.sh build

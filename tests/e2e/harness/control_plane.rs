@@ -95,11 +95,6 @@ impl ControlPlane {
         self.ready().await;
     }
 
-    /// Where its REST API listens.
-    pub fn address(&self) -> SocketAddr {
-        self.api
-    }
-
     /// Address of a path of its REST API.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.api)
