@@ -9,6 +9,7 @@ run=$PWD/.strait/demo
 bin=${CARGO_TARGET_DIR:-$PWD/target}/debug
 envoy=$PWD/.strait/envoy/envoy
 started=()
+names=()
 step=0
 
 bold() { printf '\033[1m%s\033[0m\n' "$*"; }
@@ -42,6 +43,17 @@ start() {
   shift
   "$@" >"$run/$name.log" 2>&1 &
   started+=($!)
+  names+=("$name")
+}
+
+# Fails, with its last words, when one of the processes is gone.
+all_alive() {
+  local i
+  for i in "${!started[@]}"; do
+    kill -0 "${started[i]}" 2>/dev/null && continue
+    tail -n 5 "$run/${names[i]}.log" >&2
+    fail "$1: ${names[i]} ended"
+  done
 }
 
 # until_ok WHAT SECONDS COMMAND...: tries until the command succeeds; fails when a process died.
@@ -50,9 +62,7 @@ until_ok() {
   shift 2
   deadline=$((SECONDS + seconds))
   until "$@" >"$run/last.out" 2>"$run/last.err"; do
-    for pid in "${started[@]}"; do
-      kill -0 "$pid" 2>/dev/null || fail "$what: a process ended; see the logs"
-    done
+    all_alive "$what"
     if [ $SECONDS -ge $deadline ]; then
       cat "$run/last.out" "$run/last.err" >&2
       fail "$what: not within ${seconds}s"
@@ -164,8 +174,4 @@ cat <<END
 END
 if [ "${ONCE:-}" = 1 ]; then exit 0; fi
 bold "Press Ctrl-C to stop everything."
-while sleep 1; do
-  for pid in "${started[@]}"; do
-    kill -0 "$pid" 2>/dev/null || fail "a process ended; see the logs"
-  done
-done
+while sleep 1; do all_alive "running"; done

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 /// Why a port could not be bound.
 #[derive(Debug, Error)]
-#[error("listen on {address} (setting {setting}): {source}; {hint}")]
+#[error("listen on {address} (setting {setting}), {hint}")]
 pub struct BindError {
     address: SocketAddr,
     setting: &'static str,
