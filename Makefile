@@ -1,6 +1,6 @@
 # `make` lists the targets. The first two are all a newcomer needs.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build check fmt clippy doc deny goldens sim e2e bench soak up clean
+.PHONY: help demo test build check fmt clippy doc deny goldens sim e2e bench up clean
 
 CARGO ?= cargo
 
@@ -34,7 +34,7 @@ deny: ## Check licences and advisories of dependencies (needs cargo-deny)
 	$(CARGO) deny check
 
 goldens: ## Replay the golden cases and print passed, failed and skipped per family
-	$(CARGO) test --package strait --test goldens -- --nocapture
+	GOLDENS_DIR=$${GOLDENS_DIR:-../shared/data/kuma-goldens} $(CARGO) test --package strait --test goldens -- --nocapture
 
 sim: ## Simulate global and two zones under faults (SIM_SEED=7 for one schedule)
 	$(CARGO) test --package strait --test sim -- --nocapture

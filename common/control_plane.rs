@@ -233,9 +233,9 @@ mod tests {
 
     #[test]
     fn store_settings_become_urls() {
-        let work_dir = Path::new("/work");
+        let work_dir = Path::new("/var/lib/strait");
         let mut section = StoreSection::default();
-        assert_eq!(store_url(&section, work_dir), "sqlite:/work/strait.db");
+        assert_eq!(store_url(&section, work_dir), "sqlite:/var/lib/strait/strait.db");
         section.kind = StoreType::Postgres;
         section.postgres = Postgres {
             host: "/run/pg".into(),

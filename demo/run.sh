@@ -35,7 +35,7 @@ clean_up() {
   exit "$status"
 }
 trap clean_up EXIT
-trap 'exit 0' INT TERM
+trap 'exit 130' INT TERM
 
 # start NAME PROGRAM ARGS...: in the background, with a log of its own.
 start() {
@@ -69,6 +69,8 @@ until_ok() {
     fi
     sleep 0.2
   done
+  # Something else may have answered in its place.
+  all_alive "$what"
   ok "$what"
 }
 
@@ -173,5 +175,6 @@ cat <<END
   logs            $run/*.log
 END
 if [ "${ONCE:-}" = 1 ]; then exit 0; fi
+trap 'exit 0' INT TERM
 bold "Press Ctrl-C to stop everything."
 while sleep 1; do all_alive "running"; done

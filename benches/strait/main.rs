@@ -1,6 +1,6 @@
 //! `make bench`: what the control plane costs, each figure beside a floor measured in the same run.
 //!
-//! The machine is shared and noisy, so a time means little and a ratio more. `BENCH=p6` runs one scenario,
+//! A machine is rarely quiet, so a time means little and a ratio more. `BENCH=p6` runs one scenario,
 //! `BENCH_SCALE=0.1` shrinks the counts. Latencies end when the last zone has sent its acknowledgement; the
 //! floor ends when its server has received the last one.
 

@@ -32,7 +32,7 @@ fn binary() -> Option<PathBuf> {
     let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.strait/envoy/envoy");
     let found = env::var_os("ENVOY_BIN").map(PathBuf::from).or(Some(kept)).filter(|path| path.is_file());
     if found.is_none() {
-        eprintln!("SKIPPED: no Envoy; set ENVOY_BIN or run `make envoy`");
+        eprintln!("SKIPPED: no Envoy; set ENVOY_BIN or run `demo/setup.sh test`");
     }
     found
 }
