@@ -101,24 +101,37 @@ async fn a_zone_with_a_wrong_token_or_another_name_stays_out() {
 async fn a_port_in_use_is_named() {
     let address = addresses::loopback();
     let taken = TcpListener::bind((address, 0)).unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let folder = TempDir::new().unwrap();
-    let work_dir = folder.path().display().to_string();
-    let (interface, port) = (address.to_string(), port.to_string());
-    let args = [
-        "--general.workDir",
-        &work_dir,
-        "--apiServer.http.interface",
-        &interface,
-        "--apiServer.http.port",
-        &port,
-        "--diagnostics.serverPort",
-        "0",
-    ];
-    let mut process = Process::start("global", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
-    assert!(!process.ended().await.success());
-    let log = process.log();
-    assert!(log.contains(&format!("{interface}:{port}")) && log.contains("apiServer.http"), "{log}");
+    let port = taken.local_addr().unwrap().port().to_string();
+    let interface = address.to_string();
+    let global = env!("CARGO_BIN_EXE_strait-global");
+    let zone = env!("CARGO_BIN_EXE_strait-zone");
+    for (program, interface_flag, setting) in [
+        (global, "apiServer.http.interface", "apiServer.http.port"),
+        (global, "diagnostics.interface", "diagnostics.serverPort"),
+        (global, "multizone.global.kds.interface", "multizone.global.kds.grpcPort"),
+        (zone, "dpServer.interface", "dpServer.port"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let settings = [
+            ("general.workDir", folder.path().to_str().unwrap()),
+            ("apiServer.http.port", "0"),
+            ("apiServer.https.enabled", "false"),
+            ("diagnostics.serverPort", "0"),
+            (interface_flag, interface.as_str()),
+        ];
+        // The last one of a name would be refused as a second one, so the port in question replaces its default.
+        let mut args: Vec<String> = settings
+            .iter()
+            .filter(|(name, _)| *name != setting)
+            .flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()])
+            .collect();
+        args.extend([format!("--{setting}"), port.clone()]);
+        let mut process = Process::start(setting, program.as_ref(), &args);
+        assert!(!process.ended().await.success());
+        let log = process.log();
+        assert!(log.contains(&format!("{interface}:{port}")) && log.contains(setting), "{log}");
+        assert!(log.contains("choose another port"), "it says what to do: {log}");
+    }
 }
 
 #[tokio::test]
@@ -128,7 +141,14 @@ async fn a_foreign_or_unreadable_database_is_left_alone() {
         let database = folder.path().join("strait.db");
         std::fs::write(&database, bytes).unwrap();
         let work_dir = folder.path().display().to_string();
-        let args = ["--general.workDir", work_dir.as_str(), "--apiServer.http.port", "0"];
+        let args = [
+            "--general.workDir",
+            work_dir.as_str(),
+            "--apiServer.http.port",
+            "0",
+            "--diagnostics.serverPort",
+            "0",
+        ];
         let mut process = Process::start("global", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
         assert!(!process.ended().await.success());
         assert_eq!(std::fs::read(&database).unwrap(), bytes, "the file is untouched");
@@ -136,13 +156,36 @@ async fn a_foreign_or_unreadable_database_is_left_alone() {
         assert!(log.contains("strait.db"), "{log}");
     };
     started_on(b"this is no database, but somebody's diary").await;
+
+    // A folder stands for what even an administrator cannot read as a file.
+    let folder = TempDir::new().unwrap();
+    std::fs::create_dir(folder.path().join("strait.db")).unwrap();
+    let work_dir = folder.path().display().to_string();
+    let args = [
+        "--general.workDir",
+        work_dir.as_str(),
+        "--apiServer.http.port",
+        "0",
+        "--diagnostics.serverPort",
+        "0",
+    ];
+    let mut process = Process::start("global", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
+    assert!(!process.ended().await.success());
+    assert!(process.log().contains("strait.db"), "{}", process.log());
 }
 
 #[tokio::test]
 async fn a_second_process_on_one_database_is_refused() {
     let global = Global::start().await;
     let work_dir = global.folder.path().display().to_string();
-    let args = ["--general.workDir", work_dir.as_str(), "--apiServer.http.port", "0"];
+    let args = [
+        "--general.workDir",
+        work_dir.as_str(),
+        "--apiServer.http.port",
+        "0",
+        "--diagnostics.serverPort",
+        "0",
+    ];
     let mut second = Process::start("second", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
     assert!(!second.ended().await.success());
     let log = second.log();

@@ -20,6 +20,7 @@ pub struct Process {
     name: String,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<thread::JoinHandle<()>>,
 }
 
 impl Process {
@@ -33,9 +34,9 @@ impl Process {
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", program.display()));
         let log = Arc::default();
-        follow(child.stdout.take().expect("stdout is piped"), &log);
-        follow(child.stderr.take().expect("stderr is piped"), &log);
-        Self { name: name.to_owned(), child, log }
+        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log);
+        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log);
+        Self { name: name.to_owned(), child, log, readers: vec![stdout, stderr] }
     }
 
     /// SIGKILL: no goodbye.
@@ -56,15 +57,19 @@ impl Process {
         assert!(sent.is_ok_and(|s| s.success()), "signal {} with {signal}", self.name);
     }
 
-    /// Waits for the end.
+    /// Waits for the end, and for the last of its output.
     pub async fn ended(&mut self) -> ExitStatus {
         let name = self.name.clone();
         let child = &mut self.child;
-        wait::eventually(&format!("end of {name}"), || {
+        let status = wait::eventually(&format!("end of {name}"), || {
             let status = child.try_wait().expect("a child can be waited for");
             async move { status.ok_or("still running") }
         })
-        .await
+        .await;
+        for reader in self.readers.drain(..) {
+            reader.join().expect("a reader does not panic");
+        }
+        status
     }
 
     /// Whether it still runs.
@@ -88,7 +93,7 @@ impl Drop for Process {
     }
 }
 
-fn follow(output: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) {
+fn follow(output: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) -> thread::JoinHandle<()> {
     let log = Arc::clone(log);
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -98,5 +103,5 @@ fn follow(output: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>
             }
             lines.push_back(line);
         }
-    });
+    })
 }
