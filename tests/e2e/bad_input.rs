@@ -1,6 +1,6 @@
 //! Input that is wrong gets an answer that says what to do; nothing is lost, and no process dies.
 
-use std::{net::TcpListener, process::Command};
+use std::{net::TcpListener, path::Path, process::Command};
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::json;
@@ -134,61 +134,37 @@ async fn a_port_in_use_is_named() {
     }
 }
 
-#[tokio::test]
-async fn a_foreign_or_unreadable_database_is_left_alone() {
-    let started_on = async |bytes: &[u8]| {
-        let folder = TempDir::new().unwrap();
-        let database = folder.path().join("strait.db");
-        std::fs::write(&database, bytes).unwrap();
-        let work_dir = folder.path().display().to_string();
-        let args = [
-            "--general.workDir",
-            work_dir.as_str(),
-            "--apiServer.http.port",
-            "0",
-            "--diagnostics.serverPort",
-            "0",
-        ];
-        let mut process = Process::start("global", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
-        assert!(!process.ended().await.success());
-        assert_eq!(std::fs::read(&database).unwrap(), bytes, "the file is untouched");
-        let log = process.log();
-        assert!(log.contains("strait.db"), "{log}");
-    };
-    started_on(b"this is no database, but somebody's diary").await;
-
-    // A folder stands for what even an administrator cannot read as a file.
-    let folder = TempDir::new().unwrap();
-    std::fs::create_dir(folder.path().join("strait.db")).unwrap();
-    let work_dir = folder.path().display().to_string();
-    let args = [
-        "--general.workDir",
-        work_dir.as_str(),
-        "--apiServer.http.port",
-        "0",
-        "--diagnostics.serverPort",
-        "0",
-    ];
+/// Starts a global on `folder`, which must not work, and gives its log.
+async fn refused_to_start_on(folder: &Path) -> String {
+    let work_dir = folder.display().to_string();
+    let args =
+        ["--general.workDir", &work_dir, "--apiServer.http.port", "0", "--diagnostics.serverPort", "0"];
     let mut process = Process::start("global", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
     assert!(!process.ended().await.success());
-    assert!(process.log().contains("strait.db"), "{}", process.log());
+    process.log()
+}
+
+#[tokio::test]
+async fn a_foreign_or_unreadable_database_is_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("strait.db");
+    let diary = b"this is no database, but somebody's diary";
+    std::fs::write(&database, diary).unwrap();
+    let log = refused_to_start_on(folder.path()).await;
+    assert!(log.contains("strait.db"), "{log}");
+    assert_eq!(std::fs::read(&database).unwrap(), diary, "the file is untouched");
+
+    // A folder stands for what even an administrator cannot read as a file.
+    std::fs::remove_file(&database).unwrap();
+    std::fs::create_dir(&database).unwrap();
+    let log = refused_to_start_on(folder.path()).await;
+    assert!(log.contains("strait.db"), "{log}");
 }
 
 #[tokio::test]
 async fn a_second_process_on_one_database_is_refused() {
     let global = Global::start().await;
-    let work_dir = global.folder.path().display().to_string();
-    let args = [
-        "--general.workDir",
-        work_dir.as_str(),
-        "--apiServer.http.port",
-        "0",
-        "--diagnostics.serverPort",
-        "0",
-    ];
-    let mut second = Process::start("second", env!("CARGO_BIN_EXE_strait-global").as_ref(), args);
-    assert!(!second.ended().await.success());
-    let log = second.log();
+    let log = refused_to_start_on(global.folder.path()).await;
     assert!(log.contains("strait.db"), "{log}");
     global.get("/meshes/default").await;
 }
