@@ -113,10 +113,28 @@ impl Topology {
         self.destinations.get(name).cloned().unwrap_or_default()
     }
 
+    /// The names of the services, of either sort, that look different in `other`.
+    pub fn differences(&self, other: &Self) -> BTreeSet<String> {
+        let both = [(&self.services, &other.services), (&self.destinations, &other.destinations)];
+        both.into_iter().flat_map(|(ours, theirs)| differing(ours, theirs)).cloned().collect()
+    }
+
     /// All services known by their tag, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
         self.services.iter().map(|(name, service)| (name.as_str(), service))
     }
+}
+
+fn differing<'a>(
+    a: &'a BTreeMap<String, Arc<Service>>,
+    b: &'a BTreeMap<String, Arc<Service>>,
+) -> impl Iterator<Item = &'a String> {
+    let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
+    names.filter(|name| match (a.get(*name), b.get(*name)) {
+        // What did not change is shared between versions of a topology.
+        (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && a != b,
+        _ => true,
+    })
 }
 
 /// Sorted, and with what did not change since `previous` shared with it.

@@ -9,11 +9,7 @@ use chrono::{DateTime, Utc};
 use common::{model::kinds::mesh, store::index::Index};
 use tokio::time::Instant;
 
-use super::{
-    Affected, Held, Push, SIGN_AGAIN, SLICE, SWEEP_EVERY,
-    affected::Extent,
-    uses::{Uses, changed_services},
-};
+use super::{Affected, Held, Push, SIGN_AGAIN, SLICE, SWEEP_EVERY, affected::Extent, uses::Uses};
 use crate::{
     ads::{
         config::Config,
@@ -133,7 +129,7 @@ impl Push {
                 self.build_mesh(&name, index);
                 let what = match (extent, before, self.meshes.get(&name)) {
                     (Extent::Topology, Some(before), Some(after)) => {
-                        News::Services(changed_services(&before.topology, &after.topology))
+                        News::Services(before.topology.differences(&after.topology))
                     }
                     _ => News::Anything,
                 };

@@ -69,6 +69,18 @@ impl World {
         self.apply(resource.key.clone(), Some(resource));
     }
 
+    /// Each service as a resource too, and one that only another zone has.
+    fn put_services(&mut self) {
+        let services = SERVICES.map(|s| (format!("{s}-here"), s, "east"));
+        for (name, service, zone) in services.into_iter().chain([("far".to_owned(), "far", "west")]) {
+            let yaml = format!(
+                "{{type: MeshService, mesh: default, name: {name}, labels: {{kuma.io/zone: {zone}}}, spec: \
+                 {{selector: {{dataplaneTags: {{kuma.io/service: {service}}}}}, ports: [{{port: 80, appProtocol: http}}]}}}}"
+            );
+            self.put(&yaml, zone);
+        }
+    }
+
     fn service(&mut self) -> &'static str {
         SERVICES[self.rng.random_range(0..SERVICES.len())]
     }
@@ -86,7 +98,9 @@ impl World {
                     "{{type: Dataplane, mesh: default, name: p-{who}, networking: {{address: 127.0.0.{}, inbound: \
                      [{{port: 80, servicePort: 8080, state: {state}, tags: {{kuma.io/service: {one}, version: v{}, \
                      kuma.io/protocol: {protocol}}}}}], outbound: [{{port: 1, tags: {{kuma.io/service: {other}}}}}, \
-                     {{port: 2, tags: {{kuma.io/service: web, version: v1}}}}]}}}}",
+                     {{port: 2, tags: {{kuma.io/service: web, version: v1}}}}, \
+                     {{port: 3, backendRef: {{kind: MeshService, name: {one}-here, port: 80}}}}, \
+                     {{port: 4, backendRef: {{kind: MeshService, name: far, port: 80}}}}]}}}}",
                     who + 1,
                     n % 2
                 );
@@ -171,6 +185,7 @@ async fn incremental_rounds_come_to_the_same_as_full_ones() {
     for seed in 0..6 {
         let mut world = World::new(seed);
         world.put("{type: Mesh, name: default}", "");
+        world.put_services();
         for (name, data) in [
             (ca::certificate_secret("default", "ca-1"), &root.certificate),
             (ca::key_secret("default", "ca-1"), &root.key),

@@ -6,7 +6,7 @@ use common::model::labels;
 
 use crate::{
     generator::{ResourceSet, type_url},
-    mesh::{Dataplane, Topology},
+    mesh::Dataplane,
 };
 
 /// The services a proxy was last configured for: those it may call and those its routes lead to.
@@ -32,10 +32,4 @@ impl Uses {
             self.0.contains(service) || next.is_some_and(|name| name.starts_with(&subset))
         })
     }
-}
-
-/// The services that look different in two topologies.
-pub(super) fn changed_services(old: &Topology, new: &Topology) -> BTreeSet<String> {
-    let names: BTreeSet<&str> = old.iter().chain(new.iter()).map(|(name, _)| name).collect();
-    names.into_iter().filter(|name| old.service(name) != new.service(name)).map(str::to_owned).collect()
 }
