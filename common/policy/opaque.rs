@@ -76,7 +76,7 @@ const DURATIONS: &[(&str, &[&str])] = &[
     ("MeshRateLimit", &["interval"]),
 ];
 
-/// The kind, the name of the member that holds an object, and the defaults of that object.
+/// The kind, the name of the member that holds an object or a list of them, and the defaults of each.
 type ObjectDefaults = (&'static str, &'static str, &'static [(&'static str, Default)]);
 
 const DEFAULTS: &[ObjectDefaults] = &[
@@ -91,6 +91,11 @@ const DEFAULTS: &[ObjectDefaults] = &[
     ),
     ("MeshTrace", "datadog", &[("splitService", Default::Flag(false))]),
     ("MeshMetric", "prometheus", &[("path", Default::Text("/metrics")), ("port", Default::Number(5670))]),
+    ("MeshMetric", "tls", &[("mode", Default::Text("Disabled"))]),
+    ("MeshMetric", "sidecar", &[("includeUnused", Default::Flag(false))]),
+    ("MeshMetric", "applications", &[("path", Default::Text("/metrics"))]),
+    ("MeshAccessLog", "format", &[("omitEmptyValues", Default::Flag(false))]),
+    ("MeshTLS", "tlsVersion", &[("min", Default::Text("TLSAuto")), ("max", Default::Text("TLSAuto"))]),
 ];
 
 #[derive(Clone, Copy)]
@@ -128,12 +133,65 @@ fn fill_object(kind: &Kind, durations: &[&str], object: &mut Map<String, Value>)
         if let Some(duration) = text.and_then(|t| t.parse::<Duration>().ok()) {
             *value = duration.to_string().into();
         }
-        if let Value::Object(inner) = value {
-            let defaults = DEFAULTS.iter().filter(|(k, n, _)| *k == kind.name && n == name);
-            for (member, default) in defaults.flat_map(|(_, _, members)| *members) {
+        let defaults = DEFAULTS.iter().filter(|(k, n, _)| *k == kind.name && n == name);
+        let defaults: Vec<_> = defaults.flat_map(|(_, _, members)| *members).collect();
+        for inner in objects(value) {
+            for (member, default) in &defaults {
                 inner.entry(*member).or_insert_with(|| (*default).into());
             }
         }
         fill(kind, value);
+    }
+}
+
+/// The object a member holds, or those in its list.
+fn objects(value: &mut Value) -> Vec<&mut Map<String, Value>> {
+    match value {
+        Value::Object(object) => vec![object],
+        Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_merged_has_defaults_and_durations_in_one_form() {
+        let check = |kind, mut spec: Value, expected: Value| {
+            fill(kind, &mut spec);
+            assert_eq!(spec, expected, "{}", kind.name);
+        };
+        check(
+            &MESH_ACCESS_LOG,
+            json!({"backends": [{"type": "File", "file": {"path": "/a", "format": {"type": "Plain"}}}, {"file": {"path": "/b"}}]}),
+            json!({"backends": [
+                {"type": "File", "file": {"path": "/a", "format": {"type": "Plain", "omitEmptyValues": false}}},
+                {"file": {"path": "/b"}},
+            ]}),
+        );
+        check(
+            &MESH_METRIC,
+            json!({"applications": [{"port": 1}, {"path": "/x"}], "sidecar": {"profiles": null}, "backends": [{"prometheus": {"tls": {}}}]}),
+            json!({
+                "applications": [{"port": 1, "path": "/metrics"}, {"path": "/x"}],
+                "sidecar": {"includeUnused": false},
+                "backends": [{"prometheus": {"path": "/metrics", "port": 5670, "tls": {"mode": "Disabled"}}}],
+            }),
+        );
+        check(
+            &MESH_TLS,
+            json!({"tlsVersion": {"min": "TLS12"}}),
+            json!({"tlsVersion": {"min": "TLS12", "max": "TLSAuto"}}),
+        );
+        check(
+            &MESH_HEALTH_CHECK,
+            json!({"interval": "60s", "timeout": "1500ms", "tcp": {"send": "60s"}}),
+            json!({"interval": "1m0s", "timeout": "1.5s", "tcp": {"send": "60s"}}),
+        );
+        check(&MESH_RATE_LIMIT, json!({"interval": "soon"}), json!({"interval": "soon"}));
     }
 }
