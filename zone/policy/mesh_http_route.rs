@@ -128,6 +128,11 @@ fn shares(
     let mut shares = Vec::new();
     for reference in conf.backend_refs.iter().flatten().filter(|r| r.weight > 0) {
         if let Some(target) = backend(mesh, reference, reporter) {
+            if !target.protocol.is_http() {
+                let (name, protocol) = (&target.service, target.protocol);
+                reporter.report(format!("the backend {name:?} is left out: it speaks {protocol}, not HTTP"));
+                continue;
+            }
             add_backend(mesh, &target, draft);
             shares.push(Share { cluster: target.cluster, weight: reference.weight });
         }
