@@ -16,7 +16,7 @@ const THIRD_PARTY_ROOTS: [&str; 4] = ["data-plane-api", "xds", "protoc-gen-valid
 
 /// What the zone sends to Envoy, or finds packed inside it: the roots of the reflection set, which is
 /// needed to show configuration as JSON and to encode maps in a stable order.
-const ENVOY_ROOTS: [&str; 24] = [
+const ENVOY_ROOTS: [&str; 25] = [
     "envoy/config/bootstrap/v3/bootstrap.proto",
     "envoy/config/cluster/v3/cluster.proto",
     "envoy/config/endpoint/v3/endpoint.proto",
@@ -33,6 +33,7 @@ const ENVOY_ROOTS: [&str; 24] = [
     "envoy/extensions/filters/network/direct_response/v3/config.proto",
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
     "envoy/extensions/filters/network/rbac/v3/rbac.proto",
+    "envoy/extensions/filters/network/set_filter_state/v3/set_filter_state.proto",
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/common_inputs/ssl/v3/ssl_inputs.proto",

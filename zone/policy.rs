@@ -5,6 +5,7 @@
 //! effects by default.
 
 mod header;
+mod identity;
 mod lookup;
 mod mesh_circuit_breaker;
 mod mesh_http_route;

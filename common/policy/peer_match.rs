@@ -63,6 +63,11 @@ impl PeerMatch {
         (identity, u8::from(self.sni.is_none()))
     }
 
+    /// How much of the identity it looks at: of two prefixes the longer is narrower.
+    pub fn length(&self) -> usize {
+        self.spiffe_id.as_ref().map_or(0, |id| id.value.len())
+    }
+
     /// What is wrong with it.
     pub fn check(&self, path: &FieldPath) -> Violations {
         let mut violations = Violations::none();

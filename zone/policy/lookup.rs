@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use common::{
     model::{Kind, SpecError, kri::Kri, labels},
     policy::{
-        mesh_circuit_breaker, mesh_retry, mesh_timeout,
+        PeerMatch, mesh_circuit_breaker, mesh_retry, mesh_timeout,
         rules::{Destinations, Element, InboundKey, MATCHES_HASH_TAG, RulesError, Selection, ToRules},
     },
 };
@@ -62,13 +62,15 @@ impl<C: DeserializeOwned + Clone> Rules<C> {
         Self { selection, to, conf: PhantomData }
     }
 
-    /// For the traffic of an inbound. Rules that look at the client are reported as not applied.
+    /// For the traffic of an inbound, whoever the client is.
     pub(super) fn inbound(&self, inbound: &Inbound, reporter: &mut Reporter<'_>) -> Option<C> {
+        known(self.selection.inbound_rules(&inbound_key(inbound)).unconditional(), reporter)
+    }
+
+    /// For the traffic of an inbound from clients that meet a condition, narrowest first.
+    pub(super) fn by_client(&self, inbound: &Inbound, reporter: &mut Reporter<'_>) -> Vec<(PeerMatch, C)> {
         let rules = self.selection.inbound_rules(&inbound_key(inbound));
-        if rules.conditional().next().is_some() {
-            reporter.report("rules with `matches` are not applied; only those for all clients are");
-        }
-        known(rules.unconditional(), reporter)
+        known(rules.conditional().map(Some), reporter).unwrap_or_default()
     }
 
     /// For the traffic to a backend.

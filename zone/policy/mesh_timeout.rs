@@ -1,5 +1,7 @@
 //! `MeshTimeout`: every listener and cluster gets timeouts, with or without a policy.
 
+mod by_client;
+
 use common::{
     model::Kind,
     policy::{
@@ -41,6 +43,9 @@ impl Policy for MeshTimeout {
                 let special = rules.route(backend, route, reporter);
                 special.map_or(timeouts, |conf| Timeouts::of(Some(&conf)))
             });
+            if let Role::Inbound(inbound) = &role {
+                by_client::set_listener(listener, &rules.by_client(inbound, reporter));
+            }
         }
         for cluster in draft.clusters.values_mut() {
             let conf = match &cluster.role {

@@ -1,6 +1,6 @@
 //! Rules for inbound traffic.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,16 +50,37 @@ impl InboundRules {
     /// # Errors
     /// [`SpecError`] when the merged configuration does not decode.
     pub fn unconditional<C: DeserializeOwned>(&self) -> Result<Option<C>, SpecError> {
-        let rules: Vec<&InboundRule> = self.0.iter().filter(|r| r.condition.is_none()).collect();
-        let Some(first) = rules.first() else { return Ok(None) };
-        let confs: Vec<&Value> = rules.iter().map(|r| &r.conf).collect();
-        let merged = first.origin.policy.strategy().merge(&confs);
-        merged.first().map(decode_conf).transpose()
+        self.merged(None).map(|conf| decode_conf(&conf)).transpose()
     }
 
-    /// Rules with a condition, narrowest first.
-    pub fn conditional(&self) -> impl Iterator<Item = &InboundRule> {
-        self.0.iter().filter(|r| r.condition.is_some())
+    /// What applies to traffic that meets a condition: the rules with that condition, merged over those
+    /// without any. The narrowest condition comes first, and among equals the longest, then that of the
+    /// most specific policy: traffic that meets several gets what the first says.
+    ///
+    /// # Errors
+    /// [`SpecError`] when a merged configuration does not decode.
+    pub fn conditional<C: DeserializeOwned>(&self) -> Result<Vec<(PeerMatch, C)>, SpecError> {
+        let mut conditions: Vec<&PeerMatch> = Vec::new();
+        for condition in self.0.iter().rev().filter_map(|rule| rule.condition.as_ref()) {
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
+            }
+        }
+        conditions.sort_by_key(|condition| (condition.precedence(), Reverse(condition.length())));
+        let conf = |condition: &PeerMatch| {
+            let merged = self.merged(Some(condition)).unwrap_or_default();
+            Ok((condition.clone(), decode_conf(&merged)?))
+        };
+        conditions.into_iter().map(conf).collect()
+    }
+
+    /// The rules without condition, then those with this one.
+    fn merged(&self, condition: Option<&PeerMatch>) -> Option<Value> {
+        let without = self.0.iter().filter(|rule| rule.condition.is_none());
+        let with = self.0.iter().filter(|rule| condition.is_some() && rule.condition.as_ref() == condition);
+        let rules: Vec<&InboundRule> = without.chain(with).collect();
+        let confs: Vec<&Value> = rules.iter().map(|rule| &rule.conf).collect();
+        rules.first()?.origin.policy.strategy().merge(&confs).into_iter().next()
     }
 }
 

@@ -280,3 +280,38 @@ proptest! {
         prop_assert_eq!(found, Merge::Patch.merge(&confs).into_iter().next());
     }
 }
+
+#[test]
+fn who_meets_several_conditions_gets_what_the_narrowest_says() {
+    let id = |kind: &str, value: &str| json!({"spiffeID": {"type": kind, "value": value}});
+    let timeout = |seconds: u32| json!({"http": {"requestTimeout": format!("{seconds}s")}});
+    let policy = |name: &str, rules: Value| policy("MeshTimeout", name, &json!({"rules": rules}));
+    let loser = policy(
+        "b",
+        json!([
+            {"default": {"idleTimeout": "1s"}},
+            {"matches": [id("Exact", "spiffe://m/a"), id("Prefix", "spiffe://m/team")], "default": timeout(2)},
+        ]),
+    );
+    let winner = policy(
+        "a",
+        json!([
+            {"matches": [id("Prefix", "spiffe://m"), {"sni": {"type": "Exact", "value": "x"}}], "default": timeout(3)},
+            {"matches": [id("Exact", "spiffe://m/a")], "default": timeout(4)},
+            {"matches": [id("Exact", "spiffe://m/b")], "default": timeout(5)},
+        ]),
+    );
+    let rules = InboundRules::build(&[winner, loser]);
+    let found = rules.conditional::<mesh_timeout::Conf>().unwrap();
+    let shown: Vec<String> = found
+        .iter()
+        .map(|(condition, conf)| {
+            assert_eq!(conf.idle_timeout.unwrap().to_string(), "1s", "what holds for all holds for each");
+            let name = condition.spiffe_id.as_ref().map_or("sni", |id| &id.value);
+            format!("{name} {}", conf.http.as_ref().unwrap().request_timeout.unwrap())
+        })
+        .collect();
+    let expected = ["spiffe://m/b 5s", "spiffe://m/a 4s", "spiffe://m/team 2s", "spiffe://m 3s", "sni 3s"];
+    assert_eq!(shown, expected);
+    assert!(rules.unconditional::<mesh_timeout::Conf>().unwrap().unwrap().http.is_none());
+}

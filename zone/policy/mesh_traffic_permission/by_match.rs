@@ -2,7 +2,7 @@
 
 use common::{
     model::kri::Kri,
-    policy::{PeerMatch, SpiffeMatchType, mesh_traffic_permission::RuleConf, rules::Origin},
+    policy::{PeerMatch, mesh_traffic_permission::RuleConf, rules::Origin},
     proto::{
         envoy::{
             config::rbac::v3::{Action as RbacAction, rbac::Action},
@@ -31,7 +31,7 @@ use common::{
 };
 use prost::Name;
 
-use crate::generator::envoy::cluster::pack;
+use crate::{generator::envoy::cluster::pack, policy::identity};
 
 /// The decision of the filter.
 pub(super) type Matcher = xds::Matcher;
@@ -102,14 +102,8 @@ fn of(match_type: MatchType) -> Predicate {
 /// All of a condition; `None` when it has no part, which must not mean everybody.
 fn predicate(condition: &PeerMatch) -> Option<Predicate> {
     let identity = condition.spiffe_id.as_ref().map(|id| {
-        let tail = match id.kind {
-            SpiffeMatchType::Exact => "(?:,.*)?",
-            SpiffeMatchType::Prefix => ".*",
-        };
-        // A certificate carries several names, and this input is all of them joined by commas, which no
-        // name contains.
         let pattern = MatchPattern::SafeRegex(RegexMatcher {
-            regex: format!("(?:.*,)?{}{tail}", literal(&id.value)),
+            regex: identity::among_names(id),
             engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
         });
         single("envoy.matching.inputs.uri_san", &UriSanInput {}, pattern)
@@ -133,26 +127,4 @@ fn single<M: prost::Message + Name>(name: &str, input: &M, pattern: MatchPattern
         input: Some(input),
         matcher: Some(ValueMatcher::ValueMatch(value)),
     }))
-}
-
-/// `text` as a regular expression that matches only itself.
-fn literal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_ascii() && !c.is_ascii_alphanumeric() {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::literal;
-
-    #[test]
-    fn a_literal_has_no_special_characters_left() {
-        assert_eq!(literal("spiffe://a.b/c-1"), r"spiffe\:\/\/a\.b\/c\-1");
-    }
 }
