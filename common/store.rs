@@ -15,6 +15,7 @@ pub mod postgres;
 pub mod sqlite;
 
 mod open;
+mod recent;
 mod record;
 mod rows;
 mod sessions;

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use self::{file::FileLock, ledger::SqliteLedger};
 use super::{
     Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    recent::Recent,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number},
     sessions,
     writer::Writer,
@@ -63,6 +64,8 @@ pub struct SqliteStore {
     write: SqlitePool,
     read: SqlitePool,
     head: Arc<watch::Sender<Revision>>,
+    /// Filled by the writer; no other process writes to this file.
+    recent: Arc<Recent>,
     lock: Mutex<Option<Arc<FileLock>>>,
 }
 
@@ -81,7 +84,11 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub async fn open_with_retention(path: impl AsRef<Path>, retained: usize) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        Self::open_with(path.as_ref(), retained, Recent::new(retained)).await
+    }
+
+    /// The same with this much room for recent changes.
+    pub(super) async fn open_with(path: &Path, retained: usize, recent: Recent) -> Result<Self, StoreError> {
         let lock = Arc::new(FileLock::take(path).await?);
         file::check(path).await?;
         let opening = |error| opening(path, error);
@@ -93,13 +100,21 @@ impl SqliteStore {
         let several = SqlitePoolOptions::new().max_connections(READERS);
         let read = lasting(several).connect_lazy_with(base.pragma("query_only", "ON"));
         let head = Arc::new(watch::Sender::new(meta.head()));
-        let ledger = SqliteLedger::new(write.clone(), Arc::clone(&head), retained, Arc::clone(&lock));
+        let recent = Arc::new(recent);
+        let ledger = SqliteLedger::new(
+            write.clone(),
+            Arc::clone(&head),
+            Arc::clone(&recent),
+            retained,
+            Arc::clone(&lock),
+        );
         Ok(Self {
             identity: meta.identity()?,
             writer: Writer::start(ledger),
             write,
             read,
             head,
+            recent,
             lock: Mutex::new(Some(lock)),
         })
     }
@@ -168,6 +183,10 @@ impl Store for SqliteStore {
     }
 
     async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+        // When there is nothing new the file is read all the same: it shows whether it is still ours.
+        if let Some(changes) = self.recent.since(revision, limit) {
+            return Ok(changes);
+        }
         let rows = sqlx::query(CHANGES_SINCE)
             .bind(number(revision))
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))

@@ -12,7 +12,7 @@ use super::{
     *,
 };
 use crate::{
-    store::{memory::MemoryStore, postgres::PostgresStore, sqlite::SqliteStore},
+    store::{memory::MemoryStore, postgres::PostgresStore, recent::Recent, sqlite::SqliteStore},
     testing::postgres::Cluster,
 };
 
@@ -41,28 +41,36 @@ impl Home for MemoryHome {
 struct Sqlite {
     folder: TempDir,
     made: AtomicUsize,
+    remembers: bool,
 }
 
 impl Sqlite {
-    fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), made: AtomicUsize::new(0) }
+    /// `remembers`: whether the feed is read from memory where that is possible.
+    fn new(remembers: bool) -> Self {
+        Self { folder: TempDir::new().unwrap(), made: AtomicUsize::new(0), remembers }
     }
 }
 
-struct SqliteHome(std::path::PathBuf, usize);
+struct SqliteHome {
+    path: std::path::PathBuf,
+    retained: usize,
+    remembers: bool,
+}
 
 #[async_trait]
 impl Stores for Sqlite {
     async fn fresh(&self, retained: usize) -> Arc<dyn Home> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        Arc::new(SqliteHome(self.folder.path().join(format!("{number}.db")), retained))
+        let path = self.folder.path().join(format!("{number}.db"));
+        Arc::new(SqliteHome { path, retained, remembers: self.remembers })
     }
 }
 
 #[async_trait]
 impl Home for SqliteHome {
     async fn open(&self) -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open_with_retention(&self.0, self.1).await.unwrap())
+        let recent = Recent::new(if self.remembers { self.retained } else { 0 });
+        Arc::new(SqliteStore::open_with(&self.path, self.retained, recent).await.unwrap())
     }
 
     fn durable(&self) -> bool {
@@ -143,7 +151,8 @@ async fn memory_keeps_the_contract() {
 
 #[tokio::test]
 async fn sqlite_keeps_the_contract() {
-    run_all(&Sqlite::new()).await;
+    run_all(&Sqlite::new(true)).await;
+    run_all(&Sqlite::new(false)).await;
 }
 
 #[test]
@@ -153,7 +162,8 @@ fn memory_keeps_random_histories() {
 
 #[test]
 fn sqlite_keeps_random_histories() {
-    histories(&runtime(), &Sqlite::new(), 48);
+    histories(&runtime(), &Sqlite::new(true), 24);
+    histories(&runtime(), &Sqlite::new(false), 24);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use serde::Serialize;
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteArguments};
+use sqlx::{FromRow, QueryBuilder, Row, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteArguments};
 use tokio::sync::watch;
 
 use super::file::FileLock;
@@ -12,7 +12,8 @@ use crate::{
     model::{Resource, ResourceKey},
     store::{
         Batch, Commit, Revision, StoreError,
-        record::{Columns, META, MetaRecord, ResourceRecord, nanos, number},
+        recent::Recent,
+        record::{Columns, MetaRecord, NO_META, ResourceRecord, nanos, number},
         rows::{LogEntry, Rows, Verdict},
         wanted::Wanted,
         writer::Ledger,
@@ -31,11 +32,13 @@ const REPLACE: &str = " ON CONFLICT (kind, mesh, name) DO UPDATE SET origin_zone
     owner_name = excluded.owner_name, created = excluded.created, modified = excluded.modified, \
     revision = excluded.revision";
 
-/// The rows of the keys in `$1`.
-const BY_KEY: &str = "\
-    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
-        created, modified, revision \
-    FROM json_each($1) w JOIN resources r \
+/// Where the store is, with the rows of the keys in `$1`. There is always one row; it has no resource
+/// when none of the keys exists.
+const STATE: &str = "\
+    SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+    FROM meta m LEFT JOIN json_each($1) w LEFT JOIN resources r \
         ON r.kind = w.value ->> 0 AND r.mesh = w.value ->> 1 AND r.name = w.value ->> 2";
 
 /// The rows that fall when the keys in `$1` fall, these not included.
@@ -51,12 +54,13 @@ const OWNED: &str = "\
 
 const DELETE: &str = "\
     DELETE FROM resources WHERE (kind, mesh, name) IN (\
-        SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each($1))";
+        SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(";
 
 /// Writes to one file, alone.
 pub(super) struct SqliteLedger {
     pool: SqlitePool,
     head: Arc<watch::Sender<Revision>>,
+    recent: Arc<Recent>,
     retained: usize,
     /// Entries logged since the log was last trimmed.
     logged: usize,
@@ -67,35 +71,29 @@ impl SqliteLedger {
     pub(super) fn new(
         pool: SqlitePool,
         head: Arc<watch::Sender<Revision>>,
+        recent: Arc<Recent>,
         retained: usize,
         lock: Arc<FileLock>,
     ) -> Self {
         // As if full, so that the first write after a start trims what an earlier setting left.
-        Self { pool, head, retained, logged: retained, _lock: lock }
+        Self { pool, head, recent, retained, logged: retained, _lock: lock }
     }
 
-    async fn write(&mut self, group: &[Batch]) -> sqlx::Result<Result<Verdict, StoreError>> {
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+    async fn write(&mut self, group: &[Batch]) -> Result<Verdict, StoreError> {
+        let failed = |error| StoreError::backend("commit to the database file", error);
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
         let wanted = Wanted::of(group);
-        let mut rows = Rows::default();
-        let records = load(&mut transaction, &wanted).await?;
-        for record in records {
-            match record.into_resource() {
-                Ok(Some(row)) => rows.insert(row),
-                Ok(None) => {}
-                Err(damaged) => return Ok(Err(damaged)),
-            }
-        }
-        let meta: MetaRecord = sqlx::query_as(META).fetch_one(&mut *transaction).await?;
-        let epochs = epochs(&mut transaction, &wanted).await?;
-        let verdict = Verdict::of(group, &mut rows, meta.head(), &epochs);
+        let (head, mut rows) = load(&mut transaction, &wanted).await?;
+        let epochs = epochs(&mut transaction, &wanted).await.map_err(failed)?;
+        let verdict = Verdict::of(group, &mut rows, head, &epochs);
         if verdict.log.is_empty() {
-            transaction.rollback().await?;
-            return Ok(Ok(verdict));
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(verdict);
         }
-        store(&mut transaction, &verdict, &rows).await?;
-        transaction.commit().await?;
-        Ok(Ok(verdict))
+        store(&mut transaction, &verdict, &rows).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        self.recent.push(&verdict.log, &rows);
+        Ok(verdict)
     }
 
     /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
@@ -118,9 +116,7 @@ impl SqliteLedger {
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn commit(&mut self, group: &[Batch]) -> Result<Vec<Result<Commit, StoreError>>, StoreError> {
-        let written = self.write(group).await;
-        let verdict =
-            written.map_err(|error| StoreError::backend("commit to the database file", error))??;
+        let verdict = self.write(group).await?;
         self.logged += verdict.log.len();
         self.head.send_if_modified(|head| std::mem::replace(head, verdict.head) != verdict.head);
         Ok(verdict.replies)
@@ -148,14 +144,34 @@ fn keys<'a>(keys: impl IntoIterator<Item = &'a ResourceKey>) -> String {
     json(&parts)
 }
 
-async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> sqlx::Result<Vec<ResourceRecord>> {
-    let by_key = sqlx::query_as(BY_KEY).bind(keys(wanted.keys.iter().copied()));
-    let mut records: Vec<ResourceRecord> = by_key.fetch_all(&mut *connection).await?;
+/// The head of the store, and the rows the group may touch.
+async fn load(
+    connection: &mut SqliteConnection,
+    wanted: &Wanted<'_>,
+) -> Result<(Revision, Rows), StoreError> {
+    let failed = |error| StoreError::backend("read what is to be written", error);
+    let state = sqlx::query(STATE).bind(keys(wanted.keys.iter().copied()));
+    let state = state.fetch_all(&mut *connection).await.map_err(failed)?;
+    let first = state.first().ok_or_else(|| StoreError::Foreign(NO_META.to_owned()))?;
+    let head = MetaRecord::from_row(first).map_err(failed)?.head();
+    let mut records = Vec::new();
+    for row in &state {
+        if row.try_get::<Option<&str>, _>("kind").map_err(failed)?.is_some() {
+            records.push(ResourceRecord::from_row(row).map_err(failed)?);
+        }
+    }
     if !wanted.owners.is_empty() {
         let owned = sqlx::query_as(OWNED).bind(keys(wanted.owners.iter().copied()));
-        records.extend(owned.fetch_all(connection).await?);
+        let owned: Vec<ResourceRecord> = owned.fetch_all(connection).await.map_err(failed)?;
+        records.extend(owned);
     }
-    Ok(records)
+    let mut rows = Rows::default();
+    for record in records {
+        if let Some(row) = record.into_resource()? {
+            rows.insert(row);
+        }
+    }
+    Ok((head, rows))
 }
 
 async fn epochs(
@@ -173,28 +189,42 @@ async fn epochs(
     Ok(rows.into_iter().map(|(name, epoch)| (name, epoch.unsigned_abs())).collect())
 }
 
+/// Writes full parts one by one, and what is left over together with the new head: a lone write is one
+/// call to the database.
 async fn store(connection: &mut SqliteConnection, verdict: &Verdict, rows: &Rows) -> sqlx::Result<()> {
     let (kept, gone) = verdict.outcome(rows);
-    for part in kept.chunks(ROWS) {
-        put(part).build().persistent(lasting(part)).execute(&mut *connection).await?;
+    let (full, kept) = kept.as_chunks::<ROWS>();
+    for part in full {
+        let mut query = query();
+        put(&mut query, part);
+        query.build().execute(&mut *connection).await?;
     }
-    if !gone.is_empty() {
-        sqlx::query(DELETE).bind(keys(gone)).execute(&mut *connection).await?;
+    let (full, log) = verdict.log.as_chunks::<ROWS>();
+    for (part, entries) in full.iter().enumerate() {
+        let mut query = query();
+        log_entries(&mut query, entries, part * ROWS);
+        query.build().execute(&mut *connection).await?;
     }
-    for (part, entries) in verdict.log.chunks(ROWS).enumerate() {
-        log(entries, part * ROWS).build().persistent(lasting(entries)).execute(&mut *connection).await?;
-    }
-    sqlx::query("UPDATE meta SET revision = $1").bind(number(verdict.head)).execute(connection).await?;
+    let mut rest = query();
+    put(&mut rest, kept);
+    delete(&mut rest, &gone);
+    log_entries(&mut rest, log, full.len() * ROWS);
+    rest.push("UPDATE meta SET revision = ").push_bind(number(verdict.head));
+    // Every number of rows is another text; the one of a lone write is worth keeping compiled.
+    let lone = kept.len() + gone.len() <= 1 && log.len() <= 1;
+    rest.build().persistent(lone).execute(connection).await?;
     Ok(())
 }
 
-/// Whether the statement for this many rows is worth keeping compiled.
-fn lasting<T>(part: &[T]) -> bool {
-    part.len() == 1 || part.len() == ROWS
+fn query() -> QueryBuilder<Sqlite> {
+    QueryBuilder::with_arguments("", SqliteArguments::default())
 }
 
-fn put(resources: &[&Resource]) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::with_arguments(COLUMNS, SqliteArguments::default());
+fn put(query: &mut QueryBuilder<Sqlite>, resources: &[&Resource]) {
+    if resources.is_empty() {
+        return;
+    }
+    query.push(COLUMNS);
     query.push_values(resources.iter().map(|r| Columns::of(r)), |mut row, columns| {
         let (owner_kind, owner_mesh, owner_name) = columns.owner();
         let resource = columns.resource;
@@ -213,13 +243,21 @@ fn put(resources: &[&Resource]) -> QueryBuilder<Sqlite> {
             .push_bind(nanos(resource.modified))
             .push_bind(number(resource.revision));
     });
-    query.push(REPLACE);
-    query
+    query.push(REPLACE).push("; ");
+}
+
+fn delete(query: &mut QueryBuilder<Sqlite>, gone: &[&ResourceKey]) {
+    if !gone.is_empty() {
+        query.push(DELETE).push_bind(keys(gone.iter().copied())).push(")); ");
+    }
 }
 
 /// Ordinals run through the whole group: within a revision they rise, and no two rows of it share one.
-fn log(entries: &[LogEntry], from: usize) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("INSERT INTO changes (revision, ordinal, kind, mesh, name, op) ");
+fn log_entries(query: &mut QueryBuilder<Sqlite>, entries: &[LogEntry], from: usize) {
+    if entries.is_empty() {
+        return;
+    }
+    query.push("INSERT INTO changes (revision, ordinal, kind, mesh, name, op) ");
     query.push_values((from..).zip(entries), |mut row, (ordinal, entry)| {
         row.push_bind(number(entry.revision))
             .push_bind(number(ordinal as u64))
@@ -228,5 +266,5 @@ fn log(entries: &[LogEntry], from: usize) -> QueryBuilder<Sqlite> {
             .push_bind(&*entry.key.name)
             .push_bind(entry.op());
     });
-    query
+    query.push("; ");
 }

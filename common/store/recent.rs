@@ -1,0 +1,152 @@
+//! The end of the change feed, kept in memory by the process that wrote it: its own index follows without
+//! asking the database for what this process has just told it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    Change, Changes, Revision,
+    rows::{LogEntry, Rows},
+};
+
+/// Changes kept at most.
+const CAPACITY: usize = 4_096;
+
+/// The last changes, oldest first, without a gap between their revisions.
+pub(super) struct Recent {
+    capacity: usize,
+    changes: Mutex<VecDeque<Change>>,
+}
+
+impl Recent {
+    /// Room for the newest part of a feed that reaches back `retained` entries; with 0 every reader asks the
+    /// database.
+    pub(super) fn new(retained: usize) -> Self {
+        Self { capacity: retained.min(CAPACITY), changes: Mutex::default() }
+    }
+
+    /// Takes in what was committed; `rows` is what it left. Call it before readers learn of the new head.
+    pub(super) fn push(&self, log: &[LogEntry], rows: &Rows) {
+        let mut changes = self.lock();
+        let follows = |last: &Change, first: &LogEntry| first.revision == last.revision + 1;
+        if let (Some(last), Some(first)) = (changes.back(), log.first())
+            && !follows(last, first)
+        {
+            // The outcome of a commit was not learnt, or somebody else wrote: the database knows, we do not.
+            changes.clear();
+        }
+        changes.extend(log.iter().map(|entry| Change {
+            revision: entry.revision,
+            key: entry.key.clone(),
+            resource: rows.get(&entry.key).cloned(),
+        }));
+        while changes.len() > self.capacity {
+            forget_oldest(&mut changes);
+        }
+    }
+
+    /// The feed after `revision`, about `limit` entries and whole batches only; `None` when the database has
+    /// to be asked: what is kept starts later, or there is nothing newer here.
+    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Changes> {
+        let changes = self.lock();
+        let oldest = changes.front()?.revision;
+        let newest = changes.back()?.revision;
+        if revision + 1 < oldest || revision >= newest {
+            return None;
+        }
+        let start = changes.partition_point(|change| change.revision <= revision);
+        let page = changes.range(start..);
+        let upto = page.clone().nth(limit.max(1) - 1).map_or(newest, |last| last.revision);
+        let changes = page.take_while(|change| change.revision <= upto).cloned().collect();
+        Some(Changes::Since { changes, upto })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Change>> {
+        // A panic half way through a push leaves a gap at the end only, which the next push notices.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops the oldest batch: half of one must not be shown.
+fn forget_oldest(changes: &mut VecDeque<Change>) {
+    let Some(oldest) = changes.front().map(|change| change.revision) else { return };
+    while changes.front().is_some_and(|change| change.revision == oldest) {
+        changes.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use chrono::DateTime;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Resource, ResourceKey, kinds};
+
+    fn key(name: usize) -> ResourceKey {
+        ResourceKey::global(&kinds::zone::KIND, &format!("z{name}"))
+    }
+
+    /// The log of batches with these numbers of changes, from `revision` on.
+    fn log(revision: Revision, batches: &[usize]) -> Vec<LogEntry> {
+        let batches = (revision..).zip(batches);
+        let entry = |revision, name| LogEntry { revision, key: key(name), deleted: name % 3 == 0 };
+        batches.flat_map(|(revision, &size)| (0..size).map(move |name| entry(revision, name))).collect()
+    }
+
+    fn rows() -> Rows {
+        let mut rows = Rows::default();
+        for name in (0..10).filter(|name| name % 3 != 0) {
+            rows.insert(Arc::new(Resource::new(key(name), DateTime::UNIX_EPOCH)));
+        }
+        rows
+    }
+
+    fn shown(changes: Option<Changes>) -> Option<(Vec<(Revision, bool)>, Revision)> {
+        let Changes::Since { changes, upto } = changes? else { panic!("never asks to start over") };
+        Some((changes.iter().map(|c| (c.revision, c.resource.is_some())).collect(), upto))
+    }
+
+    proptest! {
+        #[test]
+        fn shows_what_the_whole_feed_would(
+            batches in proptest::collection::vec(1..5usize, 1..12),
+            retained in 1..30usize,
+            since in 0..14u64,
+            limit in 0..8usize,
+        ) {
+            let recent = Recent::new(retained);
+            let whole = log(1, &batches);
+            for (n, size) in batches.iter().enumerate() {
+                recent.push(&log(n as u64 + 1, &[*size]), &rows());
+            }
+            let head = batches.len() as u64;
+            let newer: Vec<_> = whole.iter().filter(|e| e.revision > since).collect();
+            let Some((shown, upto)) = shown(recent.since(since, limit)) else {
+                // Only what is older than the room, or not there at all, has to be asked for elsewhere.
+                prop_assert!(newer.len() > retained || since >= head);
+                return Ok(());
+            };
+            let last = newer.get(limit.max(1) - 1).map_or(head, |e| e.revision);
+            prop_assert_eq!(upto, last);
+            let expected: Vec<_> =
+                newer.iter().filter(|e| e.revision <= last).map(|e| (e.revision, !e.deleted)).collect();
+            prop_assert_eq!(shown, expected);
+        }
+    }
+
+    #[test]
+    fn a_gap_empties_it() {
+        let recent = Recent::new(100);
+        recent.push(&log(1, &[1, 1]), &rows());
+        assert!(recent.since(0, 10).is_some());
+        recent.push(&log(5, &[1]), &rows());
+        assert_eq!(shown(recent.since(2, 10)), None, "3 and 4 are not known here");
+        assert_eq!(shown(recent.since(4, 10)), Some((vec![(5, false)], 5)));
+    }
+}
