@@ -1,6 +1,8 @@
 //! What a global and a zone process are both made of: store, index, certificate, API and diagnostics
 //! listeners, under one supervisor.
 
+pub mod role;
+
 use std::{
     collections::BTreeMap,
     fs,

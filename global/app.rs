@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use common::{
     config,
-    control_plane::{ControlPlane, host_name},
+    control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     events::EventBus,
     mode::Mode,
@@ -44,6 +44,7 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     let mut cp =
         ControlPlane::start(env, "Global", &settings.general, &settings.store, &settings.diagnostics).await?;
     cp.reached_at(settings.multizone.global.kds.interface);
+    role::take(&cp.store, &Mode::Global).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
     let kds = serve_zones(&mut cp, &settings).await?;
     let api = api(&cp, &settings, Arc::new(kds));

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use axum::Router;
 use common::{
     config::{self, StoreType},
-    control_plane::{ControlPlane, host_name},
+    control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     mode::Mode,
     rest::{Api, ApiConfig, standard_admissions},
@@ -22,6 +22,7 @@ use crate::{
     api,
     config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
     kds::{Connector, KdsSettings, TokenSource, Trusted},
+    renamed,
 };
 
 /// One line for `--help`.
@@ -47,6 +48,14 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mut cp =
         ControlPlane::start(env, zone, &settings.general, &settings.store, &settings.diagnostics).await?;
     cp.reached_at(settings.dp_server.interface);
+    if let Some(former) = role::take(&cp.store, &mode).await? {
+        tracing::warn!(
+            former,
+            zone,
+            "this zone was given another name; the old one stays on global until it is deleted there"
+        );
+    }
+    renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
     let mut routes = serve_proxies(&mut cp, &settings, &mode).await?;

@@ -8,3 +8,4 @@ pub mod generator;
 pub mod kds;
 pub mod mesh;
 mod policy;
+mod renamed;

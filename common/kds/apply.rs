@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use thiserror::Error;
 
 use super::{
-    attribution,
+    attribution::{self, Claim, Foreign},
     codec::{self, Item},
     fuse::Fuse,
     names::{candidates, delta_name},
@@ -38,6 +38,8 @@ pub enum Follower {
     Global {
         /// Name from the authenticated session.
         zone: Arc<str>,
+        /// What becomes of items that claim another zone.
+        foreign: Foreign,
     },
 }
 
@@ -46,7 +48,7 @@ impl Follower {
     fn origin(&self) -> Origin {
         match self {
             Self::Zone => Origin::Global,
-            Self::Global { zone } => Origin::Zone(Arc::clone(zone)),
+            Self::Global { zone, .. } => Origin::Zone(Arc::clone(zone)),
         }
     }
 
@@ -54,7 +56,7 @@ impl Follower {
     fn owner(&self) -> Option<ResourceKey> {
         match self {
             Self::Zone => None,
-            Self::Global { zone } => Some(ResourceKey::global(&kinds::zone::KIND, zone)),
+            Self::Global { zone, .. } => Some(ResourceKey::global(&kinds::zone::KIND, zone)),
         }
     }
 
@@ -85,8 +87,8 @@ pub struct Received {
     pub refused: Vec<Verdict>,
     /// Keys of refused items; what is stored under them stays as it is.
     spared: Vec<ResourceKey>,
-    /// Items that claimed another zone.
-    pub misattributed: usize,
+    /// Items that claimed another zone, by name.
+    pub misattributed: Vec<(String, Claim)>,
 }
 
 impl Received {
@@ -106,23 +108,31 @@ impl Received {
             guarded: full,
             refused: Vec::new(),
             spared: Vec::new(),
-            misattributed: 0,
+            misattributed: Vec::new(),
         };
         let nothing = Any::default();
         for (name, any) in resources {
             let any = any.unwrap_or(&nothing);
-            if let Err(reason) = received.take(any, follower) {
+            if let Err(reason) = received.take(name, any, follower) {
                 received.refuse(name, any, reason);
             }
         }
         received
     }
 
-    fn take(&mut self, any: &Any, follower: &Follower) -> Result<(), String> {
+    fn take(&mut self, name: &str, any: &Any, follower: &Follower) -> Result<(), String> {
         let mut item = codec::decode(self.kind, any).map_err(|e| e.to_string())?;
-        if let Follower::Global { zone } = follower {
-            let misattributed = attribution::pin(&mut item, zone).map_err(|e| e.to_string())?;
-            self.misattributed += usize::from(misattributed);
+        if let Follower::Global { zone, foreign } = follower {
+            let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
+            if let Some(claim) = claim.map_err(|e| e.to_string())? {
+                let reason = format!(
+                    "{claim}, but zone {zone:?} sends it: apply it on the zone it names, or name {zone:?} there"
+                );
+                self.misattributed.push((name.to_owned(), claim));
+                if *foreign == Foreign::Refuse {
+                    return Err(reason);
+                }
+            }
         }
         self.items.insert(item.key.clone(), item);
         Ok(())
@@ -226,7 +236,7 @@ fn conflict(existing: &Resource, follower: &Follower) -> Verdict {
         name: delta_name(existing.name(), existing.mesh()),
         cause: Cause::Conflict,
         reason: format!(
-            "{} of this name belongs to {owner}; the one of {writer} was not taken",
+            "{} of this name belongs to {owner}; the one of {writer} was not taken: rename or delete one of the two",
             existing.kind().name
         ),
     }
@@ -336,7 +346,7 @@ impl Applier {
 
     fn check_zone(&self, index: &Index) -> Result<(), ApplyError> {
         match &self.follower {
-            Follower::Global { zone } if index.find(&kinds::zone::KIND, "", zone).is_none() => {
+            Follower::Global { zone, .. } if index.find(&kinds::zone::KIND, "", zone).is_none() => {
                 Err(ApplyError::ZoneGone(Arc::clone(zone)))
             }
             _ => Ok(()),

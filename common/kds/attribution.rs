@@ -1,13 +1,45 @@
-//! Pins what a zone sends to the zone that sends it. Who sends is known from the session alone; what the
-//! payload says about it is corrected, and counted.
+//! Whose an item is. Who sends it is known from the session alone; what the payload says about it is
+//! corrected, and the receiver learns what it said.
 
+use std::{collections::BTreeMap, fmt};
+
+use bytes::Bytes;
 use prost::DecodeError;
 
-use super::{
-    codec::Item,
-    wire::{self, Edit},
-};
-use crate::model::{Kind, labels};
+use super::wire::{self, Edit};
+use crate::model::{Kind, labels, names::MAX_NAME};
+
+/// What global does with an item that claims another zone than its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// Attribute it to the sender. Zones of Kuma send what their users wrote and rely on it.
+    Rewrite,
+    /// Refuse it, and keep what is stored. The sender says that it names itself everywhere, so another
+    /// name is a mistake nobody should paper over.
+    Refuse,
+}
+
+/// Where an item claims another zone than its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The field that names it.
+    pub field: &'static str,
+    /// The zone it names.
+    pub zone: String,
+}
+
+impl Claim {
+    fn new(field: &'static str, zone: &[u8]) -> Self {
+        let zone = String::from_utf8_lossy(&zone[..zone.len().min(MAX_NAME)]).into_owned();
+        Self { field, zone }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} names zone {:?}", self.field, self.zone)
+    }
+}
 
 /// Field numbers of the messages that name a zone.
 mod field {
@@ -23,60 +55,78 @@ mod field {
     pub(super) const VALUE: u32 = 2; // an entry of any map
 }
 
-/// Makes `item` say that it belongs to `zone`; true when it claimed another zone before.
+/// Makes labels and spec of a resource of `kind` say that it belongs to `zone`; tells what claimed another
+/// zone before, the first of all.
 ///
 /// # Errors
 /// When the spec does not decode.
-pub fn pin(item: &mut Item, zone: &str) -> Result<bool, DecodeError> {
-    let claimed = item.labels.insert(labels::ZONE.to_owned(), zone.to_owned());
-    item.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
-    let mut rewritten = claimed.is_some_and(|claimed| !claimed.is_empty() && claimed != zone);
-    rewritten |= pin_zone_field(item, zone)?;
-    for path in tag_paths(item.key.kind) {
-        if let Some(spec) = wire::rewrite(&item.spec, path, &mut |entry| pin_tag(entry, zone))? {
-            item.spec = spec.into();
-            rewritten = true;
-        }
+pub fn pin(
+    kind: &Kind,
+    labels: &mut BTreeMap<String, String>,
+    spec: &mut Bytes,
+    zone: &str,
+) -> Result<Option<Claim>, DecodeError> {
+    let labelled = labels.insert(labels::ZONE.to_owned(), zone.to_owned());
+    labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
+    let labelled = labelled.filter(|labelled| !labelled.is_empty() && labelled != zone);
+    let mut claim = labelled.map(|labelled| Claim::new("labels[\"kuma.io/zone\"]", labelled.as_bytes()));
+    if matches!(kind.name, "ZoneIngress" | "ZoneEgress") {
+        claim = claim.or(pin_zone_field(spec, zone)?);
     }
-    Ok(rewritten)
+    for (field, path) in tag_paths(kind) {
+        let mut named = None;
+        let pinned = wire::rewrite(spec, path, &mut |entry| pin_tag(entry, zone, field, &mut named))?;
+        if let Some(pinned) = pinned {
+            *spec = pinned.into();
+        }
+        claim = claim.or(named);
+    }
+    Ok(claim)
 }
 
 /// Where a kind carries tags that may name a zone.
-fn tag_paths(kind: &Kind) -> &'static [&'static [u32]] {
+fn tag_paths(kind: &Kind) -> &'static [(&'static str, &'static [u32])] {
     use field::{AVAILABLE_SERVICES, GATEWAY, GATEWAY_TAGS, INBOUND, INBOUND_TAGS, NETWORKING, SERVICE_TAGS};
     match kind.name {
-        "ZoneIngress" => &[&[AVAILABLE_SERVICES, SERVICE_TAGS]],
-        "Dataplane" => &[&[NETWORKING, INBOUND, INBOUND_TAGS], &[NETWORKING, GATEWAY, GATEWAY_TAGS]],
+        "ZoneIngress" => {
+            &[("availableServices[].tags[\"kuma.io/zone\"]", &[AVAILABLE_SERVICES, SERVICE_TAGS])]
+        }
+        "Dataplane" => &[
+            ("networking.inbound[].tags[\"kuma.io/zone\"]", &[NETWORKING, INBOUND, INBOUND_TAGS]),
+            ("networking.gateway.tags[\"kuma.io/zone\"]", &[NETWORKING, GATEWAY, GATEWAY_TAGS]),
+        ],
         _ => &[],
     }
 }
 
-/// `zone` of the zone proxies is always set. True when it named another zone.
-fn pin_zone_field(item: &mut Item, zone: &str) -> Result<bool, DecodeError> {
-    if !matches!(item.key.kind.name, "ZoneIngress" | "ZoneEgress") {
-        return Ok(false);
+/// `zone` of the zone proxies is always set.
+fn pin_zone_field(spec: &mut Bytes, zone: &str) -> Result<Option<Claim>, DecodeError> {
+    let named = wire::find(spec, field::ZONE)?;
+    if named == Some(zone.as_bytes()) {
+        return Ok(None);
     }
-    let claimed = wire::find(&item.spec, field::ZONE)?;
-    if claimed == Some(zone.as_bytes()) {
-        return Ok(false);
-    }
-    let claimed_other = claimed.is_some_and(|claimed| !claimed.is_empty());
-    let mut spec = match wire::rewrite(&item.spec, &[field::ZONE], &mut |_| Ok(Edit::Drop))? {
+    let claim = named.filter(|named| !named.is_empty()).map(|named| Claim::new("zone", named));
+    let mut pinned = match wire::rewrite(spec, &[field::ZONE], &mut |_| Ok(Edit::Drop))? {
         Some(stripped) => stripped,
-        None => item.spec.to_vec(),
+        None => spec.to_vec(),
     };
-    wire::push_string(&mut spec, field::ZONE, zone);
-    item.spec = spec.into();
-    Ok(claimed_other)
+    wire::push_string(&mut pinned, field::ZONE, zone);
+    *spec = pinned.into();
+    Ok(claim)
 }
 
 /// An entry of a tag map. A tag that is absent stays absent.
-fn pin_tag(entry: &[u8], zone: &str) -> Result<Edit, DecodeError> {
-    if wire::find(entry, field::KEY)? != Some(labels::ZONE.as_bytes())
-        || wire::find(entry, field::VALUE)? == Some(zone.as_bytes())
-    {
+fn pin_tag(
+    entry: &[u8],
+    zone: &str,
+    field: &'static str,
+    claim: &mut Option<Claim>,
+) -> Result<Edit, DecodeError> {
+    let value = wire::find(entry, field::VALUE)?.unwrap_or_default();
+    if wire::find(entry, field::KEY)? != Some(labels::ZONE.as_bytes()) || value == zone.as_bytes() {
         return Ok(Edit::Keep);
     }
+    claim.get_or_insert_with(|| Claim::new(field, value));
     let mut pinned = Vec::new();
     wire::push_string(&mut pinned, field::KEY, labels::ZONE);
     wire::push_string(&mut pinned, field::VALUE, zone);
@@ -90,23 +140,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::model::{ResourceKey, kinds, transcode};
+    use crate::model::{kinds, transcode};
 
-    fn item(kind: &'static Kind, spec: Value) -> Item {
-        Item {
-            key: ResourceKey::new(kind, "default", "x"),
-            labels: Default::default(),
-            spec: transcode::from_json(kind, &spec).unwrap().into(),
-            status: None,
-        }
+    fn pinned(kind: &'static Kind, sent: &Value) -> (Option<Claim>, BTreeMap<String, String>, Bytes) {
+        let mut spec = transcode::from_json(kind, sent).unwrap().into();
+        let mut labels = BTreeMap::new();
+        let claim = pin(kind, &mut labels, &mut spec, "zone-1").unwrap();
+        (claim, labels, spec)
     }
 
-    fn check(kind: &'static Kind, sent: Value, stored: Value, rewritten: bool) {
-        let mut item = item(kind, sent);
-        assert_eq!(pin(&mut item, "zone-1").unwrap(), rewritten, "{stored}");
-        assert_eq!(transcode::to_json(kind, &item.spec).unwrap(), stored);
-        assert_eq!(item.labels[labels::ZONE], "zone-1");
-        assert_eq!(item.labels[labels::ORIGIN], "zone");
+    fn check(kind: &'static Kind, sent: Value, stored: Value, claim: Option<&str>) {
+        let (found, labels, spec) = pinned(kind, &sent);
+        assert_eq!(found.map(|c| c.to_string()).as_deref(), claim, "{sent}");
+        assert_eq!(transcode::to_json(kind, &spec).unwrap(), stored);
+        assert_eq!((&*labels[labels::ZONE], &*labels[labels::ORIGIN]), ("zone-1", "zone"));
+        let again = pin(kind, &mut labels.clone(), &mut spec.clone(), "zone-1").unwrap();
+        assert_eq!(again, None, "what is pinned claims nobody else");
     }
 
     #[test]
@@ -116,10 +165,14 @@ mod tests {
                 {"tags": {"kuma.io/service": "a", "kuma.io/zone": tag}, "instances": 2}]})
         };
         let kind = &kinds::zone_ingress::KIND;
-        check(kind, ingress("zone-2", "zone-2"), ingress("zone-1", "zone-1"), true);
-        check(kind, ingress("zone-1", "zone-1"), ingress("zone-1", "zone-1"), false);
-        check(kind, json!({}), json!({"zone": "zone-1"}), false);
-        check(&kinds::zone_egress::KIND, json!({"zone": "other"}), json!({"zone": "zone-1"}), true);
+        let own = || ingress("zone-1", "zone-1");
+        check(kind, ingress("zone-2", "zone-2"), own(), Some("zone names zone \"zone-2\""));
+        let tag = "availableServices[].tags[\"kuma.io/zone\"] names zone \"zone-3\"";
+        check(kind, ingress("zone-1", "zone-3"), own(), Some(tag));
+        check(kind, own(), own(), None);
+        check(kind, json!({}), json!({"zone": "zone-1"}), None);
+        let egress = &kinds::zone_egress::KIND;
+        check(egress, json!({"zone": "x"}), json!({"zone": "zone-1"}), Some("zone names zone \"x\""));
     }
 
     #[test]
@@ -130,26 +183,28 @@ mod tests {
                 "gateway": {"tags": {"kuma.io/zone": zone}}}})
         };
         let kind = &kinds::dataplane::KIND;
-        check(kind, dataplane("zone-2"), dataplane("zone-1"), true);
-        check(kind, dataplane("zone-1"), dataplane("zone-1"), false);
+        let claim = "networking.inbound[].tags[\"kuma.io/zone\"] names zone \"zone-2\"";
+        check(kind, dataplane("zone-2"), dataplane("zone-1"), Some(claim));
+        check(kind, dataplane("zone-1"), dataplane("zone-1"), None);
     }
 
     #[test]
     fn fields_nobody_knows_survive_pinning() {
-        let mut ingress = item(&kinds::zone_ingress::KIND, json!({"zone": "zone-2"}));
+        let kind = &kinds::zone_ingress::KIND;
         let unknown = [0x98, 0x06, 0x2a];
-        ingress.spec = [&ingress.spec[..], &unknown].concat().into();
-        assert!(pin(&mut ingress, "zone-1").unwrap());
-        assert!(ingress.spec.windows(3).any(|w| w == unknown));
-        let decoded = crate::proto::kuma::mesh::v1alpha1::ZoneIngress::decode(ingress.spec).unwrap();
+        let named = transcode::from_json(kind, &json!({"zone": "zone-2"})).unwrap();
+        let mut spec = Bytes::from([&named[..], &unknown].concat());
+        assert!(pin(kind, &mut BTreeMap::new(), &mut spec, "zone-1").unwrap().is_some());
+        assert!(spec.windows(3).any(|w| w == unknown));
+        let decoded = crate::proto::kuma::mesh::v1alpha1::ZoneIngress::decode(spec).unwrap();
         assert_eq!(decoded.zone, "zone-1");
     }
 
     #[test]
     fn a_label_that_claims_another_zone_is_overruled() {
-        let mut item = item(&kinds::mesh_service::KIND, json!({}));
-        item.labels.insert(labels::ZONE.to_owned(), "zone-2".to_owned());
-        assert!(pin(&mut item, "zone-1").unwrap());
-        assert_eq!(item.labels[labels::ZONE], "zone-1");
+        let mut labels = BTreeMap::from([(labels::ZONE.to_owned(), "zone-2".to_owned())]);
+        let claim = pin(&kinds::mesh_service::KIND, &mut labels, &mut Bytes::new(), "zone-1").unwrap();
+        assert_eq!(claim.unwrap().to_string(), "labels[\"kuma.io/zone\"] names zone \"zone-2\"");
+        assert_eq!(labels[labels::ZONE], "zone-1");
     }
 }

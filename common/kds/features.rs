@@ -17,9 +17,12 @@ pub const OPTIONAL_TOP_LEVEL_TARGET_REF: &str = "optional-top-level-target-ref";
 /// Resumes: `initial_resource_versions` says what the receiver holds, versions are hashes of content, the
 /// first response is a difference like any other, and deletes are always named. Not spoken by Kuma.
 pub const RESUME: &str = "strait-resume";
+/// The zone names itself in everything it sends, so an item that names another zone is refused rather than
+/// rewritten. Not spoken by Kuma.
+pub const ATTRIBUTION: &str = "strait-attribution";
 
 /// What every peer announces in its node metadata.
-const NODE: [&str; 7] = [
+const NODE: [&str; 8] = [
     ZONE_TOKEN,
     ZONE_PING_HEALTH,
     HASH_SUFFIX,
@@ -27,6 +30,7 @@ const NODE: [&str; 7] = [
     PRODUCER_POLICY_FLOW,
     OPTIONAL_TOP_LEVEL_TARGET_REF,
     RESUME,
+    ATTRIBUTION,
 ];
 
 /// A set of feature names.

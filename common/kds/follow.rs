@@ -8,6 +8,7 @@ use tonic::Status;
 
 use super::{
     apply::{Applied, Applier, ApplyError, Follower, Received as Response},
+    attribution::Claim,
     codec,
     headers::Upstream,
     insight::Outcome,
@@ -63,8 +64,8 @@ pub struct BatchReport {
     pub items: usize,
     /// Resources that changed here.
     pub changed: usize,
-    /// Items that claimed another zone.
-    pub misattributed: usize,
+    /// Items that claimed another zone, by name.
+    pub misattributed: Vec<(String, Claim)>,
     /// Whether the fuse of mass deletion blew.
     pub blown: bool,
 }
@@ -152,7 +153,7 @@ impl Following {
             upstream: Upstream::parse(&batch.stamp),
             items: batch.added.len() + batch.removed.len(),
             changed: 0,
-            misattributed: response.misattributed,
+            misattributed: std::mem::take(&mut response.misattributed),
             blown: false,
         };
         let applied = tokio::select! {

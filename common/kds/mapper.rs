@@ -4,6 +4,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{
+    attribution,
     features::{Features, HASH_SUFFIX},
     wire::{self, Edit},
 };
@@ -70,18 +71,18 @@ pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> 
     Ok(mapped)
 }
 
-/// The form in which `zone` sends `resource` to global.
+/// The form in which `zone` sends `resource` to global. Whatever its author wrote into it, it says that it
+/// belongs to `zone`: global refuses what claims another.
 ///
 /// # Errors
 /// [`MapError`] when the stored spec does not decode.
 pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<Resource, MapError> {
     let mut mapped = resource.clone();
-    mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
-    mapped.labels.insert(labels::ZONE.to_owned(), zone.to_owned());
+    attribution::pin(resource.kind(), &mut mapped.labels, &mut mapped.spec, zone).map_err(SpecError::from)?;
     mapped.labels.remove(labels::DELETION_GRACE_PERIOD_STARTED_AT);
     drop_prefixes(&mut mapped, skip_prefixes);
     if resource.kind().name.ends_with("Insight")
-        && let Some(zeroed) = zero_generations(&resource.spec)?
+        && let Some(zeroed) = zero_generations(&mapped.spec)?
     {
         mapped.spec = zeroed.into();
     }

@@ -6,10 +6,12 @@ use super::{Admission, Deletion, Health, Put, ZoneStatusSource};
 use crate::{
     model::{
         FieldPath, Kind, Resource, Spec, Violations,
-        kinds::{dataplane, mesh, secret},
+        kinds::{dataplane, mesh, secret, zone_egress, zone_ingress},
         labels,
     },
-    proto::kuma::mesh::v1alpha1::{Dataplane, Mesh, dataplane::networking::inbound, mesh::mesh_services},
+    proto::kuma::mesh::v1alpha1::{
+        Dataplane, Mesh, ZoneEgress, ZoneIngress, dataplane::networking::inbound, mesh::mesh_services,
+    },
     store::index::Index,
 };
 
@@ -19,6 +21,7 @@ pub fn standard(unsafe_delete: bool, zones: Option<Arc<dyn ZoneStatusSource>>) -
         Arc::new(MeshRules { unsafe_delete }),
         Arc::new(ZoneRules { unsafe_delete, zones }),
         Arc::new(DataplaneRules),
+        Arc::new(ZoneProxyRules),
         Arc::new(SecretRules),
     ]
 }
@@ -152,6 +155,30 @@ fn check_membership(dataplane: &Dataplane, mesh: &Mesh) -> Violations {
         );
     }
     violations
+}
+
+/// An ingress or egress serves the zone it is written in.
+struct ZoneProxyRules;
+
+impl Admission for ZoneProxyRules {
+    fn concerns(&self, kind: &Kind) -> bool {
+        kind == &zone_ingress::KIND || kind == &zone_egress::KIND
+    }
+
+    fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
+        let Some(zone) = put.mode.zone() else { return Ok(()) };
+        let named = match put.resource.kind() == &zone_ingress::KIND {
+            true => put.resource.spec::<ZoneIngress>().unwrap_or_default().zone,
+            false => put.resource.spec::<ZoneEgress>().unwrap_or_default().zone,
+        };
+        if named.is_empty() || named == zone {
+            return Ok(());
+        }
+        let reason = format!(
+            "must be {zone:?}, the zone of this control plane, or left out: {named:?} is another one"
+        );
+        Err(Violations::one("zone", reason))
+    }
 }
 
 struct SecretRules;

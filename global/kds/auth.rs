@@ -72,15 +72,13 @@ pub enum AuthError {
     #[error("{0:?} cannot be the name of a zone: use lower-case letters, digits and dashes, at most 63")]
     BadName(String),
     /// It shows no credential.
-    #[error(
-        "zone {zone} shows no token; create one on global with `straitctl generate zone-token --zone {zone} --scope cp`"
-    )]
+    #[error("zone {zone} shows no token; {}", remedy(zone))]
     Missing {
         /// The zone it claims to be.
         zone: String,
     },
     /// Its credential is not valid.
-    #[error("the token of zone {zone} was refused: {reason}")]
+    #[error("the token of zone {zone} was refused: {reason}; {}", remedy(zone))]
     Invalid {
         /// The zone it claims to be.
         zone: String,
@@ -88,13 +86,24 @@ pub enum AuthError {
         reason: String,
     },
     /// Its credential is good, but for something else.
-    #[error("the token does not make its holder the control plane of zone {claimed}: {reason}")]
+    #[error(
+        "the token does not make its holder the control plane of zone {claimed}: {reason}; {}",
+        remedy(claimed)
+    )]
     Foreign {
         /// The zone it claims to be.
         claimed: String,
         /// What it is good for.
         reason: String,
     },
+}
+
+/// How a zone gets in.
+fn remedy(zone: &str) -> String {
+    format!(
+        "make one on global with `straitctl generate zone-token --zone {zone} --scope cp` and name it in the \
+         zone's setting multizone.zone.kds.tokenFile"
+    )
 }
 
 impl AuthError {

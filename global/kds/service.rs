@@ -6,7 +6,8 @@ use common::{
     events::StreamKind,
     kds::{
         apply::{Applier, Follower},
-        features::{Features, RESUME},
+        attribution::Foreign,
+        features::{ATTRIBUTION, Features, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
         headers::{Caller, Upstream},
@@ -126,7 +127,7 @@ impl KdsSyncService for Kds {
             applier: self.inner.applier(&session),
             outbox,
             watch: Arc::new(half),
-            on_batch: Some(count_misattributed(&session)),
+            on_batch: Some(note_misattributed(&session)),
             stop: session.stop.clone(),
         };
         self.run(session, following.run(request.into_inner()), end);
@@ -283,7 +284,7 @@ impl Inner {
             store: Arc::clone(&self.store),
             index: self.index.clone(),
             env: self.env.clone(),
-            follower: Follower::Global { zone: Arc::clone(&session.zone) },
+            follower: Follower::Global { zone: Arc::clone(&session.zone), foreign: foreign_of(session) },
             fence: Some(session.fence.clone()),
             // A zone may always remove what it owns.
             fuse: Fuse::OPEN,
@@ -291,19 +292,28 @@ impl Inner {
     }
 }
 
-fn count_misattributed(session: &Arc<Session>) -> OnBatch {
+/// What becomes of items of this zone that claim another one.
+fn foreign_of(session: &Session) -> Foreign {
+    if session.features().has(ATTRIBUTION) { Foreign::Refuse } else { Foreign::Rewrite }
+}
+
+/// Counts what claimed another zone. What was refused is noted like everything that is refused; what was
+/// rewritten nobody else would hear of.
+fn note_misattributed(session: &Arc<Session>) -> OnBatch {
     let session = Arc::clone(session);
+    let foreign = foreign_of(&session);
     Box::new(move |report| {
-        if report.misattributed > 0 {
-            session.count_misattributed(report.misattributed);
-            metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => report.kind.name)
-                .increment(report.misattributed as u64);
-            tracing::warn!(
-                zone = &*session.zone,
-                type_name = report.kind.name,
-                items = report.misattributed,
-                "resources claimed another zone and were attributed to the sender"
-            );
+        let Some((name, claim)) = report.misattributed.first() else { return };
+        let (items, kind) = (report.misattributed.len(), report.kind.name);
+        let counter = match foreign {
+            Foreign::Refuse => "kds_zone_attribution_refusals_total",
+            Foreign::Rewrite => "kds_zone_attribution_rewrites_total",
+        };
+        metrics::counter!(counter, "resource_type" => kind).increment(items as u64);
+        if foreign == Foreign::Rewrite {
+            let zone = &*session.zone;
+            tracing::warn!(zone, type_name = kind, items, name, %claim, "attributed resources to their sender");
+            session.rewrote(items, &format!("{kind} {name}: {claim}"));
         }
     })
 }

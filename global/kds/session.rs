@@ -51,7 +51,8 @@ struct State {
     down: Position,
     up: Position,
     refusals: BTreeMap<(StreamKind, String), String>,
-    misattributed: u64,
+    /// How many items claimed another zone and were attributed to this one, and the latest of them.
+    rewritten: (usize, String),
 }
 
 /// How a session ended.
@@ -93,7 +94,7 @@ impl Session {
             down: Position::default(),
             up: Position::default(),
             refusals: BTreeMap::new(),
-            misattributed: 0,
+            rewritten: (0, String::new()),
         };
         Self {
             zone: caller.zone.as_str().into(),
@@ -163,9 +164,10 @@ impl Session {
         Some(state.down)
     }
 
-    /// Counts items that claimed another zone.
-    pub(crate) fn count_misattributed(&self, items: usize) {
-        self.lock().misattributed += items as u64;
+    /// Notes items that claimed another zone and were attributed to this one.
+    pub(crate) fn rewrote(&self, items: usize, latest: &str) {
+        let rewritten = &mut self.lock().rewritten;
+        *rewritten = (rewritten.0 + items, latest.to_owned());
     }
 
     /// The insight entry when it must be written.
@@ -190,12 +192,16 @@ impl Session {
     }
 
     fn facts_of(&self, state: &State) -> Facts {
-        let refusals = state.refusals.iter().map(|((stream, type_name), reason)| {
-            let side = if *stream == StreamKind::GlobalToZone { "the zone" } else { "global" };
-            format!("{side} refused {type_name}: {reason}")
+        let refusals =
+            state.refusals.iter().map(|((stream, type_name), reason)| note(*stream, type_name, reason));
+        let (items, latest) = &state.rewritten;
+        let rewritten = (*items > 0).then(|| {
+            format!(
+                "{items} resources claimed another zone and were attributed to this one, last {latest}: name \
+                 {:?} there",
+                self.zone
+            )
         });
-        let misattributed = (state.misattributed > 0)
-            .then(|| format!("{} resources claimed to belong to another zone", state.misattributed));
         Facts {
             opened: state.opened,
             heard: state.heard,
@@ -204,7 +210,7 @@ impl Session {
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
             up: state.up,
-            notes: refusals.chain(misattributed).collect(),
+            notes: refusals.chain(rewritten).collect(),
         }
     }
 
@@ -212,6 +218,16 @@ impl Session {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What was refused, and what to do: what is refused stays as it was at the receiver, and is sent again once
+/// it changed.
+fn note(stream: StreamKind, type_name: &str, reason: &str) -> String {
+    let (receiver, sender) = match stream {
+        StreamKind::GlobalToZone => ("the zone", "on global"),
+        _ => ("global", "in the zone"),
+    };
+    format!("{receiver} refused {type_name} and keeps what it had; correct it {sender}: {reason}")
 }
 
 /// One sync stream of a session, as the task of the stream sees it.

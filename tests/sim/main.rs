@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod attribution;
 mod chaos;
 mod federation;
 mod network;
@@ -12,3 +13,4 @@ mod plane;
 mod scenarios;
 mod scripted;
 mod sockets;
+mod world;

@@ -49,10 +49,17 @@ impl Requirement {
 #[derive(Debug, Error)]
 pub enum AuthError {
     /// It shows no token.
-    #[error("{0} must show a {1} token in the authorization metadata")]
-    Missing(ProxyId, &'static str),
+    #[error("{proxy} must show a {token} token in the authorization metadata; {remedy}")]
+    Missing {
+        /// Which token.
+        token: &'static str,
+        /// Of whom.
+        proxy: ProxyId,
+        /// Which command makes a right one.
+        remedy: Box<str>,
+    },
     /// Its token is not accepted.
-    #[error("the {token} token of {proxy} is not accepted: {source}")]
+    #[error("the {token} token of {proxy} is not accepted: {source}; {remedy}")]
     Token {
         /// Which token.
         token: &'static str,
@@ -60,6 +67,8 @@ pub enum AuthError {
         proxy: ProxyId,
         /// Why.
         source: TokenError,
+        /// Which command makes a right one.
+        remedy: Box<str>,
     },
     /// What the token has to fit cannot be read.
     #[error("{0} cannot be checked against its token: its resource does not decode")]
@@ -125,7 +134,9 @@ impl Authenticator {
     ) -> Result<(), AuthError> {
         let Some(name) = self.requirement.token_of(proxy.kind) else { return Ok(()) };
         let token = token.filter(|t| !t.is_empty());
-        let token = token.ok_or_else(|| AuthError::Missing(proxy.clone(), name))?;
+        let remedy = || self.remedy(proxy);
+        let missing = || AuthError::Missing { token: name, proxy: proxy.clone(), remedy: remedy() };
+        let token = token.ok_or_else(missing)?;
         let now = self.env.now();
         let zone_token = |scope| validate_zone(index, token, scope, &self.zone, now).map(|_| ());
         let accepted = match proxy.kind {
@@ -143,6 +154,30 @@ impl Authenticator {
                 validate_dataplane(index, token, &proxy.mesh, &proxy.name, described, now).map(|_| ())
             }
         };
-        accepted.map_err(|source| AuthError::Token { token: name, proxy: proxy.clone(), source })
+        accepted.map_err(|source| AuthError::Token {
+            token: name,
+            proxy: proxy.clone(),
+            source,
+            remedy: remedy(),
+        })
+    }
+
+    /// The command that makes a token `proxy` gets in with.
+    fn remedy(&self, proxy: &ProxyId) -> Box<str> {
+        let zone_token = |scope| {
+            format!(
+                "make one on global with `straitctl generate zone-token --zone {} --scope {scope}`",
+                self.zone
+            )
+        };
+        let text = match proxy.kind {
+            ProxyKind::Ingress => zone_token(scope::INGRESS),
+            ProxyKind::Egress => zone_token(scope::EGRESS),
+            ProxyKind::Dataplane => format!(
+                "make one with `straitctl generate dataplane-token --mesh {} --name {}`",
+                proxy.mesh, proxy.name
+            ),
+        };
+        text.into_boxed_str()
     }
 }

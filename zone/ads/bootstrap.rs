@@ -96,7 +96,9 @@ pub enum BootstrapError {
     #[error("name must be set")]
     NameMissing,
     /// The stream would be refused for want of a token.
-    #[error("a {0} token is required: set dataplaneToken or dataplaneTokenPath")]
+    #[error(
+        "a {0} token is required: set dataplaneToken or dataplaneTokenPath; `straitctl generate {0}-token` makes one"
+    )]
     TokenMissing(&'static str),
     /// The token cannot be a header value.
     #[error("dataplaneToken holds characters that no token has")]
@@ -105,7 +107,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     Inline(#[from] InlineError),
     /// The proxy came without a resource, and none is stored.
-    #[error("{0} does not exist")]
+    #[error("{0} does not exist: apply it first, or send it along as dataplaneResource")]
     Unknown(ProxyId),
     /// Envoy would refuse the certificate of this server.
     #[error(

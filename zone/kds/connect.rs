@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use common::{
     kds::{
         apply::{Applier, Follower},
-        features::{Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
+        features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
         headers::{Caller, Upstream},
@@ -43,7 +43,7 @@ use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, Up},
-    settings::KdsSettings,
+    settings::{KdsSettings, TokenFileError},
     up::{OwnView, Upward},
 };
 
@@ -71,9 +71,9 @@ pub struct Connector {
 enum Broken {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("read the zone token: {0}")]
-    Token(#[from] std::io::Error),
-    #[error("global does not answer pings: {0}")]
+    #[error(transparent)]
+    Token(#[from] TokenFileError),
+    #[error("{}", unanswered(.0))]
     Ping(Status),
     #[error("{0}")]
     HeldBack(String),
@@ -83,6 +83,16 @@ enum Broken {
     Store(#[from] StoreError),
     #[error("an operator approved what was held back")]
     Approved,
+}
+
+/// What it means that a ping was not answered well.
+fn unanswered(status: &Status) -> String {
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
+            format!("global does not let this zone in: {}", status.message())
+        }
+        code => format!("global does not answer pings: {code}: {}", status.message()),
+    }
 }
 
 impl Connector {
@@ -167,7 +177,7 @@ impl Connector {
     fn introduce(&self) -> Result<Caller, Broken> {
         Ok(Caller {
             zone: self.settings.zone.to_string(),
-            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME].into_iter().collect(),
+            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
             token: self.settings.token.read()?,
             version: self.settings.version.clone(),

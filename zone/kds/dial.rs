@@ -44,15 +44,27 @@ pub enum DialError {
     Connect(#[from] tonic::transport::Error),
 }
 
-/// The cause of a transport error hides behind the error.
+/// Why the connection failed, which hides behind the error, and what to do where that is known.
 fn chain(error: &tonic::transport::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let next = error.to_string();
+        // One that only passes another on says the same.
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
         cause = error.source();
     }
-    text
+    let remedy = [
+        ("UnknownIssuer", "name the authority of its certificate in multizone.zone.kds.rootCaFile"),
+        ("NotValidForName", "use a name of its certificate in multizone.zone.globalAddress"),
+        ("InvalidContentType", "it does not speak TLS there: check multizone.zone.globalAddress"),
+    ];
+    match remedy.iter().find(|(mark, _)| text.contains(mark)) {
+        Some((_, remedy)) => format!("{text}; {remedy}"),
+        None => text,
+    }
 }
 
 /// The settings of every connection to global.

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use common::kds::{MAX_MESSAGE, fuse::Fuse};
+use thiserror::Error;
 use uuid::Uuid;
 
 /// All knobs of [`super::Connector`].
@@ -72,6 +73,14 @@ pub enum TokenSource {
     File(PathBuf),
 }
 
+/// The file of the credential cannot be read.
+#[derive(Debug, Error)]
+#[error("read the zone token from {} (setting multizone.zone.kds.tokenFile): {source}", path.display())]
+pub(super) struct TokenFileError {
+    path: PathBuf,
+    source: io::Error,
+}
+
 impl TokenSource {
     /// From the usual pair of settings; empty means not set.
     pub fn from_settings(token: &str, file: &str) -> Self {
@@ -82,11 +91,14 @@ impl TokenSource {
         }
     }
 
-    pub(super) fn read(&self) -> io::Result<Option<String>> {
+    pub(super) fn read(&self) -> Result<Option<String>, TokenFileError> {
         match self {
             Self::None => Ok(None),
             Self::Inline(token) => Ok(Some(token.trim().to_owned())),
-            Self::File(path) => Ok(Some(std::fs::read_to_string(path)?.trim().to_owned())),
+            Self::File(path) => match std::fs::read_to_string(path) {
+                Ok(token) => Ok(Some(token.trim().to_owned())),
+                Err(source) => Err(TokenFileError { path: path.clone(), source }),
+            },
         }
     }
 }

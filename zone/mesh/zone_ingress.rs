@@ -54,12 +54,12 @@ impl ZoneIngress {
         self.resource.name()
     }
 
-    /// The zone it serves. The spec names it once it was synced; the origin does so from the start.
+    /// The zone it serves: its owner, or for one that was synced the one its spec names.
     pub fn zone(&self) -> Option<&str> {
         match (&self.resource.origin, self.spec.zone.as_str()) {
-            (Origin::Zone(owner), "") => Some(owner),
+            (Origin::Zone(owner), _) => Some(owner),
             (Origin::Global, "") => None,
-            (_, named) => Some(named),
+            (Origin::Global, named) => Some(named),
         }
     }
 

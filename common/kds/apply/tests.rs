@@ -20,6 +20,11 @@ fn zone(name: &str) -> Origin {
     Origin::Zone(name.into())
 }
 
+/// Global, as it follows `zone-1`.
+fn global(foreign: Foreign) -> Follower {
+    Follower::Global { zone: "zone-1".into(), foreign }
+}
+
 fn resource(name: &str, origin: Origin) -> Resource {
     let key = ResourceKey::new(&mesh_timeout::KIND, "default", name);
     Resource { origin, ..Resource::new(key, DateTime::UNIX_EPOCH).with_spec(SPEC) }
@@ -141,17 +146,17 @@ fn a_zone_keeps_its_own_status() {
     let held = index([service(Some(local.into()))]);
     let zone_plan = plan(&held, &decode(&Follower::Zone), &Follower::Zone, DateTime::UNIX_EPOCH);
     assert_eq!(status_of(zone_plan), local);
-    let global = Follower::Global { zone: "zone-1".into() };
-    let global_plan = plan(&index([]), &decode(&global), &global, DateTime::UNIX_EPOCH);
+    let follower = global(Foreign::Rewrite);
+    let global_plan = plan(&index([]), &decode(&follower), &follower, DateTime::UNIX_EPOCH);
     assert_eq!(status_of(global_plan), sent.status.clone().unwrap());
 }
 
 #[test]
 fn global_attributes_to_the_session() {
-    let follower = Follower::Global { zone: "zone-1".into() };
+    let follower = global(Foreign::Rewrite);
     let claims = from_global("t").with_label(labels::ZONE, "zone-2");
     let received = received(&[claims], &[], true, &follower);
-    assert_eq!(received.misattributed, 1);
+    assert_eq!(received.misattributed.len(), 1);
     let held = [resource("other", zone("zone-2")), resource("mine", zone("zone-1")), from_global("g")];
     let plan = plan(&index(held), &received, &follower, DateTime::UNIX_EPOCH);
     assert_eq!(words(&plan), ["create t", "delete mine"]);
@@ -159,6 +164,22 @@ fn global_attributes_to_the_session() {
     assert_eq!(resource.origin, zone("zone-1"));
     assert_eq!(resource.labels[labels::ZONE], "zone-1");
     assert_eq!(resource.owner, Some(ResourceKey::global(&kinds::zone::KIND, "zone-1")));
+}
+
+#[test]
+fn a_claim_of_another_zone_is_refused_alone_and_what_is_stored_stays() {
+    let follower = global(Foreign::Refuse);
+    let claims = resource("mine", zone("zone-1")).with_label(labels::ZONE, "zone-2");
+    let received = received(&[claims, resource("good", zone("zone-1"))], &[], true, &follower);
+    let plan = plan(&index([resource("mine", zone("zone-1"))]), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["create good"]);
+    let [verdict] = &plan.verdicts[..] else { panic!("{:?}", plan.verdicts) };
+    assert_eq!(
+        verdict.to_string(),
+        "mine.default: labels[\"kuma.io/zone\"] names zone \"zone-2\", but zone \"zone-1\" sends it: apply it \
+         on the zone it names, or name \"zone-1\" there"
+    );
+    assert_eq!(received.misattributed.len(), 1);
 }
 
 #[test]
@@ -226,7 +247,7 @@ async fn a_replaced_session_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_stored_for_a_zone_that_was_deleted() {
     let store = Arc::new(MemoryStore::new(Uuid::nil()));
-    let follower = Follower::Global { zone: "zone-1".into() };
+    let follower = global(Foreign::Rewrite);
     let applier = applier(&store, follower.clone()).await;
     let error = applier.apply(&received(&[from_global("a")], &[], true, &follower)).await.unwrap_err();
     assert!(matches!(error, ApplyError::ZoneGone(_)), "{error}");
@@ -247,7 +268,7 @@ fn any_resources() -> impl Strategy<Value = Vec<Resource>> {
 }
 
 fn any_follower() -> impl Strategy<Value = Follower> {
-    prop_oneof![Just(Follower::Zone), Just(Follower::Global { zone: "zone-1".into() })]
+    prop_oneof![Just(Follower::Zone), Just(global(Foreign::Rewrite))]
 }
 
 proptest! {

@@ -1,0 +1,144 @@
+//! A zone that claims another's name, or writes what another one owns.
+
+use common::{
+    kds::features::{ATTRIBUTION, RESUME},
+    model::{Kind, Origin, Resource, kinds, labels, transcode},
+    policy::mesh_timeout,
+};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::{
+    scripted::Scripted,
+    world::{DATAPLANE, World},
+};
+
+/// Every place in which `zone-1` can say that something belongs to `zone-2`, with the field a message names.
+fn claims(world: &World) -> Vec<(&'static Kind, Resource, &'static str)> {
+    let dataplane = |part: &str| format!(r#"{{"networking":{{"address":"10.0.0.1",{part}}}}}"#);
+    let inbound = r#""inbound":[{"port":80,"tags":{"kuma.io/service":"web","kuma.io/zone":"zone-2"}}]"#;
+    let gateway = r#""gateway":{"tags":{"kuma.io/service":"web","kuma.io/zone":"zone-2"}}"#;
+    let ingress = |part: &str| format!(r#"{{"networking":{{"address":"10.0.0.1","port":10001}},{part}}}"#);
+    let services = r#""availableServices":[{"tags":{"kuma.io/service":"web","kuma.io/zone":"zone-2"}}]"#;
+    let zone = r#""zone":"zone-2""#;
+    let labelled =
+        world.of_zone(&kinds::dataplane::KIND, "item", DATAPLANE).with_label(labels::ZONE, "zone-2");
+    let of = |kind, spec: &str| world.of_zone(kind, "item", spec);
+    let (dataplanes, ingresses) = (&kinds::dataplane::KIND, &kinds::zone_ingress::KIND);
+    let egresses = &kinds::zone_egress::KIND;
+    vec![
+        (dataplanes, labelled, "labels[\"kuma.io/zone\"]"),
+        (dataplanes, of(dataplanes, &dataplane(inbound)), "networking.inbound[].tags[\"kuma.io/zone\"]"),
+        (dataplanes, of(dataplanes, &dataplane(gateway)), "networking.gateway.tags[\"kuma.io/zone\"]"),
+        (ingresses, of(ingresses, &ingress(zone)), "zone names"),
+        (ingresses, of(ingresses, &ingress(services)), "availableServices[].tags[\"kuma.io/zone\"]"),
+        (egresses, of(egresses, &ingress(zone)), "zone names"),
+    ]
+}
+
+/// Counts what happens on this thread, which a test has to itself.
+fn counted() -> (metrics::LocalRecorderGuard<'static>, PrometheusHandle) {
+    let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
+    let handle = recorder.handle();
+    (metrics::set_default_local_recorder(recorder), handle)
+}
+
+fn total(metrics: &PrometheusHandle, counter: &str) -> u64 {
+    let text = metrics.render();
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{counter}{{")));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[tokio::test]
+async fn what_a_zone_of_kuma_claims_for_another_is_attributed_to_it_counted_and_noted() {
+    let (_guard, metrics) = counted();
+    let world = World::new().await;
+    let zone = Scripted::like_kumas(&world.dial, "zone-1").await;
+    let mut up = zone.answer().await.unwrap();
+    for (n, (kind, item, field)) in (1..).zip(claims(&world)) {
+        up.send(kind.name, n, &[item], &[]).await;
+        assert_eq!(up.verdict(kind.name).await.error_detail, None, "{field}");
+        let index = world.global.index.current();
+        let stored = index.list(kind).find(|r| r.name() == "item").unwrap();
+        assert_eq!(stored.origin, Origin::Zone("zone-1".into()), "{field}");
+        assert_eq!(stored.label(labels::ZONE), Some("zone-1"), "{field}");
+        let spec = transcode::to_json(kind, &stored.spec).unwrap().to_string();
+        assert!(!spec.contains("zone-2"), "{field}: {spec}");
+        let count = format!("{n} resources claimed another zone");
+        let note = world.note("zone-1", &[&count, field]).await;
+        assert!(note.contains("\"zone-2\"") && note.ends_with("name \"zone-1\" there"), "{note}");
+    }
+    assert_eq!(total(&metrics, "kds_zone_attribution_rewrites_total"), 6);
+    assert_eq!(total(&metrics, "kds_zone_attribution_refusals_total"), 0);
+}
+
+#[tokio::test]
+async fn a_zone_that_answers_for_its_names_is_refused_another_ones_and_what_is_stored_stays() {
+    let (_guard, metrics) = counted();
+    let world = World::new().await;
+    let mut zone = Scripted::like_kumas(&world.dial, "zone-1").await;
+    zone.caller.features.insert(RESUME);
+    zone.caller.features.insert(ATTRIBUTION);
+    let mut up = zone.answer().await.unwrap();
+    let kind = &kinds::dataplane::KIND;
+    let stored = world.of_zone(kind, "item", DATAPLANE).with_label("team", "a");
+    up.send(kind.name, 1, &[stored], &[]).await;
+    assert_eq!(up.verdict(kind.name).await.error_detail, None);
+    let before = world.global.index.current().find(kind, "default", "item").unwrap().revision;
+
+    for (n, (kind, item, field)) in (2..).zip(claims(&world)) {
+        let good = world.of_zone(kind, &format!("good-{n}"), DATAPLANE);
+        let sent = if kind.name == "Dataplane" { vec![item, good] } else { vec![item] };
+        up.send(kind.name, n, &sent, &[]).await;
+        let message = up.verdict(kind.name).await.error_detail.unwrap().message;
+        let says =
+            [field, "names zone \"zone-2\", but zone \"zone-1\" sends it", "apply it on the zone it names"];
+        assert!(says.iter().all(|words| message.contains(words)), "{message}");
+        assert!(message.starts_with("item.") && !message.contains("good-"), "only the bad one: {message}");
+        let keeps =
+            "global refused ".to_owned() + kind.name + " and keeps what it had; correct it in the zone";
+        world.note("zone-1", &[&keeps, field]).await;
+    }
+    let index = world.global.index.current();
+    assert_eq!(index.find(kind, "default", "item").unwrap().revision, before, "it stays as it was");
+    assert_eq!(index.count(kind), 1 + 3, "the good ones beside the bad ones were taken");
+    assert_eq!(index.count(&kinds::zone_ingress::KIND) + index.count(&kinds::zone_egress::KIND), 0);
+    assert_eq!(total(&metrics, "kds_zone_attribution_refusals_total"), 6);
+    assert_eq!(total(&metrics, "kds_zone_attribution_rewrites_total"), 0);
+
+    // Named right, it is taken, and the note is gone.
+    up.send(kind.name, 9, &[world.of_zone(kind, "item", DATAPLANE)], &[]).await;
+    assert_eq!(up.verdict(kind.name).await.error_detail, None);
+    let notes = world.notes("zone-1");
+    assert!(notes.iter().all(|note| !note.contains("refused Dataplane")), "{notes:?}");
+}
+
+#[tokio::test]
+async fn what_another_one_owns_is_not_overwritten_and_both_owners_are_named() {
+    let world = World::new().await;
+    let kind = &kinds::dataplane::KIND;
+    let owner = Scripted::like_kumas(&world.dial, "zone-1").await;
+    let mut owners = owner.answer().await.unwrap();
+    owners.send(kind.name, 1, &[world.of_zone(kind, "theirs", DATAPLANE)], &[]).await;
+    assert_eq!(owners.verdict(kind.name).await.error_detail, None);
+    world.global.put(world.policy("theirs")).await;
+
+    let thief = Scripted::like_kumas(&world.dial, "zone-2").await;
+    let mut up = thief.answer().await.unwrap();
+    let stolen = [
+        (kind, world.of_zone(kind, "theirs", DATAPLANE), "zone zone-1"),
+        (&mesh_timeout::KIND, world.policy("theirs"), "global"),
+    ];
+    for (n, (kind, item, owner)) in (1..).zip(stolen) {
+        let before = world.global.index.current().find(kind, "default", "theirs").unwrap().clone();
+        up.send(kind.name, n, &[item.with_label("stolen", "yes")], &["theirs.default"]).await;
+        let message = up.verdict(kind.name).await.error_detail.unwrap().message;
+        let name = format!("user error\ntheirs.default: {} of this name", kind.name);
+        let owners = format!("{name} belongs to {owner}; the one of zone zone-2 was not taken");
+        assert_eq!(message, format!("{owners}: rename or delete one of the two"));
+        let index = world.global.index.current();
+        assert_eq!(index.find(kind, "default", "theirs"), Some(&before), "neither written nor removed");
+        world.note("zone-2", &["rename or delete one of the two", owner]).await;
+        let refused = world.notes("zone-1").into_iter().find(|note| note.contains("refused"));
+        assert_eq!(refused, None, "the owner has nothing to do with it");
+    }
+}
