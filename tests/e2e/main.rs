@@ -9,6 +9,7 @@
 mod bad_input;
 mod harness;
 mod mesh;
+mod policies;
 mod postgres;
 mod resilience;
 mod sync;

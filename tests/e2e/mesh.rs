@@ -33,7 +33,9 @@ pub struct Member {
     /// The sidecar.
     pub envoy: Envoy,
     _echo: Echo,
-    /// Where its first outbound listens.
+    /// Where the sidecar listens for the service.
+    pub inbound: SocketAddr,
+    /// Where its outbounds listen.
     pub outbounds: Vec<SocketAddr>,
 }
 
@@ -99,7 +101,7 @@ networking:
             _ => Echo::http(name, app).await,
         };
         let envoy = Envoy::sidecar(zone, "default", name, admin).await;
-        Self { envoy, _echo: echo, outbounds }
+        Self { envoy, _echo: echo, inbound: SocketAddr::from((address, port)), outbounds }
     }
 
     /// Calls the `n`th service it was told to call.

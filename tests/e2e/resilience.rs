@@ -1,6 +1,7 @@
 //! Restarts, crashes and partitions while traffic flows.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,6 +10,7 @@ use std::{
 };
 
 use reqwest::StatusCode;
+use serde_json::Value;
 
 use crate::{
     harness::{Options, Zone, eventually, wait::within},
@@ -95,6 +97,64 @@ async fn traffic_flows_while_global_and_zone_restart() {
 
     global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
     client.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+#[tokio::test]
+async fn certificates_are_replaced_without_a_failed_request() {
+    let (global, zones) = federation(1).await;
+    global.apply(ALLOW_ALL);
+    global.apply(
+        "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: \
+         [{name: ca-1, type: builtin, dpCert: {rotation: {expiration: 5s}}}]}}",
+    );
+    let backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    let load = Load::on(format!("http://{}/", client.outbounds[0]));
+    for member in [&backend, &client] {
+        let mut seen = BTreeSet::new();
+        while seen.len() < 3 {
+            let serial = eventually("a new certificate", || async {
+                let certificates: Value =
+                    serde_json::from_str(&member.envoy.admin("/certs").await?).map_err(|e| e.to_string())?;
+                let chains = certificates["certificates"].as_array().into_iter().flatten();
+                let serials = chains.filter_map(|c| c["cert_chain"][0]["serial_number"].as_str());
+                let fresh = serials.map(str::to_owned).find(|serial| !seen.contains(serial));
+                fresh.ok_or_else(|| certificates.to_string())
+            })
+            .await;
+            seen.insert(serial);
+            load.more(20).await;
+        }
+    }
+    let bad = load.end().await;
+    assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+}
+
+#[tokio::test]
+async fn another_authority_takes_over() {
+    let (global, zones) = federation(1).await;
+    global.apply(ALLOW_ALL);
+    let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    // Never from one authority straight to another: clients and servers would not know each other meanwhile.
+    global.apply("{type: Mesh, name: default}");
+    eventually("plaintext", || async {
+        let seen = client.reaches(0, "backend-1").await;
+        let peer = seen["headers"].get("x-forwarded-client-cert");
+        if peer.is_none() { Ok(()) } else { Err(seen.to_string()) }
+    })
+    .await;
+    global.apply(
+        "{type: Mesh, name: default, mtls: {enabledBackend: ca-2, backends: [{name: ca-2, type: builtin}]}}",
+    );
+    eventually("mutual TLS again", || async {
+        let seen = client.reaches(0, "backend-1").await;
+        let peer = seen["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default();
+        if peer.contains("URI=spiffe://default/client") { Ok(()) } else { Err(seen.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test]

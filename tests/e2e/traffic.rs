@@ -8,7 +8,7 @@ use tokio::{
 
 use crate::{
     harness::eventually,
-    mesh::{ALLOW_ALL, Member, Shape, federation, ingress},
+    mesh::{ALLOW_ALL, MESH, Member, Shape, federation, ingress},
 };
 
 #[tokio::test]
@@ -77,10 +77,42 @@ async fn a_client_reaches_a_service_that_lives_only_in_the_other_zone() {
     global.apply(ALLOW_ALL);
     let _ingress = ingress(&global, &zones[1]).await;
     let _inventory = Member::join(&zones[1], Shape::http("inventory-1", "inventory", &[])).await;
-    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["inventory"])).await;
-    let seen = client.reaches(0, "inventory-1").await;
-    let peer = seen["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default();
-    assert!(peer.contains("URI=spiffe://default/client"), "the ingress must not end TLS: {seen}");
+    let orders = Shape { name: "orders-1", service: "orders", protocol: "grpc", tags: "", calls: &[] };
+    let _orders = Member::join(&zones[1], orders).await;
+    let calls = ["inventory", "orders"];
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &calls)).await;
+    for (n, name) in ["inventory-1", "orders-1"].into_iter().enumerate() {
+        let seen = client.reaches(n, name).await;
+        let peer = seen["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default();
+        assert!(peer.contains("URI=spiffe://default/client"), "the ingress must not end TLS: {seen}");
+    }
+}
+
+#[tokio::test]
+async fn another_zone_is_called_only_when_this_one_has_nobody_left() {
+    let (global, zones) = federation(2).await;
+    global.apply(ALLOW_ALL);
+    global.apply(&format!("{MESH}routing: {{ localityAwareLoadBalancing: true }}\n"));
+    let _ingress = ingress(&global, &zones[1]).await;
+    let _there = Member::join(&zones[1], Shape::http("stock-there", "stock", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["stock"])).await;
+    client.reaches(0, "stock-there").await;
+
+    let here = Member::join(&zones[0], Shape::http("stock-here", "stock", &[])).await;
+    let client = &client;
+    eventually("every request in this zone", || async move {
+        for _ in 0..20 {
+            let (_, seen) = client.call(0, "/").await?;
+            if seen["service"] != "stock-here" {
+                return Err(seen.to_string());
+            }
+        }
+        Ok(())
+    })
+    .await;
+    zones[0].straitctl(&["delete", "dataplane", "stock-here"]);
+    drop(here);
+    client.reaches(0, "stock-there").await;
 }
 
 #[tokio::test]
@@ -146,7 +178,7 @@ spec:
 }
 
 #[tokio::test]
-async fn weights_and_retries_take_effect() {
+async fn weights_take_effect() {
     let (global, zones) = federation(1).await;
     global.apply(ALLOW_ALL);
     let zone = &zones[0];
@@ -184,10 +216,4 @@ spec:
         Ok(())
     })
     .await;
-
-    // The default retry policy tries a gateway error again.
-    let (status, _) = client.call(0, "/status/503").await.unwrap();
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    let dump = client.envoy.config_dump().await.unwrap().to_string();
-    assert!(dump.contains("num_retries"), "the default retry policy is in the routes");
 }

@@ -73,12 +73,6 @@ impl Envoy {
         if status.is_success() { Ok(text) } else { Err(format!("{status}: {text}")) }
     }
 
-    /// Its whole configuration, endpoints included.
-    pub async fn config_dump(&self) -> Result<Value, String> {
-        let text = self.admin("/config_dump?include_eds").await?;
-        serde_json::from_str(&text).map_err(|e| e.to_string())
-    }
-
     /// One counter or gauge.
     pub async fn stat(&self, name: &str) -> Result<u64, String> {
         let text = self.admin(&format!("/stats?filter=^{name}$")).await?;
