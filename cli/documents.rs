@@ -131,7 +131,7 @@ fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
         }
     };
     let title = super::kinds::title(kind, &mesh, &name);
-    let violations = kind.validate(&document.spec).with_context(|| title.clone())?;
+    let violations = kind.validate_authored(&document.spec).with_context(|| title.clone())?;
     if !violations.is_empty() {
         let lines: Vec<String> =
             violations.iter().map(|v| format!("\n  {}: {}", v.field, v.reason)).collect();

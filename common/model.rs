@@ -13,6 +13,7 @@ pub mod labels;
 pub mod names;
 pub mod registry;
 mod resource;
+pub mod shape;
 pub mod sni;
 pub mod transcode;
 mod violations;

@@ -9,7 +9,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{Kind, Resource, ResourceKey, SpecError, kri::Kri, registry, sni, transcode};
+use super::{FieldPath, Kind, Resource, ResourceKey, SpecError, kri::Kri, registry, sni, transcode};
 
 /// A document split into its parts; nothing is validated beyond the shape.
 #[derive(Clone, Debug)]
@@ -26,8 +26,6 @@ pub struct Document {
     pub spec: Vec<u8>,
     /// From `status`, for kinds that have one.
     pub status: Option<Value>,
-    /// Says which inline spec member is no field and ignored.
-    pub unknown: Option<String>,
 }
 
 /// Why something is not a document.
@@ -37,10 +35,13 @@ pub enum DocumentError {
     #[error("{field}: {reason}")]
     Meta {
         /// Which member.
-        field: &'static str,
+        field: FieldPath,
         /// What is wrong with it.
         reason: String,
     },
+    /// Not even an object.
+    #[error("the document is not an object with type and name")]
+    Shape,
     /// `type` names no kind.
     #[error("unknown resource type {0:?}; `get --help` lists the types")]
     UnknownType(String),
@@ -60,7 +61,7 @@ impl Document {
     /// [`DocumentError`] naming the member that is wrong.
     pub fn parse(json: &Value) -> Result<Self, DocumentError> {
         let name = text(json, "type")?
-            .ok_or_else(|| DocumentError::Meta { field: "type", reason: "must be set".to_owned() })?;
+            .ok_or_else(|| DocumentError::Meta { field: "type".into(), reason: "must be set".to_owned() })?;
         let kind = registry::by_name(name).ok_or_else(|| DocumentError::UnknownType(name.to_owned()))?;
         Self::parse_as(kind, json)
     }
@@ -71,26 +72,10 @@ impl Document {
     /// [`DocumentError`] naming the member that is wrong.
     pub fn parse_as(kind: &'static Kind, json: &Value) -> Result<Self, DocumentError> {
         let Some(object) = json.as_object() else {
-            return Err(DocumentError::Meta {
-                field: "type",
-                reason: "the document is not an object".to_owned(),
-            });
+            return Err(DocumentError::Shape);
         };
-        let labels = match object.get("labels") {
-            None | Some(Value::Null) => BTreeMap::new(),
-            Some(labels) => serde_json::from_value(labels.clone())
-                .map_err(|e| DocumentError::Meta { field: "labels", reason: e.to_string() })?,
-        };
-        let mut unknown = None;
-        let spec = if kind.is_json() {
-            transcode::from_json(kind, object.get("spec").unwrap_or(&transcode::empty_object()))?
-        } else {
-            let inline = object.iter().filter(|(k, _)| !META.contains(&k.as_str()));
-            let inline: Map<String, Value> = inline.map(|(k, v)| (k.clone(), v.clone())).collect();
-            let inline = Value::Object(inline);
-            unknown = transcode::unknown_member(kind, &inline);
-            transcode::from_json(kind, &inline)?
-        };
+        let labels = labels(object.get("labels"))?;
+        let spec = transcode::from_json(kind, &spec_of(kind, object))?;
         Ok(Self {
             kind,
             mesh: text(json, "mesh")?.map(str::to_owned),
@@ -98,7 +83,6 @@ impl Document {
             labels,
             spec,
             status: object.get("status").filter(|s| kind.has_status() && !s.is_null()).cloned(),
-            unknown,
         })
     }
 
@@ -113,11 +97,40 @@ impl Document {
     }
 }
 
+fn labels(json: Option<&Value>) -> Result<BTreeMap<String, String>, DocumentError> {
+    let wrong = |field: FieldPath, reason: &str| DocumentError::Meta { field, reason: reason.to_owned() };
+    match json {
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        Some(Value::Object(labels)) => labels
+            .iter()
+            .map(|(key, value)| match value {
+                Value::String(value) => Ok((key.clone(), value.clone())),
+                _ => Err(wrong(FieldPath::new("labels").key(key), "must be a string; quote it in YAML")),
+            })
+            .collect(),
+        Some(_) => Err(wrong("labels".into(), "must be a map of strings")),
+    }
+}
+
+/// The spec in the document of a resource of `kind`, still in its JSON form.
+fn spec_of(kind: &Kind, document: &Map<String, Value>) -> Value {
+    if kind.is_json() {
+        return document.get("spec").cloned().unwrap_or_else(transcode::empty_object);
+    }
+    let inline = document.iter().filter(|(name, _)| !META.contains(&name.as_str()));
+    Value::Object(inline.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// Members of the spec in a document that no field is called, most likely misspelt; they are ignored.
+pub fn unknown_members(kind: &Kind, document: &Value) -> Vec<FieldPath> {
+    document.as_object().map(|d| transcode::unknown_members(kind, &spec_of(kind, d))).unwrap_or_default()
+}
+
 fn text<'a>(json: &'a Value, field: &'static str) -> Result<Option<&'a str>, DocumentError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(DocumentError::Meta { field, reason: "must be a string".to_owned() }),
+        Some(_) => Err(DocumentError::Meta { field: field.into(), reason: "must be a string".to_owned() }),
     }
 }
 

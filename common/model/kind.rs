@@ -1,8 +1,9 @@
 //! What is known about a type of resource, independent of any one resource.
 
 use super::{
-    Violations,
+    FieldPath, Violations,
     resource::{Spec, SpecError},
+    shape::Shape,
 };
 
 /// Whether resources of a kind live inside a mesh.
@@ -129,6 +130,7 @@ pub struct Kind {
     pub policy: Option<PolicyTraits>,
     /// What is shown as the status while nobody has written one.
     pub empty_status: &'static str,
+    shape: &'static Shape,
     check: fn(&[u8]) -> Result<Violations, SpecError>,
     normalize: fn(&[u8]) -> Result<Vec<u8>, SpecError>,
 }
@@ -159,6 +161,7 @@ impl Kind {
             keeps_name: false,
             policy: None,
             empty_status: "{}",
+            shape: &Shape::Any,
             check: accept,
             normalize: keep,
         }
@@ -168,6 +171,12 @@ impl Kind {
     pub const fn typed<S: Spec>(mut self) -> Self {
         self.check = check::<S>;
         self.normalize = normalize::<S>;
+        self
+    }
+
+    /// Sets the shape of a JSON spec that stays encoded.
+    pub const fn shaped(mut self, shape: &'static Shape) -> Self {
+        self.shape = shape;
         self
     }
 
@@ -254,6 +263,22 @@ impl Kind {
     /// [`SpecError`] when the bytes do not decode as the type of this kind.
     pub fn validate(&self, spec: &[u8]) -> Result<Violations, SpecError> {
         (self.check)(spec)
+    }
+
+    /// The same for what a user wrote, whose shape is checked where nothing decodes it. A peer may be newer
+    /// and know more shapes.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the bytes do not decode as the type of this kind.
+    pub fn validate_authored(&self, spec: &[u8]) -> Result<Violations, SpecError> {
+        let mut violations = self.validate(spec)?;
+        if matches!(self.shape, Shape::Any) {
+            return Ok(violations);
+        }
+        let json = serde_json::from_slice(spec)
+            .map_err(|e| SpecError::Json { path: "spec".to_owned(), reason: e.to_string() })?;
+        violations.extend(self.shape.check(&FieldPath::new("spec"), &json));
+        Ok(violations)
     }
 
     /// The canonical encoding of what a user wrote: defaults filled in, members nobody knows pruned.

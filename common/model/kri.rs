@@ -26,9 +26,12 @@ pub struct Kri {
 /// Why a text is not an identifier.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KriError {
-    /// Not seven parts, or not starting with `kri`.
-    #[error("invalid KRI {0:?}: expected kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>")]
+    /// Not seven parts.
+    #[error("invalid identifier string: {0:?}")]
     Shape(String),
+    /// Something else than a KRI.
+    #[error("identifier must start with 'kri': {0:?}")]
+    Start(String),
     /// No kind has this short name.
     #[error("unknown short name of resource type: {0:?}")]
     Kind(String),
@@ -60,9 +63,12 @@ impl Kri {
     /// [`KriError`] when the shape is wrong or the kind unknown.
     pub fn parse(text: &str) -> Result<Self, KriError> {
         let parts: Vec<&str> = text.splitn(7, '_').collect();
-        let ["kri", short, mesh, zone, namespace, name, section] = parts[..] else {
+        let [start, short, mesh, zone, namespace, name, section] = parts[..] else {
             return Err(KriError::Shape(text.to_owned()));
         };
+        if start != "kri" {
+            return Err(KriError::Start(text.to_owned()));
+        }
         let kind = registry::by_short(short).ok_or_else(|| KriError::Kind(short.to_owned()))?;
         Ok(Self {
             short: kind.short,

@@ -3,6 +3,8 @@
 //! Protobuf specs go through reflection over our own descriptors rather than through generated serde
 //! code: one path for every kind, and fields a newer peer added survive being edited.
 
+mod authored;
+
 use std::sync::LazyLock;
 
 use prost::Message;
@@ -11,7 +13,8 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value};
 
-use super::{Format, Kind, SpecError};
+use self::authored::Authored;
+use super::{FieldPath, Format, Kind, SpecError};
 use crate::proto;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -51,9 +54,11 @@ pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
     match kind.format {
         Format::Proto { message } => {
             let options = DeserializeOptions::new().deny_unknown_fields(false);
+            let message = descriptor(message);
+            let Authored { json, .. } = Authored::read(&message, json)?;
             let mut track = serde_path_to_error::Track::new();
-            let tracked = serde_path_to_error::Deserializer::new(json, &mut track);
-            match DynamicMessage::deserialize_with_options(descriptor(message), tracked, &options) {
+            let tracked = serde_path_to_error::Deserializer::new(&json, &mut track);
+            match DynamicMessage::deserialize_with_options(message, tracked, &options) {
                 Ok(message) => Ok(message.encode_to_vec()),
                 Err(e) => Err(SpecError::Json { path: track.path().to_string(), reason: e.to_string() }),
             }
@@ -65,15 +70,50 @@ pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
     }
 }
 
-/// What a strict reader says about `json` when some member of it is no field of the spec: most likely a
-/// misspelt name, whose value is ignored. JSON specs prune theirs elsewhere.
-pub fn unknown_member(kind: &Kind, json: &Value) -> Option<String> {
-    let Format::Proto { message } = kind.format else { return None };
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(json, &mut track);
-    let strict = DeserializeOptions::new().deny_unknown_fields(true);
-    let error = DynamicMessage::deserialize_with_options(descriptor(message), tracked, &strict).err()?;
-    Some(format!("{}: {error}", track.path()))
+/// Members of `json` that no field of the spec is called, most likely misspelt; they are ignored.
+pub fn unknown_members(kind: &Kind, json: &Value) -> Vec<FieldPath> {
+    match kind.format {
+        Format::Proto { message } => {
+            Authored::read(&descriptor(message), json).map(|a| a.unknown).unwrap_or_default()
+        }
+        Format::Json { .. } => {
+            let normal = kind.normalize(json.to_string().as_bytes()).ok();
+            let normal = normal.and_then(|spec| serde_json::from_slice::<Value>(&spec).ok());
+            let mut lost = Vec::new();
+            normal.iter().for_each(|normal| collect_lost(&FieldPath::new("spec"), json, normal, &mut lost));
+            lost
+        }
+    }
+}
+
+/// Members that say something in `before` and are not in `after`.
+fn collect_lost(path: &FieldPath, before: &Value, after: &Value, lost: &mut Vec<FieldPath>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (name, value) in before {
+                match after.get(name) {
+                    Some(after) => collect_lost(&path.field(name), value, after, lost),
+                    None if says_nothing(value) => {}
+                    None => lost.push(path.field(name)),
+                }
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            for (i, (before, after)) in before.iter().zip(after).enumerate() {
+                collect_lost(&path.index(i), before, after, lost);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
 }
 
 fn message_to_json(message: &DynamicMessage) -> Result<Value, SpecError> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment, Track};
 
-use crate::model::{FieldPath, SpecError};
+use crate::model::{FieldPath, SpecError, shape::json_type};
 
 /// Decodes the stored form of a spec.
 ///
@@ -97,17 +97,6 @@ fn explain(path: FieldPath, found: Option<&Value>, message: &str) -> SpecError {
         return error(path, format!("in body must be of type integer,string: {actual:?}"));
     }
     error(path, message.to_owned())
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn schema_type(expected: &str) -> &str {

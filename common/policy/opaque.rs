@@ -1,5 +1,7 @@
 //! Policies whose specs are kept byte for byte and checked for shape only.
 
+mod shapes;
+
 use serde_json::{Map, Value};
 
 use super::Duration;
@@ -10,62 +12,74 @@ pub static MESH_ACCESS_LOG: Kind = Kind::json("MeshAccessLog", "meshaccesslogs")
     .flow(61)
     .named("meshaccesslog", "mal")
     .with_status()
-    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: true });
+    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: true })
+    .shaped(&shapes::MESH_ACCESS_LOG);
 
 /// The descriptor of `MeshFaultInjection`.
 pub static MESH_FAULT_INJECTION: Kind = Kind::json("MeshFaultInjection", "meshfaultinjections")
     .flow(61)
     .named("meshfaultinjection", "mfi")
-    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: false });
+    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: false })
+    .shaped(&shapes::MESH_FAULT_INJECTION);
 
 /// The descriptor of `MeshHealthCheck`.
 pub static MESH_HEALTH_CHECK: Kind = Kind::json("MeshHealthCheck", "meshhealthchecks")
     .flow(61)
     .named("meshhealthcheck", "mhc")
-    .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false });
+    .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false })
+    .shaped(&shapes::MESH_HEALTH_CHECK);
 
 /// The descriptor of `MeshLoadBalancingStrategy`.
 pub static MESH_LOAD_BALANCING_STRATEGY: Kind =
     Kind::json("MeshLoadBalancingStrategy", "meshloadbalancingstrategies")
         .flow(61)
         .named("meshloadbalancingstrategy", "mlbs")
-        .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false });
+        .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false })
+        .shaped(&shapes::MESH_LOAD_BALANCING_STRATEGY);
 
 /// The descriptor of `MeshMetric`.
-pub static MESH_METRIC: Kind =
-    Kind::json("MeshMetric", "meshmetrics").flow(61).named("meshmetric", "mm").with_status().policy(
-        PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false },
-    );
+pub static MESH_METRIC: Kind = Kind::json("MeshMetric", "meshmetrics")
+    .flow(61)
+    .named("meshmetric", "mm")
+    .with_status()
+    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false })
+    .shaped(&shapes::MESH_METRIC);
 
 /// The descriptor of `MeshPassthrough`.
 pub static MESH_PASSTHROUGH: Kind = Kind::json("MeshPassthrough", "meshpassthroughs")
     .flow(61)
     .named("meshpassthrough", "mp")
-    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false });
+    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false })
+    .shaped(&shapes::MESH_PASSTHROUGH);
 
 /// The descriptor of `MeshProxyPatch`.
 pub static MESH_PROXY_PATCH: Kind = Kind::json("MeshProxyPatch", "meshproxypatches")
     .flow(61)
     .named("meshproxypatch", "mpp")
-    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false });
+    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false })
+    .shaped(&shapes::MESH_PROXY_PATCH);
 
 /// The descriptor of `MeshRateLimit`.
 pub static MESH_RATE_LIMIT: Kind = Kind::json("MeshRateLimit", "meshratelimits")
     .flow(61)
     .named("meshratelimit", "mrl")
-    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: true });
+    .policy(PolicyTraits { target_ref: true, to: true, from: true, rules: true, from_as_rules: true })
+    .shaped(&shapes::MESH_RATE_LIMIT);
 
 /// The descriptor of `MeshTLS`.
 pub static MESH_TLS: Kind = Kind::json("MeshTLS", "meshtlses")
     .flow(61)
     .named("meshtls", "mtls")
-    .policy(PolicyTraits { target_ref: true, to: false, from: true, rules: true, from_as_rules: true });
+    .policy(PolicyTraits { target_ref: true, to: false, from: true, rules: true, from_as_rules: true })
+    .shaped(&shapes::MESH_TLS);
 
 /// The descriptor of `MeshTrace`.
-pub static MESH_TRACE: Kind =
-    Kind::json("MeshTrace", "meshtraces").flow(61).named("meshtrace", "mtr").with_status().policy(
-        PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false },
-    );
+pub static MESH_TRACE: Kind = Kind::json("MeshTrace", "meshtraces")
+    .flow(61)
+    .named("meshtrace", "mtr")
+    .with_status()
+    .policy(PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false })
+    .shaped(&shapes::MESH_TRACE);
 
 /// Members of these kinds that hold durations, wherever they stand.
 const DURATIONS: &[(&str, &[&str])] = &[

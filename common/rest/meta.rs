@@ -57,6 +57,9 @@ impl Claims<'_> {
 
     fn check_label_meaning(&self, config: &ApiConfig, kind: &Kind, mesh: &str, violations: &mut Violations) {
         let origin = self.labels.get(labels::ORIGIN).map(String::as_str);
+        if let Some(other) = origin.filter(|o| !matches!(*o, labels::ORIGIN_GLOBAL | labels::ORIGIN_ZONE)) {
+            violations.add(label(labels::ORIGIN), format!("unknown resource origin {other:?}"));
+        }
         let expected = match &config.mode {
             Mode::Global => origin.is_some().then_some(labels::ORIGIN_GLOBAL),
             Mode::Zone { federated: true, .. } if kind.is_json() && config.require_origin_label => {
@@ -68,8 +71,6 @@ impl Claims<'_> {
             violations.add(label(labels::ORIGIN), format!("the origin label must be set to '{expected}'"));
             return;
         }
-        let known = origin.is_none_or(|o| matches!(o, labels::ORIGIN_GLOBAL | labels::ORIGIN_ZONE));
-        violations.check(!known, label(labels::ORIGIN), "unknown resource origin, use 'global' or 'zone'");
         let Some(zone) = config.mode.zone().filter(|_| origin != Some(labels::ORIGIN_GLOBAL)) else { return };
         let other = |key, expected: &str| self.labels.get(key).is_some_and(|v| v != expected);
         violations.check(

@@ -1,5 +1,7 @@
 //! Pages of a list.
 
+use std::num::IntErrorKind;
+
 use axum::{
     extract::Request,
     http::{HeaderMap, StatusCode, Uri, header},
@@ -43,12 +45,18 @@ impl Page {
             }
         })?;
         let offset = value(query, "offset").map_or(Ok(0), |text| {
-            text.parse::<usize>().map_err(|_| {
-                // Clients compare this text, down to the function it names.
-                let detail =
-                    format!("invalid: invalid offset: strconv.Atoi: parsing {text:?}: invalid syntax");
-                ApiError::new(StatusCode::BAD_REQUEST, title, detail)
-            })
+            let invalid = |reason: String| {
+                ApiError::new(StatusCode::BAD_REQUEST, title, format!("invalid: invalid offset: {reason}"))
+            };
+            // Clients compare these texts, down to the function they name.
+            let number = text.parse::<i64>().map_err(|error| {
+                let reason = match error.kind() {
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                invalid(format!("strconv.Atoi: parsing {text:?}: {reason}"))
+            })?;
+            usize::try_from(number).map_err(|_| invalid("it must not be negative".to_owned()))
         })?;
         Ok(Self { size, offset })
     }

@@ -18,7 +18,7 @@ use super::{
     page::{self, Page, Query},
 };
 use crate::{
-    model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, names},
+    model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, labels, names},
     store::index::Index,
 };
 
@@ -137,21 +137,30 @@ pub(super) async fn by_kri(
     let kri = Kri::parse(&text).map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
     let at = Endpoint { api, kind: kri.kind() };
     let index = at.api.index.current();
-    let target = Target { mesh: kri.mesh.clone(), name: stored_name(&at, &kri) };
-    at.require_mesh(&index, &target)?;
+    let target = |name: String| Target { mesh: kri.mesh.clone(), name };
+    at.require_mesh(&index, &target(String::new()))?;
     at.require_access(&user)?;
-    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
+    let stored = stored_names(&at, &kri).into_iter().filter_map(|name| index.get(&at.key(&target(name))));
+    // Two zones may use one name; of one that says no zone, the identifier is believed.
+    let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
+    let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
     Ok(json_response(StatusCode::OK, &render(ITEM, resource)?))
 }
 
-/// What was written here keeps its name; what was synced has a hashed one.
-fn stored_name(at: &Endpoint, kri: &Kri) -> String {
-    let own_zone = at.api.config.mode.zone().unwrap_or_default();
-    if kri.zone == own_zone || (kri.zone.is_empty() && !at.api.config.mode.is_federated_zone()) {
-        return kri.name.clone();
-    }
+/// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own
+/// before it followed a global has both without a zone in the identifier.
+fn stored_names(at: &Endpoint, kri: &Kri) -> Vec<String> {
     let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    names::hashed(&kri.mesh, &kri.name, part(&kri.zone).as_deref(), part(&kri.namespace).as_deref())
+    let (zone, namespace) = (part(&kri.zone), part(&kri.namespace));
+    let hashed = names::hashed(&kri.mesh, &kri.name, zone.as_deref(), namespace.as_deref());
+    if at.kind.keeps_name {
+        return vec![kri.name.clone()];
+    }
+    match at.api.config.mode.zone() {
+        _ if kri.zone.is_empty() => vec![kri.name.clone(), hashed],
+        Some(own) if kri.zone == own => vec![kri.name.clone()],
+        _ => vec![hashed],
+    }
 }
 
 fn check_format(query: &Query) -> Result<(), ApiError> {

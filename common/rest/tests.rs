@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+mod kinds;
+mod labels;
+mod lists;
+
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 
@@ -67,7 +71,7 @@ async fn requests_that_fit_no_route_or_form_are_told_so() {
     check("PUT", "/meshes/default/dataplanes/a", Some("{}".to_owned()), 405, "apply it on the zone").await;
     check("DELETE", "/meshes/default/service-insights/a", None, 405, "Method not allowed").await;
     check("GET", "/meshes?size=0", None, 400, "size").await;
-    check("GET", "/_kri/nonsense", None, 400, "KRI").await;
+    check("GET", "/_kri/nonsense", None, 400, "invalid identifier").await;
 
     let request = Request::put("/meshes/default").header("content-type", "application/yaml");
     let (status, _) =
@@ -171,7 +175,7 @@ async fn a_dataplane_is_completed_and_joined_with_its_insight() {
     let mut misspelt = dataplane("web-3");
     misspelt["networking"]["adress"] = json!("10.0.0.1");
     let (_, body) = ask(&api, "PUT", "/meshes/default/dataplanes/web-3", Some(misspelt)).await;
-    assert_eq!(body, json!({ "warnings": ["ignored networking: unrecognized field name 'adress'"] }));
+    assert_eq!(body, json!({ "warnings": ["ignored networking.adress: there is no such field"] }));
 
     let mut wrong = dataplane("web-2");
     wrong["networking"]["address"] = json!("0.0.0.0");

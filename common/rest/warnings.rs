@@ -1,6 +1,8 @@
 //! What is accepted but better changed; shown to the author of a put.
 
-use crate::model::{Resource, labels, sni};
+use serde_json::Value;
+
+use crate::model::{Kind, Resource, document, labels, sni};
 
 /// The warnings about a resource that is stored.
 pub(super) fn of(resource: &Resource) -> Vec<String> {
@@ -31,7 +33,17 @@ pub(super) fn of(resource: &Resource) -> Vec<String> {
     warnings
 }
 
+/// The warnings about members that are ignored. Kuma's clients expect none for JSON specs; ours look
+/// themselves.
+pub(super) fn of_unknown(kind: &Kind, document: &Value) -> Vec<String> {
+    if kind.is_json() {
+        return Vec::new();
+    }
+    let unknown = document::unknown_members(kind, document);
+    unknown.iter().map(|path| format!("ignored {path}: there is no such field")).collect()
+}
+
 fn has_member(resource: &Resource, name: &str) -> bool {
-    let spec = serde_json::from_slice::<serde_json::Value>(&resource.spec);
+    let spec = serde_json::from_slice::<Value>(&resource.spec);
     spec.is_ok_and(|spec| spec.get(name).is_some_and(|member| !member.is_null()))
 }

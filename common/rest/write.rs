@@ -18,7 +18,7 @@ use super::{
 use crate::{
     mode::Mode,
     model::{
-        Resource, ResourceKey, Violations,
+        Kind, Resource, ResourceKey, Violations,
         document::{Document, DocumentError},
         kinds::mesh,
         labels,
@@ -165,28 +165,29 @@ impl Endpoint {
 struct Draft {
     document: Document,
     type_name: String,
+    warnings: Vec<String>,
 }
 
 impl Draft {
     fn parse(at: &Endpoint, body: &[u8]) -> Result<Self, ApiError> {
         let json: Value = serde_json::from_slice(body)
             .map_err(|e| ApiError::bad_request(format!("the request body is not JSON: {e}")))?;
-        let type_name = json.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if at.kind.is_json() && type_name != at.kind.name {
-            let reason = format!("type in body should be one of [{}]", at.kind.name);
-            return Err(ApiError::invalid(PROCESS, &Violations::one("", reason)));
+        let violations = outline(at.kind, &json);
+        if !violations.is_empty() {
+            return Err(ApiError::invalid(PROCESS, &violations));
         }
+        let type_name = json.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut document = Document::parse_as(at.kind, &json).map_err(|error| match error {
             DocumentError::Spec(error) => ApiError::spec(PROCESS, &error),
             other => ApiError::bad_request(other.to_string()),
         })?;
         let spec = |error| ApiError::spec(PROCESS, &error);
-        let violations = at.kind.validate(&document.spec).map_err(spec)?;
+        let violations = at.kind.validate_authored(&document.spec).map_err(spec)?;
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         document.spec = at.kind.normalize(&document.spec).map_err(spec)?;
-        Ok(Self { document, type_name })
+        Ok(Self { document, type_name, warnings: warnings::of_unknown(at.kind, &json) })
     }
 
     fn prepare(
@@ -228,7 +229,7 @@ impl Draft {
             writes.also.push(Write::put_when(Resource::clone(mesh), when));
         }
         let mut warnings = warnings::of(writes.resource());
-        warnings.extend(self.document.unknown.as_ref().map(|what| format!("ignored {what}")));
+        warnings.extend(self.warnings.iter().cloned());
         Ok(Prepared { title, batch: writes.batch(existing), created: existing.is_none(), warnings })
     }
 
@@ -253,6 +254,20 @@ impl Draft {
         }
         resource
     }
+}
+
+/// What a schema of the whole document says before anything is decoded. Only kinds with a JSON spec have
+/// one, and it names no field outside the spec.
+fn outline(kind: &Kind, document: &Value) -> Violations {
+    let mut violations = Violations::none();
+    let Some(document) = document.as_object().filter(|_| kind.is_json()) else { return violations };
+    for member in ["type", "name", "spec"] {
+        let missing = !document.contains_key(member);
+        violations.check(missing, "".into(), format!("{member} in body is required"));
+    }
+    let other = document.get("type").is_some_and(|name| name != kind.name);
+    violations.check(other, "".into(), format!("type in body should be one of [{}]", kind.name));
+    violations
 }
 
 /// A resource with the writes that go along with it.

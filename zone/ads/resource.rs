@@ -54,7 +54,7 @@ pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineErro
         return Err(InlineError::Mismatch { given, expected });
     }
     document.spec = document.kind.normalize(&document.spec)?;
-    let mut violations = document.kind.validate(&document.spec)?;
+    let mut violations = document.kind.validate_authored(&document.spec)?;
     if let Some(problem) = labels::subdomain_problem(&document.name) {
         violations.add("name".into(), problem);
     }

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::address::check_port;
-use crate::model::{FieldPath, Kind, Spec, SpecError, Violations};
+use crate::{
+    model::{FieldPath, Kind, Spec, SpecError, Violations},
+    policy::decode,
+};
 
 /// The descriptor.
 pub static KIND: Kind = Kind::json("MeshService", "meshservices")
@@ -99,11 +102,7 @@ pub struct Identity {
 
 impl Spec for MeshService {
     fn decode(spec: &[u8]) -> Result<Self, SpecError> {
-        let deserializer = &mut serde_json::Deserializer::from_slice(spec);
-        serde_path_to_error::deserialize(deserializer).map_err(|e| SpecError::Json {
-            path: format!("spec.{}", e.path()),
-            reason: e.into_inner().to_string(),
-        })
+        decode::spec(spec)
     }
 
     fn encode(&self) -> Vec<u8> {
