@@ -7,6 +7,7 @@
 //! A [`Draft`] keeps what Envoy wants packed (filters, TLS contexts, protocol options) unpacked, so that
 //! policies edit typed messages; [`ResourceSet`] packs and encodes everything exactly once.
 
+mod assignment;
 pub(crate) mod backend;
 mod draft;
 mod encode;
@@ -24,6 +25,7 @@ pub mod sni;
 #[cfg(test)]
 mod tests;
 
+pub use assignment::Assignments;
 pub use backend::{Backend, ResourceBackend};
 pub use draft::{
     Chain, ClusterDraft, Draft, EndpointsDraft, HttpChain, ListenerDraft, Role, RouteDraft, Terminal,
@@ -49,6 +51,8 @@ use crate::{
 pub struct Generated {
     /// What Envoy gets.
     pub set: ResourceSet,
+    /// Where the endpoints in it come from, as far as they are those of a service.
+    pub assignments: Assignments,
     /// What was left out of it, and why. The rest stands.
     pub problems: Vec<Problem>,
 }
@@ -80,7 +84,8 @@ pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext, interner: &Interner) -> Resu
     inbound::generate(proxy, mesh, &mut draft);
     policy::apply_all(proxy, mesh, &mut draft, &mut problems);
     secrets::generate(proxy, mesh, &mut draft);
-    Ok(Generated { set: draft.finish(interner), problems })
+    let (set, assignments) = draft.finish(interner);
+    Ok(Generated { set, assignments, problems })
 }
 
 /// The configuration of a zone ingress, which serves every mesh of the zone.
@@ -88,5 +93,6 @@ pub fn zone_ingress(proxy: &ZoneIngressProxy, meshes: &[Arc<MeshContext>], inter
     let mut draft = Draft::default();
     let mut problems = Vec::new();
     ingress::generate(proxy, meshes, &mut draft, &mut problems);
-    Generated { set: draft.finish(interner), problems }
+    let (set, assignments) = draft.finish(interner);
+    Generated { set, assignments, problems }
 }

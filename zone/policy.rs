@@ -93,6 +93,7 @@ impl Reporter<'_> {
 /// Applies every policy.
 pub(crate) fn apply_all(proxy: &Sidecar, mesh: &MeshContext, draft: &mut Draft, problems: &mut Vec<Problem>) {
     let outbounds = outbound::all(proxy, mesh, problems);
+    draft.consulted.extend(outbounds.iter().map(|outbound| outbound.backend.service.clone()));
     let subject = match rules::Proxy::of(&proxy.dataplane.resource) {
         Ok(subject) => subject,
         Err(error) => {

@@ -4,15 +4,15 @@
 //!  change ──► touched meshes ──► a new context each ──► proxies that can tell ──► what differs ──► streams
 //! ```
 //!
-//! Who serves what changes most often, and concerns only those who use the service; anything else in a
-//! mesh concerns all its proxies. One task does it all. While it works, further changes pile up in the index and are taken together in
-//! the next round. What cannot be generated leaves the last good configuration in place.
+//! Who serves what changes most often. It concerns only those who use the service, and they get its
+//! endpoints and keep everything else; only what can change more than that has a configuration generated
+//! again. One task does it all. While it works, further changes pile up in the index and are taken together
+//! in the next round. What cannot be generated leaves the last good configuration in place.
 
 mod affected;
 mod round;
 #[cfg(test)]
 mod tests;
-mod uses;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use common::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::{affected::Affected, uses::Uses};
+use self::affected::Affected;
 use super::{config::Config, insight::Insights, node::ProxyId, proxies::Proxies};
 use crate::{
-    generator::Interner,
+    generator::{Assignments, Interner},
     mesh::{Hosts, MeshContext, WorkloadCertificate},
 };
 
@@ -67,7 +67,7 @@ struct Held {
     /// When to generate again without any change.
     again: Option<DateTime<Utc>>,
     /// Whose endpoints it depends on; `None` when that is not known.
-    uses: Option<Uses>,
+    uses: Option<Assignments>,
     /// What was last said about it in the log.
     problems: Vec<String>,
 }

@@ -1,6 +1,9 @@
 //! Configuration that is still open: typed, unpacked, edited by policies.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use common::{
     model::kri::Kri,
@@ -26,6 +29,7 @@ use common::{
 };
 
 use super::{
+    assignment::Assignments,
     backend::Backend,
     envoy::{cluster, endpoint, filter, tls},
     interner::Interner,
@@ -163,6 +167,13 @@ pub enum EndpointsDraft {
 }
 
 impl EndpointsDraft {
+    /// As the endpoints of `cluster`.
+    pub(super) fn encoded(self, cluster: &str, interner: &Interner) -> Arc<Encoded> {
+        interner.encode(type_url::ENDPOINT, cluster, self, |endpoints| {
+            Encoded::new(cluster, type_url::ENDPOINT, "outbound", &endpoints.pack(cluster))
+        })
+    }
+
     fn pack(&self, cluster: &str) -> ClusterLoadAssignment {
         match self {
             Self::Selected { service, tags } => {
@@ -184,12 +195,16 @@ pub struct Draft {
     pub endpoints: BTreeMap<String, EndpointsDraft>,
     /// Secrets.
     pub secrets: BTreeMap<String, Secret>,
+    /// Services whose protocol was asked for.
+    pub consulted: BTreeSet<String>,
 }
 
 impl Draft {
-    /// Packs and encodes everything that `interner` does not know encoded already.
-    pub fn finish(self, interner: &Interner) -> ResourceSet {
+    /// Packs and encodes everything that `interner` does not know encoded already. Also says where the
+    /// endpoints came from.
+    pub fn finish(self, interner: &Interner) -> (ResourceSet, Assignments) {
         let mut set = ResourceSet::default();
+        let mut assignments = Assignments::default();
         for (name, listener) in self.listeners {
             let origin = listener.role.origin();
             set.insert(interner.encode(type_url::LISTENER, &name, listener, |listener| {
@@ -203,15 +218,22 @@ impl Draft {
             }));
         }
         for (name, endpoints) in self.endpoints {
-            set.insert(interner.encode(type_url::ENDPOINT, &name, endpoints, |endpoints| {
-                Encoded::new(&name, type_url::ENDPOINT, "outbound", &endpoints.pack(&name))
-            }));
+            let tags = match &endpoints {
+                EndpointsDraft::Selected { tags, .. } => Some(tags.clone()),
+                EndpointsDraft::Listed(_) => None,
+            };
+            let encoded = endpoints.encoded(&name, interner);
+            if let Some(tags) = tags {
+                assignments.add(&encoded.name, &tags);
+            }
+            set.insert(encoded);
         }
         for (name, secret) in self.secrets {
             // Not remembered: every proxy has a certificate of its own under the same name.
             set.insert(Arc::new(Encoded::new(&name, type_url::SECRET, "secrets", &secret)));
         }
-        set
+        assignments.consulted(self.consulted);
+        (set, assignments)
     }
 }
 

@@ -89,20 +89,25 @@ impl Changes {
 /// Everything one proxy gets. Immutable; cloning shares the encoded bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceSet {
-    types: BTreeMap<&'static str, ByName>,
+    /// Those of one type are shared between versions of a configuration that differ in others.
+    types: BTreeMap<&'static str, Arc<ByName>>,
 }
 
 impl ResourceSet {
     /// Adds `resource`, replacing one of the same type and name.
     pub(super) fn insert(&mut self, resource: Arc<Encoded>) {
         let by_name = self.types.entry(resource.type_url).or_default();
-        by_name.insert(Arc::clone(&resource.name), resource);
+        Arc::make_mut(by_name).insert(Arc::clone(&resource.name), resource);
     }
 
     /// Resources of one type, by name.
     pub fn of_type(&self, type_url: &str) -> impl ExactSizeIterator<Item = (&str, &Arc<Encoded>)> {
         static NONE: ByName = ByName::new();
-        self.types.get(type_url).unwrap_or(&NONE).iter().map(|(name, resource)| (&**name, resource))
+        self.types
+            .get(type_url)
+            .map_or(&NONE, |all| &**all)
+            .iter()
+            .map(|(name, resource)| (&**name, resource))
     }
 
     /// One resource.
@@ -112,20 +117,24 @@ impl ResourceSet {
 
     /// All resources, by type, then name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
-        self.types.values().flat_map(BTreeMap::values)
+        self.types.values().flat_map(|all| all.values())
     }
 
     /// What differs from `previous`.
     pub fn changes_since(&self, previous: &Self) -> Changes {
         let mut changes = Changes::default();
-        let none = ByName::new();
+        let none = Arc::default();
         let types: BTreeSet<&'static str> = self.types.keys().chain(previous.types.keys()).copied().collect();
         for type_url in types {
             let new = self.types.get(type_url).unwrap_or(&none);
             let old = previous.types.get(type_url).unwrap_or(&none);
+            if Arc::ptr_eq(new, old) {
+                continue;
+            }
             let gone = old.keys().filter(|name| !new.contains_key(*name));
             let differs = |(name, resource): &(&Arc<str>, &Arc<Encoded>)| {
-                old.get(*name).is_none_or(|known| known.version != resource.version)
+                old.get(*name)
+                    .is_none_or(|known| !Arc::ptr_eq(known, resource) && known.version != resource.version)
             };
             let changed = new.iter().filter(differs).map(|(name, _)| name);
             let names: BTreeSet<Arc<str>> = gone.chain(changed).cloned().collect();

@@ -1,7 +1,7 @@
 //! From resources to a [`MeshContext`]. Pure: the same resources give the same context.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -103,8 +103,15 @@ impl MeshContext {
             .collect();
         problems.extend(dataplanes.iter().flat_map(|d| d.problems.iter().cloned()));
         problems.extend(ingresses.iter().flat_map(|i| i.problems.iter().cloned()));
+        let known: HashMap<&str, &Arc<MeshService>> =
+            previous.iter().flat_map(|p| &p.mesh_services).map(|s| (s.resource.name(), s)).collect();
         let mesh_services: Vec<Arc<MeshService>> = of_kind(input, &kinds::mesh_service::KIND)
-            .filter_map(|resource| usable(MeshService::read(resource, &input.zone), &mut problems))
+            .filter_map(|resource| {
+                match known.get(resource.name()).filter(|s| Arc::ptr_eq(&s.resource, resource)) {
+                    Some(known) => Some(Arc::clone(known)),
+                    None => usable(MeshService::read(resource, &input.zone), &mut problems),
+                }
+            })
             .collect();
         // A strict mesh uses TLS whoever is ready, so who is must not look like a change there.
         let permissive = mtls.as_ref().is_some_and(|m| m.permissive);
@@ -121,6 +128,10 @@ impl MeshContext {
         };
         let topology = Topology::compute(&topology, previous.map(|p| &p.topology));
         let policies = policies(input, previous, &mut problems);
+        let destinations = match previous.filter(|p| p.destinations.are_of(&input.resources)) {
+            Some(previous) => Arc::clone(&previous.destinations),
+            None => Arc::new(Destinations::new(&input.resources)),
+        };
         Ok(Self {
             mesh: input.mesh.as_str().into(),
             zone: input.zone.as_str().into(),
@@ -129,7 +140,7 @@ impl MeshContext {
             ingresses,
             mesh_services,
             policies,
-            destinations: Arc::new(Destinations::new(&input.resources)),
+            destinations,
             mtls,
             topology,
             hosts: input.hosts.clone(),

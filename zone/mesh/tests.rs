@@ -177,6 +177,12 @@ fn what_did_not_change_is_not_read_again() {
     let second = MeshContext::build(&input, Some(&first)).unwrap();
     assert!(Arc::ptr_eq(&first.dataplanes["a"], &second.dataplanes["a"]));
     assert!(!Arc::ptr_eq(&first.dataplanes["b"], &second.dataplanes["b"]));
+    assert!(Arc::ptr_eq(&first.destinations, &second.destinations));
+
+    let mesh = input.resources.iter_mut().find(|r| r.name() == "demo").unwrap();
+    *mesh = Arc::new(Resource::clone(mesh));
+    let third = MeshContext::build(&input, Some(&second)).unwrap();
+    assert!(!Arc::ptr_eq(&second.destinations, &third.destinations));
 }
 
 #[test]

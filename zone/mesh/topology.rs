@@ -59,6 +59,26 @@ pub struct Service {
     pub tls_ready: bool,
 }
 
+impl Service {
+    /// What anything but its list of endpoints may follow from: what is spoken, whether it can be spoken
+    /// over TLS, and who its proxies say they are.
+    fn character(&self) -> (Protocol, bool, bool, BTreeSet<&str>) {
+        let local = self.endpoints.iter().filter(|e| !e.remote);
+        let identities = local.filter_map(|e| e.tags.get(labels::TAG_SERVICE)).map(String::as_str).collect();
+        let elsewhere = !self.endpoints.is_empty() && self.endpoints.iter().all(|e| e.remote);
+        (self.protocol, self.tls_ready, elsewhere, identities)
+    }
+}
+
+/// How a service differs between two topologies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// In its endpoints, and in nothing that follows from them.
+    Endpoints,
+    /// Also in what is spoken to it, or how.
+    Character,
+}
+
 /// All services of a mesh: by service tag, and those that are resources by the name of their cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
@@ -113,10 +133,15 @@ impl Topology {
         self.destinations.get(name).cloned().unwrap_or_default()
     }
 
-    /// The names of the services, of either sort, that look different in `other`.
-    pub fn differences(&self, other: &Self) -> BTreeSet<String> {
+    /// The services, of either sort, that look different in `other`, and how.
+    pub fn differences(&self, other: &Self) -> BTreeMap<String, Difference> {
         let both = [(&self.services, &other.services), (&self.destinations, &other.destinations)];
-        both.into_iter().flat_map(|(ours, theirs)| differing(ours, theirs)).cloned().collect()
+        let mut differences = BTreeMap::new();
+        for (name, difference) in both.into_iter().flat_map(|(ours, theirs)| differing(ours, theirs)) {
+            let known = differences.entry(name.clone()).or_insert(difference);
+            *known = difference.max(*known);
+        }
+        differences
     }
 
     /// All services known by their tag, by name.
@@ -128,12 +153,16 @@ impl Topology {
 fn differing<'a>(
     a: &'a BTreeMap<String, Arc<Service>>,
     b: &'a BTreeMap<String, Arc<Service>>,
-) -> impl Iterator<Item = &'a String> {
+) -> impl Iterator<Item = (&'a String, Difference)> {
     let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
-    names.filter(|name| match (a.get(*name), b.get(*name)) {
-        // What did not change is shared between versions of a topology.
-        (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && a != b,
-        _ => true,
+    names.filter_map(|name| {
+        let difference = match (a.get(name), b.get(name)) {
+            // What did not change is shared between versions of a topology.
+            (Some(a), Some(b)) if a == b => return None,
+            (Some(a), Some(b)) if a.character() == b.character() => Difference::Endpoints,
+            _ => Difference::Character,
+        };
+        Some((name, difference))
     })
 }
 

@@ -130,6 +130,7 @@ fn shares(
         if let Some(target) = backend(mesh, reference, reporter) {
             if !target.protocol.is_http() {
                 let (name, protocol) = (&target.service, target.protocol);
+                draft.consulted.insert(name.clone());
                 reporter.report(format!("the backend {name:?} is left out: it speaks {protocol}, not HTTP"));
                 continue;
             }

@@ -78,6 +78,20 @@ impl Destinations {
         all
     }
 
+    /// Whether these are the destinations among `resources`: then nothing has to be parsed or computed again.
+    pub fn are_of<'a>(&self, resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> bool {
+        let mut met: BTreeMap<&str, usize> = BTreeMap::new();
+        for resource in resources.into_iter().filter(|r| Destination::may_be(r.kind())) {
+            let position = met.entry(resource.kind().name).or_default();
+            let known = self.of_kind(resource.kind().name).get(*position);
+            if known.is_none_or(|known| !Arc::ptr_eq(&known.resource, resource)) {
+                return false;
+            }
+            *position += 1;
+        }
+        self.by_kind.iter().all(|(kind, list)| met.get(kind).is_some_and(|count| *count == list.len()))
+    }
+
     /// All of one kind.
     pub fn of_kind(&self, kind: &str) -> &[Destination] {
         self.by_kind.get(kind).map_or(&[], Vec::as_slice)
@@ -157,6 +171,11 @@ fn has_zone(kind: &Kind) -> bool {
 }
 
 impl Destination {
+    fn may_be(kind: &Kind) -> bool {
+        ["Mesh", "MeshService", "MeshMultiZoneService", "MeshExternalService", "MeshHTTPRoute"]
+            .contains(&kind.name)
+    }
+
     fn of(resource: &Arc<Resource>) -> Option<Self> {
         let kind = resource.kind().name;
         let (ports, route) = match kind {

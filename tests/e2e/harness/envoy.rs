@@ -5,7 +5,6 @@ use std::{
     path::PathBuf,
 };
 
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Zone, addresses, control_plane::write, process::Process, wait::eventually};

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use common::{model::kinds::mesh, store::index::Index};
 use tokio::time::Instant;
 
-use super::{Affected, Held, Push, SIGN_AGAIN, SLICE, SWEEP_EVERY, affected::Extent, uses::Uses};
+use super::{Affected, Held, Push, SIGN_AGAIN, SLICE, SWEEP_EVERY, affected::Extent};
 use crate::{
     ads::{
         config::Config,
@@ -18,23 +18,30 @@ use crate::{
         node::{Proxy, ProxyId, ProxyKind},
     },
     generator::{self, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
-    mesh::{Dataplane, MeshContext, MeshInput, WorkloadCertificate, ZoneIngress, identity},
+    mesh::{MeshContext, MeshInput, WorkloadCertificate, ZoneIngress, identity, topology::Difference},
 };
 
 /// What is new about a mesh.
 enum News {
     /// Who serves these services, and nothing else.
-    Services(BTreeSet<String>),
+    Services(BTreeMap<String, Difference>),
     /// Anything.
     Anything,
+}
+
+/// What is to be done for a proxy.
+enum Work<'a> {
+    Nothing,
+    /// Give it the endpoints of these services.
+    Endpoints(&'a BTreeMap<String, Difference>),
+    Everything,
 }
 
 /// What came out for one proxy.
 struct Made {
     generated: Generated,
     certificate: Option<Arc<WorkloadCertificate>>,
-    /// Present for sidecars.
-    dataplane: Option<Arc<Dataplane>>,
+    is_sidecar: bool,
 }
 
 /// Why nothing did.
@@ -59,21 +66,26 @@ impl Push {
         affected.add(&self.index, &index, &self.zone);
         let now = self.env.now();
         let connected = self.proxies.connected();
-        self.held.retain(|id, _| connected.iter().any(|p| p.id == *id));
+        let present: BTreeSet<&ProxyId> = connected.iter().map(|p| &p.id).collect();
+        self.held.retain(|id, _| present.contains(id));
         let news = self.build_meshes(&index, &connected, &affected).await;
         let nothing = affected.is_nothing();
         let mut made = 0;
         for (done, proxy) in connected.iter().enumerate() {
             let arrived = arrivals.contains(&proxy.id);
-            let concerned = arrived
-                || affected.proxies.contains(&proxy.id.key())
-                || match proxy.id.kind {
-                    ProxyKind::Dataplane => self.concerns(&proxy.id, &news, now),
-                    ProxyKind::Ingress | ProxyKind::Egress => !nothing,
-                };
-            if concerned {
-                self.configure(proxy, &index, now, arrived);
-                made += 1;
+            let work = match proxy.id.kind {
+                _ if arrived || affected.proxies.contains(&proxy.id.key()) => Work::Everything,
+                ProxyKind::Dataplane => self.work(&proxy.id, &news, now),
+                ProxyKind::Ingress | ProxyKind::Egress if nothing => Work::Nothing,
+                ProxyKind::Ingress | ProxyKind::Egress => Work::Everything,
+            };
+            match work {
+                Work::Nothing => {}
+                Work::Endpoints(differences) => self.reassign(&proxy.id, differences, &index),
+                Work::Everything => {
+                    self.configure(proxy, &index, now, arrived);
+                    made += 1;
+                }
             }
             if done % SLICE == SLICE - 1 {
                 tokio::task::yield_now().await;
@@ -88,15 +100,21 @@ impl Push {
         self.index = index;
     }
 
-    /// Whether a sidecar can tell the difference, or its certificate is due.
-    fn concerns(&self, id: &ProxyId, news: &BTreeMap<Arc<str>, News>, now: DateTime<Utc>) -> bool {
-        let Some(held) = self.held.get(id) else { return true };
-        held.again.is_some_and(|at| at <= now)
-            || match (news.get(&id.mesh), &held.uses) {
-                (None, _) => false,
-                (Some(News::Services(services)), Some(uses)) => uses.any(services),
-                (Some(_), _) => true,
-            }
+    /// What a sidecar can tell of the news, and whether its certificate is due.
+    fn work<'a>(&self, id: &ProxyId, news: &'a BTreeMap<Arc<str>, News>, now: DateTime<Utc>) -> Work<'a> {
+        let Some(held) = self.held.get(id) else { return Work::Everything };
+        if held.again.is_some_and(|at| at <= now) {
+            return Work::Everything;
+        }
+        match (news.get(&id.mesh), &held.uses) {
+            (None, _) => Work::Nothing,
+            (Some(News::Services(differences)), Some(uses)) => match uses.effect(differences) {
+                None => Work::Nothing,
+                Some(Difference::Endpoints) => Work::Endpoints(differences),
+                Some(Difference::Character) => Work::Everything,
+            },
+            (Some(_), _) => Work::Everything,
+        }
     }
 
     /// Builds the contexts somebody needs and that are missing or touched, and drops the others. Says how
@@ -171,7 +189,7 @@ impl Push {
                 let problems: Vec<String> = made.generated.problems.iter().map(ToString::to_string).collect();
                 held.again = made.certificate.as_deref().map(identity::renewal_time);
                 held.certificate = made.certificate;
-                held.uses = made.dataplane.map(|d| Uses::of(&d, &made.generated.set));
+                held.uses = made.is_sidecar.then_some(made.generated.assignments);
                 let set = made.generated.set;
                 let differs = held.config.as_ref().is_none_or(|known| *known.resources() != set);
                 let config = differs.then(|| Arc::new(Config::new(index.revision, set)));
@@ -193,6 +211,20 @@ impl Push {
         held.config = config.or(held.config);
         self.proxies.publish(&proxy.id, held.config.clone().filter(|_| news), problems);
         self.held.insert(proxy.id.clone(), held);
+    }
+
+    /// Replaces the endpoints of services of which nothing else changed.
+    fn reassign(&mut self, id: &ProxyId, differences: &BTreeMap<String, Difference>, index: &Index) {
+        let start = Instant::now();
+        let (Some(held), Some(context)) = (self.held.get_mut(id), self.meshes.get(&id.mesh)) else { return };
+        let (Some(known), Some(uses)) = (&held.config, &held.uses) else { return };
+        let renewed = uses.renewed(known.resources(), differences, &context.topology, &self.interner);
+        metrics::generated(id.kind, if renewed.is_some() { "changed" } else { "skip" }, start.elapsed());
+        if let Some(set) = renewed {
+            let config = Arc::new(Config::new(index.revision, set));
+            held.config = Some(Arc::clone(&config));
+            self.proxies.publish(id, Some(config), held.problems.clone());
+        }
     }
 
     fn generate(
@@ -234,7 +266,7 @@ impl Push {
             Sidecar { dataplane: Arc::clone(dataplane), metadata, certificate: certificate.clone() };
         let generated =
             generator::sidecar(&sidecar, context, &self.interner).map_err(Failed::until_changed)?;
-        Ok(Made { generated, certificate, dataplane: Some(Arc::clone(dataplane)) })
+        Ok(Made { generated, certificate, is_sidecar: true })
     }
 
     fn zone_ingress(&self, id: &ProxyId, metadata: ProxyMetadata, index: &Index) -> Result<Made, Failed> {
@@ -250,7 +282,7 @@ impl Push {
             &self.interner,
         );
         generated.problems.extend(problems);
-        Ok(Made { generated, certificate: None, dataplane: None })
+        Ok(Made { generated, certificate: None, is_sidecar: false })
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
         node::{Proxy, ProxyKind},
         proxies::{Session, StreamView},
     },
-    generator::{self, ProxyMetadata, Sidecar},
+    generator::{self, ProxyMetadata, ResourceSet, Sidecar, type_url},
     mesh::MeshInput,
 };
 
@@ -78,6 +78,20 @@ impl World {
                  {{selector: {{dataplaneTags: {{kuma.io/service: {service}}}}}, ports: [{{port: 80, appProtocol: http}}]}}}}"
             );
             self.put(&yaml, zone);
+        }
+    }
+
+    /// The secrets of the backend `ca-1`.
+    fn put_authority(&mut self) {
+        let root = ca::create_root("default", &ca::RootOptions::default(), self.push.env.now()).unwrap();
+        for (name, data) in [
+            (ca::certificate_secret("default", "ca-1"), &root.certificate),
+            (ca::key_secret("default", "ca-1"), &root.key),
+        ] {
+            let key = ResourceKey::new(&secret::SECRET, "default", &name);
+            let secret = Resource::new(key.clone(), DateTime::UNIX_EPOCH)
+                .with_spec(token::secret_spec(data.as_bytes()));
+            self.apply(key, Some(secret));
         }
     }
 
@@ -180,21 +194,12 @@ impl World {
 
 #[tokio::test]
 async fn incremental_rounds_come_to_the_same_as_full_ones() {
-    let root = ca::create_root("default", &ca::RootOptions::default(), Env::system("t").now()).unwrap();
     let mut compared = 0;
     for seed in 0..6 {
         let mut world = World::new(seed);
         world.put("{type: Mesh, name: default}", "");
         world.put_services();
-        for (name, data) in [
-            (ca::certificate_secret("default", "ca-1"), &root.certificate),
-            (ca::key_secret("default", "ca-1"), &root.key),
-        ] {
-            let key = ResourceKey::new(&secret::SECRET, "default", &name);
-            let secret = Resource::new(key.clone(), DateTime::UNIX_EPOCH)
-                .with_spec(token::secret_spec(data.as_bytes()));
-            world.apply(key, Some(secret));
-        }
+        world.put_authority();
         for step in 0..60 {
             for _ in 0..world.rng.random_range(1..3) {
                 world.change();
@@ -204,4 +209,50 @@ async fn incremental_rounds_come_to_the_same_as_full_ones() {
         }
     }
     assert!(compared > 800, "only {compared} configurations were compared");
+}
+
+#[tokio::test]
+async fn an_endpoint_more_leaves_everything_else_as_it_is() {
+    let mut world = World::new(0);
+    world.put_services();
+    let mesh =
+        "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin}]}}";
+    world.put(mesh, "");
+    world.put_authority();
+    let dataplane = |name: &str, last: u32, protocol: &str| {
+        format!(
+            "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 127.0.0.{last}, inbound: [{{port: 80, \
+             servicePort: 81, tags: {{kuma.io/service: web, version: v1, kuma.io/protocol: {protocol}}}}}], outbound: \
+             [{{port: 1, tags: {{kuma.io/service: web}}}}, {{port: 2, tags: {{kuma.io/service: web, version: v1}}}}, \
+             {{port: 3, backendRef: {{kind: MeshService, name: web-here, port: 80}}}}]}}}}"
+        )
+    };
+    world.put(&dataplane("p-0", 1, "http"), "east");
+    world.push.round(Affected::default()).await;
+    let client = ProxyId::new(ProxyKind::Dataplane, "default", "p-0");
+    let config = |world: &World| world.push.held[&client].config.as_ref().unwrap().resources().clone();
+    // Secrets are made anew with everything else, so who has the same one was not generated again.
+    let secret = |set: &ResourceSet| {
+        let (_, secret) = set.of_type(type_url::SECRET).next().unwrap();
+        Arc::clone(secret)
+    };
+
+    let before = config(&world);
+    world.put(&dataplane("p-1", 2, "http"), "east");
+    world.push.round(Affected::default()).await;
+    let after = config(&world);
+    let changes = after.changes_since(&before);
+    assert_eq!(changes.0.keys().copied().collect::<Vec<_>>(), [type_url::ENDPOINT]);
+    assert_eq!(
+        changes.of(type_url::ENDPOINT).count(),
+        3,
+        "the service, its subset and the resource: {changes:?}"
+    );
+    assert!(Arc::ptr_eq(&secret(&before), &secret(&after)), "everything was generated again");
+
+    // Another protocol is more than another endpoint.
+    world.put(&dataplane("p-1", 2, "tcp"), "east");
+    world.push.round(Affected::default()).await;
+    let last = config(&world);
+    assert!(last.changes_since(&after).of(type_url::LISTENER).next().is_some());
 }
