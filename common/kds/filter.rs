@@ -1,5 +1,7 @@
 //! Which resources may leave, per direction. Pure: who owns a resource is its origin column.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{
@@ -28,29 +30,66 @@ pub struct Receiver<'a> {
     pub features: &'a Features,
 }
 
-/// Whether global sends `resource` to any zone at all.
-pub fn may_go_down(resource: &Resource) -> bool {
-    let flow = resource.kind().flow;
-    let travels = match resource.origin {
-        Origin::Global => flow.global_to_zone(),
-        Origin::Zone(_) => flow.across_zones(),
-    };
-    travels && !is_withheld_by_author(resource) && is_for_zones(resource)
+/// Which zones global sends a resource to, as far as the resource alone tells. Reading its spec is the
+/// expensive part, so it is done once per change and not once per zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audience {
+    /// The zone it came from, when it is forwarded.
+    owner: Option<Arc<str>>,
+    /// The only zone it is meant for.
+    only: Option<Arc<str>>,
+    /// What a receiver must be able to do.
+    needs: Vec<&'static str>,
 }
 
-/// Whether global sends `resource` to `to`. `is_enabled` says whether a zone's resources may be used by
-/// others; a zone nobody knows counts as enabled.
-pub fn goes_down(resource: &Resource, to: Receiver<'_>, is_enabled: impl Fn(&str) -> bool) -> bool {
-    if !may_go_down(resource) || !passes_features(resource, to.features) {
-        return false;
-    }
-    match &resource.origin {
-        Origin::Global => true,
-        Origin::Zone(owner) => {
-            **owner != *to.zone
-                && is_enabled(owner)
-                && (!is_plugin_policy(resource) || is_produced_for(resource, to))
+impl Audience {
+    /// The audience of `resource`; `None` when it stays on global.
+    pub fn of(resource: &Resource) -> Option<Self> {
+        let flow = resource.kind().flow;
+        let (travels, owner) = match &resource.origin {
+            Origin::Global => (flow.global_to_zone(), None),
+            Origin::Zone(owner) => (flow.across_zones(), Some(Arc::clone(owner))),
+        };
+        if !travels || is_withheld_by_author(resource) || !is_for_zones(resource) {
+            return None;
         }
+        let mut audience = Self { owner, ..Self::default() };
+        if resource.kind().is_json() && resource.kind().policy.is_some() {
+            audience.narrow_to_policy(resource)?;
+        } else if resource.kind().name == "HostnameGenerator"
+            && !spec(resource).pointer("/selector/meshMultiZoneService").is_none_or(Value::is_null)
+        {
+            audience.needs.push(HOSTNAME_GENERATOR_MZ_SELECTOR);
+        }
+        Some(audience)
+    }
+
+    /// Policies of other zones are forwarded only when they speak for a service their zone offers.
+    fn narrow_to_policy(&mut self, resource: &Resource) -> Option<()> {
+        let spec = spec(resource);
+        let target = spec.get("targetRef").filter(|target| !target.is_null());
+        if target.is_none() {
+            self.needs.push(OPTIONAL_TOP_LEVEL_TARGET_REF);
+        }
+        if self.owner.is_none() {
+            return Some(());
+        }
+        self.needs.push(PRODUCER_POLICY_FLOW);
+        let role = role::of(&spec, resource.label(labels::NAMESPACE), SYSTEM_NAMESPACE);
+        if resource.label(labels::POLICY_ROLE) != Some(role::PRODUCER) || role != Some(Role::Producer) {
+            return None;
+        }
+        let subset = target.filter(|target| target["kind"] == "MeshSubset");
+        self.only = subset.and_then(|subset| subset["tags"][labels::ZONE].as_str()).map(Into::into);
+        Some(())
+    }
+
+    /// Whether `to` is one of them. `is_enabled` says whether a zone's resources may be used by others; a
+    /// zone nobody knows counts as enabled.
+    pub fn includes(&self, to: Receiver<'_>, is_enabled: impl Fn(&str) -> bool) -> bool {
+        self.needs.iter().all(|feature| to.features.has(feature))
+            && self.only.as_ref().is_none_or(|only| **only == *to.zone)
+            && self.owner.as_ref().is_none_or(|owner| **owner != *to.zone && is_enabled(owner))
     }
 }
 
@@ -77,38 +116,9 @@ fn is_for_zones(resource: &Resource) -> bool {
     }
 }
 
-fn is_plugin_policy(resource: &Resource) -> bool {
-    resource.kind().is_json() && resource.kind().policy.is_some()
-}
-
-fn passes_features(resource: &Resource, features: &Features) -> bool {
-    if is_plugin_policy(resource) && !features.has(OPTIONAL_TOP_LEVEL_TARGET_REF) {
-        return member(resource, "/targetRef").is_some_and(|target| !target.is_null());
-    }
-    if resource.kind().name == "HostnameGenerator" && !features.has(HOSTNAME_GENERATOR_MZ_SELECTOR) {
-        return member(resource, "/selector/meshMultiZoneService").is_none_or(|selector| selector.is_null());
-    }
-    true
-}
-
-/// Policies of other zones are forwarded only when they speak for a service their zone offers.
-fn is_produced_for(resource: &Resource, to: Receiver<'_>) -> bool {
-    if !to.features.has(PRODUCER_POLICY_FLOW) || resource.label(labels::POLICY_ROLE) != Some(role::PRODUCER) {
-        return false;
-    }
-    let Ok(spec) = serde_json::from_slice::<Value>(&resource.spec) else { return false };
-    if role::of(&spec, resource.label(labels::NAMESPACE), SYSTEM_NAMESPACE) != Some(Role::Producer) {
-        return false;
-    }
-    let target = spec.get("targetRef");
-    let is_subset = target.and_then(|t| t.get("kind")).and_then(Value::as_str) == Some("MeshSubset");
-    let zone = target.and_then(|t| t.get("tags")).and_then(|t| t.get(labels::ZONE)).and_then(Value::as_str);
-    !is_subset || zone.is_none_or(|zone| zone == to.zone)
-}
-
-fn member(resource: &Resource, pointer: &str) -> Option<Value> {
-    let mut spec: Value = serde_json::from_slice(&resource.spec).ok()?;
-    spec.pointer_mut(pointer).map(Value::take)
+/// The JSON spec; null when it does not decode.
+fn spec(resource: &Resource) -> Value {
+    serde_json::from_slice(&resource.spec).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -132,7 +142,8 @@ mod tests {
     }
 
     fn down(resource: &Resource, features: &Features) -> bool {
-        goes_down(resource, Receiver { zone: "zone-1", features }, |zone| zone != "switched-off")
+        let receiver = Receiver { zone: "zone-1", features };
+        Audience::of(resource).is_some_and(|all| all.includes(receiver, |zone| zone != "switched-off"))
     }
 
     #[test]

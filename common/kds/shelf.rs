@@ -10,7 +10,7 @@ use std::{
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-use super::{codec, mapper::MapError, names::delta_name};
+use super::{codec, filter::Audience, mapper::MapError, names::delta_name};
 use crate::{
     model::{Resource, ResourceKey, kinds, transcode},
     store::index::Index,
@@ -19,8 +19,8 @@ use crate::{
 
 /// Which resources leave in one direction, and how they look then.
 pub trait Form: Send + Sync + 'static {
-    /// Whether `resource` leaves at all, whoever receives it.
-    fn leaves(&self, resource: &Resource) -> bool;
+    /// Whom `resource` is for; `None` when it stays.
+    fn audience(&self, resource: &Resource) -> Option<Audience>;
 
     /// The form it leaves in.
     ///
@@ -34,6 +34,8 @@ pub trait Form: Send + Sync + 'static {
 pub struct Shelved {
     /// As it is stored here.
     pub resource: Arc<Resource>,
+    /// Whom it is for.
+    pub audience: Audience,
     /// As it leaves.
     pub wanted: Wanted,
 }
@@ -41,7 +43,7 @@ pub struct Shelved {
 impl PartialEq for Shelved {
     /// Whether no receiver could tell the two apart.
     fn eq(&self, other: &Self) -> bool {
-        self.wanted.version == other.wanted.version && self.resource.origin == other.resource.origin
+        self.wanted.version == other.wanted.version && self.audience == other.audience
     }
 }
 
@@ -93,13 +95,11 @@ impl Shelf {
     }
 
     fn put(&mut self, resource: &Arc<Resource>, form: &impl Form) {
-        if !form.leaves(resource) {
-            return;
-        }
+        let Some(audience) = form.audience(resource) else { return };
         match form.map(resource) {
             Ok(mapped) => {
                 let wanted = codec::encode(&mapped);
-                let shelved = Shelved { resource: Arc::clone(resource), wanted };
+                let shelved = Shelved { resource: Arc::clone(resource), audience, wanted };
                 let kind = self.by_kind.entry(resource.kind().name).or_default();
                 kind.insert(Arc::clone(&shelved.wanted.name), Arc::new(shelved));
             }
@@ -108,9 +108,13 @@ impl Shelf {
     }
 
     fn remove(&mut self, resource: &Resource, form: &impl Form) {
-        let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
+        // Most changes are of what stays; they leave the shelf as it is, and every reader sees that at once.
+        if form.audience(resource).is_none() {
+            return;
+        }
         let Ok(mapped) = form.map(resource) else { return };
         let name = delta_name(mapped.name(), mapped.mesh());
+        let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
         if kind.get(name.as_str()).is_some_and(|shelved| shelved.resource.key == resource.key) {
             kind.remove(name.as_str());
         }
@@ -128,6 +132,9 @@ impl Shelf {
 
     /// What differs between `older` and this shelf, at the cost of the difference.
     pub fn changed_since(&self, older: &Self) -> ChangedNames {
+        if self.by_kind.ptr_eq(&older.by_kind) {
+            return ChangedNames::new();
+        }
         let none = OrdMap::new();
         let kinds: BTreeSet<&'static str> =
             self.by_kind.keys().chain(older.by_kind.keys()).copied().collect();
@@ -218,8 +225,8 @@ mod tests {
     struct Down;
 
     impl Form for Down {
-        fn leaves(&self, resource: &Resource) -> bool {
-            resource.label("stays").is_none()
+        fn audience(&self, resource: &Resource) -> Option<Audience> {
+            resource.label("stays").is_none().then(Audience::default)
         }
 
         fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
@@ -233,6 +240,22 @@ mod tests {
 
     fn key(name: usize) -> ResourceKey {
         ResourceKey::new(&mesh_timeout::KIND, "default", &format!("t{name}"))
+    }
+
+    #[test]
+    fn what_stays_leaves_the_shelf_as_it_is() {
+        let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
+        let mut index = Index::empty(store);
+        let mut write = |revision, name, label: &str| {
+            let resource = Resource::new(key(name), DateTime::UNIX_EPOCH).with_label(label, "x");
+            index.apply(&Change { revision, key: key(name), resource: Some(Arc::new(resource)) });
+            Arc::new(index.clone())
+        };
+        let sent = Shelf::of(&write(1, 1, "sent"), &Down);
+        let first = sent.moved_to(&write(2, 2, "stays"), &Down);
+        let second = first.moved_to(&write(3, 2, "stays"), &Down);
+        assert!(first.by_kind.ptr_eq(&sent.by_kind) && second.by_kind.ptr_eq(&sent.by_kind));
+        assert_eq!(second.index.revision, 3);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use common::{
     kds::{
         features::Features,
-        filter::{self, Receiver},
+        filter::{Audience, Receiver},
         mapper::{self, DownForm, MapError},
         serve::View,
         shelf::{ChangedNames, Form, Shelf, ShelfRoom, Shelved},
@@ -19,8 +19,8 @@ use common::{
 pub(crate) struct Downward(pub(crate) DownForm);
 
 impl Form for Downward {
-    fn leaves(&self, resource: &Resource) -> bool {
-        filter::may_go_down(resource)
+    fn audience(&self, resource: &Resource) -> Option<Audience> {
+        Audience::of(resource)
     }
 
     fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
@@ -53,7 +53,7 @@ impl ZoneView {
 
     fn shows(&self, shelved: &Shelved) -> bool {
         let receiver = Receiver { zone: &self.zone, features: &self.features };
-        filter::goes_down(&shelved.resource, receiver, |zone| !self.shelf.disabled.contains(zone))
+        shelved.audience.includes(receiver, |zone| !self.shelf.disabled.contains(zone))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use common::{
     kds::{
         features::Features,
-        filter::{Receiver, goes_down, goes_up},
+        filter::{Audience, Receiver, goes_up},
         mapper::{self, DownForm},
     },
     model::{Origin, Resource, kinds, transcode},
@@ -67,6 +67,8 @@ fn downward(on_global: &[Arc<Resource>], zone: &str) -> Contents {
         let zone = on_global.iter().find(|r| r.kind() == &kinds::zone::KIND && r.name() == name);
         zone.is_none_or(|zone| transcode::to_json(zone.kind(), &zone.spec).unwrap()["enabled"] != false)
     };
-    let sent = on_global.iter().filter(|r| goes_down(r, receiver, is_enabled));
+    let sent = on_global
+        .iter()
+        .filter(|r| Audience::of(r).is_some_and(|audience| audience.includes(receiver, is_enabled)));
     sent.map(|r| line(&mapper::down(r, &form).unwrap())).collect()
 }

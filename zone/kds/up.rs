@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use common::{
     kds::{
-        filter,
+        filter::{self, Audience},
         headers::Upstream,
         mapper::{self, MapError},
         serve::View,
@@ -22,8 +22,8 @@ pub(super) struct Upward {
 }
 
 impl Form for Upward {
-    fn leaves(&self, resource: &Resource) -> bool {
-        filter::goes_up(resource, &self.zone)
+    fn audience(&self, resource: &Resource) -> Option<Audience> {
+        filter::goes_up(resource, &self.zone).then(Audience::default)
     }
 
     fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
