@@ -91,14 +91,9 @@ impl Subscription {
         self.dirty = true;
     }
 
-    /// Whether it changed since the last [`Subscription::written`].
-    pub fn is_dirty(&self) -> bool {
-        self.dirty
-    }
-
-    /// It was written as it is.
-    pub fn written(&mut self) {
-        self.dirty = false;
+    /// A copy to write, if it changed since the last one was taken.
+    pub fn take_unwritten(&mut self) -> Option<Self> {
+        std::mem::take(&mut self.dirty).then(|| self.clone())
     }
 
     /// It could not be written after all.
@@ -201,11 +196,13 @@ mod tests {
     #[test]
     fn counters_are_kept_per_type_and_in_total() {
         let mut subscription = open("a");
-        subscription.written();
+        assert!(subscription.take_unwritten().is_some() && subscription.take_unwritten().is_none());
         subscription.count("Mesh", Outcome::Sent, DateTime::UNIX_EPOCH);
         subscription.count("Mesh", Outcome::Acknowledged, DateTime::UNIX_EPOCH);
         subscription.count("Secret", Outcome::Rejected, DateTime::UNIX_EPOCH);
-        assert!(subscription.is_dirty());
+        assert!(subscription.take_unwritten().is_some());
+        subscription.rewrite();
+        assert!(subscription.take_unwritten().is_some());
         let status = subscription.put_into(&[]).subscriptions[0].status.clone().unwrap();
         let total = status.total.unwrap();
         assert_eq!((total.responses_sent, total.responses_acknowledged, total.responses_rejected), (1, 1, 1));

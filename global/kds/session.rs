@@ -170,15 +170,12 @@ impl Session {
         *rewritten = (rewritten.0 + items, latest.to_owned());
     }
 
-    /// The insight entry when it must be written.
-    pub(crate) fn unwritten(&self) -> Option<(Subscription, Facts)> {
-        let state = self.lock();
-        state.subscription.is_dirty().then(|| (state.subscription.clone(), self.facts_of(&state)))
-    }
-
-    /// The entry was written.
-    pub(crate) fn written(&self) {
-        self.lock().subscription.written();
+    /// The insight entry when it must be written. It counts as written from now on, in the same breath:
+    /// what happens while it is being written is for the next time.
+    pub(crate) fn take_unwritten(&self) -> Option<(Subscription, Facts)> {
+        let mut state = self.lock();
+        let entry = state.subscription.take_unwritten()?;
+        Some((entry, self.facts_of(&state)))
     }
 
     /// The entry could not be written.

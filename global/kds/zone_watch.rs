@@ -8,6 +8,7 @@ use common::{
     rest::Health,
     store::{StoreError, index::IndexReader},
 };
+use futures::{StreamExt, stream};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +22,8 @@ use super::{
 
 /// How often sessions are looked at; a fraction of what an operator would notice.
 const LOOK: Duration = Duration::from_secs(1);
+/// Insights that are written at a time.
+const WRITERS: usize = 32;
 
 /// The watch.
 pub(crate) struct ZoneWatch {
@@ -115,19 +118,21 @@ impl ZoneWatch {
         }
     }
 
+    /// Writes the insights that changed, many at once: the store makes one commit of those that wait.
     async fn flush(&self) {
-        for session in self.sessions.all() {
-            if let Some((subscription, facts)) = session.unwritten() {
-                session.written();
-                let seen = Seen { opened: facts.opened, heard: facts.heard.1 };
-                let fence = Some(session.fence.clone());
-                let written = self.recorder.record(&session.zone, &subscription, Some(seen), fence).await;
-                if matches!(&written, Err(error) if !matches!(error, StoreError::Fenced { .. })) {
-                    session.rewrite();
-                }
-                self.log(&session.zone, written);
-            }
+        let all = stream::iter(self.sessions.all());
+        all.for_each_concurrent(WRITERS, |session| async move { self.write(&session).await }).await;
+    }
+
+    async fn write(&self, session: &Session) {
+        let Some((subscription, facts)) = session.take_unwritten() else { return };
+        let seen = Seen { opened: facts.opened, heard: facts.heard.1 };
+        let fence = Some(session.fence.clone());
+        let written = self.recorder.record(&session.zone, &subscription, Some(seen), fence).await;
+        if matches!(&written, Err(error) if !matches!(error, StoreError::Fenced { .. })) {
+            session.rewrite();
         }
+        self.log(&session.zone, written);
     }
 
     fn log(&self, zone: &str, written: Result<(), StoreError>) {
