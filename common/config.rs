@@ -25,7 +25,7 @@ pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
     ApiServer, Authn, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging,
-    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType,
+    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 
 /// Prefixes of environment variables; the first that is set wins.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
     ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
+    SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,8 @@ pub struct Kds {
     pub zone_health_check: ZoneHealthCheck,
     /// How often counters of a zone's subscription are written.
     pub zone_insight_flush_interval: Interval,
+    /// Labels that stay here.
+    pub labels: SyncLabels,
 }
 
 impl Default for Kds {
@@ -93,6 +96,7 @@ impl Default for Kds {
             max_msg_size: 10 * 1024 * 1024,
             zone_health_check: ZoneHealthCheck::default(),
             zone_insight_flush_interval: Interval::seconds(10),
+            labels: SyncLabels::default(),
         }
     }
 }
@@ -140,6 +144,7 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
         ("multizone.global.kds.zoneInsightFlushInterval", "How often sync counters are written"),
+        ("multizone.global.kds.labels.skipPrefixes", "Labels that begin so are not sent to zones"),
     ];
 
     fn validate(&self) -> Result<(), ConfigError> {

@@ -109,6 +109,7 @@ fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result
     let kds = KdsSettings {
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         max_message: section.kds.max_msg_size,
+        skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
         config: config::masked(settings).to_string(),
         ..KdsSettings::new(&section.name)

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
     ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
+    SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,8 @@ pub struct Kds {
     pub token_file: String,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
+    /// Labels that stay here.
+    pub labels: SyncLabels,
 }
 
 impl Default for Kds {
@@ -101,6 +104,7 @@ impl Default for Kds {
             token: String::new(),
             token_file: String::new(),
             max_msg_size: 10 * 1024 * 1024,
+            labels: SyncLabels::default(),
         }
     }
 }
@@ -259,6 +263,7 @@ impl Config for ZoneConfig {
         ("multizone.zone.kds.token", "Zone token with scope cp, shown to global"),
         ("multizone.zone.kds.tokenFile", "File with that token; read at every connect"),
         ("multizone.zone.kds.maxMsgSize", "Largest sync message, in bytes"),
+        ("multizone.zone.kds.labels.skipPrefixes", "Labels that begin so are not sent to global"),
         ("multizone.zone.disableOriginLabelValidation", "Accept policies without origin label in the API"),
         ("dpServer.interface", "Address proxies connect to"),
         ("dpServer.port", "Port proxies connect to; 0: a free one"),

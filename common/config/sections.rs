@@ -302,3 +302,11 @@ pub struct DataplaneDefaults {
     /// Do not create hostname generators.
     pub skip_hostname_generators: bool,
 }
+
+/// `labels` of a sync connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SyncLabels {
+    /// Labels with these prefixes are not sent.
+    pub skip_prefixes: Vec<String>,
+}

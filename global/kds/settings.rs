@@ -59,6 +59,7 @@ impl From<&config::Kds> for KdsSettings {
             unknown_after: (health.poll_interval.0 * 2).min(health.timeout.0),
             offline_after: health.timeout.0,
             flush_interval: config.zone_insight_flush_interval.0,
+            skip_label_prefixes: config.labels.skip_prefixes.clone(),
             ..Self::default()
         }
     }
