@@ -45,10 +45,7 @@ impl Caller {
             // The 3.0 line takes such policies as a matter of course and no longer says so.
             features.insert(features::OPTIONAL_TOP_LEVEL_TARGET_REF);
         }
-        let token = text(AUTHORIZATION).map(|value| {
-            let bare = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("bearer "));
-            bare.unwrap_or(&value).trim().to_owned()
-        });
+        let token = text(AUTHORIZATION).map(|value| bare_token(&value).to_owned());
         Some(Self {
             zone,
             features,
@@ -80,6 +77,14 @@ impl Caller {
                 headers.append(FEATURES, value);
             }
         }
+    }
+}
+
+/// The credential of an `authorization` header. The scheme may be written in any case, or left out.
+fn bare_token(header: &str) -> &str {
+    match header.trim().split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        _ => header.trim(),
     }
 }
 
@@ -172,6 +177,30 @@ mod tests {
     #[test]
     fn a_call_without_an_identity_has_no_caller() {
         assert!(Caller::read(&MetadataMap::new()).is_none());
+    }
+
+    #[test]
+    fn a_credential_comes_in_several_forms() {
+        for header in ["Bearer t.o.k", "bearer t.o.k", "BEARER   t.o.k ", " t.o.k"] {
+            let mut headers = MetadataMap::new();
+            headers.insert(CLIENT_ID, MetadataValue::from_static("zone-1"));
+            headers.insert(AUTHORIZATION, header.parse().unwrap());
+            assert_eq!(Caller::read(&headers).unwrap().token.as_deref(), Some("t.o.k"), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn features_come_one_by_one_or_in_a_list() {
+        let mut headers = MetadataMap::new();
+        headers.insert(CLIENT_ID, MetadataValue::from_static("zone-1"));
+        headers.append(FEATURES, MetadataValue::from_static("zone-ping-health, a"));
+        headers.append(FEATURES, MetadataValue::from_static("hash-suffix"));
+        let read = Caller::read(&headers).unwrap();
+        assert_eq!(read.features.iter().collect::<Vec<_>>(), ["a", "hash-suffix", "zone-ping-health"]);
+        assert!(!read.features.has(features::OPTIONAL_TOP_LEVEL_TARGET_REF));
+        headers.insert(ZONE_VERSION, MetadataValue::from_static("v3"));
+        let newer = Caller::read(&headers).unwrap();
+        assert!(newer.features.has(features::OPTIONAL_TOP_LEVEL_TARGET_REF), "the 3.0 line implies it");
     }
 
     #[test]
