@@ -25,6 +25,9 @@ use crate::{
 
 /// Bytes of one response to a peer that takes a state in parts.
 const CHUNK: usize = 512 * 1024;
+/// How long a peer of another make may owe an answer. It stores one type after the other, and rolls back
+/// what it has not finished when its stream ends: cut short, a large first state would start over for ever.
+const FOREIGN_PATIENCE: Duration = Duration::from_secs(300);
 
 /// What one receiver should hold, following the index.
 pub trait View: Want + Send {
@@ -75,7 +78,7 @@ pub struct Serving {
     pub watch: Arc<dyn Watch>,
     /// Ends the stream.
     pub stop: CancellationToken,
-    /// How long the peer may owe an answer.
+    /// How long the peer may owe an answer; one of another make gets more time.
     pub stall_after: Duration,
 }
 
@@ -100,6 +103,8 @@ impl Serving {
             DeltaSource::new(Settings::kds(self.identifier.as_str(), self.types.iter().copied()));
         if peer.features.has(RESUME) {
             source.limit_bytes(Some(CHUNK));
+        } else {
+            self.stall_after = self.stall_after.max(FOREIGN_PATIENCE);
         }
         self.watch.introduced(&peer);
         let index = self.index.latest();
@@ -194,3 +199,6 @@ pub(super) async fn until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;
