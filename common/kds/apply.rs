@@ -4,7 +4,10 @@
 //! [`Applier`] commits that in one transaction. What another origin owns is never touched, equal content
 //! writes nothing, and a bad item refuses itself alone.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use thiserror::Error;
@@ -86,7 +89,7 @@ pub struct Received {
     /// Items that were refused while decoding.
     pub refused: Vec<Verdict>,
     /// Keys of refused items; what is stored under them stays as it is.
-    spared: Vec<ResourceKey>,
+    spared: BTreeSet<ResourceKey>,
     /// Items that claimed another zone, by name.
     pub misattributed: Vec<(String, Claim)>,
 }
@@ -107,7 +110,7 @@ impl Received {
             full,
             guarded: full,
             refused: Vec::new(),
-            spared: Vec::new(),
+            spared: BTreeSet::new(),
             misattributed: Vec::new(),
         };
         let nothing = Any::default();
@@ -118,6 +121,20 @@ impl Received {
             }
         }
         received
+    }
+
+    /// Puts every name below `zone`. Zones that do not hash names send them as they are at home, and two
+    /// zones may send the same.
+    #[must_use]
+    pub fn below(mut self, zone: &str) -> Self {
+        let rename =
+            |key: ResourceKey| ResourceKey::new(key.kind, &key.mesh, &format!("{zone}.{}", key.name));
+        let renamed = |item: Item| Item { key: rename(item.key), ..item };
+        let items = self.items.into_values().map(renamed);
+        self.items = items.map(|item| (item.key.clone(), item)).collect();
+        self.spared = self.spared.into_iter().map(rename).collect();
+        self.removed.iter_mut().for_each(|name| name.insert_str(0, &format!("{zone}.")));
+        self
     }
 
     fn take(&mut self, name: &str, any: &Any, follower: &Follower) -> Result<(), String> {
@@ -140,7 +157,7 @@ impl Received {
 
     fn refuse(&mut self, name: &str, any: &Any, reason: String) {
         match codec::named(self.kind, any) {
-            Some(key) => self.spared.push(key),
+            Some(key) => drop(self.spared.insert(key)),
             None => self.spared.extend(candidates(self.kind, name)),
         }
         self.refused.push(Verdict { name: name.to_owned(), cause: Cause::Invalid, reason });
@@ -156,7 +173,7 @@ pub struct Plan {
     pub verdicts: Vec<Verdict>,
     /// How many resources go.
     pub removed: usize,
-    /// How many resources of the kind the upstream decides about.
+    /// How many resources of the kind the upstream decides about. Counted for the fuse only.
     pub held: usize,
 }
 
@@ -164,7 +181,9 @@ pub struct Plan {
 pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTime<Utc>) -> Plan {
     let mut plan = Plan { verdicts: received.refused.clone(), ..Plan::default() };
     let in_scope = || index.list(received.kind).filter(|resource| follower.in_scope(resource));
-    plan.held = in_scope().count();
+    if received.guarded {
+        plan.held = in_scope().count();
+    }
     let gone: Vec<&Arc<Resource>> = if received.full {
         let stays = |key| received.items.contains_key(key) || received.spared.contains(key);
         in_scope().filter(|resource| !stays(&resource.key)).collect()
@@ -304,7 +323,7 @@ impl Applier {
     pub async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
         let mut index = self.index.current();
         for attempt in 1.. {
-            self.check_zone(&index)?;
+            let zone = self.zone(&index)?;
             let plan = plan(&index, received, &self.follower, self.env.now());
             if received.guarded && !self.fuse.allows(plan.removed, plan.held) {
                 let (removed, held) = (plan.removed, plan.held);
@@ -314,7 +333,14 @@ impl Applier {
             if plan.writes.is_empty() {
                 return Ok(Applied { revision: index.revision, changed: 0, verdicts });
             }
-            let batch = Batch { writes: plan.writes, fence: self.fence.clone() };
+            // Rewriting the zone as it is changes nothing, but fails when it is gone by then: what is
+            // written below a zone must not outlive it.
+            let still_there = zone.map(|zone| {
+                let when = Precondition::At(zone.revision);
+                Write::put_when(Resource::clone(zone), when)
+            });
+            let writes = still_there.into_iter().chain(plan.writes).collect();
+            let batch = Batch { writes, fence: self.fence.clone() };
             match self.store.transact(batch).await {
                 Ok(commit) => {
                     self.index.wait_for(commit.revision).await.ok_or(ApplyError::Stopping)?;
@@ -344,13 +370,11 @@ impl Applier {
         self.index.wait_for(head).await.ok_or(ApplyError::Stopping)
     }
 
-    fn check_zone(&self, index: &Index) -> Result<(), ApplyError> {
-        match &self.follower {
-            Follower::Global { zone, .. } if index.find(&kinds::zone::KIND, "", zone).is_none() => {
-                Err(ApplyError::ZoneGone(Arc::clone(zone)))
-            }
-            _ => Ok(()),
-        }
+    /// The zone that owns what is written; none on a zone itself.
+    fn zone<'a>(&self, index: &'a Index) -> Result<Option<&'a Arc<Resource>>, ApplyError> {
+        let Some(owner) = self.follower.owner() else { return Ok(None) };
+        let zone = index.get(&owner);
+        zone.map(Some).ok_or(ApplyError::ZoneGone(owner.name))
     }
 
     /// An index at the head the store has now: the plan was made on an older one.

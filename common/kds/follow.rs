@@ -38,6 +38,8 @@ pub struct Following {
     /// Removals pass the fuse until a type was answered in full once: the upstream's history is not the
     /// one followed so far.
     pub guard_first: bool,
+    /// The peer sends names as they are at home; they are kept below its own.
+    pub prefix_names: bool,
     /// Commits what arrives.
     pub applier: Applier,
     /// Requests on their way.
@@ -68,6 +70,9 @@ pub struct BatchReport {
     pub misattributed: Vec<(String, Claim)>,
     /// Whether the fuse of mass deletion blew.
     pub blown: bool,
+    /// Whether the first state of every type was taken by now and none was refused whole: from here on
+    /// this side shares the history of the upstream.
+    pub settled: bool,
 }
 
 impl Following {
@@ -147,6 +152,9 @@ impl Following {
         let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
         let follower = &self.applier.follower;
         let mut response = Response::decode(kind, items, batch.removed.clone(), batch.full, follower);
+        if self.prefix_names {
+            response = response.below(&self.zone);
+        }
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,
@@ -155,6 +163,7 @@ impl Following {
             changed: 0,
             misattributed: std::mem::take(&mut response.misattributed),
             blown: false,
+            settled: false,
         };
         let applied = tokio::select! {
             // A store that hangs must not keep a replaced session alive.
@@ -177,6 +186,7 @@ impl Following {
             Err(ApplyError::Store(StoreError::Fenced { .. })) => return Err(Ended::Stopped),
             Err(error) => return Err(error.into()),
         };
+        report.settled = sink.is_ready();
         if let Some(on_batch) = &self.on_batch {
             on_batch(&report);
         }

@@ -111,6 +111,8 @@ struct Exchange {
     held: Versions,
     answered: bool,
     ready: bool,
+    /// A batch was refused whole, so upstream believes more than is true for as long as the stream lives.
+    spoilt: bool,
     outstanding: VecDeque<Outstanding>,
 }
 
@@ -132,7 +134,14 @@ impl Sink {
             let held = wanted.resume.unwrap_or_default();
             (
                 wanted.type_url,
-                Exchange { resumed, held, answered: false, ready: false, outstanding: VecDeque::new() },
+                Exchange {
+                    resumed,
+                    held,
+                    answered: false,
+                    ready: false,
+                    spoilt: false,
+                    outstanding: VecDeque::new(),
+                },
             )
         };
         Self { node, types: types.into_iter().map(exchange).collect() }
@@ -194,7 +203,7 @@ impl Sink {
         let exchange = self.types.get_mut(type_url)?;
         let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
         let outstanding = exchange.outstanding.remove(at)?;
-        exchange.ready |= !outstanding.more;
+        exchange.ready |= !outstanding.more && !exchange.spoilt;
         exchange.hold(outstanding, refused);
         Some(self.answer(type_url, nonce.to_owned(), refusal_status(refused)))
     }
@@ -205,15 +214,17 @@ impl Sink {
         let exchange = self.types.get_mut(type_url)?;
         let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
         exchange.outstanding.remove(at)?;
+        exchange.ready = false;
+        exchange.spoilt = true;
         Some(self.answer(type_url, nonce.to_owned(), Some(status(reason.to_owned(), &[]))))
     }
 
-    /// Whether every type was answered in full and settled at least once.
+    /// Whether every type was answered in full and settled at least once, and no batch was refused whole.
     pub fn is_ready(&self) -> bool {
         self.types.values().all(|exchange| exchange.ready)
     }
 
-    /// The types that were not answered yet.
+    /// The types that keep this from being [ready](Self::is_ready).
     pub fn unanswered(&self) -> impl Iterator<Item = &'static str> {
         self.types.iter().filter(|(_, exchange)| !exchange.ready).map(|(type_url, _)| *type_url)
     }

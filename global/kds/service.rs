@@ -7,7 +7,7 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         attribution::Foreign,
-        features::{ATTRIBUTION, Features, RESUME},
+        features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
         headers::{Caller, Upstream},
@@ -124,6 +124,7 @@ impl KdsSyncService for Kds {
             ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
             guard_first: false,
+            prefix_names: !session.features().has(HASH_SUFFIX),
             applier: self.inner.applier(&session),
             outbox,
             watch: Arc::new(half),

@@ -192,6 +192,11 @@ impl Federation {
         self.owned.get_mut(host).unwrap().insert(key, resource);
     }
 
+    /// Writes what was synced in an earlier life.
+    pub fn plant(&mut self, host: &'static str, resource: Resource) {
+        self.transact(host, Write::put(resource));
+    }
+
     pub fn delete(&mut self, host: &'static str, kind: &'static Kind, mesh: &str, name: &str) {
         let key = ResourceKey::new(kind, mesh, name);
         self.note(format!("{host} deletes {key}"));

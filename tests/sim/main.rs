@@ -5,6 +5,8 @@
 mod attribution;
 mod chaos;
 mod federation;
+mod kumas;
+mod kumas_global;
 mod network;
 mod oracle;
 mod peers;

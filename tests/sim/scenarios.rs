@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use common::{model::kinds, policy::mesh_timeout, rest::Health};
+use chrono::DateTime;
+use common::{
+    model::{Resource, ResourceKey, kinds},
+    policy::mesh_timeout,
+    rest::Health,
+};
 
 use crate::{
     federation::{Federation, ZONES},
@@ -173,6 +178,40 @@ fn a_global_that_forgot_everything_is_not_obeyed_until_an_operator_says_so() {
     assert!(federation.differences().is_empty());
 }
 
+/// A zone that followed another global before, as one of Kuma's: it holds what was global's, and has no
+/// history to compare.
+#[test]
+fn what_was_held_back_stays_held_back_across_reconnects() {
+    let mut federation = Federation::new(10);
+    federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
+    federation.crash("zone-1", false);
+    for n in 0..30 {
+        let key = ResourceKey::new(&mesh_timeout::KIND, "default", &format!("p{n}"));
+        federation.plant("zone-1", Resource::new(key, DateTime::UNIX_EPOCH).with_spec(TIMEOUT));
+    }
+    federation.bounce("zone-1");
+    for _ in 0..3 {
+        federation.run_for(10 * SECOND);
+        assert_eq!(held(&federation, "zone-1"), 30, "zone-1 obeyed");
+        let status = federation.link("zone-1").status();
+        assert!(status.held_back.is_some_and(|why| why.contains("MeshTimeout")), "zone-1 does not say why");
+        federation.crash("zone-1", false);
+        federation.bounce("zone-1");
+    }
+    // What comes after it is taken.
+    federation.run_for(10 * SECOND);
+    federation.put(GLOBAL, &mesh_timeout::KIND, "default", "new", TIMEOUT.into());
+    federation.run_for(10 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 31);
+    federation.crash("zone-1", false);
+    federation.bounce("zone-1");
+    federation.run_for(10 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 31);
+    federation.link("zone-1").approve();
+    federation.converge(20 * SECOND);
+    assert_eq!(held(&federation, "zone-1"), 1);
+}
+
 #[test]
 fn many_named_deletes_are_obeyed() {
     let mut federation = Federation::new(8);
@@ -192,9 +231,9 @@ fn a_large_state_arrives_in_parts() {
     let mut federation = Federation::new(9);
     policies(&mut federation, 0);
     for n in 0..1500 {
-        let key = common::model::ResourceKey::new(&mesh_timeout::KIND, "default", &format!("p{n}"));
+        let key = ResourceKey::new(&mesh_timeout::KIND, "default", &format!("p{n}"));
         let filler = "x".repeat(1000);
-        let policy = common::model::Resource::new(key, chrono::DateTime::UNIX_EPOCH)
+        let policy = Resource::new(key, DateTime::UNIX_EPOCH)
             .with_spec(TIMEOUT.as_bytes().to_vec())
             .with_label("filler", &filler);
         federation.put_resource(GLOBAL, policy);

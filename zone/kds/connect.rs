@@ -149,7 +149,7 @@ impl Connector {
         let (period, shown) = self.ping(&channel, &caller).await?;
         let approved = self.link.take_approval();
         let decision = self.decide(shown, approved).await?;
-        self.link.connected(shown);
+        self.link.connected(shown, decision == Decision::Resume || approved);
         tracing::info!(?decision, "connected to global");
         let stop = CancellationToken::new();
         let _streams_end_with_the_session = stop.clone().drop_guard();
@@ -196,25 +196,27 @@ impl Connector {
             }
             decision => decision,
         };
-        if let Some(shown) = shown {
+        if approved && let Some(shown) = shown {
+            // An operator's word outlives the connection it was given for.
             self.store.put_sessions(vec![(UPSTREAM.to_owned(), Some(shown.to_text()))]).await?;
         }
         Ok(decision)
     }
 
-    /// Keeps in mind how far global's history was seen.
+    /// Keeps in mind how far global's history was followed. One that is new here counts only once all of
+    /// it was taken: until then every connection is guarded as the first.
     async fn remember(&self) -> StoreError {
         let mut tick = interval(REPORT);
-        let mut remembered = self.link.status().upstream;
+        let mut remembered = None;
         loop {
             tick.tick().await;
-            let upstream = self.link.status().upstream;
-            if let Some(seen) = upstream.filter(|_| upstream != remembered) {
-                let row = (UPSTREAM.to_owned(), Some(seen.to_text()));
+            let followed = self.link.followed();
+            if let Some(upstream) = followed.filter(|_| followed != remembered) {
+                let row = (UPSTREAM.to_owned(), Some(upstream.to_text()));
                 if let Err(error) = self.store.put_sessions(vec![row]).await {
                     return error;
                 }
-                remembered = upstream;
+                remembered = followed;
             }
         }
     }
@@ -237,6 +239,7 @@ impl Connector {
             ours: self.peer(),
             resume,
             guard_first: fuse != Fuse::OPEN,
+            prefix_names: false,
             applier: Applier {
                 store: Arc::clone(&self.store),
                 index: self.index.clone(),
@@ -250,6 +253,9 @@ impl Connector {
             on_batch: Some(Box::new(move |report: &BatchReport| {
                 if let Some(upstream) = report.upstream {
                     link.saw(upstream);
+                }
+                if report.settled {
+                    link.settled();
                 }
                 if report.blown {
                     link.held_back(format!("global would remove too much of {}", report.kind.name));
@@ -281,14 +287,15 @@ impl Connector {
         serving.run(std::pin::pin!(inbound), move |_, index| OwnView::new(form, stamped, index)).await
     }
 
-    /// Pings as often as global asks for, and when the way up has moved.
+    /// Pings as often as global asks for, and, where global reads it, when the way up has moved.
     async fn keep_pinging(&self, channel: &Channel, caller: &Caller, first: Option<Duration>) -> Broken {
         let Some(mut period) = first else { return std::future::pending().await };
         let mut sent = Instant::now();
+        let reads_positions = self.link.status().upstream.is_some();
         loop {
             tokio::select! {
                 () = sleep(period) => {}
-                () = self.link.moved_up() => sleep(REPORT.saturating_sub(sent.elapsed())).await,
+                () = self.link.moved_up(), if reads_positions => sleep(REPORT.saturating_sub(sent.elapsed())).await,
             }
             sent = Instant::now();
             match self.ping(channel, caller).await {

@@ -34,6 +34,8 @@ struct Shared {
 struct State {
     status: LinkStatus,
     approved: bool,
+    /// Everything of the history global shows was taken.
+    settled: bool,
     subscription: Option<Subscription>,
 }
 
@@ -91,9 +93,11 @@ impl Link {
         self.0.moved.notified().await;
     }
 
-    pub(super) fn connected(&self, upstream: Option<Upstream>) {
+    /// A connection stands. `settled`: the history global shows is the one followed so far.
+    pub(super) fn connected(&self, upstream: Option<Upstream>, settled: bool) {
         let now = self.0.env.now();
         let mut state = self.lock();
+        state.settled = settled;
         state.status.connected = true;
         state.status.since = Some(now);
         state.status.upstream = upstream;
@@ -123,6 +127,17 @@ impl Link {
                 && seen.revision > upstream.revision
         });
         state.status.upstream = Some(newest.unwrap_or(upstream));
+    }
+
+    /// Everything of the history global shows was taken.
+    pub(super) fn settled(&self) {
+        self.lock().settled = true;
+    }
+
+    /// How far global's history was followed; `None` while some of it waits to be taken.
+    pub(super) fn followed(&self) -> Option<Upstream> {
+        let state = self.lock();
+        state.status.upstream.filter(|_| state.settled)
     }
 
     /// Takes over how far global says this zone is.

@@ -51,7 +51,8 @@ impl KdsSettings {
             healthy_after: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
             stall_after: Duration::from_secs(20),
-            ping_interval: Duration::from_secs(5),
+            // Each ping is a write on a global of Kuma; one that watches its zones says how often it wants them.
+            ping_interval: Duration::from_secs(60),
             skip_label_prefixes: Vec::new(),
             fuse: Fuse::default(),
             accept_store: None,

@@ -200,8 +200,12 @@ impl Clock for Epoch {
 
 async fn applier(store: &Arc<MemoryStore>, follower: Follower) -> Applier {
     let feed = Feed::load(Arc::clone(store) as Arc<dyn Store>).await.unwrap();
-    let index = feed.reader();
+    let applier = with_index(store, feed.reader(), follower);
     tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
+    applier
+}
+
+fn with_index(store: &Arc<MemoryStore>, index: IndexReader, follower: Follower) -> Applier {
     let env = Env { clock: Arc::new(Epoch), entropy: Entropy::seeded(1), instance_id: "test".into() };
     let store: Arc<dyn Store> = Arc::clone(store) as _;
     Applier { store, index, env, follower, fence: None, fuse: Fuse::default() }
@@ -251,6 +255,58 @@ async fn nothing_is_stored_for_a_zone_that_was_deleted() {
     let applier = applier(&store, follower.clone()).await;
     let error = applier.apply(&received(&[from_global("a")], &[], true, &follower)).await.unwrap_err();
     assert!(matches!(error, ApplyError::ZoneGone(_)), "{error}");
+}
+
+/// The zone is deleted after the plan was made and before it is committed: the index is behind the store
+/// until the feed runs.
+#[tokio::test(start_paused = true)]
+async fn nothing_outlives_a_zone_that_is_deleted_meanwhile() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let zone = ResourceKey::global(&kinds::zone::KIND, "zone-1");
+    let put = Write::put(Resource::new(zone.clone(), DateTime::UNIX_EPOCH));
+    store.transact(Batch::of([put])).await.unwrap();
+    let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+    let follower = global(Foreign::Rewrite);
+    let applier = with_index(&store, feed.reader(), follower.clone());
+    store.transact(Batch::of([Write::delete_when(zone, Precondition::None)])).await.unwrap();
+    let response = received(&[from_global("a")], &[], true, &follower);
+    let (applied, ()) = tokio::join!(biased; applier.apply(&response), async {
+        tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
+    });
+    assert!(matches!(applied, Err(ApplyError::ZoneGone(_))), "{applied:?}");
+    assert_eq!(store.snapshot().await.unwrap().resources.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_is_changed_meanwhile_is_no_obstacle() {
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let zone = Resource::new(ResourceKey::global(&kinds::zone::KIND, "zone-1"), DateTime::UNIX_EPOCH);
+    store.transact(Batch::of([Write::put(zone.clone())])).await.unwrap();
+    let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+    let follower = global(Foreign::Rewrite);
+    let applier = with_index(&store, feed.reader(), follower.clone());
+    store.transact(Batch::of([Write::put(zone.with_label("a", "b"))])).await.unwrap();
+    let response = received(&[from_global("a")], &[], true, &follower);
+    let (applied, ()) = tokio::join!(biased; applier.apply(&response), async {
+        tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
+    });
+    assert_eq!(applied.unwrap().changed, 1);
+    let kept = store.snapshot().await.unwrap();
+    assert!(kept.resources.iter().any(|r| r.label("a") == Some("b")), "the zone is as it was");
+}
+
+#[test]
+fn names_of_old_zones_are_kept_below_the_zone() {
+    let follower = global(Foreign::Rewrite);
+    let mut bad = from_global("bad");
+    bad.spec = (&b"[]"[..]).into();
+    let sent = [from_global("a"), bad];
+    let received = received(&sent, &["gone.default"], false, &follower).below("zone-1");
+    let mine = |name: &str| resource(name, zone("zone-1"));
+    let held = [mine("zone-1.gone"), mine("gone"), mine("zone-1.bad")];
+    let plan = plan(&index(held), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["create zone-1.a", "delete zone-1.gone"]);
+    assert_eq!(plan.verdicts[0].name, "bad.default", "the peer knows it by this name");
 }
 
 fn any_origin() -> impl Strategy<Value = Origin> {

@@ -1,0 +1,255 @@
+//! A global that does what a test says, in the words of Kuma's global.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use common::{
+    kds::{features::HASH_SUFFIX, metadata::Peer},
+    model::Resource,
+    proto::{
+        envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+        google::rpc,
+        kuma::mesh::v1alpha1::{
+            ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
+            XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
+            global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
+            kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+        },
+    },
+    tls::Trust,
+};
+use futures::stream;
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{
+    Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap,
+    transport::Server,
+};
+use zone::kds::{Dial, Trusted};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A stream a zone has opened: global receives `I` and sends `O`.
+pub struct Call<I, O> {
+    pub headers: MetadataMap,
+    pub inbound: Streaming<I>,
+    pub outbound: mpsc::Sender<Result<O, Status>>,
+}
+
+pub type Down = Call<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
+pub type Up = Call<DeltaDiscoveryResponse, DeltaDiscoveryRequest>;
+
+/// The global: what zones open comes out of its queues.
+pub struct KumasGlobal {
+    pub dial: Arc<dyn Dial>,
+    pub down: mpsc::Receiver<Down>,
+    pub up: mpsc::Receiver<Up>,
+    pub pings: Arc<Mutex<Vec<MetadataMap>>>,
+    server: JoinHandle<()>,
+}
+
+impl Drop for KumasGlobal {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl KumasGlobal {
+    /// `answers_pings` is false for one that does not know the method.
+    pub async fn start(answers_pings: bool) -> Self {
+        let (down_calls, down) = mpsc::channel(8);
+        let (up_calls, up) = mpsc::channel(8);
+        let pings = Arc::new(Mutex::default());
+        let service = Service { down_calls, up_calls, pings: Arc::clone(&pings), answers_pings };
+        let gzip = CompressionEncoding::Gzip;
+        let sync = KdsSyncServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip);
+        let global = GlobalKdsServiceServer::new(service).accept_compressed(gzip).send_compressed(gzip);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("grpc://{}", listener.local_addr().unwrap());
+        let server = Server::builder().add_service(sync).add_service(global);
+        let incoming = TcpListenerStream::new(listener);
+        let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        let dial = Arc::new(Trusted::new(&address, &Trust::System).unwrap());
+        Self { dial, down, up, pings, server }
+    }
+
+    /// The next connection of a zone.
+    pub async fn accept(&mut self) -> (Down, Up) {
+        let down = timeout(PATIENCE, self.down.recv()).await.expect("the way down").unwrap();
+        let up = timeout(PATIENCE, self.up.recv()).await.expect("the way up").unwrap();
+        (down, up)
+    }
+}
+
+impl Down {
+    /// What the zone says next.
+    pub async fn next(&mut self) -> DeltaDiscoveryRequest {
+        timeout(PATIENCE, self.inbound.message()).await.expect("a request").unwrap().unwrap()
+    }
+
+    /// The first requests, one per type.
+    pub async fn opening(&mut self, types: usize) -> Vec<DeltaDiscoveryRequest> {
+        let mut opening = Vec::new();
+        while opening.len() < types {
+            opening.push(self.next().await);
+        }
+        opening
+    }
+
+    /// Sends a response and returns what the zone answers.
+    pub async fn send(
+        &mut self,
+        type_url: &str,
+        nonce: u64,
+        resources: &[Resource],
+        removed: &[&str],
+    ) -> DeltaDiscoveryRequest {
+        let response = DeltaDiscoveryResponse {
+            type_url: type_url.to_owned(),
+            nonce: nonce.to_string(),
+            control_plane: Some(common::proto::envoy::config::core::v3::ControlPlane {
+                identifier: "global".to_owned(),
+            }),
+            resources: resources.iter().map(crate::scripted::item).collect(),
+            removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        self.outbound.send(Ok(response)).await.unwrap();
+        let answer = self.next().await;
+        assert_eq!(
+            (answer.type_url.as_str(), answer.response_nonce.as_str()),
+            (type_url, &*nonce.to_string())
+        );
+        answer
+    }
+}
+
+impl Up {
+    /// Asks for a type as Kuma does: the zone's own name as the node id, everything, nothing held.
+    pub async fn ask(&self, zone: &str, type_url: &str) {
+        let features = [HASH_SUFFIX].into_iter().collect();
+        let peer = Peer { features, instance: "kuma-global-1".to_owned(), ..Peer::default() };
+        let request = DeltaDiscoveryRequest {
+            node: Some(peer.node(zone)),
+            type_url: type_url.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.outbound.send(Ok(request)).await.unwrap();
+    }
+
+    /// What the zone sends next.
+    pub async fn next(&mut self) -> DeltaDiscoveryResponse {
+        timeout(PATIENCE, self.inbound.message()).await.expect("a response").unwrap().unwrap()
+    }
+
+    /// The first answers to these types, in the order they were asked for.
+    pub async fn all(&mut self, types: &[&str]) -> Vec<DeltaDiscoveryResponse> {
+        let mut answers = Vec::new();
+        for _ in types {
+            answers.push(self.next().await);
+        }
+        let asked: BTreeSet<&str> = types.iter().copied().collect();
+        let answered: BTreeSet<&str> = answers.iter().map(|answer| answer.type_url.as_str()).collect();
+        assert_eq!(answered, asked);
+        answers
+    }
+
+    /// Answers a response, with an error or without. A refusal asks for everything again, as Kuma's does.
+    pub async fn reply(&self, zone: &str, response: &DeltaDiscoveryResponse, error: Option<&str>) {
+        let all = error.map(|_| "*".to_owned());
+        let request = DeltaDiscoveryRequest {
+            node: Some(common::kds::metadata::bare_node(zone)),
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            resource_names_subscribe: all.into_iter().collect(),
+            error_detail: error
+                .map(|message| rpc::Status { message: message.to_owned(), ..rpc::Status::default() }),
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.outbound.send(Ok(request)).await.unwrap();
+    }
+}
+
+#[derive(Clone)]
+struct Service {
+    down_calls: mpsc::Sender<Down>,
+    up_calls: mpsc::Sender<Up>,
+    pings: Arc<Mutex<Vec<MetadataMap>>>,
+    answers_pings: bool,
+}
+
+async fn open<I, O>(calls: &mpsc::Sender<Call<I, O>>, request: Request<Streaming<I>>) -> Replies<O> {
+    let (outbound, replies) = mpsc::channel(128);
+    let headers = request.metadata().clone();
+    let call = Call { headers, inbound: request.into_inner(), outbound };
+    calls.send(call).await.map_err(|_| Status::unavailable("the test is over"))?;
+    Ok(Response::new(ReceiverStream::new(replies)))
+}
+
+type Replies<O> = Result<Response<ReceiverStream<Result<O, Status>>>, Status>;
+type Never<O> = stream::Pending<Result<O, Status>>;
+
+#[tonic::async_trait]
+impl KdsSyncService for Service {
+    type GlobalToZoneSyncStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+    type ZoneToGlobalSyncStream = ReceiverStream<Result<DeltaDiscoveryRequest, Status>>;
+
+    async fn global_to_zone_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Replies<DeltaDiscoveryResponse> {
+        open(&self.down_calls, request).await
+    }
+
+    async fn zone_to_global_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryResponse>>,
+    ) -> Replies<DeltaDiscoveryRequest> {
+        open(&self.up_calls, request).await
+    }
+}
+
+#[tonic::async_trait]
+impl GlobalKdsService for Service {
+    type StreamXDSConfigsStream = Never<XdsConfigRequest>;
+    type StreamStatsStream = Never<StatsRequest>;
+    type StreamClustersStream = Never<ClustersRequest>;
+
+    async fn stream_xds_configs(
+        &self,
+        _: Request<Streaming<XdsConfigResponse>>,
+    ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
+        Ok(Response::new(stream::pending()))
+    }
+
+    async fn stream_stats(
+        &self,
+        _: Request<Streaming<StatsResponse>>,
+    ) -> Result<Response<Self::StreamStatsStream>, Status> {
+        Ok(Response::new(stream::pending()))
+    }
+
+    async fn stream_clusters(
+        &self,
+        _: Request<Streaming<ClustersResponse>>,
+    ) -> Result<Response<Self::StreamClustersStream>, Status> {
+        Ok(Response::new(stream::pending()))
+    }
+
+    async fn health_check(
+        &self,
+        request: Request<ZoneHealthCheckRequest>,
+    ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
+        self.pings.lock().unwrap().push(request.metadata().clone());
+        if !self.answers_pings {
+            return Err(Status::unimplemented("unknown method HealthCheck"));
+        }
+        // Health checks are off by default, which is told by an interval of zero.
+        let interval = Some(common::proto::google::protobuf::Duration::default());
+        Ok(Response::new(ZoneHealthCheckResponse { interval }))
+    }
+}
