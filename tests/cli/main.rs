@@ -1,4 +1,6 @@
-//! The real `straitctl` against the API on a socket.
+//! The real `straitctl` against the API on a socket, and the files that call it.
+
+mod compose;
 
 use std::{
     fs,
