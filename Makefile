@@ -46,7 +46,7 @@ e2e: ## Run the real binaries with real Envoys
 bench: ## Measure against a floor in the same run
 	$(CARGO) bench --package strait --bench strait
 
-up: ## The demo in containers, on Postgres
+up: ## Start Postgres, one global and two zones in containers
 	docker compose up --build
 
 clean: ## Remove build output and what the demo left

@@ -50,8 +50,7 @@ impl Apply {
         let documents = documents::load(&self.file, &self.var, &self.mesh).await?;
         if self.dry_run {
             for document in &documents {
-                let line = format!("{} is valid", title(document));
-                Message { line, warnings: document.warnings.clone() }.print();
+                println!("{} is valid", title(document));
             }
             return Ok(());
         }
@@ -111,9 +110,7 @@ async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
     let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
     let answer = answer.success().with_context(|| title(document))?;
     let verb = if answer.status == StatusCode::CREATED { "created" } else { "updated" };
-    let mut warnings = document.warnings.clone();
-    let of_server = answer.json::<PutAnswer>().unwrap_or_default().warnings;
-    warnings.extend(of_server.into_iter().filter(|warning| !document.warnings.contains(warning)));
+    let warnings = answer.json::<PutAnswer>().unwrap_or_default().warnings;
     Ok(Message { line: format!("{} {verb}", title(document)), warnings })
 }
 

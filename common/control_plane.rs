@@ -20,11 +20,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
+    events::EventBus,
     runtime::{Env, Supervisor, bind, http},
     store::{self, Store, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
 };
+
+/// Events a subscriber of the bus may fall behind.
+const EVENTS: usize = 1024;
 
 /// The parts every control plane has. Everything is bound and running once it is built.
 pub struct ControlPlane {
@@ -34,6 +38,8 @@ pub struct ControlPlane {
     pub store: Arc<dyn Store>,
     /// What is read.
     pub index: IndexReader,
+    /// Where events are told.
+    pub bus: EventBus,
     /// Owns every task.
     pub supervisor: Supervisor,
     /// What is still missing before the process is ready.
@@ -82,7 +88,8 @@ impl ControlPlane {
         }
 
         let store = store::open(&store_url(store, work_dir)).await.context("open the store")?;
-        let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?;
+        let bus = EventBus::new(EVENTS);
+        let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?.telling(bus.clone());
         let index = feed.reader();
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
@@ -90,6 +97,7 @@ impl ControlPlane {
             env,
             store,
             index,
+            bus,
             supervisor,
             readiness,
             addresses,

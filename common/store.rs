@@ -107,6 +107,12 @@ impl Write {
         Self::Put { resource: Box::new(resource), when }
     }
 
+    /// Changes nothing, and refuses the batch when `resource` is no longer what it was: what is written
+    /// below it must not outlive it.
+    pub fn as_it_is(resource: &Resource) -> Self {
+        Self::put_when(resource.clone(), Precondition::At(resource.revision))
+    }
+
     /// A delete under a precondition.
     pub fn delete_when(key: ResourceKey, when: Precondition) -> Self {
         Self::Delete { key, when }

@@ -2,5 +2,4 @@
 
 pub mod api;
 pub mod goldens;
-pub mod needs;
 pub mod postgres;

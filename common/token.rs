@@ -24,7 +24,7 @@ pub use keys::{
     ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, new_signing_key, secret_spec, zone_public_key,
     zone_public_key_name,
 };
-pub use validate::{validate_dataplane, validate_user, validate_zone};
+pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -7,7 +7,6 @@ use common::{
     config,
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
-    events::EventBus,
     mode::Mode,
     rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
     runtime::{Env, stop_signal},
@@ -22,9 +21,6 @@ use crate::{
 
 /// One line for `--help`.
 pub const ABOUT: &str = "The global control plane: holds the policies and keeps every zone in sync";
-
-/// Events a subscriber of the bus may fall behind.
-const EVENTS: usize = 1024;
 
 /// Runs the process until it is told to stop.
 ///
@@ -65,7 +61,7 @@ async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::
         KdsSettings::from(section),
         Arc::clone(&cp.store),
         cp.index.clone(),
-        EventBus::new(EVENTS),
+        cp.bus.clone(),
         cp.env.clone(),
         authenticator,
     );

@@ -1,7 +1,10 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
 mod auth;
+mod ending;
 mod health;
+mod insights;
+mod instances;
 mod replicas;
 mod service;
 mod session;
@@ -33,7 +36,8 @@ pub use auth::{AnyZone, AuthError, TokenOfZone, ZoneAuthenticator};
 pub use settings::KdsSettings;
 
 use self::{
-    health::Patience, replicas::Replicas, sessions::Sessions, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience, insights::Insights, instances::Instances, replicas::Replicas, sessions::Sessions,
+    zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// Streams one connection may carry: a zone needs six.
@@ -54,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) settings: KdsSettings,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) index: IndexReader,
+    pub(crate) bus: EventBus,
     pub(crate) env: Env,
     pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
     pub(crate) sessions: Arc<Sessions>,
@@ -65,7 +70,8 @@ pub(crate) struct Inner {
 }
 
 impl Kds {
-    /// A server over `store`, read through `index`, that lets in whom `authenticator` accepts.
+    /// A server over `store`, read through `index`, that lets in whom `authenticator` accepts. `bus` is the
+    /// one on which the feed of `index` tells what changes.
     pub fn new(
         settings: KdsSettings,
         store: Arc<dyn Store>,
@@ -74,13 +80,14 @@ impl Kds {
         env: Env,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Self {
-        let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus));
+        let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus.clone()));
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let inner = Inner {
             settings,
             store,
             index,
+            bus,
             env,
             authenticator,
             sessions,
@@ -115,21 +122,7 @@ impl Kds {
             .initial_connection_window_size(Some(WINDOW * 2))
             .add_routes(service::routes(&self))
             .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
-        let watch = ZoneWatch {
-            sessions: Arc::clone(&inner.sessions),
-            recorder: Recorder {
-                store: Arc::clone(&inner.store),
-                index: inner.index.clone(),
-                env: inner.env.clone(),
-                origin: Origin::Global,
-            },
-            index: inner.index.clone(),
-            patience: self.patience(),
-            flush_interval: inner.settings.flush_interval,
-            started: inner.started,
-            replicas: Arc::clone(&inner.replicas),
-            instance: Arc::clone(&inner.env.instance_id),
-        };
+        let watched = self.watch_zones(&shutdown, &drained);
         let drain = async {
             shutdown.cancelled().await;
             inner.shutdown.cancel();
@@ -145,10 +138,51 @@ impl Kds {
                     () = async { drained.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
                 }
             },
-            watch.run(shutdown.clone(), drained.clone()),
+            watched,
             drain,
         );
         served.context("serve zones")
+    }
+
+    /// What happens beside the streams, and because of them.
+    fn watch_zones(
+        &self,
+        shutdown: &CancellationToken,
+        drained: &CancellationToken,
+    ) -> impl Future<Output = ()> + use<> {
+        let inner = &self.inner;
+        let recorder = Recorder {
+            store: Arc::clone(&inner.store),
+            index: inner.index.clone(),
+            env: inner.env.clone(),
+            origin: Origin::Global,
+        };
+        let watch = ZoneWatch {
+            sessions: Arc::clone(&inner.sessions),
+            replicas: Arc::clone(&inner.replicas),
+            authenticator: Arc::clone(&inner.authenticator),
+            index: inner.index.clone(),
+            env: inner.env.clone(),
+            patience: self.patience(),
+        };
+        let insights = Insights {
+            sessions: Arc::clone(&inner.sessions),
+            recorder: recorder.clone(),
+            interval: inner.settings.flush_interval,
+        };
+        let instances = Instances {
+            sessions: Arc::clone(&inner.sessions),
+            replicas: Arc::clone(&inner.replicas),
+            recorder,
+            patience: self.patience(),
+            started: inner.started,
+        };
+        let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
+        let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
+        let exchanging = instances.run(drained.clone());
+        async move {
+            tokio::join!(watching, writing, exchanging);
+        }
     }
 
     pub(crate) fn patience(&self) -> Patience {

@@ -42,6 +42,7 @@ impl Clock for RuntimeClock {
 pub struct Plane {
     pub store: Arc<MemoryStore>,
     pub index: IndexReader,
+    pub bus: EventBus,
     pub env: Env,
     pub tasks: JoinSet<()>,
     pub stop: CancellationToken,
@@ -54,13 +55,14 @@ impl Plane {
             entropy: Entropy::seeded(seed),
             instance_id: format!("{name}-{seed:x}").into(),
         };
-        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let bus = EventBus::new(64);
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap().telling(bus.clone());
         let index = feed.reader();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         // The feed outlives the rest: what is written at the end must still be shown.
         tasks.spawn(async move { feed.run(CancellationToken::new()).await.unwrap() });
-        Self { store, index, env, tasks, stop }
+        Self { store, index, bus, env, tasks, stop }
     }
 
     pub async fn put(&self, resource: Resource) -> u64 {
@@ -105,8 +107,7 @@ impl Plane {
         settings: global::kds::KdsSettings,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Kds {
-        let bus = EventBus::new(64);
-        let store = Arc::clone(&self.store) as Arc<dyn Store>;
+        let (store, bus) = (Arc::clone(&self.store) as Arc<dyn Store>, self.bus.clone());
         Kds::new(settings, store, self.index.clone(), bus, self.env.clone(), authenticator)
     }
 

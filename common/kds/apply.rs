@@ -333,12 +333,7 @@ impl Applier {
             if plan.writes.is_empty() {
                 return Ok(Applied { revision: index.revision, changed: 0, verdicts });
             }
-            // Rewriting the zone as it is changes nothing, but fails when it is gone by then: what is
-            // written below a zone must not outlive it.
-            let still_there = zone.map(|zone| {
-                let when = Precondition::At(zone.revision);
-                Write::put_when(Resource::clone(zone), when)
-            });
+            let still_there = zone.map(|zone| Write::as_it_is(zone));
             let writes = still_there.into_iter().chain(plan.writes).collect();
             let batch = Batch { writes, fence: self.fence.clone() };
             match self.store.transact(batch).await {

@@ -116,9 +116,9 @@ impl Recorder {
         fence: Option<Fence>,
         change: &impl Fn(&[u8]) -> Option<ZoneInsight>,
     ) -> Option<Batch> {
-        let owner = ResourceKey::global(&kinds::zone::KIND, zone);
-        if self.origin == Origin::Global {
-            index.get(&owner)?;
+        let owner = index.find(&kinds::zone::KIND, "", zone);
+        if self.origin == Origin::Global && owner.is_none() {
+            return None;
         }
         let key = ResourceKey::global(&kinds::zone_insight::KIND, zone);
         let existing = index.get(&key);
@@ -128,10 +128,13 @@ impl Recorder {
             None => Resource::new(key, self.env.now()),
         };
         resource.origin = self.origin.clone();
-        resource.owner = index.get(&owner).map(|_| owner);
+        resource.owner = owner.map(|zone| zone.key.clone());
         resource.spec = insight.encode_to_vec().into();
         let when = existing.map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));
-        Some(Batch { writes: vec![Write::put_when(resource, when)], fence })
+        // An insight must not outlive its zone.
+        let still_there = owner.map(|zone| Write::as_it_is(zone));
+        let writes = still_there.into_iter().chain([Write::put_when(resource, when)]).collect();
+        Some(Batch { writes, fence })
     }
 }
 
@@ -139,4 +142,38 @@ impl Recorder {
 pub fn is_open(insight: &Resource) -> bool {
     let decoded = ZoneInsight::decode(insight.spec.as_ref());
     decoded.is_ok_and(|insight| insight.subscriptions.iter().any(|s| s.disconnect_time.is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio_util::sync::CancellationToken;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::{feed::Feed, memory::MemoryStore};
+
+    #[tokio::test]
+    async fn an_insight_does_not_outlive_its_zone() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+        let env = Env::system("test");
+        let key = ResourceKey::global(&kinds::zone::KIND, "zone-1");
+        let zone = Write::put(Resource::new(key.clone(), env.now()));
+        store.transact(Batch::of([zone])).await.unwrap();
+        let feed = Feed::load(Arc::clone(&store)).await.unwrap();
+        let index = feed.reader();
+        let recorder =
+            Recorder { store: Arc::clone(&store), index, env: env.clone(), origin: Origin::Global };
+        // The index of the writer does not show yet that the zone is gone.
+        store.transact(Batch::of([Write::delete_when(key, Precondition::Exists)])).await.unwrap();
+        let subscription = Subscription::open("s".to_owned(), "global", true, env.now());
+        let stop = CancellationToken::new();
+        let writing = async {
+            recorder.record("zone-1", &subscription, None, None).await.unwrap();
+            stop.cancel();
+        };
+        let ((), followed) = tokio::join!(writing, feed.run(stop.clone()));
+        followed.unwrap();
+        assert_eq!(store.snapshot().await.unwrap().resources, []);
+    }
 }

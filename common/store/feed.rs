@@ -9,6 +9,7 @@ use super::{
     Changes, Store, StoreError,
     index::{Index, IndexReader},
 };
+use crate::events::{Event, EventBus};
 
 /// Entries read from the feed at once.
 const PAGE: usize = 1_000;
@@ -24,6 +25,7 @@ const AUDIT: Duration = Duration::from_secs(600);
 pub struct Feed {
     store: Arc<dyn Store>,
     index: watch::Sender<Arc<Index>>,
+    bus: EventBus,
 }
 
 impl Feed {
@@ -33,7 +35,13 @@ impl Feed {
     /// When the store cannot be read.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let index = Index::of(store.identity(), store.snapshot().await?);
-        Ok(Self { store, index: watch::Sender::new(Arc::new(index)) })
+        Ok(Self { store, index: watch::Sender::new(Arc::new(index)), bus: EventBus::new(1) })
+    }
+
+    /// Tells `bus` what changes, once the index shows it.
+    #[must_use]
+    pub fn telling(self, bus: EventBus) -> Self {
+        Self { bus, ..self }
     }
 
     /// A handle for readers.
@@ -81,24 +89,30 @@ impl Feed {
     async fn catch_up(&self) -> Result<(), StoreError> {
         loop {
             let current = Arc::clone(&self.index.borrow());
-            let next = match self.store.changes_since(current.revision, PAGE).await? {
+            match self.store.changes_since(current.revision, PAGE).await? {
                 Changes::Since { upto, .. } if upto == current.revision => return Ok(()),
                 Changes::Since { changes, upto } => {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
                     next.revision = upto;
-                    next
+                    self.index.send_replace(Arc::new(next));
+                    self.bus.resources_changed(&changes);
                 }
                 Changes::Resync => {
                     tracing::info!(
                         current.revision,
                         "the change feed no longer reaches back, taking a snapshot"
                     );
-                    Index::of(self.store.identity(), self.store.snapshot().await?)
+                    self.replace(Index::of(self.store.identity(), self.store.snapshot().await?));
                 }
-            };
-            self.index.send_replace(Arc::new(next));
+            }
         }
+    }
+
+    fn replace(&self, index: Index) {
+        let revision = index.revision;
+        self.index.send_replace(Arc::new(index));
+        self.bus.publish(Event::IndexReplaced { revision });
     }
 
     /// Compares the index with the whole store and repairs it.
@@ -115,7 +129,7 @@ impl Feed {
                 "the index differs from the store although both are at one revision; something wrote past \
                  the change feed; taking what is stored"
             );
-            self.index.send_replace(Arc::new(stored));
+            self.replace(stored);
         }
         Ok(())
     }
@@ -200,7 +214,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lost_wakeup_costs_a_moment_and_an_overrun_window_a_snapshot() {
         let store = Deaf::with_retention(10);
-        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let bus = EventBus::new(64);
+        let mut events = bus.subscribe("test");
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap().telling(bus);
         let reader = feed.reader();
         let shutdown = CancellationToken::new();
         let written = async {
@@ -213,6 +229,11 @@ mod tests {
                 let stored = index_of(&*store).await;
                 assert!(index.revision == stored.revision && index.iter().eq(stored.iter()));
             }
+            // The bus tells each change as long as the feed does, else that there is more than it can tell.
+            let Ok(Event::ResourcesChanged(changes)) = events.next().await else { panic!("no changes") };
+            let told: Vec<_> = changes.iter().map(|c| (c.revision, &*c.key.name, c.deleted)).collect();
+            assert_eq!(told, [(1, "3-0", false), (2, "3-1", false), (3, "3-2", false)]);
+            assert_eq!(events.next().await, Ok(Event::IndexReplaced { revision: 53 }));
             shutdown.cancel();
         };
         let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), written);
@@ -222,7 +243,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_written_past_the_feed_is_found() {
         let store = Deaf::with_retention(10);
-        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let bus = EventBus::new(64);
+        let mut events = bus.subscribe("test");
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap().telling(bus);
         let mut reader = feed.reader();
         *store.past.lock().unwrap() = Some(Arc::new(zone("smuggled")));
         let shutdown = CancellationToken::new();
@@ -230,6 +253,7 @@ mod tests {
             while reader.latest().find(&kinds::zone::KIND, "", "smuggled").is_none() {
                 assert!(reader.changed().await);
             }
+            assert_eq!(events.next().await, Ok(Event::IndexReplaced { revision: 0 }));
             shutdown.cancel();
         };
         let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), found);

@@ -100,6 +100,13 @@ impl Purpose<'_> {
         }
     }
 
+    /// Whether a change of this resource may change which tokens are good.
+    pub fn depends_on(&self, key: &ResourceKey) -> bool {
+        let is_key = || self.prefixes().any(|prefix| key.name.starts_with(&prefix));
+        let is_place_of_keys = key.kind == self.kind() && *key.mesh == *self.mesh();
+        (is_place_of_keys && is_key()) || self.revocations().contains(key)
+    }
+
     /// Whether any key of this purpose exists.
     pub fn has_key(&self, index: &Index) -> bool {
         self.secrets(index, &self.prefix()).next().is_some()
@@ -119,17 +126,19 @@ impl Purpose<'_> {
 
     /// The public key a token with this `kid` is checked against.
     pub(super) fn public_key(&self, index: &Index, kid: &str) -> Result<RsaPublicKey, TokenError> {
-        let mut prefixes = vec![self.prefix()];
-        if *self == Self::Zone {
-            prefixes.push(ZONE_PUBLIC_KEY.to_owned());
-        }
-        for prefix in prefixes {
+        for prefix in self.prefixes() {
             let found = self.secrets(index, &prefix).find(|(serial, _)| serial.to_string() == kid);
             if let Some((_, secret)) = found {
                 return parse_public(secret.name(), &data_of(secret).unwrap_or_default());
             }
         }
         Err(TokenError::UnknownKey { kid: kid.to_owned() })
+    }
+
+    /// What the names of secrets with keys to check tokens begin with.
+    fn prefixes(&self) -> impl Iterator<Item = String> + use<> {
+        let public = (*self == Self::Zone).then(|| ZONE_PUBLIC_KEY.to_owned());
+        [self.prefix()].into_iter().chain(public)
     }
 
     /// All secrets `<prefix>-<serial>` with their serials.

@@ -86,6 +86,7 @@ fn times_signature_and_revocation_are_checked() {
     let token = issue(&index_one, Purpose::User, &claims, Duration::from_secs(60), &env).unwrap();
     assert_eq!(validate_user(&index_one, &token, env.now()).unwrap(), claims);
     let later = env.now() + TimeDelta::seconds(61);
+    assert_eq!(expiry(&token), Some(env.now() + TimeDelta::seconds(60)));
     assert!(matches!(validate_user(&index_one, &token, later), Err(TokenError::Time("expired"))));
     let other_key = index(&env, &[Purpose::User.key(1)], None);
     assert!(matches!(validate_user(&other_key, &token, env.now()), Err(TokenError::Invalid(_))));
@@ -103,6 +104,19 @@ fn times_signature_and_revocation_are_checked() {
     let secret = Resource::new(revocations.clone(), env.now()).with_spec(secret_spec(format!("x,{jti}")));
     revoked.apply(&crate::store::Change { revision: 2, key: revocations, resource: Some(Arc::new(secret)) });
     assert!(matches!(validate_user(&revoked, &token, env.now()), Err(TokenError::Revoked(_))));
+}
+
+#[test]
+fn what_tokens_depend_on_is_told_from_what_they_do_not() {
+    let global = |name: &str| ResourceKey::global(&secret::GLOBAL_SECRET, name);
+    for name in ["zone-token-signing-key-3", "zone-token-signing-public-key-3", "zone-token-revocations"] {
+        assert!(Purpose::Zone.depends_on(&global(name)), "{name}");
+        assert!(!Purpose::User.depends_on(&global(name)), "{name}");
+    }
+    let in_mesh = ResourceKey::new(&secret::SECRET, "default", "zone-token-signing-key-3");
+    for key in [global("user-token-signing-key-1"), global("zone"), in_mesh] {
+        assert!(!Purpose::Zone.depends_on(&key), "{key}");
+    }
 }
 
 #[test]

@@ -80,6 +80,12 @@ pub fn validate_dataplane(
     Ok(claims)
 }
 
+/// When a token that was found valid runs out; `None` when it never does.
+pub fn expiry(token: &str) -> Option<DateTime<Utc>> {
+    let registered: Registered = jsonwebtoken::dangerous::insecure_decode_claims(token).ok()?;
+    DateTime::from_timestamp(registered.exp?, 0)
+}
+
 fn tag_values<'a>(dataplane: &'a Dataplane, tag: &'a str) -> impl Iterator<Item = &'a str> {
     let networking = dataplane.networking.as_ref().into_iter();
     let sets =

@@ -1,10 +1,12 @@
 //! Whether a caller is the zone it says it is.
 
+use chrono::{DateTime, Utc};
 use common::{
     kds::headers::Caller,
+    model::ResourceKey,
     runtime::Env,
     store::index::IndexReader,
-    token::{TokenError, scope, validate_zone},
+    token::{self, Purpose, TokenError, scope, validate_zone},
 };
 use thiserror::Error;
 use tonic::Status;
@@ -19,6 +21,20 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
     /// # Errors
     /// [`AuthError`] saying what is wrong with it.
     fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError>;
+
+    /// Until when an accepted `token` is good by itself; `None` when nothing but a change of the keys or
+    /// revocations can end it.
+    fn good_until(&self, token: Option<&str>) -> Option<DateTime<Utc>> {
+        let _ = token;
+        None
+    }
+
+    /// Whether a change of this resource may change the answer to a token: then those who are in are
+    /// asked again.
+    fn depends_on(&self, key: &ResourceKey) -> bool {
+        let _ = key;
+        false
+    }
 
     /// Whether it lets anyone in under any name; shown in the status of every zone.
     fn is_open(&self) -> bool {
@@ -59,6 +75,14 @@ impl ZoneAuthenticator for TokenOfZone {
             Err(TokenError::Mismatch(reason)) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason }),
             Err(error) => Err(invalid(error.to_string())),
         }
+    }
+
+    fn good_until(&self, token: Option<&str>) -> Option<DateTime<Utc>> {
+        token::expiry(token?)
+    }
+
+    fn depends_on(&self, key: &ResourceKey) -> bool {
+        Purpose::Zone.depends_on(key)
     }
 }
 

@@ -21,8 +21,10 @@ pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (Health,
         since + chrono::Duration::from_std(delay).unwrap_or(chrono::Duration::zero())
     };
     let (heard_at, heard) = facts.heard;
-    match facts.ended {
-        Some(end) if end.clean || now - end.at >= patience.offline_after => (Health::Offline, end.since),
+    match &facts.ended {
+        Some(end) if end.cause.is_final() || now - end.at >= patience.offline_after => {
+            (Health::Offline, end.since)
+        }
         Some(end) => (Health::Unknown, end.since),
         // A zone that does not ping is known by its connection only.
         None if !facts.pings => (Health::Online, facts.opened),
@@ -34,12 +36,22 @@ pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (Health,
     }
 }
 
+/// When the zone will be offline if nothing more is heard of it; `None` when it is, or when silence means
+/// nothing.
+pub(crate) fn offline_at(facts: &Facts, patience: Patience) -> Option<Instant> {
+    match &facts.ended {
+        Some(end) if end.cause.is_final() => None,
+        Some(end) => Some(end.at + patience.offline_after),
+        None => facts.pings.then(|| facts.heard.0 + patience.offline_after),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use common::kds::watch::Position;
 
     use super::*;
-    use crate::kds::session::End;
+    use crate::kds::ending::{Cause, End};
 
     const PATIENCE: Patience =
         Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
@@ -51,10 +63,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn health_follows_from_silence_and_from_how_it_ended() {
         let start = Instant::now();
-        let facts = |ended: Option<bool>, pings| Facts {
+        let facts = |ended: Option<Cause>, pings| Facts {
             opened: at(-5),
             heard: (start, at(0)),
-            ended: ended.map(|clean| End { at: start, since: at(0), clean }),
+            ended: ended.map(|cause| End { at: start, since: at(0), cause }),
             pings,
             version: String::new(),
             down: Position::default(),
@@ -64,13 +76,21 @@ mod tests {
         let check = |facts: Facts, later: u64, health, since| {
             let got = judge(start + Duration::from_secs(later), &facts, PATIENCE);
             assert_eq!(got, (health, at(since)), "{later} s later: {facts:?}");
+            // Whoever waits until then finds it offline, and not a moment earlier.
+            if let Some(due) = offline_at(&facts, PATIENCE) {
+                assert_eq!(judge(due, &facts, PATIENCE).0, Health::Offline, "{facts:?}");
+                assert_ne!(judge(due - Duration::from_millis(1), &facts, PATIENCE).0, Health::Offline);
+            }
         };
+        let broken = || Some(Cause::Broken("reset".to_owned()));
+        let silent = Cause::Silent(PATIENCE.offline_after);
         check(facts(None, true), 9, Health::Online, -5);
         check(facts(None, true), 10, Health::Unknown, 10);
         check(facts(None, true), 20, Health::Offline, 0);
         check(facts(None, false), 500, Health::Online, -5);
-        check(facts(Some(true), true), 0, Health::Offline, 0);
-        check(facts(Some(false), true), 1, Health::Unknown, 0);
-        check(facts(Some(false), true), 20, Health::Offline, 0);
+        check(facts(Some(Cause::Goodbye), true), 0, Health::Offline, 0);
+        check(facts(Some(silent), true), 0, Health::Offline, 0);
+        check(facts(broken(), true), 1, Health::Unknown, 0);
+        check(facts(broken(), true), 20, Health::Offline, 0);
     }
 }

@@ -91,6 +91,11 @@ impl Replicas {
         zones.get(zone).map(|seen| &seen.report).filter(|r| *r.instance != *self.instance).map(|r| r.epoch)
     }
 
+    /// Whether another instance has a newer session of a zone than `epoch`.
+    pub(crate) fn has_newer(&self, zone: &str, epoch: u64) -> bool {
+        self.epoch(zone).is_some_and(|newest| newest > epoch)
+    }
+
     /// The state of a zone as another instance tells it.
     pub(crate) fn status(&self, zone: &str, now: Instant, patience: Patience) -> Option<ZoneStatus> {
         let seen = self.lock().get(zone).filter(|seen| *seen.report.instance != *self.instance)?.clone();

@@ -45,6 +45,7 @@ use tonic::{
 
 use super::{
     Inner, Kds, auth,
+    ending::Cause,
     session::{Half, Session},
     zone_view::{Downward, ZoneView},
 };
@@ -146,24 +147,21 @@ impl GlobalKdsService for Kds {
         &self,
         request: Request<Streaming<XdsConfigResponse>>,
     ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
-        self.admit(request.metadata())?;
-        Ok(self.idle(request.into_inner()))
+        self.idle(request, StreamKind::ConfigDump).await
     }
 
     async fn stream_stats(
         &self,
         request: Request<Streaming<StatsResponse>>,
     ) -> Result<Response<Self::StreamStatsStream>, Status> {
-        self.admit(request.metadata())?;
-        Ok(self.idle(request.into_inner()))
+        self.idle(request, StreamKind::Stats).await
     }
 
     async fn stream_clusters(
         &self,
         request: Request<Streaming<ClustersResponse>>,
     ) -> Result<Response<Self::StreamClustersStream>, Status> {
-        self.admit(request.metadata())?;
-        Ok(self.idle(request.into_inner()))
+        self.idle(request, StreamKind::Clusters).await
     }
 
     async fn health_check(
@@ -214,25 +212,35 @@ impl Kds {
                 ended = stream => Some(ended),
                 () = inner.shutdown.cancelled() => None,
             };
-            let clean = matches!(ended, None | Some(Ended::ByPeer));
-            if let Some(ended) = &ended {
-                tracing::info!(zone = &*session.zone, epoch = session.epoch(), reason = %ended, "sync stream ended");
-            }
-            inner.sessions.end(&session, clean);
-            let _peer_is_gone = end.send(status(ended));
+            inner.sessions.end(&session, Cause::of_stream(ended.as_ref()));
+            let _peer_is_gone = end.send(status(ended, &session));
         });
     }
 
     /// A stream of reverse calls on which this side has nothing to ask.
-    fn idle<Q: Send + 'static, A: Send + 'static>(&self, mut inbound: Streaming<A>) -> Response<Reply<Q>> {
-        let shutdown = self.inner.shutdown.clone();
-        let end = async move {
-            tokio::select! {
-                () = shutdown.cancelled() => Some(Err(Status::unavailable("global is shutting down"))),
-                () = async { while let Some(Ok(_)) = inbound.next().await {} } => None,
+    async fn idle<Q: Send + 'static, A: Send + 'static>(
+        &self,
+        request: Request<Streaming<A>>,
+        kind: StreamKind,
+    ) -> Result<Response<Reply<Q>>, Status> {
+        let caller = self.admit(request.metadata())?;
+        let session = self.open_stream(&caller, kind).await?;
+        let (_silent, reply, end) = reply();
+        let (stop, mut inbound) = (session.stop.clone(), request.into_inner());
+        let listening = async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return Ended::Stopped,
+                    answer = inbound.next() => match answer {
+                        Some(Ok(_unasked)) => {}
+                        Some(Err(status)) => return Ended::Broken(status),
+                        None => return Ended::ByPeer,
+                    },
+                }
             }
         };
-        Response::new(Box::pin(stream::once(end).filter_map(std::future::ready)))
+        self.run(session, listening, end);
+        Ok(Response::new(reply))
     }
 }
 
@@ -330,12 +338,11 @@ fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) 
 }
 
 /// How a stream ends; `None` at shutdown.
-fn status(ended: Option<Ended>) -> Status {
+fn status(ended: Option<Ended>, session: &Session) -> Status {
     match ended {
         None => Status::unavailable("global is shutting down"),
-        Some(ended @ (Ended::ByPeer | Ended::Broken(_) | Ended::Stopped)) => {
-            Status::cancelled(ended.to_string())
-        }
+        Some(Ended::Stopped) => session.cause().unwrap_or(Cause::Stopping).into(),
+        Some(ended @ (Ended::ByPeer | Ended::Broken(_))) => Status::cancelled(ended.to_string()),
         Some(ended @ (Ended::Malformed(_) | Ended::Protocol(_))) => {
             Status::invalid_argument(ended.to_string())
         }

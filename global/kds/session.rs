@@ -10,7 +10,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use common::{
-    events::StreamKind,
+    events::{Event, EventBus, StreamKind},
     kds::{
         features::{Features, ZONE_PING_HEALTH},
         headers::Caller,
@@ -21,8 +21,10 @@ use common::{
     runtime::Env,
     store::Fence,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::ending::{Cause, End};
 
 /// A zone's session on this instance.
 pub(crate) struct Session {
@@ -34,11 +36,12 @@ pub(crate) struct Session {
     pub(crate) stop: CancellationToken,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
+    /// What its calls are let in with.
+    token: Option<String>,
     /// From the headers of its first call.
     features: Features,
     env: Env,
-    /// Woken when the insight should be written without delay.
-    recorder: Arc<Notify>,
+    bus: EventBus,
     state: Mutex<State>,
 }
 
@@ -47,23 +50,14 @@ struct State {
     opened: DateTime<Utc>,
     heard: (Instant, DateTime<Utc>),
     ended: Option<End>,
+    /// Everyone was told that the zone is offline.
+    announced: bool,
     subscription: Subscription,
     down: Position,
     up: Position,
     refusals: BTreeMap<(StreamKind, String), String>,
     /// How many items claimed another zone and were attributed to this one, and the latest of them.
     rewritten: (usize, String),
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    /// By the clock that counts durations.
-    pub(crate) at: Instant,
-    /// By the clock on the wall.
-    pub(crate) since: DateTime<Utc>,
-    /// The zone said goodbye.
-    pub(crate) clean: bool,
 }
 
 /// What others need to know about a session at one moment.
@@ -81,7 +75,7 @@ pub(crate) struct Facts {
 }
 
 impl Session {
-    pub(crate) fn new(caller: &Caller, fence: Fence, env: Env, recorder: Arc<Notify>) -> Self {
+    pub(crate) fn new(caller: &Caller, fence: Fence, env: Env, bus: EventBus) -> Self {
         let now = env.now();
         let id = env.entropy.uuid().to_string();
         let subscription = Subscription::open(id, &env.instance_id, caller.token.is_some(), now);
@@ -90,6 +84,7 @@ impl Session {
             opened: now,
             heard: (Instant::now(), now),
             ended: None,
+            announced: false,
             subscription,
             down: Position::default(),
             up: Position::default(),
@@ -101,9 +96,10 @@ impl Session {
             fence,
             stop: CancellationToken::new(),
             key: caller.session.clone(),
+            token: caller.token.clone(),
             features: caller.features.clone(),
             env,
-            recorder,
+            bus,
             state: Mutex::new(state),
         }
     }
@@ -118,13 +114,19 @@ impl Session {
         &self.features
     }
 
+    /// The credential its streams were opened with.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// Whether a stream of `caller` belongs to this session, which takes it in if so. A stream it already
-    /// has means that the zone started over.
+    /// has means that the zone started over, and so does another credential: a session has one.
     pub(crate) fn admit(&self, caller: &Caller, stream: StreamKind) -> bool {
         let mut state = self.lock();
         state.ended.is_none()
             && !self.stop.is_cancelled()
             && self.key == caller.session
+            && self.token == caller.token
             && state.streams.insert(stream)
     }
 
@@ -139,17 +141,29 @@ impl Session {
     }
 
     /// Ends the session; true for the caller that was first.
-    pub(crate) fn end(&self, clean: bool) -> bool {
+    pub(crate) fn end(&self, cause: Cause) -> bool {
         let mut state = self.lock();
         let first = state.ended.is_none();
         if first {
-            let since = self.env.now();
-            state.ended = Some(End { at: Instant::now(), since, clean });
-            state.subscription.close(since);
+            let now = self.env.now();
+            // Who fell silent was gone before anyone noticed.
+            let since = if matches!(cause, Cause::Silent(_)) { state.heard.1 } else { now };
+            state.ended = Some(End { at: Instant::now(), since, cause });
+            state.subscription.close(now);
         }
         drop(state);
         self.stop.cancel();
         first
+    }
+
+    /// Why it ended, if it did.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.lock().ended.as_ref().map(|end| end.cause.clone())
+    }
+
+    /// Whether everyone is yet to be told that the zone is offline; asked once.
+    pub(crate) fn announce(&self) -> bool {
+        !std::mem::replace(&mut self.lock().announced, true)
     }
 
     /// Takes over a ping of the zone and what it says about its way up; what global knows about its way
@@ -202,7 +216,7 @@ impl Session {
         Facts {
             opened: state.opened,
             heard: state.heard,
-            ended: state.ended,
+            ended: state.ended.clone(),
             pings: self.features.has(ZONE_PING_HEALTH),
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
@@ -245,7 +259,8 @@ impl Watch for Half {
             "zone introduced itself"
         );
         self.session.lock().subscription.introduce(peer, &self.version);
-        self.session.recorder.notify_one();
+        let (zone, epoch) = (Arc::clone(&self.session.zone), self.session.epoch());
+        self.session.bus.publish(Event::ZoneIntroduced { zone, epoch });
     }
 
     fn heard(&self) {

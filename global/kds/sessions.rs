@@ -12,9 +12,9 @@ use common::{
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::Mutex as AsyncMutex;
 
-use super::session::Session;
+use super::{ending::Cause, session::Session};
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
 const LEASE: Duration = Duration::from_secs(60);
@@ -24,8 +24,6 @@ pub(crate) struct Sessions {
     store: Arc<dyn Store>,
     env: Env,
     bus: EventBus,
-    /// Woken when an insight should be written without delay.
-    pub(crate) recorder: Arc<Notify>,
     /// One at a time decides which session a stream belongs to.
     admission: AsyncMutex<()>,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
@@ -33,8 +31,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus) -> Self {
-        let recorder = Arc::new(Notify::new());
-        Self { store, env, bus, recorder, admission: AsyncMutex::new(()), last: Mutex::default() }
+        Self { store, env, bus, admission: AsyncMutex::new(()), last: Mutex::default() }
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
@@ -68,32 +65,49 @@ impl Sessions {
         let epoch = lease.map_or(0, |lease| lease.epoch);
         tracing::info!(zone = caller.zone, epoch, "zone session opened");
         let fence = Fence { name, epoch };
-        Ok(Arc::new(Session::new(caller, fence, self.env.clone(), Arc::clone(&self.recorder))))
+        Ok(Arc::new(Session::new(caller, fence, self.env.clone(), self.bus.clone())))
     }
 
     fn replace(&self, session: &Arc<Session>) {
         let older = self.lock().insert(Arc::clone(&session.zone), Arc::clone(session));
-        let Some(older) = older.filter(|older| older.end(false)) else { return };
-        tracing::info!(
-            zone = &*older.zone,
-            epoch = older.epoch(),
-            by = session.epoch(),
-            "zone session replaced"
-        );
-        for stream in older.streams() {
-            let zone = Arc::clone(&older.zone);
-            self.bus.publish(Event::StreamCancelled { zone, stream, epoch: older.epoch() });
+        if let Some(older) = older {
+            self.end(&older, Cause::Replaced);
         }
     }
 
-    /// Ends a session, unless it was replaced or ended before.
-    pub(crate) fn end(&self, session: &Session, clean: bool) {
-        if session.end(clean) {
-            tracing::info!(zone = &*session.zone, epoch = session.epoch(), clean, "zone session ended");
-            count_streams(&session.zone, 0);
+    /// Ends a session, unless it ended before.
+    pub(crate) fn end(&self, session: &Session, cause: Cause) {
+        let (is_ours, is_alarming, reason) = (cause.is_ours(), cause.is_alarming(), cause.to_string());
+        if !session.end(cause) {
+            return;
+        }
+        let (zone, epoch) = (&session.zone, session.epoch());
+        if is_alarming {
+            tracing::warn!(zone = &**zone, epoch, reason, "zone session ended");
+        } else {
+            tracing::info!(zone = &**zone, epoch, reason, "zone session ended");
+        }
+        count_streams(zone, 0);
+        for stream in session.streams().into_iter().filter(|_| is_ours) {
+            self.bus.publish(Event::StreamCancelled { zone: Arc::clone(zone), stream, epoch });
+        }
+        self.bus.publish(Event::SessionEnded { zone: Arc::clone(zone), epoch });
+    }
+
+    /// Tells everyone that the zone of a session is offline, unless they know.
+    pub(crate) fn announce_offline(&self, session: &Session) {
+        if session.announce() {
             let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
+            tracing::info!(zone = &*zone, epoch, "zone is offline");
             self.bus.publish(Event::ZoneWentOffline { zone, epoch });
-            self.recorder.notify_one();
+        }
+    }
+
+    /// Forgets the last session of a zone that no longer exists.
+    pub(crate) fn forget(&self, session: &Arc<Session>) {
+        let mut last = self.lock();
+        if last.get(&session.zone).is_some_and(|last| Arc::ptr_eq(last, session)) {
+            last.remove(&session.zone);
         }
     }
 

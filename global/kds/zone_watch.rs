@@ -1,145 +1,181 @@
-//! Watches over the sessions: ends those that fell silent, and keeps their insights current.
+//! Watches over the sessions: ends those that may not go on, and tells when a zone is offline.
+//!
+//! It looks at one session when something happened to it, and at all of them when the first could have been
+//! silent for too long. It never waits for the store, so that a store that hangs keeps nobody in.
 
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    kds::recorder::{Recorder, Seen, is_open},
+    events::{Event, ResourceChange, Subscriber},
     model::kinds,
     rest::Health,
-    store::{StoreError, index::IndexReader},
+    runtime::Env,
+    store::index::IndexReader,
 };
-use futures::{StreamExt, stream};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    health::{Patience, judge},
-    replicas::{EXCHANGE, Replicas, Report},
-    session::Session,
+    auth::ZoneAuthenticator,
+    ending::Cause,
+    health::{Patience, judge, offline_at},
+    replicas::Replicas,
+    session::{Facts, Session},
     sessions::Sessions,
-    status::of_session,
 };
-
-/// How often sessions are looked at; a fraction of what an operator would notice.
-const LOOK: Duration = Duration::from_secs(1);
-/// Insights that are written at a time.
-const WRITERS: usize = 32;
 
 /// The watch.
 pub(crate) struct ZoneWatch {
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) recorder: Recorder,
-    pub(crate) index: IndexReader,
-    pub(crate) patience: Patience,
-    pub(crate) flush_interval: Duration,
-    pub(crate) started: Instant,
     pub(crate) replicas: Arc<Replicas>,
-    pub(crate) instance: Arc<str>,
+    pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
+    pub(crate) index: IndexReader,
+    pub(crate) env: Env,
+    pub(crate) patience: Patience,
+}
+
+/// Whether a look includes the credential: checking a signature is dear, and its answer changes only when
+/// keys, revocations or the hour do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Credential {
+    Ask,
+    Trust,
 }
 
 impl ZoneWatch {
-    /// Watches until `shutdown`, then writes what is left to write.
-    pub(crate) async fn run(self, shutdown: CancellationToken, drained: CancellationToken) {
-        let mut look = interval(LOOK);
-        let mut flush = interval(self.flush_interval.max(LOOK));
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut exchange = interval(EXCHANGE);
-        exchange.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut beat = 0;
+    /// Watches until `shutdown`.
+    pub(crate) async fn run(self, mut events: Subscriber, shutdown: CancellationToken) {
+        let mut next = self.look_at_all(Credential::Ask).await;
         loop {
             tokio::select! {
-                () = shutdown.cancelled() => break,
-                () = self.sessions.recorder.notified() => self.flush().await,
-                _ = flush.tick() => self.flush().await,
-                _ = look.tick() => self.look().await,
-                _ = exchange.tick() => {
-                    beat += 1;
-                    self.exchange(beat).await;
+                () = shutdown.cancelled() => return,
+                heard = events.next() => {
+                    next = match heard {
+                        Ok(event) => earliest(next, self.take(&event).await),
+                        Err(_lost) => self.look_at_all(Credential::Ask).await,
+                    };
+                }
+                // Signs of life only move this into the future, so it is never too late.
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    next = self.look_at_all(Credential::Trust).await;
                 }
             }
         }
-        drained.cancelled().await;
-        self.flush().await;
-        self.exchange(beat + 1).await;
     }
 
-    /// Tells the other instances about the sessions here, and hears about theirs.
-    async fn exchange(&self, beat: u64) {
-        let now = Instant::now();
-        let newest = |session: &Arc<Session>| {
-            self.replicas.epoch(&session.zone).is_none_or(|epoch| session.epoch() > epoch)
-        };
-        let report = |session: Arc<Session>| {
-            let status = of_session(&session, now, self.patience);
-            let instance = self.instance.to_string();
-            (Arc::clone(&session.zone), Report { instance, epoch: session.epoch(), beat, status })
-        };
-        let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
-        if let Err(error) = self.replicas.exchange(own).await {
-            tracing::warn!(%error, "cannot tell other instances about zone sessions");
+    /// Heeds an event; when to look again because of it.
+    async fn take(&self, event: &Event) -> Option<Instant> {
+        match event {
+            // Asked again, because the answer may have changed while the session was being opened.
+            Event::ZoneOpenedStream { zone, .. } => self.look_at_zone(zone, Credential::Ask),
+            Event::SessionEnded { zone, .. } => self.look_at_zone(zone, Credential::Trust),
+            Event::ResourcesChanged(changes) => self.heed(changes).await,
+            Event::IndexReplaced { .. } => self.look_at_all(Credential::Ask).await,
+            Event::ZoneIntroduced { .. } | Event::StreamCancelled { .. } | Event::ZoneWentOffline { .. } => {
+                None
+            }
         }
     }
 
-    /// Ends what fell silent, and closes what an earlier process left open.
-    async fn look(&self) {
-        let now = Instant::now();
+    async fn heed(&self, changes: &[ResourceChange]) -> Option<Instant> {
+        let is_zone = |change: &&ResourceChange| change.key.kind == &kinds::zone::KIND;
+        for change in changes.iter().filter(is_zone).filter(|change| change.deleted) {
+            // Also when it was made again at once: what it had sent is gone, and it must send it again.
+            if let Some(session) = self.sessions.of(&change.key.name) {
+                self.dismiss(&session, Cause::Deleted);
+            }
+        }
+        if changes.iter().any(|change| self.authenticator.depends_on(&change.key)) {
+            return self.look_at_all(Credential::Ask).await;
+        }
+        None
+    }
+
+    async fn look_at_all(&self, credential: Credential) -> Option<Instant> {
+        let mut next = None;
         for session in self.sessions.all() {
-            let facts = session.facts();
-            if facts.ended.is_some() {
-                continue;
+            next = earliest(next, self.look_at(&session, credential));
+            yield_now().await;
+        }
+        next
+    }
+
+    fn look_at_zone(&self, zone: &str, credential: Credential) -> Option<Instant> {
+        self.look_at(&self.sessions.of(zone)?, credential)
+    }
+
+    /// Ends a session that may not go on; when to look at it again.
+    fn look_at(&self, session: &Arc<Session>, credential: Credential) -> Option<Instant> {
+        let now = Instant::now();
+        let facts = session.facts();
+        if facts.ended.is_none() {
+            if let Some(cause) = self.objection(session, &facts, now, credential) {
+                self.dismiss(session, cause);
+                return None;
             }
-            let zone = &*session.zone;
-            if self.replicas.epoch(zone).is_some_and(|epoch| epoch > session.epoch()) {
-                tracing::info!(zone, "zone moved to another instance, ending its session here");
-            } else if self.index.current().find(&kinds::zone::KIND, "", zone).is_none() {
-                tracing::info!(zone, "zone was deleted, ending its session");
-            } else if judge(now, &facts, self.patience).0 == Health::Offline {
-                tracing::warn!(zone, "zone fell silent, ending its session");
-            } else {
-                continue;
+            return earliest(offline_at(&facts, self.patience), self.expiry(session, now));
+        }
+        if judge(now, &facts, self.patience).0 == Health::Offline {
+            let is_elsewhere = self.replicas.has_newer(&session.zone, session.epoch());
+            if !is_elsewhere {
+                self.sessions.announce_offline(session);
             }
-            self.sessions.end(&session, false);
+            return None;
         }
-        if now - self.started >= self.patience.offline_after {
-            self.close_orphans().await;
-        }
+        offline_at(&facts, self.patience)
     }
 
-    async fn close_orphans(&self) {
-        let index = self.index.current();
-        for insight in index.list(&kinds::zone_insight::KIND) {
-            let zone = insight.name();
-            let elsewhere = self.replicas.status(zone, Instant::now(), self.patience);
-            let is_gone = elsewhere.is_none_or(|status| status.status == Health::Offline);
-            if self.sessions.of(zone).is_none() && is_gone && is_open(insight) {
-                self.log(insight.name(), self.recorder.close(insight.name()).await);
-            }
+    /// Why a session may not go on.
+    fn objection(
+        &self,
+        session: &Session,
+        facts: &Facts,
+        now: Instant,
+        credential: Credential,
+    ) -> Option<Cause> {
+        let zone = &*session.zone;
+        if self.index.current().find(&kinds::zone::KIND, "", zone).is_none() {
+            return Some(Cause::Deleted);
         }
-    }
-
-    /// Writes the insights that changed, many at once: the store makes one commit of those that wait.
-    async fn flush(&self) {
-        let all = stream::iter(self.sessions.all());
-        all.for_each_concurrent(WRITERS, |session| async move { self.write(&session).await }).await;
-    }
-
-    async fn write(&self, session: &Session) {
-        let Some((subscription, facts)) = session.take_unwritten() else { return };
-        let seen = Seen { opened: facts.opened, heard: facts.heard.1 };
-        let fence = Some(session.fence.clone());
-        let written = self.recorder.record(&session.zone, &subscription, Some(seen), fence).await;
-        if matches!(&written, Err(error) if !matches!(error, StoreError::Fenced { .. })) {
-            session.rewrite();
+        if judge(now, facts, self.patience).0 == Health::Offline {
+            return Some(Cause::Silent(self.patience.offline_after));
         }
-        self.log(&session.zone, written);
+        let is_due = self.good_for(session).is_some_and(|left| left.is_zero());
+        if credential == Credential::Trust && !is_due {
+            return None;
+        }
+        self.authenticator.authenticate(zone, session.token()).err().map(Cause::Refused)
     }
 
-    fn log(&self, zone: &str, written: Result<(), StoreError>) {
-        match written {
-            // The newer session ended this one's subscription already.
-            Ok(()) | Err(StoreError::Fenced { .. }) => {}
-            Err(error) => tracing::warn!(zone, %error, "cannot write the zone insight"),
+    /// When the credential of a session runs out.
+    fn expiry(&self, session: &Session, now: Instant) -> Option<Instant> {
+        let left = self.good_for(session).filter(|left| !left.is_zero())?;
+        now.checked_add(left)
+    }
+
+    fn good_for(&self, session: &Session) -> Option<Duration> {
+        let until = self.authenticator.good_until(session.token())?;
+        Some((until - self.env.now()).to_std().unwrap_or_default())
+    }
+
+    /// Ends a session for good: its zone is offline until it is let in again.
+    fn dismiss(&self, session: &Arc<Session>, cause: Cause) {
+        let is_deleted = cause == Cause::Deleted;
+        self.sessions.end(session, cause);
+        self.sessions.announce_offline(session);
+        if is_deleted {
+            self.sessions.forget(session);
         }
     }
 }
+
+/// The earlier of two points in time that may not come.
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use std::{
 
 use chrono::DateTime;
 use common::{
+    events::{Event, Subscriber},
     model::{Kind, Origin, Resource, ResourceKey},
     rest::{Health, ZoneStatusSource},
     store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
@@ -41,6 +42,10 @@ pub struct Federation {
     stops: Rc<RefCell<BTreeMap<&'static str, CancellationToken>>>,
     /// What global last said about each zone, and when it said so for the first time.
     health: Rc<RefCell<BTreeMap<&'static str, (Health, Duration)>>>,
+    /// What global's bus told, and when.
+    events: Rc<RefCell<Vec<(Duration, Event)>>>,
+    /// How many of them are noted.
+    noted: usize,
     /// What each owner wrote and nobody else may touch.
     owned: BTreeMap<&'static str, BTreeMap<ResourceKey, Resource>>,
     /// Everything that happened, for comparing two runs.
@@ -78,6 +83,8 @@ impl Federation {
             dials: SimDial::default(),
             links: Rc::default(),
             health: Rc::default(),
+            events: Rc::default(),
+            noted: 0,
             stops: Rc::default(),
             owned: BTreeMap::new(),
             history: Vec::new(),
@@ -102,12 +109,15 @@ impl Federation {
     fn start_global(&mut self, seed: u64, settings: global::kds::KdsSettings) {
         let disk = self.disk(GLOBAL);
         let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
+        let events = Rc::clone(&self.events);
         self.sim.host(GLOBAL, move || {
             *starts.borrow_mut() += 1;
             let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow());
             let (settings, health) = (settings.clone(), Rc::clone(&health));
+            let events = Rc::clone(&events);
             async move {
                 let plane = Plane::start(store, GLOBAL, seed).await;
+                tokio::task::spawn_local(listen(plane.bus.subscribe("simulation"), events));
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
                 kds.serve(incoming().await, plane.stop.clone()).await.map_err(Into::into)
@@ -171,6 +181,11 @@ impl Federation {
             self.step();
         }
         self.sim.elapsed() - start
+    }
+
+    /// What global's bus has told.
+    pub fn events(&self) -> Vec<(Duration, Event)> {
+        self.events.borrow().clone()
     }
 
     pub fn origin(host: &str) -> Origin {
@@ -240,6 +255,11 @@ impl Federation {
     /// One tick of the world.
     pub fn step(&mut self) {
         self.sim.step().unwrap();
+        let events = self.events.borrow()[self.noted..].to_vec();
+        self.noted += events.len();
+        for (_, event) in events.iter().filter(|(_, event)| event.zone().is_some()) {
+            self.note(format!("{event:?}"));
+        }
         let disks: Vec<_> =
             self.disks.iter().map(|(host, disk)| (*host, Arc::clone(&disk.borrow()))).collect();
         for (host, store) in disks {
@@ -303,6 +323,14 @@ impl Federation {
 
     pub fn dials(&self) -> usize {
         self.dials.dials.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps what the bus tells.
+async fn listen(mut bus: Subscriber, events: Rc<RefCell<Vec<(Duration, Event)>>>) {
+    loop {
+        let event = bus.next().await.expect("a bus that is heard in time");
+        events.borrow_mut().push((turmoil::sim_elapsed().unwrap(), event));
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod attribution;
 mod chaos;
+mod events;
 mod federation;
 mod kumas;
 mod kumas_global;

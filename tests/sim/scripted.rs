@@ -14,7 +14,7 @@ use common::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
         google::{protobuf::Any, rpc},
         kuma::mesh::v1alpha1::{
-            ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
+            StatsRequest, ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
             kds_sync_service_client::KdsSyncServiceClient,
         },
     },
@@ -89,6 +89,13 @@ impl Scripted {
         let requests =
             client.zone_to_global_sync(self.request(ReceiverStream::new(queue))).await?.into_inner();
         Ok(Answering { responses, requests })
+    }
+
+    /// Opens a stream of reverse calls, and never says anything on it.
+    pub async fn stats(&self) -> Result<Streaming<StatsRequest>, Status> {
+        let mut client = GlobalKdsServiceClient::new(self.channel.clone());
+        let silent = futures::stream::pending();
+        client.stream_stats(self.request(silent)).await.map(Response::into_inner)
     }
 
     /// The first request of a type.

@@ -3,7 +3,6 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -106,9 +105,6 @@ fn header(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 async fn stamp(path: &Path) -> sqlx::Result<()> {
-    // For its owner only, since it holds the keys of authorities and tokens. What SQLite puts beside it gets
-    // the same permissions.
-    File::options().create(true).append(true).mode(0o600).open(path)?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)

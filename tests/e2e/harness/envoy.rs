@@ -5,7 +5,6 @@ use std::{
     path::PathBuf,
 };
 
-use common::testing::needs;
 use tempfile::TempDir;
 
 use super::{Zone, addresses, control_plane::write, process::Process, wait::eventually};
@@ -17,9 +16,11 @@ pub struct Envoy {
     admin: SocketAddr,
 }
 
-/// End to end there is nothing to leave out.
+/// Where `make test` puts it.
 fn program() -> PathBuf {
-    needs::envoy().expect("end to end includes Envoy")
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".strait/envoy/envoy");
+    assert!(path.exists(), "no Envoy at {}: run demo/setup.sh test", path.display());
+    path
 }
 
 /// Envoys of one machine share memory segments by this number.

@@ -1,0 +1,95 @@
+//! Keeps the instances of one global together: each tells the others about its sessions, gives up those that
+//! moved on, and cleans up after one that died.
+
+use std::sync::Arc;
+
+use common::{
+    kds::recorder::{Recorder, is_open},
+    model::kinds,
+    rest::Health,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ending::Cause,
+    health::Patience,
+    replicas::{EXCHANGE, Replicas, Report},
+    session::Session,
+    sessions::Sessions,
+    status::of_session,
+};
+
+/// This instance among the others.
+pub(crate) struct Instances {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) replicas: Arc<Replicas>,
+    pub(crate) recorder: Recorder,
+    pub(crate) patience: Patience,
+    pub(crate) started: Instant,
+}
+
+impl Instances {
+    /// Exchanges until every stream is `drained`, then says a last time how things stand.
+    pub(crate) async fn run(self, drained: CancellationToken) {
+        let mut tick = interval(EXCHANGE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut beat = 0;
+        loop {
+            beat += 1;
+            tokio::select! {
+                () = drained.cancelled() => break,
+                _ = tick.tick() => {}
+            }
+            self.exchange(beat).await;
+            self.end_moved();
+            if self.started.elapsed() >= self.patience.offline_after {
+                self.close_orphans().await;
+            }
+        }
+        self.exchange(beat).await;
+    }
+
+    async fn exchange(&self, beat: u64) {
+        let now = Instant::now();
+        let newest =
+            |session: &Arc<Session>| self.replicas.epoch(&session.zone).is_none_or(|e| session.epoch() > e);
+        let report = |session: Arc<Session>| {
+            let status = of_session(&session, now, self.patience);
+            let instance = self.recorder.env.instance_id.to_string();
+            (Arc::clone(&session.zone), Report { instance, epoch: session.epoch(), beat, status })
+        };
+        let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
+        if let Err(error) = self.replicas.exchange(own).await {
+            tracing::warn!(%error, "cannot tell other instances about zone sessions");
+        }
+    }
+
+    /// Ends the sessions of zones that have a newer one elsewhere.
+    fn end_moved(&self) {
+        for session in self.sessions.all() {
+            if self.replicas.has_newer(&session.zone, session.epoch()) {
+                self.sessions.end(&session, Cause::Moved);
+            }
+        }
+    }
+
+    /// Closes the insights an instance left open that is no more; this one's last run, for example.
+    async fn close_orphans(&self) {
+        let index = self.recorder.index.current();
+        for insight in index.list(&kinds::zone_insight::KIND) {
+            let zone = insight.name();
+            if self.sessions.of(zone).is_some() {
+                continue;
+            }
+            let elsewhere = self.replicas.status(zone, Instant::now(), self.patience);
+            let is_gone = elsewhere.is_none_or(|status| status.status == Health::Offline);
+            if is_gone
+                && is_open(insight)
+                && let Err(error) = self.recorder.close(zone).await
+            {
+                tracing::warn!(zone, %error, "cannot close the zone insight");
+            }
+        }
+    }
+}
