@@ -1,7 +1,8 @@
 //! `straitctl link`: how a zone stands with its global, and an operator's word on what the zone holds back.
 
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{client::Client, table};
@@ -23,7 +24,7 @@ impl Link {
         match self.action {
             None => show(client).await,
             Some(Action::Approve) => {
-                client.send(Method::POST, "/strait/link/approve", None).await?.success()?;
+                ask(client, Method::POST, "/strait/link/approve").await?;
                 println!("approved; the zone connects again and takes what global shows");
                 Ok(())
             }
@@ -31,8 +32,18 @@ impl Link {
     }
 }
 
+/// The body of the answer; only zones of a global answer here.
+async fn ask(client: &Client, method: Method, path: &str) -> anyhow::Result<String> {
+    let answer = client.send(method, path, None).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        bail!("this control plane follows no global; ask a zone with --address");
+    }
+    Ok(answer.success()?.body)
+}
+
 async fn show(client: &Client) -> anyhow::Result<()> {
-    let link: Value = client.get("/strait/link").await?;
+    let link = ask(client, Method::GET, "/strait/link").await?;
+    let link: Value = serde_json::from_str(&link).context("read the answer")?;
     let connected = link["connected"] == true;
     let number = |direction: &str, name: &str| link[direction][name].to_string();
     let row = vec![

@@ -24,7 +24,8 @@ fail() {
 # Ends what was started, newest first, and waits until it is gone.
 clean_up() {
   status=$?
-  trap - EXIT INT TERM
+  trap '' INT TERM HUP
+  trap - EXIT
   set +e
   for ((i = ${#started[@]} - 1; i >= 0; i--)); do kill -TERM "${started[i]}" 2>/dev/null; done
   for pid in "${started[@]}"; do
@@ -35,7 +36,7 @@ clean_up() {
   exit "$status"
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 # start NAME PROGRAM ARGS...: in the background, with a log of its own.
 start() {
@@ -78,6 +79,20 @@ ctl() { local cp=$1; shift; HOME=$run "$bin/straitctl" --address "$cp" "$@"; }
 global=http://127.0.0.1:5681
 zone1=http://127.0.0.1:15681
 zone2=http://127.0.0.1:25681
+
+# Whoever listens on one of these already would otherwise be met half-way, or answer in our place.
+needed=(127.0.0.1:{5680,5681,5685} 127.0.0.1:{1,2}{5678,5680,5681} 127.0.0.1:{28000,28001,28011,28012}
+  127.0.0.1:{19001,19002,19003,19011,19012,19013} 127.0.0.1:{13001,13002,13011,13012}
+  127.0.{1,2}.{2,3}:18000 127.0.{1,2}.4:18443)
+taken=()
+for at in "${needed[@]}"; do
+  if (exec 3<>"/dev/tcp/${at/://}") 2>/dev/null; then taken+=("$at"); fi
+done
+if [ ${#taken[@]} -gt 0 ]; then
+  printf 'in use already: %s\n' "${taken[*]}" >&2
+  echo "Stop what listens there (ss -ltnp shows it), perhaps a demo in another terminal, and start again." >&2
+  exit 1
+fi
 
 say "Building (the first time takes a few minutes)"
 cargo build --bins --example echo
@@ -175,6 +190,6 @@ cat <<END
   logs            $run/*.log
 END
 if [ "${ONCE:-}" = 1 ]; then exit 0; fi
-trap 'exit 0' INT TERM
+trap 'exit 0' INT TERM HUP
 bold "Press Ctrl-C to stop everything."
 while sleep 1; do all_alive "running"; done

@@ -10,13 +10,15 @@ rust_needed=1.94
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+  if [ "$(id -u)" -eq 0 ]; then "$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$@"; else
+    echo "not root, and no sudo; run this as root: $*" >&2
+    exit 1
+  fi
 }
 
 packages=()
 need() { command -v "$1" >/dev/null 2>&1 || packages+=("$2"); }
 need cc build-essential
-need git git
 case $purpose in test | demo)
   need curl curl
   need python3 python3

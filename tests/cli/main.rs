@@ -160,6 +160,7 @@ async fn mistakes_are_explained() {
                 tags: {kuma.io/service: web}\n";
     let file = global.file("dataplane.yaml", zone);
     global.bad(&["apply", "-f", &file], &["Dataplane default/d", "apply it on the zone"]).await;
+    global.bad(&["link"], &["follows no global", "--address"]).await;
     let nobody = run(
         global.folder.path().to_owned(),
         ["--address", "http://127.0.0.1:1", "get", "meshes"].map(str::to_owned).to_vec(),
