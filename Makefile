@@ -46,7 +46,7 @@ e2e: ## Run the real binaries with real Envoys
 bench: ## Measure against a floor in the same run
 	$(CARGO) bench --package strait --bench strait
 
-up: ## Start Postgres, one global and two zones in containers
+up: ## The demo in containers, on Postgres
 	docker compose up --build
 
 clean: ## Remove build output and what the demo left

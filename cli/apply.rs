@@ -50,7 +50,8 @@ impl Apply {
         let documents = documents::load(&self.file, &self.var, &self.mesh).await?;
         if self.dry_run {
             for document in &documents {
-                println!("{} is valid", title(document));
+                let line = format!("{} is valid", title(document));
+                Message { line, warnings: document.warnings.clone() }.print();
             }
             return Ok(());
         }
@@ -110,7 +111,9 @@ async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
     let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
     let answer = answer.success().with_context(|| title(document))?;
     let verb = if answer.status == StatusCode::CREATED { "created" } else { "updated" };
-    let warnings = answer.json::<PutAnswer>().unwrap_or_default().warnings;
+    let mut warnings = document.warnings.clone();
+    let of_server = answer.json::<PutAnswer>().unwrap_or_default().warnings;
+    warnings.extend(of_server.into_iter().filter(|warning| !document.warnings.contains(warning)));
     Ok(Message { line: format!("{} {verb}", title(document)), warnings })
 }
 

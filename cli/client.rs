@@ -80,16 +80,26 @@ impl Client {
         let separator = if path.contains('?') { '&' } else { '?' };
         let mut items = Vec::new();
         loop {
-            let page = format!("{path}{separator}size=1000&offset={}", items.len());
-            let mut page: Value = self.get(&page).await?;
-            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
-                bail!("the answer has no items; is {} a control plane?", self.base);
-            };
+            let page = self.get(&format!("{path}{separator}size=1000&offset={}", items.len())).await?;
+            let (found, last) = self.items(page)?;
             let empty = found.is_empty();
             items.extend(found);
-            if empty || page["next"].is_null() {
+            if empty || last {
                 return Ok(items);
             }
+        }
+    }
+
+    /// The items of one page, which `path` says.
+    pub(crate) async fn page(&self, path: &str) -> anyhow::Result<Vec<Value>> {
+        Ok(self.items(self.get(path).await?)?.0)
+    }
+
+    /// The items of a list, and whether it is its last page.
+    fn items(&self, mut page: Value) -> anyhow::Result<(Vec<Value>, bool)> {
+        match page.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok((items, page["next"].is_null())),
+            _ => bail!("the answer has no items; is {} a control plane?", self.base),
         }
     }
 

@@ -42,6 +42,15 @@ enum ControlPlanes {
         /// Name for it
         #[arg(long)]
         name: String,
+        /// How to show who asks, in kumactl's words: tokens, with --auth-conf token=TOKEN
+        #[arg(long, value_name = "TYPE", requires = "auth_conf", value_parser = ["tokens"])]
+        auth_type: Option<String>,
+        /// See --auth-type
+        #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+        auth_conf: Vec<(String, String)>,
+        /// A header to send with every request; may be repeated
+        #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+        headers: Vec<(String, String)>,
         /// Replace one of the same name
         #[arg(long)]
         overwrite: bool,
@@ -53,15 +62,31 @@ enum ControlPlanes {
     List,
     /// Chooses one
     #[command(alias = "switch")]
-    Use {
-        /// Its name
-        name: String,
-    },
+    Use(Name),
     /// Forgets one
-    Remove {
-        /// Its name
-        name: String,
-    },
+    Remove(Name),
+}
+
+/// A known control plane.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Name {
+    /// Its name
+    name: Option<String>,
+    /// The same, as kumactl takes it
+    #[arg(long = "name", value_name = "NAME")]
+    flag: Option<String>,
+}
+
+impl Name {
+    fn get(self) -> String {
+        self.name.or(self.flag).unwrap_or_default()
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 impl Config {
@@ -69,17 +94,26 @@ impl Config {
         match self.what {
             What::View => print!("{}", serde_norway::to_string(&file.content)?),
             What::ControlPlanes(ControlPlanes::List) => file.print(),
-            What::ControlPlanes(ControlPlanes::Use { name }) => {
+            What::ControlPlanes(ControlPlanes::Use(name)) => {
+                let name = name.get();
                 file.choose(&name)?;
                 file.save()?;
                 println!("using {name}");
             }
-            What::ControlPlanes(ControlPlanes::Remove { name }) => {
+            What::ControlPlanes(ControlPlanes::Remove(name)) => {
+                let name = name.get();
                 file.remove(&name)?;
                 file.save()?;
                 println!("forgot {name}");
             }
-            What::ControlPlanes(ControlPlanes::Add { name, overwrite, skip_check }) => {
+            What::ControlPlanes(ControlPlanes::Add {
+                name,
+                auth_type: _,
+                auth_conf,
+                headers,
+                overwrite,
+                skip_check,
+            }) => {
                 if file.find(&name).is_some() && !overwrite {
                     bail!("there is a control plane {name:?} already; --overwrite replaces it");
                 }
@@ -89,7 +123,13 @@ impl Config {
                 if !skip_check {
                     check(connection, address).await?;
                 }
-                file.add(&name, connection, address);
+                let mut server = ApiServer::of(connection, address);
+                for (key, value) in auth_conf {
+                    "tokens".clone_into(&mut server.auth_type);
+                    server.auth_conf.insert(key, value);
+                }
+                server.headers = headers.into_iter().map(|(key, value)| Header { key, value }).collect();
+                file.add(&name, server);
                 file.save()?;
                 println!("added {name} and using it");
             }
@@ -173,6 +213,25 @@ struct Header {
     value: String,
 }
 
+impl ApiServer {
+    /// The one at `address`, to be asked as the flags say.
+    fn of(connection: &Connection, address: &str) -> Self {
+        let ca = connection.ca_cert_file.as_deref();
+        let ca = ca.map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
+        let mut server = Self {
+            url: address.to_owned(),
+            ca_cert_file: ca.map(|path| path.display().to_string()).unwrap_or_default(),
+            skip_verify: connection.skip_verify,
+            ..Self::default()
+        };
+        if let Some(token) = &connection.token {
+            "tokens".clone_into(&mut server.auth_type);
+            server.auth_conf.insert("token".to_owned(), token.clone());
+        }
+        server
+    }
+}
+
 impl ConfigFile {
     /// Reads the file; without one, the control plane on this machine is meant.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
@@ -229,19 +288,7 @@ impl ConfigFile {
         self.content.control_planes.iter().find(|plane| plane.name == name)
     }
 
-    fn add(&mut self, name: &str, connection: &Connection, address: &str) {
-        let ca =
-            connection.ca_cert_file.as_deref().map(|p| fs::canonicalize(p).unwrap_or_else(|_| p.to_owned()));
-        let mut server = ApiServer {
-            url: address.to_owned(),
-            ca_cert_file: ca.map(|p| p.display().to_string()).unwrap_or_default(),
-            skip_verify: connection.skip_verify,
-            ..ApiServer::default()
-        };
-        if let Some(token) = &connection.token {
-            "tokens".clone_into(&mut server.auth_type);
-            server.auth_conf.insert("token".to_owned(), token.clone());
-        }
+    fn add(&mut self, name: &str, server: ApiServer) {
         let content = &mut self.content;
         content.control_planes.retain(|plane| plane.name != name);
         content.contexts.retain(|context| context.name != name);

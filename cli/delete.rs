@@ -7,6 +7,7 @@ use reqwest::{Method, StatusCode};
 use crate::{client::Client, kinds};
 
 #[derive(Args)]
+#[command(after_help = kinds::help())]
 pub(crate) struct Delete {
     /// Type: argument, path, type name or short name
     r#type: String,

@@ -7,11 +7,16 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use common::model::{Kind, document::Document};
+use common::model::{
+    Kind,
+    document::{self, Document},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::client;
+
+const STDIN: &str = "standard input";
 
 /// A document that may be sent.
 #[derive(Clone, Debug)]
@@ -22,6 +27,8 @@ pub(crate) struct Checked {
     pub(crate) name: String,
     /// The body of a put.
     pub(crate) json: Value,
+    /// What is accepted but probably not meant.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads all sources; `mesh` is the one of documents that name none. All documents are good, or there is
@@ -35,12 +42,17 @@ pub(crate) async fn load(
     for source in sources {
         for (name, text) in texts(source).await? {
             let text = substitute(&text, variables);
-            let parsed = parse(&text, mesh).with_context(|| format!("{name} was not applied"))?;
+            let parsed = parse(&text, mesh).map_err(|error| match placeholder(&text) {
+                Some(variable) => error.context(format!("variable {variable} has no value; -v gives it one")),
+                None => error,
+            });
+            let parsed = parsed.with_context(|| format!("{name} was not applied"))?;
             documents.extend(parsed);
         }
     }
     if documents.is_empty() {
-        bail!("there is no document in {}", sources.join(", "));
+        let names: Vec<&str> = sources.iter().map(|s| if s == "-" { STDIN } else { s.as_str() }).collect();
+        bail!("there is no document in {}", names.join(", "));
     }
     // A mesh has to exist before what lives in it.
     documents.sort_by_key(|document| document.kind.name != "Mesh");
@@ -52,7 +64,7 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
     if source == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
-        return Ok(vec![("standard input".to_owned(), text)]);
+        return Ok(vec![(STDIN.to_owned(), text)]);
     }
     if source.starts_with("http://") || source.starts_with("https://") {
         let text = client::fetch(source).await?;
@@ -93,6 +105,14 @@ fn substitute(text: &str, variables: &[(String, String)]) -> String {
     text
 }
 
+/// The first variable that is still in `text`.
+fn placeholder(text: &str) -> Option<&str> {
+    let name = text.split_once("{{")?.1.split_once("}}")?.0.trim();
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    // A template of a host name starts with a dot.
+    (plain && !name.starts_with('.')).then_some(name)
+}
+
 fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
     let mut checked = Vec::new();
     for (i, document) in serde_norway::Deserializer::from_str(text).enumerate() {
@@ -117,6 +137,11 @@ fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
 }
 
 fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
+    if json["type"].is_null() && json["apiVersion"].is_string() {
+        bail!(
+            "this is a Kubernetes object: write type, name and mesh at the top instead of kind and metadata"
+        );
+    }
     let document = Document::parse(&json)?;
     let (kind, name) = (document.kind, document.name.clone());
     if name.is_empty() {
@@ -137,7 +162,9 @@ fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
             violations.iter().map(|v| format!("\n  {}: {}", v.field, v.reason)).collect();
         return Err(anyhow!("{title} is not valid:{}", lines.concat()));
     }
-    Ok(Checked { kind, mesh, name, json })
+    let ignored = document::unknown_members(kind, &json);
+    let warnings = ignored.iter().map(|path| format!("ignored {path}: there is no such field")).collect();
+    Ok(Checked { kind, mesh, name, json, warnings })
 }
 
 #[cfg(test)]
@@ -160,8 +187,24 @@ mod tests {
         assert!(error("type: Mesh\n").contains("name must be set"));
         assert!(error("type: Nonsense\nname: x\n").contains("Nonsense"));
         assert!(error("type: [Mesh\n").contains("document 1"));
+        assert!(error("apiVersion: kuma.io/v1alpha1\nkind: Mesh\n").contains("Kubernetes"));
         let dataplane = error("type: Dataplane\nname: d\nnetworking: {address: 10.0.0.1}\n");
         assert!(dataplane.contains("networking: has to contain"), "{dataplane}");
+    }
+
+    #[test]
+    fn members_that_are_ignored_are_warned_of() {
+        let text = "type: MeshTimeout\nname: t\nspec:\n  from: []\n  to:\n  - targetRef: {kind: Mesh}\n    default: \
+                    {idleTimout: 1s, connectionTimeout: 1s}\n";
+        let found = parse(text, "m").unwrap();
+        assert_eq!(found[0].warnings, ["ignored spec.to[0].default.idleTimout: there is no such field"]);
+    }
+
+    #[test]
+    fn variables_without_a_value_are_named() {
+        assert_eq!(placeholder("name: {{ zone }}"), Some("zone"));
+        assert_eq!(placeholder("template: \"{{ .Name }}.mesh\""), None);
+        assert_eq!(placeholder("a: {b: {c: d}}"), None);
     }
 
     #[test]

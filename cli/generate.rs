@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, io::IsTerminal};
 
-use clap::{Args, Subcommand};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use clap::{Args, Subcommand, ValueEnum};
+use common::{runtime::Entropy, token};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -64,25 +66,57 @@ enum What {
         #[arg(long)]
         valid_for: String,
     },
+    /// A key to sign tokens with, for the data of a secret; asks no control plane
+    #[command(name = "signing-key")]
+    SigningKey {
+        /// As the data of a secret holds it, or as text
+        #[arg(long, default_value = "pem-base64")]
+        format: KeyFormat,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KeyFormat {
+    PemBase64,
+    Pem,
 }
 
 impl Generate {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
-        let (path, body) = self.what.request()?;
-        let token = client.send(Method::POST, path, Some(&body)).await?.success()?.body;
+    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+        let made = match self.what.request()? {
+            Request::Token(path, body) => {
+                client()?.send(Method::POST, path, Some(&body)).await?.success()?.body
+            }
+            Request::Key(format) => {
+                let pem = token::new_signing_key(&Entropy::from_os())?;
+                match format {
+                    KeyFormat::Pem => pem,
+                    KeyFormat::PemBase64 => BASE64_STANDARD.encode(pem),
+                }
+            }
+        };
         // A file gets the token alone, a person a whole line.
         if std::io::stdout().is_terminal() {
-            println!("{token}")
+            println!("{made}")
         } else {
-            print!("{token}")
+            print!("{made}")
         }
         Ok(())
     }
 }
 
+/// What it takes to make something.
+enum Request {
+    /// A post to this path of the control plane.
+    Token(&'static str, Value),
+    /// Nothing from outside.
+    Key(KeyFormat),
+}
+
 impl What {
-    fn request(self) -> anyhow::Result<(&'static str, Value)> {
-        Ok(match self {
+    fn request(self) -> anyhow::Result<Request> {
+        let (path, body) = match self {
+            Self::SigningKey { format } => return Ok(Request::Key(format)),
             Self::Zone { zone, scope, valid_for } => {
                 ("/tokens/zone", json!({ "zone": zone, "scope": scope, "validFor": valid_for }))
             }
@@ -100,7 +134,8 @@ impl What {
             Self::User { name, group, valid_for } => {
                 ("/tokens/user", json!({ "name": name, "groups": group, "validFor": valid_for }))
             }
-        })
+        };
+        Ok(Request::Token(path, body))
     }
 }
 

@@ -1,14 +1,20 @@
 //! `straitctl get`.
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use common::model::Kind;
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{client::Client, kinds, table};
+use crate::{
+    client::Client,
+    kinds,
+    output::{self, Output},
+    table,
+};
 
 #[derive(Args)]
+#[command(after_help = kinds::help())]
 pub(crate) struct Get {
     /// Type: argument, path, type name or short name
     r#type: String,
@@ -23,16 +29,15 @@ pub(crate) struct Get {
     /// Only names that contain this
     #[arg(long, value_name = "TEXT", conflicts_with = "name")]
     filter: Option<String>,
+    /// Only so many; all when absent
+    #[arg(long, value_name = "NUMBER", conflicts_with = "name")]
+    size: Option<usize>,
+    /// Only from this place in the list on
+    #[arg(long, value_name = "NUMBER", conflicts_with = "name")]
+    offset: Option<usize>,
     /// Form of the answer
     #[arg(short, long, default_value = "table")]
     output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Yaml,
-    Json,
 }
 
 impl Get {
@@ -45,16 +50,14 @@ impl Get {
             }
             None => {
                 let items = self.list(client, kind).await?;
-                (items.clone(), json!({ "total": items.len(), "items": items, "next": null }))
+                let document = output::list(&items);
+                (items, document)
             }
         };
-        match self.output {
-            Output::Json => println!("{}", serde_json::to_string_pretty(&document)?),
-            Output::Yaml => print!("{}", serde_norway::to_string(&document)?),
-            Output::Table if items.is_empty() => eprintln!("there is no {} {}", kind.name, self.place(kind)),
-            Output::Table => print_table(kind, &items),
-        }
-        Ok(())
+        self.output.print(&document, || match items.is_empty() {
+            true => eprintln!("there is no {}{}", kind.name, self.place(kind)),
+            false => print_table(kind, &items),
+        })
     }
 
     async fn item(&self, client: &Client, kind: &Kind, name: &str) -> anyhow::Result<Value> {
@@ -69,16 +72,23 @@ impl Get {
     async fn list(&self, client: &Client, kind: &Kind) -> anyhow::Result<Vec<Value>> {
         let mut path =
             if self.all_meshes { format!("/{}", kind.path) } else { kinds::collection(kind, &self.mesh) };
-        if let Some(filter) = &self.filter {
-            path.push_str(&format!("?name={filter}"));
+        let mut filters: Vec<(&str, String)> =
+            self.filter.iter().map(|text| ("name", text.clone())).collect();
+        if self.size.is_none() && self.offset.is_none() {
+            path.push_str(&kinds::query(&filters));
+            return client.list(&path).await;
         }
-        client.list(&path).await
+        filters.extend(self.size.map(|size| ("size", size.to_string())));
+        filters.extend(self.offset.map(|offset| ("offset", offset.to_string())));
+        path.push_str(&kinds::query(&filters));
+        client.page(&path).await
     }
 
     fn place(&self, kind: &Kind) -> String {
-        match kind.is_mesh_scoped() && !self.all_meshes {
-            true => format!("in mesh {}", self.mesh),
-            false => "here".to_owned(),
+        match (kind.is_mesh_scoped(), self.all_meshes) {
+            (true, false) => format!(" in mesh {}", self.mesh),
+            (true, true) => " in any mesh".to_owned(),
+            (false, _) => String::new(),
         }
     }
 }

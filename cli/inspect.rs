@@ -1,202 +1,162 @@
 //! `straitctl inspect`: how things are doing.
 
-use std::collections::BTreeMap;
+mod meshes;
+mod proxies;
+mod zones;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{client::Client, get, table};
+pub(crate) use zones::Zone;
+
+use crate::{
+    client::Client,
+    kinds::{query, segment},
+    output::{self, Output},
+};
 
 #[derive(Args)]
 pub(crate) struct Inspect {
     #[command(subcommand)]
     what: What,
+    /// Form of the answer
+    #[arg(short, long, global = true, default_value = "table")]
+    output: Output,
 }
 
 #[derive(Subcommand)]
 enum What {
     /// Zones: whether they are online, since when, and how far behind
-    Zones,
-    /// Dataplanes of a mesh
+    #[command(alias = "zone")]
+    Zones {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// Dataplanes of a mesh: whether they are online, and what they last took from the control plane
+    #[command(alias = "dataplane")]
     Dataplanes {
+        /// Only this one
+        name: Option<String>,
+        /// Mesh
+        #[arg(short, long, default_value = "default")]
+        mesh: String,
+        /// All meshes
+        #[arg(short = 'A', long, conflicts_with = "name")]
+        all_meshes: bool,
+        /// Only those with this tag; may be repeated
+        #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = tag, conflicts_with = "name")]
+        tag: Vec<(String, String)>,
+        /// Only gateways
+        #[arg(long, conflicts_with = "name")]
+        gateway: bool,
+    },
+    /// Proxies through which other zones enter
+    #[command(name = "zoneingresses", alias = "zoneingress")]
+    ZoneIngresses {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// Proxies through which traffic leaves the zone
+    #[command(name = "zoneegresses", alias = "zoneegress")]
+    ZoneEgresses {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// Meshes with their dataplanes and services
+    #[command(alias = "mesh")]
+    Meshes,
+    /// Services of a mesh with the dataplanes behind them
+    #[command(alias = "service")]
+    Services {
         /// Mesh
         #[arg(short, long, default_value = "default")]
         mesh: String,
     },
-    /// Meshes with their dataplanes
-    Meshes,
+}
+
+fn tag(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 impl Inspect {
     pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+        let output = self.output;
         match self.what {
-            What::Zones => zones(client).await,
-            What::Dataplanes { mesh } => dataplanes(client, &mesh).await,
-            What::Meshes => meshes(client).await,
+            What::Zones { name } => {
+                let found = Found::overviews(client, "/zones", name, &[]).await?;
+                found.print(output, "no zone has connected yet", zones::print)
+            }
+            What::Dataplanes { name, mesh, all_meshes, tag, gateway } => {
+                let filters = tag.iter().map(|(key, value)| ("tag", format!("{key}:{value}")));
+                let filters: Vec<_> =
+                    filters.chain(gateway.then(|| ("gateway", "true".to_owned()))).collect();
+                let list = match all_meshes {
+                    true => "/dataplanes".to_owned(),
+                    false => format!("/meshes/{}/dataplanes", segment(&mesh)),
+                };
+                let found = Found::overviews(client, &list, name, &filters).await?;
+                let none =
+                    format!("there is no such dataplane in {}", if all_meshes { "any mesh" } else { &mesh });
+                found.print(output, &none, |items| proxies::print(items, all_meshes))
+            }
+            What::ZoneIngresses { name } => {
+                let found = Found::overviews(client, "/zoneingresses", name, &[]).await?;
+                found.print(output, "there is no zone ingress", proxies::print_of_zones)
+            }
+            What::ZoneEgresses { name } => {
+                let found = Found::overviews(client, "/zoneegresses", name, &[]).await?;
+                found.print(output, "there is no zone egress", proxies::print_of_zones)
+            }
+            What::Meshes => {
+                let found = Found::list(client.list("/mesh-insights").await?);
+                let meshes = client.list("/meshes").await?;
+                found.print(output, "there is no mesh", |insights| meshes::print(&meshes, insights))
+            }
+            What::Services { mesh } => {
+                let path = format!("/meshes/{}/service-insights", segment(&mesh));
+                let found = Found::list(client.list(&path).await?);
+                found.print(output, &format!("no service in mesh {mesh}"), meshes::print_services)
+            }
         }
     }
 }
 
-async fn zones(client: &Client) -> anyhow::Result<()> {
-    let zones: Vec<Zone> = client.list("/zones/_overview").await?.iter().map(Zone::of).collect();
-    if zones.is_empty() {
-        eprintln!("no zone has connected yet");
-        return Ok(());
-    }
-    let headings = ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "LAG", "UP REV", "LAG", "DATAPLANES"];
-    let notes: Vec<String> = zones.iter().flat_map(Zone::notes).collect();
-    table::print(&headings, zones.into_iter().map(Zone::row).collect());
-    for note in notes {
-        eprintln!("{note}");
-    }
-    Ok(())
+/// What is to be shown, and as which document.
+struct Found {
+    items: Vec<Value>,
+    document: Value,
 }
 
-/// One zone of an overview list.
-pub(crate) struct Zone {
-    item: Value,
-}
-
-impl Zone {
-    pub(crate) fn of(item: &Value) -> Self {
-        Self { item: item.clone() }
+impl Found {
+    fn list(items: Vec<Value>) -> Self {
+        Self { document: output::list(&items), items }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        self.item["name"].as_str().unwrap_or_default()
-    }
-
-    fn subscriptions(&self) -> &[Value] {
-        self.item["zoneInsight"]["subscriptions"].as_array().map_or(&[], Vec::as_slice)
-    }
-
-    /// The subscription that is open.
-    fn open(&self) -> Option<&Value> {
-        self.subscriptions().iter().find(|s| s["connectTime"].is_string() && !s["disconnectTime"].is_string())
-    }
-
-    /// Its status as the server says it; a server that says none shows it by its subscriptions.
-    pub(crate) fn status(&self) -> &str {
-        if self.item["zone"]["enabled"] == Value::Bool(false) {
-            return "disabled";
+    /// The overviews below `list`, or the one called `name`.
+    async fn overviews(
+        client: &Client,
+        list: &str,
+        name: Option<String>,
+        filters: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
+        let Some(name) = name else {
+            return Ok(Self::list(client.list(&format!("{list}/_overview{}", query(filters))).await?));
+        };
+        let answer = client.send(Method::GET, &format!("{list}/{}/_overview", segment(&name)), None).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            bail!("there is no {name} in {list}; leave the name out to see what there is");
         }
-        match self.item["strait"]["status"].as_str() {
-            Some(status) => status,
-            None if self.open().is_some() => "online",
-            None => "offline",
-        }
+        let document: Value = answer.success()?.json()?;
+        Ok(Self { items: vec![document.clone()], document })
     }
 
-    fn since(&self) -> String {
-        let strait = &self.item["strait"]["since"];
-        if strait.is_string() {
-            return table::age(strait);
-        }
-        match (self.open(), self.subscriptions().last()) {
-            (Some(open), _) => table::age(&open["connectTime"]),
-            (None, Some(last)) => table::age(&last["disconnectTime"]),
-            (None, None) => "-".to_owned(),
-        }
-    }
-
-    fn version(&self) -> String {
-        let strait = table::text(&self.item["strait"]["version"]);
-        if strait != "-" {
-            return strait;
-        }
-        let last = self.open().or_else(|| self.subscriptions().last());
-        last.map_or_else(|| "-".to_owned(), |s| table::text(&s["version"]["kumaCp"]["version"]))
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let notes = self.item["strait"]["notes"].as_array().into_iter().flatten();
-        notes.filter_map(|note| Some(format!("{}: {}", self.name(), note.as_str()?))).collect()
-    }
-
-    fn row(self) -> Vec<String> {
-        let strait = &self.item["strait"];
-        let mut row = vec![self.name().to_owned(), self.status().to_owned(), self.since(), self.version()];
-        for direction in ["down", "up"] {
-            row.extend([table::text(&strait[direction]["acked"]), table::text(&strait[direction]["lag"])]);
-        }
-        row.push(table::text(&strait["dataplanes"]));
-        row
-    }
-}
-
-async fn dataplanes(client: &Client, mesh: &str) -> anyhow::Result<()> {
-    let items = client.list(&format!("/meshes/{mesh}/dataplanes/_overview")).await?;
-    if items.is_empty() {
-        eprintln!("there is no dataplane in mesh {mesh}");
-        return Ok(());
-    }
-    let row = |item: &Value| {
-        let last = item["dataplaneInsight"]["subscriptions"].as_array().and_then(|s| s.last());
-        let last = last.unwrap_or(&Value::Null);
-        vec![
-            table::text(&item["name"]),
-            proxy_status(item).to_owned(),
-            get::services(&item["dataplane"]),
-            table::text(&item["labels"]["kuma.io/zone"]),
-            table::age(&last["connectTime"]),
-            table::text(&last["version"]["envoy"]["version"]),
-            table::text(&last["status"]["total"]["responsesRejected"]),
-            table::age(&item["dataplaneInsight"]["mTLS"]["lastCertificateRegeneration"]),
-        ]
-    };
-    let headings = ["NAME", "STATUS", "SERVICES", "ZONE", "CONNECTED", "ENVOY", "REJECTED", "CERT AGE"];
-    table::print(&headings, items.iter().map(row).collect());
-    Ok(())
-}
-
-/// Whether a proxy is connected and its inbounds are ready.
-fn proxy_status(item: &Value) -> &'static str {
-    let subscriptions = item["dataplaneInsight"]["subscriptions"].as_array().into_iter().flatten();
-    let mut open = subscriptions.filter(|s| s["connectTime"].is_string() && !s["disconnectTime"].is_string());
-    if open.next().is_none() {
-        return "offline";
-    }
-    let inbounds: Vec<&Value> =
-        item["dataplane"]["networking"]["inbound"].as_array().into_iter().flatten().collect();
-    // An absent state is the default one, ready.
-    let ready = inbounds.iter().filter(|i| matches!(i["state"].as_str(), None | Some("Ready"))).count();
-    match (ready, inbounds.len()) {
-        (ready, all) if ready == all => "online",
-        (0, _) => "offline",
-        _ => "degraded",
-    }
-}
-
-async fn meshes(client: &Client) -> anyhow::Result<()> {
-    let meshes = client.list("/meshes").await?;
-    let mut counts: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    for dataplane in client.list("/dataplanes/_overview").await? {
-        let count = counts.entry(table::text(&dataplane["mesh"])).or_default();
-        count[0] += u64::from(proxy_status(&dataplane) == "online");
-        count[1] += 1;
-    }
-    let row = |mesh: &Value| {
-        let name = table::text(&mesh["name"]);
-        let [online, total] = counts.get(&name).copied().unwrap_or_default();
-        vec![name, table::text(&mesh["mtls"]["enabledBackend"]), format!("{online}/{total}")]
-    };
-    table::print(&["NAME", "MTLS", "DATAPLANES ONLINE"], meshes.iter().map(row).collect());
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn the_status_of_a_zone_comes_from_strait_or_from_subscriptions() {
-        let check = |item: Value, status: &str| assert_eq!(Zone::of(&item).status(), status, "{item}");
-        check(json!({ "strait": { "status": "unknown" } }), "unknown");
-        check(json!({ "zone": { "enabled": false }, "strait": { "status": "online" } }), "disabled");
-        let connected = json!([{ "connectTime": "2026-01-01T00:00:00Z" }]);
-        check(json!({ "zoneInsight": { "subscriptions": connected } }), "online");
-        check(json!({}), "offline");
+    fn print(self, output: Output, none: &str, table: impl FnOnce(&[Value])) -> anyhow::Result<()> {
+        output.print(&self.document, || match self.items.is_empty() {
+            true => eprintln!("{none}"),
+            false => table(&self.items),
+        })
     }
 }

@@ -14,7 +14,9 @@ mod get;
 mod inspect;
 mod kinds;
 mod link;
+mod output;
 mod table;
+mod version;
 mod wait;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -36,6 +38,7 @@ struct Cli {
 
 /// Where the control plane is, and as whom to ask it.
 #[derive(Args)]
+#[command(next_help_heading = "Connection")]
 struct Connection {
     /// Address of the control plane, instead of the one of the current context
     #[arg(long, global = true, env = "STRAITCTL_ADDRESS", value_name = "URL")]
@@ -67,7 +70,7 @@ enum Command {
     Delete(delete::Delete),
     /// Shows how zones, dataplanes and meshes are doing
     Inspect(inspect::Inspect),
-    /// Makes tokens
+    /// Makes tokens and keys to sign them with
     Generate(generate::Generate),
     /// Asks a zone for the bootstrap of an Envoy
     Bootstrap(bootstrap::Bootstrap),
@@ -77,6 +80,8 @@ enum Command {
     Wait(wait::Wait),
     /// Remembers control planes and chooses among them
     Config(config::Config),
+    /// Shows the version of this program and of the control plane
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -101,10 +106,11 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Get(get) => get.run(&client()?).await,
         Command::Delete(delete) => delete.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
-        Command::Generate(generate) => generate.run(&client()?).await,
+        Command::Generate(generate) => generate.run(client).await,
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
         Command::Link(link) => link.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
+        Command::Version => version::print(client).await,
         Command::Config(config) => config.run(file()?, &connection).await,
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod api;
 pub mod goldens;
+pub mod needs;
 pub mod postgres;

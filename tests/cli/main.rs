@@ -1,4 +1,6 @@
-//! The real `straitctl` against the API on a socket.
+//! The real `straitctl` against the API on a socket, and the files that call it.
+
+mod compose;
 
 use std::{
     fs,
@@ -151,6 +153,12 @@ async fn many_documents_are_all_applied() {
 async fn mistakes_are_explained() {
     let global = Global::start(&[]).await;
     let good = "type: Mesh\nname: good\n---\n";
+    let placeholder = global.file("variable.yaml", "type: Zone\nname: {{ zone }}\n");
+    global.bad(&["apply", "-f", &placeholder], &["variable zone has no value", "-v"]).await;
+    let misspelt = "type: MeshTimeout\nname: t\nspec: {to: [{targetRef: {kind: Mesh}, default: {idleTimout: 1s, \
+                    connectionTimeout: 1s}}]}\n";
+    let ran = global.run(&["apply", "-f", &global.file("misspelt.yaml", misspelt)]).await;
+    assert!(ran.ok && ran.err.contains("ignored spec.to[0].default.idleTimout"), "{}", ran.err);
     let file = global.file("bad.yaml", &format!("{good}type: MeshTimeout\nname: t\nspec: {{to: 7}}\n"));
     global.bad(&["apply", "-f", &file], &["bad.yaml", "document 2", "spec.to"]).await;
     global.bad(&["get", "mesh", "good"], &["there is no Mesh good"]).await;
@@ -184,7 +192,85 @@ async fn zones_are_inspected_and_waited_for() {
     assert_eq!(global.good(&["wait", "zones", "--online", "1"]).await, "online: east\n");
     global.bad(&["wait", "zones", "--online", "2", "--timeout", "1s"], &["1 of 2", "west is offline"]).await;
     global.good(&["wait", "resource", "mesh", "default"]).await;
-    assert!(global.good(&["inspect", "meshes"]).await.contains("default"));
+}
+
+#[tokio::test]
+async fn everything_is_inspected_as_table_and_document() {
+    let networking = json!({ "address": "10.0.0.1", "port": 10001 });
+    let dataplane = json!({ "type": "Dataplane", "mesh": "shop", "name": "web-1",
+        "labels": { "kuma.io/zone": "east" }, "networking": { "address": "10.0.0.2",
+            "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web", "version": "v1" } }] } });
+    let insight = json!({ "type": "DataplaneInsight", "mesh": "shop", "name": "web-1",
+        "subscriptions": [{ "id": "1", "connectTime": "2026-01-01T00:00:00Z" }] });
+    let documents = [
+        json!({ "type": "Mesh", "name": "shop" }),
+        json!({ "type": "Zone", "name": "east" }),
+        dataplane,
+        insight,
+        json!({ "type": "ZoneIngress", "name": "in-1", "zone": "east", "networking": networking }),
+        json!({ "type": "ZoneEgress", "name": "out-1", "zone": "east", "networking": networking }),
+    ];
+    let global = Global::start(&documents).await;
+    let row = async |args: &[&str], first: &str| {
+        let table = global.good(args).await;
+        for line in table.lines() {
+            assert!(line.len() <= 120, "{args:?} is too wide: {line}");
+        }
+        let found = table.lines().find(|line| line.starts_with(first)).unwrap_or_default();
+        let words: Vec<String> = found.split_whitespace().map(str::to_owned).collect();
+        assert!(!words.is_empty(), "{args:?}: {first} is not in {table}");
+        words
+    };
+    assert_eq!(row(&["inspect", "zones", "east"], "east").await[1], "online");
+    let web = row(&["inspect", "dataplanes", "-m", "shop"], "web-1").await;
+    assert_eq!(web[1..4], ["online", "web", "east"]);
+    assert_eq!(row(&["inspect", "dataplanes", "-A", "--tag", "version=v1"], "shop").await[1], "web-1");
+    assert_eq!(row(&["inspect", "dataplane", "web-1", "-m", "shop"], "web-1").await, web);
+    assert_eq!(global.good(&["inspect", "dataplanes", "-m", "shop", "--gateway"]).await, "");
+    assert_eq!(row(&["inspect", "zoneingresses"], "in-1").await[1..4], ["offline", "east", "10.0.0.1:10001"]);
+    assert_eq!(row(&["inspect", "zoneegresses"], "out-1").await[1..3], ["offline", "east"]);
+    assert_eq!(row(&["inspect", "meshes"], "shop").await[2..6], ["1/1", "0", "0", "1"]);
+    assert_eq!(row(&["inspect", "services", "-m", "shop"], "web").await[1..3], ["online", "1/1"]);
+    global.bad(&["inspect", "zone", "none"], &["there is no none in /zones"]).await;
+
+    for what in ["zones", "dataplanes -m shop", "zoneingresses", "zoneegresses", "meshes", "services -m shop"]
+    {
+        let args: Vec<&str> = ["inspect"].into_iter().chain(what.split(' ')).collect();
+        let text = global.good(&[&args[..], &["-o", "json"]].concat()).await;
+        let list: Value = serde_json::from_str(&text).expect("JSON is printed");
+        assert_eq!(list["total"], list["items"].as_array().expect("a list").len(), "{what}");
+        assert!(global.good(&[&args[..], &["-o", "yaml"]].concat()).await.starts_with("total: "), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_cut() {
+    let meshes: Vec<Value> = (0..5).map(|i| json!({ "type": "Mesh", "name": format!("m{i}") })).collect();
+    let global = Global::start(&meshes).await;
+    let names = async |args: &[&str]| {
+        let table = global.good(args).await;
+        let names =
+            table.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["get", "meshes", "--filter", "m"]).await.len(), 5);
+    assert_eq!(names(&["get", "meshes", "--filter", "m", "--size", "2"]).await, ["m0", "m1"]);
+    assert_eq!(
+        names(&["get", "meshes", "--filter", "m", "--size", "2", "--offset", "3"]).await,
+        ["m3", "m4"]
+    );
+    // Whatever is typed stays a name, and no part of the address.
+    assert_eq!(names(&["get", "meshes", "--filter", "m&size=1"]).await, [""; 0]);
+    global.bad(&["get", "mesh", "m1/../m2"], &["there is no Mesh m1/../m2"]).await;
+    global.bad(&["get", "mesh", "m1?x"], &["there is no Mesh m1?x"]).await;
+    global.bad(&["get", "meshes", "--size", "0"], &["Invalid page size", "size: must be greater"]).await;
+    global.bad(&["get", "secrets", "-m", "none"], &["Failed to retrieve Mesh"]).await;
+    let help = global.good(&["get", "--help"]).await;
+    for part in ["meshtimeout (mt)", "mesh-insights", "Connection:"] {
+        assert!(help.contains(part), "{help}");
+    }
+    let version = global.good(&["version"]).await;
+    assert!(version.contains("strait-global") && version.contains("Kuma 2.14"), "{version}");
 }
 
 #[tokio::test]
@@ -195,6 +281,15 @@ async fn tokens_are_made_and_control_planes_remembered() {
     global.good(&["generate", "dataplane-token", "--name", "d", "--tag", "kuma.io/service=web"]).await;
     global.good(&["generate", "user-token", "--name", "ann", "--valid-for", "1h"]).await;
     global.bad(&["generate", "zone-token", "--scope", "nonsense"], &["scope: must be"]).await;
+    let key = global.good(&["generate", "signing-key"]).await;
+    let secret = format!("type: GlobalSecret\nname: zone-token-signing-key-2\ndata: {key}\n");
+    global.good(&["apply", "-f", &global.file("key.yaml", &secret)]).await;
+    let newer = global.good(&["generate", "zone-token", "--zone", "east", "--scope", "cp"]).await;
+    assert_ne!(newer.split('.').next(), token.split('.').next(), "another key has another id");
+    let with_token = ["--name", "there", "--auth-type", "tokens", "--auth-conf", "token=abc", "--skip-check"];
+    global.good(&[&["config", "control-planes", "add"][..], &with_token].concat()).await;
+    let view = run(global.folder.path().to_owned(), ["config", "view"].map(str::to_owned).to_vec()).await;
+    assert!(view.out.contains("token: abc") && view.out.contains("authType: tokens"), "{}", view.out);
 
     let out = global.good(&["config", "control-planes", "add", "--name", "here"]).await;
     assert_eq!(out, "added here and using it\n");
@@ -203,6 +298,11 @@ async fn tokens_are_made_and_control_planes_remembered() {
         ["config", "control-planes", "list"].map(str::to_owned).to_vec(),
     );
     assert!(list.await.out.contains(&global.address.to_string()));
+    for choose in [&["switch", "--name", "here"][..], &["use", "here"]] {
+        let args: Vec<String> =
+            ["config", "control-planes"].iter().chain(choose).map(|arg| (*arg).to_owned()).collect();
+        assert_eq!(run(global.folder.path().to_owned(), args).await.out, "using here\n");
+    }
     let meshes = run(global.folder.path().to_owned(), ["get", "meshes"].map(str::to_owned).to_vec()).await;
     assert!(meshes.ok && meshes.out.contains("default"), "{}", meshes.err);
 }

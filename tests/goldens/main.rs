@@ -5,13 +5,12 @@ mod kds_sync;
 #[path = "../plane.rs"]
 mod plane;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fs, path::Path, process::ExitCode};
 
-use common::testing::goldens::{Outcome, policy_matchers, policy_rules, rest_crud, rest_validation};
+use common::testing::{
+    goldens::{Outcome, policy_matchers, policy_rules, rest_crud, rest_validation},
+    needs,
+};
 
 type Runner = fn(&Path) -> Vec<Outcome>;
 
@@ -26,12 +25,10 @@ const FAMILIES: &[(&str, Runner)] = &[
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let named = env::var_os("GOLDENS_DIR").map(PathBuf::from);
-    let dir = root.join(named.clone().unwrap_or_else(|| "../shared/data/kuma-goldens".into()));
-    if !dir.is_dir() {
-        eprintln!("no golden cases at {}; set GOLDENS_DIR to their folder", dir.display());
-        return if named.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    }
+    let Some(dir) = needs::goldens() else {
+        println!("passed 0, failed 0, skipped all of {} families", FAMILIES.len());
+        return ExitCode::SUCCESS;
+    };
     let gaps = match Gaps::read(&root.join("tests/goldens/known-gaps.txt")) {
         Ok(gaps) => gaps,
         Err(error) => {

@@ -32,7 +32,7 @@ enum Members {
     /// Those of the service that is a resource and gave it its name.
     Destination,
     /// Those of a service that have these tags.
-    Subset(Box<BTreeMap<String, String>>),
+    Subset(BTreeMap<String, String>),
 }
 
 impl Assignments {
@@ -41,7 +41,7 @@ impl Assignments {
         let members = match tags.len() {
             0 => Members::Destination,
             1 => Members::Service,
-            _ => Members::Subset(Box::new(tags.clone())),
+            _ => Members::Subset(tags.clone()),
         };
         self.clusters.insert(Arc::clone(cluster), members);
     }
@@ -108,7 +108,7 @@ impl Members {
                 EndpointsDraft::Selected { service: topology.destination(service), tags: BTreeMap::new() }
             }
             Self::Subset(tags) => {
-                EndpointsDraft::Selected { service: topology.service(service), tags: BTreeMap::clone(tags) }
+                EndpointsDraft::Selected { service: topology.service(service), tags: tags.clone() }
             }
         }
     }

@@ -34,10 +34,10 @@ pub(super) fn generate(
     problems: &mut Vec<Problem>,
 ) {
     let networking = proxy.ingress.spec.networking.clone().unwrap_or_default();
-    let Ok(listen) = networking.address.parse() else {
+    let Some(listen) = proxy.ingress.listen else {
         problems.push(Problem {
             subject: Subject::of(&proxy.ingress.resource),
-            reason: format!("the address {:?} is not an IP address to listen on", networking.address),
+            reason: format!("the address {:?} to listen on is not resolved", networking.address),
         });
         return;
     };

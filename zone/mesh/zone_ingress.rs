@@ -19,6 +19,8 @@ pub struct ZoneIngress {
     pub resource: Arc<Resource>,
     /// Its decoded spec.
     pub spec: proto::ZoneIngress,
+    /// Where it listens, when its address is resolved.
+    pub listen: Option<IpAddr>,
     /// Where other zones connect to, when both parts are set and resolved.
     pub public: Option<(IpAddr, u32)>,
     /// What was left out.
@@ -32,12 +34,11 @@ impl ZoneIngress {
     /// The problem, when the spec does not decode.
     pub fn read(resource: &Arc<Resource>, hosts: &Hosts) -> Result<Self, Problem> {
         let spec = decode::<proto::ZoneIngress>(resource)?;
+        let networking = spec.networking.clone().unwrap_or_default();
+        let listen = hosts.resolve(&networking.address).ok();
         let mut problems = Vec::new();
         let mut public = None;
-        if let Some(networking) = &spec.networking
-            && !networking.advertised_address.is_empty()
-            && networking.advertised_port != 0
-        {
+        if !networking.advertised_address.is_empty() && networking.advertised_port != 0 {
             match hosts.resolve(&networking.advertised_address) {
                 Ok(address) => public = Some((address, networking.advertised_port)),
                 Err(host) => problems.push(Problem {
@@ -46,7 +47,7 @@ impl ZoneIngress {
                 }),
             }
         }
-        Ok(Self { resource: Arc::clone(resource), spec, public, problems })
+        Ok(Self { resource: Arc::clone(resource), spec, listen, public, problems })
     }
 
     /// Core name.
@@ -103,4 +104,31 @@ where
         }
     };
     groups.into_iter().map(service).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use common::model::document::Document;
+
+    use super::*;
+
+    #[test]
+    fn an_ingress_may_name_its_host() {
+        let yaml = "{type: ZoneIngress, name: a, networking: {address: edge, port: 1, \
+                    advertisedAddress: edge, advertisedPort: 2}}";
+        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+        let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
+        resource.spec = resource.kind().normalize(&resource.spec).unwrap().into();
+        let resource = Arc::new(resource);
+
+        let unresolved = ZoneIngress::read(&resource, &Hosts::default()).unwrap();
+        assert_eq!((unresolved.listen, unresolved.public), (None, None));
+        assert!(unresolved.problems[0].reason.contains("edge"), "{:?}", unresolved.problems);
+
+        let address = IpAddr::from([10, 0, 0, 7]);
+        let hosts = Hosts([("edge".to_owned(), address)].into());
+        let resolved = ZoneIngress::read(&resource, &hosts).unwrap();
+        assert_eq!((resolved.listen, resolved.public), (Some(address), Some((address, 2))));
+    }
 }

@@ -86,3 +86,100 @@ pub fn role(resource: &Resource) -> Role {
         _ => Role::System,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use chrono::DateTime;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::{ResourceKey, registry};
+
+    fn policy(name: &str, target: &Value, labelled: &[(&str, &str)]) -> Policy {
+        let kind = registry::by_name("MeshTimeout").unwrap();
+        let spec = json!({"targetRef": target, "to": [{"targetRef": {"kind": "Mesh"}, "default": {"idleTimeout": "1s"}}]});
+        let resource = Resource::new(ResourceKey::new(kind, "default", name), DateTime::UNIX_EPOCH);
+        let resource = labelled.iter().fold(resource, |r, (key, value)| r.with_label(key, value));
+        Policy::parse(Arc::new(resource.with_spec(spec.to_string()))).unwrap()
+    }
+
+    /// Each of these loses to the next, whatever the names say.
+    fn assert_ascending(policies: &[Policy]) {
+        for (i, a) in policies.iter().enumerate() {
+            for (j, b) in policies.iter().enumerate() {
+                assert_eq!(by_policy(a, b), i.cmp(&j), "{i} against {j}: {:?}, {:?}", a.top, b.top);
+            }
+        }
+    }
+
+    #[test]
+    fn the_narrower_target_wins() {
+        let dataplane = |rest: Value| {
+            let mut target = json!({"kind": "Dataplane"});
+            target.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            target
+        };
+        let targets = [
+            json!({"kind": "Mesh"}),
+            dataplane(json!({})),
+            dataplane(json!({"labels": {"app": "a"}})),
+            dataplane(json!({"labels": {"app": "a"}, "sectionName": "http"})),
+            dataplane(json!({"name": "a"})),
+            dataplane(json!({"name": "a", "sectionName": "http"})),
+            json!({"kind": "MeshSubset", "tags": {"a": "b"}}),
+            json!({"kind": "MeshGateway", "name": "edge"}),
+            json!({"kind": "MeshGateway", "name": "edge", "tags": {"port": "http"}}),
+            json!({"kind": "MeshService", "name": "a"}),
+            json!({"kind": "MeshServiceSubset", "name": "a", "tags": {"a": "b"}}),
+            json!({"kind": "MeshHTTPRoute", "name": "a"}),
+        ];
+        // Names fall, so that none of them decides: between equals the smaller one wins.
+        let named = |(i, target): (usize, &Value)| policy(&format!("p{i:02}"), target, &[]);
+        assert_ascending(&targets.iter().enumerate().map(named).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn between_equal_targets_owner_role_and_name_decide() {
+        let of = |name: &str, origin: &str, role: &str| {
+            policy(name, &json!({"kind": "Mesh"}), &[(labels::ORIGIN, origin), (labels::POLICY_ROLE, role)])
+        };
+        assert_ascending(&[
+            of("b", "global", "system"),
+            of("a", "global", "system"),
+            of("a", "global", "workload-owner"),
+            of("a", "", "system"),
+            of("c", "zone", "system"),
+            of("c", "zone", "producer"),
+            of("c", "zone", "consumer"),
+            of("d", "zone", "workload-owner"),
+            of("c", "zone", "workload-owner"),
+        ]);
+        // What people call it counts, not the name it got on the way.
+        let synced = |name: &str, display: &str| {
+            policy(name, &json!({"kind": "Mesh"}), &[(labels::DISPLAY_NAME, display)])
+        };
+        assert_ascending(&[synced("a", "second"), synced("b", "first")]);
+    }
+
+    #[test]
+    fn the_narrower_destination_wins() {
+        let target = |spec: Value| serde_json::from_value::<TargetRef>(spec).unwrap();
+        let targets = [
+            target(json!({"kind": "Mesh"})),
+            target(json!({"kind": "MeshSubset", "tags": {"a": "b"}})),
+            target(json!({"kind": "MeshService", "name": "z"})),
+            target(json!({"kind": "MeshService", "name": "a", "sectionName": "http"})),
+            target(json!({"kind": "MeshExternalService", "name": "z"})),
+            target(json!({"kind": "MeshMultiZoneService", "name": "a"})),
+            target(json!({"kind": "MeshHTTPRoute", "name": "a"})),
+        ];
+        for (i, a) in targets.iter().enumerate() {
+            for (j, b) in targets.iter().enumerate() {
+                assert_eq!(by_destination(a, b), i.cmp(&j), "{a:?} against {b:?}");
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -105,6 +106,9 @@ fn header(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 async fn stamp(path: &Path) -> sqlx::Result<()> {
+    // For its owner only, since it holds the keys of authorities and tokens. What SQLite puts beside it gets
+    // the same permissions.
+    File::options().create(true).append(true).mode(0o600).open(path)?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)

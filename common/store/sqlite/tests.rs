@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use tempfile::TempDir;
@@ -69,6 +69,21 @@ async fn a_newer_version_is_refused() {
     sqlx::query(newer).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
     refused(&path, "newer").await;
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("strait.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.transact(Batch::of([Write::put(zone("east"))])).await.unwrap();
+    let of_database = |name: &str| name.ends_with(".db") || name.ends_with("-wal") || name.ends_with("-shm");
+    let entries = fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+    let files: Vec<_> = entries.filter(|e| of_database(e.file_name().to_str().unwrap())).collect();
+    assert_eq!(files.len(), 3);
+    for file in files {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{}", file.path().display());
+    }
 }
 
 #[tokio::test]

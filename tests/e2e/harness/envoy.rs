@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
 };
 
+use common::testing::needs;
 use tempfile::TempDir;
 
 use super::{Zone, addresses, control_plane::write, process::Process, wait::eventually};
@@ -16,11 +17,9 @@ pub struct Envoy {
     admin: SocketAddr,
 }
 
-/// Where `make test` puts it.
+/// End to end there is nothing to leave out.
 fn program() -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".strait/envoy/envoy");
-    assert!(path.exists(), "no Envoy at {}: run demo/setup.sh test", path.display());
-    path
+    needs::envoy().expect("end to end includes Envoy")
 }
 
 /// Envoys of one machine share memory segments by this number.

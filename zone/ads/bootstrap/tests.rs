@@ -1,16 +1,14 @@
 //! Bootstraps against known documents, and every way to be refused.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use axum::body::{Body, to_bytes};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{
     model::{Resource, ResourceKey, document::Document, kinds::dataplane},
     store::{Change, StoreIdentity, index::IndexReader},
+    testing::needs,
     tls::KeyPairPem,
 };
 use http::{Request as HttpRequest, StatusCode};
@@ -30,16 +28,6 @@ networking:
   inbound:
   - {port: 80, servicePort: 8080, tags: {kuma.io/service: backend}}
 ";
-
-fn goldens() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/kuma-goldens");
-    let folder = std::env::var_os("GOLDENS_DIR").map_or(beside, PathBuf::from).join("bootstrap");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: no golden cases at {}", folder.display());
-    None
-}
 
 fn resource(yaml: &str) -> Resource {
     Document::parse(&serde_norway::from_str(yaml).unwrap())
@@ -81,7 +69,8 @@ fn authority_of(golden: &Value) -> String {
 
 #[test]
 fn documents_equal_the_known_ones() {
-    let Some(folder) = goldens() else { return };
+    let Some(goldens) = needs::goldens() else { return };
+    let folder = goldens.join("bootstrap");
     let version = json!({
         "kumaDp": {"version": "0.0.1", "gitTag": "v0.0.1",
             "gitCommit": "91ce236824a9d875601679aa80c63783fb0e8725", "buildDate": "2019-08-07T11:26:06Z"},

@@ -1,7 +1,7 @@
 //! Two real Envoys, started with nothing but the bootstrap this server hands out, talk to each other.
 
 use std::{
-    env, fs,
+    fs,
     net::{SocketAddr, TcpListener as StdListener},
     path::{Path, PathBuf},
     process::Stdio,
@@ -10,7 +10,10 @@ use std::{
 
 use axum::{Router, routing::get};
 use bytes::Bytes;
-use common::model::{ResourceKey, registry};
+use common::{
+    model::{ResourceKey, registry},
+    testing::needs,
+};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
@@ -27,16 +30,6 @@ use super::{
     harness::{PATIENCE, Zone},
 };
 
-/// The Envoy to run: `ENVOY_BIN`, or the one the workspace keeps.
-fn binary() -> Option<PathBuf> {
-    let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.strait/envoy/envoy");
-    let found = env::var_os("ENVOY_BIN").map(PathBuf::from).or(Some(kept)).filter(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("SKIPPED: no Envoy; set ENVOY_BIN or run `demo/setup.sh test`");
-    }
-    found
-}
-
 /// Ports nobody has at the moment.
 fn free_ports<const N: usize>() -> [u16; N] {
     let held: Vec<StdListener> = (0..N).map(|_| StdListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -50,7 +43,14 @@ struct Sidecar {
 
 impl Sidecar {
     /// Asks for a bootstrap and starts Envoy with it.
-    async fn start(zone: &Zone, folder: &Path, name: &str, resource: &str, protocol: Protocol) -> Self {
+    async fn start(
+        envoy: &Path,
+        zone: &Zone,
+        folder: &Path,
+        name: &str,
+        resource: &str,
+        protocol: Protocol,
+    ) -> Self {
         let features = if protocol == Protocol::Delta { vec!["feature-delta-grpc"] } else { Vec::new() };
         let request = json!({
             "mesh": "default", "name": name, "dataplaneToken": zone.token_for(name),
@@ -64,7 +64,7 @@ impl Sidecar {
         assert_eq!(status, StatusCode::OK, "{yaml}");
         let (bootstrap, log) = (folder.join(format!("{name}.yaml")), folder.join(format!("{name}.log")));
         fs::write(&bootstrap, yaml).unwrap();
-        let process = Command::new(binary().unwrap())
+        let process = Command::new(envoy)
             .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "warning"])
             // Or a connection from before a change of permissions would be kept for a while.
             .args(["--drain-strategy", "immediate", "--drain-time-s", "1", "-c"])
@@ -128,9 +128,7 @@ async fn until(port: u16, status: StatusCode, text: &str, sidecars: &[&Sidecar])
 
 #[tokio::test]
 async fn two_envoys_talk_over_mutual_tls_and_obey_a_pushed_permission() {
-    if binary().is_none() {
-        return;
-    }
+    let Some(envoy) = needs::envoy() else { return };
     for protocol in BOTH {
         let zone = Zone::start().await;
         zone.mtls("").await;
@@ -145,8 +143,8 @@ async fn two_envoys_talk_over_mutual_tls_and_obey_a_pushed_permission() {
         let uses = format!("{{port: {out}, tags: {{kuma.io/service: backend}}}}");
         let web = dataplane("web-1", "web", (in_web, app_web), admin_web, &uses);
         let web = web.replace("servicePort", "serviceAddress: 127.0.0.1, servicePort");
-        let backend = Sidecar::start(&zone, folder.path(), "backend-1", &backend, protocol).await;
-        let web = Sidecar::start(&zone, folder.path(), "web-1", &web, protocol).await;
+        let backend = Sidecar::start(&envoy, &zone, folder.path(), "backend-1", &backend, protocol).await;
+        let web = Sidecar::start(&envoy, &zone, folder.path(), "web-1", &web, protocol).await;
         let both = [&backend, &web];
         until(out, StatusCode::OK, "hello", &both).await;
 

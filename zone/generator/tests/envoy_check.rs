@@ -1,19 +1,13 @@
 //! Envoy as the judge: `--mode validate` on a bootstrap that holds a whole configuration.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
 use crate::generator::{ResourceSet, type_url};
 
-/// The Envoy to ask: `ENVOY_BIN`, or the one the workspace keeps.
-pub(super) fn binary() -> Option<PathBuf> {
-    let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.strait/envoy/envoy");
-    env::var_os("ENVOY_BIN").map(PathBuf::from).or(Some(kept)).filter(|path| path.exists())
-}
-
 /// Envoy's words when it does not accept one of the configurations, or warns about a deprecated field.
-pub(super) fn check_all(envoy: &PathBuf, configurations: &[(String, ResourceSet)]) -> Result<(), String> {
+pub(super) fn check_all(envoy: &Path, configurations: &[(String, ResourceSet)]) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     for (i, (name, set)) in configurations.iter().enumerate() {
         let file = folder.path().join(format!("{i}.json"));

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
+use common::testing::needs;
 use serde_json::{Map, Value, json};
 
 use super::{envoy_check, fixture::Fixture, references};
@@ -75,10 +76,7 @@ fn configurations_equal_their_golden_files() {
 
 #[test]
 fn envoy_accepts_every_golden_configuration() {
-    let Some(envoy) = envoy_check::binary() else {
-        println!("SKIPPED: no Envoy binary; set ENVOY_BIN or put one at .strait/envoy/envoy");
-        return;
-    };
+    let Some(envoy) = needs::envoy() else { return };
     let mut configurations = Vec::new();
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();

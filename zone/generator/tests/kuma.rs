@@ -1,8 +1,9 @@
-//! Replays recorded configurations of sidecars of another control plane, from the folder that
-//! `GOLDENS_DIR` names. What only a transparent proxy has is left out of the comparison.
+//! Replays recorded configurations of sidecars of another control plane, from the folder that `GOLDENS_DIR`
+//! names. What only a transparent proxy has is left out of the comparison.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs};
 
+use common::testing::needs;
 use serde_json::{Map, Value};
 
 use super::fixture::Fixture;
@@ -20,12 +21,6 @@ const BY_DESIGN: [&str; 3] = [
 
 /// The zone in which the cases were recorded.
 const ZONE: &str = include_str!("kuma.yaml");
-
-fn folder() -> Option<PathBuf> {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/kuma-goldens");
-    let folder = std::env::var_os("GOLDENS_DIR").map_or(default, PathBuf::from).join("envoy-sidecars");
-    folder.exists().then_some(folder)
-}
 
 /// Nothing here generates these.
 fn is_foreign(name: &str) -> bool {
@@ -103,10 +98,8 @@ fn differences(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>
 
 #[test]
 fn sidecars_get_what_was_recorded() {
-    let Some(folder) = folder() else {
-        println!("SKIPPED: no recorded configurations; set GOLDENS_DIR");
-        return;
-    };
+    let Some(goldens) = needs::goldens() else { return };
+    let folder = goldens.join("envoy-sidecars");
     let (mut passed, mut failures) = (0, Vec::new());
     for family in FAMILIES {
         for entry in fs::read_dir(folder.join(family)).unwrap() {

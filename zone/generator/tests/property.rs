@@ -1,5 +1,6 @@
 //! Any zone the API accepts gets configuration that holds together.
 
+use common::testing::needs;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -211,10 +212,7 @@ proptest! {
 /// Fewer cases, since each asks Envoy several times.
 #[test]
 fn envoy_accepts_whatever_is_valid() {
-    let Some(envoy) = envoy_check::binary() else {
-        println!("SKIPPED: no Envoy binary; set ENVOY_BIN or put one at .strait/envoy/envoy");
-        return;
-    };
+    let Some(envoy) = needs::envoy() else { return };
     let cases = ProptestConfig::default().cases / 32;
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);

@@ -1,0 +1,104 @@
+//! Proxies: connected or not, and what they made of what they were sent.
+
+use serde_json::Value;
+
+use crate::{get, table};
+
+/// Dataplanes, with their mesh when there may be several.
+pub(super) fn print(items: &[Value], with_mesh: bool) {
+    let row = |item: &Value| {
+        let last = last_subscription(&item["dataplaneInsight"]);
+        let mut row = if with_mesh { vec![table::text(&item["mesh"])] } else { vec![] };
+        row.extend([
+            table::text(&item["name"]),
+            status(&item["dataplane"], &item["dataplaneInsight"]).to_owned(),
+            get::services(&item["dataplane"]),
+            table::text(&item["labels"]["kuma.io/zone"]),
+            table::age(&last["connectTime"]),
+            table::text(&last["version"]["envoy"]["version"]),
+            table::text(&last["status"]["total"]["responsesRejected"]),
+            table::age(&item["dataplaneInsight"]["mTLS"]["lastCertificateRegeneration"]),
+        ]);
+        row
+    };
+    let mut headings = if with_mesh { vec!["MESH"] } else { vec![] };
+    headings.extend(["NAME", "STATUS", "SERVICES", "ZONE", "CONNECTED", "ENVOY", "REJECTED", "CERT AGE"]);
+    table::print(&headings, items.iter().map(row).collect());
+}
+
+/// Zone ingresses or egresses.
+pub(super) fn print_of_zones(items: &[Value]) {
+    let row = |item: &Value| {
+        let (proxy, insight) = match item["type"].as_str() {
+            Some("ZoneIngressOverview") => (&item["zoneIngress"], &item["zoneIngressInsight"]),
+            _ => (&item["zoneEgress"], &item["zoneEgressInsight"]),
+        };
+        let last = last_subscription(insight);
+        let networking = &proxy["networking"];
+        let zone = item["labels"]["kuma.io/zone"].as_str().or_else(|| proxy["zone"].as_str());
+        vec![
+            table::text(&item["name"]),
+            status(proxy, insight).to_owned(),
+            zone.unwrap_or("-").to_owned(),
+            address(&networking["address"], &networking["port"]),
+            address(&networking["advertisedAddress"], &networking["advertisedPort"]),
+            table::age(&last["connectTime"]),
+            table::text(&last["version"]["envoy"]["version"]),
+            table::text(&last["status"]["total"]["responsesRejected"]),
+        ]
+    };
+    let headings = ["NAME", "STATUS", "ZONE", "ADDRESS", "ADVERTISED", "CONNECTED", "ENVOY", "REJECTED"];
+    table::print(&headings, items.iter().map(row).collect());
+}
+
+fn address(host: &Value, port: &Value) -> String {
+    match host.as_str().filter(|host| !host.is_empty()) {
+        Some(host) => format!("{host}:{}", table::text(port)),
+        None => "-".to_owned(),
+    }
+}
+
+fn last_subscription(insight: &Value) -> &Value {
+    insight["subscriptions"].as_array().and_then(|all| all.last()).unwrap_or(&Value::Null)
+}
+
+/// Whether a proxy is connected and its inbounds are ready.
+fn status(proxy: &Value, insight: &Value) -> &'static str {
+    let subscriptions = insight["subscriptions"].as_array().into_iter().flatten();
+    let mut open = subscriptions.filter(|s| s["connectTime"].is_string() && !s["disconnectTime"].is_string());
+    if open.next().is_none() {
+        return "offline";
+    }
+    let inbounds: Vec<&Value> = proxy["networking"]["inbound"].as_array().into_iter().flatten().collect();
+    // An absent state is the default one, ready.
+    let ready = inbounds.iter().filter(|i| matches!(i["state"].as_str(), None | Some("Ready"))).count();
+    match (ready, inbounds.len()) {
+        (ready, all) if ready == all => "online",
+        (0, _) => "offline",
+        _ => "degraded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_as_good_as_its_stream_and_its_inbounds() {
+        let check = |inbounds: Value, disconnected: Option<&str>, expected: &str| {
+            let proxy = json!({ "networking": { "inbound": inbounds } });
+            let subscription =
+                json!({ "connectTime": "2026-01-01T00:00:00Z", "disconnectTime": disconnected });
+            let insight = json!({ "subscriptions": [subscription] });
+            assert_eq!(status(&proxy, &insight), expected, "{proxy} {insight}");
+        };
+        check(json!([{}]), None, "online");
+        check(json!([{}]), Some("2026-01-01T00:00:01Z"), "offline");
+        check(json!([{}, { "state": "NotReady" }]), None, "degraded");
+        check(json!([{ "state": "NotReady" }]), None, "offline");
+        check(Value::Null, None, "online");
+        assert_eq!(status(&json!({}), &Value::Null), "offline");
+    }
+}

@@ -1,0 +1,107 @@
+//! Zones: reachable or not since when, and how far each direction of sync has come.
+
+use serde_json::Value;
+
+use crate::table;
+
+const HEADINGS: [&str; 9] =
+    ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "DOWN LAG", "UP REV", "UP LAG", "DATAPLANES"];
+
+/// The table, then what else to know about them on standard error.
+pub(super) fn print(items: &[Value]) {
+    let zones: Vec<Zone> = items.iter().map(Zone::of).collect();
+    let notes: Vec<String> = zones.iter().flat_map(Zone::notes).collect();
+    table::print(&HEADINGS, zones.into_iter().map(Zone::row).collect());
+    for note in notes {
+        eprintln!("{note}");
+    }
+}
+
+/// One zone as its overview shows it.
+pub(crate) struct Zone {
+    item: Value,
+}
+
+impl Zone {
+    pub(crate) fn of(item: &Value) -> Self {
+        Self { item: item.clone() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.item["name"].as_str().unwrap_or_default()
+    }
+
+    fn subscriptions(&self) -> &[Value] {
+        self.item["zoneInsight"]["subscriptions"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The subscription that is open.
+    fn open(&self) -> Option<&Value> {
+        self.subscriptions().iter().find(|s| s["connectTime"].is_string() && !s["disconnectTime"].is_string())
+    }
+
+    /// Its status as the server says it; a server that says none shows it by its subscriptions.
+    pub(crate) fn status(&self) -> &str {
+        if self.item["zone"]["enabled"] == Value::Bool(false) {
+            return "disabled";
+        }
+        match self.item["strait"]["status"].as_str() {
+            Some(status) => status,
+            None if self.open().is_some() => "online",
+            None => "offline",
+        }
+    }
+
+    fn since(&self) -> String {
+        let strait = &self.item["strait"]["since"];
+        if strait.is_string() {
+            return table::age(strait);
+        }
+        match (self.open(), self.subscriptions().last()) {
+            (Some(open), _) => table::age(&open["connectTime"]),
+            (None, Some(last)) => table::age(&last["disconnectTime"]),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    fn version(&self) -> String {
+        let strait = table::text(&self.item["strait"]["version"]);
+        if strait != "-" {
+            return strait;
+        }
+        let last = self.open().or_else(|| self.subscriptions().last());
+        last.map_or_else(|| "-".to_owned(), |s| table::text(&s["version"]["kumaCp"]["version"]))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let notes = self.item["strait"]["notes"].as_array().into_iter().flatten();
+        notes.filter_map(|note| Some(format!("{}: {}", self.name(), note.as_str()?))).collect()
+    }
+
+    fn row(self) -> Vec<String> {
+        let strait = &self.item["strait"];
+        let mut row = vec![self.name().to_owned(), self.status().to_owned(), self.since(), self.version()];
+        for direction in ["down", "up"] {
+            row.extend([table::text(&strait[direction]["acked"]), table::text(&strait[direction]["lag"])]);
+        }
+        row.push(table::text(&strait["dataplanes"]));
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_zone_comes_from_strait_or_from_subscriptions() {
+        let check = |item: Value, status: &str| assert_eq!(Zone::of(&item).status(), status, "{item}");
+        check(json!({ "strait": { "status": "unknown" } }), "unknown");
+        check(json!({ "zone": { "enabled": false }, "strait": { "status": "online" } }), "disabled");
+        let connected = json!([{ "connectTime": "2026-01-01T00:00:00Z" }]);
+        check(json!({ "zoneInsight": { "subscriptions": connected } }), "online");
+        check(json!({}), "offline");
+    }
+}

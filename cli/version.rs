@@ -1,0 +1,28 @@
+//! `straitctl version`.
+
+use serde_json::Value;
+
+use crate::{client::Client, table};
+
+/// Prints both versions. A control plane that does not answer is worth a warning only.
+pub(crate) async fn print(client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+    println!("straitctl {}", env!("CARGO_PKG_VERSION"));
+    let index = async { client()?.get::<Value>("/").await };
+    match index.await {
+        Ok(index) => println!("{}", server(&index)),
+        Err(error) => eprintln!("warning: the version of the control plane is not known: {error:#}"),
+    }
+    Ok(())
+}
+
+fn server(index: &Value) -> String {
+    let api = format!("{} {}", table::text(&index["product"]), table::text(&index["version"]));
+    let strait = &index["strait"];
+    match (strait["mode"].as_str(), strait["zone"].as_str().filter(|zone| !zone.is_empty())) {
+        (None, _) => format!("control plane {api}"),
+        (Some(mode), None) => format!("strait-{mode} {}, API of {api}", table::text(&strait["version"])),
+        (Some(mode), Some(zone)) => {
+            format!("strait-{mode} {} of zone {zone}, API of {api}", table::text(&strait["version"]))
+        }
+    }
+}

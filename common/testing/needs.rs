@@ -1,0 +1,107 @@
+//! What tests need that is not in the repository.
+//!
+//! One rule: what `demo/setup.sh test` installs must be there, and so must whatever a variable names; a
+//! test fails without it, because a test that quietly does nothing looks like one that passed. Only what
+//! nobody can install, and an Envoy that somebody said is not there, is left out, and that is said even
+//! where the output of passing tests is not shown.
+
+use std::{
+    env,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// Names the Envoy to run.
+const ENVOY: &str = "ENVOY_BIN";
+/// Set to `1`, leaves out what needs Envoy.
+const WITHOUT_ENVOY: &str = "WITHOUT_ENVOY";
+/// Names the folder of the golden cases.
+const GOLDENS: &str = "GOLDENS_DIR";
+
+/// The Envoy to run: the one `ENVOY_BIN` names, or the one that `demo/setup.sh test` fetched. `None` when
+/// `WITHOUT_ENVOY=1` says to leave the test out.
+///
+/// # Panics
+/// When it is not there.
+pub fn envoy() -> Option<PathBuf> {
+    let given = Given { named: variable(ENVOY), usual: ".strait/envoy/envoy", optional: false };
+    if variable(WITHOUT_ENVOY).is_some_and(|v| v == "1") {
+        say(&format!("{WITHOUT_ENVOY}=1: what needs Envoy is left out"));
+        return None;
+    }
+    match given.find() {
+        Ok(found) => found,
+        Err(missing) => panic!(
+            "no Envoy at {}: run `demo/setup.sh test`, or name one in {ENVOY}; {WITHOUT_ENVOY}=1 leaves such \
+             tests out",
+            missing.display()
+        ),
+    }
+}
+
+/// The folder of the golden cases: the one `GOLDENS_DIR` names, or the one beside this repository if there
+/// is one, which not everybody has.
+///
+/// # Panics
+/// When the folder that is named does not exist.
+pub fn goldens() -> Option<PathBuf> {
+    let given = Given { named: variable(GOLDENS), usual: "../shared/data/kuma-goldens", optional: true };
+    let found = given.find();
+    let found =
+        found.unwrap_or_else(|missing| panic!("{GOLDENS} names {}, which does not exist", missing.display()));
+    if found.is_none() {
+        say(&format!("{GOLDENS} is not set: no golden case is replayed"));
+    }
+    found
+}
+
+/// Where to look for something.
+struct Given {
+    named: Option<String>,
+    usual: &'static str,
+    optional: bool,
+}
+
+impl Given {
+    /// What is there, or where nothing is. Relative paths start at the root of the repository, wherever a
+    /// test runs.
+    fn find(self) -> Result<Option<PathBuf>, PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let named = self.named.is_some();
+        let path = root.join(self.named.unwrap_or_else(|| self.usual.to_owned()));
+        match path.exists() {
+            true => Ok(Some(path)),
+            false if named || !self.optional => Err(path),
+            false => Ok(None),
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "tests have no configuration")]
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Past the capture of the test harness, which hides the output of tests that pass.
+fn say(what: &str) {
+    let _nobody_listens = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(named: Option<&str>, usual: &'static str, optional: bool) -> Result<bool, ()> {
+        let given = Given { named: named.map(str::to_owned), usual, optional };
+        given.find().map(|found| found.is_some()).map_err(|_| ())
+    }
+
+    #[test]
+    fn only_what_is_optional_and_not_named_may_be_missing() {
+        assert_eq!(find(None, "common/lib.rs", false), Ok(true));
+        assert_eq!(find(None, "nowhere", false), Err(()));
+        assert_eq!(find(None, "nowhere", true), Ok(false));
+        assert_eq!(find(Some("nowhere"), "common/lib.rs", true), Err(()));
+        assert_eq!(find(Some("common/lib.rs"), "nowhere", true), Ok(true), "from the root of the repository");
+    }
+}
