@@ -12,6 +12,7 @@ mod error;
 mod filter;
 mod global_insight;
 mod insight;
+mod kubernetes;
 mod measure;
 mod meta;
 mod metadata;

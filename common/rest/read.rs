@@ -15,6 +15,7 @@ use super::{
     Api, ApiError, Endpoint, User,
     body::json_response,
     filter::Filter,
+    kubernetes,
     page::{self, Page, Query},
 };
 use crate::{
@@ -61,12 +62,12 @@ pub(super) async fn item(
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
-    check_format(&query)?;
+    let form = Form::parse(&query)?;
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &render(ITEM, resource)?))
+    Ok(json_response(StatusCode::OK, &form.render(resource)?))
 }
 
 /// `GET` of a list, of one mesh or of all.
@@ -133,7 +134,7 @@ pub(super) async fn by_kri(
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
-    check_format(&query)?;
+    let form = Form::parse(&query)?;
     let kri = Kri::parse(&text).map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
     let at = Endpoint { api, kind: kri.kind() };
     let index = at.api.index.current();
@@ -144,7 +145,7 @@ pub(super) async fn by_kri(
     // Two zones may use one name; of one that says no zone, the identifier is believed.
     let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
     let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &render(ITEM, resource)?))
+    Ok(json_response(StatusCode::OK, &form.render(resource)?))
 }
 
 /// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own
@@ -163,13 +164,31 @@ fn stored_names(at: &Endpoint, kri: &Kri) -> Vec<String> {
     }
 }
 
-fn check_format(query: &Query) -> Result<(), ApiError> {
-    let reason = match page::value(query, "format") {
-        None | Some("universal") => return Ok(()),
-        Some("k8s" | "kubernetes") => "this control plane has no Kubernetes form of resources".to_owned(),
-        Some(other) => format!("unknown format {other:?}, use \"universal\""),
-    };
-    Err(ApiError::invalid(ITEM, &Violations::one("format", reason)))
+/// The form in which one resource is asked for.
+enum Form<'a> {
+    Universal,
+    Kubernetes { namespace: Option<&'a str> },
+}
+
+impl<'a> Form<'a> {
+    fn parse(query: &'a Query) -> Result<Self, ApiError> {
+        match page::value(query, "format") {
+            None | Some("universal") => Ok(Self::Universal),
+            Some("k8s" | "kubernetes") => Ok(Self::Kubernetes { namespace: page::value(query, "namespace") }),
+            Some(other) => {
+                let reason = format!("unknown format {other:?}, use universal, k8s or kubernetes");
+                Err(ApiError::invalid(ITEM, &Violations::one("format", reason)))
+            }
+        }
+    }
+
+    fn render(&self, resource: &Resource) -> Result<Value, ApiError> {
+        match self {
+            Self::Universal => render(ITEM, resource),
+            Self::Kubernetes { namespace } => kubernetes::render(resource, *namespace)
+                .map_err(|error| ApiError::internal(ITEM, format!("{}: {error}", resource.key))),
+        }
+    }
 }
 
 /// The document of a stored resource.

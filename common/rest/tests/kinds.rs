@@ -271,6 +271,53 @@ async fn a_status_and_names_in_a_body_are_not_taken_over() {
 }
 
 #[tokio::test]
+async fn resources_are_shown_as_kubernetes_has_them() {
+    let documents = [
+        mesh("default"),
+        document(registry::by_name("MeshTimeout").unwrap()),
+        document(registry::by_name("TrafficLog").unwrap()),
+        document(registry::by_name("Secret").unwrap()),
+    ];
+    let api = TestApi::start(config(Mode::Global), &documents).await.unwrap();
+    let check = async |path: &str, expected: Value| {
+        let (status, mut shown) = ask(&api, "GET", path, None).await;
+        assert_eq!(status, 200, "{path}: {shown}");
+        assert!(shown["metadata"]["creationTimestamp"].take().is_string(), "{path}");
+        assert_eq!(shown, expected, "{path}");
+    };
+    let api_version = "kuma.io/v1alpha1";
+    check(
+        "/meshes/default?format=k8s",
+        json!({ "kind": "Mesh", "apiVersion": api_version, "spec": {},
+            "metadata": { "name": "default", "creationTimestamp": null } }),
+    )
+    .await;
+    let labels = json!({ "kuma.io/mesh": "default" });
+    let timeout = |namespace: &str| {
+        json!({ "kind": "MeshTimeout", "apiVersion": api_version, "spec": content("MeshTimeout")["spec"],
+            "metadata": { "name": "a", "namespace": namespace, "creationTimestamp": null, "labels": labels } })
+    };
+    check("/meshes/default/meshtimeouts/a?format=kubernetes", timeout("kuma-system")).await;
+    check("/meshes/default/meshtimeouts/a?format=k8s&namespace=shop", timeout("shop")).await;
+    check("/_kri/kri_mt_default___a_?format=k8s", timeout("kuma-system")).await;
+    check(
+        "/meshes/default/traffic-logs/a?format=k8s",
+        json!({ "kind": "TrafficLog", "apiVersion": api_version, "mesh": "default",
+            "spec": content("TrafficLog"), "metadata": { "name": "a", "creationTimestamp": null } }),
+    )
+    .await;
+    check(
+        "/meshes/default/secrets/a?format=k8s",
+        json!({ "kind": "Secret", "apiVersion": "v1", "type": "system.kuma.io/secret",
+            "data": { "value": "dGVzdAo=" },
+            "metadata": { "name": "a", "namespace": "kuma-system", "creationTimestamp": null, "labels": labels } }),
+    )
+    .await;
+    let (status, body) = ask(&api, "GET", "/meshes/default?format=xml", None).await;
+    assert_eq!((status, &body["invalid_parameters"][0]["field"]), (400, &json!("format")));
+}
+
+#[tokio::test]
 async fn shapes_are_checked_where_nothing_decodes() {
     let api = TestApi::start(config(Mode::Global), &[mesh("default")]).await.unwrap();
     let check = async |kind: &str, spec: Value, field: &str, reason: &str| {

@@ -1,0 +1,76 @@
+//! The form in which a resource would be written on Kubernetes. Nothing here runs there; the form is what
+//! somebody needs who moves a mesh to it (`kumactl export --format kubernetes`).
+
+use chrono::SecondsFormat;
+use serde_json::{Map, Value, json};
+
+use crate::model::{Kind, Resource, SpecError, labels, transcode};
+
+/// Where resources live that belong to the control plane.
+const SYSTEM_NAMESPACE: &str = "kuma-system";
+/// Kinds with a protobuf spec that live in a namespace; all kinds with a JSON spec do.
+const NAMESPACED: [&str; 8] = [
+    "Dataplane",
+    "DataplaneInsight",
+    "ZoneIngress",
+    "ZoneIngressInsight",
+    "ZoneEgress",
+    "ZoneEgressInsight",
+    "Secret",
+    "GlobalSecret",
+];
+
+/// The object of `resource`, in `namespace` when its kind has one.
+///
+/// # Errors
+/// [`SpecError`] when the stored bytes do not decode.
+pub(super) fn render(resource: &Resource, namespace: Option<&str>) -> Result<Value, SpecError> {
+    let kind = resource.kind();
+    let spec = transcode::to_json(kind, &resource.spec)?;
+    let metadata = metadata(resource, namespace);
+    if let Some(r#type) = secret_type(kind) {
+        let data = json!({ "value": spec["data"] });
+        return Ok(json!({
+            "kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": data, "type": r#type,
+        }));
+    }
+    let mut object = Map::new();
+    object.insert("kind".into(), kind.name.into());
+    object.insert("apiVersion".into(), "kuma.io/v1alpha1".into());
+    // The newer generation says its mesh in a label.
+    if kind.is_mesh_scoped() && !kind.is_json() {
+        object.insert("mesh".into(), resource.mesh().into());
+    }
+    object.insert("metadata".into(), metadata);
+    object.insert("spec".into(), spec);
+    Ok(Value::Object(object))
+}
+
+fn metadata(resource: &Resource, namespace: Option<&str>) -> Value {
+    let kind = resource.kind();
+    let mut metadata = Map::new();
+    metadata.insert("name".into(), resource.name().into());
+    if kind.is_json() || NAMESPACED.contains(&kind.name) {
+        let own = resource.label(labels::NAMESPACE);
+        metadata.insert("namespace".into(), namespace.or(own).unwrap_or(SYSTEM_NAMESPACE).into());
+    }
+    let created = resource.created.to_rfc3339_opts(SecondsFormat::Secs, true);
+    metadata.insert("creationTimestamp".into(), created.into());
+    let mut shown = resource.labels.clone();
+    if kind.is_mesh_scoped() && (kind.is_json() || secret_type(kind).is_some()) {
+        shown.entry(labels::MESH.to_owned()).or_insert_with(|| resource.mesh().to_owned());
+    }
+    if !shown.is_empty() {
+        metadata.insert("labels".into(), json!(shown));
+    }
+    Value::Object(metadata)
+}
+
+/// Secrets are those of Kubernetes itself.
+fn secret_type(kind: &Kind) -> Option<&'static str> {
+    match kind.name {
+        "Secret" => Some("system.kuma.io/secret"),
+        "GlobalSecret" => Some("system.kuma.io/global-secret"),
+        _ => None,
+    }
+}
