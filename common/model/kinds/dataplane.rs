@@ -10,7 +10,7 @@ use crate::{
         Dataplane,
         dataplane::{
             Networking, Probes,
-            networking::{Gateway, Inbound, Listener, Outbound, listener},
+            networking::{Gateway, Inbound, Listener, Outbound, TransparentProxying, listener},
         },
     },
 };
@@ -22,7 +22,8 @@ pub static KIND: Kind = Kind::proto("Dataplane", "dataplanes", "kuma.mesh.v1alph
     .typed::<Dataplane>();
 
 /// Kinds an outbound may point at.
-const BACKENDS: [&str; 3] = ["MeshService", "MeshExternalService", "MeshMultiZoneService"];
+const BACKENDS: [&str; 3] = ["MeshService", MESH_EXTERNAL_SERVICE, "MeshMultiZoneService"];
+const MESH_EXTERNAL_SERVICE: &str = "MeshExternalService";
 
 impl MessageSpec for Dataplane {
     fn violations(&self) -> Violations {
@@ -72,13 +73,24 @@ fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut 
         check_listener(listener, &path.field("listeners").index(i), violations);
     }
     if let Some(proxying) = &networking.transparent_proxying {
-        let path = path.field("transparentProxying");
-        // With 0 traffic is not redirected.
-        for (port, name) in [
-            (proxying.redirect_port_inbound, "redirectPortInbound"),
-            (proxying.redirect_port_outbound, "redirectPortOutbound"),
-        ] {
-            violations.check(port > 65535, path.field(name), "port must be in the range [0, 65535]");
+        check_redirection(proxying, &path.field("transparentProxying"), violations);
+    }
+}
+
+fn check_redirection(proxying: &TransparentProxying, path: &FieldPath, violations: &mut Violations) {
+    // With 0 traffic is not redirected.
+    for (port, name) in [
+        (proxying.redirect_port_inbound, "redirectPortInbound"),
+        (proxying.redirect_port_outbound, "redirectPortOutbound"),
+    ] {
+        violations.check(port > 65535, path.field(name), "port must be in the range [0, 65535]");
+    }
+    let refs = proxying.reachable_backends.iter().flat_map(|backends| &backends.refs);
+    for (i, backend) in refs.enumerate() {
+        let path = path.field("reachableBackends").field("refs").index(i);
+        check_backend(&backend.kind, &backend.name, !backend.labels.is_empty(), &path, violations);
+        if let Some(port) = &backend.port {
+            check_port(port.value, path.field("port"), violations);
         }
     }
 }
@@ -118,9 +130,8 @@ fn check_inbound(inbound: &Inbound, networking: &Networking, path: &FieldPath, v
         tags::check_service(&inbound.tags, &path.field("tags"), violations);
         tags::check(&inbound.tags, &path.field("tags"), violations);
     }
-    if !inbound.protocol.is_empty() {
-        tags::check_protocol(&inbound.protocol, path.field("protocol"), violations);
-    }
+    let protocol = Some(inbound.protocol.as_str()).filter(|protocol| !protocol.is_empty());
+    tags::check_protocol(protocol, "unknown protocol", path.field("protocol"), violations);
     if let Some(probe) = &inbound.service_probe {
         let probe_path = path.field("serviceProbe");
         violations.check(probe.tcp.is_none(), probe_path.field("tcp"), "must be set");
@@ -142,21 +153,20 @@ fn check_outbound(outbound: &Outbound, path: &FieldPath, violations: &mut Violat
     };
     violations.check(!outbound.tags.is_empty(), path.clone(), "both backendRef and tags cannot be defined");
     let path = path.field("backendRef");
-    let reason = format!("invalid value. Available values are: {}", BACKENDS.join(", "));
-    violations.check(!BACKENDS.contains(&backend.kind.as_str()), path.field("kind"), reason);
-    violations.check(
-        backend.name.is_empty() && backend.labels.is_empty(),
-        path.field("name"),
-        "either name or labels must be set",
-    );
-    violations.check(
-        !backend.name.is_empty() && !backend.labels.is_empty(),
-        path.field("labels"),
-        "either name or labels can be set",
-    );
-    if backend.kind != "MeshExternalService" {
+    check_backend(&backend.kind, &backend.name, !backend.labels.is_empty(), &path, violations);
+    if backend.kind != MESH_EXTERNAL_SERVICE {
         check_port(backend.port, path.field("port"), violations);
     }
+}
+
+/// A reference to a service, by name or by labels.
+fn check_backend(kind: &str, name: &str, labels: bool, path: &FieldPath, violations: &mut Violations) {
+    let reason = format!("invalid value. Available values are: {}", BACKENDS.join(", "));
+    violations.check(!BACKENDS.contains(&kind), path.field("kind"), reason);
+    let neither = name.is_empty() && !labels;
+    violations.check(neither, path.field("name"), "either name or labels must be set");
+    let both = !name.is_empty() && labels;
+    violations.check(both, path.field("labels"), "either name or labels can be set");
 }
 
 fn check_listener(listener: &Listener, path: &FieldPath, violations: &mut Violations) {
@@ -241,6 +251,17 @@ mod tests {
                 |n| n["outbound"][0] = json!({ "port": 1, "backendRef": { "kind": "Nothing", "name": "a" } })
             ),
             ["networking.outbound[0].backendRef.kind", "networking.outbound[0].backendRef.port"]
+        );
+        let reachable = |refs: Value| {
+            wrong(|n| n["transparentProxying"] = json!({ "reachableBackends": { "refs": [refs] } }))
+        };
+        assert_eq!(reachable(json!({ "kind": "MeshService", "labels": { "a": "b" } })), Vec::<String>::new());
+        let path = "networking.transparentProxying.reachableBackends.refs[0]";
+        assert_eq!(reachable(json!({ "kind": "Mesh", "name": "a" })), [format!("{path}.kind")]);
+        assert_eq!(reachable(json!({ "kind": "MeshService" })), [format!("{path}.name")]);
+        assert_eq!(
+            reachable(json!({ "kind": "MeshService", "name": "a", "labels": { "a": "b" }, "port": 0 })),
+            [format!("{path}.labels"), format!("{path}.port")]
         );
         assert_eq!(
             wrong(|n| n["gateway"] = json!({ "tags": { "kuma.io/service": "gw" } })),

@@ -1,12 +1,33 @@
 //! The older generation of policies and the builtin gateway: stored, served and synced; their specs
 //! are checked for shape only.
 
+use super::{
+    address::{check_host, check_port},
+    tags,
+};
 use crate::{
-    model::{Kind, MessageSpec, PolicyTraits},
+    model::{FieldPath, Kind, MessageSpec, PolicyTraits, Violations},
     proto::kuma::mesh::v1alpha1::ExternalService,
 };
 
-impl MessageSpec for ExternalService {}
+impl MessageSpec for ExternalService {
+    fn violations(&self) -> Violations {
+        let mut violations = Violations::none();
+        let address = self.networking.as_ref().map(|n| n.address.as_str()).unwrap_or_default();
+        let path = FieldPath::new("networking").field("address");
+        match address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u32>())) {
+            Some((host, Ok(port))) => {
+                check_host(host.trim_start_matches('[').trim_end_matches(']'), path.clone(), &mut violations);
+                check_port(port, path, &mut violations);
+            }
+            _ => violations.add(path, "has to be in format of HOST:PORT"),
+        }
+        let path = FieldPath::new("tags");
+        tags::check_service(&self.tags, &path, &mut violations);
+        tags::check(&self.tags, &path, &mut violations);
+        violations
+    }
+}
 
 const fn policy(name: &'static str, path: &'static str, message: &'static str, arg: &'static str) -> Kind {
     let traits =
@@ -54,3 +75,32 @@ pub static POLICIES: [Kind; 12] = [
     policy("TrafficTrace", "traffic-traces", "kuma.mesh.v1alpha1.TrafficTrace", "traffic-trace"),
     policy("VirtualOutbound", "virtual-outbounds", "kuma.mesh.v1alpha1.VirtualOutbound", "virtual-outbound"),
 ];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::transcode;
+
+    #[test]
+    fn an_external_service_has_an_address_and_a_name() {
+        let wrong = |json: &Value| -> Vec<String> {
+            let violations =
+                EXTERNAL_SERVICE.validate(&transcode::from_json(&EXTERNAL_SERVICE, json).unwrap());
+            violations.unwrap().iter().map(|v| v.field.to_string()).collect()
+        };
+        let of = |address: &str, tags: Value| json!({ "networking": { "address": address }, "tags": tags });
+        let named = json!({ "kuma.io/service": "a", "kuma.io/protocol": "http" });
+        for good in ["example.com:443", "10.0.0.1:80", "[::1]:80"] {
+            assert_eq!(wrong(&of(good, named.clone())), [""; 0], "{good}");
+        }
+        for bad in ["", "example.com", "example.com:0", ":80", "a b:80"] {
+            assert_eq!(wrong(&of(bad, named.clone())), ["networking.address"], "{bad}");
+        }
+        assert_eq!(wrong(&of("a:1", json!({}))), ["tags"]);
+        assert_eq!(wrong(&of("a:1", json!({ "kuma.io/service": "a", "x": "" }))), ["tags[\"x\"]"]);
+    }
+}

@@ -97,29 +97,52 @@ fn check_ca(
         "has to be a valid format, such as 24h, 30d or 1y",
     );
     match backend.r#type.as_str() {
-        CA_BUILTIN => {
-            let bits = member(&backend.conf, "caCert").and_then(|ca| match &ca.kind {
-                Some(value::Kind::StructValue(ca)) => number(ca.fields.get("RSAbits")?),
-                _ => None,
-            });
-            violations.check(
-                !skip_validation && bits.is_some_and(|bits| ![2048.0, 3072.0, 4096.0].contains(&bits)),
-                path.field("conf").field("caCert").field("RSAbits"),
-                "must be 2048, 3072 or 4096",
-            );
-        }
-        CA_PROVIDED if !skip_validation => {
+        CA_BUILTIN | CA_PROVIDED if skip_validation => {}
+        CA_BUILTIN => check_root(&backend.conf, &path.field("conf").field("caCert"), violations),
+        CA_PROVIDED => {
             for name in ["cert", "key"] {
-                let missing = member(&backend.conf, name).is_none();
-                violations.check(missing, path.field("conf").field(name), "has to be defined");
+                check_source(&backend.conf, name, &path.field("conf").field(name), violations);
             }
         }
-        CA_PROVIDED => {}
         other => violations.add(
             path.field("type"),
             format!("unknown type {other:?} of certificate authority, use {CA_BUILTIN} or {CA_PROVIDED}"),
         ),
     }
+}
+
+/// Key and life of the certificate the control plane makes.
+fn check_root(conf: &Option<Struct>, path: &FieldPath, violations: &mut Violations) {
+    let Some(value::Kind::StructValue(root)) = member(conf, "caCert").and_then(|ca| ca.kind.as_ref()) else {
+        return;
+    };
+    let bits = root.fields.get("RSAbits").and_then(number);
+    let odd = bits.is_some_and(|bits| ![2048.0, 3072.0, 4096.0].contains(&bits));
+    violations.check(odd, path.field("RSAbits"), "must be 2048, 3072 or 4096");
+    let root = Some(root.clone());
+    let expiration = text(&root, "expiration").is_some_and(|e| parse_validity(e).is_none());
+    violations.check(
+        expiration,
+        path.field("expiration"),
+        "has to be a valid format, such as 24h, 30d or 1y",
+    );
+}
+
+/// Where a certificate or key comes from.
+fn check_source(conf: &Option<Struct>, name: &str, path: &FieldPath, violations: &mut Violations) {
+    const SOURCES: [&str; 4] = ["secret", "file", "inline", "inlineString"];
+    let Some(source) = member(conf, name) else {
+        return violations.add(path.clone(), "has to be defined");
+    };
+    let chosen = match &source.kind {
+        Some(value::Kind::StructValue(source)) => {
+            let source = Some(source.clone());
+            SOURCES.iter().filter(|name| text(&source, name).is_some()).count()
+        }
+        _ => 0,
+    };
+    let reason = format!("one source has to be chosen. Available sources: {}", SOURCES.join(", "));
+    violations.check(chosen != 1, path.clone(), reason);
 }
 
 /// The seconds in a validity time: numbers with one of the units `y w d h m s ms`.
@@ -294,6 +317,20 @@ mod tests {
                 { "name": "a", "type": "builtin", "dpCert": { "rotation": { "expiration": "1 day" } } }
             ] } }),
             &["mtls.backends[0].dpCert.rotation.expiration"],
+        );
+        let provided =
+            |conf| json!({ "mtls": { "backends": [{ "name": "a", "type": "provided", "conf": conf }] } });
+        let secret = json!({ "secret": "s" });
+        check(provided(json!({ "cert": secret, "key": { "inlineString": "k" } })), &[]);
+        check(provided(json!({ "cert": secret })), &["mtls.backends[0].conf.key"]);
+        check(
+            provided(json!({ "cert": {}, "key": "k" })),
+            &["mtls.backends[0].conf.cert", "mtls.backends[0].conf.key"],
+        );
+        let root = json!({ "caCert": { "RSAbits": 1024, "expiration": "soon" } });
+        check(
+            json!({ "mtls": { "backends": [{ "name": "a", "type": "builtin", "conf": root }] } }),
+            &["mtls.backends[0].conf.caCert.RSAbits", "mtls.backends[0].conf.caCert.expiration"],
         );
         check(
             json!({ "logging": { "defaultBackend": "x", "backends": [{ "name": "l", "type": "tcp" }] } }),

@@ -25,15 +25,21 @@ pub(super) fn check(tags: &BTreeMap<String, String>, path: &FieldPath, violation
             "tag value must consist of alphanumeric characters, dots, dashes, slashes, colons and underscores",
         );
     }
-    if let Some(protocol) = tags.get(labels::TAG_PROTOCOL) {
-        check_protocol(protocol, path.key(labels::TAG_PROTOCOL), violations);
-    }
+    // An empty one has been told above.
+    let protocol = tags.get(labels::TAG_PROTOCOL).filter(|protocol| !protocol.is_empty());
+    let tag = format!("tag {:?} has an invalid value", labels::TAG_PROTOCOL);
+    check_protocol(protocol.map(String::as_str), &tag, path.key(labels::TAG_PROTOCOL), violations);
 }
 
-/// Adds a violation unless `protocol` is one we know.
-pub(super) fn check_protocol(protocol: &str, path: FieldPath, violations: &mut Violations) {
-    let reason = format!("value {protocol:?} is not valid. Allowed values: {}", PROTOCOLS.join(", "));
-    violations.check(!PROTOCOLS.contains(&protocol), path, reason);
+/// Adds a violation that starts with `problem` when there is a protocol and we do not know it.
+pub(super) fn check_protocol(
+    protocol: Option<&str>,
+    problem: &str,
+    path: FieldPath,
+    violations: &mut Violations,
+) {
+    let Some(unknown) = protocol.filter(|protocol| !PROTOCOLS.contains(protocol)) else { return };
+    violations.add(path, format!("{problem} {unknown:?}. Allowed values: {}", PROTOCOLS.join(", ")));
 }
 
 /// Adds a violation unless the tags name a service.

@@ -49,7 +49,7 @@ fn content(kind: &str) -> Value {
                 "tags": { "kuma.io/service": "web", "kuma.io/zone": "east" } }],
             "outbound": [{ "port": 9000, "backendRef": { "kind": "MeshService", "name": "db", "port": 5432 } }],
             "transparentProxying": { "redirectPortInbound": 15006, "redirectPortOutbound": 15001,
-                "ipFamilyMode": "IPv4", "reachableBackends": { "refs": [{ "kind": "MeshService", "port": 80 }] } } } }),
+                "ipFamilyMode": "IPv4", "reachableBackends": { "refs": [{ "kind": "MeshService", "name": "db", "port": 80 }] } } } }),
         "ZoneIngress" => json!({ "networking": { "address": "10.0.0.1", "port": 10001,
             "advertisedAddress": "ingress.example.com", "advertisedPort": 10001 } }),
         "ZoneEgress" => json!({ "networking": { "address": "10.0.0.1", "port": 10002 } }),
