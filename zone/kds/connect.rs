@@ -209,7 +209,11 @@ impl Connector {
         let mut tick = interval(REPORT);
         let mut remembered = None;
         loop {
-            tick.tick().await;
+            tokio::select! {
+                _ = tick.tick() => {}
+                // At once: a global that is lost in its first second must be known when it comes back.
+                () = self.link.settlement() => {}
+            }
             let followed = self.link.followed();
             if let Some(upstream) = followed.filter(|_| followed != remembered) {
                 let row = (UPSTREAM.to_owned(), Some(upstream.to_text()));

@@ -28,6 +28,8 @@ struct Shared {
     approved: Notify,
     /// Woken when the way up has moved.
     moved: Notify,
+    /// Woken when all of a history that is new here was taken.
+    settled: Notify,
 }
 
 #[derive(Default)]
@@ -62,8 +64,8 @@ pub struct LinkStatus {
 
 impl Link {
     pub(super) fn new(env: Env) -> Self {
-        let shared = Shared { env, state: Mutex::default(), approved: Notify::new(), moved: Notify::new() };
-        Self(Arc::new(shared))
+        let (approved, moved, settled) = (Notify::new(), Notify::new(), Notify::new());
+        Self(Arc::new(Shared { env, state: Mutex::default(), approved, moved, settled }))
     }
 
     /// The link now.
@@ -131,7 +133,14 @@ impl Link {
 
     /// Everything of the history global shows was taken.
     pub(super) fn settled(&self) {
-        self.lock().settled = true;
+        if !std::mem::replace(&mut self.lock().settled, true) {
+            self.0.settled.notify_one();
+        }
+    }
+
+    /// Resolves when all of a history that is new here was taken.
+    pub(super) async fn settlement(&self) {
+        self.0.settled.notified().await;
     }
 
     /// How far global's history was followed; `None` while some of it waits to be taken.
