@@ -119,10 +119,7 @@ impl ZoneWatch {
             return earliest(offline_at(&facts, self.patience), self.expiry(session, now));
         }
         if judge(now, &facts, self.patience).0 == Health::Offline {
-            let is_elsewhere = self.replicas.has_newer(&session.zone, session.epoch());
-            if !is_elsewhere {
-                self.sessions.announce_offline(session);
-            }
+            self.announce(session);
             return None;
         }
         offline_at(&facts, self.patience)
@@ -165,9 +162,16 @@ impl ZoneWatch {
     fn dismiss(&self, session: &Arc<Session>, cause: Cause) {
         let is_deleted = cause == Cause::Deleted;
         self.sessions.end(session, cause);
-        self.sessions.announce_offline(session);
+        self.announce(session);
         if is_deleted {
             self.sessions.forget(session);
+        }
+    }
+
+    /// Tells that a zone is offline, unless it is with another instance.
+    fn announce(&self, session: &Session) {
+        if !self.replicas.has_newer(&session.zone, session.epoch()) {
+            self.sessions.announce_offline(session);
         }
     }
 }

@@ -90,6 +90,11 @@ async fn zones_are_listed_with_status_revision_and_lag() {
     assert!(table.contains("zone-1") && table.contains("zone-2"), "{table}");
     let metrics = global.metrics().await;
     assert!(metrics.contains("kds_zone_active_connections"), "{metrics}");
+    let opened = |line: &str| {
+        line.starts_with("zone_events_total{")
+            && ["event=\"opened_stream\"", "zone_name=\"zone-1\""].iter().all(|label| line.contains(label))
+    };
+    assert!(metrics.lines().any(opened), "{metrics}");
 
     // A zone in use is not deleted by mistake.
     let (status, answer) = global.call(Method::DELETE, "/zones/zone-1", None).await;
