@@ -87,27 +87,4 @@ pub fn by_argument(word: &str) -> Option<&'static Kind> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn names_and_paths_are_unique() {
-        let mut seen = BTreeSet::new();
-        for kind in ALL.iter() {
-            assert!(seen.insert(kind.name), "two kinds are called {}", kind.name);
-            for path in [kind.path, kind.alias].into_iter().filter(|p| !p.is_empty()) {
-                assert!(seen.insert(path), "two kinds are served at {path}");
-            }
-        }
-    }
-
-    /// The lists a Kuma 2.14 peer requests.
-    #[test]
-    fn sync_lists_have_the_size_peers_expect() {
-        assert_eq!(ALL.len(), 54);
-        assert_eq!(ALL.iter().filter(|k| k.flow.requested_by_zone()).count(), 45);
-        assert_eq!(ALL.iter().filter(|k| k.flow.requested_by_global()).count(), 31);
-    }
-}
+mod tests;
