@@ -8,6 +8,7 @@ mod events;
 mod federation;
 mod kumas;
 mod kumas_global;
+mod kumas_zones;
 mod network;
 mod oracle;
 mod peers;

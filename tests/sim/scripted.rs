@@ -21,7 +21,10 @@ use common::{
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming, transport::Channel};
+use tonic::{
+    Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap,
+    transport::Channel,
+};
 use zone::kds::Dial;
 
 /// A zone that has connected.
@@ -68,6 +71,15 @@ impl Scripted {
     pub async fn ping(&self) -> Result<Response<()>, Status> {
         let mut client = GlobalKdsServiceClient::new(self.channel.clone());
         client.health_check(self.request(ZoneHealthCheckRequest {})).await.map(|r| r.map(drop))
+    }
+
+    /// A ping as Kuma's zones send it since 2.10, compressed; the headers of the answer.
+    pub async fn ping_compressed(&self) -> Result<MetadataMap, Status> {
+        let gzip = CompressionEncoding::Gzip;
+        let client = GlobalKdsServiceClient::new(self.channel.clone());
+        let mut client = client.send_compressed(gzip).accept_compressed(gzip);
+        let answer = client.health_check(self.request(ZoneHealthCheckRequest {})).await?;
+        Ok(answer.metadata().clone())
     }
 
     /// Opens the way down with these first requests.
