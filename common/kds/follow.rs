@@ -196,7 +196,7 @@ impl Following {
     fn answer(&self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
         let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
         let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
-        let text = nack_text(&applied.verdicts);
+        let text = nack_text(&applied.verdicts).map(clip);
         let outcome = if text.is_some() { Outcome::Rejected } else { Outcome::Acknowledged };
         self.watch.counted(batch.type_url, outcome);
         self.watch.refused(batch.type_url, text.clone());
@@ -210,7 +210,7 @@ impl Following {
                 reason = text,
                 "refused resources"
             );
-            status.message = clip(text);
+            status.message = text;
         }
         Some(answer)
     }

@@ -173,8 +173,11 @@ impl Serving {
 
     fn send(&mut self, source: &mut DeltaSource, view: &impl View) -> Result<(), Ended> {
         while let Some(response) = source.next(Instant::now(), view) {
-            self.watch.counted(&response.type_url, Outcome::Sent);
-            meter::sent(&response);
+            // What a peer asks for in vain is not counted: it could make up names for ever.
+            if self.types.contains(&response.type_url.as_str()) {
+                self.watch.counted(&response.type_url, Outcome::Sent);
+                meter::sent(&response);
+            }
             self.outbox.push(response)?;
         }
         self.watch.reached(position(source.progress(), view.revision()));

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Mutex;
+
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
@@ -36,46 +38,68 @@ impl View for Nothing {
     }
 }
 
-struct Unwatched;
+/// Remembers which types were counted.
+#[derive(Default)]
+struct Counted(Mutex<Vec<String>>);
 
-impl Watch for Unwatched {
+impl Watch for Counted {
     fn introduced(&self, _peer: &Peer) {}
     fn heard(&self) {}
-    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+    fn counted(&self, type_name: &str, _outcome: Outcome) {
+        self.0.lock().unwrap().push(type_name.to_owned());
+    }
     fn reached(&self, _position: Position) {}
     fn refused(&self, _type_name: &str, _reason: Option<String>) {}
 }
 
-/// How long a peer with these features may keep silent about the answer to its first request.
-async fn patience_with(features: Features) -> Duration {
+/// Serves a peer with these features that asks for `types` and never answers; how long until that ends,
+/// what was sent, and what was counted.
+async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<String>, Vec<String>) {
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
     let (_publisher, index) = watch::channel(Arc::new(Index::empty(store)));
-    let (wire, _responses) = mpsc::channel(8);
+    let (wire, mut responses) = mpsc::channel(8);
     let (requests, inbound) = mpsc::channel(8);
     let peer = Peer { features, ..Peer::default() };
-    let first = DeltaDiscoveryRequest {
-        node: Some(peer.node("zone-1")),
-        type_url: "Mesh".to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    requests.send(Ok(first)).await.unwrap();
+    for type_url in types {
+        let first = DeltaDiscoveryRequest {
+            node: Some(peer.node("zone-1")),
+            type_url: (*type_url).to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        requests.send(Ok(first)).await.unwrap();
+    }
+    let counted = Arc::new(Counted::default());
     let serving = Serving {
         identifier: "global".to_owned(),
         types: vec!["Mesh"],
         index: IndexReader::new(index),
         outbox: Outbox::new(wire, 8),
-        watch: Arc::new(Unwatched),
+        watch: Arc::clone(&counted) as Arc<dyn Watch>,
         stop: CancellationToken::new(),
         stall_after: Duration::from_secs(20),
     };
     let started = Instant::now();
     let ended = serving.run(ReceiverStream::new(inbound), |_, _| Nothing).await;
     assert!(matches!(ended, Ended::Stalled(_)), "{ended}");
-    started.elapsed()
+    let mut sent = Vec::new();
+    while let Some(response) = responses.recv().await {
+        sent.push(response.type_url);
+    }
+    let counted = counted.0.lock().unwrap().clone();
+    (started.elapsed(), sent, counted)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_of_another_make_may_take_its_time() {
-    assert_eq!(patience_with(Features::ours()).await, Duration::from_secs(20));
-    assert_eq!(patience_with(Features::ours().without(RESUME)).await, FOREIGN_PATIENCE);
+    let ours = Features::ours();
+    assert_eq!(serve_silent(ours.clone(), &["Mesh"]).await.0, Duration::from_secs(20));
+    assert_eq!(serve_silent(ours.without(RESUME), &["Mesh"]).await.0, FOREIGN_PATIENCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_serves_is_answered_and_not_counted() {
+    let (_, mut sent, counted) = serve_silent(Features::ours(), &["Mesh", "MadeUp", "MadeUp2"]).await;
+    sent.sort();
+    assert_eq!(sent, ["MadeUp", "MadeUp2", "Mesh"]);
+    assert_eq!(counted, ["Mesh"]);
 }
