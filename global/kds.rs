@@ -37,7 +37,7 @@ pub use settings::KdsSettings;
 
 use self::{
     health::Patience, insights::Insights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    zone_view::Downward, zone_watch::ZoneWatch,
+    status::Census, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// Streams one connection may carry: a zone needs six.
@@ -63,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) census: Census,
     pub(crate) room: Arc<ShelfRoom<Downward>>,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -92,6 +93,7 @@ impl Kds {
             authenticator,
             sessions,
             replicas,
+            census: Census::default(),
             room: Arc::new(ShelfRoom::new(Downward(form))),
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),

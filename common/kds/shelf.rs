@@ -170,7 +170,7 @@ fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
 }
 
 /// A zone is in unless its resource says `enabled: false`.
-fn is_enabled(zone: &Resource) -> bool {
+pub fn is_enabled(zone: &Resource) -> bool {
     let json = transcode::to_json(zone.kind(), &zone.spec);
     json.map_or(true, |json| json.get("enabled").and_then(serde_json::Value::as_bool) != Some(false))
 }

@@ -1,12 +1,21 @@
 //! What an operator may ask about a zone.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use common::{
-    kds::watch::Position,
+    kds::{
+        features::Features,
+        filter::{Audience, Receiver},
+        order,
+        shelf::is_enabled,
+        watch::Position,
+    },
     model::{Origin, kinds},
     rest::{Health, Progress, ZoneStatus, ZoneStatusSource},
-    store::index::Index,
+    store::{Revision, StoreIdentity, index::Index},
 };
 use tokio::time::Instant;
 
@@ -26,11 +35,12 @@ impl ZoneStatusSource for Kds {
             Some(session) => of_session(&session, now, self.patience()),
             None => self.of_others(zone, now),
         };
-        let owned = index.list(&kinds::dataplane::KIND);
-        let owned = owned.filter(|d| matches!(&d.origin, Origin::Zone(owner) if **owner == *zone));
-        status.dataplanes = owned.count() as u64;
+        status.dataplanes = self.inner.census.dataplanes(zone, index);
         // What the zone has is compared with what there is now, also while it is away.
         status.down.head = status.down.head.max(index.revision);
+        if status.status != Health::Online && status.down.acked > 0 {
+            status.down.lag = status.down.lag.max(missed(zone, status.down.acked, index));
+        }
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
@@ -52,6 +62,53 @@ impl Kds {
             ..ZoneStatus::default()
         }
     }
+}
+
+/// How many resources a zone that is away has missed: those meant for it that changed since it answered
+/// for revision `acked`. What was deleted leaves nothing to count.
+fn missed(zone: &str, acked: Revision, index: &Index) -> u64 {
+    let features = Features::ours();
+    let receiver = Receiver { zone, features: &features };
+    let is_enabled =
+        |owner: &str| index.find(&kinds::zone::KIND, "", owner).is_none_or(|zone| is_enabled(zone));
+    let newer = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));
+    let newer = newer.filter(|resource| resource.revision > acked);
+    let meant = |audience: Audience| audience.includes(receiver, is_enabled);
+    newer.filter(|resource| Audience::of(resource).is_some_and(meant)).count() as u64
+}
+
+/// The dataplanes of every zone, counted once per index however many zones are asked about.
+#[derive(Default)]
+pub(crate) struct Census(Mutex<Option<Count>>);
+
+struct Count {
+    at: (StoreIdentity, Revision),
+    dataplanes: BTreeMap<Arc<str>, u64>,
+}
+
+impl Census {
+    fn dataplanes(&self, zone: &str, index: &Index) -> u64 {
+        let at = (index.store, index.revision);
+        // The count is replaced whole, so a panic while holding the lock leaves the last one intact.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = match last.take() {
+            Some(count) if count.at == at => count,
+            _ => Count { at, dataplanes: count(index) },
+        };
+        let dataplanes = count.dataplanes.get(zone).copied().unwrap_or(0);
+        *last = Some(count);
+        dataplanes
+    }
+}
+
+fn count(index: &Index) -> BTreeMap<Arc<str>, u64> {
+    let mut counted = BTreeMap::new();
+    for dataplane in index.list(&kinds::dataplane::KIND) {
+        if let Origin::Zone(owner) = &dataplane.origin {
+            *counted.entry(Arc::clone(owner)).or_default() += 1;
+        }
+    }
+    counted
 }
 
 /// The state of a zone by its session here.

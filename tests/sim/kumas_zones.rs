@@ -1,9 +1,12 @@
 //! What global does for zones of Kuma over their life: disabled, deleted, back again, very old.
 
+use std::time::Duration;
+
 use common::{
     kds::features::HASH_SUFFIX,
     model::{Origin, Resource, ResourceKey, kinds, labels, transcode},
     policy::mesh_timeout,
+    rest::{Health, ZoneStatus, ZoneStatusSource},
 };
 use tonic::Code;
 
@@ -152,4 +155,34 @@ async fn what_comes_compressed_is_answered_compressed() {
     zone.ping().await.unwrap();
     let headers = zone.ping_compressed().await.unwrap();
     assert_eq!(headers.get("grpc-encoding").unwrap(), "gzip");
+}
+
+#[tokio::test]
+async fn a_zone_that_is_away_is_shown_with_what_it_misses() {
+    let world = World::new().await;
+    world.global.put(world.policy("before")).await;
+    let zone = Scripted::like_kumas(&world.dial, "zone-1").await;
+    let mut down = zone.ask(vec![zone.first("MeshTimeout")]).await.unwrap();
+    let first = down.next().await;
+    down.reply(&first, None).await;
+    let status = || world.kds.zone_status("zone-1", &world.global.index.current()).unwrap();
+    let until = async |what: &str, holds: &dyn Fn(&ZoneStatus) -> bool| {
+        let seen = async {
+            while !holds(&status()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(10), seen).await;
+        assert!(seen.is_ok(), "never {what}: {:?}", status());
+    };
+    until("in sync", &|s| s.status == Health::Online && s.down.lag == 0 && s.down.acked > 0).await;
+    drop(down);
+    until("away", &|s| s.status == Health::Offline).await;
+    let revision = world.global.put(world.policy("p")).await;
+    world.global.put(world.policy("before").with_label("team", "a")).await;
+    // Neither of these is for zones.
+    let secret = world.of_zone(&kinds::secret::GLOBAL_SECRET, "envoy-admin-ca", "{}");
+    world.global.put(secret).await;
+    world.global.put(world.zone("zone-9", true)).await;
+    until("behind", &|s| s.down.head > revision + 2 && s.down.lag == 2).await;
 }
