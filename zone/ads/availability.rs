@@ -15,7 +15,7 @@ use common::{
     proto::kuma::mesh::v1alpha1::{self as proto, mesh::mesh_services::Mode, zone_ingress::AvailableService},
     runtime::Env,
     store::{
-        Batch, Precondition, Store, Write,
+        Batch, Precondition, Store, StoreError, Write,
         index::{Index, IndexReader},
     },
 };
@@ -95,8 +95,13 @@ impl Availability {
             false => self.store.transact(Batch::of(writes)).await.map(|_| ()),
         };
         self.behind = outcome.is_err();
-        if let Err(error) = outcome {
-            tracing::warn!(%error, "cannot store what the ingresses of this zone offer");
+        match outcome {
+            Ok(()) => {}
+            // Somebody wrote the ingress meanwhile, and that change brings the next round.
+            Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => {
+                tracing::debug!(%error, "what the ingresses of this zone offer is computed again");
+            }
+            Err(error) => tracing::warn!(%error, "cannot store what the ingresses of this zone offer"),
         }
         !self.behind
     }
