@@ -1,6 +1,6 @@
 //! `straitctl apply`.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::{
     client::Client,
     documents::{self, Checked},
-    kinds,
+    kinds, output,
 };
 
 /// From this many documents on, a bar shows how far it is.
@@ -99,7 +99,7 @@ struct Message {
 
 impl Message {
     fn print(&self) {
-        println!("{}", self.line);
+        output::line(&self.line);
         for warning in &self.warnings {
             eprintln!("warning: {warning}");
         }
@@ -109,6 +109,13 @@ impl Message {
 async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
     let path = kinds::item(document.kind, &document.mesh, &document.name);
     let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
+    if answer.status == StatusCode::NOT_FOUND && document.kind.is_mesh_scoped() {
+        let mesh = &document.mesh;
+        bail!(
+            "{}: there is no mesh {mesh:?} here; create it on global, or name another with mesh",
+            title(document)
+        );
+    }
     let answer = answer.success().with_context(|| title(document))?;
     let verb = if answer.status == StatusCode::CREATED { "created" } else { "updated" };
     let mut warnings = document.warnings.clone();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     Connection,
     client::{Client, Endpoint},
+    output,
 };
 
 #[derive(Args)]
@@ -78,7 +79,7 @@ impl Bootstrap {
         if answer.status == StatusCode::UNPROCESSABLE_ENTITY && self.token_file.is_none() {
             bail!("{}; `straitctl generate` makes a token, --token-file takes it", answer.body.trim());
         }
-        print!("{}", yaml(&answer.success()?.body)?);
+        output::text(&yaml(&answer.success()?.body)?);
         Ok(())
     }
 }

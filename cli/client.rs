@@ -121,6 +121,14 @@ impl Client {
                  --ca-cert-file"
             );
         }
+        if cause.contains("InvalidContentType") {
+            return anyhow!("{base} does not speak TLS: name it with http://, or the port that does");
+        }
+        if cause.contains("invalid HTTP version") {
+            return anyhow!(
+                "{base} does not speak HTTP: is it the API of a control plane (5681, or 5682 with https://)?"
+            );
+        }
         if error.is_connect() {
             return anyhow!(
                 "cannot reach the control plane at {base} ({cause}); is it running? --address names another \
@@ -149,12 +157,15 @@ impl Answer {
             StatusCode::UNAUTHORIZED => {
                 "; the token is not valid, make one with `straitctl generate user-token`"
             }
+            StatusCode::NOT_FOUND => "; is this the API of a control plane?",
             StatusCode::FORBIDDEN => "; send the token of someone who may with --token",
             _ => "",
         };
         let parsed: Option<Value> = serde_json::from_str(&self.body).ok();
         let text = |name: &str| parsed.as_ref().and_then(|b| b[name].as_str()).unwrap_or_default().to_owned();
         let (title, detail) = (text("title"), text("detail"));
+        // Whoever answers in this form is one.
+        let hint = if title.is_empty() || self.status != StatusCode::NOT_FOUND { hint } else { "" };
         if title.is_empty() {
             let body = self.body.trim();
             let body = if body.is_empty() { "no body" } else { body };

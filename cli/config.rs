@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     Connection,
     client::{Client, Endpoint},
-    table,
+    output, table,
 };
 
 const DEFAULT_NAME: &str = "local";
@@ -92,19 +92,19 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl Config {
     pub(crate) async fn run(self, mut file: ConfigFile, connection: &Connection) -> anyhow::Result<()> {
         match self.what {
-            What::View => print!("{}", serde_norway::to_string(&file.content)?),
+            What::View => output::text(&serde_norway::to_string(&file.content)?),
             What::ControlPlanes(ControlPlanes::List) => file.print(),
             What::ControlPlanes(ControlPlanes::Use(name)) => {
                 let name = name.get();
                 file.choose(&name)?;
                 file.save()?;
-                println!("using {name}");
+                output::line(&format!("using {name}"));
             }
             What::ControlPlanes(ControlPlanes::Remove(name)) => {
                 let name = name.get();
                 file.remove(&name)?;
                 file.save()?;
-                println!("forgot {name}");
+                output::line(&format!("forgot {name}"));
             }
             What::ControlPlanes(ControlPlanes::Add {
                 name,
@@ -131,7 +131,7 @@ impl Config {
                 server.headers = headers.into_iter().map(|(key, value)| Header { key, value }).collect();
                 file.add(&name, server);
                 file.save()?;
-                println!("added {name} and using it");
+                output::line(&format!("added {name} and using it"));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode};
 
-use crate::{client::Client, kinds};
+use crate::{client::Client, kinds, output};
 
 #[derive(Args)]
 #[command(after_help = kinds::help())]
@@ -28,7 +28,7 @@ impl Delete {
             bail!("there is no {title}; `straitctl get {}` lists what there is", kind.path);
         }
         answer.success().with_context(|| title.clone())?;
-        println!("{title} deleted");
+        output::line(&format!("{title} deleted"));
         Ok(())
     }
 }

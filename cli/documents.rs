@@ -9,12 +9,13 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use common::model::{
     Kind,
-    document::{self, Document},
+    document::{self, Document, DocumentError},
+    labels,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::client;
+use crate::{client, kinds};
 
 const STDIN: &str = "standard input";
 
@@ -73,8 +74,11 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
     let path = Path::new(source);
     let files = if path.is_dir() { files_in(path)? } else { vec![path.to_owned()] };
     let read = |file: PathBuf| {
-        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        Ok((file.display().to_string(), text))
+        let name = file.display().to_string();
+        let bytes = fs::read(&file).with_context(|| format!("read {name}"))?;
+        let text =
+            String::from_utf8(bytes).with_context(|| format!("{name} is no text: save it as UTF-8"))?;
+        Ok((name, text))
     };
     files.into_iter().map(read).collect()
 }
@@ -117,7 +121,7 @@ fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
     let mut checked = Vec::new();
     for (i, document) in serde_norway::Deserializer::from_str(text).enumerate() {
         let place = || format!("document {}", i + 1);
-        let value = Value::deserialize(document).with_context(place)?;
+        let value = json(document).with_context(place)?;
         let items = match value {
             Value::Null => Vec::new(),
             // What `get -o yaml` prints for a list.
@@ -136,13 +140,14 @@ fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
     Ok(checked)
 }
 
+/// One YAML document as JSON. A key that stands twice is an error: one of the two would be lost.
+fn json(document: serde_norway::Deserializer<'_>) -> anyhow::Result<Value> {
+    let yaml = serde_norway::Value::deserialize(document)?;
+    serde_json::to_value(yaml).context("a key is no text")
+}
+
 fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
-    if json["type"].is_null() && json["apiVersion"].is_string() {
-        bail!(
-            "this is a Kubernetes object: write type, name and mesh at the top instead of kind and metadata"
-        );
-    }
-    let document = Document::parse(&json)?;
+    let document = Document::parse(&json).map_err(explain)?;
     let (kind, name) = (document.kind, document.name.clone());
     if name.is_empty() {
         bail!("{}: name must be set", kind.name);
@@ -156,7 +161,10 @@ fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
         }
     };
     let title = super::kinds::title(kind, &mesh, &name);
-    let violations = kind.validate_authored(&document.spec).with_context(|| title.clone())?;
+    let mut violations = kind.validate_authored(&document.spec).with_context(|| title.clone())?;
+    if let Some(problem) = labels::subdomain_problem(&name) {
+        violations.add("name".into(), problem);
+    }
     if !violations.is_empty() {
         let lines: Vec<String> =
             violations.iter().map(|v| format!("\n  {}: {}", v.field, v.reason)).collect();
@@ -165,6 +173,14 @@ fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
     let ignored = document::unknown_members(kind, &json);
     let warnings = ignored.iter().map(|path| format!("ignored {path}: there is no such field")).collect();
     Ok(Checked { kind, mesh, name, json, warnings })
+}
+
+/// Says what to do about a document that is none.
+fn explain(error: DocumentError) -> anyhow::Error {
+    match error {
+        DocumentError::UnknownType(name) => kinds::unknown(&name),
+        error => error.into(),
+    }
 }
 
 #[cfg(test)]
@@ -184,10 +200,19 @@ mod tests {
         assert_eq!(found[1].json["mesh"], "m");
 
         let error = |text: &str| format!("{:#}", parse(text, "m").unwrap_err());
-        assert!(error("type: Mesh\n").contains("name must be set"));
-        assert!(error("type: Nonsense\nname: x\n").contains("Nonsense"));
-        assert!(error("type: [Mesh\n").contains("document 1"));
-        assert!(error("apiVersion: kuma.io/v1alpha1\nkind: Mesh\n").contains("Kubernetes"));
+        for (text, says) in [
+            ("type: Mesh\n", "document 1: Mesh: name must be set"),
+            ("type: Meshtimeout\nname: x\n", "did you mean MeshTimeout?"),
+            ("type: [Mesh\n", "document 1: "),
+            ("hello\n", "the document is not an object"),
+            ("type: Mesh\nname: a\nname: b\n", "duplicate entry with key \"name\""),
+            ("type: Mesh\nname: 7\n", "name: must be a string"),
+            ("type: Mesh\nname: x\nlabels: {a: 7}\n", "labels[\"a\"]: must be a string"),
+            ("apiVersion: kuma.io/v1alpha1\nkind: Mesh\n", "write type, name and mesh at the top"),
+            ("type: Mesh\nname: a/b\n", "name: a lowercase RFC 1123 subdomain"),
+        ] {
+            assert!(error(text).contains(says), "{text}: {}", error(text));
+        }
         let dataplane = error("type: Dataplane\nname: d\nnetworking: {address: 10.0.0.1}\n");
         assert!(dataplane.contains("networking: has to contain"), "{dataplane}");
     }

@@ -8,7 +8,7 @@ use common::{runtime::Entropy, token};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::{client::Client, output};
 
 #[derive(Args)]
 pub(crate) struct Generate {
@@ -97,9 +97,9 @@ impl Generate {
         };
         // A file gets the token alone, a person a whole line.
         if std::io::stdout().is_terminal() {
-            println!("{made}")
+            output::line(&made)
         } else {
-            print!("{made}")
+            output::text(&made)
         }
         Ok(())
     }

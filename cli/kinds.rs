@@ -17,11 +17,14 @@ pub(crate) fn find(word: &str) -> anyhow::Result<&'static Kind> {
     found.filter(|kind| !kind.path.is_empty()).ok_or_else(|| unknown(&lower))
 }
 
-fn unknown(word: &str) -> anyhow::Error {
+/// Nothing is called `word`; names what is meant, or everything there is.
+pub(crate) fn unknown(word: &str) -> anyhow::Error {
     let served = || registry::ALL.iter().filter(|kind| !kind.path.is_empty());
-    let names = served().flat_map(|kind| [kind.arg, kind.path, kind.short]).filter(|name| !name.is_empty());
-    let close = names.max_by(|a, b| likeness(word, a).total_cmp(&likeness(word, b)));
-    match close.filter(|name| likeness(word, name) > 0.8) {
+    let names = served().flat_map(|kind| [kind.arg, kind.path, kind.short, kind.name]);
+    let lower = word.to_lowercase();
+    let likeness = |name: &&str| likeness(&lower, &name.to_lowercase());
+    let close = names.filter(|name| !name.is_empty()).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match close.filter(|name| likeness(name) > 0.8) {
         Some(close) => anyhow!("there is no resource type {word:?}; did you mean {close}?"),
         None => {
             anyhow!("there is no resource type {word:?}; `straitctl get --help` lists the types")

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{client::Client, table};
+use crate::{client::Client, output, table};
 
 #[derive(Args)]
 pub(crate) struct Link {
@@ -25,7 +25,7 @@ impl Link {
             None => show(client).await,
             Some(Action::Approve) => {
                 ask(client, Method::POST, "/strait/link/approve").await?;
-                println!("approved; the zone connects again and takes what global shows");
+                output::line("approved; the zone connects again and takes what global shows");
                 Ok(())
             }
         }

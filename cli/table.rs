@@ -1,5 +1,6 @@
 //! Tables and ages.
 
+use crate::output;
 use std::io::IsTerminal;
 
 use chrono::{DateTime, Utc};
@@ -23,7 +24,7 @@ pub(crate) fn print(headings: &[&str], rows: Vec<Vec<String>>) {
         column.set_padding((0, 3));
     }
     for line in table.to_string().lines() {
-        println!("{}", line.trim_end());
+        output::line(line.trim_end());
     }
 }
 

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::{client::Client, table};
+use crate::{client::Client, output, table};
 
 /// Prints both versions. A control plane that does not answer is worth a warning only.
 pub(crate) async fn print(client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
-    println!("straitctl {}", env!("CARGO_PKG_VERSION"));
+    output::line(concat!("straitctl ", env!("CARGO_PKG_VERSION")));
     let index = async { client()?.get::<Value>("/").await };
     match index.await {
-        Ok(index) => println!("{}", server(&index)),
+        Ok(index) => output::line(&server(&index)),
         Err(error) => eprintln!("warning: the version of the control plane is not known: {error:#}"),
     }
     Ok(())

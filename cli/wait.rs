@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use crate::{client::Client, duration, inspect::Zone, kinds};
+use crate::{client::Client, duration, inspect::Zone, kinds, output};
 
 const POLL: Duration = Duration::from_millis(300);
 
@@ -46,7 +46,7 @@ impl Wait {
         loop {
             let missing = match self.what.check(client).await {
                 Ok(Ok(message)) => {
-                    println!("{message}");
+                    output::line(&message);
                     return Ok(());
                 }
                 Ok(Err(missing)) => missing,

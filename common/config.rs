@@ -40,7 +40,7 @@ pub enum ConfigError {
     #[error("config file {0} does not exist")]
     NoFile(PathBuf),
     /// A value does not fit its setting, or a setting does not exist.
-    #[error("{0}")]
+    #[error("{}", describe(.0))]
     Invalid(Box<figment::Error>),
     /// A flag or variable cannot be read as a value.
     #[error("{from}: {reason}")]
@@ -58,6 +58,16 @@ pub enum ConfigError {
         /// What is expected.
         reason: String,
     },
+}
+
+/// Which setting is wrong, how, and in which file if not on the command line or in the environment.
+fn describe(error: &figment::Error) -> String {
+    let file = error.metadata.as_ref().and_then(|from| from.source.as_ref()?.file_path());
+    let place = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
+    if error.path.is_empty() {
+        return format!("{}{place}", error.kind);
+    }
+    format!("setting {}{place}: {}", error.path.join("."), error.kind)
 }
 
 impl ConfigError {

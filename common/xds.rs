@@ -23,6 +23,8 @@
 
 mod backoff;
 mod dialect;
+mod refusals;
+mod retry;
 mod rules;
 mod sink;
 mod sotw;
@@ -35,6 +37,8 @@ mod want;
 
 pub use backoff::Backoff;
 pub use dialect::{Delta, Dialect, Envelope, Header, Heard};
+pub use refusals::Refusals;
+pub use retry::Retry;
 pub use rules::{Settings, TypeRule, Unknown, envoy};
 pub use sink::{Batch, Received, Refusal, Sink, SinkError, SinkType, Versions};
 pub use sotw::Sotw;

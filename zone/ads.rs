@@ -86,6 +86,8 @@ pub struct AdsConfig {
     pub insight_interval: Duration,
     /// How long a proxy may leave a response unanswered.
     pub patience: Duration,
+    /// How long a proxy keeps what it had before it is first offered again what it refused.
+    pub reconsider_after: Duration,
     /// Streams at once.
     pub streams: usize,
     /// Largest request of a proxy.
@@ -109,6 +111,7 @@ impl AdsConfig {
             deregister_after: Duration::from_secs(10),
             insight_interval: Duration::from_secs(10),
             patience: Duration::from_secs(120),
+            reconsider_after: Duration::from_secs(10),
             streams: 20_000,
             message_bytes: 16 << 20,
             http: HttpLimits { connections: 20_000, ..HttpLimits::default() },
@@ -200,6 +203,7 @@ impl Ads {
             index: self.index.clone(),
             identifier: identity.to_string(),
             patience: self.config.patience,
+            reconsider_after: self.config.reconsider_after,
             deregister_after: self.config.deregister_after,
             shutdown: shutdown.clone(),
         })

@@ -24,15 +24,21 @@ pub(super) fn print(items: &[Value], with_mesh: bool) {
     let mut headings = if with_mesh { vec!["MESH"] } else { vec![] };
     headings.extend(["NAME", "STATUS", "SERVICES", "ZONE", "CONNECTED", "ENVOY", "REJECTED", "CERT AGE"]);
     table::print(&headings, items.iter().map(row).collect());
+    print_rejections(items.iter().map(|item| (item, &item["dataplaneInsight"])));
+}
+
+/// An ingress or egress with its insight.
+fn of_zone(item: &Value) -> (&Value, &Value) {
+    match item["type"].as_str() {
+        Some("ZoneIngressOverview") => (&item["zoneIngress"], &item["zoneIngressInsight"]),
+        _ => (&item["zoneEgress"], &item["zoneEgressInsight"]),
+    }
 }
 
 /// Zone ingresses or egresses.
 pub(super) fn print_of_zones(items: &[Value]) {
     let row = |item: &Value| {
-        let (proxy, insight) = match item["type"].as_str() {
-            Some("ZoneIngressOverview") => (&item["zoneIngress"], &item["zoneIngressInsight"]),
-            _ => (&item["zoneEgress"], &item["zoneEgressInsight"]),
-        };
+        let (proxy, insight) = of_zone(item);
         let last = last_subscription(insight);
         let networking = &proxy["networking"];
         let zone = item["labels"]["kuma.io/zone"].as_str().or_else(|| proxy["zone"].as_str());
@@ -49,6 +55,28 @@ pub(super) fn print_of_zones(items: &[Value]) {
     };
     let headings = ["NAME", "STATUS", "ZONE", "ADDRESS", "ADVERTISED", "CONNECTED", "ENVOY", "REJECTED"];
     table::print(&headings, items.iter().map(row).collect());
+    print_rejections(items.iter().map(|item| (item, of_zone(item).1)));
+}
+
+/// What else to know about proxies, on standard error.
+fn print_rejections<'a>(proxies: impl Iterator<Item = (&'a Value, &'a Value)>) {
+    for note in proxies.flat_map(|(item, insight)| rejections(item, insight)) {
+        eprintln!("{note}");
+    }
+}
+
+/// What a proxy refuses at the moment, why, and what to do.
+fn rejections(item: &Value, insight: &Value) -> Vec<String> {
+    let rejections = insight["metadata"]["strait"]["rejections"].as_object();
+    let said = rejections.into_iter().flatten().map(|(type_name, reason)| {
+        format!(
+            "{}: Envoy refused its {type_name} and keeps what it had; correct the cause and it is taken at the \
+             next attempt: {}",
+            table::text(&item["name"]),
+            reason.as_str().unwrap_or_default().trim()
+        )
+    });
+    said.collect()
 }
 
 fn address(host: &Value, port: &Value) -> String {
@@ -84,6 +112,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_a_proxy_refuses_is_told_with_its_name() {
+        let insight = json!({ "metadata": { "strait": { "rejections": { "Listener": "cannot bind\n" } } } });
+        let told = rejections(&json!({ "name": "web" }), &insight);
+        assert!(told[0].starts_with("web: Envoy refused its Listener") && told[0].ends_with(": cannot bind"));
+        assert!(rejections(&json!({ "name": "web" }), &Value::Null).is_empty());
+    }
 
     #[test]
     fn a_proxy_is_as_good_as_its_stream_and_its_inbounds() {

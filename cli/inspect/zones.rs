@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::table;
 
-const HEADINGS: [&str; 9] =
-    ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "DOWN LAG", "UP REV", "UP LAG", "DATAPLANES"];
+const HEADINGS: [&str; 10] =
+    ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "DOWN LAG", "UP REV", "UP LAG", "DATAPLANES", "NOTES"];
 
 /// The table, then what else to know about them on standard error.
 pub(super) fn print(items: &[Value]) {
@@ -85,6 +85,9 @@ impl Zone {
             row.extend([table::text(&strait[direction]["acked"]), table::text(&strait[direction]["lag"])]);
         }
         row.push(table::text(&strait["dataplanes"]));
+        // The texts follow the table; this tells which of many zones they are about.
+        let notes = self.notes().len();
+        row.push(if notes == 0 { "-".to_owned() } else { notes.to_string() });
         row
     }
 }
@@ -94,6 +97,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn notes_are_counted_in_the_table_and_told_with_the_name_of_the_zone() {
+        let zone = Zone::of(&json!({ "name": "z", "strait": { "notes": ["a", "b"] } }));
+        assert_eq!(zone.notes(), ["z: a", "z: b"]);
+        assert_eq!(zone.row().last().map(String::as_str), Some("2"));
+        assert_eq!(Zone::of(&json!({})).row().last().map(String::as_str), Some("-"));
+    }
 
     #[test]
     fn the_status_of_a_zone_comes_from_strait_or_from_subscriptions() {

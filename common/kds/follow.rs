@@ -24,8 +24,11 @@ use crate::{
     model::{Kind, registry},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::{StoreError, index::Index},
-    xds::{Batch, Received, Refusal, Sink, SinkType, Versions},
+    xds::{Batch, Name, Received, Refusal, Refusals, Sink, SinkType, Versions},
 };
+
+/// Stands for a whole response where names are expected; no resource is called so.
+const WHOLE: &str = "";
 
 /// A stream in client role.
 pub struct Following {
@@ -46,6 +49,8 @@ pub struct Following {
     pub outbox: Outbox<DeltaDiscoveryRequest>,
     /// Who keeps track.
     pub watch: Arc<dyn Watch>,
+    /// What is refused here; empty at first.
+    pub refusals: Refusals,
     /// Told about every response that was applied or refused.
     pub on_batch: Option<OnBatch>,
     /// Ends the stream.
@@ -180,7 +185,8 @@ impl Following {
                 report.blown = true;
                 tracing::error!(%error, "held back a mass deletion");
                 self.watch.counted(kind.name, Outcome::Rejected);
-                self.watch.refused(kind.name, Some(error.to_string()));
+                self.refusals.add(kind.name, [&Name::from(WHOLE)], &error.to_string());
+                self.watch.refused(kind.name, self.refusals.text(kind.name));
                 sink.refuse(batch.type_url, &batch.nonce, &error.to_string())
             }
             Err(ApplyError::Store(StoreError::Fenced { .. })) => return Err(Ended::Stopped),
@@ -193,13 +199,13 @@ impl Following {
         Ok(answer)
     }
 
-    fn answer(&self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
+    fn answer(&mut self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
         let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
         let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
         let text = nack_text(&applied.verdicts).map(clip);
         let outcome = if text.is_some() { Outcome::Rejected } else { Outcome::Acknowledged };
         self.watch.counted(batch.type_url, outcome);
-        self.watch.refused(batch.type_url, text.clone());
+        self.note(batch, &applied.verdicts);
         let mut answer = sink.verdict(batch.type_url, &batch.nonce, &refused)?;
         if let (Some(status), Some(text)) = (answer.error_detail.as_mut(), text) {
             metrics::counter!("kds_nack_total", "zone_name" => self.zone.to_string(), "resource_type" => batch.type_url)
@@ -213,6 +219,22 @@ impl Following {
             status.message = text;
         }
         Some(answer)
+    }
+
+    /// Keeps in mind what is refused. What this response does not mention stays as refused as it was.
+    fn note(&mut self, batch: &Batch, verdicts: &[Verdict]) {
+        let mentioned = |name: &str| {
+            batch.full
+                || name == WHOLE
+                || batch.added.iter().any(|item| item.name == name)
+                || batch.removed.iter().any(|removed| removed == name)
+        };
+        self.refusals.retain(batch.type_url, |name| !mentioned(name));
+        for verdict in verdicts {
+            let name = Name::from(verdict.name.as_str());
+            self.refusals.add(batch.type_url, [&name], &verdict.to_string());
+        }
+        self.watch.refused(batch.type_url, self.refusals.text(batch.type_url));
     }
 
     fn reached(&self, upstream: Option<Upstream>) {

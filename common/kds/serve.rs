@@ -20,7 +20,7 @@ use super::{
 use crate::{
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::index::{Index, IndexReader},
-    xds::{DeltaSource, Event, Input, Malformed, Progress, Settings, Want},
+    xds::{DeltaSource, Event, Input, Malformed, Progress, Refusals, Retry, Settings, Want},
 };
 
 /// Bytes of one response to a peer that takes a state in parts.
@@ -64,6 +64,9 @@ pub enum Ended {
     Protocol(String),
 }
 
+/// How long a peer keeps what it had before it is first offered again what it refused.
+const RECONSIDER_AFTER: Duration = Duration::from_secs(10);
+
 /// A stream in server role.
 pub struct Serving {
     /// Who answers, as `control_plane.identifier`.
@@ -80,6 +83,8 @@ pub struct Serving {
     pub stop: CancellationToken,
     /// How long the peer may owe an answer; one of another make gets more time.
     pub stall_after: Duration,
+    /// What the peer refuses; empty at first.
+    pub refusals: Refusals,
 }
 
 impl Serving {
@@ -123,7 +128,8 @@ impl Serving {
         first: DeltaDiscoveryRequest,
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
     ) -> Result<std::convert::Infallible, Ended> {
-        self.hear(source, view, &first)?;
+        let mut retry = Retry::new(RECONSIDER_AFTER);
+        self.hear(source, view, &first, &mut retry)?;
         loop {
             self.send(source, view)?;
             let patience = source.stalled_since().map(|since| since + self.stall_after);
@@ -133,7 +139,7 @@ impl Serving {
                 request = inbound.next() => match request {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
-                    Some(Ok(request)) => self.hear(source, view, &request)?,
+                    Some(Ok(request)) => self.hear(source, view, &request, &mut retry)?,
                 },
                 changed = self.index.changed() => {
                     if !changed {
@@ -142,6 +148,10 @@ impl Serving {
                     let names: BTreeMap<_, _> = view.advance(&self.index.latest());
                     source.handle(Input::Changed(&names), view)?;
                 },
+                () = until(retry.due()) => {
+                    retry.offered();
+                    source.reconsider();
+                }
                 () = until(patience) => return Err(Ended::Stalled(self.stall_after)),
             }
         }
@@ -152,19 +162,27 @@ impl Serving {
         source: &mut DeltaSource,
         view: &impl View,
         request: &DeltaDiscoveryRequest,
+        retry: &mut Retry,
     ) -> Result<(), Ended> {
         self.watch.heard();
         match source.handle(Input::Request(request), view)? {
             Some(Event::Acked { type_url, .. }) => {
                 meter::received(type_url, "ACK");
                 self.watch.counted(type_url, Outcome::Acknowledged);
-                self.watch.refused(type_url, None);
+                self.refusals.retain(type_url, |name| source.refuses(type_url, name));
+                if !source.has_refusals() {
+                    retry.cleared();
+                }
+                self.watch.refused(type_url, self.refusals.text(type_url));
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
                 tracing::warn!(type_name = type_url, ?refused, message, "the peer refused resources");
                 meter::received(type_url, "NACK");
                 self.watch.counted(type_url, Outcome::Rejected);
-                self.watch.refused(type_url, Some(message));
+                self.refusals.retain(type_url, |name| source.refuses(type_url, name));
+                self.refusals.add(type_url, &refused, &message);
+                retry.refused(Instant::now());
+                self.watch.refused(type_url, self.refusals.text(type_url));
             }
             Some(Event::Subscribed { .. } | Event::Stale { .. } | Event::Unserved { .. }) | None => {}
         }

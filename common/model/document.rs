@@ -43,7 +43,7 @@ pub enum DocumentError {
     #[error("the document is not an object with type and name")]
     Shape,
     /// `type` names no kind.
-    #[error("unknown resource type {0:?}; `get --help` lists the types")]
+    #[error("unknown resource type {0:?}; GET /_resources lists the types")]
     UnknownType(String),
     /// The spec does not fit the kind.
     #[error(transparent)]
@@ -60,8 +60,7 @@ impl Document {
     /// # Errors
     /// [`DocumentError`] naming the member that is wrong.
     pub fn parse(json: &Value) -> Result<Self, DocumentError> {
-        let name = text(json, "type")?
-            .ok_or_else(|| DocumentError::Meta { field: "type".into(), reason: "must be set".to_owned() })?;
+        let name = text(json, "type")?.ok_or_else(|| no_type(json))?;
         let kind = registry::by_name(name).ok_or_else(|| DocumentError::UnknownType(name.to_owned()))?;
         Self::parse_as(kind, json)
     }
@@ -97,6 +96,20 @@ impl Document {
     }
 }
 
+/// What is wrong with a document that names no kind.
+fn no_type(json: &Value) -> DocumentError {
+    if !json.is_object() {
+        return DocumentError::Shape;
+    }
+    let is_manifest =
+        json.get("kind").is_some() && ["apiVersion", "metadata"].iter().any(|name| json.get(name).is_some());
+    let hint = match is_manifest {
+        true => ": this is a Kubernetes manifest, write type, name and mesh at the top instead",
+        false => "",
+    };
+    DocumentError::Meta { field: "type".into(), reason: format!("must be set{hint}") }
+}
+
 fn labels(json: Option<&Value>) -> Result<BTreeMap<String, String>, DocumentError> {
     let wrong = |field: FieldPath, reason: &str| DocumentError::Meta { field, reason: reason.to_owned() };
     match json {
@@ -130,7 +143,10 @@ fn text<'a>(json: &'a Value, field: &'static str) -> Result<Option<&'a str>, Doc
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(DocumentError::Meta { field: field.into(), reason: "must be a string".to_owned() }),
+        Some(_) => Err(DocumentError::Meta {
+            field: field.into(),
+            reason: "must be a string; quote it in YAML".to_owned(),
+        }),
     }
 }
 

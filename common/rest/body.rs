@@ -71,7 +71,9 @@ fn too_large(limit: usize) -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "Request too large",
-        format!("the request body is longer than {limit} bytes; split the document or raise the limit"),
+        format!(
+            "the request body is longer than {limit} bytes: make it shorter, or spread it over several resources"
+        ),
     )
 }
 
@@ -79,7 +81,10 @@ fn too_large(limit: usize) -> ApiError {
 pub(super) async fn negotiate(request: Request, next: Next) -> Response {
     let has_body = matches!(*request.method(), Method::PUT | Method::POST);
     if has_body && !is_json(request.headers()) {
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type, send application/json")
+        return (
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "415: Unsupported Media Type, send application/json (`straitctl apply` takes YAML too)",
+        )
             .into_response();
     }
     if !request.uri().path().starts_with("/tokens/") && !accepts_json(request.headers()) {

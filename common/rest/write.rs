@@ -170,8 +170,11 @@ struct Draft {
 
 impl Draft {
     fn parse(at: &Endpoint, body: &[u8]) -> Result<Self, ApiError> {
-        let json: Value = serde_json::from_slice(body)
-            .map_err(|e| ApiError::bad_request(format!("the request body is not JSON: {e}")))?;
+        let json: Value = serde_json::from_slice(body).map_err(|e| {
+            ApiError::bad_request(format!(
+                "the request body is not JSON: {e}; `straitctl apply` takes YAML too"
+            ))
+        })?;
         let violations = outline(at.kind, &json);
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));

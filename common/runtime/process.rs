@@ -44,6 +44,18 @@ where
 
 fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
     // To standard error as plain text, since logging may not be up and a person reads this.
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", told_once(error));
     ExitCode::from(code)
+}
+
+/// The error and its causes, each told once: many errors put their cause into their own text.
+fn told_once(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        match told.as_str() {
+            "" => cause,
+            known if known.contains(&cause) => told,
+            known => format!("{known}: {cause}"),
+        }
+    })
 }

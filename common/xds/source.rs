@@ -148,6 +148,24 @@ impl<D: Dialect> Source<D> {
         None
     }
 
+    /// Offers again what the peer refused, as it is.
+    pub fn reconsider(&mut self) {
+        for slot in &mut self.slots {
+            slot.change(self.revision, |dialect| dialect.subscription_mut().reconsider());
+        }
+    }
+
+    /// Whether the peer refused something it was not offered again.
+    pub fn has_refusals(&self) -> bool {
+        self.slots.iter().filter_map(Slot::subscription).any(|state| !state.refused().is_empty())
+    }
+
+    /// Whether the peer refused what there is under this name.
+    pub fn refuses(&self, type_url: &str, name: &str) -> bool {
+        let of_type = self.slots.iter().filter(|slot| slot.rule.type_url == type_url);
+        of_type.filter_map(Slot::subscription).any(|state| state.refused().contains_key(name))
+    }
+
     /// When to send [`Input::Wake`], if nothing else happens: a type has waited long enough for another.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let waiting = self.slots.iter().filter(|slot| {

@@ -25,7 +25,7 @@ pub struct Subscription {
     interest: Interest,
     /// What the peer holds. No version: it may hold something, nobody can say what.
     held: BTreeMap<Name, Option<Version>>,
-    /// Versions the peer refused, not to be offered again.
+    /// Versions the peer refused, not to be offered again before they are [reconsidered](Self::reconsider).
     refused: BTreeMap<Name, Version>,
     /// Names whose wanted version may differ from what the peer holds.
     dirty: BTreeSet<Name>,
@@ -153,6 +153,13 @@ impl Subscription {
         let sent = self.flight.as_ref().is_some_and(|flight| flight.updated.contains_key(name));
         if sent || self.held.contains_key(name) || self.interest.names.contains(name) {
             self.doubt(Arc::clone(name));
+        }
+    }
+
+    /// Offers again what the peer refused, as it is: the reason may have been its surroundings.
+    pub fn reconsider(&mut self) {
+        for name in mem::take(&mut self.refused).into_keys() {
+            self.doubt(name);
         }
     }
 

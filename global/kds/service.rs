@@ -34,6 +34,7 @@ use common::{
         },
     },
     store::{Batch, Precondition, StoreError, Write},
+    xds::Refusals,
 };
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
@@ -95,6 +96,7 @@ impl KdsSyncService for Kds {
             watch: Arc::new(half),
             stop: session.stop.clone(),
             stall_after: self.inner.settings.stall_after,
+            refusals: Refusals::default(),
         };
         let inner = Arc::clone(&self.inner);
         let view = {
@@ -129,6 +131,7 @@ impl KdsSyncService for Kds {
             applier: self.inner.applier(&session),
             outbox,
             watch: Arc::new(half),
+            refusals: Refusals::default(),
             on_batch: Some(note_misattributed(&session)),
             stop: session.stop.clone(),
         };

@@ -231,8 +231,7 @@ impl Session {
     }
 }
 
-/// What was refused, and what to do: what is refused stays as it was at the receiver, and is sent again once
-/// it changed.
+/// What was refused, and what to do. It stays as it was at the receiver.
 fn note(stream: StreamKind, type_name: &str, reason: &str) -> String {
     let (receiver, sender) = match stream {
         StreamKind::GlobalToZone => ("the zone", "on global"),

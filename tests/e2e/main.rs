@@ -11,6 +11,7 @@ mod harness;
 mod mesh;
 mod policies;
 mod postgres;
+mod refusals;
 mod resilience;
 mod sync;
 mod traffic;

@@ -36,6 +36,8 @@ use super::{
 
 /// Insights written in one batch.
 const BATCH: usize = 200;
+/// Characters kept of the reason of a proxy: an insight goes to global and stays there.
+const LONGEST_REASON: usize = 1024;
 
 /// What happened to one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub(super) enum Delivery {
     Sent,
     /// The proxy took it.
     Acknowledged,
-    /// The proxy refused it.
+    /// The proxy refused it, or something in it.
     Rejected,
 }
 
@@ -78,6 +80,8 @@ struct State {
 struct Record {
     proxy: Arc<Proxy>,
     subscription: mesh::DiscoverySubscription,
+    /// What it refuses at the moment, by type, and why.
+    rejections: BTreeMap<String, String>,
     unwritten: bool,
 }
 
@@ -109,7 +113,8 @@ impl Insights {
             status: Some(spec::no_status()),
             ..Default::default()
         };
-        let record = Record { proxy: Arc::clone(proxy), subscription, unwritten: true };
+        let (proxy, rejections) = (Arc::clone(proxy), BTreeMap::new());
+        let record = Record { proxy, subscription, rejections, unwritten: true };
         self.lock().records.insert(stream, record);
         self.urgent.notify_one();
     }
@@ -122,6 +127,21 @@ impl Insights {
             spec::count(status, type_url, delivery);
             status.last_update_time = Some(now);
             record.unwritten = true;
+        }
+    }
+
+    /// What a proxy refuses of a type at the moment, in its words; `None` when it takes everything.
+    pub(super) fn refuses(&self, stream: StreamId, type_url: &str, words: Option<&str>) {
+        if let Some(record) = self.lock().records.get_mut(&stream) {
+            let type_name = spec::short(type_url);
+            let words = words.map(|words| words.chars().take(LONGEST_REASON).collect());
+            if record.rejections.get(type_name) != words.as_ref() {
+                record.unwritten = true;
+                match words {
+                    Some(words) => drop(record.rejections.insert(type_name.to_owned(), words)),
+                    None => drop(record.rejections.remove(type_name)),
+                }
+            }
         }
     }
 
@@ -232,9 +252,9 @@ impl Insights {
                 known.as_ref()
             });
             let subscriptions = records.iter().map(|r| r.subscription.clone()).collect();
-            let newest = records.last().map(|r| Arc::clone(&r.proxy));
+            let newest = records.last().map(|r| spec::metadata(&r.proxy, &r.rejections));
             let update =
-                spec::Update { subscriptions, proxy: newest, certificate: known, now: timestamp(now) };
+                spec::Update { subscriptions, metadata: newest, certificate: known, now: timestamp(now) };
             let spec = spec::merge(existing.map(Arc::as_ref), id.kind, update);
             records.into_iter().for_each(|r| r.unwritten = false);
             writes.push((id.clone(), Write::put(self.resource(&id, spec, now))));

@@ -66,7 +66,7 @@ pub struct TypeView {
     pub version: String,
     /// Whether the last one was acknowledged.
     pub acknowledged: bool,
-    /// What the proxy said when it last refused one.
+    /// Why the proxy refuses something, in its words; `None` once it refuses nothing.
     pub last_rejection: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use common::{
     store::index::IndexReader,
-    xds::{Event, Input, Malformed, Name, Settings, Source, Version, Want, Wanted},
+    xds::{Event, Input, Malformed, Name, Refusals, Retry, Settings, Source, Version, Want, Wanted},
 };
 use futures::{Stream, StreamExt};
 use tokio::{
@@ -47,6 +47,8 @@ pub(super) struct Streams {
     pub(super) identifier: String,
     /// How long a proxy may leave a response unanswered.
     pub(super) patience: Duration,
+    /// How long a proxy keeps what it had before it is offered again what it refused.
+    pub(super) reconsider_after: Duration,
     /// How long a proxy that registered itself may be away.
     pub(super) deregister_after: Duration,
     pub(super) shutdown: CancellationToken,
@@ -131,6 +133,8 @@ impl Streams {
             source,
             served: Served(None),
             sent: BTreeMap::new(),
+            refusals: Refusals::default(),
+            retry: Retry::new(self.reconsider_after),
         };
         driver.run(first, &mut requests, responses).await
     }
@@ -194,6 +198,9 @@ struct Driver<'a, D: Wire> {
     served: Served,
     /// When the response in flight of each type was sent.
     sent: BTreeMap<String, Instant>,
+    /// What the proxy refuses.
+    refusals: Refusals,
+    retry: Retry,
 }
 
 impl<D: Wire> Driver<'_, D> {
@@ -211,6 +218,7 @@ impl<D: Wire> Driver<'_, D> {
             let now = Instant::now();
             let forever = now + Duration::from_secs(86_400);
             let wake = self.source.deadline(now).unwrap_or(forever);
+            let retry = self.retry.due().unwrap_or(forever);
             let stalled = self.source.stalled_since().map_or(forever, |since| since + self.streams.patience);
             tokio::select! {
                 request = requests.next() => match request {
@@ -224,6 +232,10 @@ impl<D: Wire> Driver<'_, D> {
                 _ = responses.reserve(), if !has_room => {}
                 () = responses.closed() => return Ok(()),
                 () = sleep_until(wake) => self.handle(Input::Wake)?,
+                () = sleep_until(retry) => {
+                    self.retry.offered();
+                    self.source.reconsider();
+                }
                 () = sleep_until(stalled) => {
                     return Err(Status::deadline_exceeded("a response was left unanswered for too long"));
                 }
@@ -262,10 +274,16 @@ impl<D: Wire> Driver<'_, D> {
     fn handle(&mut self, input: Input<'_, D::Request>) -> Result<(), Status> {
         let event = self.source.handle(input, &self.served).map_err(malformed)?;
         match event {
-            Some(Event::Acked { type_url, .. }) => self.settled(type_url, None),
+            Some(Event::Acked { type_url, .. }) => {
+                if !self.source.has_refusals() {
+                    self.retry.cleared();
+                }
+                self.settled(type_url, Delivery::Acknowledged, &[], "");
+            }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
                 tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
-                self.settled(type_url, Some(message));
+                self.retry.refused(Instant::now());
+                self.settled(type_url, Delivery::Rejected, &refused, &message);
             }
             Some(Event::Unserved { type_url }) => {
                 tracing::debug!(proxy = %self.proxy.id, type_url, "asked for a type that is not served");
@@ -275,15 +293,19 @@ impl<D: Wire> Driver<'_, D> {
         Ok(())
     }
 
-    fn settled(&mut self, type_url: &str, rejection: Option<String>) {
+    /// Notes the answer to a response, and which names of it were refused in which words.
+    fn settled(&mut self, type_url: &str, delivery: Delivery, refused: &[Name], words: &str) {
         if let Some(sent) = self.sent.remove(type_url) {
             metrics::delivered(sent.elapsed());
         }
-        let delivery = if rejection.is_some() { Delivery::Rejected } else { Delivery::Acknowledged };
+        self.refusals.retain(type_url, |name| self.source.refuses(type_url, name));
+        self.refusals.add(type_url, refused, words);
+        let rejection = self.refusals.text(type_url);
         self.streams.insights.count(self.session.stream, type_url, delivery);
+        self.streams.insights.refuses(self.session.stream, type_url, rejection.as_deref());
         self.session.update(|view| {
             let seen = view.types.entry(type_url.to_owned()).or_default();
-            seen.acknowledged = rejection.is_none();
+            seen.acknowledged = delivery == Delivery::Acknowledged;
             seen.last_rejection = rejection;
         });
     }

@@ -27,7 +27,7 @@ use common::{
     },
     runtime::Env,
     store::{Store, StoreError, index::IndexReader},
-    xds::Backoff,
+    xds::{Backoff, Refusals},
 };
 use futures::{Stream, TryStreamExt, stream};
 use thiserror::Error;
@@ -254,6 +254,7 @@ impl Connector {
             },
             outbox: Outbox::new(wire, OUTBOX),
             watch: Arc::new(Down(link.clone())),
+            refusals: Refusals::default(),
             on_batch: Some(Box::new(move |report: &BatchReport| {
                 if let Some(upstream) = report.upstream {
                     link.saw(upstream);
@@ -283,6 +284,7 @@ impl Connector {
             watch: Arc::new(Up(self.link.clone())),
             stop: stop.clone(),
             stall_after: self.settings.stall_after,
+            refusals: Refusals::default(),
         };
         let form = Upward {
             zone: Arc::clone(&self.settings.zone),

@@ -97,7 +97,8 @@ impl TokenSource {
             Self::None => Ok(None),
             Self::Inline(token) => Ok(Some(token.trim().to_owned())),
             Self::File(path) => match std::fs::read_to_string(path) {
-                Ok(token) => Ok(Some(token.trim().to_owned())),
+                // An empty file is none: nobody has put the token there yet.
+                Ok(token) => Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty())),
                 Err(source) => Err(TokenFileError { path: path.clone(), source }),
             },
         }

@@ -77,6 +77,7 @@ async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<Stri
         watch: Arc::clone(&counted) as Arc<dyn Watch>,
         stop: CancellationToken::new(),
         stall_after: Duration::from_secs(20),
+        refusals: Refusals::default(),
     };
     let started = Instant::now();
     let ended = serving.run(ReceiverStream::new(inbound), |_, _| Nothing).await;

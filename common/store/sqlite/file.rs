@@ -77,8 +77,8 @@ fn in_use(path: &Path, lock: &mut File) -> StoreError {
 /// Makes sure that the file is absent, new or ours. A fresh file is stamped before anything else, so
 /// that a crash right after cannot leave one that looks foreign.
 pub(super) async fn check(path: &Path) -> Result<(), StoreError> {
-    let header =
-        header(path).map_err(|error| StoreError::backend(format!("read {}", path.display()), error))?;
+    let unreadable = format!("read {}: name another file, or make this one readable", path.display());
+    let header = header(path).map_err(|error| StoreError::backend(unreadable, error))?;
     match header.as_slice() {
         [] => stamp(path).await.map_err(|error| {
             StoreError::backend(format!("create the database file {}", path.display()), error)

@@ -109,6 +109,21 @@ fn words_accuse_only_whom_they_name() {
 }
 
 #[test]
+fn what_was_refused_is_offered_again_when_it_is_reconsidered() {
+    let mut subscription = Subscription::open(TYPE, ["*"], []);
+    let world = world(&[("bad", "1"), ("good", "1")]);
+    next(&mut subscription, &world, 1);
+    subscription.settle(1, &refused(&["bad"])).unwrap();
+    assert_eq!(next(&mut subscription, &world, 2), "none");
+    subscription.reconsider();
+    assert!(!subscription.is_drained());
+    assert_eq!(next(&mut subscription, &world, 2), "+bad -");
+    subscription.settle(2, &Verdict::Accepted).unwrap();
+    subscription.reconsider();
+    assert_eq!(next(&mut subscription, &world, 3), "none", "nothing is refused any more");
+}
+
+#[test]
 fn removal_refused_with_an_update_is_tried_once_alone() {
     let one = Version::of(b"1").to_string();
     let mut subscription = Subscription::open(TYPE, ["*"], [("old", &*one)]);

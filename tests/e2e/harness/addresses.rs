@@ -1,8 +1,12 @@
 //! Ports and loopback addresses that no other test uses.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, TcpListener},
-    sync::atomic::{AtomicU16, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 /// A loopback address of its own: proxies of a mesh need different addresses, and every address has all
@@ -16,9 +20,15 @@ pub fn loopback() -> Ipv4Addr {
     Ipv4Addr::new(127, run, high, low)
 }
 
-/// A port that is free on `address` now. Another process could take it before it is used; with an
-/// address of its own none does.
+/// A port that is free on `address` now, and that no other test of this run is given. Another process could
+/// take it before it is used; with an address of its own none does.
 pub fn free_port(address: Ipv4Addr) -> u16 {
-    let listener = TcpListener::bind((IpAddr::V4(address), 0)).expect("loopback has free ports");
-    listener.local_addr().expect("a bound listener has an address").port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind((IpAddr::V4(address), 0)).expect("loopback has free ports");
+        let port = listener.local_addr().expect("a bound listener has an address").port();
+        if GIVEN.lock().expect("nobody panics with it").insert(port) {
+            return port;
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! The insight itself, as a value.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use common::{
     model::Resource,
     proto::{
-        google::protobuf::{Struct, Timestamp},
+        google::protobuf::{Struct, Timestamp, Value, value::Kind as Json},
         kuma::mesh::v1alpha1 as mesh,
     },
 };
@@ -16,13 +16,15 @@ use crate::ads::node::{Proxy, ProxyKind};
 
 /// Subscriptions kept per proxy; the newest ones.
 const KEPT: usize = 2;
+/// Member of the metadata that is not the proxy's.
+const OURS: &str = "strait";
 
 /// What is new about one proxy.
 pub(super) struct Update<'a> {
     /// Its streams of this process.
     pub(super) subscriptions: Vec<mesh::DiscoverySubscription>,
-    /// What the newest of them said about the proxy.
-    pub(super) proxy: Option<Arc<Proxy>>,
+    /// What the newest of them said about the proxy; see [`metadata`].
+    pub(super) metadata: Option<Struct>,
     /// Its certificate: `None` when nothing is known, `Some(None)` when it has none.
     pub(super) certificate: Option<Option<&'a Certificate>>,
     /// Now.
@@ -32,7 +34,7 @@ pub(super) struct Update<'a> {
 /// The encoded insight after `update`. What does not decode is replaced.
 pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update<'_>) -> Vec<u8> {
     let stored: &[u8] = existing.map_or(&[], |e| &e.spec);
-    let metadata = update.proxy.as_ref().map(|p| Struct::clone(&p.metadata));
+    let metadata = update.metadata;
     match kind {
         ProxyKind::Dataplane => {
             let mut insight = mesh::DataplaneInsight::decode(stored).unwrap_or_default();
@@ -56,6 +58,26 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update
             insight.encode_to_vec()
         }
     }
+}
+
+/// The node metadata of a proxy, and beside it what the proxy refuses at the moment: the subscriptions count
+/// rejections but have no room for a reason.
+pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>) -> Struct {
+    let mut metadata = Struct::clone(&proxy.metadata);
+    metadata.fields.remove(OURS);
+    if !rejections.is_empty() {
+        let text = |text: &String| Value { kind: Some(Json::StringValue(text.clone())) };
+        let of = |fields| Value { kind: Some(Json::StructValue(Struct { fields })) };
+        let rejections = rejections.iter().map(|(type_name, reason)| (type_name.clone(), text(reason)));
+        let ours = [("rejections".to_owned(), of(rejections.collect()))];
+        metadata.fields.insert(OURS.to_owned(), of(ours.into_iter().collect()));
+    }
+    metadata
+}
+
+/// The last part of a type URL.
+pub(super) fn short(type_url: &str) -> &str {
+    type_url.rsplit('.').next().unwrap_or(type_url)
 }
 
 /// The spec with every open subscription ended, `None` when there is no open one.
@@ -162,11 +184,11 @@ pub(super) fn no_status() -> mesh::DiscoverySubscriptionStatus {
 
 /// Counts one event, in total and for its type where the type has counters.
 pub(super) fn count(status: &mut mesh::DiscoverySubscriptionStatus, type_url: &str, delivery: Delivery) {
-    let of_type = match type_url.rsplit('.').next() {
-        Some("Cluster") => Some(&mut status.cds),
-        Some("ClusterLoadAssignment") => Some(&mut status.eds),
-        Some("Listener") => Some(&mut status.lds),
-        Some("RouteConfiguration") => Some(&mut status.rds),
+    let of_type = match short(type_url) {
+        "Cluster" => Some(&mut status.cds),
+        "ClusterLoadAssignment" => Some(&mut status.eds),
+        "Listener" => Some(&mut status.lds),
+        "RouteConfiguration" => Some(&mut status.rds),
         _ => None,
     };
     for stats in [Some(&mut status.total), of_type].into_iter().flatten() {

@@ -4,11 +4,13 @@ use common::{
     model::{
         ResourceKey,
         kinds::{dataplane, dataplane_insight},
+        transcode,
     },
     runtime::{Clock, Entropy},
     store::{feed::Feed, memory::MemoryStore},
 };
 use prost::Message;
+use serde_json::json;
 
 use super::*;
 use crate::ads::node::ProxyKind;
@@ -68,6 +70,14 @@ impl Bench {
         let index = self.index().await.current();
         index.get(&key).map(|r| mesh::DataplaneInsight::decode(&*r.spec).unwrap())
     }
+
+    /// What the insight says is refused, in the form people see.
+    async fn rejections(&self, name: &str) -> Option<serde_json::Value> {
+        let key = ResourceKey::new(&dataplane_insight::KIND, "default", name);
+        let index = self.index().await.current();
+        let insight = transcode::to_json(key.kind, &index.get(&key)?.spec).unwrap();
+        insight.pointer("/metadata/strait/rejections").cloned()
+    }
 }
 
 #[tokio::test]
@@ -89,6 +99,7 @@ async fn a_stream_is_written_when_it_opens_and_ends_and_its_counters_in_between(
     ] {
         bench.insights.count(1, type_url, delivery);
     }
+    bench.insights.refuses(1, SDS, Some("no such key"));
     bench.flush(true).await;
     let unwritten = bench.insight("web-1").await.unwrap().subscriptions;
     assert_eq!(unwritten, opened, "counters are not urgent");
@@ -100,6 +111,14 @@ async fn a_stream_is_written_when_it_opens_and_ends_and_its_counters_in_between(
     assert_eq!(numbers(status.total), (2, 1, 1));
     assert_eq!(numbers(status.cds), (1, 1, 0));
     assert_eq!(numbers(status.eds), (0, 0, 0));
+    assert_eq!(bench.rejections("web-1").await, Some(json!({"Secret": "no such key"})));
+    bench.insights.refuses(1, SDS, Some(&"x".repeat(5000)));
+    bench.flush(false).await;
+    let long = bench.rejections("web-1").await.unwrap();
+    assert_eq!(long["Secret"].as_str().unwrap().len(), LONGEST_REASON);
+    bench.insights.refuses(1, SDS, None);
+    bench.flush(false).await;
+    assert_eq!(bench.rejections("web-1").await, None, "what is taken is refused no more");
 
     bench.insights.close(1);
     bench.flush(true).await;

@@ -68,6 +68,8 @@ impl Zone {
         let certificate = pair.certificate.clone();
         let mut config = AdsConfig::new(Mode::federated_zone(ZONE), Some(pair));
         config.insight_interval = Duration::from_millis(20);
+        // Longer than any test that does not ask for less.
+        config.reconsider_after = Duration::from_secs(3600);
         adjust(&mut config);
         let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
         let proxies = ads.proxies();

@@ -1,5 +1,7 @@
 //! What a proxy is told, when, and what happens when it says no.
 
+use std::time::Duration;
+
 use common::model::{
     ResourceKey,
     kinds::{dataplane, mesh},
@@ -115,6 +117,29 @@ async fn what_is_refused_stays_away_until_it_changes_and_the_rest_goes_on() {
         client.take(EDS).await;
         zone.put(&tagged("v2")).await;
         client.take(LDS).await;
+        zone.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_is_offered_again_after_a_pause() {
+    for protocol in BOTH {
+        let zone = Zone::start_with(|config| config.reconsider_after = Duration::from_millis(1)).await;
+        zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+        let token = zone.token_for("web-1");
+        let mut client = Client::begin(&zone, protocol, Who::known("default.web-1", &token)).await;
+        client.take(CDS).await;
+        let refused = client.expect(LDS).await;
+        client.refuse(&refused, "the port is in use").await;
+        let again = client.expect(LDS).await;
+        assert_eq!(again.names, refused.names);
+        client.refuse(&again, "the port is still in use").await;
+        client.take(LDS).await;
+        zone.insight("web-1", |insight| {
+            let lds = insight.subscriptions[0].status.and_then(|s| s.lds);
+            lds.is_some_and(|lds| (lds.responses_rejected, lds.responses_acknowledged) == (2, 1))
+        })
+        .await;
         zone.stop().await;
     }
 }

@@ -1,0 +1,69 @@
+//! What is refused at the moment, and why, for the people who can end it. A later answer of the same type
+//! says nothing about what was refused before, so reasons are kept by name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::Name;
+
+/// Reasons shown at once.
+const SHOWN: usize = 10;
+
+/// The refusals of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(BTreeMap<String, BTreeMap<Name, Arc<str>>>);
+
+impl Refusals {
+    /// Notes that these names were refused with these words, which may name each on a line of its own.
+    pub fn add<'a>(&mut self, type_url: &str, names: impl IntoIterator<Item = &'a Name>, words: &str) {
+        let of_type = self.0.entry(type_url.to_owned()).or_default();
+        for name in names {
+            let line =
+                words.lines().find(|line| line.strip_prefix(&**name).is_some_and(|l| l.starts_with(": ")));
+            of_type.insert(Arc::clone(name), line.unwrap_or(words.trim()).into());
+        }
+    }
+
+    /// Forgets the names that are not refused any more.
+    pub fn retain(&mut self, type_url: &str, is_refused: impl Fn(&str) -> bool) {
+        if let Some(of_type) = self.0.get_mut(type_url) {
+            of_type.retain(|name, _| is_refused(name));
+        }
+    }
+
+    /// Why something of this type is refused; `None` when nothing is.
+    pub fn text(&self, type_url: &str) -> Option<String> {
+        let reasons: BTreeSet<&Arc<str>> = self.0.get(type_url)?.values().collect();
+        let mut shown: Vec<String> = reasons.iter().take(SHOWN).map(ToString::to_string).collect();
+        if reasons.len() > SHOWN {
+            shown.push(format!("and {} more", reasons.len() - SHOWN));
+        }
+        (!shown.is_empty()).then(|| shown.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_stays_with_its_own_reason_until_it_is_over() {
+        let names: Vec<Name> = ["a", "b"].map(Name::from).to_vec();
+        let mut refusals = Refusals::default();
+        refusals.add("T", &names, "user error\na: why\nb: because");
+        assert_eq!(refusals.text("T").as_deref(), Some("a: why\nb: because"));
+        refusals.retain("T", |name| name == "b");
+        assert_eq!(refusals.text("T").as_deref(), Some("b: because"));
+        refusals.add("T", &names, "no\n");
+        assert_eq!(refusals.text("T").as_deref(), Some("no"), "the same words are told once");
+        assert_eq!(refusals.text("U"), None);
+        refusals.retain("T", |_| false);
+        assert_eq!(refusals.text("T"), None);
+        for n in 0..12 {
+            refusals.add("T", &[Name::from(n.to_string())], &format!("reason {n}"));
+        }
+        assert!(refusals.text("T").is_some_and(|text| text.ends_with("and 2 more")));
+    }
+}
