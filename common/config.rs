@@ -10,7 +10,7 @@ mod interval;
 mod leaf;
 mod sections;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
 use figment::{
@@ -137,6 +137,24 @@ pub fn load<C: Config>(matches: &ArgMatches) -> Result<Asked<C>, ConfigError> {
     }
     config.validate()?;
     Ok(Asked::Run(config))
+}
+
+/// Variables of the environment that look like settings and are none, misspelt for instance. Not refused:
+/// whatever starts the process may set names of its own with this prefix, as Kubernetes does for a service
+/// called `strait`.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+pub fn unknown_variables<C: Config>() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    strangers::<C>(names)
+}
+
+fn strangers<C: Config>(names: impl Iterator<Item = String>) -> Vec<String> {
+    let known: BTreeSet<String> =
+        leaves(&defaults::<C>()).iter().map(|leaf| leaf.variable(PREFIXES[0])).collect();
+    let ours = |name: &String| name.strip_prefix(PREFIXES[0]).is_some_and(|rest| rest.starts_with('_'));
+    let mut strangers: Vec<String> = names.filter(|name| ours(name) && !known.contains(name)).collect();
+    strangers.sort();
+    strangers
 }
 
 fn merge<C: Config>(

@@ -69,3 +69,9 @@ fn secrets_are_masked() {
     assert_eq!(shown["store"]["postgres"]["password"], "*****");
     assert_eq!(shown["store"]["postgres"]["user"], "kuma");
 }
+
+#[test]
+fn a_variable_that_is_no_setting_is_noticed() {
+    let names = ["STRAIT_STORE_TYPE", "STRAIT_STORE_TYP", "KUMA_STORE_TYP", "STRAITCTL_ADDRESS", "PATH"];
+    assert_eq!(strangers::<Sample>(names.into_iter().map(str::to_owned)), ["STRAIT_STORE_TYP"]);
+}

@@ -32,6 +32,13 @@ where
     if let Err(error) = telemetry::init_logs(logging(&settings).format) {
         return failed(2, &error);
     }
+    let unknown = config::unknown_variables::<C>();
+    if !unknown.is_empty() {
+        tracing::warn!(
+            variables = unknown.join(" "),
+            "the environment names settings that do not exist, see --help"
+        );
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(1, &error.into()),
