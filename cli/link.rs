@@ -44,10 +44,14 @@ async fn ask(client: &Client, method: Method, path: &str) -> anyhow::Result<Stri
 async fn show(client: &Client) -> anyhow::Result<()> {
     let link = ask(client, Method::GET, "/strait/link").await?;
     let link: Value = serde_json::from_str(&link).context("read the answer")?;
-    let connected = link["connected"] == true;
+    let state = match (link["connected"] == true, link["standby"] == true) {
+        (true, _) => "connected",
+        (false, true) => "standby",
+        (false, false) => "away",
+    };
     let number = |direction: &str, name: &str| link[direction][name].to_string();
     let row = vec![
-        if connected { "connected" } else { "away" }.to_owned(),
+        state.to_owned(),
         table::age(&link["since"]),
         number("down", "acked"),
         number("down", "lag"),
@@ -55,6 +59,9 @@ async fn show(client: &Client) -> anyhow::Result<()> {
         number("up", "lag"),
     ];
     table::print(&["GLOBAL", "SINCE", "DOWN REV", "LAG", "UP REV", "LAG"], vec![row]);
+    if state == "standby" {
+        eprintln!("another replica of this zone follows global; this one takes over when that one is gone");
+    }
     for (name, meaning) in [("lastError", "last error"), ("heldBack", "held back")] {
         if let Some(text) = link[name].as_str() {
             eprintln!("{meaning}: {text}");

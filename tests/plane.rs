@@ -120,7 +120,8 @@ impl Plane {
     pub fn follow(&mut self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Link {
         let connector = self.connector(settings, dial);
         let link = connector.link();
-        self.tasks.spawn(connector.run(self.stop.clone()));
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { connector.run(None, stop).await });
         link
     }
 }

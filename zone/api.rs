@@ -29,6 +29,7 @@ fn status(status: &LinkStatus) -> Value {
     let position = |p: &common::kds::watch::Position| json!({"head": p.head, "acked": p.acked, "lag": p.lag});
     json!({
         "connected": status.connected,
+        "standby": status.standby,
         "since": status.since,
         "upstream": status.upstream,
         "down": position(&status.down),
@@ -43,7 +44,12 @@ async fn approve(State(link): State<Link>, Extension(user): Extension<User>) -> 
     if let Err(error) = AccessRule::admins().check(&user, "approve what global wants removed") {
         return error.into_response();
     }
-    if link.status().held_back.is_none() {
+    let status = link.status();
+    if status.standby {
+        let reason = "another replica of this zone follows global: ask that one";
+        return ApiError::bad_request(reason).into_response();
+    }
+    if status.held_back.is_none() {
         return ApiError::bad_request("nothing is held back").into_response();
     }
     tracing::warn!(user = user.name, "an operator approved what was held back from global");

@@ -10,8 +10,10 @@ use common::{
     mode::Mode,
     rest::{Api, ApiConfig, standard_admissions},
     runtime::{Env, stop_signal},
+    store::Fence,
     tls::Trust,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     ads::{
@@ -22,6 +24,7 @@ use crate::{
     api,
     config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
     kds::{Connector, KdsSettings, TokenSource, Trusted},
+    leader::{Candidate, Work},
     renamed,
 };
 
@@ -48,19 +51,26 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mut cp =
         ControlPlane::start(env, zone, &settings.general, &settings.store, &settings.diagnostics).await?;
     cp.reached_at(settings.dp_server.interface);
-    if let Some(former) = role::take(&cp.store, &mode).await? {
+    // Only Postgres lets replicas share a store.
+    let alone = settings.store.kind != StoreType::Postgres;
+    let candidate = Candidate::new(Arc::clone(&cp.store), &cp.env, alone);
+    if let Some(former) = role::former(&cp.store, &mode).await? {
+        candidate.succeed(&former, zone).await?;
         tracing::warn!(
             former,
             zone,
             "this zone was given another name; the old one stays on global until it is deleted there"
         );
     }
+    role::take(&cp.store, &mode).await?;
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
-    let mut routes = serve_proxies(&mut cp, &settings, &mode).await?;
+    let mut routes = serve_proxies(&mut cp, &settings, &mode, alone).await?;
     if settings.is_federated() {
-        routes = routes.merge(follow_global(&mut cp, &settings)?);
+        routes = routes.merge(follow_global(&mut cp, &settings, candidate)?);
+    } else {
+        lead(&mut cp, candidate, Nothing);
     }
     let api = resources(&cp, &settings, mode);
     cp.serve_api(&settings.api_server, api.router(routes)).await?;
@@ -68,7 +78,12 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
 }
 
 /// Gives the routes that show the connected proxies.
-async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: &Mode) -> anyhow::Result<Router> {
+async fn serve_proxies(
+    cp: &mut ControlPlane,
+    settings: &ZoneConfig,
+    mode: &Mode,
+    alone: bool,
+) -> anyhow::Result<Router> {
     let section = &settings.dp_server;
     let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
     let params = &settings.bootstrap_server.params;
@@ -88,8 +103,7 @@ async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: &Mode
         advertised_port: Some(params.xds_port).filter(|port| *port != 0),
         deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
         insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
-        // Only Postgres lets replicas share a store.
-        sole_writer: settings.store.kind != StoreType::Postgres,
+        sole_writer: alone,
         ..AdsConfig::new(mode.clone(), Some(pair))
     };
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
@@ -100,7 +114,11 @@ async fn serve_proxies(cp: &mut ControlPlane, settings: &ZoneConfig, mode: &Mode
 }
 
 /// Gives the routes that show the link.
-fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result<Router> {
+fn follow_global(
+    cp: &mut ControlPlane,
+    settings: &ZoneConfig,
+    candidate: Candidate,
+) -> anyhow::Result<Router> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
@@ -116,12 +134,28 @@ fn follow_global(cp: &mut ControlPlane, settings: &ZoneConfig) -> anyhow::Result
     };
     let connector = Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial);
     let link = connector.link();
+    lead(cp, candidate, connector);
+    Ok(api::link(link))
+}
+
+/// Does `work` while this replica leads its zone.
+fn lead(cp: &mut ControlPlane, candidate: Candidate, work: impl Work + Sync + 'static) {
     let shutdown = cp.supervisor.shutdown();
-    cp.supervisor.spawn("global", async move {
-        connector.run(shutdown).await;
+    cp.supervisor.spawn("leader", async move {
+        candidate.run(work, shutdown).await;
         Ok(())
     });
-    Ok(api::link(link))
+}
+
+/// A zone on its own has nothing that only one replica may do; holding the lead shows that it runs.
+struct Nothing;
+
+impl Work for Nothing {
+    async fn lead(&self, _fence: Fence, stop: CancellationToken) {
+        stop.cancelled().await;
+    }
+
+    fn stand_by(&self) {}
 }
 
 fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {

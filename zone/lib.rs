@@ -6,6 +6,7 @@ pub mod app;
 pub mod config;
 pub mod generator;
 pub mod kds;
+mod leader;
 pub mod mesh;
 mod policy;
 mod renamed;

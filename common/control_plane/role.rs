@@ -34,28 +34,36 @@ pub enum RoleError {
     Store(#[from] StoreError),
 }
 
-/// Takes the store for a control plane of this role; gives the name a zone had when it last ran on it, if
-/// that was another one.
+/// The name a zone had when it last ran on this store, if that was another one.
 ///
 /// # Errors
-/// [`RoleError`] when it belongs to a control plane of the other sort.
-pub async fn take(store: &Arc<dyn Store>, mode: &Mode) -> Result<Option<String>, RoleError> {
-    let asked = match mode.zone() {
-        Some(zone) => format!("{ZONE}{zone}"),
-        None => GLOBAL.to_owned(),
-    };
+/// [`RoleError`] when the store belongs to a control plane of the other sort.
+pub async fn former(store: &Arc<dyn Store>, mode: &Mode) -> Result<Option<String>, RoleError> {
+    let asked = role(mode);
     let known = store.sessions(ROLE).await?;
     let owner = known.into_iter().find_map(|(key, owner)| (key == ROLE).then_some(owner));
-    let former = match owner {
-        Some(owner) if owner == asked => return Ok(None),
+    match owner {
+        Some(owner) if owner == asked => Ok(None),
         Some(owner) => match (owner.strip_prefix(ZONE), mode.zone()) {
-            (Some(former), Some(_)) => Some(former.to_owned()),
-            _ => return Err(RoleError::Taken { owner, asked }),
+            (Some(former), Some(_)) => Ok(Some(former.to_owned())),
+            _ => Err(RoleError::Taken { owner, asked }),
         },
-        None => None,
-    };
-    store.put_sessions(vec![(ROLE.to_owned(), Some(asked))]).await?;
-    Ok(former)
+        None => Ok(None),
+    }
+}
+
+/// Takes the store for a control plane of this role.
+///
+/// # Errors
+/// As [`former`].
+pub async fn take(store: &Arc<dyn Store>, mode: &Mode) -> Result<(), RoleError> {
+    former(store, mode).await?;
+    store.put_sessions(vec![(ROLE.to_owned(), Some(role(mode)))]).await?;
+    Ok(())
+}
+
+fn role(mode: &Mode) -> String {
+    mode.zone().map_or_else(|| GLOBAL.to_owned(), |zone| format!("{ZONE}{zone}"))
 }
 
 #[cfg(test)]
@@ -70,14 +78,17 @@ mod tests {
     async fn a_store_stays_with_its_sort_and_remembers_the_name_of_its_zone() {
         let zone = Mode::standalone_zone;
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
-        assert_eq!(take(&store, &zone("east")).await.unwrap(), None);
-        assert_eq!(take(&store, &Mode::federated_zone("east")).await.unwrap(), None);
-        assert_eq!(take(&store, &zone("west")).await.unwrap().as_deref(), Some("east"));
+        assert_eq!(former(&store, &zone("east")).await.unwrap(), None);
+        take(&store, &zone("east")).await.unwrap();
+        assert_eq!(former(&store, &Mode::federated_zone("east")).await.unwrap(), None);
+        assert_eq!(former(&store, &zone("west")).await.unwrap().as_deref(), Some("east"));
+        take(&store, &zone("west")).await.unwrap();
+        assert_eq!(former(&store, &zone("west")).await.unwrap(), None);
         let error = take(&store, &Mode::Global).await.unwrap_err().to_string();
         assert!(error.contains("belongs to zone west") && error.contains("general.workDir"), "{error}");
 
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
-        assert_eq!(take(&store, &Mode::Global).await.unwrap(), None);
+        take(&store, &Mode::Global).await.unwrap();
         let error = take(&store, &zone("east")).await.unwrap_err().to_string();
         assert!(error.contains("belongs to global, and this is zone east"), "{error}");
     }

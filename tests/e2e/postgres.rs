@@ -4,7 +4,7 @@ use common::testing::postgres::Cluster;
 use reqwest::StatusCode;
 
 use crate::{
-    harness::{Options, eventually},
+    harness::{Global, Options, Zone, eventually, process::Process},
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
 };
 
@@ -40,4 +40,62 @@ async fn global_and_zone_run_on_postgres() {
     .await;
     global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
     client.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+const QUICK: &str = "
+type: MeshTimeout
+mesh: default
+name: quick
+spec: { to: [{ targetRef: { kind: Mesh }, default: { connectionTimeout: 1s } }] }
+";
+
+/// Waits until a replica stands so with global: `connected` or `standby`.
+async fn stands(replica: &Zone, how: &str) {
+    eventually(&format!("a replica that is {how}"), || async move {
+        let link = replica.try_get("/strait/link").await?;
+        if link[how] == true { Ok(()) } else { Err(link.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_replica_of_a_zone_follows_global_and_another_takes_over() {
+    let cluster = Cluster::start().await.unwrap();
+    let global = Global::start().await;
+    let options = on(&cluster, "zone");
+    let mut first = Zone::start_with(&global, "zone-1", options.clone()).await;
+    stands(&first, "connected").await;
+    let second = Zone::start_with(&global, "zone-1", options.clone()).await;
+    stands(&second, "standby").await;
+    let shown = second.straitctl(&["link"]);
+    assert!(shown.contains("standby"), "{shown}");
+    let (ok, _, err) = second.try_straitctl(&["link", "approve"]);
+    assert!(!ok && err.contains("ask that one"), "{err}");
+    stands(&first, "connected").await;
+
+    // A zone of another name would take over the rows of the one that runs.
+    let mut args: Vec<String> =
+        ["--multizone.zone.name", "zone-2", "--apiServer.http.port", "0"].map(str::to_owned).into();
+    for (flag, value) in options.flags {
+        args.extend([format!("--{flag}"), value]);
+    }
+    let mut stranger = Process::start("zone-2", env!("CARGO_BIN_EXE_strait-zone").as_ref(), &args);
+    assert!(!stranger.ended().await.success());
+    let log = stranger.log();
+    assert!(log.contains("zone zone-1 runs on this store") && log.contains("a store of its own"), "{log}");
+
+    first.process.kill();
+    global.apply(QUICK);
+    stands(&second, "connected").await;
+    let second = &second;
+    eventually("the policy at the replica that took over", || async move {
+        let policies = second.try_get("/meshes/default/meshtimeouts").await?.to_string();
+        if policies.contains("\"quick\"") { Ok(()) } else { Err(policies) }
+    })
+    .await;
+    eventually("the zone is online again", || async {
+        let status = global.zone_status("zone-1").await?;
+        if status == "online" { Ok(()) } else { Err(status) }
+    })
+    .await;
 }

@@ -148,7 +148,7 @@ impl Federation {
                 let connector = plane.connector(settings, Arc::new(dials));
                 links.borrow_mut().insert(zone, connector.link());
                 stops.borrow_mut().insert(zone, plane.stop.clone());
-                connector.run(plane.stop.clone()).await;
+                connector.run(None, plane.stop.clone()).await;
                 // The process lives a little longer than its connection, as real ones do.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(())

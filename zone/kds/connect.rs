@@ -26,7 +26,7 @@ use common::{
         system::v1alpha1::KumaCpVersion,
     },
     runtime::Env,
-    store::{Store, StoreError, index::IndexReader},
+    store::{Fence, Store, StoreError, index::IndexReader},
     xds::{Backoff, Refusals},
 };
 use futures::{Stream, TryStreamExt, stream};
@@ -46,6 +46,7 @@ use super::{
     settings::{KdsSettings, TokenFileError},
     up::{OwnView, Upward},
 };
+use crate::leader::Work;
 
 /// Messages between a stream's task and the connection. One per type is on its way at most.
 const QUEUE: usize = 64;
@@ -113,14 +114,15 @@ impl Connector {
         self.link.clone()
     }
 
-    /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever.
-    pub async fn run(self, shutdown: CancellationToken) {
+    /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever. What is
+    /// taken from global is written under `fence`, if there is one.
+    pub async fn run(&self, fence: Option<Fence>, shutdown: CancellationToken) {
         let (min, max) = self.settings.backoff;
         let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
         while !shutdown.is_cancelled() {
             let started = Instant::now();
             let broken = tokio::select! {
-                broken = self.session(&shutdown) => broken,
+                broken = self.session(fence.as_ref(), &shutdown) => broken,
                 () = self.link.approval() => Err(Broken::Approved),
             };
             let reason = broken.err().map(|broken| broken.to_string());
@@ -139,7 +141,7 @@ impl Connector {
     }
 
     /// One connection: both streams and the pings. `Ok` only at shutdown.
-    async fn session(&self, shutdown: &CancellationToken) -> Result<(), Broken> {
+    async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
         let caller = self.introduce()?;
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.version);
         let channel = match timeout(self.settings.connect_timeout, self.dial.dial(endpoint)).await {
@@ -159,7 +161,7 @@ impl Connector {
         self.open_subscription(&caller);
         self.record(&recorder).await;
         let ended = tokio::select! {
-            ended = self.down(&channel, &caller, resume, fuse, &stop) => {
+            ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
                 Err(Broken::Stream { stream: "global to zone", ended })
             }
             ended = self.up(&channel, &caller, resume, &stop) => {
@@ -230,7 +232,7 @@ impl Connector {
         channel: &Channel,
         caller: &Caller,
         resume: bool,
-        fuse: Fuse,
+        applier: Applier,
         stop: &CancellationToken,
     ) -> Ended {
         let (wire, queue) = mpsc::channel(QUEUE);
@@ -242,16 +244,9 @@ impl Connector {
             zone: Arc::clone(&self.settings.zone),
             ours: self.peer(),
             resume,
-            guard_first: fuse != Fuse::OPEN,
+            guard_first: applier.fuse != Fuse::OPEN,
             prefix_names: false,
-            applier: Applier {
-                store: Arc::clone(&self.store),
-                index: self.index.clone(),
-                env: self.env.clone(),
-                follower: Follower::Zone,
-                fence: None,
-                fuse,
-            },
+            applier,
             outbox: Outbox::new(wire, OUTBOX),
             watch: Arc::new(Down(link.clone())),
             refusals: Refusals::default(),
@@ -269,6 +264,17 @@ impl Connector {
             stop: stop.clone(),
         };
         following.run(std::pin::pin!(inbound)).await
+    }
+
+    fn applier(&self, fence: Option<&Fence>, fuse: Fuse) -> Applier {
+        Applier {
+            store: Arc::clone(&self.store),
+            index: self.index.clone(),
+            env: self.env.clone(),
+            follower: Follower::Zone,
+            fence: fence.cloned(),
+            fuse,
+        }
     }
 
     async fn up(&self, channel: &Channel, caller: &Caller, stamped: bool, stop: &CancellationToken) -> Ended {
@@ -394,6 +400,16 @@ impl Connector {
         if let Err(error) = recorder.record(&self.settings.zone, &subscription, None, None).await {
             tracing::warn!(%error, "cannot write this zone's own insight");
         }
+    }
+}
+
+impl Work for Connector {
+    async fn lead(&self, fence: Fence, stop: CancellationToken) {
+        self.run(Some(fence), stop).await;
+    }
+
+    fn stand_by(&self) {
+        self.link.stands_by();
     }
 }
 

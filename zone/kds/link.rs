@@ -46,6 +46,8 @@ struct State {
 pub struct LinkStatus {
     /// Both sync streams run.
     pub connected: bool,
+    /// Another replica of the zone follows global; this one takes over when that one is gone.
+    pub standby: bool,
     /// Since when it is so.
     pub since: Option<DateTime<Utc>>,
     /// Where global stands, when it says so.
@@ -101,6 +103,7 @@ impl Link {
         let mut state = self.lock();
         state.settled = settled;
         state.status.connected = true;
+        state.status.standby = false;
         state.status.since = Some(now);
         state.status.upstream = upstream;
         state.status.last_error = None;
@@ -114,7 +117,19 @@ impl Link {
         if std::mem::take(&mut state.status.connected) || state.status.since.is_none() {
             state.status.since = Some(now);
         }
+        state.status.standby = false;
         state.status.last_error = reason;
+    }
+
+    /// Another replica of the zone follows global.
+    pub(super) fn stands_by(&self) {
+        let now = self.0.env.now();
+        let mut state = self.lock();
+        if !state.status.standby {
+            // An approval was meant for what this replica held back.
+            state.approved = false;
+            state.status = LinkStatus { standby: true, since: Some(now), ..LinkStatus::default() };
+        }
     }
 
     pub(super) fn held_back(&self, what: String) {

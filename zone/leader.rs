@@ -1,0 +1,150 @@
+//! Lets one replica of a zone at a time do what only one may: follow global, take over another name.
+//!
+//! The leader holds a lease of the store and renews it well before it runs out. A leader that cannot renew
+//! gives up before anyone else can begin; what it might still write carries the epoch of its lease and is
+//! refused in the store.
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    runtime::Env,
+    store::{Fence, Lease, Store, StoreError},
+};
+use thiserror::Error;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+/// Name of the lease.
+const LEASE: &str = "zone/leader";
+/// How long a leader that fell silent keeps others waiting.
+const TERM: Duration = Duration::from_secs(10);
+/// How often the lease is renewed, and how often those who wait for it ask.
+const RENEW: Duration = Duration::from_secs(3);
+/// When a leader that could not renew gives up: before its term is over, with time to stop.
+const GIVE_UP: Duration = Duration::from_secs(8);
+
+/// Why this process may not take the lead at its start.
+#[derive(Debug, Error)]
+pub(crate) enum LeadError {
+    /// The former owner still runs.
+    #[error(
+        "zone {former} runs on this store: give zone {zone} a store of its own (setting \
+         store.postgres.dbName), or, to rename the zone, stop {former} first and try again in {TERM:?}"
+    )]
+    Running {
+        /// Name of the zone that runs.
+        former: String,
+        /// Name of this zone.
+        zone: String,
+    },
+    /// The store did not answer.
+    #[error("ask who leads this zone: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// What only the leader does.
+pub(crate) trait Work: Send {
+    /// Works until `stop`. Writes carry `fence`.
+    fn lead(&self, fence: Fence, stop: CancellationToken) -> impl Future<Output = ()> + Send;
+
+    /// Another replica leads.
+    fn stand_by(&self);
+}
+
+/// This replica, as a candidate.
+pub(crate) struct Candidate {
+    store: Arc<dyn Store>,
+    holder: String,
+    /// No other process can use the store, so a lease somebody left behind is nobody's.
+    alone: bool,
+}
+
+impl Candidate {
+    pub(crate) fn new(store: Arc<dyn Store>, env: &Env, alone: bool) -> Self {
+        Self { store, holder: format!("{}/{}", env.instance_id, env.entropy.uuid()), alone }
+    }
+
+    /// Takes the lead before `zone` takes over what zone `former` owned.
+    ///
+    /// # Errors
+    /// [`LeadError::Running`] while a replica of the former zone leads.
+    pub(crate) async fn succeed(&self, former: &str, zone: &str) -> Result<(), LeadError> {
+        match self.ask(self.alone).await? {
+            Some(_) => Ok(()),
+            None => Err(LeadError::Running { former: former.to_owned(), zone: zone.to_owned() }),
+        }
+    }
+
+    /// Does the work whenever this replica leads, until `shutdown`; then makes room for the next one.
+    pub(crate) async fn run(self, work: impl Work, shutdown: CancellationToken) {
+        let mut waiting = false;
+        while !shutdown.is_cancelled() {
+            let asked = Instant::now();
+            match timeout(TERM, self.ask(self.alone)).await {
+                Ok(Ok(Some(lease))) => {
+                    waiting = false;
+                    self.term(&work, lease, asked, &shutdown).await;
+                    continue;
+                }
+                Ok(Ok(None)) => {
+                    if !std::mem::replace(&mut waiting, true) {
+                        tracing::info!("another replica of this zone leads; this one stands by");
+                    }
+                    work.stand_by();
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "cannot ask who leads this zone"),
+                Err(_) => tracing::warn!("the store does not say who leads this zone"),
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = sleep(RENEW) => {}
+            }
+        }
+    }
+
+    async fn ask(&self, steal: bool) -> Result<Option<Lease>, StoreError> {
+        self.store.acquire(LEASE, &self.holder, TERM, steal).await
+    }
+
+    /// Leads until the lease is lost or the process stops.
+    async fn term(&self, work: &impl Work, lease: Lease, since: Instant, shutdown: &CancellationToken) {
+        tracing::info!(epoch = lease.epoch, "this replica leads its zone");
+        let stop = shutdown.child_token();
+        let fence = Fence { name: LEASE.to_owned(), epoch: lease.epoch };
+        let mut working = std::pin::pin!(work.lead(fence, stop.clone()));
+        tokio::select! {
+            () = &mut working => {}
+            () = self.keep(&lease, since) => {
+                tracing::warn!(epoch = lease.epoch, "this replica no longer leads its zone");
+                stop.cancel();
+                working.await;
+                return work.stand_by();
+            }
+        }
+        if let Err(error) = self.store.release(&lease).await {
+            tracing::debug!(%error, "the next leader has to wait until the lease runs out");
+        }
+    }
+
+    /// Renews the lease; returns when that failed for so long that another replica might soon have it.
+    async fn keep(&self, lease: &Lease, mut renewed: Instant) {
+        if self.alone {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep_until((Instant::now() + RENEW).min(renewed + GIVE_UP)).await;
+            let asked = Instant::now();
+            match timeout_at(renewed + GIVE_UP, self.ask(false)).await {
+                Ok(Ok(Some(kept))) if kept.epoch == lease.epoch => renewed = asked,
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) if asked < renewed + GIVE_UP => {
+                    tracing::warn!(%error, "cannot renew the lead of this zone, trying again");
+                }
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
