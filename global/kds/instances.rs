@@ -60,7 +60,9 @@ impl Instances {
             (Arc::clone(&session.zone), Report { instance, epoch: session.epoch(), beat, status })
         };
         let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
-        if let Err(error) = self.replicas.exchange(own).await {
+        let index = self.recorder.index.current();
+        let exists = |zone: &str| index.find(&kinds::zone::KIND, "", zone).is_some();
+        if let Err(error) = self.replicas.exchange(own, exists).await {
             tracing::warn!(%error, "cannot tell other instances about zone sessions");
         }
     }

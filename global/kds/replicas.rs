@@ -51,11 +51,16 @@ impl Replicas {
         Self { instance, store, zones: Mutex::default() }
     }
 
-    /// Writes the state of this instance's sessions, then reads that of the others.
+    /// Writes the state of this instance's sessions, then reads that of the others. What was written about
+    /// a zone that does not `exist` any more goes.
     ///
     /// # Errors
     /// Any [`StoreError`].
-    pub(crate) async fn exchange(&self, own: Vec<(Arc<str>, Report)>) -> Result<(), StoreError> {
+    pub(crate) async fn exchange(
+        &self,
+        own: Vec<(Arc<str>, Report)>,
+        exists: impl Fn(&str) -> bool,
+    ) -> Result<(), StoreError> {
         let row = |(zone, report): (Arc<str>, Report)| {
             let document = serde_json::to_string(&report).ok()?;
             Some((format!("{PREFIX}{zone}"), Some(document)))
@@ -65,12 +70,17 @@ impl Replicas {
             self.store.put_sessions(rows).await?;
         }
         let read = self.store.sessions(PREFIX).await?;
-        let reports = read.into_iter().filter_map(|(key, document)| {
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            read.into_iter().partition(|(key, _)| key.strip_prefix(PREFIX).is_some_and(&exists));
+        let reports = kept.into_iter().filter_map(|(key, document)| {
             let report: Report = serde_json::from_str(&document).ok()?;
             Some((key.strip_prefix(PREFIX)?.to_owned(), report))
         });
         self.take(Instant::now(), reports.collect());
-        Ok(())
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.store.put_sessions(gone.into_iter().map(|(key, _)| (key, None)).collect()).await
     }
 
     fn take(&self, now: Instant, reports: BTreeMap<String, Report>) {
@@ -145,14 +155,14 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
         let (here, there) = ("here", "there");
         let other = Replicas::new(there.into(), Arc::clone(&store));
-        let this = Replicas::new(here.into(), store);
+        let this = Replicas::new(here.into(), Arc::clone(&store));
         let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
         assert_eq!(health(), None);
-        other.exchange(vec![("zone-1".into(), report(there, 3, 1))]).await.unwrap();
-        this.exchange(Vec::new()).await.unwrap();
+        other.exchange(vec![("zone-1".into(), report(there, 3, 1))], |_| true).await.unwrap();
+        this.exchange(Vec::new(), |_| true).await.unwrap();
         assert_eq!(health(), Some(Health::Unknown), "nobody knows how old that is");
-        other.exchange(vec![("zone-1".into(), report(there, 3, 2))]).await.unwrap();
-        this.exchange(Vec::new()).await.unwrap();
+        other.exchange(vec![("zone-1".into(), report(there, 3, 2))], |_| true).await.unwrap();
+        this.exchange(Vec::new(), |_| true).await.unwrap();
         assert_eq!(health(), Some(Health::Online));
         assert_eq!(this.epoch("zone-1"), Some(3));
         assert_eq!(other.epoch("zone-1"), None, "that is its own");
@@ -160,5 +170,10 @@ mod tests {
         assert_eq!(health(), Some(Health::Unknown));
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(health(), Some(Health::Offline));
+
+        let written = async || store.sessions(PREFIX).await.unwrap().len();
+        assert_eq!(written().await, 1);
+        this.exchange(Vec::new(), |zone| zone != "zone-1").await.unwrap();
+        assert_eq!((health(), written().await), (None, 0), "the zone was deleted");
     }
 }
