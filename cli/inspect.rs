@@ -5,7 +5,7 @@ mod proxies;
 mod zones;
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
@@ -51,18 +51,24 @@ enum What {
         /// Only gateways
         #[arg(long, conflicts_with = "name")]
         gateway: bool,
+        #[command(flatten)]
+        envoy: OfEnvoy,
     },
     /// Proxies through which other zones enter
     #[command(name = "zoneingresses", alias = "zoneingress")]
     ZoneIngresses {
         /// Only this one
         name: Option<String>,
+        #[command(flatten)]
+        envoy: OfEnvoy,
     },
     /// Proxies through which traffic leaves the zone
     #[command(name = "zoneegresses", alias = "zoneegress")]
     ZoneEgresses {
         /// Only this one
         name: Option<String>,
+        #[command(flatten)]
+        envoy: OfEnvoy,
     },
     /// Meshes with their dataplanes and services
     #[command(alias = "mesh")]
@@ -74,6 +80,39 @@ enum What {
         #[arg(short, long, default_value = "default")]
         mesh: String,
     },
+}
+
+/// What the Envoy itself says, instead of what is known about it.
+#[derive(Args)]
+struct OfEnvoy {
+    /// Ask its Envoy, through the control plane
+    #[arg(long = "type", value_name = "WHAT", requires = "name")]
+    what: Option<Question>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Question {
+    /// The configuration it runs with
+    ConfigDump,
+    /// Its counters
+    Stats,
+    /// Its clusters with their endpoints
+    Clusters,
+}
+
+impl OfEnvoy {
+    /// Prints the answer, when one is asked for.
+    async fn print(&self, client: &Client, list: &str, name: Option<&str>) -> anyhow::Result<bool> {
+        let (Some(what), Some(name)) = (self.what, name) else { return Ok(false) };
+        let what = match what {
+            Question::ConfigDump => "xds",
+            Question::Stats => "stats",
+            Question::Clusters => "clusters",
+        };
+        let answer = client.send(Method::GET, &format!("{list}/{}/{what}", segment(name)), None).await?;
+        output::text(&answer.success()?.body);
+        Ok(true)
+    }
 }
 
 fn tag(text: &str) -> Result<(String, String), String> {
@@ -89,7 +128,7 @@ impl Inspect {
                 let found = Found::overviews(client, "/zones", name, &[]).await?;
                 found.print(output, "no zone has connected yet", zones::print)
             }
-            What::Dataplanes { name, mesh, all_meshes, tag, gateway } => {
+            What::Dataplanes { name, mesh, all_meshes, tag, gateway, envoy } => {
                 let filters = tag.iter().map(|(key, value)| ("tag", format!("{key}:{value}")));
                 let filters: Vec<_> =
                     filters.chain(gateway.then(|| ("gateway", "true".to_owned()))).collect();
@@ -97,16 +136,25 @@ impl Inspect {
                     true => "/dataplanes".to_owned(),
                     false => format!("/meshes/{}/dataplanes", segment(&mesh)),
                 };
+                if envoy.print(client, &list, name.as_deref()).await? {
+                    return Ok(());
+                }
                 let found = Found::overviews(client, &list, name, &filters).await?;
                 let none =
                     format!("there is no such dataplane in {}", if all_meshes { "any mesh" } else { &mesh });
                 found.print(output, &none, |items| proxies::print(items, all_meshes))
             }
-            What::ZoneIngresses { name } => {
+            What::ZoneIngresses { name, envoy } => {
+                if envoy.print(client, "/zoneingresses", name.as_deref()).await? {
+                    return Ok(());
+                }
                 let found = Found::overviews(client, "/zoneingresses", name, &[]).await?;
                 found.print(output, "there is no zone ingress", proxies::print_of_zones)
             }
-            What::ZoneEgresses { name } => {
+            What::ZoneEgresses { name, envoy } => {
+                if envoy.print(client, "/zoneegresses", name.as_deref()).await? {
+                    return Ok(());
+                }
                 let found = Found::overviews(client, "/zoneegresses", name, &[]).await?;
                 found.print(output, "there is no zone egress", proxies::print_of_zones)
             }

@@ -31,6 +31,16 @@ pub enum StreamKind {
     Clusters,
 }
 
+impl StreamKind {
+    /// Whether global asks and the zone answers, beside the sync.
+    pub fn is_reverse(self) -> bool {
+        match self {
+            Self::GlobalToZone | Self::ZoneToGlobal => false,
+            Self::ConfigDump | Self::Stats | Self::Clusters => true,
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -23,6 +23,7 @@ pub mod names;
 pub mod order;
 pub mod outbox;
 pub mod recorder;
+pub mod reverse;
 pub mod role;
 pub mod serve;
 pub mod shelf;

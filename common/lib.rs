@@ -8,6 +8,7 @@ pub mod config;
 pub mod control_plane;
 pub mod defaults;
 pub mod diagnostics;
+pub mod envoy_admin;
 pub mod events;
 pub mod kds;
 pub mod mode;

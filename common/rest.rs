@@ -8,6 +8,7 @@ mod admission;
 mod auth;
 mod body;
 mod condition;
+mod envoy;
 mod error;
 mod filter;
 mod global_insight;
@@ -37,6 +38,7 @@ use axum::{
 use serde_json::Value;
 
 use crate::{
+    envoy_admin::EnvoyAdmin,
     mode::Mode,
     model::{Kind, registry},
     runtime::Env,
@@ -78,6 +80,8 @@ pub struct ApiConfig {
     pub admissions: Vec<Arc<dyn Admission>>,
     /// Live state of the zones, on global.
     pub zone_status: Option<Arc<dyn ZoneStatusSource>>,
+    /// Who can ask the Envoys of proxies.
+    pub envoys: Option<Arc<dyn EnvoyAdmin>>,
 }
 
 impl ApiConfig {
@@ -95,6 +99,7 @@ impl ApiConfig {
             gui: String::new(),
             admissions: Vec::new(),
             zone_status: None,
+            envoys: None,
         }
     }
 }
@@ -167,6 +172,10 @@ fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
         let item = one.put(write::put).delete(write::delete);
         let routes = routes.route(&list, all.clone()).route(&format!("{list}/{{name}}"), item);
         let routes = if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), all) } else { routes };
+        let routes = match envoy::has(kind) {
+            true => routes.route(&format!("{list}/{{name}}/{{what}}"), get(envoy::ask)),
+            false => routes,
+        };
         if overview::of(kind).is_none() {
             return routes;
         }

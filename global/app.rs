@@ -43,7 +43,7 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     role::take(&cp.store, &Mode::Global).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
     let kds = serve_zones(&mut cp, &settings).await?;
-    let api = api(&cp, &settings, Arc::new(kds));
+    let api = api(&cp, &settings, &Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new())).await?;
     Ok(cp)
 }
@@ -81,7 +81,8 @@ async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::
     Ok(kds)
 }
 
-fn api(cp: &ControlPlane, settings: &GlobalConfig, zones: Arc<dyn ZoneStatusSource>) -> Arc<Api> {
+fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
+    let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
@@ -91,6 +92,7 @@ fn api(cp: &ControlPlane, settings: &GlobalConfig, zones: Arc<dyn ZoneStatusSour
         hostname: host_name(),
         admissions,
         zone_status: Some(zones),
+        envoys: Some(Arc::clone(kds) as _),
         ..ApiConfig::new(Mode::Global)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

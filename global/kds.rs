@@ -6,6 +6,7 @@ mod health;
 mod insights;
 mod instances;
 mod replicas;
+mod reverse;
 mod service;
 mod session;
 mod sessions;

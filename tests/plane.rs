@@ -12,6 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use common::{
+    envoy_admin::{Ask, AskError, EnvoyAdmin},
     events::EventBus,
     model::{Kind, Origin, Resource, ResourceKey},
     runtime::{Clock, Entropy, Env},
@@ -35,6 +36,16 @@ impl Clock for RuntimeClock {
     fn now(&self) -> DateTime<Utc> {
         let elapsed = chrono::Duration::from_std(self.0.elapsed()).unwrap();
         DateTime::from_timestamp(1_700_000_000, 0).unwrap() + elapsed
+    }
+}
+
+/// A zone without proxies.
+pub struct NoEnvoys;
+
+#[async_trait::async_trait]
+impl EnvoyAdmin for NoEnvoys {
+    async fn ask(&self, proxy: &ResourceKey, _: Ask) -> Result<bytes::Bytes, AskError> {
+        Err(AskError::NotConnected(proxy.clone()))
     }
 }
 
@@ -111,14 +122,29 @@ impl Plane {
         Kds::new(settings, store, self.index.clone(), bus, self.env.clone(), authenticator)
     }
 
-    pub fn connector(&self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Connector {
+    pub fn connector(
+        &self,
+        settings: zone::kds::KdsSettings,
+        dial: Arc<dyn Dial>,
+        envoys: Arc<dyn EnvoyAdmin>,
+    ) -> Connector {
         let store = Arc::clone(&self.store) as Arc<dyn Store>;
-        Connector::new(settings, store, self.index.clone(), self.env.clone(), dial)
+        Connector::new(settings, store, self.index.clone(), self.env.clone(), dial, envoys)
     }
 
     /// Starts following a global.
     pub fn follow(&mut self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Link {
-        let connector = self.connector(settings, dial);
+        self.follow_with(settings, dial, Arc::new(NoEnvoys))
+    }
+
+    /// Starts following a global that may ask `envoys`.
+    pub fn follow_with(
+        &mut self,
+        settings: zone::kds::KdsSettings,
+        dial: Arc<dyn Dial>,
+        envoys: Arc<dyn EnvoyAdmin>,
+    ) -> Link {
+        let connector = self.connector(settings, dial, envoys);
         let link = connector.link();
         let stop = self.stop.clone();
         self.tasks.spawn(async move { connector.run(None, stop).await });

@@ -17,6 +17,7 @@ pub mod bootstrap;
 pub mod certificate;
 pub mod config;
 pub mod debug;
+pub mod envoys;
 mod hosts;
 mod insight;
 mod metrics;

@@ -7,6 +7,7 @@ use common::{
     config::{self, StoreType},
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
+    envoy_admin::EnvoyAdmin,
     mode::Mode,
     rest::{Api, ApiConfig, standard_admissions},
     runtime::{Env, stop_signal},
@@ -20,6 +21,8 @@ use crate::{
         Ads, AdsConfig,
         auth::{Credential, Requirement},
         bootstrap, debug,
+        envoys::Envoys,
+        proxies::Proxies,
     },
     api,
     config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
@@ -66,24 +69,26 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
-    let mut routes = serve_proxies(&mut cp, &settings, &mode, alone).await?;
+    let proxies = serve_proxies(&mut cp, &settings, &mode, alone).await?;
+    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies)));
+    let mut routes = debug::router(proxies);
     if settings.is_federated() {
-        routes = routes.merge(follow_global(&mut cp, &settings, candidate)?);
+        routes = routes.merge(follow_global(&mut cp, &settings, candidate, Arc::clone(&envoys))?);
     } else {
         lead(&mut cp, candidate, Nothing);
     }
-    let api = resources(&cp, &settings, mode);
+    let api = resources(&cp, &settings, mode, envoys);
     cp.serve_api(&settings.api_server, api.router(routes)).await?;
     Ok(cp)
 }
 
-/// Gives the routes that show the connected proxies.
+/// Gives the proxies that are connected.
 async fn serve_proxies(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     mode: &Mode,
     alone: bool,
-) -> anyhow::Result<Router> {
+) -> anyhow::Result<Arc<Proxies>> {
     let section = &settings.dp_server;
     let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
     let params = &settings.bootstrap_server.params;
@@ -110,7 +115,7 @@ async fn serve_proxies(
     let proxies = ads.proxies();
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port).await?;
     ads.spawn(&mut cp.supervisor, listener)?;
-    Ok(debug::router(proxies))
+    Ok(proxies)
 }
 
 /// Gives the routes that show the link.
@@ -118,6 +123,7 @@ fn follow_global(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     candidate: Candidate,
+    envoys: Arc<dyn EnvoyAdmin>,
 ) -> anyhow::Result<Router> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
@@ -132,7 +138,8 @@ fn follow_global(
         config: config::masked(settings).to_string(),
         ..KdsSettings::new(&section.name)
     };
-    let connector = Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial);
+    let connector =
+        Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys);
     let link = connector.link();
     lead(cp, candidate, connector);
     Ok(api::link(link))
@@ -158,7 +165,7 @@ impl Work for Nothing {
     fn stand_by(&self) {}
 }
 
-fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {
+fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode, envoys: Arc<dyn EnvoyAdmin>) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
@@ -168,6 +175,7 @@ fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode) -> Arc<Api> {
         shown_config: config::masked(settings),
         hostname: host_name(),
         admissions,
+        envoys: Some(envoys),
         ..ApiConfig::new(mode)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

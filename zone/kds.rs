@@ -1,4 +1,5 @@
-//! Follows global, and lets global follow this zone: one connection, both sync streams, pings.
+//! Follows global, and lets global follow this zone: one connection, both sync streams, the
+//! streams of reverse calls, pings.
 //!
 //! A zone without its global keeps everything and keeps serving; nothing here ends the process.
 
@@ -6,6 +7,7 @@ mod connect;
 mod dial;
 mod gate;
 mod link;
+mod reverse;
 mod settings;
 mod up;
 

@@ -54,6 +54,11 @@ impl<T> Outbox<T> {
         Ok(())
     }
 
+    /// How many messages wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

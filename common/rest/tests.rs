@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod envoy;
 mod kinds;
 mod labels;
 mod lists;

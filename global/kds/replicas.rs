@@ -101,6 +101,13 @@ impl Replicas {
         zones.get(zone).map(|seen| &seen.report).filter(|r| *r.instance != *self.instance).map(|r| r.epoch)
     }
 
+    /// The other instance that has the newest session of a zone.
+    pub(crate) fn instance(&self, zone: &str) -> Option<String> {
+        let zones = self.lock();
+        let report = zones.get(zone).map(|seen| &seen.report)?;
+        (*report.instance != *self.instance).then(|| report.instance.clone())
+    }
+
     /// Whether another instance has a newer session of a zone than `epoch`.
     pub(crate) fn has_newer(&self, zone: &str, epoch: u64) -> bool {
         self.epoch(zone).is_some_and(|newest| newest > epoch)

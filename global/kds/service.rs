@@ -15,6 +15,7 @@ use common::{
         metadata::Peer,
         order,
         outbox::Outbox,
+        reverse::{Answer, Call},
         serve::{Ended, Serving},
         shelf::ShelfRoom,
         watch::Position,
@@ -47,6 +48,7 @@ use tonic::{
 use super::{
     Inner, Kds, auth,
     ending::Cause,
+    reverse,
     session::{Half, Session},
     zone_view::{Downward, ZoneView},
 };
@@ -150,21 +152,21 @@ impl GlobalKdsService for Kds {
         &self,
         request: Request<Streaming<XdsConfigResponse>>,
     ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
-        self.idle(request, StreamKind::ConfigDump).await
+        self.reverse(request, StreamKind::ConfigDump).await
     }
 
     async fn stream_stats(
         &self,
         request: Request<Streaming<StatsResponse>>,
     ) -> Result<Response<Self::StreamStatsStream>, Status> {
-        self.idle(request, StreamKind::Stats).await
+        self.reverse(request, StreamKind::Stats).await
     }
 
     async fn stream_clusters(
         &self,
         request: Request<Streaming<ClustersResponse>>,
     ) -> Result<Response<Self::StreamClustersStream>, Status> {
-        self.idle(request, StreamKind::Clusters).await
+        self.reverse(request, StreamKind::Clusters).await
     }
 
     async fn health_check(
@@ -220,29 +222,28 @@ impl Kds {
         });
     }
 
-    /// A stream of reverse calls on which this side has nothing to ask.
-    async fn idle<Q: Send + 'static, A: Send + 'static>(
+    /// A stream on which this side asks. Its end is not the end of the session.
+    async fn reverse<Q: From<Call> + Send + 'static, A: Into<Answer> + Send + 'static>(
         &self,
         request: Request<Streaming<A>>,
         kind: StreamKind,
     ) -> Result<Response<Reply<Q>>, Status> {
         let caller = self.admit(request.metadata())?;
         let session = self.open_stream(&caller, kind).await?;
-        let (_silent, reply, end) = reply();
-        let (stop, mut inbound) = (session.stop.clone(), request.into_inner());
-        let listening = async move {
-            loop {
-                tokio::select! {
-                    () = stop.cancelled() => return Ended::Stopped,
-                    answer = inbound.next() => match answer {
-                        Some(Ok(_unasked)) => {}
-                        Some(Err(status)) => return Ended::Broken(status),
-                        None => return Ended::ByPeer,
-                    },
-                }
-            }
-        };
-        self.run(session, listening, end);
+        let (outbox, reply, end) = reply();
+        let (line, questions) = reverse::line();
+        // While this task held the line, it would not see that a newer stream took its place.
+        let former = line.downgrade();
+        session.connect(kind, line);
+        let inner = Arc::clone(&self.inner);
+        self.inner.streams.spawn(async move {
+            let ended = tokio::select! {
+                ended = reverse::ask(&session, questions, request.into_inner(), outbox) => Some(ended),
+                () = inner.shutdown.cancelled() => None,
+            };
+            inner.sessions.leave(&session, kind, &former);
+            let _peer_is_gone = end.send(status(ended, &session));
+        });
         Ok(Response::new(reply))
     }
 }

@@ -1,6 +1,6 @@
-//! The session of a zone: both of its sync streams, under one epoch.
+//! The session of a zone: both of its sync streams and those of reverse calls, under one epoch.
 //!
-//! If one half ends, the session ends. A newer session of the same zone takes the next epoch of the lease
+//! If one half of the sync ends, the session ends; streams of reverse calls come and go. A newer session of the same zone takes the next epoch of the lease
 //! `kds/<zone>`; whatever the older one still tries to write is refused inside the store.
 
 use std::{
@@ -24,7 +24,10 @@ use common::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ending::{Cause, End};
+use super::{
+    ending::{Cause, End},
+    reverse::{FormerLine, Line},
+};
 
 /// A zone's session on this instance.
 pub(crate) struct Session {
@@ -47,6 +50,8 @@ pub(crate) struct Session {
 
 struct State {
     streams: BTreeSet<StreamKind>,
+    /// Where questions for the streams of reverse calls go in.
+    lines: BTreeMap<StreamKind, Line>,
     opened: DateTime<Utc>,
     heard: (Instant, DateTime<Utc>),
     ended: Option<End>,
@@ -81,6 +86,7 @@ impl Session {
         let subscription = Subscription::open(id, &env.instance_id, caller.token.is_some(), now);
         let state = State {
             streams: BTreeSet::new(),
+            lines: BTreeMap::new(),
             opened: now,
             heard: (Instant::now(), now),
             ended: None,
@@ -120,14 +126,35 @@ impl Session {
     }
 
     /// Whether a stream of `caller` belongs to this session, which takes it in if so. A stream it already
-    /// has means that the zone started over, and so does another credential: a session has one.
+    /// has means that the zone started over, and so does another credential: a session has one. Only of
+    /// reverse calls may a zone that names its session open a stream again.
     pub(crate) fn admit(&self, caller: &Caller, stream: StreamKind) -> bool {
         let mut state = self.lock();
         state.ended.is_none()
             && !self.stop.is_cancelled()
             && self.key == caller.session
             && self.token == caller.token
-            && state.streams.insert(stream)
+            && (state.streams.insert(stream) || (stream.is_reverse() && self.key.is_some()))
+    }
+
+    /// A stream of reverse calls takes questions from `line`; so does an older one of its kind no more.
+    pub(crate) fn connect(&self, stream: StreamKind, line: Line) {
+        self.lock().lines.insert(stream, line);
+    }
+
+    /// The stream that took questions from `line` ended.
+    pub(crate) fn disconnect(&self, stream: StreamKind, line: &FormerLine) {
+        let Some(line) = line.upgrade() else { return };
+        let mut state = self.lock();
+        if state.lines.get(&stream).is_some_and(|current| current.same_channel(&line)) {
+            state.lines.remove(&stream);
+            state.streams.remove(&stream);
+        }
+    }
+
+    /// Where questions for a stream of reverse calls go in, when it is open.
+    pub(crate) fn line(&self, stream: StreamKind) -> Option<Line> {
+        self.lock().lines.get(&stream).cloned()
     }
 
     /// The streams it has taken in.

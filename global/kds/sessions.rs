@@ -14,7 +14,7 @@ use common::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::{ending::Cause, session::Session};
+use super::{ending::Cause, reverse::FormerLine, session::Session};
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
 const LEASE: Duration = Duration::from_secs(60);
@@ -55,6 +55,14 @@ impl Sessions {
         let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
         self.bus.publish(Event::ZoneOpenedStream { zone, stream, epoch });
         Ok(session)
+    }
+
+    /// The stream of reverse calls that took questions from `line` ended; the session goes on.
+    pub(crate) fn leave(&self, session: &Session, stream: StreamKind, line: &FormerLine) {
+        session.disconnect(stream, line);
+        if session.cause().is_none() {
+            count_streams(&session.zone, session.streams().len());
+        }
     }
 
     async fn open(&self, caller: &Caller) -> Result<Arc<Session>, StoreError> {

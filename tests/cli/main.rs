@@ -13,7 +13,9 @@ use std::{
 use common::{
     config::DataplaneDefaults,
     defaults::{MeshDefaults, ensure_defaults},
+    envoy_admin::{Ask, AskError, EnvoyAdmin},
     mode::Mode,
+    model::ResourceKey,
     rest::{ApiConfig, Health, Progress, ZoneStatus, ZoneStatusSource, standard_admissions},
     runtime::http::{HttpLimits, serve},
     store::index::Index,
@@ -50,13 +52,28 @@ struct Ran {
     err: String,
 }
 
+/// Envoys that repeat the question.
+struct Echoing;
+
+#[async_trait::async_trait]
+impl EnvoyAdmin for Echoing {
+    async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<bytes::Bytes, AskError> {
+        Ok(format!("{proxy} {}\n", ask.path()).into())
+    }
+}
+
 impl Global {
     async fn start(documents: &[Value]) -> Self {
         let mode = Mode::Global;
         let zones: Arc<dyn ZoneStatusSource> = Arc::new(Zones);
         let mut admissions = standard_admissions(false, Some(Arc::clone(&zones)));
         admissions.push(Arc::new(MeshDefaults));
-        let config = ApiConfig { admissions, zone_status: Some(zones), ..ApiConfig::new(mode.clone()) };
+        let config = ApiConfig {
+            admissions,
+            zone_status: Some(zones),
+            envoys: Some(Arc::new(Echoing)),
+            ..ApiConfig::new(mode.clone())
+        };
         let api = TestApi::start(config, documents).await.expect("the API starts");
         let options = DataplaneDefaults::default();
         ensure_defaults(&api.store, &api.index, &api.env, &mode, &options).await.expect("defaults are made");
@@ -231,6 +248,13 @@ async fn everything_is_inspected_as_table_and_document() {
     assert_eq!(row(&["inspect", "zoneegresses"], "out-1").await[1..3], ["offline", "east"]);
     assert_eq!(row(&["inspect", "meshes"], "shop").await[2..6], ["1/1", "0", "0", "1"]);
     assert_eq!(row(&["inspect", "services", "-m", "shop"], "web").await[1..3], ["online", "1/1"]);
+    let asked = global.good(&["inspect", "dataplane", "web-1", "-m", "shop", "--type", "config-dump"]).await;
+    assert_eq!(asked, "Dataplane shop/web-1 /config_dump\n");
+    let asked = global.good(&["inspect", "zoneingress", "in-1", "--type", "stats"]).await;
+    assert_eq!(asked, "ZoneIngress in-1 /stats?usedonly\n");
+    let asked = global.good(&["inspect", "zoneegress", "out-1", "--type", "clusters"]).await;
+    assert_eq!(asked, "ZoneEgress out-1 /clusters\n");
+    global.bad(&["inspect", "dataplane", "--type", "stats"], &["<NAME>"]).await;
     global.bad(&["inspect", "zone", "none"], &["there is no none in /zones"]).await;
 
     for what in ["zones", "dataplanes -m shop", "zoneingresses", "zoneegresses", "meshes", "services -m shop"]

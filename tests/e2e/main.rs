@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod harness;
+mod inspect;
 mod mesh;
 mod policies;
 mod postgres;

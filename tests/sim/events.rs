@@ -52,6 +52,15 @@ fn ended(epoch: u64) -> Event {
     Event::SessionEnded { zone: "zone-1".into(), epoch }
 }
 
+/// What a zone opens.
+const ALL_STREAMS: [StreamKind; 5] = [
+    StreamKind::GlobalToZone,
+    StreamKind::ZoneToGlobal,
+    StreamKind::ConfigDump,
+    StreamKind::Stats,
+    StreamKind::Clusters,
+];
+
 fn offline(epoch: u64) -> Event {
     Event::ZoneWentOffline { zone: "zone-1".into(), epoch }
 }
@@ -88,13 +97,13 @@ async fn a_goodbye_takes_a_zone_offline() {
     let mut zone = Plane::start(store(2), "zone-1", 2).await;
     zone.follow(KdsSettings::new("zone-1"), Arc::clone(&world.dial));
     let mut streams = Vec::new();
-    while streams.len() < 2 {
+    while streams.len() < ALL_STREAMS.len() {
         if let Event::ZoneOpenedStream { stream, epoch: 1, .. } = next_of_zone(&mut events).await {
             streams.push(stream);
         }
     }
     streams.sort();
-    assert_eq!(streams, [StreamKind::GlobalToZone, StreamKind::ZoneToGlobal]);
+    assert_eq!(streams, ALL_STREAMS);
     zone.stop.cancel();
     let last = loop {
         match next_of_zone(&mut events).await {
@@ -128,7 +137,7 @@ fn a_zone_that_falls_silent_is_cut_off_once_and_stays_offline_until_it_is_back()
     federation.run_for(Duration::from_secs(40));
     assert_eq!(federation.health("zone-1"), (Health::Offline, since), "what is offline stays so");
     let (at, events): (Vec<_>, Vec<_>) = told(&federation).split_off(before).into_iter().unzip();
-    let streams = [StreamKind::GlobalToZone, StreamKind::ZoneToGlobal].map(|stream| cancelled(stream, 1));
+    let streams = ALL_STREAMS.map(|stream| cancelled(stream, 1));
     assert_eq!(events, [&streams[..], &[ended(1), offline(1)]].concat());
     // It pinged every five seconds before.
     assert!(at.iter().all(|at| (cut + patience - 5..=cut + patience).contains(at)), "cut at {cut}: {at:?}");

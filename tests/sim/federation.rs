@@ -24,7 +24,7 @@ use zone::kds::{KdsSettings, Link};
 use crate::{
     network::{GLOBAL, SimDial, incoming},
     oracle,
-    plane::{Plane, store},
+    plane::{NoEnvoys, Plane, store},
 };
 
 pub const ZONES: [&str; 2] = ["zone-1", "zone-2"];
@@ -145,7 +145,7 @@ impl Federation {
                     stall_after: Duration::from_secs(4),
                     ..KdsSettings::new(zone)
                 };
-                let connector = plane.connector(settings, Arc::new(dials));
+                let connector = plane.connector(settings, Arc::new(dials), Arc::new(NoEnvoys));
                 links.borrow_mut().insert(zone, connector.link());
                 stops.borrow_mut().insert(zone, plane.stop.clone());
                 connector.run(None, plane.stop.clone()).await;

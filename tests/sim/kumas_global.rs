@@ -21,7 +21,6 @@ use common::{
     },
     tls::Trust,
 };
-use futures::stream;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{
@@ -41,12 +40,18 @@ pub struct Call<I, O> {
 
 pub type Down = Call<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
 pub type Up = Call<DeltaDiscoveryResponse, DeltaDiscoveryRequest>;
+pub type Dumps = Call<XdsConfigResponse, XdsConfigRequest>;
+pub type Stats = Call<StatsResponse, StatsRequest>;
+pub type Clusters = Call<ClustersResponse, ClustersRequest>;
 
 /// The global: what zones open comes out of its queues.
 pub struct KumasGlobal {
     pub dial: Arc<dyn Dial>,
     pub down: mpsc::Receiver<Down>,
     pub up: mpsc::Receiver<Up>,
+    pub dumps: mpsc::Receiver<Dumps>,
+    pub stats: mpsc::Receiver<Stats>,
+    pub clusters: mpsc::Receiver<Clusters>,
     pub pings: Arc<Mutex<Vec<MetadataMap>>>,
     server: JoinHandle<()>,
 }
@@ -58,12 +63,23 @@ impl Drop for KumasGlobal {
 }
 
 impl KumasGlobal {
-    /// `answers_pings` is false for one that does not know the method.
+    /// `answers_pings` is false for one that knows nothing but the sync streams.
     pub async fn start(answers_pings: bool) -> Self {
         let (down_calls, down) = mpsc::channel(8);
         let (up_calls, up) = mpsc::channel(8);
+        let (dump_calls, dumps) = mpsc::channel(8);
+        let (stats_calls, stats) = mpsc::channel(8);
+        let (cluster_calls, clusters) = mpsc::channel(8);
         let pings = Arc::new(Mutex::default());
-        let service = Service { down_calls, up_calls, pings: Arc::clone(&pings), answers_pings };
+        let service = Service {
+            down_calls,
+            up_calls,
+            dump_calls,
+            stats_calls,
+            cluster_calls,
+            pings: Arc::clone(&pings),
+            answers_pings,
+        };
         let gzip = CompressionEncoding::Gzip;
         let sync = KdsSyncServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip);
         let global = GlobalKdsServiceServer::new(service).accept_compressed(gzip).send_compressed(gzip);
@@ -73,7 +89,7 @@ impl KumasGlobal {
         let incoming = TcpListenerStream::new(listener);
         let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
         let dial = Arc::new(Trusted::new(&address, &Trust::System).unwrap());
-        Self { dial, down, up, pings, server }
+        Self { dial, down, up, dumps, stats, clusters, pings, server }
     }
 
     /// The next connection of a zone.
@@ -178,8 +194,20 @@ impl Up {
 struct Service {
     down_calls: mpsc::Sender<Down>,
     up_calls: mpsc::Sender<Up>,
+    dump_calls: mpsc::Sender<Dumps>,
+    stats_calls: mpsc::Sender<Stats>,
+    cluster_calls: mpsc::Sender<Clusters>,
     pings: Arc<Mutex<Vec<MetadataMap>>>,
     answers_pings: bool,
+}
+
+impl Service {
+    fn known(&self, method: &str) -> Result<(), Status> {
+        if self.answers_pings {
+            return Ok(());
+        }
+        Err(Status::unimplemented(format!("unknown method {method}")))
+    }
 }
 
 async fn open<I, O>(calls: &mpsc::Sender<Call<I, O>>, request: Request<Streaming<I>>) -> Replies<O> {
@@ -191,7 +219,6 @@ async fn open<I, O>(calls: &mpsc::Sender<Call<I, O>>, request: Request<Streaming
 }
 
 type Replies<O> = Result<Response<ReceiverStream<Result<O, Status>>>, Status>;
-type Never<O> = stream::Pending<Result<O, Status>>;
 
 #[tonic::async_trait]
 impl KdsSyncService for Service {
@@ -215,29 +242,29 @@ impl KdsSyncService for Service {
 
 #[tonic::async_trait]
 impl GlobalKdsService for Service {
-    type StreamXDSConfigsStream = Never<XdsConfigRequest>;
-    type StreamStatsStream = Never<StatsRequest>;
-    type StreamClustersStream = Never<ClustersRequest>;
+    type StreamXDSConfigsStream = ReceiverStream<Result<XdsConfigRequest, Status>>;
+    type StreamStatsStream = ReceiverStream<Result<StatsRequest, Status>>;
+    type StreamClustersStream = ReceiverStream<Result<ClustersRequest, Status>>;
 
     async fn stream_xds_configs(
         &self,
-        _: Request<Streaming<XdsConfigResponse>>,
-    ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
-        Ok(Response::new(stream::pending()))
+        request: Request<Streaming<XdsConfigResponse>>,
+    ) -> Replies<XdsConfigRequest> {
+        self.known("StreamXDSConfigs")?;
+        open(&self.dump_calls, request).await
     }
 
-    async fn stream_stats(
-        &self,
-        _: Request<Streaming<StatsResponse>>,
-    ) -> Result<Response<Self::StreamStatsStream>, Status> {
-        Ok(Response::new(stream::pending()))
+    async fn stream_stats(&self, request: Request<Streaming<StatsResponse>>) -> Replies<StatsRequest> {
+        self.known("StreamStats")?;
+        open(&self.stats_calls, request).await
     }
 
     async fn stream_clusters(
         &self,
-        _: Request<Streaming<ClustersResponse>>,
-    ) -> Result<Response<Self::StreamClustersStream>, Status> {
-        Ok(Response::new(stream::pending()))
+        request: Request<Streaming<ClustersResponse>>,
+    ) -> Replies<ClustersRequest> {
+        self.known("StreamClusters")?;
+        open(&self.cluster_calls, request).await
     }
 
     async fn health_check(
@@ -245,9 +272,7 @@ impl GlobalKdsService for Service {
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         self.pings.lock().unwrap().push(request.metadata().clone());
-        if !self.answers_pings {
-            return Err(Status::unimplemented("unknown method HealthCheck"));
-        }
+        self.known("HealthCheck")?;
         // Health checks are off by default, which is told by an interval of zero.
         let interval = Some(common::proto::google::protobuf::Duration::default());
         Ok(Response::new(ZoneHealthCheckResponse { interval }))

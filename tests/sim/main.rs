@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod asking;
 mod attribution;
 mod chaos;
 mod events;
@@ -14,6 +15,7 @@ mod oracle;
 mod peers;
 #[path = "../plane.rs"]
 mod plane;
+mod reverse;
 mod scenarios;
 mod scripted;
 mod sockets;

@@ -14,8 +14,8 @@ use common::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
         google::{protobuf::Any, rpc},
         kuma::mesh::v1alpha1::{
-            StatsRequest, ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
-            kds_sync_service_client::KdsSyncServiceClient,
+            StatsRequest, StatsResponse, ZoneHealthCheckRequest,
+            global_kds_service_client::GlobalKdsServiceClient, kds_sync_service_client::KdsSyncServiceClient,
         },
     },
 };
@@ -105,9 +105,16 @@ impl Scripted {
 
     /// Opens a stream of reverse calls, and never says anything on it.
     pub async fn stats(&self) -> Result<Streaming<StatsRequest>, Status> {
+        self.stats_answering(futures::stream::pending()).await
+    }
+
+    /// Opens a stream of reverse calls, and says `answers` on it.
+    pub async fn stats_answering(
+        &self,
+        answers: impl futures::Stream<Item = StatsResponse> + Send + 'static,
+    ) -> Result<Streaming<StatsRequest>, Status> {
         let mut client = GlobalKdsServiceClient::new(self.channel.clone());
-        let silent = futures::stream::pending();
-        client.stream_stats(self.request(silent)).await.map(Response::into_inner)
+        client.stream_stats(self.request(answers)).await.map(Response::into_inner)
     }
 
     /// The first request of a type.

@@ -224,6 +224,11 @@ impl Proxies {
 }
 
 impl Session {
+    /// Whose stream it is.
+    pub fn id(&self) -> &ProxyId {
+        &self.id
+    }
+
     /// Changes what outsiders see of the stream.
     pub fn update(&self, change: impl FnOnce(&mut StreamView)) {
         change(&mut lock(&self.view));

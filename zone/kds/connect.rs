@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    envoy_admin::EnvoyAdmin,
     kds::{
         apply::{Applier, Follower},
         features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
@@ -43,6 +44,7 @@ use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, Up},
+    reverse::Desk,
     settings::{KdsSettings, TokenFileError},
     up::{OwnView, Upward},
 };
@@ -64,6 +66,7 @@ pub struct Connector {
     index: IndexReader,
     env: Env,
     dial: Arc<dyn Dial>,
+    envoys: Arc<dyn EnvoyAdmin>,
     link: Link,
 }
 
@@ -97,16 +100,17 @@ fn unanswered(status: &Status) -> String {
 }
 
 impl Connector {
-    /// A zone that follows the global `dial` leads to.
+    /// A zone that follows the global `dial` leads to, and lets it ask `envoys`.
     pub fn new(
         settings: KdsSettings,
         store: Arc<dyn Store>,
         index: IndexReader,
         env: Env,
         dial: Arc<dyn Dial>,
+        envoys: Arc<dyn EnvoyAdmin>,
     ) -> Self {
         let link = Link::new(env.clone());
-        Self { settings, store, index, env, dial, link }
+        Self { settings, store, index, env, dial, envoys, link }
     }
 
     /// The link, to watch it and to approve what it holds back.
@@ -140,7 +144,7 @@ impl Connector {
         }
     }
 
-    /// One connection: both streams and the pings. `Ok` only at shutdown.
+    /// One connection: the streams and the pings. `Ok` only at shutdown.
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
         let caller = self.introduce()?;
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.version);
@@ -160,6 +164,7 @@ impl Connector {
         let recorder = self.recorder();
         self.open_subscription(&caller);
         self.record(&recorder).await;
+        let desk = Desk { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
             ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
                 Err(Broken::Stream { stream: "global to zone", ended })
@@ -169,6 +174,8 @@ impl Connector {
             }
             broken = self.keep_pinging(&channel, &caller, period) => Err(broken),
             error = self.remember() => Err(Broken::Store(error)),
+            // What becomes of these is not what becomes of the session.
+            never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
             () = shutdown.cancelled() => Ok(()),
         };
         self.close_subscription();
@@ -413,14 +420,14 @@ impl Work for Connector {
     }
 }
 
-fn with_headers<T>(message: T, caller: &Caller) -> Request<T> {
+pub(super) fn with_headers<T>(message: T, caller: &Caller) -> Request<T> {
     let mut request = Request::new(message);
     caller.write(request.metadata_mut());
     request
 }
 
 /// The inbound half of a call that may not be answered before this side has spoken.
-fn opened<T>(
+pub(super) fn opened<T>(
     call: impl Future<Output = Result<tonic::Response<tonic::Streaming<T>>, Status>>,
 ) -> impl Stream<Item = Result<T, Status>> {
     stream::once(async move { call.await.map(tonic::Response::into_inner) }).try_flatten()

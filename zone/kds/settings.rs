@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use common::kds::{MAX_MESSAGE, fuse::Fuse};
+use common::kds::{MAX_MESSAGE, fuse::Fuse, reverse::ANSWER_WITHIN};
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -25,6 +25,8 @@ pub struct KdsSettings {
     pub connect_timeout: Duration,
     /// How long global may owe an answer.
     pub stall_after: Duration,
+    /// How long an answer to global about an Envoy may take.
+    pub answer_within: Duration,
     /// Period of pings until global asks for another.
     pub ping_interval: Duration,
     /// Labels with these prefixes are not sent.
@@ -51,6 +53,7 @@ impl KdsSettings {
             healthy_after: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
             stall_after: Duration::from_secs(20),
+            answer_within: ANSWER_WITHIN,
             // Each ping is a write on a global of Kuma; one that watches its zones says how often it wants them.
             ping_interval: Duration::from_secs(60),
             skip_label_prefixes: Vec::new(),

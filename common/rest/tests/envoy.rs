@@ -1,0 +1,79 @@
+//! Asking the Envoys of proxies.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    envoy_admin::{Ask, AskError},
+    model::{Origin, Resource, ResourceKey, kinds::zone_ingress, labels},
+    store::{Batch, Write},
+};
+
+/// Repeats the question, except to those that are away.
+struct Echoing;
+
+#[async_trait]
+impl EnvoyAdmin for Echoing {
+    async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        match &*proxy.name {
+            "away" => Err(AskError::NotConnected(proxy.clone())),
+            _ => Ok(format!("{proxy} {}", ask.path()).into()),
+        }
+    }
+}
+
+async fn asked(mode: Mode, access: Access) -> TestApi {
+    let config = ApiConfig { envoys: Some(Arc::new(Echoing)), access, ..config(mode) };
+    let ingress =
+        json!({"type": "ZoneIngress", "name": "in-1", "networking": {"address": "10.0.0.1", "port": 1}});
+    let documents = [mesh("default"), dataplane("web-1"), dataplane("away"), ingress];
+    TestApi::start(config, &documents).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_question_has_a_path() {
+    let api = asked(Mode::Global, Access::default()).await;
+    let check = async |path: &str, expected: &str| {
+        let (status, text) = api.send("GET", path, None).await.unwrap();
+        assert_eq!((status, text.as_str()), (200, expected), "{path}");
+    };
+    let web = "/meshes/default/dataplanes/web-1";
+    check(&format!("{web}/xds"), "Dataplane default/web-1 /config_dump").await;
+    check(&format!("{web}/xds?include_eds=true"), "Dataplane default/web-1 /config_dump?include_eds").await;
+    check(&format!("{web}/stats"), "Dataplane default/web-1 /stats?usedonly").await;
+    check(&format!("{web}/stats?usedonly=false&format=json"), "Dataplane default/web-1 /stats?format=json")
+        .await;
+    check("/zoneingresses/in-1/clusters", "ZoneIngress in-1 /clusters").await;
+    check("/zone-ingresses/in-1/clusters?format=json", "ZoneIngress in-1 /clusters?format=json").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_said_with_its_reason() {
+    let nobody =
+        Access { view_stats: AccessRule { users: [].into(), groups: [].into() }, ..Access::default() };
+    let api = asked(Mode::federated_zone("east"), nobody).await;
+    let check = async |path: &str, status: u16, part: &str| {
+        let (got, body) = ask(&api, "GET", path, None).await;
+        assert_eq!(got, status, "{path}: {body}");
+        assert!(body["detail"].as_str().unwrap().contains(part), "{path}: {body}");
+    };
+    let list = "/meshes/default/dataplanes";
+    check(&format!("{list}/nobody/logs"), 404, "Not found").await;
+    check(&format!("{list}/nobody/stats"), 403, "cannot view the stats of an Envoy").await;
+    check(&format!("{list}/nobody/xds"), 404, "Not found").await;
+    check("/meshes/none/dataplanes/web-1/xds", 404, "Not found").await;
+
+    let own = |name: &str| {
+        let key = ResourceKey::new(&crate::model::kinds::dataplane::KIND, "default", name);
+        let index = api.index.current();
+        Resource { origin: Origin::Zone("east".into()), ..Resource::clone(index.get(&key).unwrap()) }
+    };
+    let away = Write::put(own("away"));
+    let other = Resource::new(ResourceKey::global(&zone_ingress::KIND, "in-2"), api.env.now());
+    let other = Write::put(other.with_label(labels::ZONE, "west"));
+    let commit = api.store.transact(Batch::of([away, other])).await.unwrap();
+    api.index.wait_for(commit.revision).await.unwrap();
+    check(&format!("{list}/away/xds"), 400, "Dataplane default/away is not connected here").await;
+    check("/zoneingresses/in-2/xds", 400, "belongs to west: ask there, or on global").await;
+}

@@ -1,0 +1,182 @@
+//! Asks zones about their Envoys, over the streams they opened for that.
+//!
+//! Who asks waits for one answer and no longer than [`PATIENCE`]; an answer nobody waits for any more is
+//! dropped. Zones of Kuma take the end of such a stream for the end of all sync, so a stream outlives
+//! whatever is said on it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use common::{
+    envoy_admin::{Ask, AskError, EnvoyAdmin},
+    kds::{
+        features::HASH_SUFFIX,
+        outbox::Outbox,
+        reverse::{Answer, Call},
+        serve::Ended,
+    },
+    model::{Origin, Resource, ResourceKey, labels},
+    rest::{Health, ZoneStatusSource},
+    store::index::Index,
+};
+use futures::{Stream, StreamExt};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tonic::Status;
+
+use super::{Kds, session::Session};
+
+/// How long a zone may take. Zones give up before.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Questions a zone may owe the answer to, per stream.
+const OWED: usize = 64;
+
+/// A question, and who waits for the answer.
+pub(crate) struct Question {
+    call: Call,
+    reply: oneshot::Sender<Result<Bytes, AskError>>,
+}
+
+/// Where questions for one stream of a zone go in.
+pub(crate) type Line = mpsc::Sender<Question>;
+
+/// Which line it was, without keeping it open.
+pub(crate) type FormerLine = mpsc::WeakSender<Question>;
+
+/// A line, and its end at the stream.
+pub(super) fn line() -> (Line, mpsc::Receiver<Question>) {
+    mpsc::channel(OWED)
+}
+
+/// Asks what comes over the line, and hands out the answers, until either end is gone.
+pub(super) async fn ask<Q: From<Call>, A: Into<Answer>>(
+    session: &Session,
+    mut questions: mpsc::Receiver<Question>,
+    mut inbound: impl Stream<Item = Result<A, Status>> + Unpin,
+    mut outbox: Outbox<Q>,
+) -> Ended {
+    let mut owed = Owed::default();
+    loop {
+        tokio::select! {
+            () = session.stop.cancelled() => return Ended::Stopped,
+            question = questions.recv() => {
+                // A newer stream of the zone has the line now.
+                let Some(question) = question else { return Ended::Stopped };
+                if let Some(call) = owed.note(question)
+                    && let Err(error) = outbox.push(call.into())
+                {
+                    return error.into();
+                }
+            }
+            answer = inbound.next() => match answer {
+                Some(Ok(answer)) => {
+                    session.hear();
+                    owed.settle(&session.zone, answer.into());
+                }
+                Some(Err(status)) => return Ended::Broken(status),
+                None => return Ended::ByPeer,
+            },
+            drained = outbox.drain_one(), if !outbox.is_empty() => {
+                if let Err(error) = drained {
+                    return error.into();
+                }
+            }
+        }
+    }
+}
+
+/// Who waits for what on one stream.
+#[derive(Default)]
+struct Owed(BTreeMap<String, oneshot::Sender<Result<Bytes, AskError>>>);
+
+impl Owed {
+    /// The call to make, unless too many wait already.
+    fn note(&mut self, Question { call, reply }: Question) -> Option<Call> {
+        self.0.retain(|_, reply| !reply.is_closed());
+        if self.0.len() >= OWED {
+            let _nobody_waits = reply.send(Err(AskError::Busy(OWED)));
+            return None;
+        }
+        self.0.insert(call.id.clone(), reply);
+        Some(call)
+    }
+
+    /// Hands out an answer. One nobody waits for came late or was made up; neither is worth the stream.
+    fn settle(&mut self, zone: &str, Answer { id, result }: Answer) {
+        let Some(reply) = self.0.remove(&id) else {
+            tracing::debug!(zone, id, "nobody waits for this answer");
+            return;
+        };
+        let result = result.map_err(|reason| AskError::Zone { zone: zone.to_owned(), reason });
+        let _nobody_waits = reply.send(result);
+    }
+}
+
+#[async_trait]
+impl EnvoyAdmin for Kds {
+    async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        let index = self.inner.index.current();
+        let resource = index.get(proxy).ok_or_else(|| AskError::Unknown(proxy.clone()))?;
+        let Origin::Zone(zone) = &resource.origin else {
+            let reason = "it was applied on global, where no Envoy runs: apply it in its zone".to_owned();
+            return Err(AskError::Closed { proxy: proxy.clone(), reason });
+        };
+        let away = |reason: String| AskError::ZoneAway { zone: zone.to_string(), reason };
+        let session = self.session_of(zone, &index).map_err(away)?;
+        let unopened =
+            || away("it has not opened the stream for that: look at the log of the zone".to_owned());
+        let line = session.line(ask.stream()).ok_or_else(unopened)?;
+        let call = Call {
+            id: self.inner.env.entropy.uuid().to_string(),
+            resource_type: proxy.kind.name.to_owned(),
+            mesh: proxy.mesh.to_string(),
+            name: name_in_zone(resource, &session),
+            ask,
+        };
+        let (reply, answer) = oneshot::channel();
+        line.try_send(Question { call, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => AskError::Busy(OWED),
+            mpsc::error::TrySendError::Closed(_) => unopened(),
+        })?;
+        match timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(away("its connection ended while it was asked: ask again".to_owned())),
+            Err(_) => Err(AskError::TooLate(PATIENCE)),
+        }
+    }
+}
+
+impl Kds {
+    /// The running session of a zone, or why there is none here.
+    fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
+        if let Some(session) = self.inner.sessions.of(zone).filter(|session| session.cause().is_none()) {
+            return Ok(session);
+        }
+        let status = self.zone_status(zone, index).unwrap_or_default();
+        if status.status == Health::Online
+            && let Some(instance) = self.inner.replicas.instance(zone)
+        {
+            return Err(format!("it is connected to instance {instance} of global: ask there"));
+        }
+        let since = status.since.map(|since| format!(" since {}", since.to_rfc3339())).unwrap_or_default();
+        Err(format!("it is not connected{since}: bring it back, or ask its own control plane"))
+    }
+}
+
+/// What the zone calls a resource it sent.
+fn name_in_zone(resource: &Resource, session: &Session) -> String {
+    let name = resource.display_name();
+    let prefixed = name.strip_prefix(&*session.zone).and_then(|rest| rest.strip_prefix('.'));
+    let name = match prefixed {
+        // What a very old zone sends is given its name as a prefix here.
+        Some(name) if !session.features().has(HASH_SUFFIX) => name,
+        _ => name,
+    };
+    match resource.label(labels::NAMESPACE) {
+        Some(namespace) => format!("{name}.{namespace}"),
+        None => name.to_owned(),
+    }
+}

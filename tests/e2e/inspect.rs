@@ -1,0 +1,56 @@
+//! What Envoys say about themselves, asked through their zone and through global.
+
+use serde_json::Value;
+
+use crate::{
+    harness::eventually,
+    mesh::{ALLOW_ALL, Member, Shape, federation, ingress},
+};
+
+#[tokio::test]
+async fn an_envoy_is_asked_through_its_zone_and_through_global() {
+    let (global, zones) = federation(1).await;
+    let zone = &zones[0];
+    global.apply(ALLOW_ALL);
+    let _ingress = ingress(&global, zone).await;
+    let backend = Member::join(zone, Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(zone, Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+
+    let local = zone.straitctl(&["inspect", "dataplane", "backend-1", "--type", "config-dump"]);
+    let dump: Value = serde_json::from_str(&local).unwrap();
+    assert!(dump["configs"].as_array().is_some_and(|configs| !configs.is_empty()), "{local}");
+    assert!(local.contains("\"name\": \"localhost:"), "the cluster of the workload is in it");
+    assert!(!local.contains(&base64_of("-----BEGIN PRIVATE KEY-----")), "Envoy leaves out private keys");
+
+    // Global knows it by another name, once it came up.
+    let name = eventually("the dataplane is on global", || async {
+        let all = global.try_get("/meshes/default/dataplanes").await?;
+        let items = all["items"].as_array().cloned().unwrap_or_default();
+        let found = items.iter().find(|item| item["labels"]["kuma.io/display-name"] == "backend-1");
+        found.and_then(|item| item["name"].as_str()).map(str::to_owned).ok_or("not yet".to_owned())
+    })
+    .await;
+    let ask = |what: &str| global.straitctl(&["inspect", "dataplane", &name, "--type", what]);
+    let through_global: Value = serde_json::from_str(&ask("config-dump")).unwrap();
+    assert_eq!(through_global["configs"][0]["@type"], dump["configs"][0]["@type"]);
+    assert!(ask("stats").contains("cluster_manager.active_clusters"));
+    assert!(ask("clusters").contains("::added_via_api::"));
+    drop(backend);
+
+    let refused = eventually("its end is known", || async {
+        match global.try_straitctl(&["inspect", "dataplane", &name, "--type", "stats"]) {
+            (true, ..) => Err("it still answers".to_owned()),
+            (false, _, error) if error.contains("is not connected here") => Ok(error),
+            (false, _, error) => Err(error),
+        }
+    })
+    .await;
+    assert!(refused.contains("zone zone-1: the Envoy of Dataplane default/backend-1"), "{refused}");
+}
+
+/// The start of what a text looks like where Envoy shows bytes.
+fn base64_of(text: &str) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    STANDARD.encode(&text.as_bytes()[..text.len() / 3 * 3])
+}

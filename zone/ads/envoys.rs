@@ -1,0 +1,205 @@
+//! Asks the Envoys that are connected here, through their admin endpoints.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use common::{
+    envoy_admin::{Ask, AskError, EnvoyAdmin},
+    model::ResourceKey,
+    proto::google::protobuf::Struct,
+};
+use http::{Request, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::{
+    node::text,
+    proxies::{Proxies, ProxyView},
+};
+
+/// How long an Envoy may take.
+const PATIENCE: Duration = Duration::from_secs(7);
+/// The longest answer taken from an Envoy.
+const LONGEST: usize = 64 << 20;
+
+/// The Envoys of this zone.
+pub struct Envoys {
+    proxies: Arc<Proxies>,
+}
+
+impl Envoys {
+    /// Those in `proxies`.
+    pub fn new(proxies: Arc<Proxies>) -> Self {
+        Self { proxies }
+    }
+}
+
+#[async_trait]
+impl EnvoyAdmin for Envoys {
+    async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        let views = self.proxies.view();
+        let view = views.iter().find(|view| view.proxy.id.key() == *proxy);
+        let view = view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
+        let admin = on_this_machine(view)
+            .map_err(|reason| AskError::Closed { proxy: proxy.clone(), reason: reason.to_owned() })?;
+        let failed =
+            |reason: String| AskError::Failed { proxy: proxy.clone(), address: admin.to_string(), reason };
+        let asking = async {
+            let about = get(connect(admin).await?, "/server_info").await?;
+            expect_node(&about, &view.proxy.id.to_string())?;
+            get(connect(admin).await?, &ask.path()).await
+        };
+        match timeout(PATIENCE, asking).await {
+            Ok(answer) => answer.map_err(failed),
+            Err(_) => Err(AskError::TooLate(PATIENCE)),
+        }
+    }
+}
+
+/// The admin endpoint of a proxy that runs beside this process. One is asked only where the proxy came from
+/// a loopback address and has its endpoint on one: then this process can ask nothing that the proxy, which
+/// says where to ask, could not ask itself.
+fn on_this_machine(view: &ProxyView) -> Result<SocketAddr, &'static str> {
+    let admin = endpoint(&view.proxy.metadata)?;
+    let is_near = |address: IpAddr| address.to_canonical().is_loopback();
+    let peer = |peer: &str| peer.parse::<SocketAddr>().is_ok_and(|peer| is_near(peer.ip()));
+    let all_near = !view.streams.is_empty() && view.streams.iter().all(|stream| peer(&stream.peer));
+    if all_near && is_near(admin.ip()) {
+        return Ok(admin);
+    }
+    Err("its admin endpoint is on another machine, where nobody but that machine may ask it")
+}
+
+/// Where the bootstrap put the admin endpoint.
+fn endpoint(metadata: &Struct) -> Result<SocketAddr, &'static str> {
+    if text(metadata, "dataplane.admin.socketPath").is_some_and(|path| !path.is_empty()) {
+        return Err("its admin endpoint is a socket in its work folder, where nobody else may ask it");
+    }
+    let port = text(metadata, "dataplane.admin.port").and_then(|port| port.parse().ok());
+    let port = port.filter(|port| *port > 0).ok_or(
+        "it was started without an admin endpoint; set networking.admin.port and make its bootstrap again",
+    )?;
+    let address = text(metadata, "dataplane.admin.address").and_then(|address| address.parse().ok());
+    let address: IpAddr = address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+    // What listens everywhere listens here.
+    let address = if address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address };
+    Ok(SocketAddr::new(address, port))
+}
+
+/// Another proxy may have the port by now.
+fn expect_node(server_info: &[u8], id: &str) -> Result<(), String> {
+    let info: Value = serde_json::from_slice(server_info).map_err(|_| "no Envoy answers there".to_owned())?;
+    match info["node"]["id"].as_str() {
+        Some(found) if found == id => Ok(()),
+        found => Err(format!("the Envoy of {:?} answers there", found.unwrap_or_default())),
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<TcpStream, String> {
+    TcpStream::connect(address).await.map_err(|error| error.to_string())
+}
+
+/// One request on a connection of its own.
+async fn get(io: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Bytes, String> {
+    let request = Request::get(path).header(header::HOST, "envoy").body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| error.to_string())?;
+    let opened = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
+    let (mut sender, connection) = opened.map_err(|error| error.to_string())?;
+    let exchange = async move {
+        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        if status.is_success() { Ok(body) } else { Err(format!("it answers {status}")) }
+    };
+    // What goes wrong with the connection, the exchange notices.
+    let (answer, _connection) = tokio::join!(exchange, connection);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::{Json, Router, routing::get};
+    use common::proto::google::protobuf::{Value as Member, value::Kind};
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::ads::{
+        node::{Proxy, ProxyId, ProxyKind},
+        proxies::{Session, StreamView},
+    };
+
+    const NEAR: &str = "127.0.0.1:40000";
+
+    fn join(proxies: &Arc<Proxies>, peer: &str, members: &[(&str, &str)]) -> Session {
+        let id = ProxyId::new(ProxyKind::Dataplane, "default", "web-1");
+        let member = |(key, value): &(&str, &str)| {
+            ((*key).to_owned(), Member { kind: Some(Kind::StringValue((*value).to_owned())) })
+        };
+        let metadata = Arc::new(Struct { fields: members.iter().map(member).collect() });
+        let view = StreamView { peer: peer.to_owned(), ..StreamView::default() };
+        proxies.join(Arc::new(Proxy { id, metadata, user_agent: String::new() }), None, view)
+    }
+
+    async fn asked(peer: &str, members: &[(&str, &str)]) -> Result<Bytes, AskError> {
+        let proxies = Arc::new(Proxies::default());
+        let session = join(&proxies, peer, members);
+        let answer =
+            Envoys::new(proxies).ask(&session.id().key(), Ask::ConfigDump { include_eds: true }).await;
+        drop(session);
+        answer
+    }
+
+    /// An admin endpoint that says it belongs to this node.
+    async fn admin(node: &'static str) -> String {
+        let info = get(async move || Json(json!({"node": {"id": node}})));
+        let dump = get(async |uri: http::Uri| format!("dump of {uri}"));
+        let router = Router::new().route("/server_info", info).route("/config_dump", dump);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        port.to_string()
+    }
+
+    #[tokio::test]
+    async fn an_envoy_beside_us_is_asked() {
+        let port = admin("default.web-1").await;
+        let answer = asked(NEAR, &[("dataplane.admin.port", &port)]).await.unwrap();
+        assert_eq!(answer, "dump of /config_dump?include_eds");
+    }
+
+    #[tokio::test]
+    async fn only_the_envoy_that_is_meant_and_that_may_be_asked() {
+        let refused = async |peer: &str, members: &[(&str, &str)], part: &str| {
+            let error = asked(peer, members).await.unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            assert!(error.contains("Dataplane default/web-1"), "{error}");
+        };
+        refused(NEAR, &[], "set networking.admin.port").await;
+        let port = &*admin("default.web-1").await;
+        refused("10.0.0.7:1", &[("dataplane.admin.port", port)], "another machine").await;
+        let elsewhere = [("dataplane.admin.port", port), ("dataplane.admin.address", "10.0.0.7")];
+        refused(NEAR, &elsewhere, "another machine").await;
+        let socket = [("dataplane.admin.port", port), ("dataplane.admin.socketPath", "/tmp/a.sock")];
+        refused(NEAR, &socket, "a socket in its work folder").await;
+        let other = &*admin("default.web-2").await;
+        refused(NEAR, &[("dataplane.admin.port", other)], "the Envoy of \"default.web-2\" answers").await;
+
+        let proxy = ProxyId::new(ProxyKind::Dataplane, "default", "web-1").key();
+        let nobody = Envoys::new(Arc::default()).ask(&proxy, Ask::ConfigDump { include_eds: false }).await;
+        assert_eq!(nobody, Err(AskError::NotConnected(proxy)));
+    }
+}
