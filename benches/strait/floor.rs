@@ -15,19 +15,15 @@ use tokio::{net::TcpListener, sync::broadcast, sync::mpsc, time::Instant};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::sample::Sample;
+use crate::{cpu, sample::Sample};
 
 /// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
 pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usize) -> Sample {
     let (send, _) = broadcast::channel(16);
     let (acked, mut acks) = mpsc::channel(clients);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
-    let address = listener.local_addr().expect("a bound listener has an address");
-    let bare = Bare { send: send.clone(), acked };
-    let server = tonic::transport::Server::builder().add_service(KdsSyncServiceServer::new(bare));
-    let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-
-    let connected = join_all((0..clients).map(|_| client(format!("http://{address}")))).await;
+    let server = Server::start(Bare { send: send.clone(), acked }).await;
+    let first = vec![DeltaDiscoveryRequest::default()];
+    let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
     let mut sample = Sample::default();
     for _ in 0..rounds {
         let start = Instant::now();
@@ -38,15 +34,38 @@ pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usi
         sample.push(start.elapsed());
     }
     connected.iter().for_each(tokio::task::JoinHandle::abort);
-    server.abort();
     sample
 }
 
-/// A client that answers everything with an acknowledgement.
-async fn client(url: String) -> tokio::task::JoinHandle<()> {
+/// A server of the floor; ends when dropped.
+struct Server {
+    url: String,
+    task: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Server {
+    async fn start(service: impl KdsSyncService) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let server = tonic::transport::Server::builder().add_service(KdsSyncServiceServer::new(service));
+        let task = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        Self { url: format!("http://{address}"), task }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A client that asks with `first` and answers everything with an acknowledgement.
+async fn client(url: String, first: Vec<DeltaDiscoveryRequest>) -> tokio::task::JoinHandle<()> {
     let mut client = KdsSyncServiceClient::connect(url).await.expect("the floor server listens");
-    let (requests, receiver) = mpsc::channel(4);
-    requests.send(DeltaDiscoveryRequest::default()).await.expect("the channel is open");
+    let (requests, receiver) = mpsc::channel(first.len().max(4));
+    for request in first {
+        requests.send(request).await.expect("the channel is open");
+    }
     let stream = client.global_to_zone_sync(ReceiverStream::new(receiver)).await;
     let mut responses = stream.expect("the stream opens").into_inner();
     tokio::spawn(async move {
@@ -90,6 +109,86 @@ impl KdsSyncService for Bare {
         tokio::spawn(async move {
             while let Ok(message) = messages.recv().await {
                 if sender.send(Ok(message)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn zone_to_global_sync(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryResponse>>,
+    ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
+        Err(Status::unimplemented("not part of the floor"))
+    }
+}
+
+/// F1 for a reconnect: `clients` connect at once to a bare server, each sends the same `requests`, gets an
+/// empty response to each of them and answers it. The time until the last answer arrived.
+pub async fn reconnect(requests: Vec<DeltaDiscoveryRequest>, clients: usize) -> Duration {
+    let (acked, mut acks) = mpsc::channel(clients * requests.len());
+    let server = Server::start(Answering { acked }).await;
+    let start = Instant::now();
+    let connected = join_all((0..clients).map(|_| client(server.url.clone(), requests.clone()))).await;
+    for _ in 0..clients * requests.len() {
+        acks.recv().await.expect("the server lives");
+    }
+    let settled = start.elapsed();
+    connected.iter().for_each(tokio::task::JoinHandle::abort);
+    settled
+}
+
+/// F1 at rest: the processor time a bare server and `clients` clients use together in `idle`.
+pub async fn at_rest(clients: usize, idle: Duration) -> Duration {
+    let (acked, mut acks) = mpsc::channel(clients);
+    let server = Server::start(Answering { acked }).await;
+    let first = vec![DeltaDiscoveryRequest::default()];
+    let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
+    for _ in 0..clients {
+        acks.recv().await.expect("the server lives");
+    }
+    let used = || cpu::used(std::process::id()).unwrap_or_default();
+    let before = used();
+    tokio::time::sleep(idle).await;
+    let used = used().saturating_sub(before);
+    connected.iter().for_each(tokio::task::JoinHandle::abort);
+    used
+}
+
+/// Answers every question with an empty response.
+struct Answering {
+    acked: mpsc::Sender<()>,
+}
+
+#[tonic::async_trait]
+impl KdsSyncService for Answering {
+    type GlobalToZoneSyncStream = Responses<DeltaDiscoveryResponse>;
+    type ZoneToGlobalSyncStream = Responses<DeltaDiscoveryRequest>;
+
+    async fn global_to_zone_sync(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
+        let acked = self.acked.clone();
+        let mut requests = request.into_inner();
+        let (sender, receiver) = mpsc::channel(64);
+        tokio::spawn(async move {
+            let mut nonce = 0_u64;
+            while let Some(Ok(request)) = requests.next().await {
+                if !request.response_nonce.is_empty() {
+                    if acked.send(()).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                nonce += 1;
+                let empty = DeltaDiscoveryResponse {
+                    type_url: request.type_url,
+                    nonce: nonce.to_string(),
+                    ..Default::default()
+                };
+                if sender.send(Ok(empty)).await.is_err() {
                     return;
                 }
             }

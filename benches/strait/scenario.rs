@@ -14,7 +14,7 @@ use crate::{
     cpu, floor,
     global::Global,
     sample::{Sample, ratio, show},
-    zone::{Counters, Held, News, Zone},
+    zone::{Counters, Held, News, Zone, sink},
 };
 
 /// Longest wait for anything.
@@ -140,10 +140,13 @@ pub async fn p6() {
         let (connected, ..) = connect(&global, zones, Some(&held), false, &counters).await;
         let settled = start.elapsed();
         drop(connected);
+        let floor = floor::reconnect(sink("zone-0", Some(&held)).open().collect(), zones).await;
         per_zone.push(settled / u32::try_from(zones).unwrap_or(u32::MAX));
         println!(
-            "    {zones} zones  in sync after {}   resources resent {}   resident memory of global {} MiB",
+            "    {zones} zones  in sync after {}   floor F1 {}   ratio {}   resources resent {}   resident memory of global {} MiB",
             show(settled),
+            show(floor),
+            ratio(settled, floor),
             counters.resources.load(Ordering::Relaxed),
             cpu::resident(global.pid()).unwrap_or_default() >> 20,
         );
@@ -157,17 +160,21 @@ pub async fn p7() {
     let idle = Duration::from_secs(60);
     let global = Global::start().await;
     let counters = Counters::default();
-    let (_zones, ..) = connect(&global, zones, None, false, &counters).await;
+    let (connected, ..) = connect(&global, zones, None, false, &counters).await;
     // The last writes of connecting must not count as idle work.
     tokio::time::sleep(Duration::from_secs(15)).await;
     let responses = counters.responses.load(Ordering::Relaxed);
     let before = cpu::used(global.pid()).unwrap_or_default();
     tokio::time::sleep(idle).await;
     let used = cpu::used(global.pid()).unwrap_or_default().saturating_sub(before);
+    drop(connected);
+    let floor = floor::at_rest(zones, idle).await;
+    let share = |used: Duration| used.as_secs_f64() / idle.as_secs_f64() * 100.0;
     println!(
-        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 %)",
+        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 %)   floor F1, both ends {:.2} %",
         show(idle),
         counters.responses.load(Ordering::Relaxed) - responses,
-        used.as_secs_f64() / idle.as_secs_f64() * 100.0,
+        share(used),
+        share(floor),
     );
 }

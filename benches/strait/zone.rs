@@ -89,17 +89,7 @@ async fn follow(
     counters: Counters,
     news: mpsc::Sender<News>,
 ) {
-    let types = registry::ALL.iter().filter(|kind| kind.flow.requested_by_zone()).map(|kind| SinkType {
-        type_url: kind.name,
-        resume: held.as_ref().map(|held| held.get(kind.name).cloned().unwrap_or_default()),
-    });
-    let peer = Peer {
-        config: r#"{"store":{"type":"memory"}}"#.to_owned(),
-        instance: "bench".to_owned(),
-        features: Features::ours(),
-        ..Peer::default()
-    };
-    let mut sink = Sink::new(peer.node(&caller.zone), types);
+    let mut sink = sink(&caller.zone, held.as_ref());
     let (requests, receiver) = mpsc::channel(64);
     for request in sink.open() {
         requests.send(request).await.expect("the channel is open");
@@ -127,6 +117,21 @@ async fn follow(
             }
         }
     }
+}
+
+/// The protocol side of a zone that resumes from `held`, or starts anew.
+pub fn sink(zone: &str, held: Option<&Held>) -> Sink {
+    let types = registry::ALL.iter().filter(|kind| kind.flow.requested_by_zone()).map(|kind| SinkType {
+        type_url: kind.name,
+        resume: held.map(|held| held.get(kind.name).cloned().unwrap_or_default()),
+    });
+    let peer = Peer {
+        config: r#"{"store":{"type":"memory"}}"#.to_owned(),
+        instance: "bench".to_owned(),
+        features: Features::ours(),
+        ..Peer::default()
+    };
+    Sink::new(peer.node(zone), types)
 }
 
 fn holds(sink: &Sink) -> Held {

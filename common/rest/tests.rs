@@ -146,6 +146,38 @@ async fn the_backend_of_a_mesh_is_not_swapped_under_traffic() {
 }
 
 #[tokio::test]
+async fn the_global_insight_counts_zones_and_policies() {
+    let zone = |name: &str| json!({ "type": "Zone", "name": name });
+    let ingress = |name: &str| {
+        json!({ "type": "ZoneIngress", "name": name, "zone": "east",
+        "networking": { "address": "10.0.0.1", "port": 10001 } })
+    };
+    let connected = json!({ "type": "ZoneIngressInsight", "name": "in-1",
+        "subscriptions": [{ "id": "1", "connectTime": "2026-01-01T00:00:00Z" }] });
+    let timeout = json!({ "type": "MeshTimeout", "mesh": "default", "name": "t", "spec": {} });
+    let all =
+        [mesh("default"), zone("east"), zone("west"), ingress("in-1"), ingress("in-2"), connected, timeout];
+    let api = global(&all).await;
+    let (status, insight) = ask(&api, "GET", "/global-insight", None).await;
+    assert_eq!(status, 200);
+    let zones = json!({
+        "controlPlanes": { "online": 2, "total": 2 },
+        "zoneIngresses": { "online": 1, "total": 2 },
+        "zoneEgresses": { "online": 0, "total": 0 },
+    });
+    assert_eq!(insight["zones"], zones);
+    assert_eq!(insight["policies"], json!({ "total": 1 }));
+    assert_eq!(insight["resources"]["Zone"], json!({ "total": 2 }));
+    let created = insight["createdAt"].as_str().unwrap();
+    assert!(chrono::DateTime::parse_from_rfc3339(created).is_ok(), "{created}");
+    let (_, older) = ask(&api, "GET", "/global-insights", None).await;
+    assert_eq!(
+        (&older["type"], &older["resources"]["ZoneIngress"]["total"]),
+        (&json!("GlobalInsights"), &json!(2))
+    );
+}
+
+#[tokio::test]
 async fn a_dataplane_is_completed_and_joined_with_its_insight() {
     let insight = json!({ "type": "DataplaneInsight", "mesh": "default", "name": "web-1",
         "subscriptions": [{ "id": "1", "connectTime": "2026-01-01T00:00:00Z" }] });
@@ -164,6 +196,12 @@ async fn a_dataplane_is_completed_and_joined_with_its_insight() {
         json!({
         "online": 1, "offline": 0, "partiallyDegraded": 0, "total": 1 })
     );
+
+    assert_eq!(insight["meshes"], json!({ "total": 1 }));
+    assert_eq!(insight["resources"]["Dataplane"], json!({ "total": 1 }));
+    let leaf = json!({ "online": 1, "offline": 0, "partiallyDegraded": 0, "total": 1 });
+    assert_eq!(insight["services"]["internal"], leaf, "{insight}");
+    assert_eq!(insight["services"]["external"], json!({ "total": 0 }));
 
     let (_, meshes) = ask(&api, "GET", "/mesh-insights", None).await;
     assert_eq!(meshes["items"][0]["dataplanes"]["online"], 1, "{meshes}");

@@ -4,9 +4,10 @@ mod compose;
 
 use std::{
     fs,
+    io::Write,
     net::SocketAddr,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::Arc,
 };
 
@@ -115,9 +116,21 @@ impl Global {
 }
 
 async fn run(home: PathBuf, args: Vec<String>) -> Ran {
+    run_with_input(home, args, String::new()).await
+}
+
+async fn run_with_input(home: PathBuf, args: Vec<String>, input: String) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_straitctl"));
     command.args(args).env("HOME", home);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("the task ends");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let told = move || {
+        let mut child = command.spawn()?;
+        let mut stdin = child.stdin.take().expect("standard input is piped");
+        stdin.write_all(input.as_bytes())?;
+        drop(stdin);
+        child.wait_with_output()
+    };
+    let output = tokio::task::spawn_blocking(told).await.expect("the task ends");
     let Output { status, stdout, stderr } = output.expect("straitctl runs");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ran { ok: status.success(), out: text(stdout), err: text(stderr) }
@@ -153,6 +166,37 @@ async fn documents_are_applied_shown_and_deleted() {
     assert_eq!(out, "MeshTrace shop/r1 deleted\n");
     global.bad(&["delete", "meshtraces", "r1", "-m", "shop"], &["there is no MeshTrace shop/r1"]).await;
     global.bad(&["get", "meshtrace", "r1", "-m", "shop"], &["there is no MeshTrace", "lists"]).await;
+}
+
+#[tokio::test]
+async fn a_folder_and_standard_input_are_applied_like_a_file() {
+    let global = Global::start(&[]).await;
+    let folder = global.folder.path().join("shop");
+    fs::create_dir(&folder).expect("the folder can be written");
+    let path = folder.display().to_string();
+    global.bad(&["apply", "-f", &path], &["no .yaml, .yml or .json file in folder", &path]).await;
+    fs::write(
+        folder.join("1-trace.yaml"),
+        "{type: MeshTrace, name: t, mesh: shop, spec: {targetRef: {kind: Mesh}}}",
+    )
+    .expect("a file");
+    fs::write(folder.join("2-mesh.json"), r#"{"type": "Mesh", "name": "shop"}"#).expect("a file");
+    fs::write(folder.join("README.md"), "not a resource").expect("a file");
+    let out = global.good(&["apply", "-f", &path]).await;
+    assert_eq!(out, "Mesh shop created\nMeshTrace shop/t created\n", "a mesh goes first");
+
+    let args = |of: &[&str]| {
+        let address = format!("http://{}", global.address);
+        ["--address", &address].iter().chain(of).map(|arg| (*arg).to_owned()).collect::<Vec<_>>()
+    };
+    let home = || global.folder.path().to_owned();
+    let two = "type: Mesh\nname: a\n---\ntype: Mesh\nname: b\n";
+    let ran = run_with_input(home(), args(&["apply", "-f", "-"]), two.to_owned()).await;
+    assert_eq!(ran.out, "Mesh a created\nMesh b created\n", "{}", ran.err);
+    let ran = run_with_input(home(), args(&["apply", "-f", "-"]), "type: [".to_owned()).await;
+    assert!(!ran.ok && ran.err.contains("standard input"), "{}", ran.err);
+    let ran = run_with_input(home(), args(&["apply", "-f", "-"]), String::new()).await;
+    assert!(!ran.ok && ran.err.contains("no document in standard input"), "{}", ran.err);
 }
 
 #[tokio::test]

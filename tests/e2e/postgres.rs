@@ -32,6 +32,9 @@ async fn global_and_zone_run_on_postgres() {
     global.start_again().await;
     let kept = global.get("/meshes/default/meshtrafficpermissions/allow-all").await;
     assert_eq!(kept["name"], "allow-all");
+    let shown = global.get("/config").await;
+    assert_eq!(shown["store"]["type"], "postgres");
+    assert_eq!(shown["store"]["postgres"]["password"], "*****", "{shown}");
     let global = &global;
     eventually("the zone is back", || async move {
         let status = global.zone_status("zone-1").await?;

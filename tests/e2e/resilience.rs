@@ -80,6 +80,9 @@ async fn traffic_flows_while_global_and_zone_restart() {
     let mesh = zones[0].get("/meshes/default").await;
     assert_eq!(mesh["mtls"]["enabledBackend"], "ca-1");
     load.more(50).await;
+    // It does not only leave Envoys alone: one that it has never seen gets all it needs.
+    let newcomer = Member::join(&zones[0], Shape::http("client-2", "client", &["backend"])).await;
+    newcomer.reaches(0, "backend-1").await;
 
     // Global comes back: converged, and a new policy takes effect.
     global.start_again().await;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::model::Scope;
@@ -93,6 +93,89 @@ fn kinds_are_as_peers_expect_them() {
         };
         let path = if kind.path.is_empty() { "-" } else { kind.path };
         assert_eq!([kind.name, scope, &flags, name, spec, path], *row);
+    }
+}
+
+/// What people call every kind: a second path, the argument of kumactl, the short name; and whether only
+/// administrators may see it.
+const NAMES: &str = "
+    CircuitBreaker            -                circuit-breaker          -        -
+    Config                    -                -                        -        -
+    Dataplane                 -                dataplane                dp       -
+    DataplaneInsight          -                -                        -        -
+    ExternalService           -                external-service         -        -
+    FaultInjection            -                fault-injection          -        -
+    GlobalSecret              global-secrets   global-secret            -        admin
+    HealthCheck               -                healthcheck              -        -
+    HostnameGenerator         -                hostnamegenerator        hg       -
+    Mesh                      -                mesh                     m        -
+    MeshAccessLog             -                meshaccesslog            mal      -
+    MeshCircuitBreaker        -                meshcircuitbreaker       mcb      -
+    MeshExternalService       -                meshexternalservice      extsvc   -
+    MeshFaultInjection        -                meshfaultinjection       mfi      -
+    MeshGateway               -                meshgateway              mgw      -
+    MeshGatewayRoute          -                meshgatewayroute         -        -
+    MeshHTTPRoute             -                meshhttproute            mhttpr   -
+    MeshHealthCheck           -                meshhealthcheck          mhc      -
+    MeshIdentity              -                meshidentity             mid      -
+    MeshInsight               -                -                        -        -
+    MeshLoadBalancingStrategy -                meshloadbalancingstrategy mlbs     -
+    MeshMetric                -                meshmetric               mm       -
+    MeshMultiZoneService      -                meshmultizoneservice     mzsvc    -
+    MeshOpenTelemetryBackend  -                meshopentelemetrybackend motb     -
+    MeshPassthrough           -                meshpassthrough          mp       -
+    MeshProxyPatch            -                meshproxypatch           mpp      -
+    MeshRateLimit             -                meshratelimit            mrl      -
+    MeshRetry                 -                meshretry                mr       -
+    MeshService               -                meshservice              msvc     -
+    MeshTCPRoute              -                meshtcproute             mtcpr    -
+    MeshTLS                   -                meshtls                  mtls     -
+    MeshTimeout               -                meshtimeout              mt       -
+    MeshTrace                 -                meshtrace                mtr      -
+    MeshTrafficPermission     -                meshtrafficpermission    mtp      -
+    MeshTrust                 -                meshtrust                mtrust   -
+    MeshZoneAddress           -                meshzoneaddress          mza      -
+    ProxyTemplate             -                proxytemplate            -        -
+    RateLimit                 -                rate-limit               -        -
+    Retry                     -                retry                    -        -
+    Secret                    -                secret                   -        admin
+    ServiceInsight            -                -                        -        -
+    Timeout                   -                timeout                  -        -
+    TrafficLog                -                traffic-log              -        -
+    TrafficPermission         -                traffic-permission       -        -
+    TrafficRoute              -                traffic-route            -        -
+    TrafficTrace              -                traffic-trace            -        -
+    VirtualOutbound           -                virtual-outbound         -        -
+    Workload                  -                workload                 wl       -
+    Zone                      -                zone                     z        -
+    ZoneEgress                -                zoneegress               ze       -
+    ZoneEgressInsight         -                -                        -        -
+    ZoneIngress               zone-ingresses   zoneingress              zi       -
+    ZoneIngressInsight        -                -                        -        -
+    ZoneInsight               -                -                        -        -
+";
+
+#[test]
+fn kinds_are_called_what_people_call_them() {
+    let rows: Vec<Vec<&str>> = NAMES.trim().lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), ALL.len());
+    for row in rows {
+        let kind = by_name(row[0]).unwrap_or_else(|| panic!("no kind {}", row[0]));
+        let shown = |name: &'static str| if name.is_empty() { "-" } else { name };
+        let admin = if kind.admin_only { "admin" } else { "-" };
+        assert_eq!([kind.name, shown(kind.alias), shown(kind.arg), shown(kind.short), admin], *row);
+    }
+}
+
+#[test]
+fn an_argument_or_short_name_means_one_kind() {
+    let mut meant = BTreeMap::new();
+    for kind in ALL.iter() {
+        for name in [kind.arg, kind.short, kind.path, kind.alias].into_iter().filter(|name| !name.is_empty())
+        {
+            let other = meant.insert(name, kind.name).filter(|other| *other != kind.name);
+            assert_eq!(other, None, "{name} means {} as well", kind.name);
+        }
     }
 }
 
