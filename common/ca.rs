@@ -49,6 +49,12 @@ impl Default for RootOptions {
 /// Certificates start to be valid a little early, so that a clock slightly behind accepts them.
 pub const CLOCK_SKEW: Duration = Duration::seconds(10);
 
+/// Name of the global secret of a zone with its authority for the admin endpoints of Envoys: certificate and
+/// key, as PEM one after the other.
+pub const ADMIN_SECRET: &str = "envoy-admin-ca";
+/// How long that authority is valid.
+pub const ADMIN_LIFETIME: Duration = Duration::days(3650);
+
 /// Name of the secret with the root certificate of a builtin backend.
 pub fn certificate_secret(mesh: &str, backend: &str) -> String {
     format!("{mesh}.ca-builtin-cert-{backend}")
@@ -82,6 +88,22 @@ pub fn create_root(mesh: &str, options: &RootOptions, now: DateTime<Utc>) -> Res
     let certificate = params.self_signed(&signing)?;
     let key = key.to_pkcs1_pem(LineEnding::LF).map_err(|e| CaError::Key(e.to_string()))?;
     Ok(KeyPairPem { certificate: certificate.pem(), key: key.to_string() })
+}
+
+/// Makes the authority of [`ADMIN_SECRET`].
+///
+/// # Errors
+/// [`CaError`] when the machine has no randomness to give.
+pub fn create_admin_root(now: DateTime<Utc>) -> Result<String, CaError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, ADMIN_SECRET);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.not_before = x509_time(now - CLOCK_SKEW);
+    params.not_after = x509_time(now + ADMIN_LIFETIME);
+    let key = KeyPair::generate()?;
+    Ok(format!("{}{}", params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
 /// The signing key in a PEM text: `RSA PRIVATE KEY` (PKCS#1) or `PRIVATE KEY` (PKCS#8; RSA, EC or

@@ -10,7 +10,7 @@ use prost::Message;
 use thiserror::Error;
 
 use crate::{
-    ca::CaError,
+    ca::{self, CaError},
     config::DataplaneDefaults,
     mode::Mode,
     model::{Kind, Resource, ResourceKey, SpecError, kinds, labels, transcode},
@@ -49,7 +49,7 @@ pub enum DefaultsError {
 
 /// Makes what is missing of the default resources: signing keys, the administrator's token, the mesh
 /// `default` with its policies, the identifier of the deployment, hostname generators, and on a zone its
-/// own `Zone`. Returns once `index` shows them.
+/// own `Zone` and the authority for the admin endpoints of its Envoys. Returns once `index` shows them.
 ///
 /// # Errors
 /// [`DefaultsError`]; nothing is half made then.
@@ -96,6 +96,10 @@ impl Start<'_> {
         self.user_tokens(&mut writes)?;
         if let Some(zone) = self.mode.zone() {
             self.put_absent(self.resource(&kinds::zone::KIND, "", zone), &mut writes);
+            let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, ca::ADMIN_SECRET);
+            if self.index.get(&place).is_none() {
+                self.put_secret(&place, &ca::create_admin_root(self.env.now())?, &mut writes);
+            }
         }
         if self.mode.owns_meshes() {
             if !Purpose::Zone.has_key(self.index) {

@@ -149,6 +149,17 @@ impl KeyPairPem {
         config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
         Ok(config)
     }
+
+    /// Settings of a client that shows this certificate and believes these PEM certificates only.
+    ///
+    /// # Errors
+    /// [`TlsError`] when the PEM is broken or key and certificate do not fit.
+    pub fn client_config(&self, authority: &str) -> Result<ClientConfig, TlsError> {
+        Ok(ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots(authority)?)
+            .with_client_auth_cert(self.chain()?, self.private_key()?)?)
+    }
 }
 
 impl std::fmt::Debug for KeyPairPem {
@@ -193,13 +204,7 @@ impl Trust {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AcceptAnyone(provider())))
                 .with_no_client_auth(),
-            Self::Roots(pem) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(pem, "CA file")? {
-                    roots.add(certificate)?;
-                }
-                builder.with_root_certificates(roots).with_no_client_auth()
-            }
+            Self::Roots(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
             Self::System => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -220,6 +225,14 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub fn x509_time(time: chrono::DateTime<chrono::Utc>) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(time.timestamp())
         .expect("a chrono time lies within the years the time crate knows")
+}
+
+fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem, "CA file")? {
+        roots.add(certificate)?;
+    }
+    Ok(roots)
 }
 
 fn certificates(pem: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -11,6 +11,7 @@
 //! sends whatever [`push`] publishes there. **What cannot be generated, or is refused by a proxy, leaves
 //! the last good configuration in place.**
 
+pub mod admin_authority;
 pub mod auth;
 mod availability;
 pub mod bootstrap;
@@ -54,6 +55,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    admin_authority::AdminAuthority,
     auth::{Authenticator, Requirement},
     availability::Availability,
     bootstrap::Bootstraps,
@@ -72,6 +74,8 @@ use self::{
 pub struct AdsConfig {
     /// Role of this process; a zone.
     pub mode: Mode,
+    /// Lets this control plane ask Envoys on other machines; `None` asks none of them.
+    pub admin_authority: Option<AdminAuthority>,
     /// Which tokens proxies must show.
     pub requirement: Requirement,
     /// What goes into bootstraps.
@@ -105,6 +109,7 @@ impl AdsConfig {
     pub fn new(mode: Mode, certificate: Option<KeyPairPem>) -> Self {
         Self {
             mode,
+            admin_authority: None,
             requirement: Requirement::default(),
             bootstrap: bootstrap::Settings::default(),
             advertised_port: None,
@@ -173,6 +178,7 @@ impl Ads {
             hosts.clone(),
             Arc::clone(&self.proxies),
             Arc::clone(&insights),
+            self.config.admin_authority.clone(),
         );
         let stop = shutdown.clone();
         supervisor.spawn("push", endless(async move { push.run(stop).await }));

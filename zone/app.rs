@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     ads::{
         Ads, AdsConfig,
+        admin_authority::AdminAuthority,
         auth::{Credential, Requirement},
         bootstrap, debug,
         envoys::Envoys,
@@ -69,8 +70,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
-    let proxies = serve_proxies(&mut cp, &settings, &mode, alone).await?;
-    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies)));
+    let admin = admin_authority(&cp);
+    let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone()).await?;
+    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies), admin.as_ref()));
     let mut routes = debug::router(proxies);
     if settings.is_federated() {
         routes = routes.merge(follow_global(&mut cp, &settings, candidate, Arc::clone(&envoys))?);
@@ -82,18 +84,31 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     Ok(cp)
 }
 
+/// Who may ask Envoys on other machines. Without it a zone serves its proxies all the same.
+fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
+    match AdminAuthority::stored(&cp.index.current(), cp.env.now()) {
+        Ok(authority) => Some(authority),
+        Err(error) => {
+            tracing::warn!(%error, "Envoys on other machines cannot be asked");
+            None
+        }
+    }
+}
+
 /// Gives the proxies that are connected.
 async fn serve_proxies(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     mode: &Mode,
     alone: bool,
+    admin_authority: Option<AdminAuthority>,
 ) -> anyhow::Result<Arc<Proxies>> {
     let section = &settings.dp_server;
     let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
     let params = &settings.bootstrap_server.params;
     let demand = |token: bool| if token { Credential::Token } else { Credential::None };
     let config = AdsConfig {
+        admin_authority,
         requirement: Requirement {
             dataplane: demand(section.authn.dp_proxy.kind == DpProxyAuth::DpToken),
             zone_proxy: demand(section.authn.zone_proxy.kind == ZoneProxyAuth::ZoneToken),

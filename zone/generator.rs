@@ -7,6 +7,7 @@
 //! A [`Draft`] keeps what Envoy wants packed (filters, TLS contexts, protocol options) unpacked, so that
 //! policies edit typed messages; [`ResourceSet`] packs and encodes everything exactly once.
 
+mod admin;
 mod assignment;
 pub(crate) mod backend;
 mod draft;
@@ -25,6 +26,7 @@ pub mod sni;
 #[cfg(test)]
 mod tests;
 
+pub use admin::{AdminEndpoint, AdminIdentity, CONTROL_PLANE_NAME};
 pub use assignment::Assignments;
 pub use backend::{Backend, ResourceBackend};
 pub use draft::{
@@ -32,17 +34,18 @@ pub use draft::{
 };
 pub use encode::to_json;
 pub use interner::Interner;
-pub(crate) use names::metric as metric_name;
+pub(crate) use names::{ADMIN, metric as metric_name};
 pub use outbound::Outbound;
 pub use proxy::{Proxy, ProxyMetadata, Sidecar, ZoneIngressProxy};
 pub use resource_set::{Changes, Encoded, ResourceSet, type_url};
 
 use std::sync::Arc;
 
+use common::model::Resource;
 use thiserror::Error;
 
 use crate::{
-    mesh::{MeshContext, Problem},
+    mesh::{MeshContext, Problem, problem::Subject},
     policy,
 };
 
@@ -84,6 +87,10 @@ pub fn sidecar(proxy: &Sidecar, mesh: &MeshContext, interner: &Interner) -> Resu
     inbound::generate(proxy, mesh, &mut draft);
     policy::apply_all(proxy, mesh, &mut draft, &mut problems);
     secrets::generate(proxy, mesh, &mut draft);
+    // Nothing that users say about traffic is said about this.
+    if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), &mut draft) {
+        problems.push(admin_port_taken(&proxy.dataplane.resource));
+    }
     let (set, assignments) = draft.finish(interner);
     Ok(Generated { set, assignments, problems })
 }
@@ -93,6 +100,15 @@ pub fn zone_ingress(proxy: &ZoneIngressProxy, meshes: &[Arc<MeshContext>], inter
     let mut draft = Draft::default();
     let mut problems = Vec::new();
     ingress::generate(proxy, meshes, &mut draft, &mut problems);
+    if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), &mut draft) {
+        problems.push(admin_port_taken(&proxy.ingress.resource));
+    }
     let (set, assignments) = draft.finish(interner);
     Generated { set, assignments, problems }
+}
+
+fn admin_port_taken(resource: &Resource) -> Problem {
+    let reason =
+        "nobody elsewhere can ask its Envoy, because networking.admin.port is one of its own listeners";
+    Problem { subject: Subject::of(resource), reason: reason.to_owned() }
 }

@@ -1,5 +1,6 @@
 //! What Envoys say about themselves, asked through their zone and through global.
 
+use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::{
@@ -21,7 +22,25 @@ async fn an_envoy_is_asked_through_its_zone_and_through_global() {
     let dump: Value = serde_json::from_str(&local).unwrap();
     assert!(dump["configs"].as_array().is_some_and(|configs| !configs.is_empty()), "{local}");
     assert!(local.contains("\"name\": \"localhost:"), "the cluster of the workload is in it");
-    assert!(!local.contains(&base64_of("-----BEGIN PRIVATE KEY-----")), "Envoy leaves out private keys");
+    // Not at the endpoint itself, which is for its own machine, but at the listener before it.
+    assert!(local.contains("\"name\": \"kuma:envoy:admin\""), "{local}");
+    let stats = zone.straitctl(&["inspect", "dataplane", "backend-1", "--type", "stats"]);
+    assert!(stats.contains("cluster.kuma_envoy_admin.upstream_rq_total: "), "{stats}");
+    let key = base64_of("-----BEGIN PRIVATE KEY-----");
+    let shown = zone.get("/meshes/default/dataplanes/backend-1/_config").await.to_string();
+    assert!(shown.contains("kuma:envoy:admin"), "{shown}");
+    assert!(!local.contains(&key) && !shown.contains(&key), "private keys are left out");
+
+    // Nobody else is let in there, but may ask whether the proxy is ready.
+    let (address, port) = (backend.inbound.ip(), backend.envoy.admin.port());
+    let plain =
+        async |path: &str| reqwest::get(format!("http://{address}:{port}{path}")).await.unwrap().status();
+    assert_eq!((plain("/ready").await, plain("/config_dump").await), (StatusCode::OK, StatusCode::NOT_FOUND));
+    let stranger = reqwest::Client::builder().danger_accept_invalid_certs(true).build().unwrap();
+    stranger.get(format!("https://{address}:{port}/config_dump")).send().await.unwrap_err();
+    let secrets = |of: &Value| of["items"].to_string().contains("envoy-admin-ca");
+    assert!(secrets(&zone.get("/globalsecrets").await), "the authority for that is in the zone");
+    assert!(!secrets(&global.get("/globalsecrets").await), "and nowhere else");
 
     // Global knows it by another name, once it came up.
     let name = eventually("the dataplane is on global", || async {

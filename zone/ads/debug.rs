@@ -100,7 +100,26 @@ fn shown(resource: &Encoded) -> Value {
     if resource.type_url == type_url::SECRET {
         return json!({"name": &*resource.name, "version": resource.version.to_string(), "content": "[redacted]"});
     }
-    resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}))
+    let mut json = resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}));
+    redact(&mut json);
+    json
+}
+
+/// Takes out private keys, wherever they are.
+fn redact(json: &mut Value) {
+    match json {
+        Value::Object(members) => {
+            for (name, member) in members {
+                if name == "privateKey" {
+                    *member = "[redacted]".into();
+                } else {
+                    redact(member);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        _ => {}
+    }
 }
 
 fn short(type_url: &str) -> &str {

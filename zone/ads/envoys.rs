@@ -11,22 +11,33 @@ use bytes::Bytes;
 use common::{
     envoy_admin::{Ask, AskError, EnvoyAdmin},
     model::ResourceKey,
-    proto::google::protobuf::Struct,
+    proto::{
+        envoy::config::{
+            core::v3::{address::Address, socket_address::PortSpecifier},
+            listener::v3::Listener,
+        },
+        google::protobuf::Struct,
+    },
 };
 use http::{Request, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
+use prost::Message;
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 use super::{
+    admin_authority::AdminAuthority,
     node::text,
     proxies::{Proxies, ProxyView},
 };
+use crate::generator::{ADMIN, type_url};
 
 /// How long an Envoy may take.
 const PATIENCE: Duration = Duration::from_secs(7);
@@ -36,13 +47,42 @@ const LONGEST: usize = 64 << 20;
 /// The Envoys of this zone.
 pub struct Envoys {
     proxies: Arc<Proxies>,
+    /// How to connect to those on other machines.
+    tls: Option<TlsConnector>,
 }
 
 impl Envoys {
-    /// Those in `proxies`.
-    pub fn new(proxies: Arc<Proxies>) -> Self {
-        Self { proxies }
+    /// Those in `proxies`; with `authority` also those on other machines.
+    pub fn new(proxies: Arc<Proxies>, authority: Option<&AdminAuthority>) -> Self {
+        Self { proxies, tls: authority.map(|authority| authority.client().into()) }
     }
+
+    /// Asks the Envoy at the listener made for that, which shows by its certificate that it is the one.
+    async fn through_listener(
+        &self,
+        tls: &TlsConnector,
+        at: SocketAddr,
+        path: &str,
+    ) -> Result<Bytes, String> {
+        let name = ServerName::from(at.ip());
+        let stream = tls.connect(name, connect(at).await?).await.map_err(|error| error.to_string())?;
+        get(stream, path).await
+    }
+}
+
+/// Where the proxy was told to let this control plane in.
+fn listener(view: &ProxyView) -> Option<SocketAddr> {
+    let encoded = view.config.as_ref()?.resources().get(type_url::LISTENER, ADMIN)?;
+    let address = Listener::decode(&*encoded.value).ok()?.address?.address?;
+    let Address::SocketAddress(socket) = address else { return None };
+    let Some(PortSpecifier::PortValue(port)) = socket.port_specifier else { return None };
+    Some(SocketAddr::new(socket.address.parse().ok()?, port.try_into().ok()?))
+}
+
+/// Asks the Envoy beside this process, once it has said that it is the one.
+async fn directly(at: SocketAddr, id: &str, path: &str) -> Result<Bytes, String> {
+    expect_node(&get(connect(at).await?, "/server_info").await?, id)?;
+    get(connect(at).await?, path).await
 }
 
 #[async_trait]
@@ -51,15 +91,23 @@ impl EnvoyAdmin for Envoys {
         let views = self.proxies.view();
         let view = views.iter().find(|view| view.proxy.id.key() == *proxy);
         let view = view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
-        let admin = on_this_machine(view)
-            .map_err(|reason| AskError::Closed { proxy: proxy.clone(), reason: reason.to_owned() })?;
-        let failed =
-            |reason: String| AskError::Failed { proxy: proxy.clone(), address: admin.to_string(), reason };
-        let asking = async {
-            let about = get(connect(admin).await?, "/server_info").await?;
-            expect_node(&about, &view.proxy.id.to_string())?;
-            get(connect(admin).await?, &ask.path()).await
+        let (path, id) = (ask.path(), view.proxy.id.to_string());
+        let (at, tls) = match (listener(view), &self.tls) {
+            (Some(at), Some(tls)) => (at, Some(tls)),
+            _ => {
+                let closed =
+                    |reason: &str| AskError::Closed { proxy: proxy.clone(), reason: reason.to_owned() };
+                (on_this_machine(view).map_err(closed)?, None)
+            }
         };
+        let asking = async {
+            match tls {
+                Some(tls) => self.through_listener(tls, at, &path).await,
+                None => directly(at, &id, &path).await,
+            }
+        };
+        let failed =
+            |reason: String| AskError::Failed { proxy: proxy.clone(), address: at.to_string(), reason };
         match timeout(PATIENCE, asking).await {
             Ok(answer) => answer.map_err(failed),
             Err(_) => Err(AskError::TooLate(PATIENCE)),
@@ -78,7 +126,10 @@ fn on_this_machine(view: &ProxyView) -> Result<SocketAddr, &'static str> {
     if all_near && is_near(admin.ip()) {
         return Ok(admin);
     }
-    Err("its admin endpoint is on another machine, where nobody but that machine may ask it")
+    Err(
+        "its admin endpoint is on another machine and no listener leads there; networking.address must not be \
+         the address of that endpoint, nor networking.admin.port one of its other ports",
+    )
 }
 
 /// Where the bootstrap put the admin endpoint.
@@ -158,7 +209,7 @@ mod tests {
         let proxies = Arc::new(Proxies::default());
         let session = join(&proxies, peer, members);
         let answer =
-            Envoys::new(proxies).ask(&session.id().key(), Ask::ConfigDump { include_eds: true }).await;
+            Envoys::new(proxies, None).ask(&session.id().key(), Ask::ConfigDump { include_eds: true }).await;
         drop(session);
         answer
     }
@@ -199,7 +250,8 @@ mod tests {
         refused(NEAR, &[("dataplane.admin.port", other)], "the Envoy of \"default.web-2\" answers").await;
 
         let proxy = ProxyId::new(ProxyKind::Dataplane, "default", "web-1").key();
-        let nobody = Envoys::new(Arc::default()).ask(&proxy, Ask::ConfigDump { include_eds: false }).await;
+        let nobody =
+            Envoys::new(Arc::default(), None).ask(&proxy, Ask::ConfigDump { include_eds: false }).await;
         assert_eq!(nobody, Err(AskError::NotConnected(proxy)));
     }
 }

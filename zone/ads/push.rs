@@ -25,9 +25,11 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::affected::Affected;
-use super::{config::Config, insight::Insights, node::ProxyId, proxies::Proxies};
+use super::{
+    admin_authority::AdminAuthority, config::Config, insight::Insights, node::ProxyId, proxies::Proxies,
+};
 use crate::{
-    generator::{Assignments, Interner},
+    generator::{AdminIdentity, Assignments, Interner},
     mesh::{Hosts, MeshContext, WorkloadCertificate},
 };
 
@@ -46,6 +48,7 @@ pub(super) struct Push {
     env: Env,
     proxies: Arc<Proxies>,
     insights: Arc<Insights>,
+    admin: Option<AdminAuthority>,
     reader: IndexReader,
     hosts: watch::Receiver<Hosts>,
     /// What the last round worked on.
@@ -64,6 +67,7 @@ pub(super) struct Push {
 struct Held {
     config: Option<Arc<Config>>,
     certificate: Option<Arc<WorkloadCertificate>>,
+    admin: Option<Arc<AdminIdentity>>,
     /// When to generate again without any change.
     again: Option<DateTime<Utc>>,
     /// Whose endpoints it depends on; `None` when that is not known.
@@ -81,6 +85,7 @@ impl Push {
         hosts: watch::Receiver<Hosts>,
         proxies: Arc<Proxies>,
         insights: Arc<Insights>,
+        admin: Option<AdminAuthority>,
     ) -> Self {
         let index = reader.current();
         Self {
@@ -88,6 +93,7 @@ impl Push {
             env,
             proxies,
             insights,
+            admin,
             reader,
             hosts,
             index,

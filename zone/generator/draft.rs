@@ -49,6 +49,8 @@ pub enum Role {
     Outbound(Backend),
     /// The edge of a zone.
     ZoneIngress,
+    /// The admin endpoint of the proxy itself.
+    Admin,
 }
 
 impl Role {
@@ -58,6 +60,7 @@ impl Role {
             Self::Inbound(_) => "inbound",
             Self::Outbound(_) => "outbound",
             Self::ZoneIngress => "ingress",
+            Self::Admin => "admin",
         }
     }
 
@@ -67,6 +70,7 @@ impl Role {
             Self::Inbound(inbound) => inbound.protocol,
             Self::Outbound(backend) => backend.protocol,
             Self::ZoneIngress => Protocol::Tcp,
+            Self::Admin => Protocol::Http,
         }
     }
 }

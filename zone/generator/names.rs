@@ -49,6 +49,11 @@ pub(super) fn service_cluster(service: &str, tags: &BTreeMap<String, String>) ->
     format!("{service}-{suffix}")
 }
 
+/// The admin endpoint of the proxy, and the listener before it.
+pub(crate) const ADMIN: &str = "kuma:envoy:admin";
+/// Who says that the proxy is ready.
+pub(super) const READINESS: &str = "kuma:readiness";
+
 /// The cluster of a service at a zone ingress.
 pub(super) fn ingress_cluster(mesh: &str, service: &str) -> String {
     format!("{mesh}:{service}")

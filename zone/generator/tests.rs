@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod envoy_check;
 mod fixture;
 mod golden;

@@ -37,7 +37,7 @@ impl Policy for MeshCircuitBreaker {
             let conf = match &cluster.role {
                 Role::Inbound(inbound) => rules.inbound(inbound, reporter),
                 Role::Outbound(backend) => rules.outbound(backend, reporter),
-                Role::ZoneIngress => continue,
+                Role::ZoneIngress | Role::Admin => continue,
             };
             set(cluster, &conf.unwrap_or_default());
         }

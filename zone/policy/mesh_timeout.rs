@@ -35,7 +35,7 @@ impl Policy for MeshTimeout {
             let conf = match &role {
                 Role::Inbound(inbound) => rules.inbound(inbound, reporter),
                 Role::Outbound(backend) => rules.outbound(backend, reporter),
-                Role::ZoneIngress => continue,
+                Role::ZoneIngress | Role::Admin => continue,
             };
             let timeouts = Timeouts::of(conf.as_ref());
             set_listener(listener, timeouts, |route| {
@@ -51,7 +51,7 @@ impl Policy for MeshTimeout {
             let conf = match &cluster.role {
                 Role::Inbound(inbound) => rules.inbound(inbound, reporter),
                 Role::Outbound(backend) => rules.outbound(backend, reporter),
-                Role::ZoneIngress => continue,
+                Role::ZoneIngress | Role::Admin => continue,
             };
             set_cluster(cluster, Timeouts::of(conf.as_ref()));
         }

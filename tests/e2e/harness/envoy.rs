@@ -14,7 +14,8 @@ use super::{Zone, addresses, control_plane::write, process::Process, wait::event
 pub struct Envoy {
     _process: Process,
     _folder: TempDir,
-    admin: SocketAddr,
+    /// Its admin endpoint, for this machine.
+    pub admin: SocketAddr,
 }
 
 /// End to end there is nothing to leave out.

@@ -17,7 +17,7 @@ use crate::{
         metrics,
         node::{Proxy, ProxyId, ProxyKind},
     },
-    generator::{self, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
+    generator::{self, AdminIdentity, Generated, ProxyMetadata, Sidecar, ZoneIngressProxy},
     mesh::{MeshContext, MeshInput, WorkloadCertificate, ZoneIngress, identity, topology::Difference},
 };
 
@@ -41,6 +41,7 @@ enum Work<'a> {
 struct Made {
     generated: Generated,
     certificate: Option<Arc<WorkloadCertificate>>,
+    admin: Option<Arc<AdminIdentity>>,
     is_sidecar: bool,
 }
 
@@ -189,6 +190,7 @@ impl Push {
                 let problems: Vec<String> = made.generated.problems.iter().map(ToString::to_string).collect();
                 held.again = made.certificate.as_deref().map(identity::renewal_time);
                 held.certificate = made.certificate;
+                held.admin = made.admin;
                 held.uses = made.is_sidecar.then_some(made.generated.assignments);
                 let set = made.generated.set;
                 let differs = held.config.as_ref().is_none_or(|known| *known.resources() != set);
@@ -237,7 +239,7 @@ impl Push {
         let metadata = ProxyMetadata::of_node(&proxy.metadata);
         match proxy.id.kind {
             ProxyKind::Dataplane => self.sidecar(&proxy.id, metadata, held, now),
-            ProxyKind::Ingress => self.zone_ingress(&proxy.id, metadata, index),
+            ProxyKind::Ingress => self.zone_ingress(&proxy.id, metadata, held, index, now),
             ProxyKind::Egress => {
                 Err(Failed::until_changed("configuration of zone egresses is not generated"))
             }
@@ -262,27 +264,64 @@ impl Push {
             .certificate(dataplane, held.certificate.as_ref(), now)
             .map_err(|e| Failed { reason: e.to_string(), retry: true })?;
         self.insights.certificate(id, certificate.as_deref().map(|c| shown(c, context)));
-        let sidecar =
-            Sidecar { dataplane: Arc::clone(dataplane), metadata, certificate: certificate.clone() };
+        let admin = self.admin_identity(&metadata, &dataplane.networking().address, held, now);
+        let sidecar = Sidecar {
+            dataplane: Arc::clone(dataplane),
+            metadata,
+            certificate: certificate.clone(),
+            admin: admin.clone(),
+        };
         let generated =
             generator::sidecar(&sidecar, context, &self.interner).map_err(Failed::until_changed)?;
-        Ok(Made { generated, certificate, is_sidecar: true })
+        Ok(Made { generated, certificate, admin, is_sidecar: true })
     }
 
-    fn zone_ingress(&self, id: &ProxyId, metadata: ProxyMetadata, index: &Index) -> Result<Made, Failed> {
+    fn zone_ingress(
+        &self,
+        id: &ProxyId,
+        metadata: ProxyMetadata,
+        held: &Held,
+        index: &Index,
+        now: DateTime<Utc>,
+    ) -> Result<Made, Failed> {
         let resource = index.get(&id.key());
         let resource =
             resource.ok_or_else(|| Failed::until_changed(format!("{} does not exist (yet)", id.key())))?;
         let ingress = ZoneIngress::read(resource, &self.hosts.borrow()).map_err(Failed::until_changed)?;
         let problems = ingress.problems.clone();
+        let address = ingress.spec.networking.as_ref().map_or("", |networking| &networking.address);
+        let admin = self.admin_identity(&metadata, address, held, now);
         let meshes: Vec<Arc<MeshContext>> = self.meshes.values().cloned().collect();
         let mut generated = generator::zone_ingress(
-            &ZoneIngressProxy { ingress: Arc::new(ingress), metadata },
+            &ZoneIngressProxy { ingress: Arc::new(ingress), metadata, admin: admin.clone() },
             &meshes,
             &self.interner,
         );
         generated.problems.extend(problems);
-        Ok(Made { generated, certificate: None, is_sidecar: false })
+        Ok(Made { generated, certificate: None, admin, is_sidecar: false })
+    }
+
+    /// What the Envoy of a proxy at `address` shows to those who ask it from here: what it has, as long as
+    /// that fits.
+    fn admin_identity(
+        &self,
+        metadata: &ProxyMetadata,
+        address: &str,
+        held: &Held,
+        now: DateTime<Utc>,
+    ) -> Option<Arc<AdminIdentity>> {
+        let address = self.hosts.borrow().resolve(address).ok()?;
+        metadata.admin.as_ref().filter(|endpoint| endpoint.needs_listener(address))?;
+        if let Some(known) = held.admin.as_ref().filter(|identity| identity.address == address) {
+            return Some(Arc::clone(known));
+        }
+        match self.admin.as_ref()?.identity(address, now) {
+            Ok(identity) => Some(Arc::new(identity)),
+            Err(error) => {
+                tracing::warn!(%address, %error, "no certificate for the admin endpoint of an Envoy");
+                None
+            }
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl World {
         let zone: Arc<str> = "east".into();
         let insights = Arc::new(Insights::new(&zone, &env));
         let reader = IndexReader::new(index.subscribe());
-        let push = Push::new(zone, env, reader, hosts.subscribe(), proxies, insights);
+        let push = Push::new(zone, env, reader, hosts.subscribe(), proxies, insights, None);
         let rng = Entropy::seeded(seed).with(|rng| rng.clone());
         Self { push, index, _hosts: hosts, _sessions: sessions, rng }
     }
@@ -181,6 +181,7 @@ impl World {
                 dataplane: Arc::clone(dataplane),
                 metadata: ProxyMetadata::default(),
                 certificate: context.mtls.is_some().then(|| held.certificate.clone()).flatten(),
+                admin: None,
             };
             let fresh = generator::sidecar(&sidecar, &context, &Interner::default()).unwrap().set;
             let has = held.config.as_ref().unwrap().resources();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use common::proto::envoy::config::core::v3::{
-    Address, CidrRange, SocketAddress, address, socket_address::PortSpecifier,
+    Address, CidrRange, Pipe, SocketAddress, address, socket_address::PortSpecifier,
 };
 
 use super::number;
@@ -16,6 +16,12 @@ pub fn socket(ip: IpAddr, port: u32) -> Address {
         ..SocketAddress::default()
     };
     Address { address: Some(address::Address::SocketAddress(socket)) }
+}
+
+/// A Unix socket.
+pub fn pipe(path: &str) -> Address {
+    let pipe = Pipe { path: path.to_owned(), ..Pipe::default() };
+    Address { address: Some(address::Address::Pipe(pipe)) }
 }
 
 /// A network.

@@ -22,13 +22,23 @@ use crate::mesh::topology::{self, Locality};
 const MAX_WEIGHT: u32 = 100_000;
 
 fn at(ip: IpAddr, port: u32) -> LbEndpoint {
-    let endpoint = Endpoint { address: Some(address::socket(ip, port)), ..Endpoint::default() };
+    at_any(address::socket(ip, port))
+}
+
+fn at_any(address: v3::Address) -> LbEndpoint {
+    let endpoint = Endpoint { address: Some(address), ..Endpoint::default() };
     LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() }
 }
 
 /// Exactly one address.
 pub fn single(cluster: &str, ip: IpAddr, port: u32) -> ClusterLoadAssignment {
-    let locality = LocalityLbEndpoints { lb_endpoints: vec![at(ip, port)], ..LocalityLbEndpoints::default() };
+    at_address(cluster, address::socket(ip, port))
+}
+
+/// Exactly one address of any kind.
+pub fn at_address(cluster: &str, address: v3::Address) -> ClusterLoadAssignment {
+    let locality =
+        LocalityLbEndpoints { lb_endpoints: vec![at_any(address)], ..LocalityLbEndpoints::default() };
     assignment(cluster, vec![locality])
 }
 

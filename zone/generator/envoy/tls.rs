@@ -14,7 +14,7 @@ use common::proto::envoy::{
 use prost::{Message, Name};
 
 use super::{cluster, flag};
-use crate::generator::names;
+use crate::generator::{AdminIdentity, names};
 
 /// The ALPN protocol by which a permissive proxy tells mesh TLS from the workload's own.
 pub const ALPN: &str = "kuma";
@@ -77,6 +77,35 @@ pub fn upstream(mesh: &str, identities: Vec<StringMatcher>, sni: String) -> Upst
     let mut context = common(mesh, identities);
     context.alpn_protocols = vec![ALPN.to_owned()];
     UpstreamTlsContext { common_tls_context: Some(context), sni, ..UpstreamTlsContext::default() }
+}
+
+/// Shows an identity for the admin endpoint, and accepts the control plane under this name.
+pub fn admin(identity: &AdminIdentity, control_plane: &str) -> DownstreamTlsContext {
+    let certificate = TlsCertificate {
+        certificate_chain: inline(&identity.certificate),
+        private_key: inline(&identity.key),
+        ..TlsCertificate::default()
+    };
+    let name = SubjectAltNameMatcher {
+        san_type: SanType::Dns.into(),
+        matcher: Some(exact(control_plane.to_owned())),
+        ..SubjectAltNameMatcher::default()
+    };
+    let validation = CertificateValidationContext {
+        trusted_ca: inline(&identity.authority),
+        match_typed_subject_alt_names: vec![name],
+        ..CertificateValidationContext::default()
+    };
+    let common = CommonTlsContext {
+        tls_certificates: vec![certificate],
+        validation_context_type: Some(ValidationContextType::ValidationContext(validation)),
+        ..CommonTlsContext::default()
+    };
+    DownstreamTlsContext {
+        common_tls_context: Some(common),
+        require_client_certificate: flag(true),
+        ..DownstreamTlsContext::default()
+    }
 }
 
 fn inline(text: &str) -> Option<DataSource> {

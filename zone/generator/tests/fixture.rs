@@ -112,6 +112,7 @@ impl Fixture {
             dataplane: Arc::clone(dataplanes.next().unwrap()),
             metadata: ProxyMetadata::default(),
             certificate: self.certificates.get(name).cloned(),
+            admin: None,
         }
     }
 
@@ -128,7 +129,7 @@ impl Fixture {
         for ingress in ingresses.filter(|i| !i.is_remote(ZONE)) {
             let ingress = Arc::clone(ingress);
             let name = ingress.name().to_owned();
-            let proxy = ZoneIngressProxy { ingress, metadata: ProxyMetadata::default() };
+            let proxy = ZoneIngressProxy { ingress, metadata: ProxyMetadata::default(), admin: None };
             all.insert(name, generator::zone_ingress(&proxy, &self.meshes, &self.interner));
         }
         all

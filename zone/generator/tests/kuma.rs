@@ -116,8 +116,11 @@ fn sidecars_get_what_was_recorded() {
                 let golden = folder.join(family).join(format!("{case}.{proxy}.golden.json"));
                 let theirs = recorded(&serde_json::from_slice(&fs::read(golden).unwrap()).unwrap());
                 let mut sidecar = fixture.sidecar(proxy);
-                sidecar.metadata =
-                    ProxyMetadata { features: ["feature-reuse-port".to_owned()].into(), ipv6: false };
+                sidecar.metadata = ProxyMetadata {
+                    features: ["feature-reuse-port".to_owned()].into(),
+                    ipv6: false,
+                    admin: None,
+                };
                 let made =
                     crate::generator::sidecar(&sidecar, &fixture.meshes[0], &fixture.interner).unwrap();
                 let ours = generated(&made.set);
