@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use common::{
     events::StreamKind,
     kds::{
@@ -200,8 +201,9 @@ impl Kds {
     }
 
     async fn open_stream(&self, caller: &Caller, stream: StreamKind) -> Result<Arc<Session>, Status> {
-        self.inner.ensure_zone(&caller.zone).await?;
-        self.inner.sessions.join(caller, stream).await.map_err(|error| unavailable("open a session", &error))
+        let made = self.inner.ensure_zone(&caller.zone).await?;
+        let joined = self.inner.sessions.join(caller, made, stream).await;
+        joined.map_err(|error| unavailable("open a session", &error))
     }
 
     /// Runs one half of a session; the session ends with it.
@@ -249,18 +251,18 @@ impl Kds {
 }
 
 impl Inner {
-    /// Creates the zone when it connects for the first time.
-    async fn ensure_zone(&self, zone: &str) -> Result<(), Status> {
+    /// Creates the zone when it connects for the first time; says when it was made.
+    async fn ensure_zone(&self, zone: &str) -> Result<DateTime<Utc>, Status> {
         let key = ResourceKey::global(&kinds::zone::KIND, zone);
-        if self.index.current().get(&key).is_some() {
-            return Ok(());
+        if let Some(known) = self.index.current().get(&key) {
+            return Ok(known.created);
         }
         if !self.settings.auto_register {
             let text = format!("zone {zone} is not known here; create it first: `type: Zone, name: {zone}`");
             return Err(Status::permission_denied(text));
         }
         let spec = Zone { enabled: Some(BoolValue { value: true }) }.encode_to_vec();
-        let resource = Resource::new(key, self.env.now()).with_spec(spec);
+        let resource = Resource::new(key.clone(), self.env.now()).with_spec(spec);
         let write = Write::put_when(resource, Precondition::Absent);
         let revision = match self.store.transact(Batch::of([write])).await {
             Ok(commit) => {
@@ -271,7 +273,9 @@ impl Inner {
             Err(error) => return Err(unavailable("register the zone", &error)),
         };
         let shown = self.index.wait_for(revision).await;
-        shown.map(drop).ok_or_else(|| Status::unavailable("global is shutting down"))
+        let shown = shown.ok_or_else(|| Status::unavailable("global is shutting down"))?;
+        let known = shown.get(&key).map(|known| known.created);
+        known.ok_or_else(|| Status::unavailable(format!("zone {zone} was deleted at this moment; try again")))
     }
 
     /// The shelf room for a receiver; all but very old zones share one.

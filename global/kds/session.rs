@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) fence: Fence,
     /// Ends every stream of the session.
     pub(crate) stop: CancellationToken,
+    /// When its zone was made here. One that was deleted and made again is another zone.
+    pub(crate) made: DateTime<Utc>,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -80,7 +82,7 @@ pub(crate) struct Facts {
 }
 
 impl Session {
-    pub(crate) fn new(caller: &Caller, fence: Fence, env: Env, bus: EventBus) -> Self {
+    pub(crate) fn new(caller: &Caller, made: DateTime<Utc>, fence: Fence, env: Env, bus: EventBus) -> Self {
         let now = env.now();
         let id = env.entropy.uuid().to_string();
         let subscription = Subscription::open(id, &env.instance_id, caller.token.is_some(), now);
@@ -101,6 +103,7 @@ impl Session {
             zone: caller.zone.as_str().into(),
             fence,
             stop: CancellationToken::new(),
+            made,
             key: caller.session.clone(),
             token: caller.token.clone(),
             features: caller.features.clone(),

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
     kds::headers::Caller,
@@ -35,17 +36,22 @@ impl Sessions {
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
-    /// new one, which ends the one in place.
+    /// new one, which ends the one in place. `made` is when the zone was made here.
     ///
     /// # Errors
     /// When the store does not hand out an epoch.
-    pub(crate) async fn join(&self, caller: &Caller, stream: StreamKind) -> Result<Arc<Session>, StoreError> {
+    pub(crate) async fn join(
+        &self,
+        caller: &Caller,
+        made: DateTime<Utc>,
+        stream: StreamKind,
+    ) -> Result<Arc<Session>, StoreError> {
         let _one_at_a_time = self.admission.lock().await;
         let current = self.of(&caller.zone);
         let session = match current.filter(|session| session.admit(caller, stream)) {
             Some(session) => session,
             None => {
-                let session = self.open(caller).await?;
+                let session = self.open(caller, made).await?;
                 session.admit(caller, stream);
                 self.replace(&session);
                 session
@@ -65,7 +71,7 @@ impl Sessions {
         }
     }
 
-    async fn open(&self, caller: &Caller) -> Result<Arc<Session>, StoreError> {
+    async fn open(&self, caller: &Caller, made: DateTime<Utc>) -> Result<Arc<Session>, StoreError> {
         let name = format!("kds/{}", caller.zone);
         // The holder is unique, or the lease would be renewed instead of moving to its next epoch.
         let holder = format!("{}/{}", self.env.instance_id, self.env.entropy.uuid());
@@ -73,7 +79,7 @@ impl Sessions {
         let epoch = lease.map_or(0, |lease| lease.epoch);
         tracing::info!(zone = caller.zone, epoch, "zone session opened");
         let fence = Fence { name, epoch };
-        Ok(Arc::new(Session::new(caller, fence, self.env.clone(), self.bus.clone())))
+        Ok(Arc::new(Session::new(caller, made, fence, self.env.clone(), self.bus.clone())))
     }
 
     fn replace(&self, session: &Arc<Session>) {

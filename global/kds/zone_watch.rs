@@ -81,17 +81,19 @@ impl ZoneWatch {
     }
 
     async fn heed(&self, changes: &[ResourceChange]) -> Option<Instant> {
-        let is_zone = |change: &&ResourceChange| change.key.kind == &kinds::zone::KIND;
-        for change in changes.iter().filter(is_zone).filter(|change| change.deleted) {
-            // Also when it was made again at once: what it had sent is gone, and it must send it again.
-            if let Some(session) = self.sessions.of(&change.key.name) {
-                self.dismiss(&session, Cause::Deleted);
+        let mut next = None;
+        for change in changes.iter().filter(|change| change.key.kind == &kinds::zone::KIND) {
+            match self.sessions.of(&change.key.name) {
+                Some(session) if change.deleted => self.dismiss(&session, Cause::Deleted),
+                // One that was made again at once may look as if it had changed only.
+                Some(session) => next = earliest(next, self.look_at(&session, Credential::Trust)),
+                None => {}
             }
         }
         if changes.iter().any(|change| self.authenticator.depends_on(&change.key)) {
             return self.look_at_all(Credential::Ask).await;
         }
-        None
+        next
     }
 
     async fn look_at_all(&self, credential: Credential) -> Option<Instant> {
@@ -134,7 +136,9 @@ impl ZoneWatch {
         credential: Credential,
     ) -> Option<Cause> {
         let zone = &*session.zone;
-        if self.index.current().find(&kinds::zone::KIND, "", zone).is_none() {
+        let made = self.index.current().find(&kinds::zone::KIND, "", zone).map(|zone| zone.created);
+        if made != Some(session.made) {
+            // Also when it was made again: what it had sent is gone, and it must send it again.
             return Some(Cause::Deleted);
         }
         if judge(now, facts, self.patience).0 == Health::Offline {

@@ -115,7 +115,8 @@ impl World {
             token: Some("t".to_owned()),
             version: String::new(),
         };
-        let session = self.sessions.join(&caller, StreamKind::GlobalToZone).await.unwrap();
+        let session =
+            self.sessions.join(&caller, DateTime::UNIX_EPOCH, StreamKind::GlobalToZone).await.unwrap();
         assert_eq!(self.next().await.0, "ZoneOpenedStream");
         // The clock moves when everyone has done what there is to do.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -226,10 +227,11 @@ async fn a_deleted_zone_loses_its_session_also_when_it_is_made_again_at_once() {
     let mut world = World::new(Guard::default()).await;
     let session = world.open().await;
     let key = ResourceKey::global(&kinds::zone::KIND, "zone-1");
-    let again = Resource::new(key.clone(), DateTime::UNIX_EPOCH);
-    for write in [Write::delete_when(key, Precondition::None), Write::put(again)] {
-        world.store.transact(Batch::of([write])).await.unwrap();
-    }
+    let again =
+        Resource::new(key.clone(), DateTime::UNIX_EPOCH + Duration::from_secs(1)).with_label("a", "b");
+    // Nobody sees the moment at which it is not there.
+    let writes = [Write::delete_when(key, Precondition::None), Write::put(again)];
+    world.store.transact(Batch::of(writes)).await.unwrap();
     assert_eq!(world.next().await.0, "ResourcesChanged");
     world.assert_dismissed(&session, 0, &Cause::Deleted).await;
     assert!(world.sessions.of("zone-1").is_none(), "nothing is left of it");
