@@ -1,6 +1,6 @@
 //! A sync stream in client role: a zone following global, and global following a zone.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
@@ -223,12 +223,9 @@ impl Following {
 
     /// Keeps in mind what is refused. What this response does not mention stays as refused as it was.
     fn note(&mut self, batch: &Batch, verdicts: &[Verdict]) {
-        let mentioned = |name: &str| {
-            batch.full
-                || name == WHOLE
-                || batch.added.iter().any(|item| item.name == name)
-                || batch.removed.iter().any(|removed| removed == name)
-        };
+        let added = batch.added.iter().map(|item| item.name.as_str());
+        let named: BTreeSet<&str> = added.chain(batch.removed.iter().map(String::as_str)).collect();
+        let mentioned = |name: &str| batch.full || name == WHOLE || named.contains(name);
         self.refusals.retain(batch.type_url, |name| !mentioned(name));
         for verdict in verdicts {
             let name = Name::from(verdict.name.as_str());

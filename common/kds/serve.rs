@@ -170,7 +170,7 @@ impl Serving {
                 meter::received(type_url, "ACK");
                 self.watch.counted(type_url, Outcome::Acknowledged);
                 self.refusals.retain(type_url, |name| source.refuses(type_url, name));
-                if !source.has_refusals() {
+                if source.is_content() {
                     retry.cleared();
                 }
                 self.watch.refused(type_url, self.refusals.text(type_url));

@@ -19,10 +19,13 @@ impl Refusals {
     /// Notes that these names were refused with these words, which may name each on a line of its own.
     pub fn add<'a>(&mut self, type_url: &str, names: impl IntoIterator<Item = &'a Name>, words: &str) {
         let of_type = self.0.entry(type_url.to_owned()).or_default();
+        let lines: BTreeMap<&str, &str> =
+            words.lines().filter_map(|line| Some((line.split_once(": ")?.0, line))).collect();
+        // A peer that names nothing refuses everything in the same words; they are kept once.
+        let whole: Arc<str> = words.trim().into();
         for name in names {
-            let line =
-                words.lines().find(|line| line.strip_prefix(&**name).is_some_and(|l| l.starts_with(": ")));
-            of_type.insert(Arc::clone(name), line.unwrap_or(words.trim()).into());
+            let reason = lines.get(&**name).map_or_else(|| Arc::clone(&whole), |line| Arc::from(*line));
+            of_type.insert(Arc::clone(name), reason);
         }
     }
 

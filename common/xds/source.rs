@@ -155,9 +155,11 @@ impl<D: Dialect> Source<D> {
         }
     }
 
-    /// Whether the peer refused something it was not offered again.
-    pub fn has_refusals(&self) -> bool {
-        self.slots.iter().filter_map(Slot::subscription).any(|state| !state.refused().is_empty())
+    /// Whether the peer took all there is. What it refused and is offered again, it has not taken before
+    /// it says so.
+    pub fn is_content(&self) -> bool {
+        let mut states = self.slots.iter().filter_map(Slot::subscription);
+        self.is_settled() && states.all(|state| state.refused().is_empty())
     }
 
     /// Whether the peer refused what there is under this name.

@@ -275,7 +275,7 @@ impl<D: Wire> Driver<'_, D> {
         let event = self.source.handle(input, &self.served).map_err(malformed)?;
         match event {
             Some(Event::Acked { type_url, .. }) => {
-                if !self.source.has_refusals() {
+                if self.source.is_content() {
                     self.retry.cleared();
                 }
                 self.settled(type_url, Delivery::Acknowledged, &[], "");

@@ -122,6 +122,21 @@ fn types_share_the_nonce_and_each_first_request_gets_all_of_its_type() {
 }
 
 #[test]
+fn a_peer_that_is_offered_again_what_it_refused_is_not_content_before_it_takes_it() {
+    let mut stream = kds();
+    stream.ask(&subscribe("Mesh", &["*"])).unwrap();
+    stream.ask(&subscribe("Zone", &["*"])).unwrap();
+    stream.ask(&nack("Mesh", "1")).unwrap();
+    assert!(stream.source.refuses("Mesh", "default."));
+    stream.source.reconsider();
+    assert_eq!(stream.step(Input::Wake).unwrap(), ["3 Mesh +default. -"]);
+    stream.ask(&ack("Zone", "2")).unwrap();
+    assert!(!stream.source.is_content(), "its word on the other type says nothing about this one");
+    stream.ask(&ack("Mesh", "3")).unwrap();
+    assert!(stream.source.is_content());
+}
+
+#[test]
 fn responses_say_who_answers_and_hold_the_encoded_resource() {
     let stream = kds();
     let mut source = stream.source;
