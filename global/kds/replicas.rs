@@ -173,6 +173,8 @@ mod tests {
         assert_eq!(health(), Some(Health::Online));
         assert_eq!(this.epoch("zone-1"), Some(3));
         assert_eq!(other.epoch("zone-1"), None, "that is its own");
+        assert_eq!(this.instance("zone-1").as_deref(), Some(there));
+        assert_eq!(other.instance("zone-1"), None);
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(health(), Some(Health::Unknown));
         tokio::time::advance(Duration::from_secs(10)).await;

@@ -48,8 +48,9 @@ async fn dataplane_config(
 
 /// What a connected proxy should have: resources by type and name, private keys left out.
 fn find(proxies: &Proxies, is: impl Fn(&ProxyId) -> bool) -> Result<Json<Value>, ApiError> {
-    let view = proxies.view().into_iter().find(|view| is(&view.proxy.id));
-    let view = view.ok_or_else(|| ApiError::not_found("The proxy is not connected to this control plane"))?;
+    let view = proxies
+        .find(is)
+        .ok_or_else(|| ApiError::not_found("The proxy is not connected to this control plane"))?;
     Ok(Json(resources(&view)))
 }
 

@@ -88,9 +88,8 @@ async fn directly(at: SocketAddr, id: &str, path: &str) -> Result<Bytes, String>
 #[async_trait]
 impl EnvoyAdmin for Envoys {
     async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
-        let views = self.proxies.view();
-        let view = views.iter().find(|view| view.proxy.id.key() == *proxy);
-        let view = view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
+        let view = self.proxies.find(|id| id.key() == *proxy);
+        let view = &view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
         let (path, id) = (ask.path(), view.proxy.id.to_string());
         let (at, tls) = match (listener(view), &self.tls) {
             (Some(at), Some(tls)) => (at, Some(tls)),

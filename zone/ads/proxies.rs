@@ -212,14 +212,24 @@ impl Proxies {
 
     /// Everyone, for those who look from outside.
     pub fn view(&self) -> Vec<ProxyView> {
+        self.lock().connected.values().map(Connected::view).collect()
+    }
+
+    /// The first one that `is` meant, for those who look from outside.
+    pub fn find(&self, is: impl Fn(&ProxyId) -> bool) -> Option<ProxyView> {
         let state = self.lock();
-        let view = |c: &Connected| ProxyView {
-            proxy: Arc::clone(&c.proxy),
-            config: c.config.borrow().clone(),
-            problems: c.problems.clone(),
-            streams: c.streams.values().map(|v| lock(v).clone()).collect(),
-        };
-        state.connected.values().map(view).collect()
+        state.connected.iter().find(|(id, _)| is(id)).map(|(_, connected)| connected.view())
+    }
+}
+
+impl Connected {
+    fn view(&self) -> ProxyView {
+        ProxyView {
+            proxy: Arc::clone(&self.proxy),
+            config: self.config.borrow().clone(),
+            problems: self.problems.clone(),
+            streams: self.streams.values().map(|view| lock(view).clone()).collect(),
+        }
     }
 }
 
