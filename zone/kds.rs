@@ -7,6 +7,7 @@ mod connect;
 mod dial;
 mod gate;
 mod link;
+mod ping;
 mod reverse;
 mod settings;
 mod up;

@@ -16,15 +16,10 @@ use common::{
         outbox::Outbox,
         recorder::Recorder,
         serve::{Ended, Serving},
-        watch::Position,
     },
     model::Origin,
     proto::kuma::{
-        mesh::v1alpha1::{
-            ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
-            kds_sync_service_client::KdsSyncServiceClient,
-        },
-        system::v1alpha1::KumaCpVersion,
+        mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient, system::v1alpha1::KumaCpVersion,
     },
     runtime::Env,
     store::{Fence, Store, StoreError, index::IndexReader},
@@ -38,12 +33,13 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status, codec::CompressionEncoding, transport::Channel};
+use tonic::{Request, Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, Up},
+    ping::unanswered,
     reverse::Desk,
     settings::{KdsSettings, TokenFileError},
     up::{OwnView, Upward},
@@ -55,24 +51,24 @@ const QUEUE: usize = 64;
 /// Messages that may wait before that queue.
 const OUTBOX: usize = 128;
 /// How often the way up is reported at most, and where global stands is remembered.
-const REPORT: Duration = Duration::from_secs(1);
+pub(super) const REPORT: Duration = Duration::from_secs(1);
 /// Under this key the store remembers which history was followed.
 const UPSTREAM: &str = "kds/upstream";
 
 /// Keeps a zone in sync with its global.
 pub struct Connector {
-    settings: KdsSettings,
+    pub(super) settings: KdsSettings,
     store: Arc<dyn Store>,
     index: IndexReader,
     env: Env,
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
-    link: Link,
+    pub(super) link: Link,
 }
 
 /// Why a connection ended.
 #[derive(Debug, Error)]
-enum Broken {
+pub(super) enum Broken {
     #[error(transparent)]
     Dial(#[from] DialError),
     #[error(transparent)]
@@ -87,16 +83,6 @@ enum Broken {
     Store(#[from] StoreError),
     #[error("an operator approved what was held back")]
     Approved,
-}
-
-/// What it means that a ping was not answered well.
-fn unanswered(status: &Status) -> String {
-    match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
-            format!("global does not let this zone in: {}", status.message())
-        }
-        code => format!("global does not answer pings: {code}: {}", status.message()),
-    }
 }
 
 impl Connector {
@@ -304,61 +290,6 @@ impl Connector {
             skip_prefixes: self.settings.skip_label_prefixes.clone(),
         };
         serving.run(std::pin::pin!(inbound), move |_, index| OwnView::new(form, stamped, index)).await
-    }
-
-    /// Pings as often as global asks for, and, where global reads it, when the way up has moved.
-    async fn keep_pinging(&self, channel: &Channel, caller: &Caller, first: Option<Duration>) -> Broken {
-        let Some(mut period) = first else { return std::future::pending().await };
-        let mut sent = Instant::now();
-        let reads_positions = self.link.status().upstream.is_some();
-        loop {
-            tokio::select! {
-                () = sleep(period) => {}
-                () = self.link.moved_up(), if reads_positions => sleep(REPORT.saturating_sub(sent.elapsed())).await,
-            }
-            sent = Instant::now();
-            match self.ping(channel, caller).await {
-                Ok((Some(next), upstream)) => {
-                    period = next;
-                    upstream.into_iter().for_each(|upstream| self.link.saw(upstream));
-                }
-                Ok((None, _)) => return std::future::pending().await,
-                Err(broken) => return broken,
-            }
-        }
-    }
-
-    /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
-    async fn ping(
-        &self,
-        channel: &Channel,
-        caller: &Caller,
-    ) -> Result<(Option<Duration>, Option<Upstream>), Broken> {
-        let mut request = with_headers(ZoneHealthCheckRequest {}, caller);
-        self.link.status().up.write(request.metadata_mut());
-        let mut client = GlobalKdsServiceClient::new(channel.clone());
-        if self.settings.gzip {
-            client = client
-                .send_compressed(CompressionEncoding::Gzip)
-                .accept_compressed(CompressionEncoding::Gzip);
-        }
-        let answer = timeout(self.settings.connect_timeout, client.health_check(request)).await;
-        match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
-            Ok(response) => {
-                let upstream = Upstream::read(response.metadata());
-                if let Some(down) = Position::read(response.metadata()) {
-                    self.link.is_down_at(down);
-                }
-                let asked = response.into_inner().interval.and_then(|interval| {
-                    let seconds = interval.seconds.try_into().ok()?;
-                    Some(Duration::new(seconds, interval.nanos.try_into().ok()?))
-                });
-                let asked = asked.filter(|period| !period.is_zero());
-                Ok((Some(asked.unwrap_or(self.settings.ping_interval)), upstream))
-            }
-            Err(status) if status.code() == Code::Unimplemented => Ok((None, None)),
-            Err(status) => Err(Broken::Ping(status)),
-        }
     }
 
     fn sync_client(&self, channel: &Channel) -> KdsSyncServiceClient<Channel> {
