@@ -7,5 +7,5 @@ pub mod process;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};
-pub use listen::{BindError, bind};
+pub use listen::{BindError, accept, bind};
 pub use supervisor::{Supervisor, stop_signal};

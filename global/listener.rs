@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use common::runtime::accept;
 use futures::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -27,8 +28,6 @@ const MAX_CONNECTIONS: usize = 10_000;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections that are through and not taken yet.
 const QUEUE: usize = 64;
-/// Pause after the operating system refused to accept: out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
@@ -67,21 +66,6 @@ pub(crate) fn incoming(
         }
     };
     (accept, ReceiverStream::new(connections))
-}
-
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, slot)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot accept the connection of a zone");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
 }
 
 async fn shake_hands(

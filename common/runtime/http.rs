@@ -11,12 +11,14 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
+
+use super::accept;
 
 /// What a handler may want to know about the connection; an extension of every request.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +53,6 @@ impl Default for HttpLimits {
     }
 }
 
-/// Pause after the operating system refused to accept: out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Serves `router` on `listener` until `shutdown`, then lets open requests end.
 ///
 /// # Errors
@@ -85,21 +84,6 @@ pub async fn serve(
     // Every connection bounds its own end.
     connections.wait().await;
     Ok(())
-}
-
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, slot)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
 }
 
 #[derive(Clone)]

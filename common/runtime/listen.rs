@@ -1,9 +1,19 @@
-//! Binding ports, with errors that say which setting to change.
+//! Binding ports, with errors that say which setting to change, and accepting within a limit.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+/// Pause after the operating system refused to accept: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a port could not be bound.
 #[derive(Debug, Error)]
@@ -35,4 +45,22 @@ pub async fn bind(setting: &'static str, interface: IpAddr, port: u16) -> Result
         };
         BindError { address, setting, hint, source }
     })
+}
+
+/// Takes a slot, then accepts one connection; the slot belongs to the connection. `None` after a refusal of
+/// the operating system, which is logged and followed by a pause, and when `slots` is closed.
+pub async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => Some((stream, peer, slot)),
+        Err(error) => {
+            let address = listener.local_addr().ok();
+            tracing::warn!(?address, %error, "cannot accept a connection");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
 }

@@ -26,6 +26,21 @@ fn policies(federation: &mut Federation, count: usize) {
     }
 }
 
+/// Thirty policies of global and a service of zone 1, known wherever they belong.
+fn in_sync(seed: u64) -> Federation {
+    let mut federation = Federation::new(seed);
+    policies(&mut federation, 30);
+    federation.put(
+        "zone-1",
+        &kinds::mesh_service::KIND,
+        "default",
+        "s",
+        br#"{"ports":[{"port":80}]}"#.to_vec(),
+    );
+    federation.converge(10 * SECOND);
+    federation
+}
+
 fn held(federation: &Federation, zone: &str) -> usize {
     resources(&federation.store(zone)).iter().filter(|r| r.kind() == &mesh_timeout::KIND).count()
 }
@@ -91,16 +106,7 @@ fn a_zone_that_answers_is_never_called_anything_but_online() {
 
 #[test]
 fn coming_back_writes_nothing() {
-    let mut federation = Federation::new(5);
-    policies(&mut federation, 30);
-    federation.put(
-        "zone-1",
-        &kinds::mesh_service::KIND,
-        "default",
-        "s",
-        br#"{"ports":[{"port":80}]}"#.to_vec(),
-    );
-    federation.converge(10 * SECOND);
+    let mut federation = in_sync(5);
     let synced = |federation: &Federation, host| {
         let all = resources(&federation.store(host));
         let mut all: Vec<_> = all
@@ -150,16 +156,7 @@ fn a_zone_serves_on_without_its_global() {
 
 #[test]
 fn a_global_that_forgot_everything_is_not_obeyed_until_an_operator_says_so() {
-    let mut federation = Federation::new(7);
-    policies(&mut federation, 30);
-    federation.put(
-        "zone-1",
-        &kinds::mesh_service::KIND,
-        "default",
-        "s",
-        br#"{"ports":[{"port":80}]}"#.to_vec(),
-    );
-    federation.converge(10 * SECOND);
+    let mut federation = in_sync(7);
     federation.crash(GLOBAL, true);
     federation.bounce(GLOBAL);
     federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());

@@ -118,7 +118,7 @@ impl World {
         let session =
             self.sessions.join(&caller, DateTime::UNIX_EPOCH, StreamKind::GlobalToZone).await.unwrap();
         assert_eq!(self.next().await.0, "ZoneOpenedStream");
-        // The clock moves when everyone has done what there is to do.
+        // The paused clock moves only when everyone has done what there is to do.
         tokio::time::sleep(Duration::from_millis(1)).await;
         session
     }
@@ -148,7 +148,8 @@ impl World {
     }
 }
 
-async fn sleep(seconds: u64) {
+/// Lets the paused clock run on: nobody waits, and everything that is due by then has been done.
+async fn time_passes(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
@@ -158,7 +159,7 @@ async fn silence_ends_a_session_when_patience_does() {
     let session = world.open().await;
     let asked = world.guard.asked.load(Ordering::Relaxed);
     for _ in 0..3 {
-        sleep(15).await;
+        time_passes(15).await;
         session.hear();
     }
     world.assert_dismissed(&session, 65, &Cause::Silent(PATIENCE.offline_after)).await;
@@ -175,9 +176,9 @@ async fn a_zone_that_lost_its_connection_is_offline_when_it_does_not_come_back()
     let session = world.open().await;
     world.sessions.end(&session, broken());
     assert_eq!(world.next().await.0, "SessionEnded");
-    sleep(19).await;
+    time_passes(19).await;
     let again = world.open().await;
-    sleep(10).await;
+    time_passes(10).await;
     world.sessions.end(&again, broken());
     for (expected, second) in [("SessionEnded", 29), ("ZoneWentOffline", 49)] {
         let (name, at) = world.next().await;
@@ -193,7 +194,7 @@ async fn a_credential_is_asked_about_again_when_what_it_depends_on_changes() {
     world.secret("unrelated").await;
     assert_eq!(world.next().await.0, "ResourcesChanged");
     *world.guard.refused.lock().unwrap() = Some(Guard::refusal("revoked"));
-    sleep(5).await;
+    time_passes(5).await;
     session.hear();
     assert_eq!(session.cause(), None, "nothing has changed yet");
     world.secret("zone-token-revocations").await;
@@ -214,9 +215,9 @@ async fn a_credential_that_runs_out_ends_the_session_then() {
     let expiry = Some(DateTime::UNIX_EPOCH + Duration::from_secs(12));
     let mut world = World::new(Guard { expiry, ..Guard::default() }).await;
     let session = world.open().await;
-    sleep(1).await;
+    time_passes(1).await;
     *world.guard.refused.lock().unwrap() = Some(Guard::refusal("expired"));
-    sleep(10).await;
+    time_passes(10).await;
     session.hear();
     assert_eq!(session.cause(), None);
     world.assert_dismissed(&session, 12, &Cause::Refused(Guard::refusal("expired"))).await;
