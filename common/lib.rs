@@ -4,6 +4,7 @@
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
 pub mod ca;
+pub mod clip;
 pub mod config;
 pub mod control_plane;
 pub mod defaults;

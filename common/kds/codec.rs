@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::names::delta_name;
 use crate::{
+    clip::clip,
     model::{Format, Kind, Resource, ResourceKey, Violations, names::MAX_NAME, transcode},
     proto::{
         google::protobuf::Any,
@@ -23,6 +24,8 @@ use crate::{
 /// Type URL of the envelope.
 pub const ENVELOPE_URL: &str = "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource";
 const URL_PREFIX: &str = "type.googleapis.com/";
+/// How much of what a peer sent an error shows back, in bytes.
+const SHOWN: usize = 80;
 
 /// Encodes `mapped`, the form of a resource that leaves.
 pub fn encode(mapped: &Resource) -> Wanted {
@@ -137,7 +140,7 @@ pub fn named(kind: &'static Kind, any: &Any) -> Option<ResourceKey> {
 
 fn open(any: &Any) -> Result<KumaResource, DecodeError> {
     if any.type_url != ENVELOPE_URL {
-        return Err(DecodeError::NotAnEnvelope(clip(&any.type_url)));
+        return Err(DecodeError::NotAnEnvelope(clip(&any.type_url, SHOWN).to_owned()));
     }
     Ok(KumaResource::decode(any.value.as_slice())?)
 }
@@ -145,7 +148,7 @@ fn open(any: &Any) -> Result<KumaResource, DecodeError> {
 fn check_name(field: &'static str, name: &str) -> Result<(), DecodeError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(allowed) {
-        return Err(DecodeError::Name { field, value: clip(name) });
+        return Err(DecodeError::Name { field, value: clip(name, SHOWN).to_owned() });
     }
     Ok(())
 }
@@ -155,7 +158,10 @@ fn check_spec(kind: &Kind, spec: &Any) -> Result<(), DecodeError> {
         Format::Json { .. } => check_object("spec", &spec.value),
         Format::Proto { message } => {
             if spec.type_url.strip_prefix(URL_PREFIX) != Some(message) {
-                return Err(DecodeError::SpecType { expected: message, actual: clip(&spec.type_url) });
+                return Err(DecodeError::SpecType {
+                    expected: message,
+                    actual: clip(&spec.type_url, SHOWN).to_owned(),
+                });
             }
             transcode::reflect(message, &spec.value).map_err(|e| DecodeError::Spec(e.to_string()))?;
             Ok(())
@@ -166,11 +172,6 @@ fn check_spec(kind: &Kind, spec: &Any) -> Result<(), DecodeError> {
 fn check_object(part: &'static str, json: &[u8]) -> Result<(), DecodeError> {
     let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(json);
     members.map(drop).map_err(|e| DecodeError::Spec(format!("{part}: {e}")))
-}
-
-/// Outside text is shown back, but not at any length.
-fn clip(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 #[cfg(test)]

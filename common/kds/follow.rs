@@ -21,6 +21,7 @@ use super::{
     watch::{Position, Watch},
 };
 use crate::{
+    clip::clipped,
     model::{Kind, registry},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::{StoreError, index::Index},
@@ -29,6 +30,8 @@ use crate::{
 
 /// Stands for a whole response where names are expected; no resource is called so.
 const WHOLE: &str = "";
+/// Refusals are for people; a peer that sends nothing but garbage does not get it back in full. In bytes.
+const LONGEST_REFUSAL: usize = 16 * 1024;
 
 /// A stream in client role.
 pub struct Following {
@@ -202,7 +205,7 @@ impl Following {
     fn answer(&mut self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
         let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
         let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
-        let text = nack_text(&applied.verdicts).map(clip);
+        let text = nack_text(&applied.verdicts).map(|text| clipped(text, LONGEST_REFUSAL));
         let outcome = if text.is_some() { Outcome::Rejected } else { Outcome::Acknowledged };
         self.watch.counted(batch.type_url, outcome);
         self.note(batch, &applied.verdicts);
@@ -239,16 +242,6 @@ impl Following {
             self.watch.reached(Position { head: upstream.revision, acked: upstream.revision, lag: 0 });
         }
     }
-}
-
-/// Refusals are for people; a peer that sends nothing but garbage does not get it back in full.
-fn clip(mut text: String) -> String {
-    const LONGEST: usize = 16 * 1024;
-    if text.len() > LONGEST {
-        let cut = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(cut);
-    }
-    text
 }
 
 /// Name and version of everything of `kind` the upstream decides about, as the upstream sent it.

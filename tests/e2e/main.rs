@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod bad_input;
+mod doors;
 mod harness;
 mod inspect;
 mod mesh;

@@ -1,0 +1,1 @@
+//! What an attacker, a full disk or one bad item must not do, one file a door.
