@@ -1,9 +1,16 @@
 //! Input that is wrong gets an answer that says what to do; nothing is lost, and no process dies.
 //!
-//! By where it comes from; what a peer that does not behave can do to sync is in `tests/sim`, what one can do
-//! to ADS in `zone/ads/tests`.
+//! One table for all fronts ([`table`]), one file for each front or class, and a budget of time, memory and
+//! log for every batch. What a peer that does not behave can do to sync in time and order is in `tests/sim`.
 
+mod ads;
+mod count;
 mod files;
+mod forged;
+mod grpc;
+mod http;
+mod proxies;
 mod rest;
 mod start;
+mod table;
 mod tokens;

@@ -1,10 +1,12 @@
 //! Starts and watches the processes of a test.
 
 pub mod addresses;
+pub mod budget;
 pub mod control_plane;
 pub mod echo;
 pub mod envoy;
 pub mod process;
+pub mod tally;
 pub mod wait;
 
 pub use control_plane::{Global, Options, Zone};

@@ -167,7 +167,8 @@ impl ControlPlane {
 pub struct Global {
     /// The process and its REST API.
     pub cp: ControlPlane,
-    kds: SocketAddr,
+    /// Where zones connect to.
+    pub kds: SocketAddr,
 }
 
 impl std::ops::Deref for Global {

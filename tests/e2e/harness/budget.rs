@@ -1,0 +1,59 @@
+//! What bad input may cost a process: memory, log, and never its life.
+
+use std::fs;
+
+use super::process::Process;
+
+/// Limits for one batch of bad input.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Growth of resident memory, in bytes.
+    pub memory: u64,
+    /// Bytes of log.
+    pub log: u64,
+}
+
+/// A process before it is treated badly.
+pub struct Before<'a> {
+    process: &'a Process,
+    memory: u64,
+    logged: u64,
+}
+
+impl<'a> Before<'a> {
+    /// Remembers how it is now.
+    pub fn of(process: &'a Process) -> Self {
+        Self { process, memory: resident(process), logged: process.logged() }
+    }
+
+    /// What it took, in words; or what it broke.
+    pub fn spent(&self, budget: Budget) -> Result<String, String> {
+        let name = self.process.name();
+        if !is_alive(self.process) {
+            return Err(format!("{name} is dead:\n{}", self.process.log()));
+        }
+        let memory = resident(self.process).saturating_sub(self.memory);
+        let log = self.process.logged() - self.logged;
+        let said = format!("{name} +{} KiB memory, {} KiB log", memory >> 10, log >> 10);
+        if memory > budget.memory || log > budget.log {
+            return Err(format!("{said}, and was allowed {} and {} KiB", budget.memory >> 10, budget.log >> 10));
+        }
+        Ok(said)
+    }
+}
+
+/// Bytes of memory that are resident.
+pub fn resident(process: &Process) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
+}
+
+/// Whether it runs; one that ended and was not waited for is a zombie.
+fn is_alive(process: &Process) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap_or_default();
+    // The state stands behind the name, which is in parentheses.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
