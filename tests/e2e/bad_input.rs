@@ -9,6 +9,8 @@ mod files;
 mod forged;
 mod grpc;
 mod http;
+mod identity;
+mod kds;
 mod proxies;
 mod rest;
 mod start;

@@ -35,6 +35,8 @@ use super::{
 pub(super) const QUEUE: usize = 16;
 /// How long a new stream may stay silent.
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
+/// How long the status at the end may wait for the responses before it.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// What all streams share.
 pub(super) struct Streams {
@@ -98,8 +100,8 @@ impl Streams {
         };
         if let Err(status) = ended {
             tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended an xDS stream");
-            // With a full queue nobody is listening anyway.
-            let _unheard = responses.try_send(Err(status));
+            // A proxy that talks faster than it reads is owed the reason too, but not waited for for ever.
+            let _unheard = timeout(GOODBYE, responses.send(Err(status))).await;
         }
     }
 

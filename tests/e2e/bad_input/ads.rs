@@ -78,7 +78,8 @@ impl Ask {
         self
     }
 
-    fn delta(&self) -> DeltaDiscoveryRequest {
+    /// In the incremental protocol, which KDS speaks too.
+    pub fn delta(&self) -> DeltaDiscoveryRequest {
         DeltaDiscoveryRequest {
             node: self.node.clone(),
             type_url: self.type_url.clone(),
