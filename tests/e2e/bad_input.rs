@@ -16,3 +16,4 @@ mod rest;
 mod start;
 mod table;
 mod tokens;
+mod zones;
