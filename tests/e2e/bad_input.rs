@@ -4,7 +4,9 @@
 //! log for every batch. What a peer that does not behave can do to sync in time and order is in `tests/sim`.
 
 mod ads;
+mod content;
 mod count;
+mod documents;
 mod files;
 mod forged;
 mod grpc;

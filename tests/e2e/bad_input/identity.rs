@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     grpc::Call,
     kds::{Make, Sent, Zoned, encoded, response, spec, up},
-    table::{Answer, Case, Front, case, run, tally},
+    table::{Answer, Case, Front, all_right, case, run, tally},
 };
 use crate::harness::{
     Global,
@@ -219,10 +219,13 @@ async fn nothing_that_a_zone_says_makes_something_another_ones() {
         let taken = owner.send(&up(&[response(kind.name, "1", vec![sent.item()], &[])])).await;
         assert_eq!(taken.verdict, "taken", "{}: {}", kind.name, taken.text);
     }
+    let mut outcomes = Vec::new();
     for make in [Make::Ours, Make::Kumas] {
         let zoned = Zoned::new(&global, make.zone(), make);
-        run(&Liar { global: &global, zoned, zone: make.zone() }, &table(make), &[&global.process]).await;
+        let liar = Liar { global: &global, zoned, zone: make.zone() };
+        outcomes.push(run(&liar, &table(make), &[&global.process]).await);
     }
+    all_right(outcomes);
     // All of the owner's is where it was, under the owner's name.
     let zoned = Zoned::new(&global, "zone-1", Make::Kumas);
     let looking = Liar { global: &global, zoned, zone: "zone-1" };

@@ -116,8 +116,9 @@ pub fn leaks(type_url: &'static str, names: &[&str]) -> Call {
         if response.type_url != type_url {
             return None;
         }
-        let came = String::from_utf8_lossy(&response.encode_to_vec()).into_owned();
-        Some(Answer::new(if response.resources.is_empty() { "empty" } else { "leaked" }, came))
+        let verdict = if response.resources.is_empty() { "empty" } else { "leaked" };
+        let came = response.resources.iter().map(|item| String::from_utf8_lossy(&item.encode_to_vec()).into_owned());
+        Some(Answer::new(verdict, came.collect::<String>()))
     };
     Call { until: Box::new(until), ..down(&[ask]) }
 }

@@ -6,7 +6,7 @@ use common::proto::google::protobuf::{ListValue, Struct, Value, value::Kind};
 use super::{
     ads::{self, Ask, CDS, EDS, LDS, Protocol, SDS, first, node, stream, text},
     grpc::{Call, Grpc, prefixed},
-    table::{Answer, Case, Front, case, run, tally},
+    table::{Answer, Case, Front, all_right, case, run, tally},
 };
 use crate::harness::{
     Global, Options, Zone, eventually,
@@ -217,7 +217,7 @@ async fn a_proxy_that_talks_nonsense_hurts_nobody_and_the_next_one_is_served() {
     let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
     let ads = Grpc::new("ADS", zone.dp_server, &certificate);
     let front = Authorized { ads, token: token.trim().to_owned() };
-    run(&front, &table(), &[&zone.process]).await;
+    all_right([run(&front, &table(), &[&zone.process]).await]);
     assert_eq!(ads::well_behaved(&front.ads, ID, &front.token).await.verdict, "served");
     zone.get("/meshes/default/dataplanes/web-1").await;
 }

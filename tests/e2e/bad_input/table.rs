@@ -109,9 +109,15 @@ pub trait Front {
     async fn send(&self, input: &Self::Input) -> Answer;
 }
 
-/// Runs `table` against `front` and checks every answer, and what it cost `processes`. All rows are tried
-/// before it panics with those that failed.
-pub async fn run<F: Front>(front: &F, table: &[Case<F::Input>], processes: &[&Process]) {
+/// Runs `table` against `front` and checks every answer, and what it cost `processes`.
+///
+/// # Errors
+/// The rows that failed; all were tried.
+pub async fn run<F: Front>(
+    front: &F,
+    table: &[Case<F::Input>],
+    processes: &[&Process],
+) -> Result<(), String> {
     let before: Vec<Before<'_>> = processes.iter().map(|process| Before::of(process)).collect();
     let (mut failed, mut slowest) = (Vec::new(), Duration::ZERO);
     for case in table {
@@ -135,8 +141,16 @@ pub async fn run<F: Front>(front: &F, table: &[Case<F::Input>], processes: &[&Pr
     }
     let tried = tally(table);
     tried.tell(front.name(), slowest, &costs.join(", "));
-    let (bad, all) = (failed.len(), table.len());
-    assert!(failed.is_empty(), "{bad} of {all} against {}:\n{}", front.name(), failed.join("\n"));
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} of {} against {}:\n{}\n", failed.len(), table.len(), front.name(), failed.join("\n")))
+}
+
+/// Panics with everything that failed in any table of a test.
+pub fn all_right(outcomes: impl IntoIterator<Item = Result<(), String>>) {
+    let failed: String = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{failed}");
 }
 
 /// The cases of a table by class.

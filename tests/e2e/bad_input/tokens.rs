@@ -8,7 +8,7 @@ use super::{
     forged::{FORGED, Forge, Forged, REVOKED},
     grpc::{Call, Grpc, framed},
     http::{Http, get},
-    table::{Answer, Case, Front, case, run, tally},
+    table::{Answer, Case, Front, all_right, case, run, tally},
 };
 use crate::harness::{
     Global, Options, Zone, eventually,
@@ -199,14 +199,14 @@ async fn no_forged_token_opens_anything_and_the_right_one_does() {
     let door = Zones(Grpc::new("global KDS", global.kds, &certificate));
     let zones = Door { forge, door };
     assert_eq!(zones.send(&Shown::Written(bearer)).await.verdict, "let in");
-    run(&zones, &of_zones(), &[&global.process]).await;
+    all_right([run(&zones, &of_zones(), &[&global.process]).await]);
     assert_eq!(zones.send(&Shown::Written(bearer)).await.verdict, "let in");
 
     let good = json!({"Name": "mesh-system:admin", "Groups": ["mesh-system:admin"]});
     let forge = Forge::steal(&global, USER_KEY, ZONE_KEY, good).await;
     let users = Door { forge, door: Users(Http::plain("global REST", &global.url(""))) };
     assert_eq!(users.send(&Shown::Written(bearer)).await.verdict, "200");
-    run(&users, &of_users(), &[&global.process]).await;
+    all_right([run(&users, &of_users(), &[&global.process]).await]);
     assert_eq!(users.send(&Shown::Written(bearer)).await.verdict, "200");
 
     let good = json!({"Name": "web-1", "Mesh": "default"});
@@ -214,7 +214,7 @@ async fn no_forged_token_opens_anything_and_the_right_one_does() {
     let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
     let proxies = Door { forge, door: Proxies(Grpc::new("ADS", zone.dp_server, &certificate)) };
     assert_eq!(proxies.send(&Shown::Written(bearer)).await.verdict, "served");
-    run(&proxies, &of_proxies(), &[&zone.process]).await;
+    all_right([run(&proxies, &of_proxies(), &[&zone.process]).await]);
     assert_eq!(proxies.send(&Shown::Written(bearer)).await.verdict, "served");
 }
 
