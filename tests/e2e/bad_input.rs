@@ -14,6 +14,7 @@ mod http;
 mod identity;
 mod kds;
 mod proxies;
+mod requests;
 mod rest;
 mod start;
 mod table;

@@ -45,6 +45,10 @@ impl Front for Rest {
             collection => format!("/meshes/default/{collection}/{name}"),
         };
         let answer = self.0.send(&put(&path, &input.text)).await;
+        if answer.verdict.starts_with('2') {
+            // What one case leaves behind would decide about the next.
+            self.0.send(&request("DELETE", &path, "", "")).await;
+        }
         // A name that no path can have is nobody's: it is told so, or that nothing has it.
         let verdict = if answer.verdict == "404" && input.name == ".." { "400" } else { &answer.verdict };
         judged(verdict, &answer.text)
@@ -61,8 +65,10 @@ impl Front for Files<'_> {
     async fn send(&self, input: &Document) -> Answer {
         let file = self.1.folder.path().join("bad.yaml");
         std::fs::write(&file, &input.text).unwrap();
-        let (ok, _, err) = self.1.try_straitctl(&["apply", "-f", &file.display().to_string()]);
-        // A file without a document is no mistake to a program, only to its author, who is told.
+        let (ok, err) = self.1.straitctl_within(&["apply", "-f", &file.display().to_string()]).await;
+        if ok && input.collection == "meshes" {
+            self.1.straitctl(&["delete", "mesh", &input.name]);
+        }
         judged(if ok { "exit 0" } else { "exit 1" }, &err)
     }
 }
