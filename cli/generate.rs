@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
-use common::{runtime::Entropy, token};
+use common::token;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ impl Generate {
                 client()?.send(Method::POST, path, Some(&body)).await?.success()?.body
             }
             Request::Key(format) => {
-                let pem = token::new_signing_key(&Entropy::from_os())?;
+                let pem = token::new_signing_key()?.pem().to_owned();
                 match format {
                     KeyFormat::Pem => pem,
                     KeyFormat::PemBase64 => BASE64_STANDARD.encode(pem),

@@ -4,18 +4,15 @@
 
 use chrono::{DateTime, Duration, Utc};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_RSA_SHA256, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
-use rsa::{
-    RsaPrivateKey,
-    pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey},
-    pkcs8::{EncodePrivateKey, LineEnding},
-};
-use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
+use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
-use crate::tls::{KeyPairPem, x509_time};
+use crate::{
+    keys::{KeyForm, PrivateKey},
+    tls::{KeyPairPem, x509_time},
+};
 
 /// Why a certificate authority cannot be made or used.
 #[derive(Debug, Error)]
@@ -26,23 +23,21 @@ pub enum CaError {
     /// The certificate does not parse, or a certificate could not be signed.
     #[error("build certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// The RSA key could not be made.
-    #[error("generate RSA key: {0}")]
-    Generate(#[from] rsa::Error),
 }
 
 /// What a builtin backend may set about its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootOptions {
-    /// Length of the RSA key.
-    pub rsa_bits: usize,
+    /// Its key.
+    pub key: KeyForm,
     /// How long the root is valid.
     pub valid_for: Duration,
 }
 
 impl Default for RootOptions {
     fn default() -> Self {
-        Self { rsa_bits: 2048, valid_for: Duration::days(3650) }
+        // Whoever reads the secrets of an authority, a Kuma zone too, takes ECDSA, and it costs nothing to make.
+        Self { key: KeyForm::P256, valid_for: Duration::days(3650) }
     }
 }
 
@@ -65,15 +60,16 @@ pub fn key_secret(mesh: &str, backend: &str) -> String {
     format!("{mesh}.ca-builtin-key-{backend}")
 }
 
-/// Makes the root of a builtin backend: a self-signed RSA certificate for `spiffe://<mesh>`, and its key
-/// as `RSA PRIVATE KEY`.
+/// Makes the root of a builtin backend: a certificate for `spiffe://<mesh>`, signed by itself with `key`.
 ///
 /// # Errors
-/// [`CaError`] when the key cannot be made (a length below what RSA allows) or the mesh name is not ASCII.
-pub fn create_root(mesh: &str, options: &RootOptions, now: DateTime<Utc>) -> Result<KeyPairPem, CaError> {
-    let key = RsaPrivateKey::new(&mut rsa::rand_core::OsRng, options.rsa_bits)?;
-    let signing = rsa_signing_key(&key)?;
-
+/// [`CaError`] when the mesh name is not ASCII.
+pub fn create_root(
+    mesh: &str,
+    key: &PrivateKey,
+    valid_for: Duration,
+    now: DateTime<Utc>,
+) -> Result<KeyPairPem, CaError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "Kuma");
@@ -83,11 +79,10 @@ pub fn create_root(mesh: &str, options: &RootOptions, now: DateTime<Utc>) -> Res
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = x509_time(now - CLOCK_SKEW);
-    params.not_after = x509_time(now + options.valid_for);
+    params.not_after = x509_time(now + valid_for);
 
-    let certificate = params.self_signed(&signing)?;
-    let key = key.to_pkcs1_pem(LineEnding::LF).map_err(|e| CaError::Key(e.to_string()))?;
-    Ok(KeyPairPem { certificate: certificate.pem(), key: key.to_string() })
+    let certificate = params.self_signed(&signing_key(key.pem())?)?;
+    Ok(KeyPairPem { certificate: certificate.pem(), key: key.pem().to_owned() })
 }
 
 /// Makes the authority of [`ADMIN_SECRET`].
@@ -106,26 +101,17 @@ pub fn create_admin_root(now: DateTime<Utc>) -> Result<String, CaError> {
     Ok(format!("{}{}", params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// The signing key in a PEM text: `RSA PRIVATE KEY` (PKCS#1) or `PRIVATE KEY` (PKCS#8; RSA, EC or
-/// Ed25519).
+/// The signing key in a PEM text: `RSA PRIVATE KEY` (PKCS#1), `EC PRIVATE KEY` (SEC 1) or `PRIVATE KEY`
+/// (PKCS#8; RSA, EC or Ed25519).
 ///
 /// # Errors
-/// [`CaError::Key`] saying what was found instead.
+/// [`CaError::Key`] when it holds none of them.
 pub fn signing_key(pem: &str) -> Result<KeyPair, CaError> {
-    if pem.contains("-----BEGIN RSA PRIVATE KEY-----") {
-        let key = RsaPrivateKey::from_pkcs1_pem(pem).map_err(|e| CaError::Key(e.to_string()))?;
-        return rsa_signing_key(&key);
-    }
-    if pem.contains("-----BEGIN PRIVATE KEY-----") {
-        return KeyPair::from_pem(pem).map_err(|e| CaError::Key(e.to_string()));
-    }
-    Err(CaError::Key("expected a PEM block RSA PRIVATE KEY (PKCS#1) or PRIVATE KEY (PKCS#8)".to_owned()))
-}
-
-fn rsa_signing_key(key: &RsaPrivateKey) -> Result<KeyPair, CaError> {
-    let der = key.to_pkcs8_der().map_err(|e| CaError::Key(e.to_string()))?;
-    let der = PrivatePkcs8KeyDer::from(der.as_bytes());
-    KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_RSA_SHA256).map_err(|e| CaError::Key(e.to_string()))
+    KeyPair::from_pem(pem).map_err(|e| {
+        CaError::Key(format!(
+            "expected a PEM block RSA PRIVATE KEY (PKCS#1), EC PRIVATE KEY (SEC 1) or PRIVATE KEY (PKCS#8): {e}"
+        ))
+    })
 }
 
 /// Whether `pem` holds at least one readable certificate block.
@@ -139,24 +125,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_is_an_rsa_authority_for_its_mesh() {
+    fn a_root_is_an_authority_for_its_mesh() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        let root = create_root("demo", &RootOptions::default(), now).unwrap();
-        assert!(root.key.starts_with("-----BEGIN RSA PRIVATE KEY-----"));
-        signing_key(&root.key).unwrap();
+        for (form, block) in [(KeyForm::P256, "PRIVATE KEY"), (KeyForm::Rsa2048, "RSA PRIVATE KEY")] {
+            let key = PrivateKey::generate(form).unwrap();
+            let root = create_root("demo", &key, Duration::days(1), now).unwrap();
+            assert!(root.key.starts_with(&format!("-----BEGIN {block}-----")), "{form:?}");
+            signing_key(&root.key).unwrap();
 
-        let (_, pem) = x509_parser::pem::parse_x509_pem(root.certificate.as_bytes()).unwrap();
-        let certificate = pem.parse_x509().unwrap();
-        assert!(certificate.is_ca());
-        assert_eq!(certificate.subject().to_string(), "O=Kuma, OU=Mesh, CN=demo");
-        assert_eq!(certificate.validity().not_before.timestamp(), now.timestamp() - 10);
-        let names = certificate.subject_alternative_name().unwrap().unwrap();
-        assert_eq!(format!("{:?}", names.value.general_names), "[URI(\"spiffe://demo\")]");
+            let (_, pem) = x509_parser::pem::parse_x509_pem(root.certificate.as_bytes()).unwrap();
+            let certificate = pem.parse_x509().unwrap();
+            assert!(certificate.is_ca());
+            assert_eq!(certificate.subject().to_string(), "O=Kuma, OU=Mesh, CN=demo");
+            assert_eq!(certificate.validity().not_before.timestamp(), now.timestamp() - 10);
+            let names = certificate.subject_alternative_name().unwrap().unwrap();
+            assert_eq!(format!("{:?}", names.value.general_names), "[URI(\"spiffe://demo\")]");
+        }
     }
 
     #[test]
     fn a_key_in_another_form_is_refused_with_the_forms_that_work() {
-        let error = signing_key("-----BEGIN EC PRIVATE KEY-----\n").unwrap_err();
-        assert!(error.to_string().contains("PKCS#8"), "{error}");
+        for wrong in ["-----BEGIN EC PRIVATE KEY-----\n", "", "-----BEGIN X-----\nAAAA\n-----END X-----\n"] {
+            let Err(error) = signing_key(wrong) else { panic!("{wrong} is taken") };
+            assert!(error.to_string().contains("PKCS#8"), "{error}");
+        }
     }
 }

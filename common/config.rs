@@ -6,6 +6,7 @@
 //! environment, the environment over the file, the file over the default. The environment is read here
 //! and nowhere else.
 
+mod connections;
 mod interval;
 mod leaf;
 mod sections;
@@ -21,6 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
+pub use connections::Connections;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{

@@ -21,7 +21,10 @@ use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
-    runtime::{Env, Supervisor, bind, http},
+    runtime::{
+        Env, OpenFiles, Supervisor, bind,
+        http::{Limits, Server},
+    },
     store::{self, Store, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
@@ -29,6 +32,10 @@ use crate::{
 
 /// Events a subscriber of the bus may fall behind.
 const EVENTS: usize = 1024;
+/// Connections of the API, at most; what is left of its share goes unused.
+const API_CONNECTIONS: usize = 4096;
+/// Files kept for diagnostics when everything else has taken what there is.
+const DIAGNOSTICS_FILES: usize = 8;
 
 /// The parts every control plane has. Everything is bound and running once it is built.
 pub struct ControlPlane {
@@ -46,6 +53,7 @@ pub struct ControlPlane {
     pub readiness: Readiness,
     /// Addresses bound so far, by what listens there.
     pub addresses: BTreeMap<&'static str, SocketAddr>,
+    files: OpenFiles,
     general: General,
     interfaces: Vec<IpAddr>,
     // Ready only when everything is bound.
@@ -73,12 +81,14 @@ impl ControlPlane {
         let mut addresses = BTreeMap::new();
 
         let metrics = Metrics::install(label).ok();
-        let listener = bind("diagnostics.serverPort", diagnostics.interface, diagnostics.server_port).await?;
+        let files = OpenFiles::raise(general.connections.max);
+        let listener = bind("diagnostics.serverPort", diagnostics.interface, diagnostics.server_port)?;
         addresses.insert("diagnostics", listener.local_addr()?);
         let router = diagnostics::router(readiness.clone(), metrics.clone());
         let shutdown = supervisor.shutdown();
-        supervisor
-            .spawn("diagnostics", http::serve(listener, None, router, http::HttpLimits::default(), shutdown));
+        let limits = Limits { streams: 16, ..general.connections.limits(files.diagnostics) };
+        let server = Server::new("diagnostics", limits).with_spare_files(DIAGNOSTICS_FILES);
+        supervisor.spawn("diagnostics", server.serve(listener, router, shutdown));
         if let Some(metrics) = metrics {
             let shutdown = supervisor.shutdown();
             supervisor.spawn("metrics upkeep", async move {
@@ -101,6 +111,7 @@ impl ControlPlane {
             supervisor,
             readiness,
             addresses,
+            files,
             general: general.clone(),
             interfaces: vec![diagnostics.interface],
             starting,
@@ -143,40 +154,47 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it is taken.
-    pub async fn bind(
+    pub fn bind(
         &mut self,
         name: &'static str,
         setting: &'static str,
         interface: IpAddr,
         port: u16,
     ) -> anyhow::Result<TcpListener> {
-        let listener = bind(setting, interface, port).await?;
+        let listener = bind(setting, interface, port)?;
         self.addresses.insert(name, listener.local_addr()?);
         Ok(listener)
+    }
+
+    /// The limits of the listener that zones or proxies connect to: half of all connections are for it.
+    pub fn main_limits(&self) -> Limits {
+        // Gateways carry the streams of many clients over one connection.
+        Limits { streams: 1000, ..self.general.connections.limits(self.files.connections / 2) }
     }
 
     /// Serves the REST API as configured.
     ///
     /// # Errors
     /// When a port is taken or the certificate is not usable.
-    pub async fn serve_api(&mut self, settings: &ApiServer, router: Router) -> anyhow::Result<()> {
-        let limits =
-            || http::HttpLimits { drain: self.general.graceful_shutdown_timeout.0, ..Default::default() };
-        let (plain_limits, tls_limits) = (limits(), limits());
+    pub fn serve_api(&mut self, settings: &ApiServer, router: Router) -> anyhow::Result<()> {
+        let share = self.files.connections / 4;
+        let limits = Limits {
+            drain: self.general.graceful_shutdown_timeout.0,
+            ..self.general.connections.limits(share.clamp(1, API_CONNECTIONS))
+        };
         if settings.http.enabled {
             let http = &settings.http;
-            let listener = self.bind("api", "apiServer.http.port", http.interface, http.port).await?;
-            let shutdown = self.supervisor.shutdown();
-            let serving = http::serve(listener, None, router.clone(), plain_limits, shutdown);
-            self.supervisor.spawn("api", serving);
+            let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;
+            let server = Server::new("api", limits.clone());
+            self.supervisor.spawn("api", server.serve(listener, router.clone(), self.supervisor.shutdown()));
         }
         if settings.https.enabled {
             let https = &settings.https;
-            let listener = self.bind("apiTls", "apiServer.https.port", https.interface, https.port).await?;
+            let listener = self.bind("apiTls", "apiServer.https.port", https.interface, https.port)?;
             let pair = self.certificate(&https.tls_cert_file, &https.tls_key_file)?;
             let acceptor = TlsAcceptor::from(Arc::new(pair.server_config(&["h2", "http/1.1"])?));
-            let shutdown = self.supervisor.shutdown();
-            let serving = http::serve(listener, Some(acceptor), router, tls_limits, shutdown);
+            let server = Server::new("api_tls", limits).with_tls(Some(acceptor));
+            let serving = server.serve(listener, router, self.supervisor.shutdown());
             self.supervisor.spawn("api with TLS", serving);
         }
         Ok(())

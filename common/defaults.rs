@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::{
     ca::{self, CaError},
     config::DataplaneDefaults,
+    keys::{KeyError, KeyForm, KeyMaker, KeySupply},
     mode::Mode,
     model::{Kind, Resource, ResourceKey, SpecError, kinds, labels, transcode},
     proto::kuma::system::v1alpha1::Config,
@@ -36,8 +37,11 @@ pub enum DefaultsError {
     /// The store refused or failed.
     #[error("write default resources: {0}")]
     Store(#[from] StoreError),
-    /// A key or token could not be made.
-    #[error("make a signing key: {0}")]
+    /// A key could not be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A token could not be made.
+    #[error("make the token of the first administrator: {0}")]
     Token(#[from] TokenError),
     /// A certificate authority could not be made.
     #[error("make a certificate authority: {0}")]
@@ -60,11 +64,18 @@ pub async fn ensure_defaults(
     mode: &Mode,
     options: &DataplaneDefaults,
 ) -> Result<(), DefaultsError> {
-    for attempt in 1.. {
-        let writes = Start { index: &index.current(), env, mode }.missing(options)?;
+    let (maker, mut keys, mut attempt) = (KeyMaker::default(), KeySupply::default(), 0);
+    loop {
+        keys.begin();
+        let writes = Start { index: &index.current(), env, mode, keys: &mut keys }.missing(options)?;
+        if !keys.missing().is_empty() {
+            maker.fill(&mut keys).await?;
+            continue;
+        }
         if writes.is_empty() {
             break;
         }
+        attempt += 1;
         let names: Vec<String> = writes.iter().map(|w| w.key().to_string()).collect();
         match store.transact(Batch::of(writes)).await {
             Ok(commit) => {
@@ -88,10 +99,11 @@ struct Start<'a> {
     index: &'a Index,
     env: &'a Env,
     mode: &'a Mode,
+    keys: &'a mut KeySupply,
 }
 
 impl Start<'_> {
-    fn missing(&self, options: &DataplaneDefaults) -> Result<Vec<Write>, DefaultsError> {
+    fn missing(&mut self, options: &DataplaneDefaults) -> Result<Vec<Write>, DefaultsError> {
         let mut writes = Vec::new();
         self.user_tokens(&mut writes)?;
         if let Some(zone) = self.mode.zone() {
@@ -102,9 +114,10 @@ impl Start<'_> {
             }
         }
         if self.mode.owns_meshes() {
-            if !Purpose::Zone.has_key(self.index) {
-                let pem = token::new_signing_key(&self.env.entropy)?;
-                self.put_secret(&Purpose::Zone.key(1), &pem, &mut writes);
+            if !Purpose::Zone.has_key(self.index)
+                && let Some(key) = self.keys.draw(KeyForm::TOKEN)
+            {
+                self.put_secret(&Purpose::Zone.key(1), key.pem(), &mut writes);
             }
             let cluster = Config { config: self.env.entropy.uuid().to_string() };
             let config = self.resource(&kinds::config::KIND, "", CLUSTER_ID);
@@ -124,14 +137,15 @@ impl Start<'_> {
     }
 
     /// The key that signs user tokens here, and the token of the first administrator.
-    fn user_tokens(&self, writes: &mut Vec<Write>) -> Result<(), DefaultsError> {
+    fn user_tokens(&mut self, writes: &mut Vec<Write>) -> Result<(), DefaultsError> {
         let key = if Purpose::User.has_key(self.index) {
             Purpose::User.newest_key(self.index)?
         } else {
+            let Some(key) = self.keys.draw(KeyForm::TOKEN) else { return Ok(()) };
             let place = Purpose::User.key(1);
-            let pem = token::new_signing_key(&self.env.entropy)?;
-            self.put_secret(&place, &pem, writes);
-            SigningKey { name: place.name.to_string(), kid: "1".to_owned(), pem: pem.into_bytes() }
+            self.put_secret(&place, key.pem(), writes);
+            let pem = key.pem().as_bytes().to_vec();
+            SigningKey { name: place.name.to_string(), kid: "1".to_owned(), pem }
         };
         let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, token::ADMIN_USER_TOKEN);
         if self.index.get(&place).is_none() {
@@ -143,13 +157,13 @@ impl Start<'_> {
         Ok(())
     }
 
-    fn default_mesh(&self, writes: &mut Vec<Write>) -> Result<(), DefaultsError> {
+    fn default_mesh(&mut self, writes: &mut Vec<Write>) -> Result<(), DefaultsError> {
         // A deployment whose operator deleted or never had this mesh is left alone.
         if self.index.list(&kinds::mesh::KIND).next().is_some() {
             return Ok(());
         }
         let mesh = self.resource(&kinds::mesh::KIND, "", DEFAULT_MESH);
-        let with_it = mesh::for_new_mesh(&mesh, self.index, self.env, self.mode)?;
+        let with_it = mesh::for_new_mesh(&mesh, self.index, self.env, self.mode, self.keys)?;
         self.put_absent(mesh, writes);
         writes.extend(with_it);
         Ok(())

@@ -39,6 +39,7 @@ use serde_json::Value;
 
 use crate::{
     envoy_admin::EnvoyAdmin,
+    keys::KeyMaker,
     mode::Mode,
     model::{Kind, registry},
     runtime::Env,
@@ -109,6 +110,7 @@ pub struct Api {
     store: Arc<dyn Store>,
     index: IndexReader,
     env: Env,
+    keys: KeyMaker,
     config: ApiConfig,
 }
 
@@ -122,7 +124,7 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        Arc::new(Self { store, index, env, config })
+        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`

@@ -3,9 +3,11 @@
 mod env;
 pub mod http;
 mod listen;
+mod open_files;
 pub mod process;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};
-pub use listen::{BindError, accept, bind};
+pub use listen::{Accept, BindError, bind};
+pub use open_files::OpenFiles;
 pub use supervisor::{Supervisor, stop_signal};

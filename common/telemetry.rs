@@ -1,7 +1,12 @@
 //! Logs and metrics of a process.
 
-use std::{io::IsTerminal, time::Duration};
+mod escape;
+mod lines;
+mod repeats;
 
+use std::{io::IsTerminal, panic, time::Duration};
+
+use self::lines::{Lines, SpanFields};
 use anyhow::Context;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
@@ -36,14 +41,19 @@ pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
     let registry = tracing_subscriber::registry().with(filter);
-    let colours = std::io::stderr().is_terminal();
-    match format {
-        LogFormat::Text => {
-            registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).try_init()
-        }
-        LogFormat::Json => registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init(),
-    }
-    .context("start logging")
+    let colours = format == LogFormat::Text && std::io::stderr().is_terminal();
+    let layer = fmt::layer()
+        .with_ansi(colours)
+        .fmt_fields(SpanFields)
+        .event_format(Lines::new(format))
+        .with_writer(std::io::stderr);
+    registry.with(layer).try_init().context("start logging")?;
+    // What a panic says may come from outside too.
+    panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(tracing::field::display);
+        tracing::error!(at, reason = panic.payload_as_str().unwrap_or("unknown"), "panicked");
+    }));
+    Ok(())
 }
 
 /// What `/metrics` answers with.

@@ -16,7 +16,6 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     config::{GlobalConfig, ZoneAuth},
     kds::{AnyZone, Kds, KdsSettings, TokenOfZone, ZoneAuthenticator},
-    listener,
 };
 
 /// One line for `--help`.
@@ -42,13 +41,13 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     cp.reached_at(settings.multizone.global.kds.interface);
     role::take(&cp.store, &Mode::Global).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
-    let kds = serve_zones(&mut cp, &settings).await?;
+    let kds = serve_zones(&mut cp, &settings)?;
     let api = api(&cp, &settings, &Arc::new(kds));
-    cp.serve_api(&settings.api_server, api.router(Router::new())).await?;
+    cp.serve_api(&settings.api_server, api.router(Router::new()))?;
     Ok(cp)
 }
 
-async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result<Kds> {
+fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result<Kds> {
     let section = &settings.multizone.global.kds;
     let authenticator: Arc<dyn ZoneAuthenticator> = match section.auth {
         ZoneAuth::Token => Arc::new(TokenOfZone { index: cp.index.clone(), env: cp.env.clone() }),
@@ -66,7 +65,7 @@ async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::
         authenticator,
     );
     let setting = "multizone.global.kds.grpcPort";
-    let listener = cp.bind("kds", setting, section.interface, section.grpc_port).await?;
+    let listener = cp.bind("kds", setting, section.interface, section.grpc_port)?;
     let tls = if section.tls_enabled {
         let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
         Some(TlsAcceptor::from(Arc::new(pair.server_config(&["h2"])?)))
@@ -74,10 +73,8 @@ async fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::
         tracing::warn!("zones connect in plain text (multizone.global.kds.tlsEnabled is false)");
         None
     };
-    let (accept, incoming) = listener::incoming(listener, tls, cp.supervisor.shutdown());
-    cp.supervisor.spawn("zone connections", accept);
-    let shutdown = cp.supervisor.shutdown();
-    cp.supervisor.spawn("zones", kds.clone().serve(incoming, shutdown));
+    let serving = kds.clone().serve(listener, tls, cp.main_limits(), cp.supervisor.shutdown());
+    cp.supervisor.spawn("zones", serving);
     Ok(kds)
 }
 

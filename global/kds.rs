@@ -17,21 +17,19 @@ mod zone_watch;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context;
 use common::{
     events::EventBus,
     kds::{features::Features, mapper::DownForm, recorder::Recorder, shelf::ShelfRoom},
     model::Origin,
-    runtime::Env,
+    runtime::{
+        Accept, Env,
+        http::{Limits, Server},
+    },
     store::{Store, index::IndexReader},
 };
-use futures::Stream;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::{Server, server::Connected};
 
 pub use auth::{AnyZone, AuthError, TokenOfZone, ZoneAuthenticator};
 pub use settings::KdsSettings;
@@ -41,8 +39,6 @@ use self::{
     status::Census, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
-/// Streams one connection may carry: a zone needs six.
-const MAX_STREAMS: u32 = 1_000;
 /// What a peer may send before it must wait for this side.
 const WINDOW: u32 = 1024 * 1024;
 /// Time for streams to say why they end.
@@ -103,28 +99,25 @@ impl Kds {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Serves the connections of `incoming` until `shutdown`, then ends every stream and writes down that
-    /// the zones are gone.
+    /// Serves the connections of `listener` within `limits` until `shutdown`, then ends every stream and
+    /// writes down that the zones are gone.
     ///
     /// # Errors
-    /// When `incoming` fails for good.
-    pub async fn serve<I, IO, E>(self, incoming: I, shutdown: CancellationToken) -> anyhow::Result<()>
-    where
-        I: Stream<Item = Result<IO, E>>,
-        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    /// Never before `shutdown`; the result fits a supervised task.
+    pub async fn serve(
+        self,
+        listener: impl Accept,
+        tls: Option<TlsAcceptor>,
+        limits: Limits,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
         let inner = &self.inner;
         let drained = CancellationToken::new();
-        let keepalive = Some(inner.settings.keepalive);
-        let server = Server::builder()
-            .http2_keepalive_interval(keepalive)
-            .http2_keepalive_timeout(keepalive)
-            .max_concurrent_streams(Some(MAX_STREAMS))
-            .initial_stream_window_size(Some(WINDOW))
-            .initial_connection_window_size(Some(WINDOW * 2))
-            .add_routes(service::routes(&self))
-            .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+        let ping = Some(inner.settings.keepalive);
+        // A peer that keeps its connection open does not keep this process.
+        let limits = Limits { http1: false, window: WINDOW, ping, drain: DRAIN * 2, ..limits };
+        let routes = service::routes(&self).into_axum_router();
+        let server = Server::new("kds", limits).with_tls(tls).serve(listener, routes, shutdown.clone());
         let watched = self.watch_zones(&shutdown, &drained);
         let drain = async {
             shutdown.cancelled().await;
@@ -133,18 +126,8 @@ impl Kds {
             let _late_streams_are_cut = timeout(DRAIN, inner.streams.wait()).await;
             drained.cancel();
         };
-        let (served, (), ()) = tokio::join!(
-            async {
-                tokio::select! {
-                    served = server => served,
-                    // A peer that keeps its connection open does not keep this process.
-                    () = async { drained.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
-                }
-            },
-            watched,
-            drain,
-        );
-        served.context("serve zones")
+        let (served, (), ()) = tokio::join!(server, watched, drain);
+        served
     }
 
     /// What happens beside the streams, and because of them.

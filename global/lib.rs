@@ -3,4 +3,3 @@
 pub mod app;
 pub mod config;
 pub mod kds;
-mod listener;

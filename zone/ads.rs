@@ -45,7 +45,7 @@ use common::{
     proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer,
     runtime::{
         Env, Supervisor,
-        http::{HttpLimits, serve},
+        http::{Limits, Server},
     },
     store::{Store, index::IndexReader},
     tls::KeyPairPem,
@@ -98,7 +98,7 @@ pub struct AdsConfig {
     /// Largest request of a proxy.
     pub message_bytes: usize,
     /// Limits of the listener.
-    pub http: HttpLimits,
+    pub http: Limits,
     /// Whether no other process shares the store, so that subscriptions left open belong to a former
     /// life of this one.
     pub sole_writer: bool,
@@ -120,7 +120,7 @@ impl AdsConfig {
             reconsider_after: Duration::from_secs(10),
             streams: 20_000,
             message_bytes: 16 << 20,
-            http: HttpLimits { connections: 20_000, ..HttpLimits::default() },
+            http: Limits::default().for_connections(20_000),
             sole_writer: true,
         }
     }
@@ -195,7 +195,8 @@ impl Ads {
         supervisor
             .spawn("deregistration", endless(async move { streams.registrar.run(&proxies, stop).await }));
         self.spawn_insights(supervisor, insights, tasks);
-        supervisor.spawn("dataplane server", serve(listener, tls, router, self.config.http, shutdown));
+        let server = Server::new("dp_server", self.config.http).with_tls(tls);
+        supervisor.spawn("dataplane server", server.serve(listener, router, shutdown));
         Ok(())
     }
 

@@ -71,7 +71,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
 
     let admin = admin_authority(&cp);
-    let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone()).await?;
+    let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies), admin.as_ref()));
     let mut routes = debug::router(proxies);
     if settings.is_federated() {
@@ -80,7 +80,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         lead(&mut cp, candidate, Nothing);
     }
     let api = resources(&cp, &settings, mode, envoys);
-    cp.serve_api(&settings.api_server, api.router(routes)).await?;
+    cp.serve_api(&settings.api_server, api.router(routes))?;
     Ok(cp)
 }
 
@@ -96,7 +96,7 @@ fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
 }
 
 /// Gives the proxies that are connected.
-async fn serve_proxies(
+fn serve_proxies(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     mode: &Mode,
@@ -123,12 +123,13 @@ async fn serve_proxies(
         advertised_port: Some(params.xds_port).filter(|port| *port != 0),
         deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
         insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
+        http: cp.main_limits(),
         sole_writer: alone,
         ..AdsConfig::new(mode.clone(), Some(pair))
     };
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
     let proxies = ads.proxies();
-    let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port).await?;
+    let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
     ads.spawn(&mut cp.supervisor, listener)?;
     Ok(proxies)
 }

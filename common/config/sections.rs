@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Interval};
+use super::{ConfigError, Connections, Interval};
 use crate::telemetry::LogFormat;
 
 /// Help for the settings of this file, by path.
@@ -36,6 +36,15 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("general.resilientComponentBaseBackoff", "Shortest pause before a broken connection is retried"),
     ("general.resilientComponentMaxBackoff", "Longest pause before a broken connection is retried"),
     ("general.gracefulShutdownTimeout", "Time for streams and requests to end at shutdown"),
+    ("general.connections.max", "Connections of all listeners together; 0: what open files allow"),
+    (
+        "general.connections.unknown",
+        "Connections of a listener from clients that have not shown who they are",
+    ),
+    ("general.connections.unknownPerAddress", "The same from one address; the oldest that waits makes way"),
+    ("general.connections.firstRequestTimeout", "Time from a connection to its first request"),
+    ("general.connections.requestTimeout", "Longest request of a client that has not shown who it is"),
+    ("general.connections.idleTimeout", "How long a connection is kept without a request"),
     ("logging.format", "Shape of a log line: text or json"),
     ("defaults.skipHostnameGenerators", "Do not create hostname generators"),
 ];
@@ -251,6 +260,8 @@ pub struct General {
     pub resilient_component_max_backoff: Interval,
     /// How long streams and requests may take to end at shutdown.
     pub graceful_shutdown_timeout: Interval,
+    /// Who may connect.
+    pub connections: Connections,
 }
 
 impl Default for General {
@@ -262,16 +273,18 @@ impl Default for General {
             resilient_component_base_backoff: Interval::seconds(1),
             resilient_component_max_backoff: Interval::seconds(30),
             graceful_shutdown_timeout: Interval::seconds(5),
+            connections: Connections::default(),
         }
     }
 }
 
 impl General {
-    /// Certificate and key go together.
+    /// Certificate and key go together, and somebody may connect.
     ///
     /// # Errors
-    /// [`ConfigError::Rule`] when only one is set.
+    /// [`ConfigError::Rule`] naming the setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.connections.validate()?;
         both("general.tlsCertFile", &self.tls_cert_file, "general.tlsKeyFile", &self.tls_key_file)
     }
 }

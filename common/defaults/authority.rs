@@ -5,6 +5,7 @@ use chrono::Duration;
 use super::DefaultsError;
 use crate::{
     ca::{self, RootOptions},
+    keys::{KeyForm, KeySupply},
     model::{
         Resource, ResourceKey,
         kinds::{
@@ -21,10 +22,12 @@ use crate::{
 };
 
 /// The secrets that are missing for the builtin backends of `mesh`: where each belongs, and what it holds.
+/// A backend whose key is not in `keys` yet is left out.
 pub(super) fn missing(
     mesh: &Resource,
     index: &Index,
     env: &Env,
+    keys: &mut KeySupply,
 ) -> Result<Vec<(ResourceKey, String)>, DefaultsError> {
     let backends = mesh.spec::<Mesh>()?.mtls.map(|mtls| mtls.backends).unwrap_or_default();
     let mut secrets = Vec::new();
@@ -36,7 +39,9 @@ pub(super) fn missing(
         if index.get(&certificate).is_some() && index.get(&key).is_some() {
             continue;
         }
-        let root = ca::create_root(mesh.name(), &options(backend), env.now())?;
+        let options = options(backend);
+        let Some(made) = keys.draw(options.key) else { continue };
+        let root = ca::create_root(mesh.name(), &made, options.valid_for, env.now())?;
         secrets.extend([(certificate, root.certificate), (key, root.key)]);
     }
     Ok(secrets)
@@ -51,8 +56,8 @@ fn options(backend: &CertificateAuthorityBackend) -> RootOptions {
     if let Some(value::Kind::NumberValue(bits)) = member(Some(conf), "RSAbits") {
         // Validation admits three lengths, all of them whole and small.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let bits = *bits as usize;
-        options.rsa_bits = bits;
+        let asked = KeyForm::rsa(*bits as u64);
+        options.key = asked.unwrap_or(options.key);
     }
     if let Some(value::Kind::StringValue(expiration)) = member(Some(conf), "expiration")
         && let Some(seconds) = parse_validity(expiration).and_then(|s| i64::try_from(s).ok())

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DefaultsError, authority};
 use crate::{
+    keys::{KeyForm, KeySupply},
     mode::Mode,
     model::{Kind, Resource, ResourceKey, Violations, kinds, labels, transcode},
     policy::{mesh_circuit_breaker, mesh_retry, mesh_timeout},
@@ -27,8 +28,8 @@ impl Admission for MeshDefaults {
 
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
         let writes = match put.existing {
-            None => for_new_mesh(put.resource, put.index, put.env, put.mode),
-            Some(_) => for_any_mesh(put.resource, put.index, put.env, put.mode),
+            None => for_new_mesh(put.resource, put.index, put.env, put.mode, put.keys),
+            Some(_) => for_any_mesh(put.resource, put.index, put.env, put.mode, put.keys),
         };
         let writes = writes.map_err(|error| Violations::one("mesh", error.to_string()))?;
         put.also.extend(writes);
@@ -42,8 +43,9 @@ pub(super) fn for_new_mesh(
     index: &Index,
     env: &Env,
     mode: &Mode,
+    keys: &mut KeySupply,
 ) -> Result<Vec<Write>, DefaultsError> {
-    let mut writes = for_any_mesh(mesh, index, env, mode)?;
+    let mut writes = for_any_mesh(mesh, index, env, mode, keys)?;
     let skipped = mesh.spec::<Mesh>()?.skip_creating_initial_policies;
     for (kind, prefix, spec) in policies() {
         if skipped.iter().any(|skip| skip == ALL || skip == kind.name) {
@@ -56,17 +58,24 @@ pub(super) fn for_new_mesh(
     Ok(writes)
 }
 
-/// The writes that go along with every mesh that lacks them.
-fn for_any_mesh(mesh: &Resource, index: &Index, env: &Env, mode: &Mode) -> Result<Vec<Write>, DefaultsError> {
+/// The writes that go along with every mesh that lacks them, as far as there are `keys` for them.
+fn for_any_mesh(
+    mesh: &Resource,
+    index: &Index,
+    env: &Env,
+    mode: &Mode,
+    keys: &mut KeySupply,
+) -> Result<Vec<Write>, DefaultsError> {
     let mut writes = Vec::new();
     let purpose = Purpose::Dataplane { mesh: mesh.name() };
-    if !purpose.has_key(index) {
+    if !purpose.has_key(index)
+        && let Some(key) = keys.draw(KeyForm::TOKEN)
+    {
         let place = purpose.key(1);
-        let pem = token::new_signing_key(&env.entropy)?;
-        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(pem));
+        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(key.pem()));
         put_absent(secret, index, &mut writes);
     }
-    for (place, data) in authority::missing(mesh, index, env)? {
+    for (place, data) in authority::missing(mesh, index, env, keys)? {
         let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(data));
         let when =
             index.get(&place).map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::{
+    keys::KeySupply,
     mode::Mode,
     model::{Kind, Resource, Violations},
     runtime::Env,
@@ -21,6 +22,9 @@ pub struct Put<'a> {
     pub existing: Option<&'a Resource>,
     /// What is to be stored; may be changed.
     pub resource: &'a mut Resource,
+    /// Keys for what goes along with it. A rule that draws one that is not there yet leaves out what needs
+    /// it: nothing is stored, and all rules see the write again when the key is made.
+    pub keys: &'a mut KeySupply,
     /// Writes to commit together with it.
     pub also: &'a mut Vec<Write>,
 }

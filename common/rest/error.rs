@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt::Display};
 
 use axum::{
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -14,6 +14,8 @@ use crate::{
     store::StoreError,
 };
 
+/// Seconds after which a refused client may try again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 const INVALID: &str = "Resource is not valid";
 
 /// A failed request.
@@ -71,6 +73,11 @@ impl ApiError {
     /// 409.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "Conflict", detail)
+    }
+
+    /// 503 of something that may work when it is tried again after a while.
+    pub fn busy(title: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, title, detail)
     }
 
     /// 500; the cause is logged here and not shown.
@@ -183,6 +190,10 @@ impl IntoResponse for ApiError {
             details: &self.detail,
             causes: pairs().map(|(field, message)| Cause { field, message }).collect(),
         };
-        json_response(self.status, &body)
+        let mut response = json_response(self.status, &body);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
     }
 }

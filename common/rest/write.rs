@@ -16,6 +16,7 @@ use super::{
     read::Target, warnings,
 };
 use crate::{
+    keys::{KeyError, KeySupply},
     mode::Mode,
     model::{
         Kind, Resource, ResourceKey, Violations,
@@ -48,7 +49,7 @@ pub(super) async fn put(
     at.require_mesh(&at.api.index.current(), &target)?;
     let body = body::read(request, at.api.config.body_limit).await?;
     let draft = Draft::parse(&at, &body)?;
-    let prepare = |index: &Index| draft.prepare(&at, index, &target, &user);
+    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &user);
     let done = at.api.commit(prepare).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     Ok(json_response(if done.created { StatusCode::CREATED } else { StatusCode::OK }, &body))
@@ -61,7 +62,7 @@ pub(super) async fn delete(
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
-    at.api.commit(|index| prepare_delete(&at, index, &target, &user)).await?;
+    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user)).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
@@ -75,14 +76,23 @@ struct Prepared {
 
 impl Api {
     /// Decides on the newest index and commits on the condition that the resource has not changed since;
-    /// decides again when it has. Returns once the index shows the write.
+    /// decides again when it has, or when the keys it lacked are made. Returns once the index shows the write.
     async fn commit(
         &self,
-        prepare: impl Fn(&Index) -> Result<Prepared, ApiError>,
+        prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
     ) -> Result<Prepared, ApiError> {
+        let mut keys = KeySupply::default();
         let mut attempt = 1;
         loop {
-            let mut prepared = prepare(&self.index.current())?;
+            keys.begin();
+            let mut prepared = prepare(&self.index.current(), &mut keys)?;
+            if !keys.missing().is_empty() {
+                self.keys.fill(&mut keys).await.map_err(|error| match error {
+                    KeyError::Busy => ApiError::busy(prepared.title, error.to_string()),
+                    other => ApiError::internal(prepared.title, other),
+                })?;
+                continue;
+            }
             let batch = std::mem::take(&mut prepared.batch);
             match self.store.transact(batch).await {
                 Ok(commit) => {
@@ -197,6 +207,7 @@ impl Draft {
         &self,
         at: &Endpoint,
         index: &Index,
+        keys: &mut KeySupply,
         target: &Target,
         user: &User,
     ) -> Result<Prepared, ApiError> {
@@ -224,7 +235,8 @@ impl Draft {
             at.require_own(UPDATE, existing)?;
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
-        let mut writes = admit(api, index, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
+        let mut writes =
+            admit(api, index, keys, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
         // What was decided holds for the mesh as it was seen, and only while it exists: an equal put writes
         // nothing, but its condition is checked with the rest of the batch.
         if let Some(mesh) = index.find(&mesh::KIND, "", &target.mesh) {
@@ -294,6 +306,7 @@ impl Writes {
 fn admit(
     api: &Api,
     index: &Index,
+    keys: &mut KeySupply,
     existing: Option<&Resource>,
     mut resource: Resource,
 ) -> Result<Writes, Violations> {
@@ -306,6 +319,7 @@ fn admit(
             env: &api.env,
             existing,
             resource: &mut resource,
+            keys,
             also: &mut also,
         })?;
     }

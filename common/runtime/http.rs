@@ -1,24 +1,50 @@
-//! HTTP over a listener the caller bound: plain or TLS, HTTP/1 and HTTP/2, bounded and stoppable.
+//! HTTP over a listener the caller bound: plain or TLS, HTTP/1 and HTTP/2, gRPC included. Every port of a
+//! process is served here, so that a client can hold none of them:
+//!
+//! ```text
+//!  accept ──► connections: is there room, and who makes way? ──► TLS ──► HTTP ──► handler
+//!                 │                                                        │         │
+//!                 └── progress: by when must it come further? ◄── watched ─┴─────────┘ vouches for the client
+//! ```
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+mod connections;
+mod limits;
+mod progress;
+mod refusal;
+mod watched;
 
-use axum::Router;
-use hyper::{Request, body::Incoming};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
+use std::{
+    convert::Infallible,
+    fs::File,
+    net::SocketAddr,
+    pin::pin,
+    sync::{Arc, Weak},
+    time::Duration,
 };
+
+use axum::{Router, body::Body};
+use hyper::{Request, Version, body::Incoming};
+use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::timeout,
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::accept;
+pub use self::limits::Limits;
+use self::{
+    connections::{Connections, Seat},
+    progress::Over,
+    refusal::Reason,
+    watched::{Answer, Open, Question, WatchedIo},
+};
+use super::Accept;
+
+/// Pause after the system refused to accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a handler may want to know about the connection; an extension of every request.
 #[derive(Clone, Copy, Debug)]
@@ -29,148 +55,222 @@ pub struct Connection {
     pub tls: bool,
 }
 
-/// Limits of one listener.
-#[derive(Clone, Debug)]
-pub struct HttpLimits {
-    /// Connections at once; more wait in the backlog of the listener.
-    pub connections: usize,
-    /// Longest TLS handshake.
-    pub handshake: Duration,
-    /// Longest wait for the headers of a request.
-    pub headers: Duration,
-    /// How long open requests may take to end at shutdown.
-    pub drain: Duration,
-}
+/// The client of a connection, an extension of every request: a handler that has checked who the client is
+/// says so, and its connection may live as long as it likes.
+#[derive(Clone, Default)]
+pub struct Client(Weak<Seat>);
 
-impl Default for HttpLimits {
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            handshake: Duration::from_secs(10),
-            headers: Duration::from_secs(10),
-            drain: Duration::from_secs(5),
+impl Client {
+    /// The client has shown that it is `name`.
+    pub fn vouch(&self, name: &str) {
+        if let Some(seat) = self.0.upgrade() {
+            seat.vouch(name);
         }
     }
 }
 
-/// Serves `router` on `listener` until `shutdown`, then lets open requests end.
-///
-/// # Errors
-/// Never before `shutdown`; the result fits a supervised task.
-pub async fn serve(
-    listener: TcpListener,
+/// A server of one listener.
+pub struct Server {
+    name: &'static str,
     tls: Option<TlsAcceptor>,
-    router: Router,
-    limits: HttpLimits,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let slots = Arc::new(Semaphore::new(limits.connections));
-    let connections = TaskTracker::new();
-    let server = Server { tls, router, limits, shutdown: shutdown.clone() };
-    loop {
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &slots) => accepted,
-        };
-        let Some((stream, peer, slot)) = accepted else { continue };
-        let server = server.clone();
-        connections.spawn(async move {
-            server.connection(stream, peer).await;
-            drop(slot);
-        });
-    }
-    drop(listener);
-    connections.close();
-    // Every connection bounds its own end.
-    connections.wait().await;
-    Ok(())
-}
-
-#[derive(Clone)]
-struct Server {
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    limits: HttpLimits,
-    shutdown: CancellationToken,
+    limits: Limits,
+    spare_files: usize,
 }
 
 impl Server {
-    async fn connection(&self, stream: TcpStream, peer: SocketAddr) {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-        }
-        let Some(acceptor) = &self.tls else {
-            return self.requests(stream, Connection { peer, tls: false }).await;
+    /// A server without TLS, known to metrics as `name`.
+    pub fn new(name: &'static str, limits: Limits) -> Self {
+        Self { name, tls: None, limits, spare_files: 0 }
+    }
+
+    /// The same with TLS, if there is a certificate.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<TlsAcceptor>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// The same with so many files held back for when the process has no other left.
+    #[must_use]
+    pub fn with_spare_files(self, spare_files: usize) -> Self {
+        Self { spare_files, ..self }
+    }
+
+    /// Serves `router` on `listener` until `shutdown`, then lets open requests end.
+    ///
+    /// # Errors
+    /// Never before `shutdown`; the result fits a supervised task.
+    pub async fn serve(
+        self,
+        listener: impl Accept,
+        router: Router,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut door = Door {
+            listener,
+            connections: Connections::new(self.name, self.limits),
+            spares: Spares::new(self.spare_files),
         };
-        match timeout(self.limits.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.requests(stream, Connection { peer, tls: true }).await,
-            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+        let open = TaskTracker::new();
+        let server = Serving { name: self.name, tls: self.tls, router, shutdown: shutdown.clone() };
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.cancelled() => break,
+                accepted = door.next() => accepted,
+            };
+            let Some((stream, seat)) = accepted else { continue };
+            let server = server.clone();
+            open.spawn(async move { server.connection(stream, seat).await });
+        }
+        drop(door);
+        open.close();
+        // Every connection bounds its own end.
+        open.wait().await;
+        Ok(())
+    }
+}
+
+/// Where connections come in.
+struct Door<L> {
+    listener: L,
+    connections: Arc<Connections>,
+    spares: Spares,
+}
+
+impl<L: Accept> Door<L> {
+    /// The next connection that there is room for; `None` where one was refused.
+    async fn next(&mut self) -> Option<(L::Io, Seat)> {
+        self.connections.settled().await;
+        self.spares.refill();
+        match self.listener.accept().await {
+            Ok((stream, peer)) => match self.connections.enter(peer, Instant::now()) {
+                Ok(seat) => Some((stream, seat)),
+                Err(reason) => {
+                    self.connections.note(reason, Some(peer), "");
+                    None
+                }
+            },
+            Err(error) => {
+                let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+                if error.raw_os_error().is_none_or(|code| lacking.iter().all(|e| e.raw_os_error() != code)) {
+                    // The client went away before it was accepted.
+                    tracing::debug!(%error, "cannot accept a connection");
+                } else if !self.spares.give() {
+                    self.connections.out_of_files(&error.to_string());
+                    sleep(ACCEPT_PAUSE).await;
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Files held back. One that is closed is there for the connection that is accepted next.
+struct Spares {
+    files: Vec<File>,
+    wanted: usize,
+}
+
+impl Spares {
+    fn new(wanted: usize) -> Self {
+        Self { files: Vec::new(), wanted }
+    }
+
+    fn refill(&mut self) {
+        while self.files.len() < self.wanted {
+            let Ok(file) = File::open("/dev/null") else { return };
+            self.files.push(file);
         }
     }
 
-    async fn requests(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        connection: Connection,
-    ) {
-        let router = self.router.clone();
+    fn give(&mut self) -> bool {
+        self.files.pop().is_some()
+    }
+}
+
+#[derive(Clone)]
+struct Serving {
+    name: &'static str,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    shutdown: CancellationToken,
+}
+
+impl Serving {
+    async fn connection<IO>(&self, stream: IO, seat: Seat)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let seat = Arc::new(seat);
+        let limits = seat.limits().clone();
+        let stream = WatchedIo::new(stream, Arc::clone(&seat.guest), limits.clone());
+        let Some(acceptor) = &self.tls else { return self.requests(stream, &seat, &limits, false).await };
+        let encrypted = tokio::select! {
+            encrypted = acceptor.accept(stream) => encrypted,
+            over = seat.guest.over(&limits) => return seat.ended(over),
+            () = self.shutdown.cancelled() => return,
+        };
+        match encrypted {
+            Ok(stream) => self.requests(stream, &seat, &limits, true).await,
+            // Who only looks whether the port is open is not worth a word.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                tracing::debug!(listener = self.name, peer = %seat.guest.peer(), "left during TLS");
+            }
+            Err(error) => seat.note(Reason::Tls, &error.to_string()),
+        }
+    }
+
+    async fn requests<IO>(&self, stream: IO, seat: &Arc<Seat>, limits: &Limits, tls: bool)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (router, client) = (self.router.clone(), Client(Arc::downgrade(seat)));
+        let (guest, peer) = (Arc::clone(&seat.guest), seat.guest.peer());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let mut request = request.map(axum::body::Body::new);
-            request.extensions_mut().insert(connection);
+            let open = Open::new(Arc::clone(&guest), request.version() == Version::HTTP_2);
+            let mut request =
+                request.map(|body| Body::new(Question::new(body, Arc::clone(&guest), open.number())));
+            request.extensions_mut().insert(Connection { peer, tls });
+            request.extensions_mut().insert(client.clone());
             let response = router.clone().oneshot(request);
-            async move { Ok::<_, Infallible>(response.await.unwrap_or_else(|never| match never {})) }
+            async move {
+                let response = response.await.unwrap_or_else(|never| match never {});
+                Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
+            }
         });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.headers);
-        builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
-        let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        tokio::pin!(serving);
-        let outcome = tokio::select! {
-            outcome = &mut serving => outcome,
-            () = self.shutdown.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                match timeout(self.limits.drain, serving).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => return tracing::warn!(peer = %connection.peer, "closing a connection mid-request"),
+        let protocol = limits.protocol();
+        let mut serving = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+        let mut closing = pin!(sleep_until(Instant::now()));
+        let mut leaving = false;
+        let outcome = loop {
+            tokio::select! {
+                outcome = serving.as_mut() => break outcome,
+                () = self.shutdown.cancelled(), if !leaving => {}
+                over = seat.guest.over(limits), if !leaving => match over {
+                    Some(Over::Idle) => {}
+                    cut => return seat.ended(cut),
+                },
+                () = closing.as_mut(), if leaving => {
+                    return tracing::debug!(listener = self.name, %peer, "closing a connection mid-request");
                 }
             }
+            leaving = true;
+            serving.as_mut().graceful_shutdown();
+            closing.as_mut().reset(Instant::now() + limits.drain);
         };
         if let Err(error) = outcome {
-            tracing::debug!(peer = %connection.peer, %error, "connection ended");
+            tracing::debug!(listener = self.name, %peer, %error, "connection ended");
+        }
+    }
+}
+
+impl Seat {
+    /// Notes why the connection was cut off, unless that was done when it was displaced.
+    fn ended(&self, over: Option<Over>) {
+        if let Some(Over::Refused(reason)) = over {
+            self.note(reason, "");
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn serves_until_told_to_stop() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
-        let router = Router::new().route("/ready", get(async || "yes"));
-        let server = serve(listener, None, router, HttpLimits::default(), shutdown.clone());
-        let server = tokio::spawn(server);
-
-        let mut idle = TcpStream::connect(address).await.unwrap();
-        let mut client = TcpStream::connect(address).await.unwrap();
-        client.write_all(b"GET /ready HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
-        let mut answer = vec![0; 1024];
-        let length = client.read(&mut answer).await.unwrap();
-        assert!(answer[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-
-        shutdown.cancel();
-        server.await.unwrap().unwrap();
-        assert_eq!(client.read(&mut answer).await.unwrap(), 0, "the kept connection is closed");
-        assert_eq!(idle.read(&mut answer).await.unwrap(), 0, "so is one that never asked");
-        assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
-    }
-}
+mod tests;

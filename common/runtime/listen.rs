@@ -1,19 +1,18 @@
-//! Binding ports, with errors that say which setting to change, and accepting within a limit.
+//! Binding ports, with errors that say which setting to change.
 
 use std::{
+    fs, io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
 };
 
 use thiserror::Error;
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
-/// Pause after the operating system refused to accept: out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections the system holds for a listener where it does not say how many it may.
+const BACKLOG: u32 = 1024;
 
 /// Why a port could not be bound.
 #[derive(Debug, Error)]
@@ -23,44 +22,63 @@ pub struct BindError {
     setting: &'static str,
     hint: &'static str,
     #[source]
-    source: std::io::Error,
+    source: io::Error,
 }
 
-/// Binds `interface:port`; 0 takes a free port. `setting` is where the address was configured.
+/// Binds `interface:port`; 0 takes a free one. `setting` is where the address was configured.
 ///
 /// # Errors
 /// [`BindError`] naming address and setting.
-pub async fn bind(setting: &'static str, interface: IpAddr, port: u16) -> Result<TcpListener, BindError> {
+pub fn bind(setting: &'static str, interface: IpAddr, port: u16) -> Result<TcpListener, BindError> {
     let address = SocketAddr::new(interface, port);
-    TcpListener::bind(address).await.map_err(|source| {
+    listen(address).map_err(|source| {
         let hint = match source.kind() {
-            std::io::ErrorKind::AddrInUse => {
+            io::ErrorKind::AddrInUse => {
                 "another process listens there: stop it, or choose another port (0 takes a free one)"
             }
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose a higher one",
-            std::io::ErrorKind::AddrNotAvailable => {
-                "this machine has no such address: choose another interface"
-            }
+            io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose a higher one",
+            io::ErrorKind::AddrNotAvailable => "this machine has no such address: choose another interface",
             _ => "choose another interface or port",
         };
         BindError { address, setting, hint, source }
     })
 }
 
-/// Takes a slot, then accepts one connection; the slot belongs to the connection. `None` after a refusal of
-/// the operating system, which is logged and followed by a pause, and when `slots` is closed.
-pub async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, slot)),
-        Err(error) => {
-            let address = listener.local_addr().ok();
-            tracing::warn!(?address, %error, "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart does not wait for the last connections of the process before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(backlog())
+}
+
+/// As many as the system lets wait: a burst is accepted late rather than lost.
+fn backlog() -> u32 {
+    let allowed = fs::read_to_string("/proc/sys/net/core/somaxconn");
+    allowed.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BACKLOG)
+}
+
+/// Where a server gets its connections from: a bound port, or a simulated one.
+pub trait Accept: Send + 'static {
+    /// A connection.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection and the address of its client.
+    ///
+    /// # Errors
+    /// When the system refuses, for lack of files most likely.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = Self::accept(self).await?;
+        if let Err(error) = stream.set_nodelay(true) {
+            // Only of a connection that is gone already.
+            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
         }
+        Ok((stream, peer))
     }
 }

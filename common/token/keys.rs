@@ -1,24 +1,18 @@
 //! Signing keys: where they are kept, and how one is made.
 
 use prost::Message;
-use rsa::{
-    RsaPrivateKey, RsaPublicKey,
-    pkcs1::{DecodeRsaPrivateKey, DecodeRsaPublicKey, EncodeRsaPrivateKey, EncodeRsaPublicKey, LineEnding},
-    rand_core,
-};
 
 use super::TokenError;
 use crate::{
+    keys::{self, KeyError, KeyForm, PrivateKey},
     model::{Kind, Resource, ResourceKey, kinds::secret},
     proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
-    runtime::Entropy,
     store::index::Index,
 };
 
 /// Global secret that holds the token of the first administrator.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
 const ZONE_PUBLIC_KEY: &str = "zone-token-signing-public-key";
-const BITS: usize = 2048;
 
 /// What a key signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +118,13 @@ impl Purpose<'_> {
         Ok(SigningKey { name: secret.name().to_owned(), kid: serial.to_string(), pem })
     }
 
-    /// The public key a token with this `kid` is checked against.
-    pub(super) fn public_key(&self, index: &Index, kid: &str) -> Result<RsaPublicKey, TokenError> {
+    /// The public key a token with this `kid` is checked against, as PKCS#1 DER.
+    pub(super) fn public_key(&self, index: &Index, kid: &str) -> Result<Vec<u8>, TokenError> {
         for prefix in self.prefixes() {
             let found = self.secrets(index, &prefix).find(|(serial, _)| serial.to_string() == kid);
             if let Some((_, secret)) = found {
-                return parse_public(secret.name(), &data_of(secret).unwrap_or_default());
+                let pem = data_of(secret).unwrap_or_default();
+                return keys::rsa_public_der(&pem).map_err(|e| broken(secret.name(), e));
             }
         }
         Err(TokenError::UnknownKey { kid: kid.to_owned() })
@@ -178,52 +173,18 @@ pub fn zone_public_key_name(name: &str) -> Option<String> {
 /// # Errors
 /// [`TokenError::BrokenKey`] when the secret holds no RSA key.
 pub fn zone_public_key(secret: &Resource) -> Result<String, TokenError> {
-    let key = parse_public(secret.name(), &data_of(secret).unwrap_or_default())?;
-    key.to_pkcs1_pem(LineEnding::LF)
-        .map_err(|e| TokenError::BrokenKey { name: secret.name().to_owned(), reason: e.to_string() })
+    let pem = data_of(secret).unwrap_or_default();
+    keys::rsa_public_pem(&pem).map_err(|e| broken(secret.name(), e))
 }
 
-/// A public key from the PEM of itself or of its private key.
-fn parse_public(name: &str, pem: &[u8]) -> Result<RsaPublicKey, TokenError> {
-    let pem = String::from_utf8_lossy(pem);
-    RsaPrivateKey::from_pkcs1_pem(&pem)
-        .map(|key| key.to_public_key())
-        .or_else(|_| RsaPublicKey::from_pkcs1_pem(&pem))
-        .map_err(|e| TokenError::BrokenKey { name: name.to_owned(), reason: e.to_string() })
-}
-
-/// A new private key, as PEM.
+/// A new private key. Slow; a server draws one from its [`KeySupply`](crate::keys::KeySupply).
 ///
 /// # Errors
 /// [`TokenError::BrokenKey`] when the generator fails.
-pub fn new_signing_key(entropy: &Entropy) -> Result<String, TokenError> {
-    let broken = |reason: String| TokenError::BrokenKey { name: "new key".to_owned(), reason };
-    let key = entropy.with(|rng| RsaPrivateKey::new(&mut Generator(rng), BITS));
-    let key = key.map_err(|e| broken(e.to_string()))?;
-    let pem = key.to_pkcs1_pem(LineEnding::LF).map_err(|e| broken(e.to_string()))?;
-    Ok(pem.as_str().to_owned())
+pub fn new_signing_key() -> Result<PrivateKey, TokenError> {
+    PrivateKey::generate(KeyForm::TOKEN).map_err(|e| broken("new key", e))
 }
 
-/// The generator of the process in the form the `rsa` crate asks for.
-struct Generator<'a>(&'a mut rand::rngs::StdRng);
-
-impl rand_core::CryptoRng for Generator<'_> {}
-
-impl rand_core::RngCore for Generator<'_> {
-    fn next_u32(&mut self) -> u32 {
-        rand::RngCore::next_u32(self.0)
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        rand::RngCore::next_u64(self.0)
-    }
-
-    fn fill_bytes(&mut self, bytes: &mut [u8]) {
-        rand::RngCore::fill_bytes(self.0, bytes);
-    }
-
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), rand_core::Error> {
-        self.fill_bytes(bytes);
-        Ok(())
-    }
+fn broken(name: &str, error: KeyError) -> TokenError {
+    TokenError::BrokenKey { name: name.to_owned(), reason: error.to_string() }
 }

@@ -34,7 +34,7 @@ fn index(env: &Env, keys: &[ResourceKey], revoked: Option<(ResourceKey, &str)>) 
         Arc::new(Resource::new(key.clone(), env.now()).with_spec(secret_spec(data)))
     };
     let mut resources: Vec<_> =
-        keys.iter().map(|key| secret(key, &new_signing_key(&env.entropy).unwrap())).collect();
+        keys.iter().map(|key| secret(key, new_signing_key().unwrap().pem())).collect();
     resources.extend(revoked.map(|(key, ids)| secret(&key, ids)));
     Index::of(store, Snapshot { revision: 1, resources })
 }

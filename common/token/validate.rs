@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use rsa::pkcs1::EncodeRsaPublicKey;
 
 use super::{
     Claims, DataplaneClaims, Purpose, TokenError, UserClaims, ZoneClaims,
@@ -103,15 +102,12 @@ fn check<C: Claims>(
     let header = jsonwebtoken::decode_header(token)?;
     let kid = header.kid.unwrap_or_default();
     let key = purpose.public_key(index, &kid)?;
-    let der =
-        key.to_pkcs1_der().map_err(|e| TokenError::BrokenKey { name: kid.clone(), reason: e.to_string() })?;
     let mut validation = Validation::new(Algorithm::RS256);
     // Times are compared with the clock of the process below, not with one the library reads.
     validation.validate_exp = false;
     validation.validate_nbf = false;
     validation.required_spec_claims.clear();
-    let decoded =
-        jsonwebtoken::decode::<Signed<C>>(token, &DecodingKey::from_rsa_der(der.as_bytes()), &validation)?;
+    let decoded = jsonwebtoken::decode::<Signed<C>>(token, &DecodingKey::from_rsa_der(&key), &validation)?;
     let Signed { claims, registered } = decoded.claims;
     check_times(&registered, now)?;
     check_revocation(index, purpose, &registered.jti)?;

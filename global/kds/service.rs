@@ -35,6 +35,7 @@ use common::{
             system::v1alpha1::{KumaCpVersion, Zone},
         },
     },
+    runtime::http::Client,
     store::{Batch, Precondition, StoreError, Write},
     xds::Refusals,
 };
@@ -42,9 +43,7 @@ use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap, service::Routes,
-};
+use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
 
 use super::{
     Inner, Kds, auth,
@@ -86,7 +85,7 @@ impl KdsSyncService for Kds {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
-        let caller = self.admit(request.metadata())?;
+        let caller = self.admit(&request)?;
         let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
@@ -120,7 +119,7 @@ impl KdsSyncService for Kds {
         &self,
         request: Request<Streaming<DeltaDiscoveryResponse>>,
     ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
-        let caller = self.admit(request.metadata())?;
+        let caller = self.admit(&request)?;
         let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
@@ -174,7 +173,7 @@ impl GlobalKdsService for Kds {
         &self,
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
-        let caller = self.admit(request.metadata())?;
+        let caller = self.admit(&request)?;
         let session = self.inner.sessions.of(&caller.zone);
         let down = session.and_then(|session| session.ping(&caller, Position::read(request.metadata())));
         let interval = self.inner.settings.poll_interval;
@@ -193,11 +192,15 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    fn admit(&self, headers: &MetadataMap) -> Result<Caller, Status> {
+    fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
-        Ok(auth::admit(Caller::read(headers), &*self.inner.authenticator)?)
+        let caller = auth::admit(Caller::read(request.metadata()), &*self.inner.authenticator)?;
+        if let Some(client) = request.extensions().get::<Client>() {
+            client.vouch(&caller.zone);
+        }
+        Ok(caller)
     }
 
     async fn open_stream(&self, caller: &Caller, stream: StreamKind) -> Result<Arc<Session>, Status> {
@@ -230,7 +233,7 @@ impl Kds {
         request: Request<Streaming<A>>,
         kind: StreamKind,
     ) -> Result<Response<Reply<Q>>, Status> {
-        let caller = self.admit(request.metadata())?;
+        let caller = self.admit(&request)?;
         let session = self.open_stream(&caller, kind).await?;
         let (outbox, reply, end) = reply();
         let (line, questions) = reverse::line();

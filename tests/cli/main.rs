@@ -18,7 +18,7 @@ use common::{
     mode::Mode,
     model::ResourceKey,
     rest::{ApiConfig, Health, Progress, ZoneStatus, ZoneStatusSource, standard_admissions},
-    runtime::http::{HttpLimits, serve},
+    runtime::http::{Limits, Server},
     store::index::Index,
     testing::api::TestApi,
 };
@@ -81,7 +81,7 @@ impl Global {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let stop = CancellationToken::new();
-        tokio::spawn(serve(listener, None, api.router(), HttpLimits::default(), stop.clone()));
+        tokio::spawn(Server::new("api", Limits::default()).serve(listener, api.router(), stop.clone()));
         let folder = TempDir::new().expect("a temporary folder");
         Self { address, folder, _api: api, _stop: stop.drop_guard() }
     }

@@ -1,1 +1,3 @@
 //! What an attacker, a full disk or one bad item must not do, one file a door.
+
+mod keys;

@@ -8,13 +8,13 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use common::{
     model::{Kind, Origin, Resource, document, document::Document, labels},
+    runtime::http::Limits,
     store::{Batch, Store, Write},
     testing::goldens::{Outcome, read, yaml_documents},
     tls::Trust,
 };
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use zone::kds::{Dial, KdsSettings, Trusted};
 
 use crate::plane::{Plane, store};
@@ -52,7 +52,7 @@ async fn sync(folder: &Path) -> Result<(), String> {
     let address = format!("grpc://{}", listener.local_addr().map_err(|e| e.to_string())?);
     let (kds, stop) = (global.kds(), global.stop.clone());
     global.tasks.spawn(async move {
-        kds.serve(TcpListenerStream::new(listener), stop).await.expect("global serves")
+        kds.serve(listener, None, Limits::default(), stop).await.expect("global serves")
     });
     let dial: Arc<dyn Dial> = Arc::new(Trusted::new(&address, &Trust::System).map_err(|e| e.to_string())?);
     let mut planes = BTreeMap::from([(GLOBAL.to_owned(), global)]);

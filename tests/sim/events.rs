@@ -224,9 +224,9 @@ async fn a_zone_that_is_deleted_loses_its_session_and_what_it_sent_and_may_begin
 async fn guarded(serials: &[u32]) -> (Plane, Arc<dyn Dial>) {
     let mut global = Plane::start(store(1), "global", 1).await;
     for serial in serials {
-        let key = new_signing_key(&global.env.entropy).unwrap();
+        let key = new_signing_key().unwrap();
         let secret = Resource::new(Purpose::Zone.key(*serial), global.env.now());
-        let revision = global.put(secret.with_spec(secret_spec(key))).await;
+        let revision = global.put(secret.with_spec(secret_spec(key.pem()))).await;
         global.index.wait_for(revision).await.unwrap();
     }
     let authenticator = TokenOfZone { index: global.index.clone(), env: global.env.clone() };
@@ -294,8 +294,8 @@ async fn a_key_that_is_deleted_takes_the_sessions_of_its_tokens_with_it() {
     let mut up = old.answer().await.unwrap();
     let mut stats = old.stats().await.unwrap();
     // A second key alone changes nothing for those who are in.
-    let key = new_signing_key(&global.env.entropy).unwrap();
-    let secret = Resource::new(Purpose::Zone.key(2), global.env.now()).with_spec(secret_spec(key));
+    let key = new_signing_key().unwrap();
+    let secret = Resource::new(Purpose::Zone.key(2), global.env.now()).with_spec(secret_spec(key.pem()));
     let revision = global.put(secret).await;
     global.index.wait_for(revision).await.unwrap();
     let mut new = Scripted::like_kumas(&dial, "zone-2").await;

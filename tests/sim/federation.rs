@@ -13,6 +13,7 @@ use common::{
     events::{Event, Subscriber},
     model::{Kind, Origin, Resource, ResourceKey},
     rest::{Health, ZoneStatusSource},
+    runtime::http::Limits,
     store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
 };
 use futures::FutureExt;
@@ -22,7 +23,7 @@ use turmoil::{Builder, Sim};
 use zone::kds::{KdsSettings, Link};
 
 use crate::{
-    network::{GLOBAL, SimDial, incoming},
+    network::{GLOBAL, SimDial, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -120,7 +121,9 @@ impl Federation {
                 tokio::task::spawn_local(listen(plane.bus.subscribe("simulation"), events));
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
-                kds.serve(incoming().await, plane.stop.clone()).await.map_err(Into::into)
+                kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
+                    .await
+                    .map_err(Into::into)
             }
         });
     }

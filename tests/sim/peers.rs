@@ -8,10 +8,10 @@ use common::{
     policy::mesh_timeout,
     proto::google::protobuf::Any,
     rest::{Health, ZoneStatusSource},
+    runtime::http::Limits,
 };
 use global::kds::{AuthError, ZoneAuthenticator};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Code;
 use zone::kds::{Dial, KdsSettings};
 
@@ -295,7 +295,7 @@ async fn a_message_over_the_limit_ends_its_stream_and_not_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("grpc://{}", listener.local_addr().unwrap());
     let (serving, stop) = (kds.clone(), global.stop.clone());
-    global.tasks.spawn(async move { serving.serve(TcpListenerStream::new(listener), stop).await.unwrap() });
+    global.tasks.spawn(async move { serving.serve(listener, None, Limits::default(), stop).await.unwrap() });
     let dial: Arc<dyn Dial> =
         Arc::new(zone::kds::Trusted::new(&address, &common::tls::Trust::System).unwrap());
     let zone = Scripted::like_kumas(&dial, "zone-1").await;

@@ -7,11 +7,11 @@ use common::{
     model::{Origin, kinds, labels},
     policy::mesh_timeout,
     rest::{Health, ZoneStatusSource},
+    runtime::http::Limits,
     tls::{KeyPairPem, Trust},
 };
 use global::kds::Kds;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use zone::kds::{Dial, KdsSettings, Trusted};
 
 use crate::plane::{Plane, store};
@@ -22,7 +22,7 @@ pub async fn serve(plane: &mut Plane, kds: &Kds) -> Arc<dyn Dial> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (kds, stop) = (kds.clone(), plane.stop.clone());
-    plane.tasks.spawn(async move { kds.serve(TcpListenerStream::new(listener), stop).await.unwrap() });
+    plane.tasks.spawn(async move { kds.serve(listener, None, Limits::default(), stop).await.unwrap() });
     Arc::new(Trusted::new(&format!("grpc://127.0.0.1:{port}"), &Trust::System).unwrap())
 }
 
@@ -89,8 +89,8 @@ async fn the_same_over_tls() {
     let port = listener.local_addr().unwrap().port();
     let mut global = Plane::start(store(1), "global", 1).await;
     let (kds, stop) = (global.kds(), global.stop.clone());
-    let incoming = async_stream(listener, acceptor);
-    global.tasks.spawn(async move { kds.serve(incoming, stop).await.unwrap() });
+    let serving = kds.serve(listener, Some(acceptor), Limits::default(), stop);
+    global.tasks.spawn(async move { serving.await.unwrap() });
     global.put(global.resource(&kinds::mesh::KIND, "", "default", Origin::Global)).await;
     let address = format!("grpcs://localhost:{port}");
     let trusting: Arc<dyn Dial> = Arc::new(Trusted::new(&address, &Trust::Roots(pair.certificate)).unwrap());
@@ -107,19 +107,4 @@ async fn the_same_over_tls() {
     let error = link.status().last_error.unwrap();
     assert!(error.contains("certificate"), "{error}");
     assert!(features::Features::ours().has(features::RESUME));
-}
-
-fn async_stream(
-    listener: TcpListener,
-    acceptor: tokio_rustls::TlsAcceptor,
-) -> impl futures::Stream<Item = std::io::Result<tokio_rustls::server::TlsStream<tokio::net::TcpStream>>> {
-    futures::stream::unfold((listener, acceptor), |(listener, acceptor)| async move {
-        loop {
-            let (tcp, _) = listener.accept().await.unwrap();
-            // A client that does not trust us ends the handshake; the listener goes on.
-            if let Ok(tls) = acceptor.accept(tcp).await {
-                return Some((Ok(tls), (listener, acceptor)));
-            }
-        }
-    })
 }

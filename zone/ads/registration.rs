@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use common::{
+    keys::KeySupply,
     mode::Mode,
     model::{ResourceKey, SpecError, Violations, document::Document, kinds::mesh},
     proto::kuma::mesh::v1alpha1::{
@@ -90,6 +91,8 @@ impl Registrar {
                 env: &self.env,
                 existing,
                 resource: &mut resource,
+                // Proxies register themselves and nothing that comes with keys.
+                keys: &mut KeySupply::default(),
                 also: &mut also,
             })?;
         }

@@ -7,7 +7,7 @@ use common::{
         DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
         aggregated_discovery_service_server::AggregatedDiscoveryService,
     },
-    runtime::http::Connection,
+    runtime::http::{Client, Connection},
     xds::{Delta, Sotw},
 };
 use tokio::sync::{Semaphore, mpsc};
@@ -54,7 +54,8 @@ fn peer<T>(request: &Request<T>) -> Peer {
     let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
     // The bootstrap writes the bare token; other clients like to say what it is.
     let token = token.map(|t| t.strip_prefix("Bearer ").unwrap_or(t).trim().to_owned());
-    Peer { address, token }
+    let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+    Peer { address, token, client }
 }
 
 #[tonic::async_trait]

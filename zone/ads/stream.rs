@@ -8,6 +8,7 @@ mod wire;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use common::{
+    runtime::http::Client,
     store::index::IndexReader,
     xds::{Event, Input, Malformed, Name, Refusals, Retry, Settings, Source, Version, Want, Wanted},
 };
@@ -60,6 +61,8 @@ pub(super) struct Streams {
 pub(super) struct Peer {
     pub(super) address: String,
     pub(super) token: Option<String>,
+    /// Its connection, which may live for long once we know who it is.
+    pub(super) client: Client,
 }
 
 /// What a proxy should have; nothing is known before the first configuration was made.
@@ -118,6 +121,7 @@ impl Streams {
             Proxy::of(D::node(&first).cloned()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let proxy = Arc::new(proxy);
         let registered = self.admit(&proxy, peer).await?;
+        peer.client.vouch(&proxy.id.to_string());
 
         let view = StreamView { peer: peer.address.clone(), protocol: D::PROTOCOL, ..StreamView::default() };
         let deregister_after = registered.then_some(self.deregister_after);

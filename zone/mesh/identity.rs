@@ -210,6 +210,8 @@ pub fn parse_lifetime(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use common::keys::{KeyForm, PrivateKey};
+
     use super::*;
 
     fn now() -> DateTime<Utc> {
@@ -223,7 +225,8 @@ mod tests {
     }
 
     fn authority() -> Authority {
-        let root = ca::create_root("demo", &ca::RootOptions::default(), now()).unwrap();
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let root = ca::create_root("demo", &key, DEFAULT_LIFETIME, now()).unwrap();
         Authority::from_pem("ca-1", &root.certificate, &root.key, DEFAULT_LIFETIME).unwrap()
     }
 

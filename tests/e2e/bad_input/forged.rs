@@ -2,11 +2,11 @@
 
 use base64::{Engine, prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD}};
 use common::runtime::Env;
-use ring::{
+use aws_lc_rs::{
     hmac,
     rand::SystemRandom,
     rsa::PublicKeyComponents,
-    signature::{RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair},
+    signature::{KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair},
 };
 use rustls::pki_types::{PrivatePkcs1KeyDer, pem::PemObject};
 use serde_json::{Value, json};
@@ -157,13 +157,13 @@ fn encode(bytes: &[u8]) -> String {
 
 fn with(key: &RsaKeyPair, encoding: &'static dyn RsaEncoding, header: &str, claims: &str) -> String {
     let unsigned = joined(header, claims);
-    let mut signature = vec![0; key.public().modulus_len()];
+    let mut signature = vec![0; key.public_modulus_len()];
     key.sign(encoding, &SystemRandom::new(), unsigned.as_bytes(), &mut signature).unwrap();
     format!("{unsigned}.{}", encode(&signature))
 }
 
 fn public(key: &RsaKeyPair) -> Value {
-    let parts: PublicKeyComponents<Vec<u8>> = key.public().into();
+    let parts: PublicKeyComponents<Vec<u8>> = key.public_key().into();
     json!({"kty": "RSA", "n": encode(&parts.n), "e": encode(&parts.e)})
 }
 

@@ -1,9 +1,10 @@
 //! Doing only what a change asks for must come to the same as doing everything again.
 #![allow(clippy::unwrap_used)]
 
-use chrono::DateTime;
+use chrono::{DateTime, TimeDelta};
 use common::{
     ca,
+    keys::{KeyForm, PrivateKey},
     model::{Origin, Resource, ResourceKey, document::Document, kinds::secret},
     proto::google::protobuf::Struct,
     runtime::Entropy,
@@ -83,7 +84,8 @@ impl World {
 
     /// The secrets of the backend `ca-1`.
     fn put_authority(&mut self) {
-        let root = ca::create_root("default", &ca::RootOptions::default(), self.push.env.now()).unwrap();
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let root = ca::create_root("default", &key, TimeDelta::days(1), self.push.env.now()).unwrap();
         for (name, data) in [
             (ca::certificate_secret("default", "ca-1"), &root.certificate),
             (ca::key_secret("default", "ca-1"), &root.key),

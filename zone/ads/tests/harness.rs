@@ -6,8 +6,10 @@ use std::{
     time::Duration,
 };
 
+use chrono::TimeDelta;
 use common::{
     ca,
+    keys::{KeyForm, PrivateKey},
     mode::Mode,
     model::{
         Resource, ResourceKey,
@@ -16,7 +18,7 @@ use common::{
         labels,
     },
     proto::kuma::mesh::v1alpha1 as proto,
-    runtime::{Entropy, Env, Supervisor},
+    runtime::{Env, Supervisor},
     store::{
         Batch, Precondition, Store, Write,
         feed::Feed,
@@ -37,10 +39,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const ZONE: &str = "east";
 
 /// Making keys takes longer than anything else here, so all tests share them.
-static TOKEN_KEY: LazyLock<String> = LazyLock::new(|| token::new_signing_key(&Entropy::seeded(7)).unwrap());
-static ZONE_KEY: LazyLock<String> = LazyLock::new(|| token::new_signing_key(&Entropy::seeded(8)).unwrap());
+static TOKEN_KEY: LazyLock<PrivateKey> = LazyLock::new(|| token::new_signing_key().unwrap());
+static ZONE_KEY: LazyLock<PrivateKey> = LazyLock::new(|| token::new_signing_key().unwrap());
 static ROOT: LazyLock<KeyPairPem> = LazyLock::new(|| {
-    ca::create_root("default", &ca::RootOptions::default(), Env::system("t").now()).unwrap()
+    let key = PrivateKey::generate(KeyForm::P256).unwrap();
+    ca::create_root("default", &key, TimeDelta::days(1), Env::system("t").now()).unwrap()
 });
 
 pub(super) struct Zone {
@@ -86,8 +89,8 @@ impl Zone {
         let zone = Self { store, index, env, address, certificate, proxies, stop, running };
         zone.put("{type: Mesh, name: default}").await;
         let key = Purpose::Dataplane { mesh: "default" }.key(1);
-        zone.secret(key, TOKEN_KEY.as_bytes()).await;
-        zone.secret(Purpose::Zone.key(1), ZONE_KEY.as_bytes()).await;
+        zone.secret(key, TOKEN_KEY.pem().as_bytes()).await;
+        zone.secret(Purpose::Zone.key(1), ZONE_KEY.pem().as_bytes()).await;
         zone
     }
 

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use common::{
     ca,
+    keys::{KeyForm, PrivateKey},
     model::{Origin, Resource, ResourceKey, document::Document, kinds},
     proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
     tls::KeyPairPem,
@@ -34,9 +35,11 @@ pub(super) fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_790_000_000, 0).unwrap()
 }
 
-/// One root for all tests: making an RSA key takes longer than all the rest.
-static ROOT: LazyLock<KeyPairPem> =
-    LazyLock::new(|| ca::create_root("demo", &ca::RootOptions::default(), now()).unwrap());
+/// One root for all tests.
+static ROOT: LazyLock<KeyPairPem> = LazyLock::new(|| {
+    let key = PrivateKey::generate(KeyForm::P256).unwrap();
+    ca::create_root("demo", &key, TimeDelta::days(1), now()).unwrap()
+});
 
 fn documents(yaml: &str) -> Vec<serde_json::Value> {
     let documents = serde_norway::Deserializer::from_str(yaml);

@@ -1,0 +1,76 @@
+//! How many connections a process keeps, of whom, and for how long.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, Interval};
+use crate::runtime::http::Limits;
+
+/// `general.connections`: the same for every listener.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Connections {
+    /// Connections of all listeners together; 0: as many as the limit of open files allows.
+    pub max: usize,
+    /// Connections of one listener whose clients have not shown who they are.
+    pub unknown: usize,
+    /// The same from one address.
+    pub unknown_per_address: usize,
+    /// Time for the first request, TLS included.
+    pub first_request_timeout: Interval,
+    /// Longest exchange with a client that has not shown who it is.
+    pub request_timeout: Interval,
+    /// How long a connection is kept without a request.
+    pub idle_timeout: Interval,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            max: 0,
+            unknown: limits.unknown,
+            unknown_per_address: limits.unknown_per_address,
+            first_request_timeout: Interval(limits.first_request),
+            request_timeout: Interval(limits.request),
+            idle_timeout: Interval(limits.idle),
+        }
+    }
+}
+
+impl Connections {
+    /// The limits of a listener with this share of the connections.
+    pub fn limits(&self, connections: usize) -> Limits {
+        let limits = Limits {
+            unknown: self.unknown,
+            unknown_per_address: self.unknown_per_address,
+            first_request: self.first_request_timeout.0,
+            request: self.request_timeout.0,
+            idle: self.idle_timeout.0,
+            ..Limits::default()
+        };
+        limits.for_connections(connections)
+    }
+
+    /// Nobody could connect with nothing.
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let at_least = |path: &str, fine: bool, least: &str| {
+            let reason = || format!("must be at least {least}, or nobody can connect");
+            if fine {
+                Ok(())
+            } else {
+                Err(ConfigError::rule(&format!("general.connections.{path}"), reason()))
+            }
+        };
+        at_least("max", self.max == 0 || self.max >= 16, "16 (or 0 for what the system allows)")?;
+        at_least("unknown", self.unknown >= 1, "1")?;
+        at_least("unknownPerAddress", self.unknown_per_address >= 1, "1")?;
+        let timeouts = [
+            ("firstRequestTimeout", self.first_request_timeout),
+            ("requestTimeout", self.request_timeout),
+            ("idleTimeout", self.idle_timeout),
+        ];
+        timeouts
+            .into_iter()
+            .try_for_each(|(path, timeout)| at_least(path, timeout >= Interval::millis(100), "100ms"))
+    }
+}

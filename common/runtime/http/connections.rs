@@ -1,0 +1,392 @@
+//! Who is connected to a listener, and who makes way for whom.
+//!
+//! A client is unknown until its handler vouches for it. Unknown clients share a part of the listener, and a
+//! part of that per address; when it is taken, a newcomer displaces the one that keeps us waiting for longest.
+//! So those who only hold connections open displace each other, and nobody else.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Limits,
+    progress::{Over, Progress},
+    refusal::{Reason, Refusals},
+};
+
+/// Displaced connections that have not closed yet; before more are displaced, these close.
+const LEAVING: usize = 64;
+
+/// The connections of one listener.
+pub(super) struct Connections {
+    listener: &'static str,
+    limits: Limits,
+    inner: Mutex<Inner>,
+    left: Notify,
+}
+
+struct Inner {
+    next: u64,
+    /// Open ones, the displaced included.
+    total: usize,
+    leaving: usize,
+    /// In the order in which they came.
+    unknown: BTreeMap<u64, Arc<Guest>>,
+    unknown_at: HashMap<IpAddr, BTreeSet<u64>>,
+    known: HashMap<Arc<str>, usize>,
+    refusals: Refusals,
+}
+
+/// What the connection, its requests and the listener know of one client.
+pub(super) struct Guest {
+    peer: SocketAddr,
+    progress: Mutex<Progress>,
+    /// Its deadline moved closer.
+    sooner: Notify,
+    displaced: CancellationToken,
+}
+
+/// The place of one connection, free again when it is dropped.
+pub(super) struct Seat {
+    pub(super) guest: Arc<Guest>,
+    connections: Arc<Connections>,
+    number: u64,
+    /// Name under which it counts, once it is known.
+    name: Mutex<Option<Arc<str>>>,
+}
+
+impl Connections {
+    pub(super) fn new(listener: &'static str, limits: Limits) -> Arc<Self> {
+        let inner = Inner {
+            next: 0,
+            total: 0,
+            leaving: 0,
+            unknown: BTreeMap::new(),
+            unknown_at: HashMap::new(),
+            known: HashMap::new(),
+            refusals: Refusals::new(listener),
+        };
+        Arc::new(Self { listener, limits, inner: Mutex::new(inner), left: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection that is cut off, or not let in.
+    pub(super) fn note(&self, reason: Reason, peer: Option<SocketAddr>, detail: &str) {
+        self.lock().refusals.note(reason, peer, detail, Instant::now());
+    }
+
+    /// Waits while too many that were displaced are still closing.
+    pub(super) async fn settled(&self) {
+        while self.lock().leaving >= LEAVING {
+            self.left.notified().await;
+        }
+    }
+
+    /// Makes room for `peer`, or says why there is none.
+    pub(super) fn enter(self: &Arc<Self>, peer: SocketAddr, now: Instant) -> Result<Seat, Reason> {
+        let mut inner = self.lock();
+        let at = network(peer.ip());
+        let here = inner.unknown_at.get(&at);
+        if here.is_some_and(|here| here.len() >= self.limits.unknown_per_address) {
+            let oldest = here.and_then(|here| inner.longest_waiting(here.iter(), now));
+            inner.displace(oldest, Reason::AddressShed, now).map_err(|()| Reason::Address)?;
+        }
+        let taken = inner.total - inner.leaving;
+        if inner.unknown.len() >= self.limits.unknown || taken >= self.limits.connections {
+            let oldest = inner.longest_waiting(inner.unknown.keys(), now);
+            inner.displace(oldest, Reason::Shed, now).map_err(|()| Reason::Full)?;
+        }
+        let number = inner.next;
+        inner.next += 1;
+        inner.total += 1;
+        let guest = Arc::new(Guest {
+            peer,
+            progress: Mutex::new(Progress::new(now)),
+            sooner: Notify::new(),
+            displaced: CancellationToken::new(),
+        });
+        inner.unknown.insert(number, Arc::clone(&guest));
+        inner.unknown_at.entry(at).or_default().insert(number);
+        inner.show(self.listener);
+        drop(inner);
+        Ok(Seat { guest, connections: Arc::clone(self), number, name: Mutex::new(None) })
+    }
+
+    /// The system has no file left: displaces one that waits, so that the next one gets its file.
+    pub(super) fn out_of_files(&self, detail: &str) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.refusals.note(Reason::Files, None, detail, now);
+        let oldest = inner.longest_waiting(inner.unknown.keys(), now);
+        let _nobody_waits = inner.displace(oldest, Reason::Shed, now);
+    }
+}
+
+impl Inner {
+    /// Of these the oldest that keeps us waiting; one that never asked anything, if there is one.
+    fn longest_waiting<'a>(&self, of: impl Iterator<Item = &'a u64> + Clone, now: Instant) -> Option<u64> {
+        let waiting = |asked: bool| {
+            of.clone().copied().find(|number| {
+                self.unknown.get(number).is_some_and(|guest| {
+                    let progress = guest.progress();
+                    progress.has_asked() == asked && progress.is_waiting(now)
+                })
+            })
+        };
+        waiting(false).or_else(|| waiting(true))
+    }
+
+    fn displace(&mut self, number: Option<u64>, reason: Reason, now: Instant) -> Result<(), ()> {
+        let number = number.ok_or(())?;
+        let guest = self.forget(number).ok_or(())?;
+        self.leaving += 1;
+        self.refusals.note(reason, Some(guest.peer), "", now);
+        guest.displaced.cancel();
+        Ok(())
+    }
+
+    /// Takes it out of the unknown ones.
+    fn forget(&mut self, number: u64) -> Option<Arc<Guest>> {
+        let guest = self.unknown.remove(&number)?;
+        let at = network(guest.peer.ip());
+        if let Some(here) = self.unknown_at.get_mut(&at) {
+            here.remove(&number);
+            if here.is_empty() {
+                self.unknown_at.remove(&at);
+            }
+        }
+        Some(guest)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 connections")]
+    fn show(&self, listener: &'static str) {
+        let unknown = self.unknown.len();
+        let known = self.total - self.leaving - unknown;
+        metrics::gauge!("connections_open", "listener" => listener, "client" => "unknown")
+            .set(unknown as f64);
+        metrics::gauge!("connections_open", "listener" => listener, "client" => "known").set(known as f64);
+    }
+}
+
+/// What counts as one address: with IPv6 a customer has at least 64 bits to choose from.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
+        ip @ IpAddr::V4(_) => ip,
+    }
+}
+
+impl Guest {
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The deadline moved closer.
+    pub(super) fn hurry(&self) {
+        self.sooner.notify_one();
+    }
+
+    /// Resolves when the connection is over, with the reason; `None` when it was displaced, which is
+    /// counted already.
+    pub(super) async fn over(&self, limits: &Limits) -> Option<Over> {
+        loop {
+            let deadline = self.progress().deadline(limits);
+            let overdue = async {
+                match deadline {
+                    Some((at, _)) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.displaced.cancelled() => return None,
+                () = self.sooner.notified() => {}
+                () = overdue => {
+                    // It may have moved away meanwhile.
+                    let now = Instant::now();
+                    if let Some((_, over)) = self.progress().deadline(limits).filter(|(at, _)| *at <= now) {
+                        return Some(over);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Seat {
+    pub(super) fn limits(&self) -> &Limits {
+        &self.connections.limits
+    }
+
+    /// The client has shown that it is `name`. Beyond the connections one client may have it stays unknown.
+    pub(super) fn vouch(&self, name: &str) {
+        let mut own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.is_some() {
+            return;
+        }
+        let mut inner = self.connections.lock();
+        let held = inner.known.get(name).copied().unwrap_or_default();
+        if held >= self.connections.limits.per_peer || inner.forget(self.number).is_none() {
+            return;
+        }
+        let name: Arc<str> = name.into();
+        *inner.known.entry(Arc::clone(&name)).or_default() += 1;
+        inner.show(self.connections.listener);
+        *own = Some(name);
+        drop(inner);
+        self.guest.progress().vouched();
+        self.guest.hurry();
+    }
+
+    pub(super) fn note(&self, reason: Reason, detail: &str) {
+        self.connections.note(reason, Some(self.guest.peer), detail);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut inner = self.connections.lock();
+        inner.total -= 1;
+        let name = self.name.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        match name {
+            Some(name) => {
+                let held = inner.known.get_mut(&name).map_or(0, |held| {
+                    *held -= 1;
+                    *held
+                });
+                if held == 0 {
+                    inner.known.remove(&name);
+                }
+            }
+            // One that is not there any more was displaced.
+            None if inner.forget(self.number).is_none() => inner.leaving -= 1,
+            None => {}
+        }
+        inner.show(self.connections.listener);
+        drop(inner);
+        self.connections.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn peer(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], port))
+    }
+
+    fn connections(limits: Limits) -> Arc<Connections> {
+        Connections::new("test", limits)
+    }
+
+    fn small() -> Limits {
+        Limits { connections: 8, unknown: 4, unknown_per_address: 2, per_peer: 3, ..Limits::default() }
+    }
+
+    fn displaced(seat: &Seat) -> bool {
+        seat.guest.displaced.is_cancelled()
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_first() {
+        let connections = connections(small());
+        let now = Instant::now();
+        let healthy = connections.enter(peer(1, 1), now).unwrap();
+        let silent: Vec<_> = (0..20).map(|port| connections.enter(peer(2, port), now).unwrap()).collect();
+        assert!(!displaced(&healthy));
+        assert_eq!(silent.iter().filter(|seat| !displaced(seat)).count(), 2);
+        assert!(!displaced(silent.last().unwrap()), "the newest stays");
+    }
+
+    #[test]
+    fn a_full_listener_displaces_who_waits_longest_and_never_the_known() {
+        let connections = connections(small());
+        let now = Instant::now();
+        let zone = connections.enter(peer(1, 1), now).unwrap();
+        zone.vouch("zone-1");
+        let asked = connections.enter(peer(2, 1), now).unwrap();
+        let request = asked.guest.progress().asked(false, now);
+        asked.guest.progress().arrived(request);
+        let kept = connections.enter(peer(3, 1), now).unwrap();
+        let before = kept.guest.progress().asked(false, now);
+        kept.guest.progress().answered(before, true, now);
+        let silent: Vec<_> = (10..30).map(|last| connections.enter(peer(last, 1), now).unwrap()).collect();
+        assert!(!displaced(&zone) && !displaced(&asked) && !displaced(&kept));
+        assert_eq!(silent.iter().filter(|seat| !displaced(seat)).count(), 2);
+        drop(silent);
+        let inner = connections.lock();
+        assert_eq!((inner.total, inner.leaving, inner.unknown.len()), (3, 0, 2));
+    }
+
+    #[test]
+    fn who_works_is_not_displaced_and_the_newcomer_is_refused() {
+        let connections = connections(small());
+        let now = Instant::now();
+        let working: Vec<_> = (0..2)
+            .map(|port| {
+                let seat = connections.enter(peer(1, port), now).unwrap();
+                let request = seat.guest.progress().asked(false, now);
+                seat.guest.progress().arrived(request);
+                seat
+            })
+            .collect();
+        assert_eq!(connections.enter(peer(1, 9), now).err(), Some(Reason::Address));
+        assert!(connections.enter(peer(2, 1), now).is_ok(), "another address has room");
+        drop(working);
+        assert!(connections.enter(peer(1, 9), now).is_ok());
+    }
+
+    #[test]
+    fn known_clients_may_take_everything_but_no_single_one() {
+        let connections = connections(small());
+        let now = Instant::now();
+        let mut seats = Vec::new();
+        for (number, zone) in ["a", "b", "c"].iter().enumerate() {
+            for port in 0..3_u16 {
+                let Ok(seat) = connections.enter(peer(u8::try_from(number).unwrap(), port), now) else {
+                    continue;
+                };
+                seat.vouch(zone);
+                seats.push(seat);
+            }
+        }
+        assert_eq!(seats.len(), 8);
+        assert_eq!(connections.enter(peer(9, 1), now).err(), Some(Reason::Full));
+        seats.truncate(3);
+        let fourth = connections.enter(peer(9, 1), now).unwrap();
+        fourth.vouch("a");
+        assert!(connections.lock().unknown.contains_key(&fourth.number), "its fourth counts as unknown");
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_address() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::2"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_a_connection() {
+        let connections = connections(small());
+        let start = Instant::now();
+        let seat = connections.enter(peer(1, 1), start).unwrap();
+        let over = seat.guest.over(&connections.limits).await;
+        assert_eq!(over, Some(Over::Refused(Reason::NoRequest)));
+        assert_eq!(start.elapsed(), connections.limits.first_request / 2);
+    }
+}

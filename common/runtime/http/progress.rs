@@ -1,0 +1,294 @@
+//! How far one connection has come, and until when it must come further. Sans-IO: it takes times and events,
+//! and says by when what must have happened.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Limits, refusal::Reason};
+
+/// Bytes beyond bodies that a connection may send for ever: pings, window updates, headers.
+const NOISE_PER_SECOND: u64 = 64 << 10;
+/// Forgiven for each exchange that came to its end: its headers, and what the protocol needs around it.
+const NOISE_PER_EXCHANGE: u64 = 32 << 10;
+/// Forgiven for each piece of a body: the frame and the TLS record around it.
+const NOISE_PER_PIECE: u64 = 64;
+/// More bytes than this in one write are an answer.
+const PINGS: usize = 1024;
+/// A response that lies for this long marks its client as one that can be displaced.
+const LYING: Duration = Duration::from_secs(5);
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Nobody asks anything: said goodbye to.
+    Idle,
+    /// It is cut off.
+    Refused(Reason),
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Progress {
+    stage: Stage,
+    /// Requests without a complete answer, by number.
+    open: BTreeMap<u64, Exchange>,
+    next: u64,
+    known: bool,
+    noise: u64,
+    noise_at: Instant,
+    flooded: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Connected; not a byte came.
+    Silent(Instant),
+    /// On its way to the first request.
+    Greeting(Instant),
+    /// Had a request; when the last one is over, since when, and when the next one began to arrive.
+    Asking { since: Instant, head: Option<Instant>, multiplexed: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    since: Instant,
+    /// Whether the whole request is here.
+    arrived: bool,
+    /// Since when something waits for the client to take it.
+    lying: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            stage: Stage::Silent(now),
+            open: BTreeMap::new(),
+            next: 0,
+            known: false,
+            noise: 0,
+            noise_at: now,
+            flooded: false,
+        }
+    }
+
+    /// Bytes came. Whether the deadline moved closer.
+    pub(super) fn heard(&mut self, bytes: usize, limits: &Limits, now: Instant) -> bool {
+        let passed = u64::try_from((now - self.noise_at).as_millis()).unwrap_or(u64::MAX);
+        self.noise_at = now;
+        self.noise = self.noise.saturating_sub(passed.saturating_mul(NOISE_PER_SECOND) / 1000);
+        self.noise = self.noise.saturating_add(bytes as u64);
+        if self.noise > limits.noise() {
+            self.flooded = true;
+            return true;
+        }
+        match &mut self.stage {
+            Stage::Silent(since) => {
+                self.stage = Stage::Greeting(*since);
+                true
+            }
+            // With HTTP/2 these may be pings.
+            Stage::Asking { head: head @ None, multiplexed: false, .. } if self.open.is_empty() => {
+                *head = Some(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes went: somebody takes them. A handful of bytes with HTTP/2 answers pings.
+    pub(super) fn told(&mut self, bytes: usize, now: Instant) {
+        match &mut self.stage {
+            Stage::Asking { since, multiplexed, .. } if !*multiplexed || bytes > PINGS => *since = now,
+            _ => {}
+        }
+    }
+
+    /// A request was read up to its body. Gives its number.
+    pub(super) fn asked(&mut self, multiplexed: bool, now: Instant) -> u64 {
+        self.stage = Stage::Asking { since: now, head: None, multiplexed };
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number, Exchange { since: now, arrived: false, lying: None });
+        number
+    }
+
+    /// A piece of a body of a request was taken by its handler.
+    pub(super) fn took(&mut self, bytes: usize) {
+        self.noise = self.noise.saturating_sub(bytes as u64 + NOISE_PER_PIECE);
+    }
+
+    /// The body of a request is complete.
+    pub(super) fn arrived(&mut self, number: u64) {
+        if let Some(exchange) = self.open.get_mut(&number) {
+            exchange.arrived = true;
+        }
+    }
+
+    /// Something is ready for the client (`Some`), or the client took it (`None`). Whether the deadline may
+    /// have moved closer.
+    pub(super) fn offered(&mut self, number: u64, lying: Option<Instant>) -> bool {
+        if let Some(exchange) = self.open.get_mut(&number) {
+            exchange.lying = lying;
+        }
+        lying.is_some() && !self.known
+    }
+
+    /// An exchange is over, by a whole answer or not.
+    pub(super) fn answered(&mut self, number: u64, whole: bool, now: Instant) {
+        self.open.remove(&number);
+        if whole {
+            self.noise = self.noise.saturating_sub(NOISE_PER_EXCHANGE);
+        }
+        if let (true, Stage::Asking { since, .. }) = (self.open.is_empty(), &mut self.stage) {
+            *since = now;
+        }
+    }
+
+    /// The client has shown who it is.
+    pub(super) fn vouched(&mut self) {
+        self.known = true;
+    }
+
+    /// Whether it can go for somebody else: it is not known, and keeps this side waiting.
+    pub(super) fn is_waiting(&self, now: Instant) -> bool {
+        let lies = |exchange: &Exchange| exchange.lying.is_some_and(|since| now - since >= LYING);
+        !self.known && self.open.values().all(|exchange| !exchange.arrived || lies(exchange))
+    }
+
+    /// Whether it has ever asked something.
+    pub(super) fn has_asked(&self) -> bool {
+        matches!(self.stage, Stage::Asking { .. })
+    }
+
+    /// When it is over unless something happens, and why; `None` for never.
+    pub(super) fn deadline(&self, limits: &Limits) -> Option<(Instant, Over)> {
+        if self.flooded {
+            return Some((self.noise_at, Over::Refused(Reason::Flood)));
+        }
+        let late = Over::Refused(Reason::NoRequest);
+        match self.stage {
+            Stage::Silent(since) => Some((since + limits.first_request / 2, late)),
+            Stage::Greeting(since) => Some((since + limits.first_request, late)),
+            Stage::Asking { since, head, .. } if self.open.is_empty() => {
+                let idle = (since + limits.idle, Over::Idle);
+                let head = head.map(|head| (head + limits.first_request, late));
+                Some(head.filter(|head| head.0 < idle.0).unwrap_or(idle))
+            }
+            Stage::Asking { .. } if self.known => None,
+            Stage::Asking { .. } => {
+                let slow = Over::Refused(Reason::SlowRequest);
+                let ends = self.open.values().flat_map(|exchange| {
+                    let unread = exchange.lying.map(|lying| lying + limits.unread);
+                    [Some(exchange.since + limits.request), unread].into_iter().flatten()
+                });
+                ends.min().map(|at| (at, slow))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    /// Seconds from `start` to the end, and the end.
+    fn ends(progress: &Progress, limits: &Limits, start: Instant) -> Option<(u64, Over)> {
+        progress.deadline(limits).map(|(at, over)| ((at - start).as_secs(), over))
+    }
+
+    const LATE: Over = Over::Refused(Reason::NoRequest);
+    const SLOW: Over = Over::Refused(Reason::SlowRequest);
+
+    #[test]
+    fn bytes_do_not_move_the_deadline_of_the_first_request() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        assert_eq!(ends(&progress, &limits, start), Some((5, LATE)));
+        for second in 1..9 {
+            progress.heard(1, &limits, at(start, second));
+            assert_eq!(ends(&progress, &limits, start), Some((10, LATE)));
+            assert!(progress.is_waiting(at(start, second)));
+        }
+    }
+
+    #[test]
+    fn a_kept_connection_may_idle_but_not_ask_slowly() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        progress.heard(100, &limits, start);
+        let number = progress.asked(false, start);
+        progress.arrived(number);
+        assert!(!progress.is_waiting(start), "its answer is being made");
+        assert_eq!(ends(&progress, &limits, start), Some((120, SLOW)));
+        progress.answered(number, true, at(start, 1));
+        assert_eq!(ends(&progress, &limits, start), Some((121, Over::Idle)));
+        assert!(progress.heard(1, &limits, at(start, 20)));
+        assert!(!progress.heard(1, &limits, at(start, 25)));
+        assert_eq!(ends(&progress, &limits, start), Some((30, LATE)));
+    }
+
+    #[test]
+    fn pings_do_not_count_as_a_request_that_begins() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        let number = progress.asked(true, start);
+        progress.answered(number, true, start);
+        assert!(!progress.heard(17, &limits, at(start, 30)));
+        assert_eq!(ends(&progress, &limits, start), Some((120, Over::Idle)));
+    }
+
+    #[test]
+    fn a_long_stream_lives_once_its_client_is_known() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        let stream = progress.asked(true, start);
+        assert!(progress.is_waiting(start));
+        assert_eq!(ends(&progress, &limits, start), Some((120, SLOW)));
+        progress.vouched();
+        assert_eq!(ends(&progress, &limits, start), None);
+        assert!(!progress.is_waiting(at(start, 1_000_000)));
+        progress.answered(stream, true, at(start, 50));
+        assert_eq!(ends(&progress, &limits, start), Some((170, Over::Idle)));
+    }
+
+    #[test]
+    fn a_response_left_lying_makes_room_for_others_and_ends() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        let number = progress.asked(true, start);
+        progress.arrived(number);
+        progress.offered(number, Some(at(start, 1)));
+        assert!(!progress.is_waiting(at(start, 5)));
+        assert!(progress.is_waiting(at(start, 6)));
+        assert_eq!(ends(&progress, &limits, start), Some((31, SLOW)));
+        progress.offered(number, None);
+        assert_eq!(ends(&progress, &limits, start), Some((120, SLOW)));
+    }
+
+    #[test]
+    fn frames_that_carry_nothing_are_a_flood_and_bodies_are_not() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        let stream = progress.asked(true, start);
+        progress.vouched();
+        for _ in 0..1000 {
+            progress.heard(16 << 10, &limits, start);
+            progress.took(16 << 10);
+        }
+        assert_eq!(ends(&progress, &limits, start), None, "16 MB of body in no time");
+        for second in 0..10_000 {
+            progress.heard(1000, &limits, at(start, second));
+        }
+        assert_eq!(ends(&progress, &limits, start), None, "pings for hours");
+        progress.answered(stream, true, at(start, 10_000));
+        for _ in 0..=limits.noise() / 17 {
+            progress.heard(17, &limits, at(start, 10_000));
+        }
+        assert_eq!(progress.deadline(&limits).map(|end| end.1), Some(Over::Refused(Reason::Flood)));
+    }
+}

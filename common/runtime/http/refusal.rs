@@ -1,0 +1,149 @@
+//! What a listener refuses: counted each time, and told now and then.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::clip::clip;
+
+/// Pause between two lines about the same reason.
+const PAUSE: Duration = Duration::from_secs(30);
+/// What is told of an error, in bytes.
+const DETAIL: usize = 256;
+
+/// Why a connection was cut off, or not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// No request came in time.
+    NoRequest,
+    /// A request or its answer took too long.
+    SlowRequest,
+    /// It sent too much that is no request.
+    Flood,
+    /// It waited, and somebody else came when its address had no more room.
+    AddressShed,
+    /// It waited, and somebody else came when the listener had no more room.
+    Shed,
+    /// Its address has no room and nobody there waits.
+    Address,
+    /// The listener has no room and nobody there waits.
+    Full,
+    /// The TLS handshake failed.
+    Tls,
+    /// The process has no file left for it.
+    Files,
+}
+
+impl Reason {
+    /// All of them.
+    pub(super) const ALL: [Self; 9] = [
+        Self::NoRequest,
+        Self::SlowRequest,
+        Self::Flood,
+        Self::AddressShed,
+        Self::Shed,
+        Self::Address,
+        Self::Full,
+        Self::Tls,
+        Self::Files,
+    ];
+
+    /// Its value of the metric's label.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::NoRequest => "no_request",
+            Self::SlowRequest => "slow_request",
+            Self::Flood => "flood",
+            Self::AddressShed => "address_shed",
+            Self::Shed => "shed",
+            Self::Address => "address",
+            Self::Full => "full",
+            Self::Tls => "tls",
+            Self::Files => "files",
+        }
+    }
+
+    /// What it says to an operator.
+    fn told(self) -> &'static str {
+        match self {
+            Self::NoRequest => "clients connect and ask nothing in time",
+            Self::SlowRequest => "clients do not finish a request, or do not take its answer",
+            Self::Flood => "clients send more control frames than any request needs",
+            Self::AddressShed => "more clients of one address wait than it has room for; the oldest made way",
+            Self::Shed => "more clients wait than there is room for; the oldest made way",
+            Self::Address => "one address has more requests open than it has room for",
+            Self::Full => "there are more connections than this process serves at once",
+            Self::Tls => "TLS handshakes fail; do the clients trust this certificate?",
+            Self::Files => "the system gives this process no more files",
+        }
+    }
+}
+
+/// The refusals of one listener.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    listener: &'static str,
+    counted: [Counted; Reason::ALL.len()],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    untold: u64,
+    told: Option<Instant>,
+}
+
+impl Refusals {
+    pub(super) fn new(listener: &'static str) -> Self {
+        for reason in Reason::ALL {
+            metrics::counter!("connections_refused_total", "listener" => listener, "reason" => reason.label())
+                .absolute(0);
+        }
+        Self { listener, counted: Default::default() }
+    }
+
+    /// Counts one; the first, and then one in a while, is told with the number of those since.
+    pub(super) fn note(&mut self, reason: Reason, peer: Option<SocketAddr>, detail: &str, now: Instant) {
+        let listener = self.listener;
+        metrics::counter!("connections_refused_total", "listener" => listener, "reason" => reason.label())
+            .increment(1);
+        let Some(count) = self.due(reason, now) else { return };
+        let peer = peer.map(tracing::field::display);
+        let detail = Some(clip(detail, DETAIL)).filter(|detail| !detail.is_empty());
+        tracing::warn!(listener, reason = reason.label(), count, peer, detail, "{}", reason.told());
+    }
+
+    /// How many are to be told of now.
+    fn due(&mut self, reason: Reason, now: Instant) -> Option<u64> {
+        let counted = &mut self.counted[reason as usize];
+        counted.untold += 1;
+        if counted.told.is_some_and(|told| now - told < PAUSE) {
+            return None;
+        }
+        counted.told = Some(now);
+        Some(std::mem::take(&mut counted.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_told_and_then_the_number_of_those_since() {
+        let mut refusals = Refusals::new("test");
+        let start = Instant::now();
+        assert_eq!(refusals.due(Reason::Tls, start), Some(1));
+        assert_eq!(refusals.due(Reason::Shed, start), Some(1), "each reason on its own");
+        for _ in 0..500 {
+            assert_eq!(refusals.due(Reason::Tls, start + PAUSE / 2), None);
+        }
+        assert_eq!(refusals.due(Reason::Tls, start + PAUSE), Some(501));
+    }
+
+    #[test]
+    fn the_number_of_a_reason_is_its_place() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(place, reason as usize);
+        }
+    }
+}

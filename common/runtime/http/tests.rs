@@ -1,0 +1,92 @@
+#![allow(clippy::unwrap_used)]
+
+use axum::{Extension, routing::get};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use super::*;
+
+const GET: &[u8] = b"GET /ready HTTP/1.1\r\nhost: a\r\n\r\n";
+
+struct Running {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    server: JoinHandle<anyhow::Result<()>>,
+}
+
+async fn start(limits: Limits) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let vouching = |Extension(client): Extension<Client>| async move {
+        client.vouch("somebody");
+        std::future::pending::<()>().await;
+    };
+    let router = Router::new().route("/ready", get(async || "yes")).route("/known", get(vouching));
+    let server = Server::new("test", limits).serve(listener, router, shutdown.clone());
+    Running { address, shutdown, server: tokio::spawn(server) }
+}
+
+async fn ask(client: &mut TcpStream) -> String {
+    client.write_all(GET).await.unwrap();
+    let mut answer = vec![0; 1024];
+    let length = client.read(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// Whether the server has closed it, without an answer.
+async fn closed(client: &mut TcpStream) -> bool {
+    matches!(client.read(&mut [0; 64]).await, Ok(0) | Err(_))
+}
+
+#[tokio::test]
+async fn serves_until_told_to_stop() {
+    let running = start(Limits::default()).await;
+    let mut idle = TcpStream::connect(running.address).await.unwrap();
+    let mut client = TcpStream::connect(running.address).await.unwrap();
+    let answer = ask(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("content-length: 3"), "{answer}");
+
+    running.shutdown.cancel();
+    running.server.await.unwrap().unwrap();
+    assert!(closed(&mut client).await, "the kept connection is closed");
+    assert!(closed(&mut idle).await, "so is one that never asked");
+    assert!(TcpStream::connect(running.address).await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test]
+async fn silent_clients_make_way_for_one_that_asks() {
+    let running = start(Limits::default().for_connections(8)).await;
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(TcpStream::connect(running.address).await.unwrap());
+    }
+    let mut client = TcpStream::connect(running.address).await.unwrap();
+    assert!(ask(&mut client).await.starts_with("HTTP/1.1 200"));
+    assert!(closed(&mut silent[0]).await, "the oldest made way");
+}
+
+#[tokio::test]
+async fn slow_clients_are_cut_off_and_known_ones_are_not() {
+    let short = Duration::from_millis(300);
+    let limits = Limits { first_request: short, request: short, idle: short, ..Limits::default() };
+    let running = start(limits).await;
+    let mut known = TcpStream::connect(running.address).await.unwrap();
+    known.write_all(b"GET /known HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    let mut half = TcpStream::connect(running.address).await.unwrap();
+    half.write_all(&GET[..10]).await.unwrap();
+    let mut preface = TcpStream::connect(running.address).await.unwrap();
+    preface.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+    let mut kept = TcpStream::connect(running.address).await.unwrap();
+    assert!(ask(&mut kept).await.starts_with("HTTP/1.1 200"));
+    for client in [&mut silent, &mut half, &mut preface, &mut kept] {
+        assert!(closed(client).await);
+    }
+    let waits = tokio::time::timeout(short * 2, known.read(&mut [0; 64])).await;
+    assert!(waits.is_err(), "the known one still waits for its answer");
+}

@@ -1,0 +1,224 @@
+//! A connection and its bodies, with what happens on them told to their [`Guest`].
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
+
+use super::{Limits, connections::Guest};
+
+/// Largest piece of an answer that is handed on at once, so that a client that takes nothing shows.
+const PIECE: usize = 64 << 10;
+
+/// The bytes of a connection, as they are on the wire.
+pub(super) struct WatchedIo<IO> {
+    io: IO,
+    guest: Arc<Guest>,
+    limits: Limits,
+}
+
+impl<IO> WatchedIo<IO> {
+    pub(super) fn new(io: IO, guest: Arc<Guest>, limits: Limits) -> Self {
+        Self { io, guest, limits }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for WatchedIo<IO> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let bytes = buf.filled().len() - before;
+        if bytes > 0 && this.guest.progress().heard(bytes, &this.limits, Instant::now()) {
+            this.guest.hurry();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for WatchedIo<IO> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let bytes = ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
+        this.guest.progress().told(bytes, Instant::now());
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let bytes = ready!(Pin::new(&mut this.io).poll_write_vectored(cx, bufs))?;
+        this.guest.progress().told(bytes, Instant::now());
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// The body of a request.
+pub(super) struct Question {
+    body: Incoming,
+    guest: Arc<Guest>,
+    number: u64,
+}
+
+impl Question {
+    pub(super) fn new(body: Incoming, guest: Arc<Guest>, number: u64) -> Self {
+        if body.is_end_stream() {
+            guest.progress().arrived(number);
+        }
+        Self { body, guest, number }
+    }
+}
+
+impl HttpBody for Question {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let mut progress = this.guest.progress();
+        if let Some(Ok(frame)) = &frame {
+            progress.took(frame.data_ref().map_or(0, Bytes::len));
+        }
+        if frame.is_none() || this.body.is_end_stream() {
+            progress.arrived(this.number);
+        }
+        drop(progress);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An exchange, from the head of its request to the end of its answer, or to where it was given up.
+pub(super) struct Open {
+    guest: Arc<Guest>,
+    number: u64,
+    whole: bool,
+}
+
+impl Open {
+    pub(super) fn new(guest: Arc<Guest>, multiplexed: bool) -> Self {
+        let number = guest.progress().asked(multiplexed, Instant::now());
+        guest.hurry();
+        Self { guest, number, whole: false }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn offer(&self, lying: Option<Instant>) {
+        if self.guest.progress().offered(self.number, lying) {
+            self.guest.hurry();
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.guest.progress().answered(self.number, self.whole, Instant::now());
+        self.guest.hurry();
+    }
+}
+
+/// The body of an answer.
+pub(super) struct Answer {
+    body: Body,
+    rest: Bytes,
+    open: Open,
+}
+
+impl Answer {
+    pub(super) fn new(body: Body, open: Open) -> Self {
+        let mut open = open;
+        open.whole = body.is_end_stream();
+        open.offer(Some(Instant::now()));
+        Self { body, rest: Bytes::new(), open }
+    }
+
+    fn last(&mut self, trailers: Frame<Bytes>) -> Frame<Bytes> {
+        self.open.whole = true;
+        trailers
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+                this.open.offer(None);
+                return Poll::Pending;
+            };
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(this.last(trailers)))),
+                },
+                end => {
+                    this.open.whole = end.is_none();
+                    return Poll::Ready(end);
+                }
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        this.open.whole = this.rest.is_empty() && this.body.is_end_stream();
+        this.open.offer(Some(Instant::now()));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
