@@ -4,12 +4,14 @@
 //! log for every batch. What a peer that does not behave can do to sync in time and order is in `tests/sim`.
 
 mod ads;
+mod chains;
+mod commands;
 mod content;
 mod count;
 mod documents;
-mod files;
 mod forged;
 mod grpc;
+mod handshakes;
 mod http;
 mod identity;
 mod kds;

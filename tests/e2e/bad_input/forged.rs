@@ -143,7 +143,7 @@ pub const FORGED: &[Forged] = &[
 ];
 
 /// Seconds since 1970.
-fn now() -> i64 {
+pub fn now() -> i64 {
     Env::system("test").now().timestamp()
 }
 

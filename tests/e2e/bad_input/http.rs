@@ -80,7 +80,7 @@ impl Front for Http {
     async fn send(&self, input: &Vec<u8>) -> Answer {
         let answer = self.exchange(input).await;
         let text = String::from_utf8_lossy(&answer).into_owned();
-        let status = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+        let status = text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
         Answer::new(status.unwrap_or("closed").to_owned(), text)
     }
 }

@@ -217,7 +217,7 @@ fn sizes() -> Vec<Row> {
     let limit = 4 << 20;
     let promised = |what: &'static str, length: u64, sent: &str| {
         let head = format!("PUT /meshes/wide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{sent}");
-        case(B6, what, head.into_bytes(), &["413", "400", "408", "closed"], &[])
+        case(B6, what, head.into_bytes(), &["413", "400", "408", "431", "closed"], &[])
     };
     vec![
         case(B6, "no body", put("/meshes/wide", ""), &["400"], &[]),
@@ -271,7 +271,7 @@ fn on_zone() -> Vec<Row> {
 
 /// A zone writes no meshes, so their size is none of its business.
 const NOT_ON_ZONES: &[&str] = &["no body", "one byte", "500,000 commas", "200,000 members", "a byte below the limit", "at the limit",
-    "a byte above the limit", "a label of 3 MiB", "a number of 3 MiB"];
+    "a byte above the limit", "20 MiB", "100 MiB promised, one byte sent", "2^63 promised", "a label of 3 MiB", "a number of 3 MiB"];
 
 /// What is tried.
 pub fn count() -> Tally {
