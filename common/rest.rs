@@ -48,7 +48,7 @@ use crate::{
 
 pub use access::{Access, AccessRule, User};
 pub use admission::{Admission, Deletion, Put};
-pub use body::json_response;
+pub use body::{BodyError, Intake, Received, json_response};
 pub use error::ApiError;
 pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
 pub use rules::standard as standard_admissions;
@@ -112,6 +112,7 @@ pub struct Api {
     env: Env,
     keys: KeyMaker,
     config: ApiConfig,
+    intake: Intake,
 }
 
 /// The API seen from the routes of one kind.
@@ -124,7 +125,7 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config })
+        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config, intake: Intake::default() })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User, body, body::json_response, meta,
-    read::Target, warnings,
+    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User, body::json_response, meta, read::Target,
+    warnings,
 };
 use crate::{
     keys::{KeyError, KeySupply},
@@ -22,7 +22,7 @@ use crate::{
         Kind, Resource, ResourceKey, Violations,
         document::{Document, DocumentError},
         kinds::mesh,
-        labels,
+        labels, text,
     },
     store::{Batch, Precondition, StoreError, Write, index::Index},
 };
@@ -47,9 +47,11 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
     at.require_mesh(&at.api.index.current(), &target)?;
-    let body = body::read(request, at.api.config.body_limit).await?;
-    let draft = Draft::parse(&at, &body)?;
-    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &user);
+    at.require_access(&user)?;
+    let body = at.api.intake.read(request, at.api.config.body_limit).await?;
+    let kind = at.kind;
+    let draft = at.api.intake.work(body, move |body| Draft::parse(kind, body)).await?;
+    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target);
     let done = at.api.commit(prepare).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     Ok(json_response(if done.created { StatusCode::CREATED } else { StatusCode::OK }, &body))
@@ -179,28 +181,28 @@ struct Draft {
 }
 
 impl Draft {
-    fn parse(at: &Endpoint, body: &[u8]) -> Result<Self, ApiError> {
-        let json: Value = serde_json::from_slice(body).map_err(|e| {
+    fn parse(kind: &'static Kind, body: &[u8]) -> Result<Self, ApiError> {
+        let json = text::json(body, text::Limits::BODY).map_err(|e| {
             ApiError::bad_request(format!(
                 "the request body is not JSON: {e}; `straitctl apply` takes YAML too"
             ))
         })?;
-        let violations = outline(at.kind, &json);
+        let violations = outline(kind, &json);
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         let type_name = json.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut document = Document::parse_as(at.kind, &json).map_err(|error| match error {
+        let mut document = Document::parse_as(kind, &json).map_err(|error| match error {
             DocumentError::Spec(error) => ApiError::spec(PROCESS, &error),
             other => ApiError::bad_request(other.to_string()),
         })?;
         let spec = |error| ApiError::spec(PROCESS, &error);
-        let violations = at.kind.validate_authored(&document.spec).map_err(spec)?;
+        let violations = kind.validate_authored(&document.spec).map_err(spec)?;
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
-        document.spec = at.kind.normalize(&document.spec).map_err(spec)?;
-        Ok(Self { document, type_name, warnings: warnings::of_unknown(at.kind, &json) })
+        document.spec = kind.normalize(&document.spec).map_err(spec)?;
+        Ok(Self { document, type_name, warnings: warnings::of_unknown(kind, &json) })
     }
 
     fn prepare(
@@ -209,7 +211,6 @@ impl Draft {
         index: &Index,
         keys: &mut KeySupply,
         target: &Target,
-        user: &User,
     ) -> Result<Prepared, ApiError> {
         let api = &at.api;
         at.require_mesh(index, target)?;
@@ -224,7 +225,6 @@ impl Draft {
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
-        at.require_access(user)?;
         let mut resource = self.resource(at, target, existing);
         labels::compute(&mut resource, &api.config.mode);
         if let Some(existing) = existing {
@@ -252,6 +252,8 @@ impl Draft {
     fn resource(&self, at: &Endpoint, target: &Target, existing: Option<&Resource>) -> Resource {
         let mut resource = Resource::new(at.key(target), at.api.env.now());
         resource.labels.clone_from(&self.document.labels);
+        // Whoever writes a resource here answers for it from now on.
+        resource.labels.remove(labels::REGISTERED);
         resource.spec = self.document.spec.clone().into();
         match existing {
             Some(existing) => {
