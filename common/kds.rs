@@ -29,7 +29,6 @@ pub mod serve;
 pub mod shelf;
 pub mod verdict;
 pub mod watch;
-mod wire;
 
 /// Largest message either side sends or accepts, as Kuma's.
 pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
