@@ -22,6 +22,7 @@ mod meter;
 pub mod names;
 pub mod order;
 pub mod outbox;
+pub mod ownership;
 pub mod recorder;
 pub mod reverse;
 pub mod role;

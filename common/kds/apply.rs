@@ -17,6 +17,7 @@ use super::{
     codec::{self, Item},
     fuse::Fuse,
     names::{candidates, delta_name},
+    ownership::{self, Naming},
     verdict::{Cause, Verdict},
 };
 use crate::{
@@ -43,6 +44,8 @@ pub enum Follower {
         zone: Arc<str>,
         /// What becomes of items that claim another zone.
         foreign: Foreign,
+        /// How its names are made.
+        naming: Naming,
     },
 }
 
@@ -120,13 +123,15 @@ impl Received {
                 received.refuse(name, any, reason);
             }
         }
-        received
+        match follower {
+            Follower::Global { zone, naming: Naming::Below, .. } => received.below(zone),
+            _ => received,
+        }
     }
 
     /// Puts every name below `zone`. Zones that do not hash names send them as they are at home, and two
     /// zones may send the same.
-    #[must_use]
-    pub fn below(mut self, zone: &str) -> Self {
+    fn below(mut self, zone: &str) -> Self {
         let rename =
             |key: ResourceKey| ResourceKey::new(key.kind, &key.mesh, &format!("{zone}.{}", key.name));
         let renamed = |item: Item| Item { key: rename(item.key), ..item };
@@ -139,7 +144,7 @@ impl Received {
 
     fn take(&mut self, name: &str, any: &Any, follower: &Follower) -> Result<(), String> {
         let mut item = codec::decode(self.kind, any).map_err(|e| e.to_string())?;
-        if let Follower::Global { zone, foreign } = follower {
+        if let Follower::Global { zone, foreign, .. } = follower {
             let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
             if let Some(claim) = claim.map_err(|e| e.to_string())? {
                 let reason = format!(
@@ -192,7 +197,8 @@ pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTi
     };
     plan.removed = gone.len();
     for item in received.items.values() {
-        match put(index.get(&item.key), item, follower, now) {
+        let written = may_be_called_so(index, item, follower).and_then(|()| put(index, item, follower, now));
+        match written {
             Ok(write) => plan.writes.extend(write),
             Err(verdict) => plan.verdicts.push(verdict),
         }
@@ -218,9 +224,20 @@ fn removed<'a>(
         .filter(|resource| !received.items.contains_key(&resource.key))
 }
 
-/// The write that makes `existing` equal `item`; none when it is equal already.
+/// Whether a zone sends an item under a name that is its own: another one's must be there for its owner.
+fn may_be_called_so(index: &Index, item: &Item, follower: &Follower) -> Result<(), Verdict> {
+    let Follower::Global { zone, naming, .. } = follower else { return Ok(()) };
+    match ownership::refusal(&item.key, &item.labels, zone, *naming, index) {
+        None => Ok(()),
+        Some(reason) => {
+            Err(Verdict { name: delta_name(&item.key.name, &item.key.mesh), cause: Cause::Conflict, reason })
+        }
+    }
+}
+
+/// The write that makes what is stored equal `item`; none when it is equal already.
 fn put(
-    existing: Option<&Arc<Resource>>,
+    index: &Index,
     item: &Item,
     follower: &Follower,
     now: DateTime<Utc>,
@@ -230,11 +247,17 @@ fn put(
     resource.status = item.status.clone();
     resource.origin = follower.origin();
     resource.owner = follower.owner();
-    let Some(existing) = existing else {
+    let Some(existing) = index.get(&item.key) else {
         return Ok(Some(Write::put_when(resource, Precondition::Absent)));
     };
     if !follower.in_scope(existing) {
-        return Err(conflict(existing, follower));
+        if !outranks(follower, item, existing) {
+            return Err(conflict(existing, follower));
+        }
+        tracing::warn!(
+            resource = %existing.key, holder = existing.origin.as_column(), owner = resource.origin.as_column(),
+            "a name went over to the zone it belongs to"
+        );
     }
     if *follower == Follower::Zone {
         // A zone reports the status of its own copy; what global says about it is another story.
@@ -243,6 +266,16 @@ fn put(
     resource.created = existing.created;
     let unchanged = existing.same_content(&resource);
     Ok((!unchanged).then(|| Write::put_when(resource, Precondition::At(existing.revision))))
+}
+
+/// Whether the name an item wants belongs to its sender rather than to the zone that has it.
+fn outranks(follower: &Follower, item: &Item, existing: &Resource) -> bool {
+    match (follower, &existing.origin) {
+        (Follower::Global { zone, .. }, Origin::Zone(holder)) => {
+            ownership::outranks(existing, holder, &item.labels, zone)
+        }
+        _ => false,
+    }
 }
 
 fn conflict(existing: &Resource, follower: &Follower) -> Verdict {

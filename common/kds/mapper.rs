@@ -81,7 +81,9 @@ pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<R
     {
         mapped.spec = without_generations(message, &mapped.spec)?.into();
     }
-    let name = names::hashed_name(&mapped);
+    // The zone is part of the name also where its label is not sent.
+    let namespace = mapped.label(labels::NAMESPACE);
+    let name = names::hashed(mapped.mesh(), mapped.display_name(), Some(zone), namespace);
     rename(&mut mapped, name);
     Ok(mapped)
 }

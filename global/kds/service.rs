@@ -16,6 +16,7 @@ use common::{
         metadata::Peer,
         order,
         outbox::Outbox,
+        ownership::Naming,
         reverse::{Answer, Call},
         serve::{Ended, Serving},
         shelf::ShelfRoom,
@@ -130,7 +131,6 @@ impl KdsSyncService for Kds {
             ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
             guard_first: false,
-            prefix_names: !session.features().has(HASH_SUFFIX),
             applier: self.inner.applier(&session),
             outbox,
             watch: Arc::new(half),
@@ -301,7 +301,11 @@ impl Inner {
             store: Arc::clone(&self.store),
             index: self.index.clone(),
             env: self.env.clone(),
-            follower: Follower::Global { zone: Arc::clone(&session.zone), foreign: foreign_of(session) },
+            follower: Follower::Global {
+                zone: Arc::clone(&session.zone),
+                foreign: foreign_of(session),
+                naming: naming_of(session),
+            },
             fence: Some(session.fence.clone()),
             // A zone may always remove what it owns.
             fuse: Fuse::OPEN,
@@ -312,6 +316,11 @@ impl Inner {
 /// What becomes of items of this zone that claim another one.
 fn foreign_of(session: &Session) -> Foreign {
     if session.features().has(ATTRIBUTION) { Foreign::Refuse } else { Foreign::Rewrite }
+}
+
+/// How names of this zone are made.
+fn naming_of(session: &Session) -> Naming {
+    if session.features().has(HASH_SUFFIX) { Naming::Hashed } else { Naming::Below }
 }
 
 /// Counts what claimed another zone. What was refused is noted like everything that is refused; what was

@@ -238,7 +238,6 @@ impl Connector {
             ours: self.peer(),
             resume,
             guard_first: applier.fuse != Fuse::OPEN,
-            prefix_names: false,
             applier,
             outbox: Outbox::new(wire, OUTBOX),
             watch: Arc::new(Down(link.clone())),
