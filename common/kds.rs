@@ -28,8 +28,8 @@ pub mod reverse;
 pub mod role;
 pub mod serve;
 pub mod shelf;
+pub mod size;
 pub mod verdict;
 pub mod watch;
 
-/// Largest message either side sends or accepts, as Kuma's.
-pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
+pub use size::MAX_MESSAGE;

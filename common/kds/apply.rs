@@ -18,9 +18,11 @@ use super::{
     fuse::Fuse,
     names::{candidates, delta_name},
     ownership::{self, Naming},
+    size,
     verdict::{Cause, Verdict},
 };
 use crate::{
+    clip::clip,
     model::{Kind, Origin, Resource, ResourceKey, kinds},
     proto::google::protobuf::Any,
     runtime::Env,
@@ -30,6 +32,8 @@ use crate::{
     },
 };
 
+/// What is kept of the name of an item in a response, in bytes; a longer one is no name.
+const LONGEST_NAME: usize = 1024;
 /// Attempts to commit a plan while others write the same resources.
 const ATTEMPTS: usize = 10;
 
@@ -118,7 +122,7 @@ impl Received {
         };
         let nothing = Any::default();
         for (name, any) in resources {
-            let any = any.unwrap_or(&nothing);
+            let (name, any) = (clip(name, LONGEST_NAME), any.unwrap_or(&nothing));
             if let Err(reason) = received.take(name, any, follower) {
                 received.refuse(name, any, reason);
             }
@@ -143,7 +147,14 @@ impl Received {
     }
 
     fn take(&mut self, name: &str, any: &Any, follower: &Follower) -> Result<(), String> {
+        if matches!(follower, Follower::Global { .. }) {
+            size::admits(self.kind, any.value.len())?;
+        }
         let mut item = codec::decode(self.kind, any).map_err(|e| e.to_string())?;
+        if matches!(follower, Follower::Global { .. }) && name != delta_name(&item.key.name, &item.key.mesh) {
+            // What is remembered of the stream goes by this name, and must not outgrow what is stored.
+            return Err(format!("it is called {} inside: a name has one form", item.key));
+        }
         if let Follower::Global { zone, foreign, .. } = follower {
             let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
             if let Some(claim) = claim.map_err(|e| e.to_string())? {
@@ -154,6 +165,10 @@ impl Received {
                 if *foreign == Foreign::Refuse {
                     return Err(reason);
                 }
+            }
+            // Judged in the form it is kept in: naming the zone can make it larger.
+            if let Some(excess) = size::excess(self.kind, &item.labels, &item.spec, item.status.as_deref()) {
+                return Err(excess);
             }
         }
         self.items.insert(item.key.clone(), item);

@@ -30,7 +30,8 @@ pub enum Naming {
 pub fn claim(key: &ResourceKey, labels: &BTreeMap<String, String>, zone: &str) -> Option<usize> {
     let text = |label: &str| labels.get(label).map(String::as_str).filter(|text| !text.is_empty());
     let (display, namespace) = (text(labels::DISPLAY_NAME), text(labels::NAMESPACE));
-    let hashed = display.filter(|display| names::hashed(&key.mesh, display, Some(zone), namespace) == *key.name);
+    let hashed =
+        display.filter(|display| names::hashed(&key.mesh, display, Some(zone), namespace) == *key.name);
     // Of a long name the hash covers more than is left of it to see.
     let unseen = |display: &str| (display.len() + names::SUFFIX).saturating_sub(key.name.len());
     hashed.map(|display| unseen(display) + namespace.map_or(0, str::len)).or_else(|| below(&key.name, zone))
@@ -43,7 +44,12 @@ fn below(name: &str, zone: &str) -> Option<usize> {
 }
 
 /// Whether `zone`, with a resource of these labels, takes the name of `existing` from the zone that has it.
-pub(super) fn outranks(existing: &Resource, holder: &str, labels: &BTreeMap<String, String>, zone: &str) -> bool {
+pub(super) fn outranks(
+    existing: &Resource,
+    holder: &str,
+    labels: &BTreeMap<String, String>,
+    zone: &str,
+) -> bool {
     let held = claim(&existing.key, &existing.labels, holder);
     claim(&existing.key, labels, zone).is_some_and(|claimed| held.is_none_or(|held| claimed < held))
 }

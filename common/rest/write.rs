@@ -16,6 +16,7 @@ use super::{
     read::Target, warnings,
 };
 use crate::{
+    kds::size,
     mode::Mode,
     model::{
         Kind, Resource, ResourceKey, Violations,
@@ -190,6 +191,11 @@ impl Draft {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         document.spec = at.kind.normalize(&document.spec).map_err(spec)?;
+        // What is stored here is sent on, and with its defaults filled in it is larger than it was.
+        if let Some(excess) = size::excess(at.kind, &document.labels, &document.spec, None) {
+            let detail = format!("{excess}: make it smaller, or spread it over several resources");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
+        }
         Ok(Self { document, type_name, warnings: warnings::of_unknown(at.kind, &json) })
     }
 

@@ -101,6 +101,7 @@ impl KdsSyncService for Kds {
             stop: session.stop.clone(),
             stall_after: self.inner.settings.stall_after,
             refusals: Refusals::default(),
+            max_message: self.inner.settings.max_message,
         };
         let inner = Arc::clone(&self.inner);
         let view = {
@@ -281,10 +282,10 @@ impl Inner {
     /// The shelf room for a receiver; all but very old zones share one.
     fn room_for(&self, features: &Features) -> Arc<ShelfRoom<Downward>> {
         let form = DownForm::of(features, &self.settings.skip_label_prefixes);
-        if self.room.form().0 == form {
+        if self.room.form().form == form {
             return Arc::clone(&self.room);
         }
-        Arc::new(ShelfRoom::new(Downward(form)))
+        Arc::new(ShelfRoom::new(Downward { form, largest: self.room.form().largest }))
     }
 
     fn introduction(&self) -> Peer {
@@ -360,6 +361,9 @@ fn status(ended: Option<Ended>, session: &Session) -> Status {
         None => Status::unavailable("global is shutting down"),
         Some(Ended::Stopped) => session.cause().unwrap_or(Cause::Stopping).into(),
         Some(ended @ (Ended::ByPeer | Ended::Broken(_))) => Status::cancelled(ended.to_string()),
+        Some(Ended::Malformed(excess)) if excess.is_excess() => {
+            Status::resource_exhausted(excess.to_string())
+        }
         Some(ended @ (Ended::Malformed(_) | Ended::Protocol(_))) => {
             Status::invalid_argument(ended.to_string())
         }

@@ -330,9 +330,8 @@ fn names_of_old_zones_are_kept_below_the_zone() {
 fn a_name_of_another_zone_is_refused_and_both_are_named() {
     let follower = global(Foreign::Rewrite);
     let theirs = mapper::up(&from_global("t"), "zone-2", &[]).unwrap();
-    let zones = ["zone-1", "zone-2"].map(|name| {
-        Resource::new(ResourceKey::global(&kinds::zone::KIND, name), DateTime::UNIX_EPOCH)
-    });
+    let zones = ["zone-1", "zone-2"]
+        .map(|name| Resource::new(ResourceKey::global(&kinds::zone::KIND, name), DateTime::UNIX_EPOCH));
     let mut unlabelled = theirs.clone();
     unlabelled.labels.remove(labels::DISPLAY_NAME);
     for (sent, owner) in [(theirs, "what zone \"zone-2\" calls so"), (unlabelled, "may be another zone's")] {

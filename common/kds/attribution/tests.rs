@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
+use proptest::{prelude::*, sample::select};
 use prost::{
     Message,
     encoding::{WireType, encode_key, encode_varint},
 };
-use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;

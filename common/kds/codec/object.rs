@@ -47,7 +47,9 @@ impl<'de> Visitor<'de> for Members {
         while let Some(name) = members.next_key::<String>()? {
             if !seen.insert(folded(&name)) {
                 let name = clip(&name, SHOWN);
-                return Err(de::Error::custom(format_args!("member {name:?} stands there twice, or in two cases")));
+                return Err(de::Error::custom(format_args!(
+                    "member {name:?} stands there twice, or in two cases"
+                )));
             }
             members.next_value::<Any>()?;
         }
