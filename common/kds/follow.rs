@@ -44,8 +44,6 @@ pub struct Following {
     /// Removals pass the fuse until a type was answered in full once: the upstream's history is not the
     /// one followed so far.
     pub guard_first: bool,
-    /// The peer sends names as they are at home; they are kept below its own.
-    pub prefix_names: bool,
     /// Commits what arrives.
     pub applier: Applier,
     /// Requests on their way.
@@ -160,9 +158,6 @@ impl Following {
         let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
         let follower = &self.applier.follower;
         let mut response = Response::decode(kind, items, batch.removed.clone(), batch.full, follower);
-        if self.prefix_names {
-            response = response.below(&self.zone);
-        }
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,

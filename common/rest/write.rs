@@ -16,6 +16,7 @@ use super::{
     warnings,
 };
 use crate::{
+    kds::size,
     keys::{KeyError, KeySupply},
     mode::Mode,
     model::{
@@ -202,6 +203,11 @@ impl Draft {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         document.spec = kind.normalize(&document.spec).map_err(spec)?;
+        // What is stored here is sent on, and with its defaults filled in it is larger than it was.
+        if let Some(excess) = size::excess(kind, &document.labels, &document.spec, None) {
+            let detail = format!("{excess}: make it smaller, or spread it over several resources");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
+        }
         Ok(Self { document, type_name, warnings: warnings::of_unknown(kind, &json) })
     }
 

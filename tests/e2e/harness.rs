@@ -4,10 +4,12 @@ pub mod addresses;
 pub mod control_plane;
 pub mod echo;
 pub mod envoy;
+pub mod kds_peer;
 pub mod process;
 pub mod wait;
 
 pub use control_plane::{Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;
+pub use kds_peer::KdsPeer;
 pub use wait::eventually;

@@ -333,9 +333,6 @@ fn stopping() -> Status {
 }
 
 fn malformed(error: Malformed) -> Status {
-    let status = match error {
-        Malformed::TooManyNames { .. } | Malformed::TooManyTypes => Status::resource_exhausted,
-        _ => Status::invalid_argument,
-    };
+    let status = if error.is_excess() { Status::resource_exhausted } else { Status::invalid_argument };
     status(error.to_string())
 }
