@@ -16,6 +16,7 @@ pub mod mode;
 pub mod model;
 pub mod policy;
 pub mod proto;
+pub mod redact;
 pub mod rest;
 pub mod runtime;
 pub mod store;

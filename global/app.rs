@@ -86,14 +86,12 @@ fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
-        read_only: settings.api_server.read_only,
-        localhost_is_admin: settings.api_server.authn.localhost_is_admin,
         shown_config: config::masked(settings),
         hostname: host_name(),
         admissions,
         zone_status: Some(zones),
         envoys: Some(Arc::clone(kds) as _),
-        ..ApiConfig::new(Mode::Global)
+        ..ApiConfig::from_settings(Mode::Global, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)
 }

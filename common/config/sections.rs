@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Interval};
+use super::{Authn, ConfigError, Interval};
 use crate::telemetry::LogFormat;
 
 /// Help for the settings of this file, by path.
@@ -26,7 +26,6 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
     ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
     ("apiServer.https.tlsKeyFile", "Key of that certificate"),
-    ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
     ("apiServer.readOnly", "Refuse every write"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
     ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
@@ -202,20 +201,6 @@ impl Default for HttpsListener {
             tls_cert_file: String::new(),
             tls_key_file: String::new(),
         }
-    }
-}
-
-/// `apiServer.authn`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Authn {
-    /// Callers from this machine are administrators.
-    pub localhost_is_admin: bool,
-}
-
-impl Default for Authn {
-    fn default() -> Self {
-        Self { localhost_is_admin: true }
     }
 }
 
