@@ -23,12 +23,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::redact;
+
 pub use access::{AccessSection, AccessType, Authn, AuthnType, UserTokens};
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
-    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging,
-    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
+    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, Postgres,
+    PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 
 /// Prefixes of environment variables; the first that is set wins.
@@ -209,15 +211,17 @@ fn defaults<C: Config>() -> Value {
 pub fn masked<C: Serialize>(config: &C) -> Value {
     let mut shown = serde_json::to_value(config).expect("a config struct holds nothing JSON cannot show");
     mask(&mut shown);
+    redact::json(&mut shown);
     shown
 }
 
 fn mask(value: &mut Value) {
     let Value::Object(members) = value else { return };
     for (name, member) in members {
-        let secret = ["password", "token"].contains(&name.as_str());
         match member {
-            Value::String(text) if secret && !text.is_empty() => "*****".clone_into(text),
+            Value::String(text) if redact::is_secret(name) && !text.is_empty() => {
+                redact::MASKED.clone_into(text)
+            }
             _ => mask(member),
         }
     }

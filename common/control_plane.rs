@@ -21,6 +21,7 @@ use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
+    rest,
     runtime::{Env, Supervisor, bind, http},
     store::{self, Store, feed::Feed, index::IndexReader},
     telemetry::Metrics,
@@ -160,6 +161,9 @@ impl ControlPlane {
     /// # Errors
     /// When a port is taken or the certificate is not usable.
     pub async fn serve_api(&mut self, settings: &ApiServer, router: Router) -> anyhow::Result<()> {
+        if settings.authn.anonymous_may_write {
+            tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
+        }
         let limits =
             || http::HttpLimits { drain: self.general.graceful_shutdown_timeout.0, ..Default::default() };
         let (plain_limits, tls_limits) = (limits(), limits());

@@ -12,6 +12,7 @@ pub mod diagnostics;
 pub mod envoy_admin;
 pub mod events;
 pub mod kds;
+pub mod metering;
 pub mod mode;
 pub mod model;
 pub mod policy;

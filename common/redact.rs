@@ -7,6 +7,7 @@
 
 mod names;
 mod patterns;
+mod structure;
 
 use std::borrow::Cow;
 
@@ -18,6 +19,9 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 /// Stands where something was taken out.
 pub const REDACTED: &str = "[redacted]";
+
+/// Stands where a control plane masked a setting itself, as Kuma does.
+pub const MASKED: &str = "*****";
 
 /// Dumps looked through at once: one may be tens of megabytes.
 static AT_ONCE: Semaphore = Semaphore::const_new(2);
@@ -42,6 +46,8 @@ pub fn is_secret(name: &str) -> bool {
 pub fn json(value: &mut Value) {
     walk(value);
 }
+
+pub use structure::structure;
 
 /// Takes secrets out of a text; one that holds JSON is looked through as such.
 pub fn text(text: &str) -> Cow<'_, str> {
@@ -104,9 +110,9 @@ fn walk(value: &mut Value) {
 
 fn object(members: &mut Map<String, Value>) {
     // `{"key": "authorization", "value": …}` and its kin.
-    let pair = names::PAIR_NAMES.iter().any(|name| {
-        members.get(*name).and_then(Value::as_str).is_some_and(|of| names::is_secret_header(of))
-    });
+    let pair = names::PAIR_NAMES
+        .iter()
+        .any(|name| members.get(*name).and_then(Value::as_str).is_some_and(|of| names::is_secret_header(of)));
     let typed = names::secret_members(members);
     for (name, member) in members.iter_mut() {
         let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());
@@ -133,7 +139,7 @@ fn conceal_as(name: &str, value: &mut Value) {
 /// Takes out every text in `value`, but for what says where the secret is kept.
 fn conceal(value: &mut Value) {
     match value {
-        Value::String(text) if text.is_empty() => {}
+        Value::String(text) if text.is_empty() || text == MASKED => {}
         Value::String(text) => REDACTED.clone_into(text),
         Value::Array(items) => items.iter_mut().for_each(conceal),
         Value::Object(members) => {

@@ -51,6 +51,7 @@ pub use access::{Access, AccessRule, User};
 pub use admission::{Admission, Deletion, Put};
 pub use body::json_response;
 pub use error::ApiError;
+pub(crate) use metadata::ANONYMOUS_MAY_WRITE;
 pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
 pub use rules::standard as standard_admissions;
 pub use zone_status::{Health, Progress, ZoneStatus, ZoneStatusSource};

@@ -41,7 +41,14 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
         ControlPlane::start(env, "Global", &settings.general, &settings.store, &settings.diagnostics).await?;
     cp.reached_at(settings.multizone.global.kds.interface);
     role::take(&cp.store, &Mode::Global).await?;
-    ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
+    ensure_defaults(
+        &cp.store,
+        &cp.index,
+        &cp.env,
+        &Mode::Global,
+        &settings.defaults.with_api(&settings.api_server),
+    )
+    .await?;
     let kds = serve_zones(&mut cp, &settings).await?;
     let api = api(&cp, &settings, &Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new())).await?;

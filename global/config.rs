@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
-    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
-    SyncLabels,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    Logging, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +149,8 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.labels.skipPrefixes", "Labels that begin so are not sent to zones"),
     ];
 
-    const ELSEWHERE: &'static [&'static str] = &["MULTIZONE_ZONE_", "DP_SERVER_", "BOOTSTRAP_SERVER_", "XDS_"];
+    const ELSEWHERE: &'static [&'static str] =
+        &["MULTIZONE_ZONE_", "DP_SERVER_", "BOOTSTRAP_SERVER_", "XDS_"];
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.general.validate()?;

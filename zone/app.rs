@@ -68,7 +68,8 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     }
     role::take(&cp.store, &mode).await?;
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
-    ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
+    ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults.with_api(&settings.api_server))
+        .await?;
 
     let admin = admin_authority(&cp);
     let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone()).await?;

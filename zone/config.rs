@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
-    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
-    SyncLabels,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    Logging, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 

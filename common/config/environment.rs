@@ -89,7 +89,9 @@ fn is_service_link(name: &str) -> bool {
     words.ends_with(&["SERVICE", "HOST"])
         || words.ends_with(&["PORT"])
         || words.windows(2).any(|pair| pair == ["SERVICE", "PORT"])
-        || words.windows(3).any(|of| of[0] == "PORT" && is_number(of[1]) && matches!(of[2], "TCP" | "UDP" | "SCTP"))
+        || words
+            .windows(3)
+            .any(|of| of[0] == "PORT" && is_number(of[1]) && matches!(of[2], "TCP" | "UDP" | "SCTP"))
 }
 
 #[cfg(test)]
@@ -132,7 +134,10 @@ mod tests {
         ];
         let found = sorted(&names);
         assert_eq!((found.idle.as_slice(), found.refused.len()), (names.map(str::to_owned).as_slice(), 0));
-        assert_eq!(sorted(&["STRAIT_STORE_TYPE", "KUMA_STORE_TYPE", "STRAITCTL_TOKEN"]), Strangers::default());
+        assert_eq!(
+            sorted(&["STRAIT_STORE_TYPE", "KUMA_STORE_TYPE", "STRAITCTL_TOKEN"]),
+            Strangers::default()
+        );
     }
 
     #[test]

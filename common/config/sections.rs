@@ -251,6 +251,13 @@ impl Default for General {
     }
 }
 
+impl DataplaneDefaults {
+    /// The same with what the settings of the API say about them.
+    pub fn with_api(&self, api: &ApiServer) -> Self {
+        Self { skip_admin_token: !api.authn.tokens.bootstrap_admin_token, ..self.clone() }
+    }
+}
+
 impl General {
     /// Certificate and key go together.
     ///
@@ -286,6 +293,9 @@ pub struct DataplaneDefaults {
     pub skip_mesh_creation: bool,
     /// Do not create hostname generators.
     pub skip_hostname_generators: bool,
+    /// Do not create the token of the first administrator; set in `apiServer.authn.tokens`.
+    #[serde(skip)]
+    pub skip_admin_token: bool,
 }
 
 /// `labels` of a sync connection.

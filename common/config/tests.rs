@@ -73,7 +73,8 @@ fn secrets_are_masked() {
 
 #[test]
 fn rights_are_set_as_kuma_sets_them() {
-    let users = |config: &Sample| config.access.rules.view_config_dump.users.iter().cloned().collect::<Vec<_>>();
+    let users =
+        |config: &Sample| config.access.rules.view_config_dump.users.iter().cloned().collect::<Vec<_>>();
     let by_kumas_name = sample(&[], &[("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_USERS", "ann,bob")]).unwrap();
     assert_eq!(users(&by_kumas_name), ["ann", "bob"]);
     let by_path = [
@@ -95,5 +96,8 @@ fn rights_are_set_as_kuma_sets_them() {
     assert!(other.contains("access.type") && other.contains("custom-rbac"), "{other}");
     let certificates = sample(&[], &[("KUMA_API_SERVER_AUTHN_TYPE", "adminClientCerts")]).unwrap();
     let refused = certificates.api_server.authn.validate().unwrap_err().to_string();
-    assert!(refused.contains("apiServer.authn.type: adminClientCerts is not supported: use tokens"), "{refused}");
+    assert!(
+        refused.contains("apiServer.authn.type: adminClientCerts is not supported: use tokens"),
+        "{refused}"
+    );
 }

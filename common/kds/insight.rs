@@ -13,6 +13,7 @@ use crate::proto::{
         ZoneInsight,
     },
 };
+use crate::redact;
 
 /// Subscriptions kept per zone.
 pub const KEPT: usize = 10;
@@ -68,7 +69,8 @@ impl Subscription {
         self.entry.version = Some(Version { kuma_cp: Some(version) });
         // Half of a document is of no use to those who read it.
         let fits = peer.config.len() <= LONGEST_CONFIG;
-        self.entry.config = if fits { peer.config.clone() } else { String::new() };
+        // It should have masked its secrets itself.
+        self.entry.config = if fits { redact::text(&peer.config).into_owned() } else { String::new() };
         self.entry.zone_instance_id = peer.instance.clone();
         self.dirty = true;
     }

@@ -31,14 +31,15 @@ fn regex(pattern: &str) -> Regex {
 
 /// A block of PEM that holds a private key, also one that was cut.
 static PEM: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)")
+    regex(
+        r"(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)",
+    )
 });
 /// `scheme://user:password@`.
 static ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| regex(r#"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/"'<>@]*:[^\s/"'<>]*@"#));
 /// `Bearer …`, `Basic …`.
-static SCHEME: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"(?i)\b(bearer|basic)(\s+)([a-z0-9+/=._~-]{8,})"));
+static SCHEME: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)\b(bearer|basic)(\s+)([a-z0-9+/=._~-]{8,})"));
 /// Passwords as servers keep them.
 static HASH: LazyLock<Regex> =
     LazyLock::new(|| regex(r#"\{S?SHA\}[A-Za-z0-9+/=]+|\$(2[abxy]?|apr1|1|5|6|y|argon2i?d?)\$[^\s:"']+"#));
@@ -58,9 +59,8 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 /// Something long in base64, also over several lines.
-static ENCODED: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"[A-Za-z0-9+/_-]{32,}(?:(?:\\[nr]|[ \t\r\n])+[A-Za-z0-9+/_-]{16,})*={0,2}")
-});
+static ENCODED: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"[A-Za-z0-9+/_-]{32,}(?:(?:\\[nr]|[ \t\r\n])+[A-Za-z0-9+/_-]{16,})*={0,2}"));
 /// Something long in hexadecimal.
 static HEX: LazyLock<Regex> = LazyLock::new(|| regex(r"(?:[0-9a-fA-F]{2}){32,}"));
 /// A word with percent signs.
@@ -106,7 +106,9 @@ fn without_tokens(text: &str) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut done = 0;
     // How an object begins: `{"` or `{` and a line break.
-    let starts = text.match_indices('e').filter(|(at, _)| text[*at..].starts_with("ey") || text[*at..].starts_with("ew"));
+    let starts = text
+        .match_indices('e')
+        .filter(|(at, _)| text[*at..].starts_with("ey") || text[*at..].starts_with("ew"));
     for (found, _) in starts {
         if found < done {
             continue;
@@ -222,7 +224,10 @@ fn is_private_key(bytes: &[u8]) -> bool {
             // The algorithm of PKCS #8, or a modulus of at least 128 bytes.
             Some([0x02, 0x01, 0x00, 0x30, _, 0x06, ..] | [0x02, 0x01, 0x00, 0x02, 0x81 | 0x82, ..]) => true,
             // An octet string of SEC 1, or the newer version of PKCS #8 for Edwards curves.
-            Some([0x02, 0x01, 0x01, 0x04, 0x20..=0x42, ..] | [0x02, 0x01, 0x01, 0x30, 0x05, 0x06, 0x03, 0x2b, ..]) => true,
+            Some(
+                [0x02, 0x01, 0x01, 0x04, 0x20..=0x42, ..]
+                | [0x02, 0x01, 0x01, 0x30, 0x05, 0x06, 0x03, 0x2b, ..],
+            ) => true,
             _ => false,
         }
     })

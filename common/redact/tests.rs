@@ -13,7 +13,12 @@ use super::*;
 fn secrets() -> Vec<(&'static str, String)> {
     let jwt = |header: &str| {
         let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-        format!("{}.{}.{}", part(header), part(r#"{"Name":"web-1"}"#), BASE64_URL_SAFE_NO_PAD.encode([7; 256]))
+        format!(
+            "{}.{}.{}",
+            part(header),
+            part(r#"{"Name":"web-1"}"#),
+            BASE64_URL_SAFE_NO_PAD.encode([7; 256])
+        )
     };
     let key = rcgen::KeyPair::generate().unwrap();
     let rsa = crate::token::new_signing_key(&crate::runtime::Entropy::from_os()).unwrap();
@@ -33,7 +38,8 @@ fn secrets() -> Vec<(&'static str, String)> {
 /// What a secret looks like on its way.
 fn disguises(secret: &str) -> Vec<(&'static str, String)> {
     let base64 = BASE64_STANDARD.encode(secret);
-    let wrapped: Vec<&str> = (0..base64.len()).step_by(76).map(|at| &base64[at..base64.len().min(at + 76)]).collect();
+    let wrapped: Vec<&str> =
+        (0..base64.len()).step_by(76).map(|at| &base64[at..base64.len().min(at + 76)]).collect();
     vec![
         ("as it is", secret.to_owned()),
         ("in words", format!("the value is {secret} today")),
@@ -71,7 +77,10 @@ fn a_secret_is_found_in_every_disguise() {
             }
             let mut document = json!({"configs": [{"typedConfig": {"value": disguised}}]});
             json(&mut document);
-            assert!(!document.to_string().contains(&traces(&secret)[0]), "{what} {how} in a member: {document}");
+            assert!(
+                !document.to_string().contains(&traces(&secret)[0]),
+                "{what} {how} in a member: {document}"
+            );
         }
     }
 }
@@ -127,7 +136,9 @@ fn what_is_no_secret_stays() {
     let mut shown = document.clone();
     json(&mut shown);
     assert_eq!(shown, document);
-    for line in ["cluster.a_token.upstream_cx_total: 12", "listener.0.0.0.0_80.http.eyes.rq: 0", "server.state: 0"] {
+    for line in
+        ["cluster.a_token.upstream_cx_total: 12", "listener.0.0.0.0_80.http.eyes.rq: 0", "server.state: 0"]
+    {
         assert_eq!(text(line), line);
     }
     let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();

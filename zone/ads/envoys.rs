@@ -220,7 +220,9 @@ mod tests {
     async fn admin(node: &'static str) -> String {
         let info = get(async move || Json(json!({"node": {"id": node}})));
         let dump = get(async |uri: http::Uri| {
-            Json(json!({"of": uri.to_string(), "initial_metadata": [{"key": "authorization", "value": "hunter2"}]}))
+            Json(
+                json!({"of": uri.to_string(), "initial_metadata": [{"key": "authorization", "value": "hunter2"}]}),
+            )
         });
         let router = Router::new().route("/server_info", info).route("/config_dump", dump);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
