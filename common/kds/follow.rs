@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     clip::clipped,
+    metering,
     model::{Kind, registry},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::{StoreError, index::Index},
@@ -206,7 +207,7 @@ impl Following {
         self.note(batch, &applied.verdicts);
         let mut answer = sink.verdict(batch.type_url, &batch.nonce, &refused)?;
         if let (Some(status), Some(text)) = (answer.error_detail.as_mut(), text) {
-            metrics::counter!("kds_nack_total", "zone_name" => self.zone.to_string(), "resource_type" => batch.type_url)
+            metrics::counter!("kds_nack_total", "zone_name" => metering::zone(&self.zone), "resource_type" => batch.type_url)
                 .increment(1);
             tracing::warn!(
                 zone = &*self.zone,

@@ -13,6 +13,7 @@ use crate::proto::{
         ZoneInsight,
     },
 };
+use crate::redact;
 
 /// Subscriptions kept per zone.
 pub const KEPT: usize = 10;
@@ -63,7 +64,8 @@ impl Subscription {
         version.kuma_cp_global_compatible =
             [ours, KUMA].iter().any(|release| is_compatible(&version.version, release));
         self.entry.version = Some(Version { kuma_cp: Some(version) });
-        self.entry.config.clone_from(&peer.config);
+        // It should have masked its secrets itself.
+        self.entry.config = redact::text(&peer.config).into_owned();
         self.entry.zone_instance_id = peer.instance.clone();
         self.dirty = true;
     }

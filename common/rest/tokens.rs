@@ -117,6 +117,10 @@ async fn user_token(
     request: Request,
 ) -> Result<Response, ApiError> {
     api.config.access.generate_user_token.check(&user, "generate a user token")?;
+    if !api.config.issues_user_tokens {
+        let reason = "this control plane makes no user tokens (apiServer.authn.tokens.enableIssuer is false)";
+        return Err(ApiError::bad_request(reason));
+    }
     let body = api.intake.read(request, BODY_LIMIT).await?;
     let asked: UserRequest = serde_json::from_slice(&body)
         .map_err(|e| ApiError::bad_request(format!("the request body is not a token request: {e}")))?;

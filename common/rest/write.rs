@@ -5,14 +5,18 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension,
     extract::{Path, Request, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User, body::json_response, meta, read::Target,
+    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User,
+    body::json_response,
+    meta,
+    precondition::{self, Conditions},
+    read::Target,
     warnings,
 };
 use crate::{
@@ -49,10 +53,12 @@ pub(super) async fn put(
     at.require_writable()?;
     at.require_mesh(&at.api.index.current(), &target)?;
     at.require_access(&user)?;
+    let conditions = Conditions::of(request.headers())?;
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
     let kind = at.kind;
     let draft = at.api.intake.work(body, move |body| Draft::parse(kind, body)).await?;
-    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target);
+    at.api.see_what_is_known(&conditions).await;
+    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &conditions);
     let done = at.api.commit(prepare).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     Ok(json_response(if done.created { StatusCode::CREATED } else { StatusCode::OK }, &body))
@@ -63,9 +69,12 @@ pub(super) async fn delete(
     State(at): State<Endpoint>,
     Path(target): Path<Target>,
     Extension(user): Extension<User>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
-    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user)).await?;
+    let conditions = Conditions::of(&headers)?;
+    at.api.see_what_is_known(&conditions).await;
+    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user, &conditions)).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
@@ -108,6 +117,14 @@ impl Api {
                 }
                 Err(error) => return Err(ApiError::store(prepared.title, &error)),
             }
+        }
+    }
+
+    /// Waits for the index to show what the client has read, perhaps on another replica.
+    async fn see_what_is_known(&self, conditions: &Conditions) {
+        let head = *self.store.watch_head().borrow();
+        if let Some(revision) = precondition::awaited(conditions, &self.index, head) {
+            self.catch_up(revision).await;
         }
     }
 
@@ -217,6 +234,7 @@ impl Draft {
         index: &Index,
         keys: &mut KeySupply,
         target: &Target,
+        conditions: &Conditions,
     ) -> Result<Prepared, ApiError> {
         let api = &at.api;
         at.require_mesh(index, target)?;
@@ -241,6 +259,7 @@ impl Draft {
             at.require_own(UPDATE, existing)?;
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
+        conditions.check(title, existing)?;
         let mut writes =
             admit(api, index, keys, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
         // What was decided holds for the mesh as it was seen, and only while it exists: an equal put writes
@@ -334,11 +353,18 @@ fn admit(
     Ok(Writes { resource, also })
 }
 
-fn prepare_delete(at: &Endpoint, index: &Index, target: &Target, user: &User) -> Result<Prepared, ApiError> {
+fn prepare_delete(
+    at: &Endpoint,
+    index: &Index,
+    target: &Target,
+    user: &User,
+    conditions: &Conditions,
+) -> Result<Prepared, ApiError> {
     at.require_mesh(index, target)?;
     let resource = index.get(&at.key(target)).ok_or_else(|| ApiError::not_found(DELETE))?;
     at.require_own(DELETE, resource)?;
     at.require_access(user)?;
+    conditions.check(DELETE, Some(resource))?;
     let config = &at.api.config;
     for admission in config.admissions.iter().filter(|a| a.concerns(at.kind)) {
         let deletion = Deletion { mode: &config.mode, index, resource };

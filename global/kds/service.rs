@@ -335,11 +335,17 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
     Box::new(move |report| {
         let Some((name, claim)) = report.misattributed.first() else { return };
         let (items, kind) = (report.misattributed.len(), report.kind.name);
-        let counter = match foreign {
-            Foreign::Refuse => "kds_zone_attribution_refusals_total",
-            Foreign::Rewrite => "kds_zone_attribution_rewrites_total",
-        };
-        metrics::counter!(counter, "resource_type" => kind).increment(items as u64);
+        let count = items as u64;
+        match foreign {
+            Foreign::Refuse => {
+                metrics::counter!("kds_zone_attribution_refusals_total", "resource_type" => kind)
+                    .increment(count);
+            }
+            Foreign::Rewrite => {
+                metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => kind)
+                    .increment(count);
+            }
+        }
         if foreign == Foreign::Rewrite {
             let zone = &*session.zone;
             tracing::warn!(zone, type_name = kind, items, name, %claim, "attributed resources to their sender");

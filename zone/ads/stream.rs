@@ -8,6 +8,7 @@ mod wire;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use common::{
+    redact,
     runtime::http::Client,
     store::index::IndexReader,
     xds::{Event, Input, Malformed, Name, Refusals, Retry, Settings, Source, Version, Want, Wanted},
@@ -285,6 +286,8 @@ impl<D: Wire> Driver<'_, D> {
                 self.settled(type_url, Delivery::Acknowledged, &[], "");
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
+                // An Envoy quotes what it refuses.
+                let message = redact::text(&message).into_owned();
                 tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
                 self.retry.refused(Instant::now());
                 self.settled(type_url, Delivery::Rejected, &refused, &message);

@@ -9,6 +9,7 @@ use common::{
         google::protobuf::{Struct, Timestamp, Value, value::Kind as Json},
         kuma::mesh::v1alpha1 as mesh,
     },
+    redact,
 };
 use prost::Message;
 
@@ -69,6 +70,7 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update
 /// rejections but have no room for a reason.
 pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>) -> Struct {
     let mut metadata = brief(&proxy.metadata);
+    redact::structure(&mut metadata);
     metadata.fields.remove(OURS);
     if !rejections.is_empty() {
         let text = |text: &String| Value { kind: Some(Json::StringValue(text.clone())) };
