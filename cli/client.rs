@@ -75,6 +75,12 @@ impl Client {
         self.send(Method::GET, path, None).await?.success()?.json()
     }
 
+    /// What the control plane warns of in its settings; nothing when it does not say.
+    pub(crate) async fn warnings(&self) -> Vec<String> {
+        let index: Value = self.get("/").await.unwrap_or_default();
+        warnings(&index)
+    }
+
     /// All items of a list, page by page. `path` may have a query.
     pub(crate) async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         let separator = if path.contains('?') { '&' } else { '?' };
@@ -158,7 +164,7 @@ impl Answer {
                 "; the token is not valid, make one with `straitctl generate user-token`"
             }
             StatusCode::NOT_FOUND => "; is this the API of a control plane?",
-            StatusCode::FORBIDDEN => "; send the token of someone who may with --token",
+            StatusCode::FORBIDDEN => "; send the token of someone who may with --token or STRAITCTL_TOKEN",
             _ => "",
         };
         let parsed: Option<Value> = serde_json::from_str(&self.body).ok();
@@ -197,6 +203,12 @@ pub(crate) async fn fetch(url: &str) -> anyhow::Result<String> {
     let answer = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
     let text = answer.with_context(|| format!("fetch {url}"))?.text().await;
     text.with_context(|| format!("fetch {url}"))
+}
+
+/// The warnings in what a control plane says about itself.
+pub(crate) fn warnings(index: &Value) -> Vec<String> {
+    let warnings = index["strait"]["warnings"].as_array().into_iter().flatten();
+    warnings.filter_map(|warning| warning.as_str().map(str::to_owned)).collect()
 }
 
 /// The address of a control plane; `http` when no scheme is given.

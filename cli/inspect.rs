@@ -126,7 +126,12 @@ impl Inspect {
         match self.what {
             What::Zones { name } => {
                 let found = Found::overviews(client, "/zones", name, &[]).await?;
-                found.print(output, "no zone has connected yet", zones::print)
+                found.print(output, "no zone has connected yet", zones::print)?;
+                // Those who watch the zones look here; whether they are told is no reason to fail.
+                for warning in client.warnings().await {
+                    eprintln!("control plane: {warning}");
+                }
+                Ok(())
             }
             What::Dataplanes { name, mesh, all_meshes, tag, gateway, envoy } => {
                 let filters = tag.iter().map(|(key, value)| ("tag", format!("{key}:{value}")));

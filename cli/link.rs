@@ -73,5 +73,8 @@ async fn show(client: &Client) -> anyhow::Result<()> {
     for (kind, reason) in link["refusals"].as_object().into_iter().flatten() {
         eprintln!("refused {kind}: {}", reason.as_str().unwrap_or_default());
     }
+    for (kind, reason) in link["withheld"].as_object().into_iter().flatten() {
+        eprintln!("not sent, {kind}: {}", reason.as_str().unwrap_or_default());
+    }
     Ok(())
 }

@@ -2,14 +2,22 @@
 
 use serde_json::Value;
 
-use crate::{client::Client, output, table};
+use crate::{
+    client::{self, Client},
+    output, table,
+};
 
 /// Prints both versions. A control plane that does not answer is worth a warning only.
-pub(crate) async fn print(client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+pub(crate) async fn print(connect: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
     output::line(concat!("straitctl ", env!("CARGO_PKG_VERSION")));
-    let index = async { client()?.get::<Value>("/").await };
+    let index = async { connect()?.get::<Value>("/").await };
     match index.await {
-        Ok(index) => output::line(&server(&index)),
+        Ok(index) => {
+            output::line(&server(&index));
+            for warning in client::warnings(&index) {
+                eprintln!("warning: {warning}");
+            }
+        }
         Err(error) => eprintln!("warning: the version of the control plane is not known: {error:#}"),
     }
     Ok(())

@@ -6,12 +6,14 @@
 //! environment, the environment over the file, the file over the default. The environment is read here
 //! and nowhere else.
 
+mod access;
 mod connections;
+mod environment;
 mod interval;
 mod leaf;
 mod sections;
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
 use figment::{
@@ -22,12 +24,15 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::redact;
+
+pub use access::{AccessSection, AccessType, Authn, AuthnType, UserTokens};
 pub use connections::Connections;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
-    ApiServer, Authn, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging,
-    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
+    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, Postgres,
+    PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 
 /// Prefixes of environment variables; the first that is set wins.
@@ -52,6 +57,12 @@ pub enum ConfigError {
         /// What is wrong.
         reason: String,
     },
+    /// The environment asks for security that is not there.
+    #[error(
+        "the environment sets {}, which would change who may do what or what is encrypted, and no such setting \
+         exists here: unset it, or use one that does (--help lists them all)", .0.join(", ")
+    )]
+    Environment(Vec<String>),
     /// Settings exclude each other, or one is missing.
     #[error("setting {path}: {reason}")]
     Rule {
@@ -83,6 +94,10 @@ impl ConfigError {
 pub trait Config: Default + Serialize + DeserializeOwned {
     /// A line of help for every setting of its own, by path; those of the shared sections have theirs.
     const HELP: &'static [(&'static str, &'static str)];
+
+    /// Sections, as variables name them, that belong to the other process of a federation: an environment
+    /// may be shared.
+    const ELSEWHERE: &'static [&'static str] = &[];
 
     /// Checks the rules between settings.
     ///
@@ -121,7 +136,7 @@ pub fn command<C: Config>(command: Command) -> Command {
 
 /// The line of help for the setting at `path`.
 pub fn help<C: Config>(path: &str) -> Option<&'static str> {
-    let mut all = C::HELP.iter().chain(sections::HELP);
+    let mut all = C::HELP.iter().chain(sections::HELP).chain(access::HELP);
     all.find(|(name, _)| *name == path).map(|(_, help)| *help)
 }
 
@@ -132,6 +147,10 @@ pub fn help<C: Config>(path: &str) -> Option<&'static str> {
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn load<C: Config>(matches: &ArgMatches) -> Result<Asked<C>, ConfigError> {
     let config: C = merge(matches, |name| std::env::var(name).ok())?;
+    let refused = environment::strangers::<C>(variables()).refused;
+    if !refused.is_empty() {
+        return Err(ConfigError::Environment(refused));
+    }
     if matches.get_flag(PRINT_FLAG) {
         let masked = masked(&config);
         let text = serde_norway::to_string(&masked).map_err(|e| ConfigError::rule("", e.to_string()))?;
@@ -141,22 +160,24 @@ pub fn load<C: Config>(matches: &ArgMatches) -> Result<Asked<C>, ConfigError> {
     Ok(Asked::Run(config))
 }
 
-/// Variables of the environment that look like settings and are none, misspelt for instance. Not refused:
+/// Variables of the environment that look like settings and are none, and that do nothing. Not refused:
 /// whatever starts the process may set names of its own with this prefix, as Kubernetes does for a service
 /// called `strait`.
-#[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn unknown_variables<C: Config>() -> Vec<String> {
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    strangers::<C>(names)
+    environment::strangers::<C>(variables()).idle
 }
 
-fn strangers<C: Config>(names: impl Iterator<Item = String>) -> Vec<String> {
-    let known: BTreeSet<String> =
-        leaves(&defaults::<C>()).iter().map(|leaf| leaf.variable(PREFIXES[0])).collect();
-    let ours = |name: &String| name.strip_prefix(PREFIXES[0]).is_some_and(|rest| rest.starts_with('_'));
-    let mut strangers: Vec<String> = names.filter(|name| ours(name) && !known.contains(name)).collect();
-    strangers.sort();
-    strangers
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+fn variables() -> impl Iterator<Item = (String, String)> {
+    let lossy = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    std::env::vars_os().filter_map(move |(name, value)| Some((name.into_string().ok()?, lossy(value))))
+}
+
+/// The names of the variable of a setting, the strongest last.
+fn variables_of(leaf: &Leaf, prefix: &str) -> Vec<String> {
+    let name = leaf.variable(prefix);
+    let regular = name[prefix.len() + 1..].to_owned();
+    environment::names(&leaf.path, regular).into_iter().map(|name| format!("{prefix}_{name}")).collect()
 }
 
 fn merge<C: Config>(
@@ -171,7 +192,7 @@ fn merge<C: Config>(
         figment = figment.merge(Yaml::file_exact(path));
     }
     for leaf in leaves(&defaults::<C>()) {
-        for name in PREFIXES.iter().rev().map(|p| leaf.variable(p)) {
+        for name in PREFIXES.iter().rev().flat_map(|prefix| variables_of(&leaf, prefix)) {
             if let Some(text) = variable(&name) {
                 figment = figment.merge(Serialized::default(&leaf.path, leaf.value(&text, &name)?));
             }
@@ -192,15 +213,17 @@ fn defaults<C: Config>() -> Value {
 pub fn masked<C: Serialize>(config: &C) -> Value {
     let mut shown = serde_json::to_value(config).expect("a config struct holds nothing JSON cannot show");
     mask(&mut shown);
+    redact::json(&mut shown);
     shown
 }
 
 fn mask(value: &mut Value) {
     let Value::Object(members) = value else { return };
     for (name, member) in members {
-        let secret = ["password", "token"].contains(&name.as_str());
         match member {
-            Value::String(text) if secret && !text.is_empty() => "*****".clone_into(text),
+            Value::String(text) if redact::is_secret(name) && !text.is_empty() => {
+                redact::MASKED.clone_into(text)
+            }
             _ => mask(member),
         }
     }

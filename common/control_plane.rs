@@ -21,6 +21,7 @@ use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
+    rest,
     runtime::{
         Env, OpenFiles, Supervisor, bind,
         http::{Limits, Server},
@@ -177,6 +178,9 @@ impl ControlPlane {
     /// # Errors
     /// When a port is taken or the certificate is not usable.
     pub fn serve_api(&mut self, settings: &ApiServer, router: Router) -> anyhow::Result<()> {
+        if settings.authn.anonymous_may_write {
+            tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
+        }
         let share = self.files.connections / 4;
         let limits = Limits {
             drain: self.general.graceful_shutdown_timeout.0,

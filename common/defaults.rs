@@ -105,7 +105,7 @@ struct Start<'a> {
 impl Start<'_> {
     fn missing(&mut self, options: &DataplaneDefaults) -> Result<Vec<Write>, DefaultsError> {
         let mut writes = Vec::new();
-        self.user_tokens(&mut writes)?;
+        self.user_tokens(options, &mut writes)?;
         if let Some(zone) = self.mode.zone() {
             self.put_absent(self.resource(&kinds::zone::KIND, "", zone), &mut writes);
             let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, ca::ADMIN_SECRET);
@@ -137,7 +137,11 @@ impl Start<'_> {
     }
 
     /// The key that signs user tokens here, and the token of the first administrator.
-    fn user_tokens(&mut self, writes: &mut Vec<Write>) -> Result<(), DefaultsError> {
+    fn user_tokens(
+        &mut self,
+        options: &DataplaneDefaults,
+        writes: &mut Vec<Write>,
+    ) -> Result<(), DefaultsError> {
         let key = if Purpose::User.has_key(self.index) {
             Purpose::User.newest_key(self.index)?
         } else {
@@ -148,7 +152,7 @@ impl Start<'_> {
             SigningKey { name: place.name.to_string(), kid: "1".to_owned(), pem }
         };
         let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, token::ADMIN_USER_TOKEN);
-        if self.index.get(&place).is_none() {
+        if !options.skip_admin_token && self.index.get(&place).is_none() {
             let admin = User::admin().name;
             let claims = UserClaims { name: admin.clone(), groups: vec![admin] };
             let token = token::sign(&key, &claims, token::TEN_YEARS, self.env.now(), &self.env.entropy)?;

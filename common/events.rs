@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 
 use crate::{
+    metering,
     model::ResourceKey,
     store::{Change, Revision},
 };
@@ -150,7 +151,7 @@ impl EventBus {
     /// Tells every subscriber, and counts what happens to zones. Nobody listening is fine.
     pub fn publish(&self, event: Event) {
         if let Some(zone) = event.zone() {
-            let zone = zone.to_string();
+            let zone = metering::zone(zone);
             metrics::counter!("zone_events_total", "event" => event.name(), "zone_name" => zone).increment(1);
         }
         let _no_subscriber = self.0.send(event);

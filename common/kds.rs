@@ -22,14 +22,14 @@ mod meter;
 pub mod names;
 pub mod order;
 pub mod outbox;
+pub mod ownership;
 pub mod recorder;
 pub mod reverse;
 pub mod role;
 pub mod serve;
 pub mod shelf;
+pub mod size;
 pub mod verdict;
 pub mod watch;
-mod wire;
 
-/// Largest message either side sends or accepts, as Kuma's.
-pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
+pub use size::MAX_MESSAGE;

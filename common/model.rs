@@ -15,6 +15,7 @@ pub mod registry;
 mod resource;
 pub mod shape;
 pub mod sni;
+pub mod text;
 pub mod transcode;
 mod violations;
 

@@ -19,6 +19,7 @@ mod meta;
 mod metadata;
 mod overview;
 mod page;
+mod precondition;
 mod read;
 mod rules;
 mod tokens;
@@ -38,6 +39,7 @@ use axum::{
 use serde_json::Value;
 
 use crate::{
+    config::{AccessSection, ApiServer},
     envoy_admin::EnvoyAdmin,
     keys::KeyMaker,
     mode::Mode,
@@ -48,8 +50,9 @@ use crate::{
 
 pub use access::{Access, AccessRule, User};
 pub use admission::{Admission, Deletion, Put};
-pub use body::json_response;
+pub use body::{BodyError, Intake, Received, json_response};
 pub use error::ApiError;
+pub(crate) use metadata::ANONYMOUS_MAY_WRITE;
 pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
 pub use rules::standard as standard_admissions;
 pub use zone_status::{Health, Progress, ZoneStatus, ZoneStatusSource};
@@ -65,6 +68,10 @@ pub struct ApiConfig {
     pub read_only: bool,
     /// Requests from this machine come from an administrator.
     pub localhost_is_admin: bool,
+    /// Callers who show nothing may write.
+    pub anonymous_may_write: bool,
+    /// User tokens are made on request.
+    pub issues_user_tokens: bool,
     /// Who may do what.
     pub access: Access,
     /// Longest request body in bytes.
@@ -86,12 +93,26 @@ pub struct ApiConfig {
 }
 
 impl ApiConfig {
-    /// The defaults of Kuma for `mode`, without any admission.
+    /// What the settings that both control planes have say about `mode`.
+    pub fn from_settings(mode: Mode, api: &ApiServer, access: &AccessSection) -> Self {
+        Self {
+            read_only: api.read_only,
+            localhost_is_admin: api.authn.localhost_is_admin,
+            anonymous_may_write: api.authn.anonymous_may_write,
+            issues_user_tokens: api.authn.tokens.enable_issuer,
+            access: access.rules.clone(),
+            ..Self::new(mode)
+        }
+    }
+
+    /// The defaults for `mode`, without any admission.
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
             read_only: false,
             localhost_is_admin: true,
+            anonymous_may_write: false,
+            issues_user_tokens: true,
             access: Access::default(),
             body_limit: 4 << 20,
             require_origin_label: true,
@@ -112,6 +133,7 @@ pub struct Api {
     env: Env,
     keys: KeyMaker,
     config: ApiConfig,
+    intake: Intake,
 }
 
 /// The API seen from the routes of one kind.
@@ -124,7 +146,7 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config })
+        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config, intake: Intake::default() })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`

@@ -3,11 +3,13 @@
 mod env;
 pub mod http;
 mod listen;
+mod offload;
 mod open_files;
 pub mod process;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};
 pub use listen::{Accept, BindError, bind};
+pub use offload::Offload;
 pub use open_files::OpenFiles;
 pub use supervisor::{Supervisor, stop_signal};

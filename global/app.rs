@@ -40,7 +40,14 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
         ControlPlane::start(env, "Global", &settings.general, &settings.store, &settings.diagnostics).await?;
     cp.reached_at(settings.multizone.global.kds.interface);
     role::take(&cp.store, &Mode::Global).await?;
-    ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
+    ensure_defaults(
+        &cp.store,
+        &cp.index,
+        &cp.env,
+        &Mode::Global,
+        &settings.defaults.with_api(&settings.api_server),
+    )
+    .await?;
     let kds = serve_zones(&mut cp, &settings)?;
     let api = api(&cp, &settings, &Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new()))?;
@@ -83,14 +90,12 @@ fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
-        read_only: settings.api_server.read_only,
-        localhost_is_admin: settings.api_server.authn.localhost_is_admin,
         shown_config: config::masked(settings),
         hostname: host_name(),
         admissions,
         zone_status: Some(zones),
         envoys: Some(Arc::clone(kds) as _),
-        ..ApiConfig::new(Mode::Global)
+        ..ApiConfig::from_settings(Mode::Global, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)
 }

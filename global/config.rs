@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
-    ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
-    SyncLabels,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    Logging, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub struct GlobalConfig {
     pub store: StoreSection,
     /// REST.
     pub api_server: ApiServer,
+    /// Who may do what in REST.
+    pub access: AccessSection,
     /// Health, readiness, metrics.
     pub diagnostics: Diagnostics,
     /// Folders, certificates, shutdown.
@@ -147,8 +149,12 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.labels.skipPrefixes", "Labels that begin so are not sent to zones"),
     ];
 
+    const ELSEWHERE: &'static [&'static str] =
+        &["MULTIZONE_ZONE_", "DP_SERVER_", "BOOTSTRAP_SERVER_", "XDS_"];
+
     fn validate(&self) -> Result<(), ConfigError> {
         self.general.validate()?;
+        self.api_server.authn.validate()?;
         let health = &self.multizone.global.kds.zone_health_check;
         if health.timeout < health.poll_interval {
             return Err(ConfigError::rule(

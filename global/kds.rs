@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     events::EventBus,
-    kds::{features::Features, mapper::DownForm, recorder::Recorder, shelf::ShelfRoom},
+    kds::{features::Features, mapper::DownForm, recorder::Recorder, shelf::ShelfRoom, size::largest_sent},
     model::Origin,
     runtime::{
         Accept, Env,
@@ -81,6 +81,7 @@ impl Kds {
         let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus.clone()));
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
+        let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let inner = Inner {
             settings,
             store,
@@ -91,7 +92,7 @@ impl Kds {
             sessions,
             replicas,
             census: Census::default(),
-            room: Arc::new(ShelfRoom::new(Downward(form))),
+            room: Arc::new(ShelfRoom::new(downward)),
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),

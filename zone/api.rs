@@ -37,6 +37,7 @@ fn status(status: &LinkStatus) -> Value {
         "lastError": status.last_error,
         "heldBack": status.held_back,
         "refusals": status.refusals,
+        "withheld": status.withheld,
     })
 }
 

@@ -68,12 +68,13 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     }
     role::take(&cp.store, &mode).await?;
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
-    ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults).await?;
+    ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults.with_api(&settings.api_server))
+        .await?;
 
     let admin = admin_authority(&cp);
     let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies), admin.as_ref()));
-    let mut routes = debug::router(proxies);
+    let mut routes = debug::router(proxies, settings.access.rules.view_config_dump.clone());
     if settings.is_federated() {
         routes = routes.merge(follow_global(&mut cp, &settings, candidate, Arc::clone(&envoys))?);
     } else {
@@ -185,14 +186,12 @@ fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode, envoys: Arc<d
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
-        read_only: settings.api_server.read_only,
-        localhost_is_admin: settings.api_server.authn.localhost_is_admin,
         require_origin_label: !settings.multizone.zone.disable_origin_label_validation,
         shown_config: config::masked(settings),
         hostname: host_name(),
         admissions,
         envoys: Some(envoys),
-        ..ApiConfig::new(mode)
+        ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
-    ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, Logging, StoreSection,
-    SyncLabels,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    Logging, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub struct ZoneConfig {
     pub store: StoreSection,
     /// REST.
     pub api_server: ApiServer,
+    /// Who may do what in REST.
+    pub access: AccessSection,
     /// Health, readiness, metrics.
     pub diagnostics: Diagnostics,
     /// Folders, certificates, shutdown.
@@ -280,8 +282,11 @@ impl Config for ZoneConfig {
         ("xdsServer.dataplaneStatusFlushInterval", "How often counters of proxies are written"),
     ];
 
+    const ELSEWHERE: &'static [&'static str] = &["MULTIZONE_GLOBAL_"];
+
     fn validate(&self) -> Result<(), ConfigError> {
         self.general.validate()?;
+        self.api_server.authn.validate()?;
         let zone = &self.multizone.zone;
         let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let name = zone.name.as_str();

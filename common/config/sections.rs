@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Connections, Interval};
+use super::{Authn, ConfigError, Connections, Interval};
 use crate::telemetry::LogFormat;
 
 /// Help for the settings of this file, by path.
@@ -26,7 +26,6 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
     ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
     ("apiServer.https.tlsKeyFile", "Key of that certificate"),
-    ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
     ("apiServer.readOnly", "Refuse every write"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
     ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
@@ -214,20 +213,6 @@ impl Default for HttpsListener {
     }
 }
 
-/// `apiServer.authn`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Authn {
-    /// Callers from this machine are administrators.
-    pub localhost_is_admin: bool,
-}
-
-impl Default for Authn {
-    fn default() -> Self {
-        Self { localhost_is_admin: true }
-    }
-}
-
 /// `diagnostics`: health, readiness, metrics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -278,6 +263,13 @@ impl Default for General {
     }
 }
 
+impl DataplaneDefaults {
+    /// The same with what the settings of the API say about them.
+    pub fn with_api(&self, api: &ApiServer) -> Self {
+        Self { skip_admin_token: !api.authn.tokens.bootstrap_admin_token, ..self.clone() }
+    }
+}
+
 impl General {
     /// Certificate and key go together, and somebody may connect.
     ///
@@ -314,6 +306,9 @@ pub struct DataplaneDefaults {
     pub skip_mesh_creation: bool,
     /// Do not create hostname generators.
     pub skip_hostname_generators: bool,
+    /// Do not create the token of the first administrator; set in `apiServer.authn.tokens`.
+    #[serde(skip)]
+    pub skip_admin_token: bool,
 }
 
 /// `labels` of a sync connection.

@@ -6,9 +6,10 @@ use super::*;
 
 #[derive(Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Sample {
+pub(super) struct Sample {
     store: StoreSection,
     api_server: ApiServer,
+    access: AccessSection,
     zones: Vec<String>,
 }
 
@@ -71,7 +72,32 @@ fn secrets_are_masked() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_noticed() {
-    let names = ["STRAIT_STORE_TYPE", "STRAIT_STORE_TYP", "KUMA_STORE_TYP", "STRAITCTL_ADDRESS", "PATH"];
-    assert_eq!(strangers::<Sample>(names.into_iter().map(str::to_owned)), ["STRAIT_STORE_TYP"]);
+fn rights_are_set_as_kuma_sets_them() {
+    let users =
+        |config: &Sample| config.access.rules.view_config_dump.users.iter().cloned().collect::<Vec<_>>();
+    let by_kumas_name = sample(&[], &[("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_USERS", "ann,bob")]).unwrap();
+    assert_eq!(users(&by_kumas_name), ["ann", "bob"]);
+    let by_path = [
+        ("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_USERS", "ann"),
+        ("KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS", "bob"),
+        ("STRAIT_ACCESS_STATIC_GENERATE_DP_TOKEN_GROUPS", "issuers"),
+    ];
+    let by_path = sample(&["--access.static.viewStats.groups", "ops"], &by_path).unwrap();
+    assert_eq!(users(&by_path), ["bob"], "the name that fits the path is the stronger one");
+    assert_eq!(by_path.access.rules.generate_dp_token.groups, ["issuers".to_owned()].into());
+    assert_eq!(by_path.access.rules.view_stats.groups, ["ops".to_owned()].into());
+    let file = file("access: {type: static, static: {generateDpToken: {users: [], groups: [issuers]}}}");
+    let by_file = sample(&["-c", file.path().to_str().unwrap()], &[]).unwrap();
+    assert!(by_file.access.rules.generate_dp_token.users.is_empty());
+    let nobody = sample(&[], &[("KUMA_ACCESS_STATIC_ADMIN_RESOURCES_GROUPS", "")]).unwrap();
+    assert!(nobody.access.rules.admin_resources.groups.is_empty());
+
+    let other = sample(&[], &[("KUMA_ACCESS_TYPE", "custom-rbac")]).unwrap_err().to_string();
+    assert!(other.contains("access.type") && other.contains("custom-rbac"), "{other}");
+    let certificates = sample(&[], &[("KUMA_API_SERVER_AUTHN_TYPE", "adminClientCerts")]).unwrap();
+    let refused = certificates.api_server.authn.validate().unwrap_err().to_string();
+    assert!(
+        refused.contains("apiServer.authn.type: adminClientCerts is not supported: use tokens"),
+        "{refused}"
+    );
 }

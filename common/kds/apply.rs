@@ -17,9 +17,12 @@ use super::{
     codec::{self, Item},
     fuse::Fuse,
     names::{candidates, delta_name},
+    ownership::{self, Naming},
+    size,
     verdict::{Cause, Verdict},
 };
 use crate::{
+    clip::clip,
     model::{Kind, Origin, Resource, ResourceKey, kinds},
     proto::google::protobuf::Any,
     runtime::Env,
@@ -29,6 +32,8 @@ use crate::{
     },
 };
 
+/// What is kept of the name of an item in a response, in bytes; a longer one is no name.
+const LONGEST_NAME: usize = 1024;
 /// Attempts to commit a plan while others write the same resources.
 const ATTEMPTS: usize = 10;
 
@@ -43,6 +48,8 @@ pub enum Follower {
         zone: Arc<str>,
         /// What becomes of items that claim another zone.
         foreign: Foreign,
+        /// How its names are made.
+        naming: Naming,
     },
 }
 
@@ -115,18 +122,20 @@ impl Received {
         };
         let nothing = Any::default();
         for (name, any) in resources {
-            let any = any.unwrap_or(&nothing);
+            let (name, any) = (clip(name, LONGEST_NAME), any.unwrap_or(&nothing));
             if let Err(reason) = received.take(name, any, follower) {
                 received.refuse(name, any, reason);
             }
         }
-        received
+        match follower {
+            Follower::Global { zone, naming: Naming::Below, .. } => received.below(zone),
+            _ => received,
+        }
     }
 
     /// Puts every name below `zone`. Zones that do not hash names send them as they are at home, and two
     /// zones may send the same.
-    #[must_use]
-    pub fn below(mut self, zone: &str) -> Self {
+    fn below(mut self, zone: &str) -> Self {
         let rename =
             |key: ResourceKey| ResourceKey::new(key.kind, &key.mesh, &format!("{zone}.{}", key.name));
         let renamed = |item: Item| Item { key: rename(item.key), ..item };
@@ -138,8 +147,15 @@ impl Received {
     }
 
     fn take(&mut self, name: &str, any: &Any, follower: &Follower) -> Result<(), String> {
+        if matches!(follower, Follower::Global { .. }) {
+            size::admits(self.kind, any.value.len())?;
+        }
         let mut item = codec::decode(self.kind, any).map_err(|e| e.to_string())?;
-        if let Follower::Global { zone, foreign } = follower {
+        if matches!(follower, Follower::Global { .. }) && name != delta_name(&item.key.name, &item.key.mesh) {
+            // What is remembered of the stream goes by this name, and must not outgrow what is stored.
+            return Err(format!("it is called {} inside: a name has one form", item.key));
+        }
+        if let Follower::Global { zone, foreign, .. } = follower {
             let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
             if let Some(claim) = claim.map_err(|e| e.to_string())? {
                 let reason = format!(
@@ -149,6 +165,10 @@ impl Received {
                 if *foreign == Foreign::Refuse {
                     return Err(reason);
                 }
+            }
+            // Judged in the form it is kept in: naming the zone can make it larger.
+            if let Some(excess) = size::excess(self.kind, &item.labels, &item.spec, item.status.as_deref()) {
+                return Err(excess);
             }
         }
         self.items.insert(item.key.clone(), item);
@@ -192,7 +212,8 @@ pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTi
     };
     plan.removed = gone.len();
     for item in received.items.values() {
-        match put(index.get(&item.key), item, follower, now) {
+        let written = may_be_called_so(index, item, follower).and_then(|()| put(index, item, follower, now));
+        match written {
             Ok(write) => plan.writes.extend(write),
             Err(verdict) => plan.verdicts.push(verdict),
         }
@@ -218,9 +239,20 @@ fn removed<'a>(
         .filter(|resource| !received.items.contains_key(&resource.key))
 }
 
-/// The write that makes `existing` equal `item`; none when it is equal already.
+/// Whether a zone sends an item under a name that is its own: another one's must be there for its owner.
+fn may_be_called_so(index: &Index, item: &Item, follower: &Follower) -> Result<(), Verdict> {
+    let Follower::Global { zone, naming, .. } = follower else { return Ok(()) };
+    match ownership::refusal(&item.key, &item.labels, zone, *naming, index) {
+        None => Ok(()),
+        Some(reason) => {
+            Err(Verdict { name: delta_name(&item.key.name, &item.key.mesh), cause: Cause::Conflict, reason })
+        }
+    }
+}
+
+/// The write that makes what is stored equal `item`; none when it is equal already.
 fn put(
-    existing: Option<&Arc<Resource>>,
+    index: &Index,
     item: &Item,
     follower: &Follower,
     now: DateTime<Utc>,
@@ -230,11 +262,17 @@ fn put(
     resource.status = item.status.clone();
     resource.origin = follower.origin();
     resource.owner = follower.owner();
-    let Some(existing) = existing else {
+    let Some(existing) = index.get(&item.key) else {
         return Ok(Some(Write::put_when(resource, Precondition::Absent)));
     };
     if !follower.in_scope(existing) {
-        return Err(conflict(existing, follower));
+        if !outranks(follower, item, existing) {
+            return Err(conflict(existing, follower));
+        }
+        tracing::warn!(
+            resource = %existing.key, holder = existing.origin.as_column(), owner = resource.origin.as_column(),
+            "a name went over to the zone it belongs to"
+        );
     }
     if *follower == Follower::Zone {
         // A zone reports the status of its own copy; what global says about it is another story.
@@ -243,6 +281,16 @@ fn put(
     resource.created = existing.created;
     let unchanged = existing.same_content(&resource);
     Ok((!unchanged).then(|| Write::put_when(resource, Precondition::At(existing.revision))))
+}
+
+/// Whether the name an item wants belongs to its sender rather than to the zone that has it.
+fn outranks(follower: &Follower, item: &Item, existing: &Resource) -> bool {
+    match (follower, &existing.origin) {
+        (Follower::Global { zone, .. }, Origin::Zone(holder)) => {
+            ownership::outranks(existing, holder, &item.labels, zone)
+        }
+        _ => false,
+    }
 }
 
 fn conflict(existing: &Resource, follower: &Follower) -> Verdict {

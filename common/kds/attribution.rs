@@ -1,13 +1,19 @@
 //! Whose an item is. Who sends it is known from the session alone; what the payload says about it is
 //! corrected, and the receiver learns what it said.
+//!
+//! What a payload says is what its decoder reads: the last of a field that stands twice, of a message in
+//! pieces all of them, of an entry without a key the empty one. So it is decoded, corrected, and encoded
+//! again in the one form that leaves nothing to read differently. Fields nobody knows are kept.
 
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use prost::DecodeError;
+use prost_reflect::{DynamicMessage, MapKey, Value};
 
-use super::wire::{self, Edit};
-use crate::model::{Kind, labels, names::MAX_NAME};
+use crate::{
+    clip::clip,
+    model::{Format, Kind, SpecError, labels, names::MAX_NAME, transcode},
+};
 
 /// What global does with an item that claims another zone than its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +35,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    fn new(field: &'static str, zone: &[u8]) -> Self {
-        let zone = String::from_utf8_lossy(&zone[..zone.len().min(MAX_NAME)]).into_owned();
-        Self { field, zone }
+    /// The claim of a field that names `named`; none when that is nobody, or `zone` itself.
+    fn of(field: &'static str, named: &str, zone: &str) -> Option<Self> {
+        let another = !named.is_empty() && named != zone;
+        another.then(|| Self { field, zone: clip(named, MAX_NAME).to_owned() })
     }
 }
 
@@ -41,22 +48,55 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Field numbers of the messages that name a zone.
-mod field {
-    pub(super) const ZONE: u32 = 1; // ZoneIngress, ZoneEgress
-    pub(super) const AVAILABLE_SERVICES: u32 = 3; // ZoneIngress
-    pub(super) const SERVICE_TAGS: u32 = 1; // ZoneIngress.AvailableService
-    pub(super) const NETWORKING: u32 = 1; // Dataplane
-    pub(super) const INBOUND: u32 = 1; // Dataplane.Networking
-    pub(super) const INBOUND_TAGS: u32 = 2; // Dataplane.Networking.Inbound
-    pub(super) const GATEWAY: u32 = 3; // Dataplane.Networking
-    pub(super) const GATEWAY_TAGS: u32 = 1; // Dataplane.Networking.Gateway
-    pub(super) const KEY: u32 = 1; // an entry of any map
-    pub(super) const VALUE: u32 = 2; // an entry of any map
+/// A place in a spec that names a zone.
+struct Place {
+    /// The field, for people.
+    shown: &'static str,
+    /// Names of the fields that lead there, from the outside in.
+    path: &'static [&'static str],
+    names: Names,
+}
+
+/// How a place names a zone.
+#[derive(Clone, Copy)]
+enum Names {
+    /// The field is the name, and always set.
+    Itself,
+    /// The field is a map of tags, one of which may be the name. A tag that is absent stays absent.
+    InTags,
+}
+
+/// The zone of a zone proxy.
+const ZONE: Place = Place { shown: "zone", path: &["zone"], names: Names::Itself };
+
+/// Every place of a kind whose spec names the zone it belongs to. Tags of an outbound or a policy say whom
+/// it is about, not whose it is; specs in JSON name no zone but in their labels.
+fn places(kind: &Kind) -> &'static [Place] {
+    const SERVICES: Place = Place {
+        shown: "availableServices[].tags[\"kuma.io/zone\"]",
+        path: &["availableServices", "tags"],
+        names: Names::InTags,
+    };
+    const INBOUNDS: Place = Place {
+        shown: "networking.inbound[].tags[\"kuma.io/zone\"]",
+        path: &["networking", "inbound", "tags"],
+        names: Names::InTags,
+    };
+    const GATEWAY: Place = Place {
+        shown: "networking.gateway.tags[\"kuma.io/zone\"]",
+        path: &["networking", "gateway", "tags"],
+        names: Names::InTags,
+    };
+    match kind.name {
+        "ZoneIngress" => &[ZONE, SERVICES],
+        "ZoneEgress" => &[ZONE],
+        "Dataplane" => &[INBOUNDS, GATEWAY],
+        _ => &[],
+    }
 }
 
 /// Makes labels and spec of a resource of `kind` say that it belongs to `zone`; tells what claimed another
-/// zone before, the first of all.
+/// zone before, the first of all. Doing it again changes nothing.
 ///
 /// # Errors
 /// When the spec does not decode.
@@ -65,146 +105,58 @@ pub fn pin(
     labels: &mut BTreeMap<String, String>,
     spec: &mut Bytes,
     zone: &str,
-) -> Result<Option<Claim>, DecodeError> {
-    let labelled = labels.insert(labels::ZONE.to_owned(), zone.to_owned());
+) -> Result<Option<Claim>, SpecError> {
+    let labelled = labels.insert(labels::ZONE.to_owned(), zone.to_owned()).unwrap_or_default();
     labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
-    let labelled = labelled.filter(|labelled| !labelled.is_empty() && labelled != zone);
-    let mut claim = labelled.map(|labelled| Claim::new("labels[\"kuma.io/zone\"]", labelled.as_bytes()));
-    if matches!(kind.name, "ZoneIngress" | "ZoneEgress") {
-        claim = claim.or(pin_zone_field(spec, zone)?);
-    }
-    for (field, path) in tag_paths(kind) {
-        let mut named = None;
-        let pinned = wire::rewrite(spec, path, &mut |entry| pin_tag(entry, zone, field, &mut named))?;
-        if let Some(pinned) = pinned {
-            *spec = pinned.into();
+    let mut claim = Claim::of("labels[\"kuma.io/zone\"]", &labelled, zone);
+    let places = places(kind);
+    if let Format::Proto { message } = kind.format
+        && !places.is_empty()
+    {
+        let mut decoded = transcode::reflect(message, spec)?;
+        for place in places {
+            let mut named = None;
+            place.pin(&mut decoded, zone, &mut named);
+            claim = claim.or(named);
         }
-        claim = claim.or(named);
+        *spec = transcode::stable(&decoded).into();
     }
     Ok(claim)
 }
 
-/// Where a kind carries tags that may name a zone.
-fn tag_paths(kind: &Kind) -> &'static [(&'static str, &'static [u32])] {
-    use field::{AVAILABLE_SERVICES, GATEWAY, GATEWAY_TAGS, INBOUND, INBOUND_TAGS, NETWORKING, SERVICE_TAGS};
-    match kind.name {
-        "ZoneIngress" => {
-            &[("availableServices[].tags[\"kuma.io/zone\"]", &[AVAILABLE_SERVICES, SERVICE_TAGS])]
+impl Place {
+    fn pin(&self, message: &mut DynamicMessage, zone: &str, claim: &mut Option<Claim>) {
+        each(message, self.path, &mut |value| {
+            let named = match (self.names, &mut *value) {
+                (Names::Itself, itself) => Some(itself),
+                (Names::InTags, Value::Map(tags)) => tags.get_mut(&MapKey::String(labels::ZONE.to_owned())),
+                (Names::InTags, _) => None,
+            };
+            if let Some(Value::String(named)) = named {
+                *claim = claim.take().or_else(|| Claim::of(self.shown, named, zone));
+                zone.clone_into(named);
+            }
+        });
+    }
+}
+
+/// Visits the value of the field `path` leads to, in every item of the lists on the way. What is absent on
+/// the way stays absent; the field itself is there afterwards.
+pub(super) fn each(message: &mut DynamicMessage, path: &[&str], visit: &mut dyn FnMut(&mut Value)) {
+    let Some((name, rest)) = path.split_first() else { return };
+    if !rest.is_empty() && !message.has_field_by_name(name) {
+        return;
+    }
+    let value = message.get_field_by_name_mut(name).expect("a path names fields of its message");
+    match value {
+        value if rest.is_empty() => visit(value),
+        Value::Message(inner) => each(inner, rest, visit),
+        Value::List(items) => {
+            items.iter_mut().filter_map(Value::as_message_mut).for_each(|item| each(item, rest, visit));
         }
-        "Dataplane" => &[
-            ("networking.inbound[].tags[\"kuma.io/zone\"]", &[NETWORKING, INBOUND, INBOUND_TAGS]),
-            ("networking.gateway.tags[\"kuma.io/zone\"]", &[NETWORKING, GATEWAY, GATEWAY_TAGS]),
-        ],
-        _ => &[],
+        _ => {}
     }
-}
-
-/// `zone` of the zone proxies is always set.
-fn pin_zone_field(spec: &mut Bytes, zone: &str) -> Result<Option<Claim>, DecodeError> {
-    let named = wire::find(spec, field::ZONE)?;
-    if named == Some(zone.as_bytes()) {
-        return Ok(None);
-    }
-    let claim = named.filter(|named| !named.is_empty()).map(|named| Claim::new("zone", named));
-    let mut pinned = match wire::rewrite(spec, &[field::ZONE], &mut |_| Ok(Edit::Drop))? {
-        Some(stripped) => stripped,
-        None => spec.to_vec(),
-    };
-    wire::push_string(&mut pinned, field::ZONE, zone);
-    *spec = pinned.into();
-    Ok(claim)
-}
-
-/// An entry of a tag map. A tag that is absent stays absent.
-fn pin_tag(
-    entry: &[u8],
-    zone: &str,
-    field: &'static str,
-    claim: &mut Option<Claim>,
-) -> Result<Edit, DecodeError> {
-    let value = wire::find(entry, field::VALUE)?.unwrap_or_default();
-    if wire::find(entry, field::KEY)? != Some(labels::ZONE.as_bytes()) || value == zone.as_bytes() {
-        return Ok(Edit::Keep);
-    }
-    claim.get_or_insert_with(|| Claim::new(field, value));
-    let mut pinned = Vec::new();
-    wire::push_string(&mut pinned, field::KEY, labels::ZONE);
-    wire::push_string(&mut pinned, field::VALUE, zone);
-    Ok(Edit::Replace(pinned))
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use prost::Message;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::model::{kinds, transcode};
-
-    fn pinned(kind: &'static Kind, sent: &Value) -> (Option<Claim>, BTreeMap<String, String>, Bytes) {
-        let mut spec = transcode::from_json(kind, sent).unwrap().into();
-        let mut labels = BTreeMap::new();
-        let claim = pin(kind, &mut labels, &mut spec, "zone-1").unwrap();
-        (claim, labels, spec)
-    }
-
-    fn check(kind: &'static Kind, sent: Value, stored: Value, claim: Option<&str>) {
-        let (found, labels, spec) = pinned(kind, &sent);
-        assert_eq!(found.map(|c| c.to_string()).as_deref(), claim, "{sent}");
-        assert_eq!(transcode::to_json(kind, &spec).unwrap(), stored);
-        assert_eq!((&*labels[labels::ZONE], &*labels[labels::ORIGIN]), ("zone-1", "zone"));
-        let again = pin(kind, &mut labels.clone(), &mut spec.clone(), "zone-1").unwrap();
-        assert_eq!(again, None, "what is pinned claims nobody else");
-    }
-
-    #[test]
-    fn zone_proxies_belong_to_the_sender() {
-        let ingress = |zone: &str, tag: &str| {
-            json!({"zone": zone, "availableServices": [
-                {"tags": {"kuma.io/service": "a", "kuma.io/zone": tag}, "instances": 2}]})
-        };
-        let kind = &kinds::zone_ingress::KIND;
-        let own = || ingress("zone-1", "zone-1");
-        check(kind, ingress("zone-2", "zone-2"), own(), Some("zone names zone \"zone-2\""));
-        let tag = "availableServices[].tags[\"kuma.io/zone\"] names zone \"zone-3\"";
-        check(kind, ingress("zone-1", "zone-3"), own(), Some(tag));
-        check(kind, own(), own(), None);
-        check(kind, json!({}), json!({"zone": "zone-1"}), None);
-        let egress = &kinds::zone_egress::KIND;
-        check(egress, json!({"zone": "x"}), json!({"zone": "zone-1"}), Some("zone names zone \"x\""));
-    }
-
-    #[test]
-    fn tags_of_dataplanes_belong_to_the_sender() {
-        let dataplane = |zone: &str| {
-            json!({"networking": {"address": "10.0.0.1",
-                "inbound": [{"port": 1, "tags": {"kuma.io/zone": zone}}, {"port": 2, "tags": {"a": "b"}}],
-                "gateway": {"tags": {"kuma.io/zone": zone}}}})
-        };
-        let kind = &kinds::dataplane::KIND;
-        let claim = "networking.inbound[].tags[\"kuma.io/zone\"] names zone \"zone-2\"";
-        check(kind, dataplane("zone-2"), dataplane("zone-1"), Some(claim));
-        check(kind, dataplane("zone-1"), dataplane("zone-1"), None);
-    }
-
-    #[test]
-    fn fields_nobody_knows_survive_pinning() {
-        let kind = &kinds::zone_ingress::KIND;
-        let unknown = [0x98, 0x06, 0x2a];
-        let named = transcode::from_json(kind, &json!({"zone": "zone-2"})).unwrap();
-        let mut spec = Bytes::from([&named[..], &unknown].concat());
-        assert!(pin(kind, &mut BTreeMap::new(), &mut spec, "zone-1").unwrap().is_some());
-        assert!(spec.windows(3).any(|w| w == unknown));
-        let decoded = crate::proto::kuma::mesh::v1alpha1::ZoneIngress::decode(spec).unwrap();
-        assert_eq!(decoded.zone, "zone-1");
-    }
-
-    #[test]
-    fn a_label_that_claims_another_zone_is_overruled() {
-        let mut labels = BTreeMap::from([(labels::ZONE.to_owned(), "zone-2".to_owned())]);
-        let claim = pin(&kinds::mesh_service::KIND, &mut labels, &mut Bytes::new(), "zone-1").unwrap();
-        assert_eq!(claim.unwrap().to_string(), "labels[\"kuma.io/zone\"] names zone \"zone-2\"");
-        assert_eq!(labels[labels::ZONE], "zone-1");
-    }
-}
+mod tests;

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use serde::de::IgnoredAny;
 use thiserror::Error;
 
+mod object;
+
+use self::object::Object;
 use super::names::delta_name;
 use crate::{
     clip::clip,
@@ -170,8 +172,7 @@ fn check_spec(kind: &Kind, spec: &Any) -> Result<(), DecodeError> {
 }
 
 fn check_object(part: &'static str, json: &[u8]) -> Result<(), DecodeError> {
-    let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(json);
-    members.map(drop).map_err(|e| DecodeError::Spec(format!("{part}: {e}")))
+    serde_json::from_slice::<Object>(json).map(drop).map_err(|e| DecodeError::Spec(format!("{part}: {e}")))
 }
 
 #[cfg(test)]

@@ -33,7 +33,11 @@ const NODE: [&str; 8] = [
     ATTRIBUTION,
 ];
 
-/// A set of feature names.
+/// Features of a peer that are kept, and bytes of the name of one; what is longer is none we know.
+const KEPT: usize = 64;
+const LONGEST: usize = 64;
+
+/// A set of feature names. What a peer announces is bounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features(BTreeSet<Arc<str>>);
 
@@ -72,6 +76,6 @@ impl Features {
 
 impl<'a> FromIterator<&'a str> for Features {
     fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
-        Self(names.into_iter().map(Into::into).collect())
+        Self(names.into_iter().filter(|name| name.len() <= LONGEST).take(KEPT).map(Into::into).collect())
     }
 }

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     clip::clipped,
+    metering,
     model::{Kind, registry},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::{StoreError, index::Index},
@@ -44,8 +45,6 @@ pub struct Following {
     /// Removals pass the fuse until a type was answered in full once: the upstream's history is not the
     /// one followed so far.
     pub guard_first: bool,
-    /// The peer sends names as they are at home; they are kept below its own.
-    pub prefix_names: bool,
     /// Commits what arrives.
     pub applier: Applier,
     /// Requests on their way.
@@ -160,9 +159,6 @@ impl Following {
         let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
         let follower = &self.applier.follower;
         let mut response = Response::decode(kind, items, batch.removed.clone(), batch.full, follower);
-        if self.prefix_names {
-            response = response.below(&self.zone);
-        }
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,
@@ -211,7 +207,7 @@ impl Following {
         self.note(batch, &applied.verdicts);
         let mut answer = sink.verdict(batch.type_url, &batch.nonce, &refused)?;
         if let (Some(status), Some(text)) = (answer.error_detail.as_mut(), text) {
-            metrics::counter!("kds_nack_total", "zone_name" => self.zone.to_string(), "resource_type" => batch.type_url)
+            metrics::counter!("kds_nack_total", "zone_name" => metering::zone(&self.zone), "resource_type" => batch.type_url)
                 .increment(1);
             tracing::warn!(
                 zone = &*self.zone,

@@ -7,7 +7,10 @@ use super::{
     features::{self, Features},
     watch::Position,
 };
-use crate::store::{Revision, StoreIdentity};
+use crate::{
+    clip::clipped,
+    store::{Revision, StoreIdentity},
+};
 
 const CLIENT_ID: &str = "client-id";
 const KDS_VERSION: &str = "kds-version";
@@ -18,6 +21,8 @@ const AUTHORIZATION: &str = "authorization";
 const SESSION: &str = "strait-session";
 const STORE: &str = "strait-store";
 const POSITION: &str = "strait-position";
+/// What is kept of a header that is shown or compared, in bytes.
+const LONGEST_TEXT: usize = 256;
 
 /// What a zone says about itself with every call.
 #[derive(Clone, Debug)]
@@ -46,12 +51,13 @@ impl Caller {
             features.insert(features::OPTIONAL_TOP_LEVEL_TARGET_REF);
         }
         let token = text(AUTHORIZATION).map(|value| bare_token(&value).to_owned());
+        let brief = |name: &str| text(name).map(|text| clipped(text, LONGEST_TEXT));
         Some(Self {
             zone,
             features,
-            session: text(SESSION),
+            session: brief(SESSION),
             token,
-            version: text(VERSION).unwrap_or_default(),
+            version: brief(VERSION).unwrap_or_default(),
         })
     }
 

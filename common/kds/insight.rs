@@ -13,12 +13,10 @@ use crate::proto::{
         ZoneInsight,
     },
 };
+use crate::redact;
 
 /// Subscriptions kept per zone.
 pub const KEPT: usize = 10;
-
-/// Longest configuration of a peer that is kept, in bytes; real ones are a tenth of it.
-const LONGEST_CONFIG: usize = 256 * 1024;
 
 /// The release of Kuma whose dialect this is.
 const KUMA: &str = "2.14.0";
@@ -66,9 +64,8 @@ impl Subscription {
         version.kuma_cp_global_compatible =
             [ours, KUMA].iter().any(|release| is_compatible(&version.version, release));
         self.entry.version = Some(Version { kuma_cp: Some(version) });
-        // Half of a document is of no use to those who read it.
-        let fits = peer.config.len() <= LONGEST_CONFIG;
-        self.entry.config = if fits { peer.config.clone() } else { String::new() };
+        // It should have masked its secrets itself.
+        self.entry.config = redact::text(&peer.config).into_owned();
         self.entry.zone_instance_id = peer.instance.clone();
         self.dirty = true;
     }
@@ -212,16 +209,6 @@ mod tests {
         let total = status.total.unwrap();
         assert_eq!((total.responses_sent, total.responses_acknowledged, total.responses_rejected), (1, 1, 1));
         assert_eq!(status.stat["Mesh"].responses_acknowledged, 1);
-    }
-
-    #[test]
-    fn a_configuration_beyond_reason_is_not_kept() {
-        for (length, kept) in [(LONGEST_CONFIG, LONGEST_CONFIG), (LONGEST_CONFIG + 1, 0)] {
-            let mut subscription = open("a");
-            let peer = Peer { config: "x".repeat(length), ..Peer::default() };
-            subscription.introduce(&peer, "2.14.0");
-            assert_eq!(subscription.put_into(&[]).subscriptions[0].config.len(), kept);
-        }
     }
 
     #[test]

@@ -1,25 +1,20 @@
 //! The form in which a resource leaves, per direction. Pure; applying it twice changes nothing more.
 
 use bytes::Bytes;
+use prost_reflect::Value;
 use thiserror::Error;
 
 use super::{
     attribution,
     features::{Features, HASH_SUFFIX},
-    wire::{self, Edit},
 };
 use crate::{
-    model::{Kind, Resource, ResourceKey, SpecError, labels, names},
+    model::{Format, Kind, Resource, ResourceKey, SpecError, labels, names, transcode},
     token::{self, TokenError},
 };
 
 const SIGNING_KEY: &str = "zone-token-signing-key";
 const PUBLIC_KEY: &str = "zone-token-signing-public-key";
-
-/// Field of the insights.
-const SUBSCRIPTIONS: u32 = 1;
-/// Field of `DiscoverySubscription`.
-const GENERATION: u32 = 7;
 
 /// Why a resource has no form to leave in. It is withheld then.
 #[derive(Debug, Error)]
@@ -78,15 +73,17 @@ pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> 
 /// [`MapError`] when the stored spec does not decode.
 pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<Resource, MapError> {
     let mut mapped = resource.clone();
-    attribution::pin(resource.kind(), &mut mapped.labels, &mut mapped.spec, zone).map_err(SpecError::from)?;
+    attribution::pin(resource.kind(), &mut mapped.labels, &mut mapped.spec, zone)?;
     mapped.labels.remove(labels::DELETION_GRACE_PERIOD_STARTED_AT);
     drop_prefixes(&mut mapped, skip_prefixes);
-    if resource.kind().name.ends_with("Insight")
-        && let Some(zeroed) = zero_generations(&mapped.spec)?
+    if let Format::Proto { message } = resource.kind().format
+        && resource.kind().name.ends_with("Insight")
     {
-        mapped.spec = zeroed.into();
+        mapped.spec = without_generations(message, &mapped.spec)?.into();
     }
-    let name = names::hashed_name(&mapped);
+    // The zone is part of the name also where its label is not sent.
+    let namespace = mapped.label(labels::NAMESPACE);
+    let name = names::hashed(mapped.mesh(), mapped.display_name(), Some(zone), namespace);
     rename(&mut mapped, name);
     Ok(mapped)
 }
@@ -114,9 +111,13 @@ fn rename(resource: &mut Resource, name: String) {
 }
 
 /// `generation` counts the idle time of a subscription; sent up, it would make every proxy change forever.
-fn zero_generations(insight: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
-    let edited = wire::rewrite(insight, &[SUBSCRIPTIONS, GENERATION], &mut |_| Ok(Edit::Drop));
-    Ok(edited.map_err(SpecError::from)?)
+fn without_generations(message: &str, insight: &[u8]) -> Result<Vec<u8>, SpecError> {
+    let mut insight = transcode::reflect(message, insight)?;
+    attribution::each(&mut insight, &["subscriptions"], &mut |subscriptions| {
+        let each = subscriptions.as_list_mut().into_iter().flatten().filter_map(Value::as_message_mut);
+        each.for_each(|subscription| subscription.clear_field_by_name("generation"));
+    });
+    Ok(transcode::stable(&insight))
 }
 
 #[cfg(test)]

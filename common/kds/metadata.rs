@@ -3,16 +3,24 @@
 use std::collections::HashMap;
 
 use super::features::Features;
-use crate::proto::{
-    envoy::config::core::v3::Node,
-    google::protobuf::{ListValue, Struct, Value, value::Kind as Kinds},
-    kuma::system::v1alpha1::KumaCpVersion,
+use crate::{
+    clip::clip,
+    proto::{
+        envoy::config::core::v3::Node,
+        google::protobuf::{ListValue, Struct, Value, value::Kind as Kinds},
+        kuma::system::v1alpha1::KumaCpVersion,
+    },
 };
 
 const VERSION: &str = "version";
 const CONFIG: &str = "config";
 const CONTROL_PLANE_ID: &str = "control-plane-id";
 const FEATURES: &str = "features";
+/// What is kept of a text in the node of a peer, in bytes.
+const LONGEST_TEXT: usize = 256;
+/// Longest configuration of a peer that is kept, in bytes: three times a real one. Half of a document is of no
+/// use to those who read it, so it is kept whole or not at all.
+const LONGEST_CONFIG: usize = 64 * 1024;
 
 /// A control plane as its peer sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +55,8 @@ impl Peer {
         Node { metadata: Some(metadata), ..bare_node(zone) }
     }
 
-    /// Reads the node of a first request. What is missing or of another type stays empty.
+    /// Reads the node of a first request. What is missing or of another type stays empty, and of what is
+    /// longer than it has to be only the beginning is kept: it is shown, logged and stored.
     pub fn read(node: &Node) -> Self {
         let empty = HashMap::new();
         let metadata = node.metadata.as_ref().map_or(&empty, |m| &m.fields);
@@ -56,7 +65,8 @@ impl Peer {
             .and_then(|v| member(v, "kumaCp"))
             .and_then(as_fields)
             .unwrap_or(&empty);
-        let string = |fields, name| member(fields, name).and_then(as_text).unwrap_or_default().to_owned();
+        let whole = |fields, name| member(fields, name).and_then(as_text).unwrap_or_default();
+        let string = |fields, name| clip(whole(fields, name), LONGEST_TEXT).to_owned();
         let features = match member(metadata, FEATURES).and_then(|v| v.kind.as_ref()) {
             Some(Kinds::ListValue(list)) => list.values.iter().filter_map(as_text).collect(),
             _ => Features::default(),
@@ -69,7 +79,10 @@ impl Peer {
                 build_date: string(version, "buildDate"),
                 kuma_cp_global_compatible: false,
             },
-            config: string(metadata, CONFIG),
+            config: Some(whole(metadata, CONFIG))
+                .filter(|c| c.len() <= LONGEST_CONFIG)
+                .unwrap_or_default()
+                .to_owned(),
             instance: string(metadata, CONTROL_PLANE_ID),
             features,
         }
@@ -126,6 +139,27 @@ mod tests {
         let node = peer.node("zone-1");
         assert_eq!(node.id, "zone-1");
         assert_eq!(Peer::read(&node), peer);
+    }
+
+    #[test]
+    fn of_what_is_beyond_reason_only_the_beginning_is_kept() {
+        let long = "ż".repeat(1024 * 1024);
+        let names = (0..1000).map(|n| text(&format!("f{n:04}"))).chain([text(&long)]);
+        let names = Value { kind: Some(Kinds::ListValue(ListValue { values: names.collect() })) };
+        let version = structure([("version", text(&long)), ("gitTag", text(&long))]);
+        let metadata = fields([
+            (VERSION, structure([("kumaCp", version)])),
+            (CONFIG, text(&long)),
+            (CONTROL_PLANE_ID, text(&long)),
+            (FEATURES, names),
+        ]);
+        let read = Peer::read(&Node { metadata: Some(metadata), ..bare_node("zone-1") });
+        let (instance, version, tag) = (&read.instance, &read.version.version, &read.version.git_tag);
+        for kept in [instance, version, tag] {
+            assert!(kept.len() <= LONGEST_TEXT && kept.starts_with('ż'), "{}", kept.len());
+        }
+        assert_eq!(read.config, "");
+        assert!(read.features.iter().count() <= 64 && read.features.iter().all(|f| f.starts_with('f')));
     }
 
     #[test]

@@ -2,16 +2,16 @@
 
 use metrics::{counter, gauge};
 
-use crate::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use crate::{metering, proto::envoy::service::discovery::v3::DeltaDiscoveryResponse};
 
 const STREAMS: &str = "kds_delta_streams_active";
 
 /// Counts a response and what is in it.
 pub(super) fn sent(response: &DeltaDiscoveryResponse) {
-    let type_url = || response.type_url.clone();
+    let type_url = metering::kind(&response.type_url);
     let resources = response.resources.len() + response.removed_resources.len();
-    counter!("kds_delta_responses_sent", "type_url" => type_url()).increment(1);
-    counter!("kds_delta_resources_sent", "type_url" => type_url()).increment(resources as u64);
+    counter!("kds_delta_responses_sent", "type_url" => type_url).increment(1);
+    counter!("kds_delta_resources_sent", "type_url" => type_url).increment(resources as u64);
 }
 
 /// Counts what the peer said about a response.

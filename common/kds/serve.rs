@@ -15,6 +15,7 @@ use super::{
     meter,
     outbox::{Outbox, OutboxError},
     shelf::ChangedNames,
+    size::largest_sent,
     watch::{Position, Watch},
 };
 use crate::{
@@ -33,6 +34,9 @@ const FOREIGN_PATIENCE: Duration = Duration::from_secs(300);
 pub trait View: Want + Send {
     /// Moves on to `index` and names what may have changed for the receiver, by type.
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames;
+
+    /// What the receiver should have and cannot get, in words, by type.
+    fn withheld(&self) -> BTreeMap<&'static str, String>;
 }
 
 /// Why a stream ended.
@@ -85,6 +89,8 @@ pub struct Serving {
     pub stall_after: Duration,
     /// What the peer refuses; empty at first.
     pub refusals: Refusals,
+    /// Largest message, in bytes.
+    pub max_message: usize,
 }
 
 impl Serving {
@@ -106,9 +112,12 @@ impl Serving {
         let peer = first.node.as_ref().map(Peer::read).unwrap_or_default();
         let mut source =
             DeltaSource::new(Settings::kds(self.identifier.as_str(), self.types.iter().copied()));
+        let fits = largest_sent(self.max_message);
         if peer.features.has(RESUME) {
-            source.limit_bytes(Some(CHUNK));
+            source.limit_bytes(Some(CHUNK.min(fits)));
         } else {
+            // Such a peer takes the first response for all there is, and gets it whole if a message can hold it.
+            source.limit_bytes(Some(fits));
             self.stall_after = self.stall_after.max(FOREIGN_PATIENCE);
         }
         self.watch.introduced(&peer);
@@ -129,6 +138,8 @@ impl Serving {
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
     ) -> Result<std::convert::Infallible, Ended> {
         let mut retry = Retry::new(RECONSIDER_AFTER);
+        let mut withheld = BTreeMap::new();
+        self.tell_withheld(view, &mut withheld);
         self.hear(source, view, &first, &mut retry)?;
         loop {
             self.send(source, view)?;
@@ -147,6 +158,7 @@ impl Serving {
                     }
                     let names: BTreeMap<_, _> = view.advance(&self.index.latest());
                     source.handle(Input::Changed(&names), view)?;
+                    self.tell_withheld(view, &mut withheld);
                 },
                 () = until(retry.due()) => {
                     retry.offered();
@@ -187,6 +199,20 @@ impl Serving {
             Some(Event::Subscribed { .. } | Event::Stale { .. } | Event::Unserved { .. }) | None => {}
         }
         Ok(())
+    }
+
+    /// Tells what cannot be sent, when that is not what was `told` before.
+    fn tell_withheld(&self, view: &impl View, told: &mut BTreeMap<&'static str, String>) {
+        let now = view.withheld();
+        for over in told.keys().filter(|type_name| !now.contains_key(*type_name)) {
+            self.watch.withheld(over, None);
+        }
+        for (type_name, reason) in
+            now.iter().filter(|(type_name, reason)| told.get(*type_name) != Some(reason))
+        {
+            self.watch.withheld(type_name, Some(reason.clone()));
+        }
+        *told = now;
     }
 
     fn send(&mut self, source: &mut DeltaSource, view: &impl View) -> Result<(), Ended> {

@@ -17,6 +17,9 @@ use crate::{
     xds::{Name, Wanted},
 };
 
+/// Withheld resources of one type that are told by name.
+const TOLD: usize = 10;
+
 /// Which resources leave in one direction, and how they look then.
 pub trait Form: Send + Sync + 'static {
     /// Whom `resource` is for; `None` when it stays.
@@ -27,6 +30,9 @@ pub trait Form: Send + Sync + 'static {
     /// # Errors
     /// [`MapError`] when it has none; it is withheld then.
     fn map(&self, resource: &Resource) -> Result<Resource, MapError>;
+
+    /// The largest resource that can be sent, in bytes.
+    fn largest(&self) -> usize;
 }
 
 /// A resource and its form.
@@ -47,6 +53,15 @@ impl PartialEq for Shelved {
     }
 }
 
+/// A resource that should leave and cannot.
+#[derive(Debug)]
+pub struct Withheld {
+    /// Whom it is for.
+    pub audience: Audience,
+    /// Why it stays, for the person who can change it.
+    pub reason: String,
+}
+
 type Shelves = OrdMap<&'static str, OrdMap<Name, Arc<Shelved>>>;
 
 /// All resources that leave, at the revision of one index.
@@ -57,6 +72,7 @@ pub struct Shelf {
     /// Zones an operator took out of cross-zone traffic.
     pub disabled: Arc<BTreeSet<Arc<str>>>,
     by_kind: Shelves,
+    withheld: OrdMap<ResourceKey, Arc<Withheld>>,
 }
 
 /// Names of what differs between two shelves, by type.
@@ -66,7 +82,8 @@ impl Shelf {
     /// The shelf of `index`.
     pub fn of(index: &Arc<Index>, form: &impl Form) -> Self {
         let disabled = Arc::new(disabled_zones(index));
-        let mut shelf = Self { index: Arc::clone(index), disabled, by_kind: OrdMap::new() };
+        let (by_kind, withheld) = (OrdMap::new(), OrdMap::new());
+        let mut shelf = Self { index: Arc::clone(index), disabled, by_kind, withheld };
         for resource in index.iter() {
             shelf.put(resource, form);
         }
@@ -83,7 +100,7 @@ impl Shelf {
             true => Arc::new(disabled_zones(index)),
             false => Arc::clone(&self.disabled),
         };
-        let mut next = Self { index: Arc::clone(index), disabled, by_kind: self.by_kind.clone() };
+        let mut next = Self { index: Arc::clone(index), disabled, ..self.clone() };
         // All that goes first: another resource may take its name.
         for old in changed.iter().filter_map(|key| self.index.get(key)) {
             next.remove(old, form);
@@ -96,14 +113,18 @@ impl Shelf {
 
     fn put(&mut self, resource: &Arc<Resource>, form: &impl Form) {
         let Some(audience) = form.audience(resource) else { return };
-        match form.map(resource) {
-            Ok(mapped) => {
-                let wanted = codec::encode(&mapped);
+        match leaving(resource, form) {
+            Ok(wanted) => {
                 let shelved = Shelved { resource: Arc::clone(resource), audience, wanted };
                 let kind = self.by_kind.entry(resource.kind().name).or_default();
                 kind.insert(Arc::clone(&shelved.wanted.name), Arc::new(shelved));
             }
-            Err(error) => tracing::warn!(resource = %resource.key, %error, "resource is withheld from sync"),
+            Err(reason) => {
+                let type_name = resource.kind().name;
+                metrics::counter!("kds_resources_withheld_total", "resource_type" => type_name).increment(1);
+                tracing::warn!(resource = %resource.key, reason, "resource is withheld from sync");
+                self.withheld.insert(resource.key.clone(), Arc::new(Withheld { audience, reason }));
+            }
         }
     }
 
@@ -112,6 +133,7 @@ impl Shelf {
         if form.audience(resource).is_none() {
             return;
         }
+        self.withheld.remove(&resource.key);
         let Ok(mapped) = form.map(resource) else { return };
         let name = delta_name(mapped.name(), mapped.mesh());
         let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
@@ -158,10 +180,47 @@ impl Shelf {
         changed
     }
 
+    /// What should leave and cannot, in the order of keys.
+    pub fn withheld(&self) -> impl Iterator<Item = (&ResourceKey, &Arc<Withheld>)> {
+        self.withheld.iter()
+    }
+
     /// The key under which what is called `name` on the wire is stored here.
     pub fn key_of(&self, type_name: &str, name: &str) -> Option<&ResourceKey> {
         self.get(type_name, name).map(|shelved| &shelved.resource.key)
     }
+}
+
+/// A resource as it leaves, or why it cannot.
+fn leaving(resource: &Resource, form: &impl Form) -> Result<Wanted, String> {
+    let wanted = codec::encode(&form.map(resource).map_err(|error| error.to_string())?);
+    let (size, largest) = (wanted.size(), form.largest());
+    if size > largest {
+        return Err(format!(
+            "it has {size} bytes, and no more than {largest} fit into a message: make it smaller"
+        ));
+    }
+    Ok(wanted)
+}
+
+/// A few words for each resource that is withheld, by type.
+pub fn reasons<'a>(
+    withheld: impl Iterator<Item = (&'a ResourceKey, &'a Arc<Withheld>)>,
+) -> BTreeMap<&'static str, String> {
+    let mut by_type: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
+    for (key, withheld) in withheld {
+        let (count, text) = by_type.entry(key.kind.name).or_default();
+        *count += 1;
+        if *count <= TOLD {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            text.push_str(&format!("{key}: {}", withheld.reason));
+        }
+    }
+    let told = |(count, text): (usize, String)| match count.checked_sub(TOLD) {
+        None | Some(0) => text,
+        Some(more) => format!("{text}\nand {more} more"),
+    };
+    by_type.into_iter().map(|(type_name, reasons)| (type_name, told(reasons))).collect()
 }
 
 fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
@@ -232,7 +291,13 @@ mod tests {
         fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
             mapper::down(resource, &mapper::DownForm::of(&Features::ours(), &[]))
         }
+
+        fn largest(&self) -> usize {
+            LARGEST
+        }
     }
+
+    const LARGEST: usize = 1000;
 
     fn contents(shelf: &Shelf) -> Vec<(String, String)> {
         shelf.list("MeshTimeout").map(|s| (s.wanted.name.to_string(), s.wanted.version.to_string())).collect()
@@ -256,6 +321,23 @@ mod tests {
         let second = first.moved_to(&write(3, 2, "stays"), &Down);
         assert!(first.by_kind.ptr_eq(&sent.by_kind) && second.by_kind.ptr_eq(&sent.by_kind));
         assert_eq!(second.index.revision, 3);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_withheld_alone_until_it_does() {
+        let mut index = Index::empty(StoreIdentity { store_id: Uuid::nil(), epoch: 1 });
+        let mut shelf = Shelf::of(&Arc::new(index.clone()), &Down);
+        let mut step = |revision, name, text: usize| {
+            let resource = Resource::new(key(name), DateTime::UNIX_EPOCH).with_label("x", &"x".repeat(text));
+            index.apply(&Change { revision, key: key(name), resource: Some(Arc::new(resource)) });
+            shelf = shelf.moved_to(&Arc::new(index.clone()), &Down);
+            (shelf.list("MeshTimeout").count(), reasons(shelf.withheld()))
+        };
+        assert_eq!(step(1, 1, 1), (1, BTreeMap::new()));
+        let (sent, withheld) = step(2, 2, LARGEST);
+        assert_eq!(sent, 1);
+        assert!(withheld["MeshTimeout"].contains("t2: it has ") && withheld.len() == 1, "{withheld:?}");
+        assert_eq!(step(3, 2, 1), (2, BTreeMap::new()));
     }
 
     proptest! {

@@ -30,4 +30,7 @@ pub trait Watch: Send + Sync + 'static {
 
     /// Something was not taken, for an operator to read; `None` when that is over.
     fn refused(&self, type_name: &str, reason: Option<String>);
+
+    /// Something of this type should be sent and cannot, for an operator to read; `None` when that is over.
+    fn withheld(&self, type_name: &str, reason: Option<String>);
 }

@@ -38,6 +38,11 @@ pub const KDS_SYNC: &str = "kuma.io/kds-sync";
 pub const MANAGED_BY: &str = "kuma.io/managed-by";
 /// When a generated resource lost its last reason to exist; never synced.
 pub const DELETION_GRACE_PERIOD_STARTED_AT: &str = "kuma.io/deletion-grace-period-started-at";
+/// `proxy`: a proxy brought the resource along, so it may replace it, and the resource goes when it does.
+/// Whatever lacks this was applied by somebody.
+pub const REGISTERED: &str = "kuma.io/registered-by";
+/// Value of [`REGISTERED`].
+pub const REGISTERED_BY_PROXY: &str = "proxy";
 /// Workload of a dataplane.
 pub const WORKLOAD: &str = "kuma.io/workload";
 /// `shadow`: computed but not applied.

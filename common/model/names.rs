@@ -4,7 +4,8 @@ use super::{Resource, labels};
 
 /// Longest name a resource may have.
 pub const MAX_NAME: usize = 253;
-const SUFFIX: usize = 17;
+/// What hashing adds to a name that is not cut: a dash and the hash.
+pub const SUFFIX: usize = 17;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a, 64 bit.
@@ -34,6 +35,12 @@ pub fn hashed(mesh: &str, display_name: &str, zone: Option<&str>, namespace: Opt
     name.push('-');
     name.extend(suffix);
     name
+}
+
+/// Whether a name has the form of a hashed one.
+pub fn is_hashed(name: &str) -> bool {
+    let end = name.len().checked_sub(SUFFIX).and_then(|at| name.as_bytes().get(at..));
+    end.is_some_and(|end| end[0] == b'-' && end[1..].iter().all(|c| ALPHABET.contains(c)))
 }
 
 /// The hashed name of `resource`, from its display name and its zone and namespace labels.

@@ -4,16 +4,17 @@
 //! code: one path for every kind, and fields a newer peer added survive being edited.
 
 mod authored;
+mod stable;
 
 use std::sync::LazyLock;
 
-use prost::Message;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
 };
 use serde_json::{Map, Value};
 
 use self::authored::Authored;
+pub use self::stable::stable;
 use super::{FieldPath, Format, Kind, SpecError};
 use crate::proto;
 
@@ -59,7 +60,7 @@ pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
             let mut track = serde_path_to_error::Track::new();
             let tracked = serde_path_to_error::Deserializer::new(&json, &mut track);
             match DynamicMessage::deserialize_with_options(message, tracked, &options) {
-                Ok(message) => Ok(message.encode_to_vec()),
+                Ok(message) => Ok(stable(&message)),
                 Err(e) => Err(SpecError::Json { path: track.path().to_string(), reason: e.to_string() }),
             }
         }

@@ -10,6 +10,10 @@ const ADMIN: &str = "mesh-system:admin";
 const ANONYMOUS: &str = "mesh-system:anonymous";
 const AUTHENTICATED: &str = "mesh-system:authenticated";
 const UNAUTHENTICATED: &str = "mesh-system:unauthenticated";
+/// What an anonymous caller can do about it.
+pub(super) const WAY_IN: &str = ": show a user token, which an administrator makes with `straitctl generate \
+     user-token` (straitctl takes it with --token), or ask from the machine this control plane runs on and with \
+     no header that a proxy might have added";
 
 /// The author of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +33,11 @@ impl User {
     /// The administrator.
     pub fn admin() -> Self {
         Self { name: ADMIN.to_owned(), groups: vec![ADMIN.to_owned(), AUTHENTICATED.to_owned()] }
+    }
+
+    /// Whether nobody vouches for this name.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
     }
 
     /// Someone whose token is valid.
@@ -60,9 +69,9 @@ impl AccessRule {
         Self { users: [ADMIN.to_owned()].into(), groups: [ADMIN.to_owned()].into() }
     }
 
-    /// Everyone.
-    pub fn everyone() -> Self {
-        Self { users: BTreeSet::new(), groups: [UNAUTHENTICATED.to_owned(), AUTHENTICATED.to_owned()].into() }
+    /// Everyone who proved who he is.
+    pub fn authenticated() -> Self {
+        Self { users: BTreeSet::new(), groups: [AUTHENTICATED.to_owned()].into() }
     }
 
     /// Refuses `user` unless the rule names them; `what` completes "cannot".
@@ -74,11 +83,16 @@ impl AccessRule {
             return Ok(());
         }
         let groups = user.groups.join(",");
-        Err(ApiError::forbidden(format!("user \"{}/{groups}\" cannot {what}", user.name)))
+        let hint = if user.is_anonymous() { WAY_IN } else { "" };
+        Err(ApiError::forbidden(format!("user \"{}/{groups}\" cannot {what}{hint}", user.name)))
     }
 }
 
-/// The rules of one control plane, with Kuma's defaults.
+/// The rules of one control plane, under Kuma's names.
+///
+/// The defaults are Kuma's, but for what shows the inside of proxies and of the control plane, which Kuma
+/// shows to everyone: the configuration of a proxy is for administrators, since it tells the whole
+/// topology and what operators put into it; the rest is for whoever proved who he is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Access {
@@ -90,7 +104,7 @@ pub struct Access {
     pub generate_user_token: AccessRule,
     /// `/tokens/zone`.
     pub generate_zone_token: AccessRule,
-    /// Configuration dump of a proxy.
+    /// Configuration dump of a proxy, and what it should have: `/xds`, `/_config`, `/debug/proxies`.
     pub view_config_dump: AccessRule,
     /// Statistics of a proxy.
     pub view_stats: AccessRule,
@@ -107,10 +121,10 @@ impl Default for Access {
             generate_dp_token: AccessRule::admins(),
             generate_user_token: AccessRule::admins(),
             generate_zone_token: AccessRule::admins(),
-            view_config_dump: AccessRule::everyone(),
-            view_stats: AccessRule::everyone(),
-            view_clusters: AccessRule::everyone(),
-            control_plane_metadata: AccessRule::everyone(),
+            view_config_dump: AccessRule::admins(),
+            view_stats: AccessRule::authenticated(),
+            view_clusters: AccessRule::authenticated(),
+            control_plane_metadata: AccessRule::authenticated(),
         }
     }
 }

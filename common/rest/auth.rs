@@ -1,25 +1,60 @@
-//! Who sends a request: an administrator on this machine, the bearer of a user token, or anybody.
+//! Who sends a request: an administrator on this machine, the bearer of a user token, or anybody; and that
+//! anybody reads only.
 
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, header},
+    http::{HeaderMap, HeaderName, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use super::{Api, ApiError, User};
-use crate::{runtime::http::Connection, token};
+use super::{Api, ApiError, User, access::WAY_IN};
+use crate::{clip::clip, runtime::http::Connection, token};
 
-/// Adds the [`User`] to every request.
+/// Longest reason that is logged why a token was refused.
+const LONGEST_REASON: usize = 256;
+
+/// What a program or a browser sends on its own behalf, beside names that begin with `sec-`. A list of what
+/// proxies add would never be complete, so any other header counts as added by one.
+#[rustfmt::skip]
+const OWN_HEADERS: [&str; 32] = [
+    "accept", "accept-charset", "accept-encoding", "accept-language", "authorization", "cache-control", "connection",
+    "content-encoding", "content-language", "content-length", "content-type", "cookie", "dnt", "expect", "host",
+    "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "keep-alive", "origin",
+    "pragma", "priority", "range", "referer", "te", "trailer", "transfer-encoding", "upgrade-insecure-requests",
+    "user-agent", "x-requested-with",
+];
+
+/// Adds the [`User`] to every request, and refuses a write that nobody vouches for before its body is read.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     match user(&api, &request) {
         Ok(user) => {
+            if !request.method().is_safe()
+                && let Err(error) = may_write(&api, &user)
+            {
+                return error.into_response();
+            }
             request.extensions_mut().insert(user);
             next.run(request).await
         }
         Err(error) => error.into_response(),
+    }
+}
+
+/// 403 unless `user` may write at all. Which resources, other rules say.
+fn may_write(api: &Api, user: &User) -> Result<(), ApiError> {
+    if api.trusts(user) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(format!("anonymous callers may read and not write{WAY_IN}")))
+}
+
+impl Api {
+    /// Whether `user` is known, or everyone is trusted. Others see no secrets that stand in documents.
+    pub(super) fn trusts(&self, user: &User) -> bool {
+        self.config.anonymous_may_write || !user.is_anonymous()
     }
 }
 
@@ -35,7 +70,8 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
         // The identity document must stay readable with a token that ran out.
         Err(_) if request.uri().path() == "/" => Ok(User::anonymous()),
         Err(error) => {
-            tracing::info!(%error, "refused a user token");
+            // Escaped, because parts of a token are in it.
+            tracing::info!(reason = ?clip(&error.to_string(), LONGEST_REASON), "refused a user token");
             Err(ApiError::unauthenticated())
         }
     }
@@ -49,7 +85,13 @@ fn is_local(request: &Request) -> bool {
     if !is_loopback(connection.peer.ip()) {
         return false;
     }
-    if ["forwarded", "x-forwarded-for", "x-real-ip"].iter().any(|name| headers.contains_key(*name)) {
+    // Proxies that add no header at all, as nginx unless it is told to, speak the old version behind them.
+    if request.version() < Version::HTTP_11 || !headers.keys().all(is_own) {
+        return false;
+    }
+    // Of two answers to one question, whoever stands between may have read the other one.
+    let once = |name: &str| headers.get_all(name).iter().nth(1).is_none();
+    if !["host", "origin", "sec-fetch-site"].into_iter().all(once) {
         return false;
     }
     let authority = request.uri().authority().map(|a| a.as_str());
@@ -58,6 +100,10 @@ fn is_local(request: &Request) -> bool {
     let same_origin = text(headers, header::ORIGIN.as_str())
         .is_none_or(|origin| origin.split_once("://").is_some_and(|(_, authority)| authority == host));
     is_local_name(host) && same_site && same_origin
+}
+
+fn is_own(name: &HeaderName) -> bool {
+    name.as_str().starts_with("sec-") || OWN_HEADERS.contains(&name.as_str())
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -109,5 +155,30 @@ mod tests {
         check("127.0.0.1:1", &[("host", "localhost:5681"), ("origin", "http://evil.example")], false);
         check("127.0.0.1:1", &[("host", "localhost:5681"), ("origin", "http://localhost:5681")], true);
         check("127.0.0.1:1", &[("host", "localhost"), ("sec-fetch-site", "cross-site")], false);
+        let usual = [("user-agent", "kumactl"), ("accept", "*/*"), ("content-type", "application/json")];
+        check("127.0.0.1:1", &[&usual[..], &[("host", "localhost")]].concat(), true);
+        #[rustfmt::skip]
+        let of_proxies = [
+            "Via", "Forwarded", "X-Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+            "X-Forwarded-Port", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-User", "X-Real-Ip",
+            "X-Client-Ip", "X-Cluster-Client-Ip", "Client-Ip", "True-Client-Ip", "CF-Connecting-IP", "CF-Ray",
+            "Fastly-Client-Ip", "Fly-Client-Ip", "X-Azure-ClientIp", "X-Amzn-Trace-Id", "X-Amz-Cf-Id",
+            "X-Appengine-User-Ip", "X-Original-Forwarded-For", "X-Original-Host", "X-Original-Url", "X-Rewrite-Url",
+            "X-Host", "X-Remote-Addr", "X-Remote-Ip", "X-Originating-Ip", "X-ProxyUser-Ip", "WL-Proxy-Client-IP",
+            "Proxy-Client-IP", "X-Envoy-External-Address", "X-Request-Id", "X-Varnish", "CDN-Loop", "X-Scheme",
+            "X-Http-Host-Override", "X-Forwarder-For", "X-Nginx-Proxy", "X-Made-Up-Tomorrow", "Max-Forwards",
+        ];
+        for name in of_proxies {
+            check("127.0.0.1:1", &[("host", "localhost"), (name, "10.0.0.1")], false);
+            check("127.0.0.1:1", &[("host", "localhost"), (name, "")], false);
+        }
+        let mut old = request("127.0.0.1:1", &[("host", "localhost")]);
+        *old.version_mut() = Version::HTTP_10;
+        assert!(!is_local(&old));
+    }
+
+    #[test]
+    fn own_headers_are_sorted_and_told_once() {
+        assert!(OWN_HEADERS.is_sorted_by(|a, b| a < b), "{OWN_HEADERS:?}");
     }
 }

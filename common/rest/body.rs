@@ -1,6 +1,6 @@
 //! Bodies in and out: always JSON, always bounded.
 
-use std::time::Duration;
+mod intake;
 
 use axum::{
     body::Body,
@@ -9,12 +9,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use serde::Serialize;
 use serde_json::{Serializer, ser::PrettyFormatter};
-use tokio::time::timeout;
 
+pub use self::intake::{BodyError, Intake, Received};
 use super::ApiError;
 
 /// A JSON answer, indented for people.
@@ -31,50 +29,16 @@ pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
     response
 }
 
-/// Longest time a body may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(30);
-/// How much of a body that is too long is read and dropped, so that a client that is still sending gets to
-/// the answer instead of a broken connection.
-const DRAINED: usize = 128 << 20;
-
-/// The whole body, unless it is longer than `limit` or does not arrive.
-pub(super) async fn read(request: Request, limit: usize) -> Result<Bytes, ApiError> {
-    match timeout(ARRIVAL, collect(request.into_body(), limit)).await {
-        Ok(body) => body,
-        Err(_) => {
-            let detail = format!("the request body did not arrive within {} seconds", ARRIVAL.as_secs());
-            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", detail))
-        }
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        let title = match error {
+            BodyError::TooLong(_) => "Request too large",
+            BodyError::Slow => "Request timeout",
+            BodyError::Busy => "Too many requests",
+            BodyError::Broken(_) => "Bad Request",
+        };
+        Self::new(error.status(), title, error.to_string())
     }
-}
-
-async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    let mut collected = BytesMut::new();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        let unreadable = |e| ApiError::bad_request(format!("the request body could not be read: {e}"));
-        let Ok(data) = frame.map_err(unreadable)?.into_data() else { continue };
-        length += data.len();
-        if length > DRAINED {
-            break;
-        }
-        if length > limit {
-            collected.clear();
-        } else {
-            collected.extend_from_slice(&data);
-        }
-    }
-    if length > limit { Err(too_large(limit)) } else { Ok(collected.freeze()) }
-}
-
-fn too_large(limit: usize) -> ApiError {
-    ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "Request too large",
-        format!(
-            "the request body is longer than {limit} bytes: make it shorter, or spread it over several resources"
-        ),
-    )
 }
 
 /// Refuses requests in another format than JSON, and clients that cannot read it.

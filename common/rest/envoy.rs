@@ -20,6 +20,7 @@ use crate::{
         kinds::{dataplane, zone_egress, zone_ingress},
         labels,
     },
+    redact,
 };
 
 const TITLE: &str = "Could not ask the Envoy of a resource";
@@ -63,6 +64,9 @@ pub(super) async fn ask(
         AskError::Unknown(_) => ApiError::not_found(TITLE),
         error => ApiError::bad_request(error.to_string()),
     })?;
+    // A zone of another make may send what its Envoy said as it is.
+    let body = redact::dump(body, ask.is_json());
+    let body = body.await.map_err(|withheld| ApiError::bad_request(withheld.to_string()))?;
     let form = if ask.is_json() { "application/json" } else { "text/plain" };
     let mut response = (StatusCode::OK, body).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));

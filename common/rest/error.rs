@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::body::json_response;
 use crate::{
+    clip::clipped,
     model::{SpecError, Violations},
     store::StoreError,
 };
@@ -17,6 +18,10 @@ use crate::{
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 const INVALID: &str = "Resource is not valid";
+/// Bytes of one text in an answer, which may repeat what was sent.
+const LONGEST: usize = 2048;
+/// Violations in an answer; a resource may break a rule in every line.
+const SHOWN: usize = 100;
 
 /// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub struct ApiError {
 impl ApiError {
     /// Any status with a title (what failed) and a detail (why).
     pub fn new(status: StatusCode, title: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
-        Self { status, title: title.into(), detail: detail.into(), parameters: Vec::new() }
+        Self { status, title: title.into(), detail: clipped(detail.into(), LONGEST), parameters: Vec::new() }
     }
 
     /// 404 of a resource.
@@ -45,7 +50,9 @@ impl ApiError {
 
     /// 400 of a resource that breaks rules.
     pub fn invalid(title: &'static str, violations: &Violations) -> Self {
-        let parameters = violations.iter().map(|v| (v.field.to_string(), v.reason.clone()));
+        let clipped = |text: String| clipped(text, LONGEST);
+        let parameters = violations.iter().take(SHOWN);
+        let parameters = parameters.map(|v| (clipped(v.field.to_string()), clipped(v.reason.clone())));
         Self { parameters: parameters.collect(), ..Self::new(StatusCode::BAD_REQUEST, title, INVALID) }
     }
 

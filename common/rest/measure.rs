@@ -7,10 +7,12 @@ use axum::{
 };
 use tokio::time::Instant;
 
+use crate::metering;
+
 /// Records each request under its route, not its path, so that names of resources do not become labels.
 pub(super) async fn measure(route: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let handler = route.map_or_else(|| "none".to_owned(), |route| route.as_str().to_owned());
-    let method = request.method().to_string();
+    let method = metering::method(request.method());
     let started = Instant::now();
     let response = next.run(request).await;
     let code = response.status().as_u16().to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Extension, extract::State, http::StatusCode, response::Response};
 use serde_json::{Value, json};
 
-use super::{Api, ApiError, User, body::json_response};
+use super::{Api, ApiConfig, ApiError, User, body::json_response};
 use crate::{
     model::{Kind, Scope, kinds::config, registry},
     proto::kuma::system::v1alpha1::Config,
@@ -18,6 +18,10 @@ const PRODUCT: &str = "Kuma";
 pub const API_VERSION: &str = "2.14.3";
 /// The config that names the whole deployment.
 pub const CLUSTER_ID: &str = "kuma-cluster-id";
+
+/// Told in the log and in `GET /`.
+pub(crate) const ANONYMOUS_MAY_WRITE: &str =
+    "whoever reaches the API may write, without a token (apiServer.authn.anonymousMayWrite is true)";
 
 /// `GET /`.
 pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
@@ -32,9 +36,17 @@ pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
             "version": env!("CARGO_PKG_VERSION"),
             "mode": if api.config.mode.zone().is_some() { "zone" } else { "global" },
             "zone": api.config.mode.zone().unwrap_or_default(),
+            "warnings": api.config.warnings(),
         },
     });
     json_response(StatusCode::OK, &body)
+}
+
+impl ApiConfig {
+    /// What an operator should know about these settings.
+    fn warnings(&self) -> Vec<&'static str> {
+        self.anonymous_may_write.then_some(ANONYMOUS_MAY_WRITE).into_iter().collect()
+    }
 }
 
 /// The identifier of the deployment; empty until it is made or synced.

@@ -86,7 +86,7 @@ pub(super) async fn item(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
-    Ok(json_response(StatusCode::OK, &show(&at, &index, resource)?))
+    Ok(json_response(StatusCode::OK, &at.api.shown_to(&user, show(&at, &index, resource)?)))
 }
 
 /// `GET` of a list of overviews; pages over the base resources.
@@ -102,7 +102,7 @@ pub(super) async fn list(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    found.respond(&request, &query, |resource| show(&at, &index, resource))
+    found.respond(&request, &query, |resource| Ok(at.api.shown_to(&user, show(&at, &index, resource)?)))
 }
 
 fn show(at: &Endpoint, index: &Index, resource: &Resource) -> Result<Value, ApiError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::{
     Extension,
     extract::{MatchedPath, Path, Query as QueryOf, Request, State},
-    http::StatusCode,
-    response::Response,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,9 +17,11 @@ use super::{
     filter::Filter,
     kubernetes,
     page::{self, Page, Query},
+    precondition::{Conditions, tagged},
 };
 use crate::{
     model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, labels, names},
+    redact,
     store::index::Index,
 };
 
@@ -32,6 +34,17 @@ const LIST: &str = "Could not retrieve resources";
 pub(super) struct Target {
     pub(super) mesh: String,
     pub(super) name: String,
+}
+
+impl Api {
+    /// A document as `user` may see it: what nobody vouches for sees no keys and passwords that an author
+    /// put into it.
+    pub(super) fn shown_to(&self, user: &User, mut document: Value) -> Value {
+        if !self.trusts(user) {
+            redact::json(&mut document);
+        }
+        document
+    }
 }
 
 impl Endpoint {
@@ -61,13 +74,22 @@ pub(super) async fn item(
     Path(target): Path<Target>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let form = Form::parse(&query)?;
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &form.render(resource)?))
+    let document = at.api.shown_to(&user, form.render(resource)?);
+    // The tag stands for the whole document in the form in which it is written.
+    if !matches!(form, Form::Universal) || !at.api.trusts(&user) {
+        return Ok(json_response(StatusCode::OK, &document));
+    }
+    if Conditions::of(&headers)?.has_already(resource) {
+        return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), resource));
+    }
+    Ok(tagged(json_response(StatusCode::OK, &document), resource))
 }
 
 /// `GET` of a list, of one mesh or of all.
@@ -83,7 +105,7 @@ pub(super) async fn list(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    found.respond(&request, &query, |resource| render(LIST, resource))
+    found.respond(&request, &query, |resource| Ok(at.api.shown_to(&user, render(LIST, resource)?)))
 }
 
 /// The resources a list request asks for.
@@ -145,7 +167,7 @@ pub(super) async fn by_kri(
     // Two zones may use one name; of one that says no zone, the identifier is believed.
     let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
     let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &form.render(resource)?))
+    Ok(json_response(StatusCode::OK, &at.api.shown_to(&user, form.render(resource)?)))
 }
 
 /// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own

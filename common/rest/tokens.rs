@@ -15,7 +15,7 @@ use axum::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{Api, ApiError, User, body};
+use super::{Api, ApiError, User};
 use crate::{
     config::Interval,
     model::{Violations, kinds::mesh},
@@ -24,6 +24,8 @@ use crate::{
 
 const TITLE: &str = "Failed to generate a token";
 const INVALID: &str = "Invalid request";
+/// Longest request in bytes; a token has to fit into a header.
+const BODY_LIMIT: usize = 64 << 10;
 
 pub(super) fn routes() -> Router<Arc<Api>> {
     Router::new()
@@ -48,6 +50,7 @@ async fn dataplane(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    api.config.access.generate_dp_token.check(&user, "generate a dataplane token")?;
     let asked: DataplaneRequest = match decode(&api, request).await? {
         Ok(asked) => asked,
         Err(response) => return Ok(response),
@@ -58,7 +61,6 @@ async fn dataplane(
     violations.check(!known, "type".into(), "must be one of: dataplane, ingress, egress");
     let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
     refuse(&violations)?;
-    api.config.access.generate_dp_token.check(&user, "generate a dataplane token")?;
     let index = api.index.current();
     if index.find(&mesh::KIND, "", &asked.mesh).is_none() {
         return Err(ApiError::not_found("Failed to retrieve Mesh"));
@@ -86,11 +88,11 @@ async fn zone(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    api.config.access.generate_zone_token.check(&user, "generate a zone token")?;
     let asked: ZoneRequest = match decode(&api, request).await? {
         Ok(asked) => asked,
         Err(response) => return Ok(response),
     };
-    api.config.access.generate_zone_token.check(&user, "generate a zone token")?;
     let scopes = asked.scope.unwrap_or_default();
     let mut violations = Violations::none();
     violations.check(scopes.is_empty(), "scope".into(), "cannot be empty");
@@ -114,10 +116,14 @@ async fn user_token(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let body = body::read(request, api.config.body_limit).await?;
+    api.config.access.generate_user_token.check(&user, "generate a user token")?;
+    if !api.config.issues_user_tokens {
+        let reason = "this control plane makes no user tokens (apiServer.authn.tokens.enableIssuer is false)";
+        return Err(ApiError::bad_request(reason));
+    }
+    let body = api.intake.read(request, BODY_LIMIT).await?;
     let asked: UserRequest = serde_json::from_slice(&body)
         .map_err(|e| ApiError::bad_request(format!("the request body is not a token request: {e}")))?;
-    api.config.access.generate_user_token.check(&user, "generate a user token")?;
     let mut violations = Violations::none();
     violations.check(asked.name.is_empty(), "name".into(), "cannot be empty");
     let valid_for = valid_for(&asked.valid_for, None, &mut violations);
@@ -128,7 +134,7 @@ async fn user_token(
 
 /// An unreadable request of a dataplane or zone token has always been answered without a body.
 async fn decode<T: DeserializeOwned>(api: &Api, request: Request) -> Result<Result<T, Response>, ApiError> {
-    let body = body::read(request, api.config.body_limit).await?;
+    let body = api.intake.read(request, BODY_LIMIT).await?;
     Ok(serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST.into_response()))
 }
 

@@ -5,24 +5,29 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension,
     extract::{Path, Request, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User, body, body::json_response, meta,
-    read::Target, warnings,
+    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User,
+    body::json_response,
+    meta,
+    precondition::{self, Conditions},
+    read::Target,
+    warnings,
 };
 use crate::{
+    kds::size,
     keys::{KeyError, KeySupply},
     mode::Mode,
     model::{
         Kind, Resource, ResourceKey, Violations,
         document::{Document, DocumentError},
         kinds::mesh,
-        labels,
+        labels, text,
     },
     store::{Batch, Precondition, StoreError, Write, index::Index},
 };
@@ -47,9 +52,13 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
     at.require_mesh(&at.api.index.current(), &target)?;
-    let body = body::read(request, at.api.config.body_limit).await?;
-    let draft = Draft::parse(&at, &body)?;
-    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &user);
+    at.require_access(&user)?;
+    let conditions = Conditions::of(request.headers())?;
+    let body = at.api.intake.read(request, at.api.config.body_limit).await?;
+    let kind = at.kind;
+    let draft = at.api.intake.work(body, move |body| Draft::parse(kind, body)).await?;
+    at.api.see_what_is_known(&conditions).await;
+    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &conditions);
     let done = at.api.commit(prepare).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     Ok(json_response(if done.created { StatusCode::CREATED } else { StatusCode::OK }, &body))
@@ -60,9 +69,12 @@ pub(super) async fn delete(
     State(at): State<Endpoint>,
     Path(target): Path<Target>,
     Extension(user): Extension<User>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
-    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user)).await?;
+    let conditions = Conditions::of(&headers)?;
+    at.api.see_what_is_known(&conditions).await;
+    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user, &conditions)).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
@@ -105,6 +117,14 @@ impl Api {
                 }
                 Err(error) => return Err(ApiError::store(prepared.title, &error)),
             }
+        }
+    }
+
+    /// Waits for the index to show what the client has read, perhaps on another replica.
+    async fn see_what_is_known(&self, conditions: &Conditions) {
+        let head = *self.store.watch_head().borrow();
+        if let Some(revision) = precondition::awaited(conditions, &self.index, head) {
+            self.catch_up(revision).await;
         }
     }
 
@@ -179,28 +199,33 @@ struct Draft {
 }
 
 impl Draft {
-    fn parse(at: &Endpoint, body: &[u8]) -> Result<Self, ApiError> {
-        let json: Value = serde_json::from_slice(body).map_err(|e| {
+    fn parse(kind: &'static Kind, body: &[u8]) -> Result<Self, ApiError> {
+        let json = text::json(body, text::Limits::BODY).map_err(|e| {
             ApiError::bad_request(format!(
                 "the request body is not JSON: {e}; `straitctl apply` takes YAML too"
             ))
         })?;
-        let violations = outline(at.kind, &json);
+        let violations = outline(kind, &json);
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         let type_name = json.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut document = Document::parse_as(at.kind, &json).map_err(|error| match error {
+        let mut document = Document::parse_as(kind, &json).map_err(|error| match error {
             DocumentError::Spec(error) => ApiError::spec(PROCESS, &error),
             other => ApiError::bad_request(other.to_string()),
         })?;
         let spec = |error| ApiError::spec(PROCESS, &error);
-        let violations = at.kind.validate_authored(&document.spec).map_err(spec)?;
+        let violations = kind.validate_authored(&document.spec).map_err(spec)?;
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
-        document.spec = at.kind.normalize(&document.spec).map_err(spec)?;
-        Ok(Self { document, type_name, warnings: warnings::of_unknown(at.kind, &json) })
+        document.spec = kind.normalize(&document.spec).map_err(spec)?;
+        // What is stored here is sent on, and with its defaults filled in it is larger than it was.
+        if let Some(excess) = size::excess(kind, &document.labels, &document.spec, None) {
+            let detail = format!("{excess}: make it smaller, or spread it over several resources");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
+        }
+        Ok(Self { document, type_name, warnings: warnings::of_unknown(kind, &json) })
     }
 
     fn prepare(
@@ -209,7 +234,7 @@ impl Draft {
         index: &Index,
         keys: &mut KeySupply,
         target: &Target,
-        user: &User,
+        conditions: &Conditions,
     ) -> Result<Prepared, ApiError> {
         let api = &at.api;
         at.require_mesh(index, target)?;
@@ -224,7 +249,6 @@ impl Draft {
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
-        at.require_access(user)?;
         let mut resource = self.resource(at, target, existing);
         labels::compute(&mut resource, &api.config.mode);
         if let Some(existing) = existing {
@@ -235,6 +259,7 @@ impl Draft {
             at.require_own(UPDATE, existing)?;
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
+        conditions.check(title, existing)?;
         let mut writes =
             admit(api, index, keys, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
         // What was decided holds for the mesh as it was seen, and only while it exists: an equal put writes
@@ -252,6 +277,8 @@ impl Draft {
     fn resource(&self, at: &Endpoint, target: &Target, existing: Option<&Resource>) -> Resource {
         let mut resource = Resource::new(at.key(target), at.api.env.now());
         resource.labels.clone_from(&self.document.labels);
+        // Whoever writes a resource here answers for it from now on.
+        resource.labels.remove(labels::REGISTERED);
         resource.spec = self.document.spec.clone().into();
         match existing {
             Some(existing) => {
@@ -326,11 +353,18 @@ fn admit(
     Ok(Writes { resource, also })
 }
 
-fn prepare_delete(at: &Endpoint, index: &Index, target: &Target, user: &User) -> Result<Prepared, ApiError> {
+fn prepare_delete(
+    at: &Endpoint,
+    index: &Index,
+    target: &Target,
+    user: &User,
+    conditions: &Conditions,
+) -> Result<Prepared, ApiError> {
     at.require_mesh(index, target)?;
     let resource = index.get(&at.key(target)).ok_or_else(|| ApiError::not_found(DELETE))?;
     at.require_own(DELETE, resource)?;
     at.require_access(user)?;
+    conditions.check(DELETE, Some(resource))?;
     let config = &at.api.config;
     for admission in config.admissions.iter().filter(|a| a.concerns(at.kind)) {
         let deletion = Deletion { mode: &config.mode, index, resource };

@@ -57,8 +57,12 @@ pub struct Envelope<'a> {
     pub is_first: bool,
     /// How many names the request lists.
     pub names: usize,
-    /// How many of them the peer says it holds.
+    /// How many resources the peer says it holds.
     pub held: usize,
+    /// Bytes of all these names.
+    pub bytes: usize,
+    /// Bytes of the longest name, or version of what is held.
+    pub longest: usize,
     /// Why the response was refused, if it was.
     pub error: Option<&'a Status>,
 }
@@ -71,6 +75,10 @@ pub struct Heard {
     /// It spoke about a response that is not in flight.
     pub stale: bool,
 }
+
+/// Bytes of a refusal in words that are searched for names, and how many details are read.
+const LONGEST_WORDS: usize = 64 * 1024;
+const MOST_DETAILS: usize = 10_000;
 
 /// What every response of a stream carries.
 #[derive(Clone, Copy, Debug)]
@@ -96,10 +104,15 @@ impl Dialect for Delta {
     type Response = DeltaDiscoveryResponse;
 
     fn envelope(request: &Self::Request) -> Envelope<'_> {
+        let held = request.initial_resource_versions.iter().flat_map(|(name, version)| [name, version]);
+        let names = request.resource_names_subscribe.iter().chain(&request.resource_names_unsubscribe);
+        let (bytes, longest) = measure(names.chain(held));
         Envelope {
             node: request.node.as_ref(),
             type_url: &request.type_url,
             is_first: request.response_nonce.is_empty(),
+            bytes,
+            longest,
             names: request.resource_names_subscribe.len() + request.resource_names_unsubscribe.len(),
             held: request.initial_resource_versions.len(),
             error: request.error_detail.as_ref(),
@@ -170,6 +183,11 @@ impl Dialect for Delta {
     }
 }
 
+/// Bytes of all these texts, and of the longest.
+pub(super) fn measure<'a>(texts: impl Iterator<Item = &'a String>) -> (usize, usize) {
+    texts.fold((0, 0), |(all, longest), text| (all + text.len(), longest.max(text.len())))
+}
+
 /// Stands in `system_version_info` of a response that the byte limit cut short: the stamp of the state
 /// comes with the last part.
 pub(super) const MORE: &str = "more";
@@ -178,6 +196,10 @@ pub(super) const MORE: &str = "more";
 /// Envoy lists clusters and listeners in its text, unless the text became too long.
 pub(super) fn verdict(error: Option<&Status>) -> Verdict {
     let Some(error) = error else { return Verdict::Accepted };
+    if error.message.len() > LONGEST_WORDS || error.details.len() > MOST_DETAILS {
+        // Nobody is made to look for names in that; then all of it is refused.
+        return Verdict::Refused { items: Vec::new() };
+    }
     let errors = error.details.iter().filter(|detail| detail.type_url == ResourceError::type_url());
     let items: Vec<String> = errors
         .filter_map(|detail| ResourceError::decode(detail.value.as_slice()).ok()?.resource_name)

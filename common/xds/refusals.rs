@@ -7,9 +7,15 @@ use std::{
 };
 
 use super::Name;
+use crate::clip::clip;
 
 /// Reasons shown at once.
 const SHOWN: usize = 10;
+/// Names of one type that are kept: who refuses, or is refused, more than that is not helped by a list.
+const KEPT: usize = 1000;
+/// Bytes kept of a name, and of a reason.
+const LONGEST_NAME: usize = 1024;
+const LONGEST_REASON: usize = 1024;
 
 /// The refusals of one stream.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +28,13 @@ impl Refusals {
         let lines: BTreeMap<&str, &str> =
             words.lines().filter_map(|line| Some((line.split_once(": ")?.0, line))).collect();
         // A peer that names nothing refuses everything in the same words; they are kept once.
-        let whole: Arc<str> = words.trim().into();
-        for name in names {
-            let reason = lines.get(&**name).map_or_else(|| Arc::clone(&whole), |line| Arc::from(*line));
+        let whole: Arc<str> = clip(words.trim(), LONGEST_REASON).into();
+        let brief = |line: &str| Arc::from(clip(line, LONGEST_REASON));
+        for name in names.into_iter().filter(|name| name.len() <= LONGEST_NAME) {
+            if of_type.len() == KEPT && !of_type.contains_key(name) {
+                break;
+            }
+            let reason = lines.get(&**name).map_or_else(|| Arc::clone(&whole), |line| brief(line));
             of_type.insert(Arc::clone(name), reason);
         }
     }
@@ -68,5 +78,21 @@ mod tests {
             refusals.add("T", &[Name::from(n.to_string())], &format!("reason {n}"));
         }
         assert!(refusals.text("T").is_some_and(|text| text.ends_with("and 2 more")));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut refusals = Refusals::default();
+        let long = "x".repeat(10 * LONGEST_REASON);
+        for n in 0..2 * KEPT {
+            refusals.add(
+                "T",
+                &[Name::from(n.to_string()), Name::from(long.as_str())],
+                &format!("{n}: {long}"),
+            );
+        }
+        let kept = &refusals.0["T"];
+        assert_eq!(kept.len(), KEPT);
+        assert!(kept.iter().all(|(name, reason)| name.len() + reason.len() <= LONGEST_NAME + LONGEST_REASON));
     }
 }

@@ -25,6 +25,10 @@ pub struct Settings {
     pub limit: Option<usize>,
     /// How many names a peer may list per type.
     pub max_names: usize,
+    /// How many bytes a name or a version a peer lists may have.
+    pub max_name: usize,
+    /// How many bytes of names one stream may make this side remember, over all types.
+    pub max_bytes: usize,
 }
 
 /// How one type is served.
@@ -113,6 +117,9 @@ fn no_endpoints(cluster: &str) -> Wanted {
     Wanted::new(cluster, envoy::ENDPOINTS, none.encode_to_vec())
 }
 
+/// Longest name or version a peer may list, in bytes: twice a name and a mesh as long as they can be.
+const LONGEST_NAME: usize = 1024;
+
 impl Settings {
     /// For a control plane that synchronises its types with another: each for itself; a type this side
     /// lacks is empty.
@@ -125,6 +132,8 @@ impl Settings {
             patience: Duration::ZERO,
             limit: None,
             max_names: 1_000_000,
+            max_name: LONGEST_NAME,
+            max_bytes: 64 * 1024 * 1024,
         }
     }
 
@@ -136,6 +145,7 @@ impl Settings {
             make_before_break: true,
             patience: Duration::from_secs(5),
             max_names: 100_000,
+            max_bytes: 4 * 1024 * 1024,
             ..Self::kds(identifier, [])
         }
     }

@@ -21,6 +21,9 @@ mod tests;
 /// Name and version of everything held of one type. The versions are the upstream's and opaque.
 pub type Versions = BTreeMap<Box<str>, Box<str>>;
 
+/// Longest name or version that is remembered, in bytes.
+const LONGEST: usize = 1024;
+
 /// The state of one delta stream in client role.
 #[derive(Debug)]
 pub struct Sink {
@@ -90,6 +93,12 @@ pub enum SinkError {
     NoNonce {
         /// Of which type.
         type_url: String,
+    },
+    /// Every answer repeats both.
+    #[error("a response has a type and a nonce of {bytes} bytes; {LONGEST} is the limit")]
+    TooLong {
+        /// How long they are.
+        bytes: usize,
     },
     /// Responses come faster than they are answered.
     #[error("the upstream sent {MAX_OUTSTANDING} responses of type {type_url} without waiting for an answer")]
@@ -163,6 +172,10 @@ impl Sink {
 
     /// Takes a response. An error means that the stream must end.
     pub fn receive(&mut self, response: DeltaDiscoveryResponse) -> Result<Received, SinkError> {
+        let bytes = response.nonce.len() + response.type_url.len();
+        if bytes > LONGEST {
+            return Err(SinkError::TooLong { bytes });
+        }
         if response.nonce.is_empty() {
             return Err(SinkError::NoNonce { type_url: response.type_url });
         }
@@ -254,6 +267,8 @@ impl Exchange {
     fn take(&mut self, batch: &Batch) {
         self.answered = true;
         let added = batch.added.iter().map(|resource| (&*resource.name, &*resource.version));
+        // What is no name or version of any upstream is not worth resuming from.
+        let added = added.filter(|(name, version)| name.len() <= LONGEST && version.len() <= LONGEST);
         self.outstanding.push_back(Outstanding {
             nonce: batch.nonce.clone(),
             full: batch.full,

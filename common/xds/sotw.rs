@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Dialect, Name, Part, Subscription, TypeRule, Verdict, Version, Want, Wanted,
-    dialect::{Envelope, Header, Heard, verdict},
+    dialect::{Envelope, Header, Heard, measure, verdict},
     subscription::WILDCARD,
 };
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -35,7 +35,10 @@ impl Dialect for Sotw {
     type Response = DiscoveryResponse;
 
     fn envelope(request: &Self::Request) -> Envelope<'_> {
+        let (bytes, longest) = measure(request.resource_names.iter());
         Envelope {
+            bytes,
+            longest,
             node: request.node.as_ref(),
             type_url: &request.type_url,
             is_first: request.response_nonce.is_empty(),
@@ -132,8 +135,9 @@ impl Sotw {
         self.implied_wildcard = false;
         let interest = self.subscription.interest();
         let dropped: Vec<Name> =
-            interest.names.iter().filter(|name| !names.contains(&***name)).cloned().collect();
-        let added = names.iter().copied().filter(|name| *name != WILDCARD && !interest.names.contains(*name));
+            interest.names().iter().filter(|name| !names.contains(&***name)).cloned().collect();
+        let added =
+            names.iter().copied().filter(|name| *name != WILDCARD && !interest.names().contains(*name));
         let added: Vec<&str> = added.collect();
         if interest.wildcard && !names.contains(WILDCARD) {
             self.subscription.unsubscribe([WILDCARD]);
@@ -154,7 +158,7 @@ impl Sotw {
             }
         };
         let interest = self.subscription.interest();
-        interest.names.iter().for_each(|name| add(name));
+        interest.names().iter().for_each(|name| add(name));
         if interest.wildcard {
             want.each(type_url, &mut |name, _| add(name));
         }

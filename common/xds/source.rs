@@ -8,7 +8,7 @@ use super::{
     Delta, Dialect, Name, Part, Settings, Sotw, Subscription, TypeRule, Unknown, Want,
     dialect::{Header, Heard},
 };
-use crate::proto::google::rpc::Status;
+use crate::{clip::clip, proto::google::rpc::Status};
 
 mod report;
 #[cfg(test)]
@@ -60,6 +60,8 @@ struct Slot<D> {
     acked: u64,
 }
 
+/// What an error shows of the type of a request, in bytes.
+const LONGEST_TYPE: usize = 256;
 /// Empty answers that may wait; a peer asks for each type once.
 const MAX_UNSERVED: usize = 64;
 
@@ -206,6 +208,15 @@ impl<D: Dialect> Source<D> {
         if envelope.names > max || envelope.held > max {
             return Err(too_many());
         }
+        let type_url = || clip(envelope.type_url, LONGEST_TYPE).to_owned();
+        let (longest, too_long) = (envelope.longest.max(envelope.type_url.len()), self.settings.max_name);
+        if longest > too_long {
+            return Err(Malformed::LongName { type_url: type_url(), bytes: longest, max: too_long });
+        }
+        let max_bytes = self.settings.max_bytes;
+        if envelope.bytes > max_bytes {
+            return Err(Malformed::TooManyBytes { max: max_bytes });
+        }
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.rule.type_url == envelope.type_url) else {
             return self.unserved(envelope.type_url, envelope.is_first);
         };
@@ -213,8 +224,13 @@ impl<D: Dialect> Source<D> {
             None => Some(slot.open(request, envelope.held)),
             Some(_) => slot.hear(request, envelope.error, self.revision),
         };
-        let listed = slot.subscription().map_or(0, |s| s.interest().names.len());
-        if listed > max { Err(too_many()) } else { Ok(event) }
+        let listed = slot.subscription().map_or(0, |s| s.interest().len());
+        if listed > max {
+            return Err(too_many());
+        }
+        let remembered: usize =
+            self.slots.iter().filter_map(Slot::subscription).map(Subscription::bytes).sum();
+        if remembered > max_bytes { Err(Malformed::TooManyBytes { max: max_bytes }) } else { Ok(event) }
     }
 
     fn unserved(&mut self, type_url: &str, is_first: bool) -> Result<Option<Event>, Malformed> {
@@ -335,6 +351,6 @@ impl<D: Dialect> Slot<D> {
 
 /// A peer's words end in logs and status; they may be long.
 fn beginning(message: &str) -> String {
-    const MAX: usize = 4096;
-    message.chars().take(MAX).collect()
+    const LONGEST: usize = 4096;
+    clip(message, LONGEST).to_owned()
 }

@@ -34,6 +34,9 @@ pub struct Subscription {
     rescan: bool,
     /// The peer was promised an answer, even if there is nothing to say.
     owed: bool,
+    /// Bytes of the names the peer said it holds when it came. What is not there any more is forgotten once
+    /// it was told, but nobody comes back to take that into account.
+    came_with: usize,
     flight: Option<Flight>,
 }
 
@@ -43,7 +46,8 @@ pub struct Interest {
     /// All of them.
     pub wildcard: bool,
     /// These by name, besides.
-    pub names: BTreeSet<Name>,
+    names: BTreeSet<Name>,
+    bytes: usize,
 }
 
 /// What to send next.
@@ -86,14 +90,16 @@ impl Subscription {
             gone: BTreeSet::new(),
             rescan: true,
             owed: true,
+            came_with: 0,
             flight: None,
         };
+        opened.came_with = opened.held.keys().map(|name| name.len()).sum();
         for name in subscribe {
             if name == WILDCARD {
                 opened.interest.wildcard = true;
             } else {
                 opened.held.entry(name.into()).or_insert(None);
-                opened.interest.names.insert(name.into());
+                opened.interest.insert(name.into());
             }
         }
         opened.drop_uninteresting();
@@ -107,7 +113,7 @@ impl Subscription {
             if name == WILDCARD {
                 self.rescan |= !mem::replace(&mut self.interest.wildcard, true);
             } else {
-                self.interest.names.insert(name.into());
+                self.interest.insert(name.into());
                 self.doubt(name.into());
             }
         }
@@ -121,9 +127,9 @@ impl Subscription {
                 self.interest.wildcard = false;
                 self.drop_uninteresting();
             } else if !self.interest.wildcard {
-                self.interest.names.remove(name);
+                self.interest.remove(name);
                 self.forget(name);
-            } else if self.interest.names.remove(name) {
+            } else if self.interest.remove(name) {
                 self.doubt(name.into());
             } else {
                 self.renew(&name.into());
@@ -229,6 +235,11 @@ impl Subscription {
     /// What the peer asked for.
     pub fn interest(&self) -> &Interest {
         &self.interest
+    }
+
+    /// Bytes of the names the peer made this side remember.
+    pub fn bytes(&self) -> usize {
+        self.came_with + self.interest.bytes
     }
 
     /// The names whose current version the peer refused, with that version.
@@ -379,6 +390,31 @@ impl Interest {
     /// Whether it includes this name.
     pub fn covers(&self, name: &str) -> bool {
         self.wildcard || self.names.contains(name)
+    }
+
+    /// The names that were asked for one by one.
+    pub fn names(&self) -> &BTreeSet<Name> {
+        &self.names
+    }
+
+    /// How many names were asked for one by one.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn insert(&mut self, name: Name) {
+        let bytes = name.len();
+        if self.names.insert(name) {
+            self.bytes += bytes;
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        let removed = self.names.remove(name);
+        if removed {
+            self.bytes -= name.len();
+        }
+        removed
     }
 }
 

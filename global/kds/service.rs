@@ -16,6 +16,7 @@ use common::{
         metadata::Peer,
         order,
         outbox::Outbox,
+        ownership::Naming,
         reverse::{Answer, Call},
         serve::{Ended, Serving},
         shelf::ShelfRoom,
@@ -99,6 +100,7 @@ impl KdsSyncService for Kds {
             stop: session.stop.clone(),
             stall_after: self.inner.settings.stall_after,
             refusals: Refusals::default(),
+            max_message: self.inner.settings.max_message,
         };
         let inner = Arc::clone(&self.inner);
         let view = {
@@ -129,7 +131,6 @@ impl KdsSyncService for Kds {
             ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
             guard_first: false,
-            prefix_names: !session.features().has(HASH_SUFFIX),
             applier: self.inner.applier(&session),
             outbox,
             watch: Arc::new(half),
@@ -284,10 +285,10 @@ impl Inner {
     /// The shelf room for a receiver; all but very old zones share one.
     fn room_for(&self, features: &Features) -> Arc<ShelfRoom<Downward>> {
         let form = DownForm::of(features, &self.settings.skip_label_prefixes);
-        if self.room.form().0 == form {
+        if self.room.form().form == form {
             return Arc::clone(&self.room);
         }
-        Arc::new(ShelfRoom::new(Downward(form)))
+        Arc::new(ShelfRoom::new(Downward { form, largest: self.room.form().largest }))
     }
 
     fn introduction(&self) -> Peer {
@@ -304,7 +305,11 @@ impl Inner {
             store: Arc::clone(&self.store),
             index: self.index.clone(),
             env: self.env.clone(),
-            follower: Follower::Global { zone: Arc::clone(&session.zone), foreign: foreign_of(session) },
+            follower: Follower::Global {
+                zone: Arc::clone(&session.zone),
+                foreign: foreign_of(session),
+                naming: naming_of(session),
+            },
             fence: Some(session.fence.clone()),
             // A zone may always remove what it owns.
             fuse: Fuse::OPEN,
@@ -317,6 +322,11 @@ fn foreign_of(session: &Session) -> Foreign {
     if session.features().has(ATTRIBUTION) { Foreign::Refuse } else { Foreign::Rewrite }
 }
 
+/// How names of this zone are made.
+fn naming_of(session: &Session) -> Naming {
+    if session.features().has(HASH_SUFFIX) { Naming::Hashed } else { Naming::Below }
+}
+
 /// Counts what claimed another zone. What was refused is noted like everything that is refused; what was
 /// rewritten nobody else would hear of.
 fn note_misattributed(session: &Arc<Session>) -> OnBatch {
@@ -325,11 +335,17 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
     Box::new(move |report| {
         let Some((name, claim)) = report.misattributed.first() else { return };
         let (items, kind) = (report.misattributed.len(), report.kind.name);
-        let counter = match foreign {
-            Foreign::Refuse => "kds_zone_attribution_refusals_total",
-            Foreign::Rewrite => "kds_zone_attribution_rewrites_total",
-        };
-        metrics::counter!(counter, "resource_type" => kind).increment(items as u64);
+        let count = items as u64;
+        match foreign {
+            Foreign::Refuse => {
+                metrics::counter!("kds_zone_attribution_refusals_total", "resource_type" => kind)
+                    .increment(count);
+            }
+            Foreign::Rewrite => {
+                metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => kind)
+                    .increment(count);
+            }
+        }
         if foreign == Foreign::Rewrite {
             let zone = &*session.zone;
             tracing::warn!(zone, type_name = kind, items, name, %claim, "attributed resources to their sender");
@@ -354,6 +370,9 @@ fn status(ended: Option<Ended>, session: &Session) -> Status {
         None => Status::unavailable("global is shutting down"),
         Some(Ended::Stopped) => session.cause().unwrap_or(Cause::Stopping).into(),
         Some(ended @ (Ended::ByPeer | Ended::Broken(_))) => Status::cancelled(ended.to_string()),
+        Some(Ended::Malformed(excess)) if excess.is_excess() => {
+            Status::resource_exhausted(excess.to_string())
+        }
         Some(ended @ (Ended::Malformed(_) | Ended::Protocol(_))) => {
             Status::invalid_argument(ended.to_string())
         }

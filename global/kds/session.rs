@@ -63,6 +63,8 @@ struct State {
     down: Position,
     up: Position,
     refusals: BTreeMap<(StreamKind, String), String>,
+    /// What cannot be sent to the zone, by type.
+    withheld: BTreeMap<String, String>,
     /// How many items claimed another zone and were attributed to this one, and the latest of them.
     rewritten: (usize, String),
 }
@@ -97,6 +99,7 @@ impl Session {
             down: Position::default(),
             up: Position::default(),
             refusals: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             rewritten: (0, String::new()),
         };
         Self {
@@ -235,6 +238,9 @@ impl Session {
     fn facts_of(&self, state: &State) -> Facts {
         let refusals =
             state.refusals.iter().map(|((stream, type_name), reason)| note(*stream, type_name, reason));
+        let withheld = state.withheld.iter().map(|(type_name, reason)| {
+            format!("the zone does not get some {type_name}, which cannot be sent: {reason}")
+        });
         let (items, latest) = &state.rewritten;
         let rewritten = (*items > 0).then(|| {
             format!(
@@ -251,7 +257,7 @@ impl Session {
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
             up: state.up,
-            notes: refusals.chain(rewritten).collect(),
+            notes: refusals.chain(withheld).chain(rewritten).collect(),
         }
     }
 
@@ -318,6 +324,14 @@ impl Watch for Half {
         match reason {
             Some(reason) => drop(state.refusals.insert(key, reason)),
             None => drop(state.refusals.remove(&key)),
+        }
+    }
+
+    fn withheld(&self, type_name: &str, reason: Option<String>) {
+        let withheld = &mut self.session.lock().withheld;
+        match reason {
+            Some(reason) => drop(withheld.insert(type_name.to_owned(), reason)),
+            None => drop(withheld.remove(type_name)),
         }
     }
 }

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
     kds::headers::Caller,
+    metering,
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
@@ -143,5 +144,5 @@ impl Sessions {
 /// Shows how many streams of a zone are open.
 fn count_streams(zone: &str, streams: usize) {
     let streams = u32::try_from(streams).unwrap_or(u32::MAX);
-    metrics::gauge!("kds_zone_active_connections", "zone_name" => zone.to_owned()).set(streams);
+    metrics::gauge!("kds_zone_active_connections", "zone_name" => metering::zone(zone)).set(streams);
 }

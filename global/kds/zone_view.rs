@@ -1,6 +1,6 @@
 //! Which resources, in which form, one zone should hold. Pure: a view reads one shelf.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
     kds::{
@@ -8,7 +8,7 @@ use common::{
         filter::{Audience, Receiver},
         mapper::{self, DownForm, MapError},
         serve::View,
-        shelf::{ChangedNames, Form, Shelf, ShelfRoom, Shelved},
+        shelf::{self, ChangedNames, Form, Shelf, ShelfRoom, Shelved},
     },
     model::{Origin, Resource},
     store::index::Index,
@@ -16,7 +16,11 @@ use common::{
 };
 
 /// The form of everything that goes down to zones that understand hashed names.
-pub(crate) struct Downward(pub(crate) DownForm);
+pub(crate) struct Downward {
+    pub(crate) form: DownForm,
+    /// The largest resource that can be sent, in bytes.
+    pub(crate) largest: usize,
+}
 
 impl Form for Downward {
     fn audience(&self, resource: &Resource) -> Option<Audience> {
@@ -24,7 +28,11 @@ impl Form for Downward {
     }
 
     fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
-        mapper::down(resource, &self.0)
+        mapper::down(resource, &self.form)
+    }
+
+    fn largest(&self) -> usize {
+        self.largest
     }
 }
 
@@ -52,8 +60,12 @@ impl ZoneView {
     }
 
     fn shows(&self, shelved: &Shelved) -> bool {
+        self.is_for(&shelved.audience)
+    }
+
+    fn is_for(&self, audience: &Audience) -> bool {
         let receiver = Receiver { zone: &self.zone, features: &self.features };
-        shelved.audience.includes(receiver, |zone| !self.shelf.disabled.contains(zone))
+        audience.includes(receiver, |zone| !self.shelf.disabled.contains(zone))
     }
 }
 
@@ -70,6 +82,10 @@ impl View for ZoneView {
         }
         self.shelf = shelf;
         changed
+    }
+
+    fn withheld(&self) -> BTreeMap<&'static str, String> {
+        shelf::reasons(self.shelf.withheld().filter(|(_, withheld)| self.is_for(&withheld.audience)))
     }
 }
 
@@ -142,7 +158,8 @@ mod tests {
     }
 
     fn room() -> Arc<ShelfRoom<Downward>> {
-        Arc::new(ShelfRoom::new(Downward(DownForm::of(&Features::ours(), &[]))))
+        let form = DownForm::of(&Features::ours(), &[]);
+        Arc::new(ShelfRoom::new(Downward { form, largest: usize::MAX }))
     }
 
     fn names(view: &ZoneView, kind: &Kind) -> Vec<String> {

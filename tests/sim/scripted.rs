@@ -9,7 +9,7 @@ use common::{
         headers::Caller,
         metadata::{Peer, bare_node},
     },
-    model::Resource,
+    model::{Resource, ResourceKey, labels, names},
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
         google::{protobuf::Any, rpc},
@@ -45,6 +45,7 @@ pub struct Asking {
 pub struct Answering {
     pub responses: mpsc::Sender<DeltaDiscoveryResponse>,
     pub requests: Streaming<DeltaDiscoveryRequest>,
+    caller: Caller,
 }
 
 impl Scripted {
@@ -100,7 +101,7 @@ impl Scripted {
         let mut client = KdsSyncServiceClient::new(self.channel.clone());
         let requests =
             client.zone_to_global_sync(self.request(ReceiverStream::new(queue))).await?.into_inner();
-        Ok(Answering { responses, requests })
+        Ok(Answering { responses, requests, caller: self.caller.clone() })
     }
 
     /// Opens a stream of reverse calls, and never says anything on it.
@@ -175,11 +176,16 @@ impl Answering {
         }
     }
 
+    /// Sends resources under the names they have on global.
     pub async fn send(&self, type_url: &str, nonce: u64, resources: &[Resource], removed: &[&str]) {
+        let named = |resource: &Resource| match self.caller.features.has(features::HASH_SUFFIX) {
+            true => item(&on_global(resource, &self.caller.zone)),
+            false => item(resource),
+        };
         let response = DeltaDiscoveryResponse {
             type_url: type_url.to_owned(),
             nonce: nonce.to_string(),
-            resources: resources.iter().map(item).collect(),
+            resources: resources.iter().map(named).collect(),
             removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
             ..DeltaDiscoveryResponse::default()
         };
@@ -196,6 +202,16 @@ impl Answering {
             }
         }
     }
+}
+
+/// A resource of a zone under the name it has on global; whatever its labels say.
+pub fn on_global(resource: &Resource, zone: &str) -> Resource {
+    let mut named = resource.clone();
+    let display = named.display_name().to_owned();
+    let name = names::hashed(named.mesh(), &display, Some(zone), named.label(labels::NAMESPACE));
+    named.labels.insert(labels::DISPLAY_NAME.to_owned(), display);
+    named.key = ResourceKey::new(named.kind(), named.mesh(), &name);
+    named
 }
 
 /// A resource as it travels.

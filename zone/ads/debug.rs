@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{Path, State},
     routing::get,
 };
-use common::{rest::ApiError, xds::Want};
+use common::{
+    redact,
+    rest::{AccessRule, ApiError, User},
+    xds::Want,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -16,42 +20,67 @@ use super::{
 };
 use crate::generator::{Encoded, type_url};
 
+/// The proxies, and who may look.
+struct Window {
+    proxies: Arc<Proxies>,
+    rule: AccessRule,
+}
+
 /// Routes: `/debug/proxies` lists all, `/debug/proxies/{node id}/config` shows what one should have, and
-/// `/meshes/{mesh}/dataplanes/{name}/_config` does the same in the form Kuma's clients ask for.
-pub fn router(proxies: Arc<Proxies>) -> Router {
+/// `/meshes/{mesh}/dataplanes/{name}/_config` does the same in the form Kuma's clients ask for. All for
+/// those whom `rule` names.
+pub fn router(proxies: Arc<Proxies>, rule: AccessRule) -> Router {
     Router::new()
         .route("/debug/proxies", get(list))
         .route("/debug/proxies/{id}/config", get(config))
         .route("/meshes/{mesh}/dataplanes/{name}/_config", get(dataplane_config))
-        .with_state(proxies)
+        .with_state(Arc::new(Window { proxies, rule }))
 }
 
-async fn list(State(proxies): State<Arc<Proxies>>) -> Json<Value> {
-    let items: Vec<Value> = proxies.view().iter().map(summary).collect();
-    Json(json!({"total": items.len(), "items": items}))
+async fn list(
+    State(window): State<Arc<Window>>,
+    Extension(user): Extension<User>,
+) -> Result<Json<Value>, ApiError> {
+    window.admit(&user)?;
+    let items: Vec<Value> = window.proxies.view().iter().map(summary).collect();
+    shown(json!({"total": items.len(), "items": items})).await
 }
 
 async fn config(
-    State(proxies): State<Arc<Proxies>>,
+    State(window): State<Arc<Window>>,
+    Extension(user): Extension<User>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    find(&proxies, |proxy| proxy.to_string() == id)
+    window.admit(&user)?;
+    window.config(|proxy| proxy.to_string() == id).await
 }
 
 async fn dataplane_config(
-    State(proxies): State<Arc<Proxies>>,
+    State(window): State<Arc<Window>>,
+    Extension(user): Extension<User>,
     Path((mesh, name)): Path<(String, String)>,
 ) -> Result<Json<Value>, ApiError> {
+    window.admit(&user)?;
     let id = ProxyId::new(ProxyKind::Dataplane, &mesh, &name);
-    find(&proxies, |proxy| *proxy == id)
+    window.config(|proxy| *proxy == id).await
 }
 
-/// What a connected proxy should have: resources by type and name, private keys left out.
-fn find(proxies: &Proxies, is: impl Fn(&ProxyId) -> bool) -> Result<Json<Value>, ApiError> {
-    let view = proxies
-        .find(is)
-        .ok_or_else(|| ApiError::not_found("The proxy is not connected to this control plane"))?;
-    Ok(Json(resources(&view)))
+impl Window {
+    fn admit(&self, user: &User) -> Result<(), ApiError> {
+        self.rule.check(user, "view the configuration of proxies")
+    }
+
+    /// What a connected proxy should have: resources by type and name, secrets left out.
+    async fn config(&self, is: impl Fn(&ProxyId) -> bool) -> Result<Json<Value>, ApiError> {
+        let missing = || ApiError::not_found("The proxy is not connected to this control plane");
+        let view = self.proxies.find(is).ok_or_else(missing)?;
+        shown(resources(&view)).await
+    }
+}
+
+async fn shown(document: Value) -> Result<Json<Value>, ApiError> {
+    let document = redact::document(document).await;
+    document.map(Json).map_err(|withheld| ApiError::bad_request(withheld.to_string()))
 }
 
 fn summary(view: &ProxyView) -> Value {
@@ -92,35 +121,16 @@ fn resources(view: &ProxyView) -> Value {
     let mut types = serde_json::Map::new();
     for resource in view.config.iter().flat_map(|c| c.resources().iter()) {
         let of_type = types.entry(resource.type_url).or_insert_with(|| json!({}));
-        of_type[&*resource.name] = shown(resource);
+        of_type[&*resource.name] = decoded(resource);
     }
     json!({"revision": view.config.as_ref().map(|c| c.revision()), "xds": types})
 }
 
-fn shown(resource: &Encoded) -> Value {
+fn decoded(resource: &Encoded) -> Value {
     if resource.type_url == type_url::SECRET {
-        return json!({"name": &*resource.name, "version": resource.version.to_string(), "content": "[redacted]"});
+        return json!({"name": &*resource.name, "version": resource.version.to_string(), "content": redact::REDACTED});
     }
-    let mut json = resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}));
-    redact(&mut json);
-    json
-}
-
-/// Takes out private keys, wherever they are.
-fn redact(json: &mut Value) {
-    match json {
-        Value::Object(members) => {
-            for (name, member) in members {
-                if name == "privateKey" {
-                    *member = "[redacted]".into();
-                } else {
-                    redact(member);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(redact),
-        _ => {}
-    }
+    resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}))
 }
 
 fn short(type_url: &str) -> &str {

@@ -18,6 +18,7 @@ use common::{
         },
         google::protobuf::Struct,
     },
+    redact,
 };
 use http::{Request, header};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -107,10 +108,12 @@ impl EnvoyAdmin for Envoys {
         };
         let failed =
             |reason: String| AskError::Failed { proxy: proxy.clone(), address: at.to_string(), reason };
-        match timeout(PATIENCE, asking).await {
-            Ok(answer) => answer.map_err(failed),
-            Err(_) => Err(AskError::TooLate(PATIENCE)),
-        }
+        let answer = match timeout(PATIENCE, asking).await {
+            Ok(answer) => answer.map_err(failed)?,
+            Err(_) => return Err(AskError::TooLate(PATIENCE)),
+        };
+        // What an Envoy was given to prove itself with must not leave this process.
+        redact::dump(answer, ask.is_json()).await.map_err(|withheld| failed(withheld.to_string()))
     }
 }
 
@@ -216,7 +219,11 @@ mod tests {
     /// An admin endpoint that says it belongs to this node.
     async fn admin(node: &'static str) -> String {
         let info = get(async move || Json(json!({"node": {"id": node}})));
-        let dump = get(async |uri: http::Uri| format!("dump of {uri}"));
+        let dump = get(async |uri: http::Uri| {
+            Json(
+                json!({"of": uri.to_string(), "initial_metadata": [{"key": "authorization", "value": "hunter2"}]}),
+            )
+        });
         let router = Router::new().route("/server_info", info).route("/config_dump", dump);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -228,7 +235,9 @@ mod tests {
     async fn an_envoy_beside_us_is_asked() {
         let port = admin("default.web-1").await;
         let answer = asked(NEAR, &[("dataplane.admin.port", &port)]).await.unwrap();
-        assert_eq!(answer, "dump of /config_dump?include_eds");
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["of"], "/config_dump?include_eds");
+        assert_eq!(answer["initial_metadata"][0]["value"], "[redacted]", "it keeps its token");
     }
 
     #[tokio::test]

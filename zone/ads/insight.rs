@@ -15,6 +15,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use common::{
+    clip::clip,
     model::{Origin, Resource, labels},
     proto::{google::protobuf::Timestamp, kuma::mesh::v1alpha1 as mesh},
     runtime::Env,
@@ -36,7 +37,7 @@ use super::{
 
 /// Insights written in one batch.
 const BATCH: usize = 200;
-/// Characters kept of the reason of a proxy: an insight goes to global and stays there.
+/// Bytes kept of the reason of a proxy: an insight goes to global and stays there.
 const LONGEST_REASON: usize = 1024;
 
 /// What happened to one response.
@@ -134,7 +135,7 @@ impl Insights {
     pub(super) fn refuses(&self, stream: StreamId, type_url: &str, words: Option<&str>) {
         if let Some(record) = self.lock().records.get_mut(&stream) {
             let type_name = spec::short(type_url);
-            let words = words.map(|words| words.chars().take(LONGEST_REASON).collect());
+            let words = words.map(|words| clip(words, LONGEST_REASON).to_owned());
             if record.rejections.get(type_name) != words.as_ref() {
                 record.unwritten = true;
                 match words {

@@ -8,6 +8,7 @@ mod wire;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use common::{
+    redact,
     runtime::http::Client,
     store::index::IndexReader,
     xds::{Event, Input, Malformed, Name, Refusals, Retry, Settings, Source, Version, Want, Wanted},
@@ -287,6 +288,8 @@ impl<D: Wire> Driver<'_, D> {
                 self.settled(type_url, Delivery::Acknowledged, &[], "");
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
+                // An Envoy quotes what it refuses.
+                let message = redact::text(&message).into_owned();
                 tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
                 self.retry.refused(Instant::now());
                 self.settled(type_url, Delivery::Rejected, &refused, &message);
@@ -335,9 +338,6 @@ fn stopping() -> Status {
 }
 
 fn malformed(error: Malformed) -> Status {
-    let status = match error {
-        Malformed::TooManyNames { .. } | Malformed::TooManyTypes => Status::resource_exhausted,
-        _ => Status::invalid_argument,
-    };
+    let status = if error.is_excess() { Status::resource_exhausted } else { Status::invalid_argument };
     status(error.to_string())
 }

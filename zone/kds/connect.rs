@@ -16,6 +16,7 @@ use common::{
         outbox::Outbox,
         recorder::Recorder,
         serve::{Ended, Serving},
+        size::largest_sent,
     },
     model::Origin,
     proto::kuma::{
@@ -238,7 +239,6 @@ impl Connector {
             ours: self.peer(),
             resume,
             guard_first: applier.fuse != Fuse::OPEN,
-            prefix_names: false,
             applier,
             outbox: Outbox::new(wire, OUTBOX),
             watch: Arc::new(Down(link.clone())),
@@ -284,10 +284,12 @@ impl Connector {
             stop: stop.clone(),
             stall_after: self.settings.stall_after,
             refusals: Refusals::default(),
+            max_message: self.settings.max_message,
         };
         let form = Upward {
             zone: Arc::clone(&self.settings.zone),
             skip_prefixes: self.settings.skip_label_prefixes.clone(),
+            largest: largest_sent(self.settings.max_message),
         };
         serving.run(std::pin::pin!(inbound), move |_, index| OwnView::new(form, stamped, index)).await
     }

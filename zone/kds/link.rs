@@ -62,6 +62,8 @@ pub struct LinkStatus {
     pub held_back: Option<String>,
     /// What was refused, by type.
     pub refusals: BTreeMap<String, String>,
+    /// What cannot be sent to global, by type.
+    pub withheld: BTreeMap<String, String>,
 }
 
 impl Link {
@@ -109,6 +111,7 @@ impl Link {
         state.status.last_error = None;
         state.status.held_back = None;
         state.status.refusals.clear();
+        state.status.withheld.clear();
     }
 
     pub(super) fn disconnected(&self, reason: Option<String>) {
@@ -210,6 +213,8 @@ impl Watch for Down {
             None => drop(state.status.refusals.remove(type_name)),
         }
     }
+
+    fn withheld(&self, _type_name: &str, _reason: Option<String>) {}
 }
 
 impl Watch for Up {
@@ -241,6 +246,14 @@ impl Watch for Up {
         match reason {
             Some(reason) => drop(state.status.refusals.insert(key, reason)),
             None => drop(state.status.refusals.remove(&key)),
+        }
+    }
+
+    fn withheld(&self, type_name: &str, reason: Option<String>) {
+        let mut state = self.0.lock();
+        match reason {
+            Some(reason) => drop(state.status.withheld.insert(type_name.to_owned(), reason)),
+            None => drop(state.status.withheld.remove(type_name)),
         }
     }
 }

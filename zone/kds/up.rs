@@ -1,6 +1,6 @@
 //! Which resources, in which form, this zone sends to global. Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
     kds::{
@@ -8,7 +8,7 @@ use common::{
         headers::Upstream,
         mapper::{self, MapError},
         serve::View,
-        shelf::{ChangedNames, Form, Shelf},
+        shelf::{self, ChangedNames, Form, Shelf},
     },
     model::Resource,
     store::index::Index,
@@ -19,6 +19,8 @@ use common::{
 pub(super) struct Upward {
     pub(super) zone: Arc<str>,
     pub(super) skip_prefixes: Vec<String>,
+    /// The largest resource that can be sent, in bytes.
+    pub(super) largest: usize,
 }
 
 impl Form for Upward {
@@ -28,6 +30,10 @@ impl Form for Upward {
 
     fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
         mapper::up(resource, &self.zone, &self.skip_prefixes)
+    }
+
+    fn largest(&self) -> usize {
+        self.largest
     }
 }
 
@@ -52,6 +58,10 @@ impl View for OwnView {
         let changed = next.changed_since(&self.shelf);
         self.shelf = next;
         changed
+    }
+
+    fn withheld(&self) -> BTreeMap<&'static str, String> {
+        shelf::reasons(self.shelf.withheld())
     }
 }
 

@@ -22,7 +22,20 @@ fn zone(name: &str) -> Origin {
 
 /// Global, as it follows `zone-1`.
 fn global(foreign: Foreign) -> Follower {
-    Follower::Global { zone: "zone-1".into(), foreign }
+    Follower::Global { zone: "zone-1".into(), foreign, naming: Naming::Hashed }
+}
+
+/// The same resource as `zone-1` sends it to global.
+fn up(resource: Resource) -> Resource {
+    let claimed = resource.labels.get(labels::ZONE).cloned();
+    let mut sent = mapper::up(&resource, "zone-1", &[]).unwrap();
+    sent.labels.extend(claimed.map(|zone| (labels::ZONE.to_owned(), zone)));
+    sent
+}
+
+/// How it is called there.
+fn called(name: &str) -> String {
+    up(from_global(name)).name().to_owned()
 }
 
 fn resource(name: &str, origin: Origin) -> Resource {
@@ -132,9 +145,10 @@ fn a_zone_keeps_its_own_status() {
         Resource { status, ..Resource::new(key, DateTime::UNIX_EPOCH) }
     };
     let sent = service(mapper::blank_status(&kinds::mesh_service::KIND)).with_label("a", "b");
-    let encoded = codec::encode(&sent);
-    let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
     let decode = |follower: &Follower| {
+        let on_the_way = if *follower == Follower::Zone { sent.clone() } else { up(sent.clone()) };
+        let encoded = codec::encode(&on_the_way);
+        let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
         let pairs = [(&*encoded.name, Some(&any))];
         Received::decode(&kinds::mesh_service::KIND, pairs, vec![], false, follower)
     };
@@ -154,12 +168,12 @@ fn a_zone_keeps_its_own_status() {
 #[test]
 fn global_attributes_to_the_session() {
     let follower = global(Foreign::Rewrite);
-    let claims = from_global("t").with_label(labels::ZONE, "zone-2");
+    let claims = up(from_global("t").with_label(labels::ZONE, "zone-2"));
     let received = received(&[claims], &[], true, &follower);
     assert_eq!(received.misattributed.len(), 1);
     let held = [resource("other", zone("zone-2")), resource("mine", zone("zone-1")), from_global("g")];
     let plan = plan(&index(held), &received, &follower, DateTime::UNIX_EPOCH);
-    assert_eq!(words(&plan), ["create t", "delete mine"]);
+    assert_eq!(words(&plan), [format!("create {}", called("t")), "delete mine".to_owned()]);
     let Write::Put { resource, .. } = &plan.writes[0] else { panic!("a put") };
     assert_eq!(resource.origin, zone("zone-1"));
     assert_eq!(resource.labels[labels::ZONE], "zone-1");
@@ -169,15 +183,17 @@ fn global_attributes_to_the_session() {
 #[test]
 fn a_claim_of_another_zone_is_refused_alone_and_what_is_stored_stays() {
     let follower = global(Foreign::Refuse);
-    let claims = resource("mine", zone("zone-1")).with_label(labels::ZONE, "zone-2");
-    let received = received(&[claims, resource("good", zone("zone-1"))], &[], true, &follower);
-    let plan = plan(&index([resource("mine", zone("zone-1"))]), &received, &follower, DateTime::UNIX_EPOCH);
-    assert_eq!(words(&plan), ["create good"]);
+    let mine = || up(resource("mine", zone("zone-1")));
+    let claims = mine().with_label(labels::ZONE, "zone-2");
+    let received = received(&[claims, up(resource("good", zone("zone-1")))], &[], true, &follower);
+    let plan = plan(&index([mine()]), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), [format!("create {}", called("good"))]);
     let [verdict] = &plan.verdicts[..] else { panic!("{:?}", plan.verdicts) };
     assert_eq!(
         verdict.to_string(),
-        "mine.default: labels[\"kuma.io/zone\"] names zone \"zone-2\", but zone \"zone-1\" sends it: apply it \
-         on the zone it names, or name \"zone-1\" there"
+        called("mine")
+            + ".default: labels[\"kuma.io/zone\"] names zone \"zone-2\", but zone \"zone-1\" sends it: apply it \
+               on the zone it names, or name \"zone-1\" there"
     );
     assert_eq!(received.misattributed.len(), 1);
 }
@@ -269,7 +285,7 @@ async fn nothing_outlives_a_zone_that_is_deleted_meanwhile() {
     let follower = global(Foreign::Rewrite);
     let applier = with_index(&store, feed.reader(), follower.clone());
     store.transact(Batch::of([Write::delete_when(zone, Precondition::None)])).await.unwrap();
-    let response = received(&[from_global("a")], &[], true, &follower);
+    let response = received(&[up(from_global("a"))], &[], true, &follower);
     let (applied, ()) = tokio::join!(biased; applier.apply(&response), async {
         tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
     });
@@ -286,7 +302,7 @@ async fn a_zone_that_is_changed_meanwhile_is_no_obstacle() {
     let follower = global(Foreign::Rewrite);
     let applier = with_index(&store, feed.reader(), follower.clone());
     store.transact(Batch::of([Write::put(zone.with_label("a", "b"))])).await.unwrap();
-    let response = received(&[from_global("a")], &[], true, &follower);
+    let response = received(&[up(from_global("a"))], &[], true, &follower);
     let (applied, ()) = tokio::join!(biased; applier.apply(&response), async {
         tokio::spawn(feed.run(tokio_util::sync::CancellationToken::new()));
     });
@@ -297,16 +313,51 @@ async fn a_zone_that_is_changed_meanwhile_is_no_obstacle() {
 
 #[test]
 fn names_of_old_zones_are_kept_below_the_zone() {
-    let follower = global(Foreign::Rewrite);
+    let follower =
+        Follower::Global { zone: "zone-1".into(), foreign: Foreign::Rewrite, naming: Naming::Below };
     let mut bad = from_global("bad");
     bad.spec = (&b"[]"[..]).into();
     let sent = [from_global("a"), bad];
-    let received = received(&sent, &["gone.default"], false, &follower).below("zone-1");
+    let received = received(&sent, &["gone.default"], false, &follower);
     let mine = |name: &str| resource(name, zone("zone-1"));
     let held = [mine("zone-1.gone"), mine("gone"), mine("zone-1.bad")];
     let plan = plan(&index(held), &received, &follower, DateTime::UNIX_EPOCH);
     assert_eq!(words(&plan), ["create zone-1.a", "delete zone-1.gone"]);
     assert_eq!(plan.verdicts[0].name, "bad.default", "the peer knows it by this name");
+}
+
+#[test]
+fn a_name_of_another_zone_is_refused_and_both_are_named() {
+    let follower = global(Foreign::Rewrite);
+    let theirs = mapper::up(&from_global("t"), "zone-2", &[]).unwrap();
+    let zones = ["zone-1", "zone-2"]
+        .map(|name| Resource::new(ResourceKey::global(&kinds::zone::KIND, name), DateTime::UNIX_EPOCH));
+    let mut unlabelled = theirs.clone();
+    unlabelled.labels.remove(labels::DISPLAY_NAME);
+    for (sent, owner) in [(theirs, "what zone \"zone-2\" calls so"), (unlabelled, "may be another zone's")] {
+        let received = received(&[sent.clone(), up(from_global("good"))], &[], false, &follower);
+        let plan = plan(&index(zones.clone()), &received, &follower, DateTime::UNIX_EPOCH);
+        assert_eq!(words(&plan), [format!("create {}", called("good"))]);
+        let [verdict] = &plan.verdicts[..] else { panic!("{:?}", plan.verdicts) };
+        assert_eq!(verdict.name, format!("{}.default", sent.name()));
+        let says = ["is not the name on global of what zone \"zone-1\" calls", owner];
+        assert!(says.iter().all(|words| verdict.reason.contains(words)), "{}", verdict.reason);
+    }
+    // Names of global are not a zone's to take either, before anybody has them.
+    let received = received(&[from_global("operators")], &[], false, &follower);
+    let plan = plan(&index(zones), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!((words(&plan).len(), plan.verdicts.len()), (0, 1));
+}
+
+#[test]
+fn whose_name_it_is_gets_it_back() {
+    let follower = global(Foreign::Rewrite);
+    let mine = up(from_global("t"));
+    let squatted = Resource { origin: zone("zone-2"), labels: BTreeMap::new(), ..mine.clone() };
+    let received = received(std::slice::from_ref(&mine), &[], false, &follower);
+    let plan = plan(&index([squatted]), &received, &follower, DateTime::UNIX_EPOCH);
+    let [Write::Put { resource, .. }] = &plan.writes[..] else { panic!("{:?}", plan.writes) };
+    assert_eq!((&resource.origin, plan.verdicts.len()), (&zone("zone-1"), 0));
 }
 
 fn any_origin() -> impl Strategy<Value = Origin> {
@@ -336,8 +387,15 @@ proptest! {
         full: bool,
         follower in any_follower(),
     ) {
-        let mut before = held;
+        // On global every name of a zone is made of the zone.
+        let on_global = |resource: Resource| match resource.origin.clone() {
+            Origin::Zone(zone) => mapper::up(&resource, &zone, &[]).unwrap(),
+            Origin::Global => resource,
+        };
+        let (mut before, mut sent) = (held, sent);
         if matches!(follower, Follower::Global { .. }) {
+            before = before.into_iter().map(on_global).collect();
+            sent = sent.into_iter().map(up).collect();
             let key = ResourceKey::global(&kinds::zone::KIND, "zone-1");
             before.push(Resource::new(key, DateTime::UNIX_EPOCH));
         }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    kds::{features::Features, watch::Watch},
+    kds::{MAX_MESSAGE, features::Features, watch::Watch},
     store::StoreIdentity,
     xds::{Name, Version, Wanted},
 };
@@ -36,6 +36,10 @@ impl View for Nothing {
     fn advance(&mut self, _index: &Arc<Index>) -> ChangedNames {
         ChangedNames::new()
     }
+
+    fn withheld(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::new()
+    }
 }
 
 /// Remembers which types were counted.
@@ -50,6 +54,7 @@ impl Watch for Counted {
     }
     fn reached(&self, _position: Position) {}
     fn refused(&self, _type_name: &str, _reason: Option<String>) {}
+    fn withheld(&self, _type_name: &str, _reason: Option<String>) {}
 }
 
 /// Serves a peer with these features that asks for `types` and never answers; how long until that ends,
@@ -78,6 +83,7 @@ async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<Stri
         stop: CancellationToken::new(),
         stall_after: Duration::from_secs(20),
         refusals: Refusals::default(),
+        max_message: MAX_MESSAGE,
     };
     let started = Instant::now();
     let ended = serving.run(ReceiverStream::new(inbound), |_, _| Nothing).await;

@@ -1,5 +1,7 @@
 //! A data plane proxy next to a workload.
 
+use std::collections::BTreeSet;
+
 use super::{
     address::{check_host, check_ip, check_port},
     tags,
@@ -59,12 +61,12 @@ fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut 
             "has to contain at least one inbound interface or gateway",
         ),
     }
+    let mut sections = BTreeSet::new();
     for (i, inbound) in networking.inbound.iter().enumerate() {
         let inbounds = path.field("inbound");
         check_inbound(inbound, networking, &inbounds.index(i), violations);
-        let name = section(&inbound.name, inbound.port);
-        let twice = networking.inbound[..i].iter().any(|other| section(&other.name, other.port) == name);
-        violations.check(twice, inbounds.index(i).field("name"), "must be unique among the inbounds");
+        let is_new = sections.insert(section(&inbound.name, inbound.port));
+        violations.check(!is_new, inbounds.index(i).field("name"), "must be unique among the inbounds");
     }
     for (i, outbound) in networking.outbound.iter().enumerate() {
         check_outbound(outbound, &path.field("outbound").index(i), violations);

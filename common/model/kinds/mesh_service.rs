@@ -1,6 +1,6 @@
 //! A service of one zone: which dataplanes serve it, and on which ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -112,14 +112,13 @@ impl Spec for MeshService {
     fn validate(&self) -> Violations {
         let mut violations = Violations::none();
         let path = FieldPath::new("spec");
+        let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
         for (i, port) in self.ports.iter().enumerate() {
             let path = path.field("ports").index(i);
             check_port(port.port, path.field("port"), &mut violations);
-            let twice = self.ports[..i].iter().any(|p| p.port == port.port);
-            violations.check(twice, path.field("port"), "duplicate port");
-            let name = |p: &Port| p.name.clone().unwrap_or_else(|| p.port.to_string());
-            let twice = self.ports[..i].iter().any(|p| name(p) == name(port));
-            violations.check(twice, path.field("name"), "duplicate name");
+            violations.check(!numbers.insert(port.port), path.field("port"), "duplicate port");
+            let name = port.name.clone().unwrap_or_else(|| port.port.to_string());
+            violations.check(!names.insert(name), path.field("name"), "duplicate name");
         }
         violations
     }

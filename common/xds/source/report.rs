@@ -82,9 +82,38 @@ pub enum Malformed {
         /// The limit.
         max: usize,
     },
+    /// A name or version that is no name.
+    #[error("a subscription to {type_url} lists a name or version of {bytes} bytes; {max} is the limit")]
+    LongName {
+        /// Of which type.
+        type_url: String,
+        /// How long it is.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// More names than this side remembers for one stream.
+    #[error("the names this stream subscribes to have more than {max} bytes together")]
+    TooManyBytes {
+        /// The limit.
+        max: usize,
+    },
     /// Requests for types that are not served come faster than they are answered.
     #[error("too many requests for types that are not served")]
     TooManyTypes,
+}
+
+impl Malformed {
+    /// Whether the peer wants more than it may have; otherwise what it says makes no sense.
+    pub fn is_excess(&self) -> bool {
+        match self {
+            Self::TooManyNames { .. }
+            | Self::LongName { .. }
+            | Self::TooManyBytes { .. }
+            | Self::TooManyTypes => true,
+            Self::NoType | Self::NoNode | Self::UnknownType { .. } => false,
+        }
+    }
 }
 
 /// How far the peer is with one type, in revisions of [`Want::revision`](crate::xds::Want::revision).

@@ -43,11 +43,11 @@ pub struct Made {
 }
 
 /// One that is right.
-pub const RIGHT: Chain = Chain { what: "right", change: |_| {} };
+pub static RIGHT: Chain = Chain { what: "right", change: |_| {} };
 
 /// Those that are not.
 #[rustfmt::skip]
-pub const CHAINS: &[Chain] = &[
+pub static CHAINS: &[Chain] = &[
     Chain { what: "another authority", change: |p| p.other_root = true },
     Chain { what: "self-signed", change: |p| p.self_signed = true },
     Chain { what: "expired", change: |p| p.good = (Duration::days(-2), Duration::days(-1)) },

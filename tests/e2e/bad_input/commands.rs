@@ -317,8 +317,7 @@ async fn straitctl_says_what_is_wrong_and_sends_nothing_of_it() {
         run(&Impostor(&global), &answers(), &[]).await,
         run(&Shown(&global), &chains(), &[]).await,
     ]);
-    let right = super::chains::RIGHT;
-    assert_eq!(Shown(&global).send(&&right).await.verdict, "exit 0", "a certificate that is right is believed");
+    assert_eq!(Shown(&global).send(&&super::chains::RIGHT).await.verdict, "exit 0", "a certificate that is right is believed");
     assert_eq!(global.get("/meshes").await["total"], 1, "the good document before each bad one was not sent");
 }
 

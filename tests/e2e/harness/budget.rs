@@ -23,7 +23,7 @@ pub struct Before<'a> {
 impl<'a> Before<'a> {
     /// Remembers how it is now.
     pub fn of(process: &'a Process) -> Self {
-        Self { process, memory: resident(process), logged: process.logged() }
+        Self { process, memory: process.resident(), logged: process.logged() }
     }
 
     /// What it took, in words; or what it broke.
@@ -32,7 +32,7 @@ impl<'a> Before<'a> {
         if !is_alive(self.process) {
             return Err(format!("{name} is dead:\n{}", self.process.log()));
         }
-        let memory = resident(self.process).saturating_sub(self.memory);
+        let memory = self.process.resident().saturating_sub(self.memory);
         let log = self.process.logged() - self.logged;
         let said = format!("{name} +{} KiB memory, {} KiB log", memory >> 10, log >> 10);
         if memory > budget.memory || log > budget.log {
@@ -40,14 +40,6 @@ impl<'a> Before<'a> {
         }
         Ok(said)
     }
-}
-
-/// Bytes of memory that are resident.
-pub fn resident(process: &Process) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or_default() * 1024
 }
 
 /// Whether it runs; one that ended and was not waited for is a zombie.

@@ -96,6 +96,15 @@ impl Process {
         self.logged.load(Ordering::Relaxed)
     }
 
+    /// Memory it has in use, in bytes.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a process has a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+        kib * 1024
+    }
+
     /// Its output so far.
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use common::{
+    clip::{clip, clipped},
     model::Resource,
     proto::{
         google::protobuf::{Struct, Timestamp, Value, value::Kind as Json},
         kuma::mesh::v1alpha1 as mesh,
     },
+    redact,
 };
 use prost::Message;
 
@@ -18,6 +20,10 @@ use crate::ads::node::{Proxy, ProxyKind};
 const KEPT: usize = 2;
 /// Member of the metadata that is not the proxy's.
 const OURS: &str = "strait";
+/// What is kept of the metadata of a proxy, of a text in it, and of a version, in bytes.
+const LONGEST_METADATA: usize = 64 * 1024;
+const LONGEST_TEXT: usize = 16 * 1024;
+const LONGEST_VERSION: usize = 256;
 
 /// What is new about one proxy.
 pub(super) struct Update<'a> {
@@ -63,7 +69,8 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update
 /// The node metadata of a proxy, and beside it what the proxy refuses at the moment: the subscriptions count
 /// rejections but have no room for a reason.
 pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>) -> Struct {
-    let mut metadata = Struct::clone(&proxy.metadata);
+    let mut metadata = brief(&proxy.metadata);
+    redact::structure(&mut metadata);
     metadata.fields.remove(OURS);
     if !rejections.is_empty() {
         let text = |text: &String| Value { kind: Some(Json::StringValue(text.clone())) };
@@ -73,6 +80,37 @@ pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>) -> 
         metadata.fields.insert(OURS.to_owned(), of(ours.into_iter().collect()));
     }
     metadata
+}
+
+/// What is kept of the metadata of a proxy: an insight goes to global and stays there. A text is cut, and a
+/// member that is still too large for what is left is left out; the smaller ones come first.
+fn brief(metadata: &Struct) -> Struct {
+    let mut members: Vec<(&String, Value)> =
+        metadata.fields.iter().map(|(name, value)| (name, cut(value.clone()))).collect();
+    members.sort_by_cached_key(|(name, value)| (name.len() + value.encoded_len(), (*name).clone()));
+    let mut left = LONGEST_METADATA;
+    let fits = members.into_iter().map_while(|(name, value)| {
+        left = left.checked_sub(name.len() + value.encoded_len())?;
+        Some((name.clone(), value))
+    });
+    Struct { fields: fits.collect() }
+}
+
+/// The value with every text in it cut to a length for people.
+fn cut(value: Value) -> Value {
+    let kind = value.kind.map(|kind| match kind {
+        Json::StringValue(text) => Json::StringValue(clipped(text, LONGEST_TEXT)),
+        Json::StructValue(mut inner) => {
+            inner.fields = inner.fields.into_iter().map(|(name, value)| (name, cut(value))).collect();
+            Json::StructValue(inner)
+        }
+        Json::ListValue(mut list) => {
+            list.values = list.values.into_iter().map(cut).collect();
+            Json::ListValue(list)
+        }
+        other => other,
+    });
+    Value { kind }
 }
 
 /// The last part of a type URL.
@@ -121,7 +159,8 @@ fn merge_subscriptions(
     ours: Vec<mesh::DiscoverySubscription>,
     now: Timestamp,
 ) {
-    stored.retain(|s| ours.iter().all(|o| o.id != s.id));
+    // One that says more was written before anybody looked at its length.
+    stored.retain(|s| ours.iter().all(|o| o.id != s.id) && s.encoded_len() <= LONGEST_METADATA);
     // A proxy that is here is no longer elsewhere.
     end_all(stored, now);
     stored.extend(ours);
@@ -147,10 +186,10 @@ fn m_tls(
 
 /// The versions a proxy says it has.
 pub(super) fn version(proxy: &Proxy) -> mesh::Version {
-    let text = |part: &str, field: &str| proxy.version(part, field).to_owned();
+    let text = |part: &str, field: &str| clip(proxy.version(part, field), LONGEST_VERSION).to_owned();
     let mut envoy = text("envoy", "version");
     if envoy.is_empty() {
-        envoy.clone_from(&proxy.user_agent);
+        clip(&proxy.user_agent, LONGEST_VERSION).clone_into(&mut envoy);
     }
     mesh::Version {
         kuma_dp: Some(mesh::KumaDpVersion {

@@ -11,11 +11,19 @@ use super::{
     client::{CDS, Client, LDS, Protocol, SDS, Who},
     harness::{Zone, dataplane},
 };
+use common::rest::{AccessRule, User};
+
 use crate::ads::debug;
 
 async fn get(zone: &Zone, path: &str) -> (StatusCode, Value) {
-    let request = Request::get(path).body(Body::empty()).unwrap();
-    let response = debug::router(Arc::clone(&zone.proxies)).oneshot(request).await.unwrap();
+    get_as(zone, User::admin(), path).await
+}
+
+async fn get_as(zone: &Zone, user: User, path: &str) -> (StatusCode, Value) {
+    let mut request = Request::get(path).body(Body::empty()).unwrap();
+    request.extensions_mut().insert(user);
+    let response =
+        debug::router(Arc::clone(&zone.proxies), AccessRule::admins()).oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, serde_json::from_slice(&body).unwrap())
@@ -37,6 +45,10 @@ async fn connected_proxies_are_listed_with_what_they_have_and_said() {
     })
     .await;
 
+    for path in ["/debug/proxies", "/debug/proxies/x/config", "/meshes/default/dataplanes/web-1/_config"] {
+        let (status, body) = get_as(&zone, User::anonymous(), path).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}: {body}");
+    }
     let (_, list) = get(&zone, "/debug/proxies").await;
     let proxy = &list["items"][0];
     assert_eq!(proxy["id"], "default.web-1");

@@ -1,0 +1,92 @@
+//! How large a resource may be: so that what is taken can be sent on, and what cannot be sent holds back
+//! nothing but itself.
+//!
+//! A limit for what is taken leaves room for the form it is sent in. That form has another name, a few labels
+//! more, and stands in a message with a nonce and a stamp.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Kind, kinds};
+
+/// Largest message either side sends or accepts, as Kuma's.
+pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
+/// What a message needs besides the resource in it, in bytes; far more than names and labels can have.
+const AROUND: usize = 256 * 1024;
+/// Largest resource that is taken, in bytes of spec, status and labels: as much as Kubernetes stores of one.
+const MAX_RESOURCE: usize = 1536 * 1024;
+/// The same for a zone ingress, which lists all services of its zone.
+const MAX_ZONE_INGRESS: usize = 4 * 1024 * 1024;
+/// Labels a resource may have, and bytes of one label.
+const MAX_LABELS: usize = 128;
+const MAX_LABEL: usize = 1024;
+
+/// The largest resource, as it leaves, that fits into a message of `max_message` bytes.
+pub fn largest_sent(max_message: usize) -> usize {
+    max_message.saturating_sub(AROUND).max(max_message / 2)
+}
+
+/// The largest resource of `kind` that is taken from a user or a zone.
+pub fn largest_taken(kind: &Kind) -> usize {
+    if *kind == kinds::zone_ingress::KIND { MAX_ZONE_INGRESS } else { MAX_RESOURCE }
+}
+
+/// Whether an encoded resource of `kind` is worth decoding, which takes many times its bytes of memory.
+///
+/// # Errors
+/// What is too large about it.
+pub(super) fn admits(kind: &Kind, bytes: usize) -> Result<(), String> {
+    let largest = largest_taken(kind) + AROUND;
+    match bytes > largest {
+        true => Err(format!(
+            "it has {bytes} bytes, more than the {largest} a {} may have in a message",
+            kind.name
+        )),
+        false => Ok(()),
+    }
+}
+
+/// What is too large about a resource that is to be taken; `None` when nothing is.
+pub fn excess(
+    kind: &Kind,
+    labels: &BTreeMap<String, String>,
+    spec: &[u8],
+    status: Option<&[u8]>,
+) -> Option<String> {
+    if labels.len() > MAX_LABELS {
+        return Some(format!("it has {} labels, more than {MAX_LABELS}", labels.len()));
+    }
+    if labels.iter().any(|(key, value)| key.len() + value.len() > MAX_LABEL) {
+        return Some(format!("one of its labels has more than {MAX_LABEL} bytes"));
+    }
+    let (bytes, largest) = (spec.len() + status.map_or(0, <[u8]>::len), largest_taken(kind));
+    (bytes > largest)
+        .then(|| format!("it has {bytes} bytes, more than the {largest} a {} may have", kind.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::registry;
+
+    #[test]
+    fn whatever_is_taken_can_be_sent_on() {
+        for kind in registry::ALL {
+            let labels = MAX_LABELS * (MAX_LABEL + 16);
+            assert!(largest_taken(kind) + labels <= largest_sent(MAX_MESSAGE), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_said() {
+        let none = BTreeMap::new();
+        let spec = vec![0; MAX_RESOURCE + 1];
+        let said = |kind, labels: &_, spec: &[u8]| excess(kind, labels, spec, None).unwrap_or_default();
+        assert_eq!(said(&kinds::dataplane::KIND, &none, &spec[1..]), "");
+        assert!(said(&kinds::dataplane::KIND, &none, &spec).contains("a Dataplane may have"));
+        assert_eq!(said(&kinds::zone_ingress::KIND, &none, &spec), "");
+        let many = (0..=MAX_LABELS).map(|n| (n.to_string(), String::new())).collect();
+        assert!(said(&kinds::dataplane::KIND, &many, &[]).contains("labels"));
+        let long = BTreeMap::from([("team".to_owned(), "x".repeat(MAX_LABEL))]);
+        assert!(said(&kinds::dataplane::KIND, &long, &[]).contains("1024 bytes"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Every metric, with its labels and the closed set each label takes its values from.
+//!
+//! A series lives as long as the process, so what a label may say is decided here and never by a peer. A
+//! test compares this list with the places that record, and another one makes noise and reads `/metrics`.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use http::Method;
+
+use crate::model::registry;
+
+/// Stands for every value that is in no set.
+pub const OTHER: &str = "other";
+
+/// Zones that get a label of their own in one process. Each is a resource an operator can see; a deployment
+/// with more of them sees the rest as one.
+const MOST_ZONES: usize = 4096;
+
+/// Where the values of a label come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// These.
+    These(&'static [&'static str]),
+    /// Names in the source, which only a change of the source can add to.
+    Constants,
+    /// Methods HTTP knows; see [`method`].
+    Methods,
+    /// Routes as they are written down, not the paths that were asked for.
+    Routes,
+    /// Status codes handlers answer with.
+    Statuses,
+    /// Kinds of the registry; see [`kind`].
+    Kinds,
+    /// Resource types of xDS.
+    TypeUrls,
+    /// Zones that were let in, up to a number; see [`zone`].
+    Zones,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its labels.
+    pub labels: &'static [(&'static str, Values)],
+}
+
+const fn metric(name: &'static str, labels: &'static [(&'static str, Values)]) -> Metric {
+    Metric { name, labels }
+}
+
+const CONFIRMATION: Values = Values::These(&["", "ACK", "NACK"]);
+
+/// All metrics. Each carries also the label `zone`, which names the process it comes from.
+pub const ALL: &[Metric] = &[
+    metric(
+        "api_server_http_request_duration_seconds",
+        &[("code", Values::Statuses), ("handler", Values::Routes), ("method", Values::Methods)],
+    ),
+    metric("events_lost_total", &[("subscriber", Values::Constants)]),
+    metric(
+        "kds_delta_requests_received",
+        &[("type_url", Values::Kinds), ("confirmation", Values::Constants)],
+    ),
+    metric("kds_delta_resources_sent", &[("type_url", Values::Kinds)]),
+    metric("kds_delta_responses_sent", &[("type_url", Values::Kinds)]),
+    metric("kds_delta_streams_active", &[]),
+    metric("kds_nack_total", &[("zone_name", Values::Zones), ("resource_type", Values::Kinds)]),
+    metric("kds_zone_active_connections", &[("zone_name", Values::Zones)]),
+    metric("kds_zone_attribution_refusals_total", &[("resource_type", Values::Kinds)]),
+    metric("kds_zone_attribution_rewrites_total", &[("resource_type", Values::Kinds)]),
+    metric("kds_zone_rejected_total", &[("reason", Values::Constants)]),
+    metric("xds_delivery", &[]),
+    metric("xds_generation", &[("proxy_type", Values::Constants), ("result", Values::Constants)]),
+    metric("xds_generation_errors", &[]),
+    metric(
+        "xds_requests_received",
+        &[
+            ("type_url", Values::TypeUrls),
+            ("confirmation", CONFIRMATION),
+            ("error_type", Values::These(&["no_error", "user"])),
+        ],
+    ),
+    metric("xds_responses_sent", &[("type_url", Values::TypeUrls)]),
+    metric("xds_responses_sent_bytes", &[]),
+    metric("xds_streams_active", &[]),
+    metric("zone_events_total", &[("event", Values::Constants), ("zone_name", Values::Zones)]),
+];
+
+/// A method of HTTP as a label.
+pub fn method(method: &Method) -> &'static str {
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::PATCH,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::TRACE,
+    ];
+    const NAMES: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"];
+    known.iter().position(|known| known == method).map_or(OTHER, |at| NAMES[at])
+}
+
+/// A resource type as a label.
+pub fn kind(name: &str) -> &'static str {
+    registry::ALL.iter().find(|kind| kind.name == name).map_or(OTHER, |kind| kind.name)
+}
+
+/// The name of a zone as a label.
+pub fn zone(name: &str) -> Arc<str> {
+    static SEEN: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+    static REST: LazyLock<Arc<str>> = LazyLock::new(|| OTHER.into());
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    within(&mut seen, name, MOST_ZONES).unwrap_or_else(|| Arc::clone(&REST))
+}
+
+/// `name`, unless it would be one too many.
+fn within(seen: &mut BTreeSet<Arc<str>>, name: &str, most: usize) -> Option<Arc<str>> {
+    if let Some(known) = seen.get(name) {
+        return Some(Arc::clone(known));
+    }
+    (seen.len() < most).then(|| {
+        let name: Arc<str> = name.into();
+        seen.insert(Arc::clone(&name));
+        name
+    })
+}
+
+#[cfg(test)]
+mod tests;

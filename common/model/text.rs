@@ -1,0 +1,222 @@
+//! Documents from outside, in the text they came in: JSON and YAML, read in linear time and within limits,
+//! so that a document can take neither the process nor its memory away from others.
+//!
+//! A key that stands twice in one object is an error: which of the two holds would depend on who reads.
+
+use std::{cell::Cell, fmt};
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::{Options, options::DuplicateKeyPolicy};
+use thiserror::Error;
+
+/// How deep objects and lists may nest. The deepest resource there is needs about twenty.
+const DEPTH: usize = 48;
+/// Anchors and aliases in one YAML text. Nothing here needs them; files of people have a few.
+const ALIASES: usize = 64;
+/// Nodes that aliases of one YAML text may stand for.
+const REPLAYED: usize = 10_000;
+/// Documents in one YAML text.
+const DOCUMENTS: usize = 10_000;
+/// Bytes of an error of a parser; it may repeat what it stumbled over.
+const REASON: usize = 512;
+
+/// How much one text may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of text.
+    pub bytes: usize,
+    /// Keys and values in it. One takes some 50 bytes of memory, and no more than two bytes of text.
+    pub values: usize,
+}
+
+impl Limits {
+    /// The body of a request that brings one resource.
+    pub const BODY: Self = Self { bytes: 4 << 20, values: 250_000 };
+    /// The resource a proxy brings along; thousands of outbounds fit.
+    pub const INLINE: Self = Self { bytes: 512 << 10, values: 64_000 };
+    /// A file on the machine of a person, of any number of documents.
+    pub const FILE: Self = Self { bytes: 64 << 20, values: 4_000_000 };
+}
+
+/// Why a text is not read.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TextError {
+    /// Too long.
+    #[error("it is {length} bytes long, at most {limit} are read")]
+    TooLong {
+        /// Its bytes.
+        length: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// Not JSON or YAML, or too much of it.
+    #[error("{0}")]
+    Syntax(String),
+}
+
+impl TextError {
+    fn syntax(error: impl fmt::Display) -> Self {
+        Self::Syntax(crate::clip::clipped(error.to_string(), REASON))
+    }
+}
+
+/// Reads JSON.
+///
+/// # Errors
+/// [`TextError`].
+pub fn json(text: &[u8], limits: Limits) -> Result<Value, TextError> {
+    within(text.len(), limits)?;
+    let left = Cell::new(limits.values);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = Strict { left: &left, depth: DEPTH }.deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(TextError::syntax)
+}
+
+/// Reads one document of YAML, which contains JSON. No document at all is `null`.
+///
+/// # Errors
+/// [`TextError`]; more than one document is one.
+pub fn yaml(text: &str, limits: Limits) -> Result<Value, TextError> {
+    within(text.len(), limits)?;
+    serde_saphyr::from_str_with_options(text, options(limits)).map_err(TextError::syntax)
+}
+
+/// Reads all documents of a YAML text.
+///
+/// # Errors
+/// [`TextError`] of the first that is wrong, with its place in the text; what follows it is not read.
+pub fn yaml_documents(text: &str, limits: Limits) -> Result<Vec<Value>, TextError> {
+    within(text.len(), limits)?;
+    serde_saphyr::from_multiple_with_options(text, options(limits)).map_err(TextError::syntax)
+}
+
+fn within(length: usize, limits: Limits) -> Result<(), TextError> {
+    if length > limits.bytes {
+        return Err(TextError::TooLong { length, limit: limits.bytes });
+    }
+    Ok(())
+}
+
+/// The budget of the YAML parser, and the words it takes for booleans and numbers: those of JSON, so that
+/// `no`, `0755` and `1_000` stay text.
+fn options(limits: Limits) -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH,
+            flow_nesting_limit: DEPTH,
+            max_nodes: limits.values,
+            max_events: limits.values.saturating_mul(2),
+            max_documents: DOCUMENTS,
+            max_anchors: ALIASES,
+            max_aliases: ALIASES,
+            max_merge_keys: ALIASES,
+            max_recorded_anchor_events: REPLAYED,
+            max_recorded_anchor_bytes: limits.bytes,
+            max_total_scalar_bytes: limits.bytes,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: REPLAYED,
+            max_replay_stack_depth: 8,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    }
+}
+
+/// Reads one value, counting down what is left of the limits.
+struct Strict<'a> {
+    left: &'a Cell<usize>,
+    depth: usize,
+}
+
+impl Strict<'_> {
+    fn spend<E: Error>(&self) -> Result<(), E> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom("too many values"))?;
+        self.left.set(left);
+        Ok(())
+    }
+
+    fn below<E: Error>(&self) -> Result<Self, E> {
+        let depth = self.depth.checked_sub(1);
+        let depth = depth.ok_or_else(|| E::custom(format_args!("nested deeper than {DEPTH} levels")))?;
+        Ok(Self { left: self.left, depth })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.spend()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element_seed(self.below()?)? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = object.next_key::<String>()? {
+            self.spend()?;
+            if members.contains_key(&key) {
+                let key = crate::clip::clip(&key, 64);
+                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+            }
+            members.insert(key, object.next_value_seed(self.below()?)?);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests;

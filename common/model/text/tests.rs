@@ -1,0 +1,237 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const SMALL: Limits = Limits { bytes: 1 << 20, values: 1000 };
+
+fn refused(text: &str) -> String {
+    yaml(text, SMALL).unwrap_err().to_string()
+}
+
+#[test]
+fn json_is_read_within_its_limits() {
+    let read = |text: &str| json(text.as_bytes(), SMALL);
+    let text = r#"{"a": [1, -2, 0.5, null, true, "x"], "b": {"a": {}}}"#;
+    assert_eq!(read(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+    for (text, says) in [
+        ("", "EOF while parsing a value at line 1 column 0"),
+        ("{} {}", "trailing characters"),
+        (r#"{"a": 1, "a": 2}"#, "duplicate key \"a\" at line 1 column 12"),
+        (r#"{"a": {"b": 1, "\u0062": 2}}"#, "duplicate key \"b\""),
+        (&"[".repeat(60), "nested deeper than 48 levels"),
+        (&r#"{"a":"#.repeat(60), "nested deeper than 48 levels"),
+        (&format!("[{}0]", "0,".repeat(1000)), "too many values"),
+    ] {
+        assert!(read(text).unwrap_err().to_string().contains(says), "{text}: {}", read(text).unwrap_err());
+    }
+    let deepest = format!("{}{}", "[".repeat(DEPTH), "]".repeat(DEPTH));
+    read(&deepest).unwrap();
+    assert_eq!(
+        json(b"[1, 2]", Limits { bytes: 5, values: 9 }),
+        Err(TextError::TooLong { length: 6, limit: 5 })
+    );
+}
+
+#[test]
+fn words_of_yaml_mean_what_they_mean_in_json() {
+    for (text, value) in [
+        ("", json!(null)),
+        ("~", json!(null)),
+        ("a: yes", json!({"a": "yes"})),
+        ("a: on", json!({"a": "on"})),
+        ("a: true", json!({"a": true})),
+        ("a: 0755", json!({"a": "0755"})),
+        ("a: 1_000", json!({"a": "1_000"})),
+        ("a: 0x10", json!({"a": 16})),
+        ("a: 1e3", json!({"a": 1000.0})),
+        ("a: 5s", json!({"a": "5s"})),
+        ("a: 1.2.3", json!({"a": "1.2.3"})),
+        ("a: 12:30", json!({"a": "12:30"})),
+        ("a: 2001-01-01", json!({"a": "2001-01-01"})),
+        ("a: \"7\"", json!({"a": "7"})),
+        ("a: !!str 7", json!({"a": "7"})),
+        ("a: |\n  x\n  y\n", json!({"a": "x\ny\n"})),
+        ("a: &x {b: 1}\nc: *x", json!({"a": {"b": 1}, "c": {"b": 1}})),
+        ("a: &x {b: 1}\nc: {<<: *x, d: 2}", json!({"a": {"b": 1}, "c": {"b": 1, "d": 2}})),
+        ("\u{feff}a: 1", json!({"a": 1})),
+        ("{\"a\": [1, {\"b\": null}]}", json!({"a": [1, {"b": null}]})),
+        ("%YAML 1.2\n---\na: 1\n...\n", json!({"a": 1})),
+        ("1: x", json!({"1": "x"})),
+    ] {
+        assert_eq!(yaml(text, SMALL).as_ref(), Ok(&value), "{text}");
+    }
+}
+
+#[test]
+fn yaml_is_read_within_its_limits() {
+    for (text, says) in [
+        ("a: 1\na: 2", "duplicate mapping key: a"),
+        ("{a: {b: 1, \"b\": 2}}", "duplicate mapping key: b"),
+        ("--- 1\n--- 2", "multiple YAML documents"),
+        ("a: !secret x", "tag"),
+        ("? [a]\n: 1", "expected string"),
+        ("a: .nan", "non-finite"),
+        ("a: *x", "unknown anchor"),
+        (&"- ".repeat(60), "epth"),
+        (&"{a: ".repeat(60), "at line 1"),
+        (&format!("[{}]", "a,".repeat(1001)), "odes"),
+        (&(0..70).map(|i| format!("- &a{i} x\n")).collect::<String>(), "nchors"),
+        (&format!("- &a x\n{}", "- *a\n".repeat(70)), "liases"),
+    ] {
+        assert!(refused(text).contains(says), "{text}: {}", refused(text));
+    }
+    let wide = (0..5).map(|i| format!("a{}: &a{} [{}]\n", i + 1, i + 1, format!("*a{i},").repeat(10)));
+    let bomb = format!("a0: &a0 [{}]\n{}", "x,".repeat(10), wide.collect::<String>());
+    assert!(refused(&bomb).contains("budget"), "{}", refused(&bomb));
+    assert!(refused(&"é".repeat(1 << 19).repeat(2)).contains("at most"));
+}
+
+#[test]
+fn documents_are_read_one_after_the_other() {
+    let read = |text: &str| yaml_documents(text, SMALL);
+    assert_eq!(read("a: 1\n---\nb: 2\n").unwrap(), [json!({"a": 1}), json!({"b": 2})]);
+    assert_eq!(read("").unwrap(), [json!(null); 0]);
+    assert!(read("a: 1\n---\nb: 2\nb: 3\n").unwrap_err().to_string().contains("line 4"));
+    assert!(read(&"---\n".repeat(DOCUMENTS + 2)).is_err());
+}
+
+/// Grows when reading is not linear: the shapes that made other parsers slow, and some more, each of which
+/// has to be through with in a time in which a quadratic reader would not be.
+#[test]
+fn no_shape_of_a_text_makes_reading_slow() {
+    let pieces = [
+        "{a: ",
+        "[",
+        "{",
+        "[{",
+        "? ",
+        "- ",
+        "-\n ",
+        "!",
+        "! ",
+        "!a ",
+        "!!str ",
+        "%",
+        "%a\n",
+        "%TAG ! a\n",
+        "\"",
+        "'",
+        "\"\\\n",
+        "#",
+        "#\n",
+        "a #\n",
+        "\t",
+        " ",
+        "\n",
+        "\r",
+        "\r\n",
+        "---\n",
+        "--- a\n",
+        "...\n",
+        "|\n",
+        ">\n ",
+        ": ",
+        ":",
+        "a: ",
+        "a:\n ",
+        ",",
+        "]",
+        "}",
+        "a\n",
+        "a,",
+        "a: b,",
+        "&",
+        "&a ",
+        "*",
+        "*a ",
+        "&a [",
+        "<<: ",
+        "\\x41",
+        "\0",
+        "\u{feff}",
+        "\u{85}",
+        "\u{2028}",
+        "é",
+        "9",
+        "0.",
+        "0x",
+        "[a]: ",
+        "? [",
+        "{? ",
+        "a: |\n  x\n",
+        "k: v\n",
+        "- - a\n",
+        "  ",
+        "@",
+        "`",
+        "\u{1f600}",
+    ];
+    let size = 128 << 10;
+    for piece in pieces {
+        for (before, after) in
+            [("", ""), ("[", "]"), ("{", "}"), ("a: \"", "\""), ("a: |\n ", ""), ("{k: [", "]}")]
+        {
+            let text = format!("{before}{}{after}", piece.repeat(size / piece.len()));
+            let begin = std::time::Instant::now();
+            let _read_or_not = yaml_documents(&text, Limits::INLINE);
+            let _read_or_not = json(text.as_bytes(), Limits::INLINE);
+            let took = begin.elapsed();
+            // Measured: at most 0.6 s unoptimised; a quadratic reader takes 10 s.
+            assert!(took.as_secs() < 5, "{before}{piece:?}…{after} took {took:?}");
+        }
+    }
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+        "\\PC{0,8}".prop_map(Value::from),
+        "(yes|no|on|off|~|null|true|0[0-9]{1,3}|1_0|0x1f|0o17|\\.nan|-|\\?|<<|=|1e5|1:30)"
+            .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map("[ -~]{1,8}", inner, 0..6)
+                .prop_map(|members| { Value::Object(members.into_iter().collect()) }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(value in values()) {
+        let text = value.to_string();
+        prop_assert_eq!(json(text.as_bytes(), SMALL), Ok(value.clone()));
+        prop_assert_eq!(yaml(&text, SMALL), Ok(value));
+    }
+
+    #[test]
+    fn what_is_written_as_yaml_is_read(value in values()) {
+        let text = serde_norway::to_string(&value).unwrap();
+        prop_assert_eq!(yaml(&text, SMALL), Ok(value), "{}", text);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused_in_few_words(text in "\\PC{0,200}") {
+        for read in [yaml(&text, SMALL), json(text.as_bytes(), SMALL)] {
+            if let Err(error) = read {
+                prop_assert!(error.to_string().len() <= REASON);
+            }
+        }
+    }
+
+    #[test]
+    fn any_soup_of_yaml_is_read_or_refused(
+        text in prop::collection::vec("(\\{|\\}|\\[|\\]|: |, |- |\\? |\n *|a|&a |\\*a|!|#|'|\"|\\||>|---\n|\\.\\.\\.\n|%|<<)", 0..120),
+    ) {
+        let _read_or_not = yaml_documents(&text.concat(), SMALL);
+    }
+}

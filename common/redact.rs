@@ -1,0 +1,179 @@
+//! Takes credentials, keys and secrets out of what is shown: dumps of Envoys, settings, insights, and
+//! documents for those who may not write them.
+//!
+//! Two passes. [`names`] knows members that hold something secret whatever it looks like; [`patterns`] knows
+//! secrets by their looks, wherever they stand and however they are encoded. What cannot be looked through is
+//! withheld, and what is no secret but looks like one is lost: a dump is for people.
+
+mod names;
+mod patterns;
+mod structure;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Serializer, Value, ser::PrettyFormatter};
+use thiserror::Error;
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+/// Stands where something was taken out.
+pub const REDACTED: &str = "[redacted]";
+
+/// Stands where a control plane masked a setting itself, as Kuma does.
+pub const MASKED: &str = "*****";
+
+/// Dumps looked through at once: one may be tens of megabytes.
+static AT_ONCE: Semaphore = Semaphore::const_new(2);
+
+/// Why a dump is not shown.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Withheld {
+    /// Its members cannot be told apart, so neither can its secrets.
+    #[error("the answer is withheld, because it is not the JSON it should be")]
+    NotJson,
+    /// The process stops, or looking through it failed.
+    #[error("the answer is withheld, because it could not be searched for secrets: ask again")]
+    Unsearched,
+}
+
+/// Whether a member of this name holds something that nobody may see.
+pub fn is_secret(name: &str) -> bool {
+    names::is_secret(name)
+}
+
+/// Takes secrets out of a document.
+pub fn json(value: &mut Value) {
+    walk(value);
+}
+
+pub use structure::structure;
+
+/// Takes secrets out of a text; one that holds JSON is looked through as such.
+pub fn text(text: &str) -> Cow<'_, str> {
+    document_in(text).map_or_else(|| patterns::clean(text), Cow::Owned)
+}
+
+/// Takes secrets out of an answer of an Envoy, off the threads that serve requests.
+///
+/// # Errors
+/// [`Withheld`] when it cannot be looked through.
+pub async fn dump(body: Bytes, is_json: bool) -> Result<Bytes, Withheld> {
+    off_thread(move || {
+        if !is_json {
+            return Ok(match text(&String::from_utf8_lossy(&body)) {
+                Cow::Owned(text) => text.into(),
+                Cow::Borrowed(same) if same.len() == body.len() => body.clone(),
+                Cow::Borrowed(lossy) => lossy.to_owned().into(),
+            });
+        }
+        let mut document: Value = serde_json::from_slice(&body).map_err(|_| Withheld::NotJson)?;
+        json(&mut document);
+        Ok(pretty(&document).into())
+    })
+    .await?
+}
+
+/// Takes secrets out of a large document, off the threads that serve requests.
+///
+/// # Errors
+/// [`Withheld::Unsearched`].
+pub async fn document(mut document: Value) -> Result<Value, Withheld> {
+    off_thread(move || {
+        json(&mut document);
+        document
+    })
+    .await
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Withheld> {
+    let _turn = AT_ONCE.acquire().await.map_err(|_| Withheld::Unsearched)?;
+    spawn_blocking(work).await.map_err(|_| Withheld::Unsearched)
+}
+
+/// Indented as Envoy does it.
+fn pretty(document: &Value) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
+    document.serialize(&mut serializer).expect("a JSON value can be written to memory");
+    text
+}
+
+fn walk(value: &mut Value) {
+    match value {
+        Value::Object(members) => object(members),
+        Value::Array(items) => items.iter_mut().for_each(walk),
+        Value::String(text) => clean(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn object(members: &mut Map<String, Value>) {
+    // `{"key": "authorization", "value": …}` and its kin.
+    let pair = names::PAIR_NAMES
+        .iter()
+        .any(|name| members.get(*name).and_then(Value::as_str).is_some_and(|of| names::is_secret_header(of)));
+    let typed = names::secret_members(members);
+    for (name, member) in members.iter_mut() {
+        let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());
+        if by_pair || typed.contains(&name.as_str()) {
+            conceal(member);
+        } else if names::is_secret(name) && !names::is_envelope(member) {
+            conceal_as(name, member);
+        } else {
+            walk(member);
+        }
+    }
+}
+
+/// Takes out the value of a member whose name says that it is secret.
+fn conceal_as(name: &str, value: &mut Value) {
+    match value {
+        // Buckets hold tokens, too.
+        Value::Number(_) if names::counts(name) => {}
+        Value::Number(_) => *value = REDACTED.into(),
+        _ => conceal(value),
+    }
+}
+
+/// Takes out every text in `value`, but for what says where the secret is kept.
+fn conceal(value: &mut Value) {
+    match value {
+        Value::String(text) if text.is_empty() || text == MASKED => {}
+        Value::String(text) => REDACTED.clone_into(text),
+        Value::Array(items) => items.iter_mut().for_each(conceal),
+        Value::Object(members) => {
+            let is_pair = names::PAIR_VALUES.iter().any(|name| members.contains_key(*name));
+            let by_reference = members.contains_key("sdsConfig");
+            for (name, member) in members.iter_mut() {
+                match name.as_str() {
+                    "@type" | "filename" | "environmentVariable" => walk(member),
+                    "key" if is_pair => walk(member),
+                    "name" | "sdsConfig" if by_reference => walk(member),
+                    _ => conceal(member),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn clean(text: &mut String) {
+    if let Cow::Owned(cleaned) = self::text(text) {
+        *text = cleaned;
+    }
+}
+
+/// What a text becomes that is a JSON document with secrets in it.
+fn document_in(text: &str) -> Option<String> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let mut document: Value = serde_json::from_str(text).ok()?;
+    let before = document.clone();
+    walk(&mut document);
+    (document != before).then(|| document.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Members and headers that hold secrets, by name and by type.
+
+use serde_json::{Map, Value};
+
+/// How the names of secret members end, without case and separators.
+#[rustfmt::skip]
+const ENDINGS: [&str; 40] = [
+    "accesskey", "accesskeyid", "apikey", "apikeys", "authkey", "authorization", "bearer", "clientkey",
+    "connectionstring", "cookie", "credential", "credentials", "encryptionkey", "hmackey", "initialmetadata",
+    "jsonkey", "masterkey", "passphrase", "passwd", "password", "passwords", "pkcs12", "privatekey", "privatekeyprovider",
+    "privatekeys", "psk", "pwd", "secret", "secretdata", "secretkey", "sessionkey", "sessionticketkeys", "setcookie",
+    "sharedkey", "signingkey", "signingkeys", "subscriptionkey", "ticketkeys", "token", "tokens",
+];
+
+/// More endings of the names of headers that prove something.
+const HEADER_ENDINGS: [&str; 6] = ["auth", "key", "session", "sessionid", "signature", "xsrf"];
+
+/// Members that name the other member of a pair.
+pub(super) const PAIR_NAMES: [&str; 4] = ["key", "name", "headerName", "header"];
+
+/// The other member: what a header is set to, or compared with.
+#[rustfmt::skip]
+pub(super) const PAIR_VALUES: [&str; 14] = [
+    "value", "rawValue", "raw_value", "values", "stringValue", "stringMatch", "string_match", "exact", "exactMatch",
+    "prefixMatch", "suffixMatch", "containsMatch", "safeRegexMatch", "rangeMatch",
+];
+
+/// Members that are secret by the type of the message they are in, where their name does not tell.
+const TYPED: [(&str, &[&str]); 7] = [
+    ("envoy.extensions.filters.http.basic_auth.v3.BasicAuth", &["users"]),
+    ("envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute", &["users"]),
+    ("envoy.extensions.filters.http.api_key_auth.v3.ApiKeyAuth", &["credentials"]),
+    ("envoy.extensions.transport_sockets.tls.v3.GenericSecret", &["secret", "secrets"]),
+    ("envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys", &["keys"]),
+    ("envoy.extensions.transport_sockets.tls.v3.TlsCertificate", &["privateKey", "pkcs12", "password"]),
+    ("envoy.config.core.v3.GrpcService", &["initialMetadata"]),
+];
+
+/// What a private key is made of, as JSON web keys name it.
+const PRIVATE_JWK: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "k", "oth"];
+
+/// Whether a member of this name is secret whatever it holds.
+pub(super) fn is_secret(name: &str) -> bool {
+    let plain = plain(name);
+    // Lists of Envoy's `Secret` messages end so as well, and are looked through.
+    plain == "secrets" || ENDINGS.iter().any(|ending| plain.ends_with(ending))
+}
+
+/// Whether a header, or whatever else is named in a pair, proves something about its sender.
+pub(super) fn is_secret_header(name: &str) -> bool {
+    let plain = plain(name);
+    ENDINGS.iter().chain(&HEADER_ENDINGS).any(|ending| plain.ends_with(ending))
+}
+
+/// Whether numbers under this name are amounts.
+pub(super) fn counts(name: &str) -> bool {
+    let plain = plain(name);
+    plain.ends_with("token") || plain.ends_with("tokens")
+}
+
+/// Whether `value` is a message around a secret whose members are known, such as Envoy's `Secret`.
+pub(super) fn is_envelope(value: &Value) -> bool {
+    value.as_object().is_some_and(|members| members.contains_key("@type") && members.contains_key("name"))
+}
+
+/// The members of this object that are secret by its type.
+pub(super) fn secret_members(members: &Map<String, Value>) -> &'static [&'static str] {
+    let text = |name: &str| members.get(name).and_then(Value::as_str);
+    if members.contains_key("kty") {
+        return &PRIVATE_JWK;
+    }
+    if matches!(text("type"), Some("Secret" | "GlobalSecret")) {
+        return &["data"];
+    }
+    let Some(name) = text("@type").and_then(|url| url.rsplit('/').next()) else { return &[] };
+    TYPED.iter().find(|(of, _)| *of == name).map_or(&[], |(_, members)| members)
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}

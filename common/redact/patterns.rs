@@ -1,0 +1,234 @@
+//! Secrets by their looks: key blocks, tokens, credentials in addresses and assignments, also when they are
+//! base64, hexadecimal or percent-encoded.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use base64::{
+    Engine,
+    alphabet::{STANDARD, URL_SAFE},
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use percent_encoding::percent_decode_str;
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+use super::REDACTED;
+
+/// How often something encoded is unpacked to look inside.
+const DEPTH: usize = 3;
+/// Shorter texts hold no secret one could tell from other words.
+const SHORTEST: usize = 8;
+
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_allow_trailing_bits(true)
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
+const BASE64_URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern of ours is well-formed")
+}
+
+/// A block of PEM that holds a private key, also one that was cut.
+static PEM: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)",
+    )
+});
+/// `scheme://user:password@`.
+static ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/"'<>@]*:[^\s/"'<>]*@"#));
+/// `Bearer …`, `Basic …`.
+static SCHEME: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)\b(bearer|basic)(\s+)([a-z0-9+/=._~-]{8,})"));
+/// Passwords as servers keep them.
+static HASH: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"\{S?SHA\}[A-Za-z0-9+/=]+|\$(2[abxy]?|apr1|1|5|6|y|argon2i?d?)\$[^\s:"']+"#));
+/// `password=…`, `"token": "…"`.
+static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
+    let name = "passw(?:or)?d|passphrase|pwd|secret|token|(?:api|access|private|secret|signing)[_-]?key|credentials?\
+                |authorization|cookie";
+    // Without a space after it a colon is part of a name, such as those of Envoy's secrets.
+    let set = r#"(?:\\*["'][ \t]*[:=][ \t]*|[ \t]*=[ \t]*|[ \t]*:[ \t]+)"#;
+    regex(&format!(r#"(?i)((?:{name}){set})(\\*"[^"]*"|'[^']*'|[^\s"',;&{{}}\[\]]+)"#))
+});
+/// `key: "authorization" value: "…"`, as messages are printed.
+static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+    let name = r"[a-z0-9_.-]*(?:passw(?:or)?d|secret|token|api[_-]?key|authorization|cookie)";
+    regex(&format!(
+        r#"(?i)(\b(?:key|name)\\*["']?\s*[:=]\s*\\*["']?{name}\\*["']?[\s,]*\\*["']?(?:raw_?)?value\\*["']?\s*[:=]\s*)(\\*"[^"]*"|'[^']*'|[^\s"',}}]+)"#
+    ))
+});
+/// Something long in base64, also over several lines.
+static ENCODED: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"[A-Za-z0-9+/_-]{32,}(?:(?:\\[nr]|[ \t\r\n])+[A-Za-z0-9+/_-]{16,})*={0,2}"));
+/// Something long in hexadecimal.
+static HEX: LazyLock<Regex> = LazyLock::new(|| regex(r"(?:[0-9a-fA-F]{2}){32,}"));
+/// A word with percent signs.
+static PERCENT: LazyLock<Regex> = LazyLock::new(|| regex(r#"[^\s"'<>]*%[0-9a-fA-F]{2}[^\s"'<>]*"#));
+
+/// The text without secrets.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    clean_at(text, 0)
+}
+
+fn clean_at(text: &str, depth: usize) -> Cow<'_, str> {
+    if text.len() < SHORTEST {
+        return Cow::Borrowed(text);
+    }
+    let mut text = Cow::Borrowed(text);
+    then(&mut text, |text| PEM.replace_all(text, REDACTED));
+    then(&mut text, without_tokens);
+    then(&mut text, |text| ADDRESS.replace_all(text, |of: &Captures<'_>| format!("{}{REDACTED}@", &of[1])));
+    then(&mut text, |text| SCHEME.replace_all(text, scheme));
+    then(&mut text, |text| HASH.replace_all(text, REDACTED));
+    then(&mut text, |text| PAIR.replace_all(text, |of: &Captures<'_>| format!("{}\"{REDACTED}\"", &of[1])));
+    then(&mut text, |text| ASSIGNMENT.replace_all(text, assignment));
+    if depth < DEPTH {
+        then(&mut text, |text| ENCODED.replace_all(text, |of: &Captures<'_>| packed(&of[0], depth)));
+        then(&mut text, |text| HEX.replace_all(text, |of: &Captures<'_>| hexadecimal(&of[0], depth)));
+        then(&mut text, |text| PERCENT.replace_all(text, |of: &Captures<'_>| escaped(&of[0], depth)));
+    }
+    text
+}
+
+/// One step; a text in which it finds nothing stays as it is.
+fn then<'a>(text: &mut Cow<'a, str>, step: impl for<'b> Fn(&'b str) -> Cow<'b, str>) {
+    let changed = match step(text) {
+        Cow::Owned(changed) if changed != **text => changed,
+        Cow::Owned(_) | Cow::Borrowed(_) => return,
+    };
+    *text = Cow::Owned(changed);
+}
+
+/// Takes out what is signed or encrypted as JSON web tokens are: parts in base64 between dots, of which the
+/// first is a JSON object.
+fn without_tokens(text: &str) -> Cow<'_, str> {
+    let mut kept = String::new();
+    let mut done = 0;
+    // How an object begins: `{"` or `{` and a line break.
+    let starts = text
+        .match_indices('e')
+        .filter(|(at, _)| text[*at..].starts_with("ey") || text[*at..].starts_with("ew"));
+    for (found, _) in starts {
+        if found < done {
+            continue;
+        }
+        if let Some(length) = token(&text[found..]) {
+            kept.push_str(&text[done..found]);
+            kept.push_str(REDACTED);
+            done = found + length;
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    kept.push_str(&text[done..]);
+    Cow::Owned(kept)
+}
+
+/// The length of the token `text` begins with.
+fn token(text: &str) -> Option<usize> {
+    let part = |text: &str| text.find(|c: char| !is_base64_url(c)).unwrap_or(text.len());
+    let header = part(text);
+    let header_text = text.get(..header).filter(|_| text[header..].starts_with('.'))?;
+    let decoded = BASE64_URL.decode(header_text).ok()?;
+    if !matches!(serde_json::from_slice(&decoded), Ok(Value::Object(_))) {
+        return None;
+    }
+    let mut length = header;
+    while text[length..].starts_with('.') {
+        let next = part(&text[length + 1..]);
+        if next == 0 {
+            break;
+        }
+        length += 1 + next;
+    }
+    Some(length)
+}
+
+fn is_base64_url(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=')
+}
+
+fn scheme(of: &Captures<'_>) -> String {
+    // "Basic constraints" are no credentials; those are a name and a password in base64.
+    let is_basic = of[1].eq_ignore_ascii_case("basic");
+    if is_basic && !BASE64.decode(&of[3]).is_ok_and(|decoded| decoded.contains(&b':')) {
+        return of[0].to_owned();
+    }
+    format!("{}{}{REDACTED}", &of[1], &of[2])
+}
+
+fn assignment(of: &Captures<'_>) -> String {
+    let value = of[2].trim_matches(['\\', '"', '\'']);
+    let is_scheme = ["bearer", "basic"].iter().any(|scheme| value.to_ascii_lowercase().starts_with(scheme));
+    let harmless = ["true", "false", "null", "~", "|", ">", "|-", ">-", ""].contains(&value)
+        || value.parse::<f64>().is_ok()
+        || value.starts_with(REDACTED)
+        || value.starts_with("[redacted")
+        || is_scheme;
+    if harmless { of[0].to_owned() } else { format!("{}{REDACTED}", &of[1]) }
+}
+
+fn packed(word: &str, depth: usize) -> String {
+    let joined: String = word.replace("\\n", "").replace("\\r", "").split_whitespace().collect();
+    let pieces = word.split(|c: char| c.is_whitespace() || c == '\\');
+    let hides = std::iter::once(joined.as_str()).chain(pieces).any(|piece| hides_in_base64(piece, depth));
+    if hides { REDACTED.to_owned() } else { word.to_owned() }
+}
+
+/// Where it begins is not known when something stands before it that could belong to it.
+fn hides_in_base64(text: &str, depth: usize) -> bool {
+    // Either alphabet, and what stands before may be of the other.
+    let text = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    (0..4).filter_map(|start| text.get(start..)).any(|text| {
+        // One character more than whole bytes need is left over from something else.
+        let text = if text.len() % 4 == 1 { &text[..text.len() - 1] } else { text };
+        BASE64.decode(text).is_ok_and(|bytes| hides(&bytes, depth))
+    })
+}
+
+fn hexadecimal(word: &str, depth: usize) -> String {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes: Option<Vec<u8>> =
+        word.as_bytes().chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
+    if bytes.is_some_and(|bytes| hides(&bytes, depth)) { REDACTED.to_owned() } else { word.to_owned() }
+}
+
+fn escaped(word: &str, depth: usize) -> String {
+    let decoded = percent_decode_str(word).decode_utf8_lossy();
+    let changed = decoded != word && clean_at(&decoded, depth + 1) != decoded;
+    if changed { REDACTED.to_owned() } else { word.to_owned() }
+}
+
+/// Whether there is a secret in something that was encoded.
+fn hides(bytes: &[u8], depth: usize) -> bool {
+    if is_private_key(bytes) {
+        return true;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    matches!(super::document_in(&text), Some(_)) || clean_at(&text, depth + 1) != text
+}
+
+/// Whether there is a private key in these bytes, in the form PKCS #8, PKCS #1 or SEC 1 gives it: a sequence
+/// that begins with its version. Certificates and public keys begin otherwise.
+fn is_private_key(bytes: &[u8]) -> bool {
+    (0..bytes.len()).filter(|at| bytes[*at] == 0x30).any(|at| {
+        let content = match bytes.get(at + 1) {
+            Some(0..=0x7f) => at + 2,
+            Some(0x81) => at + 3,
+            Some(0x82) => at + 4,
+            _ => return false,
+        };
+        match bytes.get(content..) {
+            // The algorithm of PKCS #8, or a modulus of at least 128 bytes.
+            Some([0x02, 0x01, 0x00, 0x30, _, 0x06, ..] | [0x02, 0x01, 0x00, 0x02, 0x81 | 0x82, ..]) => true,
+            // An octet string of SEC 1, or the newer version of PKCS #8 for Edwards curves.
+            Some(
+                [0x02, 0x01, 0x01, 0x04, 0x20..=0x42, ..]
+                | [0x02, 0x01, 0x01, 0x30, 0x05, 0x06, 0x03, 0x2b, ..],
+            ) => true,
+            _ => false,
+        }
+    })
+}

@@ -1,0 +1,159 @@
+#![allow(clippy::unwrap_used)]
+
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+
+use super::*;
+
+/// Secrets that one can tell by their looks.
+fn secrets() -> Vec<(&'static str, String)> {
+    let jwt = |header: &str| {
+        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        format!(
+            "{}.{}.{}",
+            part(header),
+            part(r#"{"Name":"web-1"}"#),
+            BASE64_URL_SAFE_NO_PAD.encode([7; 256])
+        )
+    };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let rsa = crate::token::new_signing_key(&crate::runtime::Entropy::from_os()).unwrap();
+    let der = |pem: &str| pem.lines().filter(|line| !line.starts_with('-')).collect::<String>();
+    vec![
+        ("token", jwt(r#"{"alg":"RS256","kid":"1"}"#)),
+        ("spaced token", jwt("{ \"alg\": \"RS256\" }")),
+        ("broken token", jwt("{\n\"alg\":\"none\"}")),
+        ("key", key.serialize_pem()),
+        ("key without its frame", der(&key.serialize_pem())),
+        ("RSA key without its frame", der(&rsa)),
+        ("RSA key", rsa),
+        ("password hash", "$2b$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy".to_owned()),
+    ]
+}
+
+/// What a secret looks like on its way.
+fn disguises(secret: &str) -> Vec<(&'static str, String)> {
+    let base64 = BASE64_STANDARD.encode(secret);
+    let wrapped: Vec<&str> =
+        (0..base64.len()).step_by(76).map(|at| &base64[at..base64.len().min(at + 76)]).collect();
+    vec![
+        ("as it is", secret.to_owned()),
+        ("in words", format!("the value is {secret} today")),
+        ("after a name", format!("cluster.outbound_{secret}")),
+        ("in JSON", json!({"inner": {"a": [secret]}}).to_string()),
+        ("in JSON in JSON", json!({"inner": json!({"b": secret}).to_string()}).to_string()),
+        ("in YAML", format!("type: Dataplane\nnetworking:\n  inline: {secret}\n")),
+        ("percent-encoded", utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string()),
+        ("in a query", format!("http://a/b?x={}&y=1", utf8_percent_encode(secret, NON_ALPHANUMERIC))),
+        ("in base64", base64.clone()),
+        ("in lines of base64", wrapped.join("\n")),
+        ("in base64 twice", BASE64_STANDARD.encode(&base64)),
+        ("in base64 for addresses", BASE64_URL_SAFE_NO_PAD.encode(secret)),
+        ("in base64 after a path", format!("/var/run/{base64}")),
+        ("in base64 with something before", BASE64_STANDARD.encode(format!("x {secret}"))),
+        ("in hexadecimal", secret.bytes().map(|b| format!("{b:02x}")).collect()),
+    ]
+}
+
+/// Pieces of a secret none of which may be left. A text that is cut still tells its beginning.
+fn traces(secret: &str) -> Vec<String> {
+    let longest = secret.split(['\n', '.', ' ']).max_by_key(|part| part.len()).unwrap_or_default();
+    let base64 = BASE64_STANDARD.encode(secret);
+    vec![longest.to_owned(), base64[8..40.min(base64.len())].to_owned()]
+}
+
+#[test]
+fn a_secret_is_found_in_every_disguise() {
+    for (what, secret) in secrets() {
+        for (how, disguised) in disguises(&secret) {
+            let shown = text(&disguised);
+            assert!(shown.contains(REDACTED), "{what} {how}: {disguised}\nbecame {shown}");
+            for trace in traces(&secret) {
+                assert!(!shown.contains(&trace), "{what} {how}: {trace} is left in {shown}");
+            }
+            let mut document = json!({"configs": [{"typedConfig": {"value": disguised}}]});
+            json(&mut document);
+            assert!(
+                !document.to_string().contains(&traces(&secret)[0]),
+                "{what} {how} in a member: {document}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_known_by_where_it_stands() {
+    let check = |document: Value| {
+        let mut shown = document.clone();
+        json(&mut shown);
+        let text = shown.to_string();
+        assert!(!text.contains("hunter2") && text.contains(REDACTED), "{text}");
+    };
+    check(json!({"initial_metadata": [{"key": "anything", "value": "hunter2"}]}));
+    check(json!({"initialMetadata": [{"key": "anything", "rawValue": "aHVudGVyMg", "value": "hunter2"}]}));
+    check(json!({"private_key": {"inline_string": "hunter2"}}));
+    check(json!({"requestHeadersToAdd": [{"header": {"key": "Authorization", "value": "hunter2"}}]}));
+    check(json!({"headers": [{"name": "x-api-key", "stringMatch": {"exact": "hunter2"}}]}));
+    check(json!({"headers": [{"name": "cookie", "values": ["hunter2"]}]}));
+    check(json!({"env": [{"name": "DB_PASSWORD", "value": "hunter2"}]}));
+    check(json!({"x-auth-token": "hunter2"}));
+    check(json!({"metadata": {"fields": {"clientSecret": {"stringValue": "hunter2"}}}}));
+    check(json!({"callCredentials": [{"accessToken": "hunter2"}]}));
+    check(json!({"password": 1, "authPassword": {"inlineString": "hunter2"}}));
+    check(json!({"sessionTicketKeys": {"keys": [{"inlineBytes": "hunter2"}]}}));
+    check(json!({"secret": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        "name": "s", "genericSecret": {"secret": {"inlineString": "hunter2"}}}}));
+    check(json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth",
+        "users": {"inlineString": "hunter2"}}));
+    check(json!({"type": "Secret", "data": "hunter2"}));
+    check(json!({"keys": [{"kty": "oct", "k": "hunter2"}]}));
+    check(json!({"localJwks": {"inlineString": r#"{"keys":[{"kty":"RSA","n":"abc","d":"hunter2"}]}"#}}));
+    check(json!({"uri": "postgres://kuma:hunter2@10.0.0.1:5432/db"}));
+    check(json!({"dataplane.resource": "type: Dataplane\nlabels:\n  token: hunter2\n"}));
+    check(json!({"error": "cannot parse key: \"authorization\" value: \"hunter2\""}));
+    check(json!({"error": r#"in {\"password\": \"hunter2\"}"#}));
+    check(json!({"line": "GET / password=hunter2&x=1"}));
+    check(json!({"line": "Authorization: Bearer hunter2hunter2"}));
+}
+
+#[test]
+fn what_is_no_secret_stays() {
+    let document = json!({
+        "name": "backend", "cluster": "auth-token", "key": "kuma.io/service", "value": "token-service",
+        "tokenBucket": {"maxTokens": 100, "tokensPerFill": 10, "fillInterval": "1s"},
+        "tlsCertificateSdsSecretConfigs": [{"name": "identity_cert:secret:default", "sdsConfig": {"ads": {}}}],
+        "privateKey": {"filename": "/etc/key.pem"},
+        "dynamicActiveSecrets": [{"name": "mesh_ca:secret:default", "secret": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "name": "mesh_ca",
+            "validationContext": {"trustedCa": {"inlineString": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"}}}}],
+        "empty": "", "password": "", "uri": "spiffe://default/backend", "at": "http://10.0.0.1:80/a@b",
+        "basic": "Basic constraints are critical", "stat": "cluster.token.upstream_rq_total",
+    });
+    let mut shown = document.clone();
+    json(&mut shown);
+    assert_eq!(shown, document);
+    for line in
+        ["cluster.a_token.upstream_cx_total: 12", "listener.0.0.0.0_80.http.eyes.rq: 0", "server.state: 0"]
+    {
+        assert_eq!(text(line), line);
+    }
+    let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+    let public = BASE64_STANDARD.encode(pair.cert.pem());
+    assert_eq!(text(&public), public, "certificates are public");
+    let public = pair.signing_key.public_key_pem();
+    assert_eq!(text(&public), public, "public keys are");
+}
+
+#[tokio::test]
+async fn a_dump_that_cannot_be_looked_through_is_withheld() {
+    let dumped = async |text: &str, is_json| dump(Bytes::copy_from_slice(text.as_bytes()), is_json).await;
+    assert_eq!(dumped("{\"a\":1}", true).await.unwrap(), "{\n \"a\": 1\n}");
+    assert_eq!(dumped("server.live: 1\n", false).await.unwrap(), "server.live: 1\n");
+    for cut in ["", "not found", "{\"initial_metadata\": [{\"value\": \"x\"", &"[".repeat(1000)] {
+        assert_eq!(dumped(cut, true).await, Err(Withheld::NotJson), "{cut}");
+    }
+}

@@ -1,0 +1,328 @@
+//! Bodies on their way in: what they may hold of the memory together, and how long each may take.
+
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{body::Body, extract::Request, http::StatusCode};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::Offload;
+
+/// Bytes that all bodies of one listener hold together.
+const ROOM: usize = 64 << 20;
+/// Longest time a body may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(30);
+/// How often a body that is still coming must have made progress.
+const STEP: Duration = Duration::from_secs(5);
+/// And how much: a modem is faster.
+const PROGRESS: usize = 5 * 1024;
+/// How much of a body that is too long is read and dropped, so that a client that is still sending gets to
+/// the answer instead of a broken connection.
+const DRAINED: usize = 128 << 20;
+
+/// Takes in the bodies of one listener, and gives the reading of long ones threads of their own.
+///
+/// When there is no room left, the body that has been coming for the longest time gives way: who sends half of
+/// one and waits cannot keep others out.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    room: Arc<Mutex<Room>>,
+    offload: Offload,
+}
+
+/// Why a body is not taken in.
+#[derive(Debug, Error)]
+pub enum BodyError {
+    /// Longer than it may be.
+    #[error(
+        "the request body is longer than {0} bytes: make it shorter, or spread it over several resources"
+    )]
+    TooLong(usize),
+    /// It comes too slowly, or not at all.
+    #[error(
+        "the request body did not arrive: it may take {} seconds, and has to bring {PROGRESS} bytes every {}",
+        ARRIVAL.as_secs(),
+        STEP.as_secs()
+    )]
+    Slow,
+    /// Others take up all the room.
+    #[error("too many request bodies are on their way at the moment; try again in a second")]
+    Busy,
+    /// The connection or its encoding is broken.
+    #[error("the request body could not be read: {0}")]
+    Broken(axum::Error),
+}
+
+impl BodyError {
+    /// What HTTP calls it.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Broken(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// A whole body; it takes up room until it is dropped.
+#[derive(Debug)]
+pub struct Received {
+    bytes: Bytes,
+    _place: Place,
+}
+
+impl Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self::new(ROOM)
+    }
+}
+
+impl Intake {
+    /// With room for so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        let room = Room { free: bytes, next: 0, coming: BTreeMap::new() };
+        Self { room: Arc::new(Mutex::new(room)), offload: Offload::default() }
+    }
+
+    /// The whole body of `request`, of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    pub async fn read(&self, request: Request, limit: usize) -> Result<Received, BodyError> {
+        let mut place = Place::take(&self.room);
+        let gives_way = place.gives_way.clone();
+        let collected = tokio::select! {
+            () = gives_way.cancelled() => return Err(BodyError::Busy),
+            collected = collect(request.into_body(), limit, &mut place) => collected?,
+        };
+        place.arrived()?;
+        Ok(Received { bytes: collected, _place: place })
+    }
+
+    /// Does `work` with a body, on a thread of its own when it is long.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        body: Received,
+        work: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        self.offload.run(body.len(), move || work(&body)).await
+    }
+}
+
+async fn collect(mut body: Body, limit: usize, place: &mut Place) -> Result<Bytes, BodyError> {
+    let mut collected = BytesMut::new();
+    let mut length = 0;
+    let end = Instant::now() + ARRIVAL;
+    let (mut due, mut before) = (Instant::now() + STEP, 0);
+    loop {
+        let Ok(frame) = timeout_at(due.min(end), body.frame()).await else {
+            if due >= end || length < before + PROGRESS {
+                return Err(BodyError::Slow);
+            }
+            (due, before) = (due + STEP, length);
+            continue;
+        };
+        let Some(frame) = frame else { break };
+        let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
+        length += data.len();
+        if length > DRAINED {
+            break;
+        }
+        if length > limit {
+            collected = BytesMut::new();
+            place.give_back();
+        } else {
+            place.grow(data.len())?;
+            collected.extend_from_slice(&data);
+        }
+    }
+    if length > limit { Err(BodyError::TooLong(limit)) } else { Ok(collected.freeze()) }
+}
+
+/// What is left of the memory, and which bodies that are still coming hold the rest.
+#[derive(Debug)]
+struct Room {
+    free: usize,
+    next: u64,
+    /// By age, the oldest first.
+    coming: BTreeMap<u64, Coming>,
+}
+
+#[derive(Debug)]
+struct Coming {
+    held: usize,
+    gives_way: CancellationToken,
+}
+
+impl Room {
+    /// Makes room for `bytes` of the body `id`: the oldest of those that are still coming go.
+    fn make(&mut self, id: u64, bytes: usize) -> Result<(), BodyError> {
+        while self.free < bytes {
+            let oldest = self.coming.iter().find(|(other, coming)| **other != id && coming.held > 0);
+            let oldest = oldest.map(|(id, _)| *id).ok_or(BodyError::Busy)?;
+            let Some(gone) = self.coming.remove(&oldest) else { return Err(BodyError::Busy) };
+            gone.gives_way.cancel();
+            self.free += gone.held;
+        }
+        self.free -= bytes;
+        Ok(())
+    }
+}
+
+/// The memory of one body; free again when dropped.
+#[derive(Debug)]
+struct Place {
+    room: Arc<Mutex<Room>>,
+    id: u64,
+    gives_way: CancellationToken,
+    /// What it holds once it has arrived; until then the room knows.
+    arrived: usize,
+}
+
+impl Place {
+    fn take(room: &Arc<Mutex<Room>>) -> Self {
+        let gives_way = CancellationToken::new();
+        let mut state = lock(room);
+        let id = state.next;
+        state.next += 1;
+        state.coming.insert(id, Coming { held: 0, gives_way: gives_way.clone() });
+        drop(state);
+        Self { room: Arc::clone(room), id, gives_way, arrived: 0 }
+    }
+
+    fn grow(&self, bytes: usize) -> Result<(), BodyError> {
+        let mut room = lock(&self.room);
+        room.make(self.id, bytes)?;
+        // Another body took its place meanwhile.
+        let Some(coming) = room.coming.get_mut(&self.id) else {
+            room.free += bytes;
+            return Err(BodyError::Busy);
+        };
+        coming.held += bytes;
+        Ok(())
+    }
+
+    /// Nothing of the body is kept any more.
+    fn give_back(&self) {
+        let mut room = lock(&self.room);
+        if let Some(coming) = room.coming.get_mut(&self.id) {
+            let held = std::mem::take(&mut coming.held);
+            room.free += held;
+        }
+    }
+
+    /// The body is complete, and from now on it stays.
+    fn arrived(&mut self) -> Result<(), BodyError> {
+        let coming = lock(&self.room).coming.remove(&self.id).ok_or(BodyError::Busy)?;
+        self.arrived = coming.held;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut room = lock(&self.room);
+        let coming = room.coming.remove(&self.id).map_or(0, |coming| coming.held);
+        room.free += coming + self.arrived;
+    }
+}
+
+fn lock(room: &Mutex<Room>) -> MutexGuard<'_, Room> {
+    // Nothing below panics between two related changes.
+    room.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::{Stream, StreamExt, stream};
+
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    fn request(body: impl Stream<Item = Bytes> + Send + 'static) -> Request {
+        Request::new(Body::from_stream(body.map(Ok::<_, std::convert::Infallible>)))
+    }
+
+    fn full(length: usize) -> Request {
+        Request::new(Body::from(vec![b'x'; length]))
+    }
+
+    fn half(length: usize) -> Request {
+        request(stream::iter([Bytes::from(vec![b'x'; length])]).chain(stream::pending()))
+    }
+
+    fn free(intake: &Intake) -> usize {
+        lock(&intake.room).free
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_up_room_until_it_is_dropped() {
+        let intake = Intake::new(8 * KIB);
+        let (first, second) = (intake.read(full(5 * KIB), 8 * KIB).await.unwrap(), full(5 * KIB));
+        assert_eq!((first.len(), free(&intake)), (5 * KIB, 3 * KIB));
+        assert!(matches!(intake.read(second, 8 * KIB).await, Err(BodyError::Busy)));
+        drop(first);
+        assert_eq!(intake.read(full(8 * KIB), 8 * KIB).await.unwrap().len(), 8 * KIB);
+        assert_eq!(free(&intake), 8 * KIB);
+        assert!(matches!(intake.read(full(9 * KIB), 8 * KIB).await, Err(BodyError::TooLong(_))));
+        assert_eq!(free(&intake), 8 * KIB);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_half_a_body_gives_way_to_others() {
+        let intake = Intake::new(8 * KIB);
+        let begin = |length| {
+            let intake = intake.clone();
+            tokio::spawn(async move { intake.read(half(length), 8 * KIB).await })
+        };
+        let (oldest, younger) = (begin(3 * KIB), begin(4 * KIB));
+        while free(&intake) > KIB {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(intake.read(full(4 * KIB), 8 * KIB).await.unwrap().len(), 4 * KIB);
+        assert!(matches!(oldest.await.unwrap(), Err(BodyError::Busy)));
+        assert!(!younger.is_finished());
+        assert!(matches!(younger.await.unwrap(), Err(BodyError::Slow)));
+        assert_eq!(free(&intake), 8 * KIB);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_to_keep_coming() {
+        let intake = Intake::default();
+        let drip = |length: usize, every: u64| {
+            request(stream::unfold((), move |()| async move {
+                tokio::time::sleep(Duration::from_millis(every)).await;
+                Some((Bytes::from(vec![b'x'; length]), ()))
+            }))
+        };
+        let check = async |body: Request, seconds: u64| {
+            let begin = Instant::now();
+            assert!(matches!(intake.read(body, 4 << 20).await, Err(BodyError::Slow)));
+            assert_eq!(begin.elapsed().as_secs(), seconds);
+        };
+        check(request(stream::pending()), 5).await;
+        check(half(1 << 20), 10).await;
+        check(drip(1, 10), 5).await;
+        check(drip(2 * KIB, 1000), 30).await;
+        assert_eq!(free(&intake), ROOM);
+    }
+}

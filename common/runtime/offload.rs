@@ -1,0 +1,67 @@
+//! Work that takes long, off the threads that answer everybody.
+
+use std::{sync::Arc, thread::available_parallelism};
+
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+/// Work on so few bytes is done faster than it is handed over.
+const SMALL: usize = 8 << 10;
+
+/// A few threads for work whose length strangers decide: reading what they sent. Whoever brings more of it
+/// waits in line, while everything else goes on.
+#[derive(Clone, Debug)]
+pub struct Offload {
+    seats: Arc<Semaphore>,
+}
+
+impl Default for Offload {
+    /// Half the cores of the machine.
+    fn default() -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self { seats: Arc::new(Semaphore::new((cores / 2).max(1))) }
+    }
+}
+
+impl Offload {
+    /// Does `work` on `bytes` of input: at once when they are few, else on a thread when one is free. Work
+    /// that nobody waits for any more is still finished, and holds its thread until then.
+    pub async fn run<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if bytes <= SMALL {
+            return work();
+        }
+        let seat = Arc::clone(&self.seats).acquire_owned().await.expect("the seats are never closed");
+        let working = spawn_blocking(move || {
+            let done = work();
+            drop(seat);
+            done
+        });
+        working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_long_waits_for_a_thread_and_leaves_this_one_free() {
+        let offload = Offload { seats: Arc::new(Semaphore::new(1)) };
+        let (release, released) = mpsc::channel::<()>();
+        let begin = |offload: Offload, work: Box<dyn FnOnce() -> u32 + Send>| {
+            tokio::spawn(async move { offload.run(SMALL + 1, work).await })
+        };
+        let first = begin(offload.clone(), Box::new(move || released.recv().map_or(0, |()| 1)));
+        while offload.seats.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let second = begin(offload.clone(), Box::new(|| 2));
+        // This test runs on one thread, so both hold up nobody.
+        assert_eq!(offload.run(SMALL, || 3).await, 3);
+        assert!(!second.is_finished());
+        release.send(()).unwrap();
+        assert_eq!((first.await.unwrap(), second.await.unwrap()), (1, 2));
+    }
+}
