@@ -213,7 +213,7 @@ impl ControlPlane {
         let Self { store, supervisor, starting, readiness, addresses, general, .. } = self;
         let listening: Vec<String> = addresses.iter().map(|(name, at)| format!("{name}={at}")).collect();
         tracing::info!(addresses = listening.join(" "), "ready");
-        drop(starting);
+        starting.done();
         let stop = async {
             stop.await;
             // Whoever routes by readiness stops sending before connections end.

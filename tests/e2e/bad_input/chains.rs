@@ -32,7 +32,7 @@ struct Plan {
     forgets_between: bool,
     /// The leaf vouches for itself.
     self_signed: bool,
-    root_is_over: bool,
+    between_is_over: bool,
 }
 
 /// What a server shows, and what its client believes.
@@ -53,7 +53,7 @@ pub static CHAINS: &[Chain] = &[
     Chain { what: "expired", change: |p| p.good = (Duration::days(-2), Duration::days(-1)) },
     Chain { what: "expired a minute ago", change: |p| p.good = (Duration::days(-2), Duration::minutes(-1)) },
     Chain { what: "not valid yet", change: |p| p.good = (Duration::days(1), Duration::days(2)) },
-    Chain { what: "an authority that is over", change: |p| p.root_is_over = true },
+    Chain { what: "an authority between that is over", change: |p| { p.between = 1; p.between_is_over = true } },
     Chain { what: "another name", change: |p| p.name = SanType::DnsName("global.example".try_into().unwrap()) },
     Chain { what: "another address", change: |p| p.name = SanType::IpAddress(IpAddr::from([192, 0, 2, 1])) },
     Chain { what: "the address as a name", change: |p| p.name = SanType::DnsName("127.0.0.1".try_into().unwrap()) },
@@ -77,7 +77,7 @@ impl Chain {
             other_root: false,
             forgets_between: false,
             self_signed: false,
-            root_is_over: false,
+            between_is_over: false,
         };
         (self.change)(&mut plan);
         plan.make()
@@ -88,7 +88,7 @@ impl Plan {
     fn make(&self) -> Made {
         let over = (Duration::days(-2), Duration::days(-1));
         let valid = (Duration::days(-1), Duration::days(1));
-        let root = authority("root", if self.root_is_over { over } else { valid }, true);
+        let root = authority("root", valid, true);
         let mut issuer = CertifiedIssuer::self_signed(root.clone(), KeyPair::generate().unwrap()).unwrap();
         let believed = if self.other_root {
             CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap().pem()
@@ -99,7 +99,8 @@ impl Plan {
         for n in 0..self.between {
             // The last of them is the one that vouches for the leaf.
             let may_sign = self.between_may_sign || n + 1 < self.between;
-            let params = authority(&format!("between {n}"), valid, may_sign);
+            let good = if self.between_is_over { over } else { valid };
+            let params = authority(&format!("between {n}"), good, may_sign);
             issuer = CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &issuer).unwrap();
             shown.insert_str(0, &issuer.pem());
         }

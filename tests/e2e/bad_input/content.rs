@@ -25,7 +25,7 @@ struct Bootstraps(Http, String);
 fn judged(verdict: &str, text: &str) -> Answer {
     let verdict = match verdict {
         "200" | "201" | "served" | "exit 0" => "taken",
-        "400" | "422" | "InvalidArgument" | "exit 1" => "refused",
+        "400" | "413" | "422" | "InvalidArgument" | "exit 1" => "refused",
         other => other,
     };
     Answer::new(verdict, text.replace("\\\"", "\""))

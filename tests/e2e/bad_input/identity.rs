@@ -33,25 +33,28 @@ fn kinds() -> Vec<&'static Kind> {
     order::requested_by_global()
 }
 
-fn owned(kind: &Kind) -> String {
-    format!("theirs-{}", kind.name.to_lowercase())
+/// What the owner has of a kind.
+fn owned(kind: &'static Kind) -> Sent {
+    Sent::new(OWNER, kind, &format!("theirs-{}", kind.name.to_lowercase()), spec(kind))
 }
 
-fn claim(kind: &'static Kind, name: &str, sent: &Sent) -> Claim {
-    Claim { kind, name: name.to_owned(), call: up(&[response(kind.name, "1", vec![sent.item()], &[])]) }
+fn claim(kind: &'static Kind, name: String, sent: &Sent) -> Claim {
+    Claim { kind, name, call: up(&[response(kind.name, "1", vec![sent.item()], &[])]) }
 }
 
-fn right(kind: &'static Kind) -> (String, Sent) {
-    let name = format!("mine-{}", kind.name.to_lowercase());
-    (name.clone(), Sent::new(kind, &name, spec(kind)))
+/// What the liar has of a kind, with this spec.
+fn mine(kind: &'static Kind, by: Make, spec: Vec<u8>) -> Sent {
+    Sent::new(by.zone(), kind, &format!("mine-{}", kind.name.to_lowercase()), spec)
 }
 
 /// What goes for every kind: a label, its own wire name, and what others own.
 fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
     for kind in kinds() {
-        let (name, sent) = right(kind);
+        let (sent, theirs) = (mine(kind, by, spec(kind)), owned(kind));
+        let (name, taken) = (sent.name(), theirs.name());
         let mut row = |what: &str, name: &str, sent: &Sent, verdicts, says: &'static [&'static str]| {
-            table.push(case(B3, format!("{}: {what} ({by:?})", kind.name), claim(kind, name, sent), verdicts, says));
+            let claim = claim(kind, name.to_owned(), sent);
+            table.push(case(B3, format!("{}: {what} ({by:?})", kind.name), claim, verdicts, says));
         };
         let zone = sent.clone().labelled("kuma.io/zone", OWNER);
         match by {
@@ -59,13 +62,12 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
             Make::Ours => row("label of the zone", &name, &zone, REFUSED, &["names zone \"zone-2\"", "kuma.io/zone"]),
         }
         row("label of the origin", &name, &sent.clone().labelled("kuma.io/origin", "global"), HARMLESS, &[]);
-        let taken = Sent::new(kind, &owned(kind), spec(kind));
-        row("name of another zone's", &owned(kind), &taken, REFUSED, &["belongs to zone zone-2"]);
+        row("name of another zone's", &taken, &theirs, REFUSED, &["zone-2"]);
         let mut elsewhere = sent.clone();
-        elsewhere.wire = taken.wire.clone();
-        row("wire name of another zone's", &owned(kind), &elsewhere, &["untouched", "refused"], &[]);
-        let nobody = up(&[response(kind.name, "1", vec![], &[&taken.wire])]);
-        let removal = Claim { kind, name: owned(kind), call: nobody };
+        elsewhere.wire = theirs.wire.clone();
+        row("wire name of another zone's", &taken, &elsewhere, &["untouched", "refused"], &[]);
+        let nobody = up(&[response(kind.name, "1", vec![], &[&theirs.wire])]);
+        let removal = Claim { kind, name: taken, call: nobody };
         table.push(case(B3, format!("{}: removal of another zone's ({by:?})", kind.name), removal, &["untouched"], &[]));
         let mut as_other = response(kind.name, "1", vec![sent.item()], &[]);
         as_other.control_plane.get_or_insert_default().identifier = OWNER.to_owned();
@@ -81,12 +83,11 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
         Make::Ours => REFUSED,
     };
     let mut row = |what: &str, kind: &'static Kind, spec: Vec<u8>| {
-        let (name, _) = right(kind);
-        let sent = Sent::new(kind, &name, spec);
+        let sent = mine(kind, by, spec);
         // What names two zones is nobody's honest mistake: whoever sends it, it may be refused.
         let verdicts = if what.contains("twice") || what.contains("then") { HARMLESS } else { verdicts };
         let what = format!("{}: {what} ({by:?})", kind.name);
-        table.push(case(B3, what, claim(kind, &name, &sent), verdicts, &[]));
+        table.push(case(B3, what, claim(kind, sent.name(), &sent), verdicts, &[]));
     };
     let theirs = json!({"kuma.io/service": "web", "kuma.io/zone": OWNER});
     let dataplane = &kinds::dataplane::KIND;
@@ -215,8 +216,7 @@ async fn nothing_that_a_zone_says_makes_something_another_ones() {
     let global = Global::start().await;
     let owner = Zoned::new(&global, OWNER, Make::Kumas);
     for kind in kinds() {
-        let sent = Sent::new(kind, &owned(kind), spec(kind));
-        let taken = owner.send(&up(&[response(kind.name, "1", vec![sent.item()], &[])])).await;
+        let taken = owner.send(&up(&[response(kind.name, "1", vec![owned(kind).item()], &[])])).await;
         assert_eq!(taken.verdict, "taken", "{}: {}", kind.name, taken.text);
     }
     let mut outcomes = Vec::new();
@@ -230,7 +230,7 @@ async fn nothing_that_a_zone_says_makes_something_another_ones() {
     let zoned = Zoned::new(&global, "zone-1", Make::Kumas);
     let looking = Liar { global: &global, zoned, zone: "zone-1" };
     for kind in kinds() {
-        let whose = looking.whose(kind, &owned(kind)).await;
+        let whose = looking.whose(kind, &owned(kind).name()).await;
         assert_eq!(whose.verdict, "untouched", "{}: {}", kind.name, whose.text);
     }
 }

@@ -6,8 +6,9 @@ use common::{
         codec::ENVELOPE_URL,
         features::{self, Features},
         headers::Caller,
+        mapper,
     },
-    model::{Format, Kind},
+    model::{Format, Kind, Resource, ResourceKey},
     proto::{
         envoy::{
             config::core::v3::ControlPlane,
@@ -169,16 +170,24 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// One that is right.
-    pub fn new(kind: &Kind, name: &str, spec: Vec<u8>) -> Self {
+    /// What `zone` sends for its resource of this name; all of it is right if the spec is.
+    pub fn new(zone: &str, kind: &'static Kind, name: &str, spec: Vec<u8>) -> Self {
         let mesh = if kind.is_mesh_scoped() { "default" } else { "" };
+        let own = ResourceKey::new(kind, mesh, name);
+        let own = Resource::new(own, chrono::DateTime::UNIX_EPOCH).with_spec(self::spec(kind));
+        let sent = mapper::up(&own, zone, &[]).unwrap_or(own);
         let url = match kind.format {
             Format::Proto { message } => format!("type.googleapis.com/{message}"),
             Format::Json { .. } => String::new(),
         };
-        let meta = Meta { name: name.to_owned(), mesh: mesh.to_owned(), ..Meta::default() };
+        let meta = Meta {
+            name: sent.name().to_owned(),
+            mesh: mesh.to_owned(),
+            labels: sent.labels.clone(),
+            ..Meta::default()
+        };
         Self {
-            wire: format!("{name}.{mesh}"),
+            wire: format!("{}.{mesh}", sent.name()),
             envelope: ENVELOPE_URL.to_owned(),
             resource: KumaResource {
                 meta: Some(meta),
@@ -186,6 +195,11 @@ impl Sent {
                 status: None,
             },
         }
+    }
+
+    /// The name it is stored under.
+    pub fn name(&self) -> String {
+        self.resource.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default()
     }
 
     /// With a label.

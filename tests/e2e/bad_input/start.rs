@@ -103,16 +103,16 @@ fn certificates() -> Vec<Case<Start>> {
         row("no key", |dir, _| { pair(dir); fs::remove_file(dir.join("own.key")).unwrap(); }, &["own.key"]),
         row("an empty certificate", |dir, _| { pair(dir); write(dir, "own.crt", ""); }, &["certificate"]),
         row("an empty key", |dir, _| { pair(dir); write(dir, "own.key", ""); }, &["key"]),
-        row("a certificate that is no PEM", |dir, _| { pair(dir); write(dir, "own.crt", [0x30, 0x82, 0, 0]); }, &["certificate"]),
+        row("a certificate that is no PEM", |dir, _| { pair(dir); write(dir, "own.crt", [0x30, 0x82, 0, 0]); }, &["own.crt"]),
         row("a certificate that is a key", |dir, _| { let pair = pair(dir); write(dir, "own.crt", pair.key); }, &["certificate"]),
         row("a key that is a certificate", |dir, _| { let pair = pair(dir); write(dir, "own.key", pair.certificate); }, &["key"]),
         row("the key of another certificate", |dir, _| { pair(dir); write(dir, "own.key", KeyPairPem::self_signed(&[]).unwrap().key); }, &["set up TLS"]),
         row("half a certificate", |dir, _| { let pair = pair(dir); write(dir, "own.crt", &pair.certificate[..pair.certificate.len() / 4]); }, &["certificate"]),
         row("a key under a password", |dir, _| { pair(dir); write(dir, "own.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n"); }, &["key"]),
-        start(OfGlobal, "a certificate without a key", &[("general.tlsCertFile", "{dir}/own.crt")], |dir, _| { pair(dir); }, FAILED, &["general.tls"]),
-        start(OfGlobal, "a key without a certificate", &[("general.tlsKeyFile", "{dir}/own.key")], |dir, _| { pair(dir); }, FAILED, &["general.tls"]),
+        start(OfGlobal, "a certificate without a key", &[("general.tlsCertFile", "{dir}/own.crt")], |dir, _| { pair(dir); }, USAGE, &["general.tls"]),
+        start(OfGlobal, "a key without a certificate", &[("general.tlsKeyFile", "{dir}/own.key")], |dir, _| { pair(dir); }, USAGE, &["general.tls"]),
         start(OfGlobal, "certificates that are folders", &[("general.tlsCertFile", "{dir}"), ("general.tlsKeyFile", "{dir}")], nothing, FAILED, &[]),
-        start(OfGlobal, "a kept certificate that is none", &[], |dir, _| { write(dir, "strait.crt", "x"); write(dir, "strait.key", "y"); }, FAILED, &["strait.crt"]),
+        start(OfGlobal, "a kept certificate that is none", &[], |dir, _| { write(dir, "strait.crt", "x"); write(dir, "strait.key", "y"); }, FAILED, &["certificate"]),
         start(OfZone, "an authority there is not", &[("multizone.zone.globalAddress", "grpcs://127.0.0.1:1"), ("multizone.zone.kds.rootCaFile", "/nowhere.crt")], nothing, FAILED, &["/nowhere.crt"]),
         start(OfZone, "an authority that is none", &[("multizone.zone.globalAddress", "grpcs://127.0.0.1:1"), ("multizone.zone.kds.rootCaFile", "{dir}/ca.crt")], |dir, _| write(dir, "ca.crt", "x"), FAILED, &["certificate"]),
     ]
@@ -135,7 +135,7 @@ fn settings() -> Vec<Case<Start>> {
         zone("a name that looks like another", "multizone.zone.name", "zоne-1", &["setting multizone.zone.name"]),
         zone("no name", "multizone.zone.name", "", &["setting multizone.zone.name"]),
         zone("an address of another sort", "multizone.zone.globalAddress", "http://x", &["setting multizone.zone.globalAddress", "must start with grpcs://"]),
-        zone("an address without a host", "multizone.zone.globalAddress", "grpcs://", &["multizone.zone.globalAddress"]),
+        zone("an address without a host", "multizone.zone.globalAddress", "grpcs://", &["is not the address of a global: use grpcs://host:port"]),
         zone("a mode of another process", "mode", "global", &["mode"]),
         zone("a time below nothing", "xdsServer.dataplaneDeregistrationDelay", "-1s", &["xdsServer.dataplaneDeregistrationDelay"]),
         zone("a time of words", "general.gracefulShutdownTimeout", "soon", &["general.gracefulShutdownTimeout"]),
@@ -147,7 +147,7 @@ fn settings() -> Vec<Case<Start>> {
         global("a form of logs there is not", "logging.format", "xml", &["logging.format"]),
         global("a mode of another process for global", "mode", "zone", &["mode"]),
         global("a limit below nothing", "multizone.global.kds.maxMsgSize", "-1", &["multizone.global.kds.maxMsgSize"]),
-        start(OfZone, "a configuration file there is not", &[("config-file", "/nowhere.yaml")], nothing, FAILED, &["config file /nowhere.yaml does not exist"]),
+        start(OfZone, "a configuration file there is not", &[("config-file", "/nowhere.yaml")], nothing, USAGE, &["config file /nowhere.yaml does not exist"]),
         start(OfZone, "a configuration file that is a folder", &[("config-file", "{dir}")], nothing, USAGE, &[]),
     ]
 }
@@ -166,11 +166,10 @@ fn files() -> Vec<Case<Start>> {
         row("a port of words in a file", b"apiServer: { http: { port: x } }\n", &["setting apiServer.http.port in "]),
         row("no YAML", b"apiServer: [\n", &["config.yaml"]),
         row("a list of settings", b"[]\n", &["config.yaml"]),
-        row("settings that are text", b"apiServer: x\n", &["apiServer"]),
+        row("settings that are text", b"xdsServer: x\n", &["xdsServer"]),
         row("settings that are no text", b"\xff\xfe\x00", &[]),
         row("settings 2,000 deep", deep.as_bytes(), &[]),
         row("the settings of global", b"multizone: { global: { kds: { grpcPort: 1 } } }\n", &["config.yaml"]),
-        row("a port twice in a file", b"apiServer: { http: { port: 1 } }\napiServer: { http: { port: 2 } }\n", &["apiServer"]),
     ]
 }
 
