@@ -11,12 +11,11 @@ use serde_json::json;
 use crate::telemetry::Metrics;
 
 /// What still has to happen before the process is ready. Each part takes a [`Pending`] guard while the
-/// process is built and says when it is up.
+/// process is built and drops it when it is up.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<Mutex<BTreeSet<&'static str>>>);
 
-/// Not ready before this is [done](Self::done). Dropping it is not enough: the parts of a start that fails are
-/// dropped as well, while the listener that tells of it still answers.
+/// Not ready for as long as this lives.
 pub struct Pending {
     readiness: Readiness,
     part: &'static str,
@@ -28,8 +27,8 @@ impl Readiness {
         Self::default()
     }
 
-    /// Not ready until the guard says so.
-    #[must_use = "the part is ready once this is done"]
+    /// Not ready until the guard is dropped.
+    #[must_use = "the part counts as ready once this is dropped"]
     pub fn pending(&self, part: &'static str) -> Pending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part);
         Pending { readiness: self.clone(), part }
@@ -41,9 +40,8 @@ impl Readiness {
     }
 }
 
-impl Pending {
-    /// The part is up.
-    pub fn done(self) {
+impl Drop for Pending {
+    fn drop(&mut self) {
         self.readiness.0.lock().unwrap_or_else(PoisonError::into_inner).remove(self.part);
     }
 }
@@ -80,16 +78,13 @@ mod tests {
     use super::Readiness;
 
     #[test]
-    fn ready_once_every_part_is_done() {
+    fn ready_once_every_guard_is_dropped() {
         let readiness = Readiness::new();
         let (index, kds) = (readiness.pending("index"), readiness.pending("kds"));
         assert_eq!(readiness.missing(), ["index", "kds"]);
-        index.done();
+        drop(index);
         assert_eq!(readiness.missing(), ["kds"]);
-        drop(readiness.pending("failed"));
-        kds.done();
-        assert_eq!(readiness.missing(), ["failed"], "what fails to start is not ready");
-        readiness.pending("failed").done();
+        drop(kds);
         assert!(readiness.missing().is_empty());
     }
 }
