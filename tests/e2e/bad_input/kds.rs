@@ -175,7 +175,8 @@ impl Sent {
         let mesh = if kind.is_mesh_scoped() { "default" } else { "" };
         let own = ResourceKey::new(kind, mesh, name);
         let own = Resource::new(own, chrono::DateTime::UNIX_EPOCH).with_spec(self::spec(kind));
-        let sent = mapper::up(&own, zone, &[]).unwrap_or(own);
+        // What no zone sends has no form in which it would.
+        let sent = if kind.flow.requested_by_global() { mapper::up(&own, zone, &[]).unwrap() } else { own };
         let url = match kind.format {
             Format::Proto { message } => format!("type.googleapis.com/{message}"),
             Format::Json { .. } => String::new(),
