@@ -10,7 +10,10 @@ use axum::{
 };
 
 use super::{Api, ApiError, User};
-use crate::{runtime::http::Connection, token};
+use crate::{clip::clip, runtime::http::Connection, token};
+
+/// What is logged of the reason why a token is refused, in bytes.
+const REASON: usize = 256;
 
 /// Adds the [`User`] to every request.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
@@ -35,7 +38,7 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
         // The identity document must stay readable with a token that ran out.
         Err(_) if request.uri().path() == "/" => Ok(User::anonymous()),
         Err(error) => {
-            tracing::info!(%error, "refused a user token");
+            tracing::info!(reason = clip(&error.to_string(), REASON), "refused a user token");
             Err(ApiError::unauthenticated())
         }
     }
