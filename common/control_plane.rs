@@ -169,7 +169,8 @@ impl ControlPlane {
     /// The limits of the listener that zones or proxies connect to: half of all connections are for it.
     pub fn main_limits(&self) -> Limits {
         // Gateways carry the streams of many clients over one connection.
-        Limits { streams: 1000, ..self.general.connections.limits(self.files.connections / 2) }
+        let limits = Limits { streams: 1000, ..self.general.connections.limits(self.files.connections / 2) };
+        limits.keeping_room_for_the_known()
     }
 
     /// Serves the REST API as configured.

@@ -83,12 +83,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same for `connections` at once, of which at least half stay for clients that are known.
+    /// The same for `connections` at once. No address takes more than half of what unknown clients have.
     #[must_use]
     pub fn for_connections(self, connections: usize) -> Self {
-        let unknown = self.unknown.min(connections.div_ceil(2)).max(1);
-        let unknown_per_address = self.unknown_per_address.min(unknown);
+        let unknown = self.unknown.min(connections).max(1);
+        let unknown_per_address = self.unknown_per_address.min(unknown.div_ceil(2));
         Self { connections, unknown, unknown_per_address, ..self }
+    }
+
+    /// The same where clients show who they are: half of the connections stay for those who have.
+    #[must_use]
+    pub fn keeping_room_for_the_known(self) -> Self {
+        let unknown = self.unknown.min(self.connections.div_ceil(2));
+        Self { unknown, ..self }.for_connections(self.connections)
     }
 
     /// Bytes a connection may send in a burst without them belonging to a body that is read: a whole window

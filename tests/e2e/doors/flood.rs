@@ -199,8 +199,8 @@ async fn attack(door: &Door, flood: &Flood) -> Result<usize, String> {
 async fn floods_of_frames_are_cut_off_and_nobody_else_notices() {
     let flags = [
         ("general.connections.firstRequestTimeout", "5s"),
-        ("general.connections.requestTimeout", "8s"),
-        ("general.connections.idleTimeout", "8s"),
+        ("general.connections.requestTimeout", "4s"),
+        ("general.connections.idleTimeout", "4s"),
     ];
     let mut stage = Stage::set(&flags).await;
     let (doors, before) = (stage.doors(), stage.cost());
