@@ -211,6 +211,7 @@ impl Serving {
         };
         match encrypted {
             Ok(stream) => self.requests(stream, &seat, &limits, true).await,
+            Err(_) if seat.guest.progress().is_flooded() => seat.note(Reason::Flood, ""),
             // Who only looks whether the port is open is not worth a word.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 tracing::debug!(listener = self.name, peer = %seat.guest.peer(), "left during TLS");
@@ -257,7 +258,9 @@ impl Serving {
             serving.as_mut().graceful_shutdown();
             closing.as_mut().reset(Instant::now() + limits.drain);
         };
-        if let Err(error) = outcome {
+        if seat.guest.progress().is_flooded() {
+            seat.note(Reason::Flood, "");
+        } else if let Err(error) = outcome {
             tracing::debug!(listener = self.name, %peer, %error, "connection ended");
         }
     }

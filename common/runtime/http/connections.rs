@@ -203,6 +203,9 @@ impl Guest {
     pub(super) async fn over(&self, limits: &Limits) -> Option<Over> {
         loop {
             let deadline = self.progress().deadline(limits);
+            if let Some((_, over)) = deadline.filter(|(at, _)| *at <= Instant::now()) {
+                return Some(over);
+            }
             let overdue = async {
                 match deadline {
                     Some((at, _)) => tokio::time::sleep_until(at).await,
@@ -212,13 +215,8 @@ impl Guest {
             tokio::select! {
                 () = self.displaced.cancelled() => return None,
                 () = self.sooner.notified() => {}
-                () = overdue => {
-                    // It may have moved away meanwhile.
-                    let now = Instant::now();
-                    if let Some((_, over)) = self.progress().deadline(limits).filter(|(at, _)| *at <= now) {
-                        return Some(over);
-                    }
-                }
+                // It may have moved away meanwhile.
+                () = overdue => {}
             }
         }
     }

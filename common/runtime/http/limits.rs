@@ -25,7 +25,7 @@ const FRAME: u32 = 16 << 10;
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// And has this long to answer.
 const PING_WAIT: Duration = Duration::from_secs(20);
-/// Bytes beyond bodies that a connection may send in a burst, on top of its window.
+/// Bytes beyond bodies that a connection may send in a burst.
 const NOISE: u64 = 256 << 10;
 
 /// Limits of one listener.
@@ -98,10 +98,10 @@ impl Limits {
         Self { unknown, ..self }.for_connections(self.connections)
     }
 
-    /// Bytes a connection may send in a burst without them belonging to a body that is read: a whole window
-    /// may wait for its reader.
-    pub(super) fn noise(&self) -> u64 {
-        u64::from(self.window) * 2 + NOISE
+    /// Bytes a connection may send in a burst without them belonging to a body that is read. While a body
+    /// arrives, a whole window may wait for its reader.
+    pub(super) fn noise(&self, body: bool) -> u64 {
+        NOISE + if body { u64::from(self.window) * 2 } else { 0 }
     }
 
     pub(super) fn protocol(&self) -> auto::Builder<TokioExecutor> {

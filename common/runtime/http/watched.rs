@@ -54,7 +54,17 @@ impl<IO: AsyncRead + Unpin> AsyncRead for WatchedIo<IO> {
         read?;
         let bytes = buf.filled().len() - before;
         this.turn += bytes;
-        if bytes > 0 && this.guest.progress().heard(bytes, &this.limits, Instant::now()) {
+        if bytes == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let mut progress = this.guest.progress();
+        let sooner = progress.heard(bytes, &this.limits, Instant::now());
+        let flooded = progress.is_flooded();
+        drop(progress);
+        if flooded {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if sooner {
             this.guest.hurry();
         }
         Poll::Ready(Ok(()))

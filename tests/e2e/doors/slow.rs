@@ -104,7 +104,7 @@ async fn attack(door: &Door, slow: &Slow) -> Result<Duration, String> {
     if closed { Ok(started.elapsed()) } else { Err(told("was never closed")) }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_are_reaped_at_every_door_and_nobody_else_notices() {
     let mut stage = Stage::set(&DEADLINES).await;
     let (doors, before) = (stage.doors(), stage.cost());
@@ -136,7 +136,7 @@ fn crowd() -> usize {
     asked.unwrap_or(300)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_idle_connections_closes_no_port() {
     let flags = [
         ("general.connections.max", "240"),
@@ -187,7 +187,7 @@ async fn a_crowd_of_idle_connections_closes_no_port() {
     drop(crowd_at);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn diagnostics_answer_when_the_process_has_no_file_left() {
     let mut stage = Stage::set(&[]).await;
     let process = stage.global.process.id();
@@ -222,7 +222,7 @@ fn processor_time(process: u32) -> u64 {
     after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_is_known_outlives_every_deadline() {
     let stage = Stage::set(&DEADLINES).await;
     let global = &stage.global;
