@@ -250,6 +250,7 @@ impl Serving {
                     Some(Over::Idle) => {}
                     cut => return seat.ended(cut),
                 },
+                () = seat.guest.displaced(), if leaving => return,
                 () = closing.as_mut(), if leaving => {
                     return tracing::debug!(listener = self.name, %peer, "closing a connection mid-request");
                 }
