@@ -87,7 +87,7 @@ impl ControlPlane {
         addresses.insert("diagnostics", listener.local_addr()?);
         let router = diagnostics::router(readiness.clone(), metrics.clone());
         let shutdown = supervisor.shutdown();
-        let limits = Limits { streams: 16, ..general.connections.limits(files.diagnostics) };
+        let limits = Limits { streams: 16, ..limits(general, files.diagnostics) };
         let server = Server::new("diagnostics", limits).with_spare_files(DIAGNOSTICS_FILES);
         supervisor.spawn("diagnostics", server.serve(listener, router, shutdown));
         if let Some(metrics) = metrics {
@@ -170,7 +170,8 @@ impl ControlPlane {
     /// The limits of the listener that zones or proxies connect to: half of all connections are for it.
     pub fn main_limits(&self) -> Limits {
         // Gateways carry the streams of many clients over one connection.
-        Limits { streams: 1000, ..self.general.connections.limits(self.files.connections / 2) }
+        let limits = Limits { streams: 1000, ..limits(&self.general, self.files.connections / 2) };
+        limits.keeping_room_for_the_known()
     }
 
     /// Serves the REST API as configured.
@@ -181,11 +182,7 @@ impl ControlPlane {
         if settings.authn.anonymous_may_write {
             tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
         }
-        let share = self.files.connections / 4;
-        let limits = Limits {
-            drain: self.general.graceful_shutdown_timeout.0,
-            ..self.general.connections.limits(share.clamp(1, API_CONNECTIONS))
-        };
+        let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
         if settings.http.enabled {
             let http = &settings.http;
             let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;
@@ -223,6 +220,11 @@ impl ControlPlane {
         store.close().await;
         ended
     }
+}
+
+/// The limits of a listener with this share of the connections.
+fn limits(general: &General, connections: usize) -> Limits {
+    Limits { drain: general.graceful_shutdown_timeout.0, ..general.connections.limits(connections) }
 }
 
 /// Name of this machine; `localhost` where it has none.

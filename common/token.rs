@@ -11,7 +11,7 @@ mod validate;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, errors::ErrorKind};
 use thiserror::Error;
 
 use crate::{
@@ -52,7 +52,7 @@ pub enum TokenError {
         reason: String,
     },
     /// Not a token, or one with a wrong signature.
-    #[error("invalid token: {0}")]
+    #[error("invalid token: {}", malformed(.0))]
     Invalid(#[from] jsonwebtoken::errors::Error),
     /// Its time is over or has not come.
     #[error("token is {0}")]
@@ -63,6 +63,17 @@ pub enum TokenError {
     /// It is valid but for something else.
     #[error("token does not fit: {0}")]
     Mismatch(String),
+}
+
+/// What is wrong, without the words of the token: they are those of a stranger.
+fn malformed(error: &jsonwebtoken::errors::Error) -> String {
+    match error.kind() {
+        ErrorKind::Json(_) | ErrorKind::Utf8(_) => {
+            "its header or claims are not the JSON of an RS256 token".to_owned()
+        }
+        ErrorKind::Base64(_) => "its parts are not base64".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Issues a token with the newest key of its purpose.

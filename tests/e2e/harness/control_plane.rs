@@ -36,8 +36,10 @@ pub struct ControlPlane {
     program: PathBuf,
     args: Vec<String>,
     name: String,
-    api: SocketAddr,
-    diagnostics: SocketAddr,
+    /// Where its REST API listens.
+    pub api: SocketAddr,
+    /// Where its diagnostics listen.
+    pub diagnostics: SocketAddr,
 }
 
 impl ControlPlane {
@@ -167,7 +169,8 @@ impl ControlPlane {
 pub struct Global {
     /// The process and its REST API.
     pub cp: ControlPlane,
-    kds: SocketAddr,
+    /// Where zones connect to.
+    pub kds: SocketAddr,
 }
 
 impl std::ops::Deref for Global {

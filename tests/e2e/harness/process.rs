@@ -6,7 +6,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -20,6 +23,7 @@ pub struct Process {
     name: String,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
+    written: Arc<AtomicUsize>,
     readers: Vec<thread::JoinHandle<()>>,
 }
 
@@ -33,10 +37,10 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", program.display()));
-        let log = Arc::default();
-        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log);
-        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log);
-        Self { name: name.to_owned(), child, log, readers: vec![stdout, stderr] }
+        let (log, written) = (Arc::default(), Arc::default());
+        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log, &written);
+        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log, &written);
+        Self { name: name.to_owned(), child, log, written, readers: vec![stdout, stderr] }
     }
 
     /// SIGKILL: no goodbye.
@@ -86,6 +90,16 @@ impl Process {
         kib * 1024
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Bytes of output it has written so far.
+    pub fn log_bytes(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
+
     /// Its output so far.
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");
@@ -102,10 +116,15 @@ impl Drop for Process {
     }
 }
 
-fn follow(output: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) -> thread::JoinHandle<()> {
-    let log = Arc::clone(log);
+fn follow(
+    output: impl Read + Send + 'static,
+    log: &Arc<Mutex<VecDeque<String>>>,
+    written: &Arc<AtomicUsize>,
+) -> thread::JoinHandle<()> {
+    let (log, written) = (Arc::clone(log), Arc::clone(written));
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
+            written.fetch_add(line.len() + 1, Ordering::Relaxed);
             let mut lines = log.lock().expect("no reader panics");
             if lines.len() == KEPT {
                 lines.pop_front();
