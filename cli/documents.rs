@@ -204,7 +204,7 @@ mod tests {
         for (text, says) in [
             ("type: Mesh\n", "document 1: Mesh: name must be set"),
             ("type: Meshtimeout\nname: x\n", "did you mean MeshTimeout?"),
-            ("type: [Mesh\n", "line 2"),
+            ("type: [Mesh\n", "document 1: "),
             ("hello\n", "the document is not an object"),
             ("type: Mesh\nname: a\nname: b\n", "duplicate mapping key: name"),
             ("type: Mesh\nname: 7\n", "name: must be a string"),

@@ -1,1 +1,8 @@
 //! What an attacker, a full disk or one bad item must not do, one file a door.
+
+mod ads_peer;
+mod bodies;
+mod bootstrap_token;
+mod documents;
+mod registration;
+mod shapes;

@@ -6,7 +6,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -20,6 +23,7 @@ pub struct Process {
     name: String,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
+    logged: Arc<AtomicUsize>,
     readers: Vec<thread::JoinHandle<()>>,
 }
 
@@ -33,10 +37,10 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", program.display()));
-        let log = Arc::default();
-        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log);
-        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log);
-        Self { name: name.to_owned(), child, log, readers: vec![stdout, stderr] }
+        let (log, logged) = (Arc::default(), Arc::default());
+        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log, &logged);
+        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log, &logged);
+        Self { name: name.to_owned(), child, log, logged, readers: vec![stdout, stderr] }
     }
 
     /// SIGKILL: no goodbye.
@@ -77,6 +81,20 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Bytes of output so far.
+    pub fn logged(&self) -> usize {
+        self.logged.load(Ordering::Relaxed)
+    }
+
+    /// Memory it holds at the moment, in MiB.
+    pub fn memory(&self) -> usize {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("a running process has a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it holds memory");
+        let kib = line.trim().trim_end_matches(" kB").parse::<usize>().expect("memory is a number");
+        kib / 1024
+    }
+
     /// Its output so far.
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");
@@ -93,10 +111,15 @@ impl Drop for Process {
     }
 }
 
-fn follow(output: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) -> thread::JoinHandle<()> {
-    let log = Arc::clone(log);
+fn follow(
+    output: impl Read + Send + 'static,
+    log: &Arc<Mutex<VecDeque<String>>>,
+    logged: &Arc<AtomicUsize>,
+) -> thread::JoinHandle<()> {
+    let (log, logged) = (Arc::clone(log), Arc::clone(logged));
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
+            logged.fetch_add(line.len() + 1, Ordering::Relaxed);
             let mut lines = log.lock().expect("no reader panics");
             if lines.len() == KEPT {
                 lines.pop_front();
