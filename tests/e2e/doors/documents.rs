@@ -74,7 +74,7 @@ async fn a_document_of_a_stranger_is_not_even_read() {
     let count = texts.len();
     let flood = async {
         for some in texts.chunks(8) {
-            join_all(some.iter().map(|(_, text)| async {
+            join_all(some.iter().map(|(_, text)| async move {
                 let node = || node("default.web-1", Some(text));
                 refused(zone, node(), None, Code::Unauthenticated, "must show a token").await;
                 refused(zone, node(), Some(bad), Code::Unauthenticated, "not accepted").await;
@@ -105,7 +105,7 @@ async fn a_document_of_a_known_proxy_is_read_beside_everything_else() {
     let texts = shapes::of(LONG);
     let flood = async {
         for some in texts.chunks(8) {
-            join_all(some.iter().map(|(_, text)| async {
+            join_all(some.iter().map(|(_, text)| async move {
                 let node = node("default.web-1", Some(text));
                 // White space only is no resource, and such a proxy waits for one.
                 if !text.trim().is_empty() {
