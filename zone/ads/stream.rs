@@ -37,6 +37,10 @@ use super::{
 pub(super) const QUEUE: usize = 16;
 /// Bytes of the reason a stream ends with.
 const REASON: usize = 1024;
+/// Bytes kept of what a proxy says about a response it refuses, which has a line for each resource.
+const KEPT: usize = 8 << 10;
+/// Names of refused resources in the log.
+const SHOWN: usize = 10;
 /// How long a new stream may stay silent.
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
 
@@ -301,11 +305,14 @@ impl<D: Wire> Driver<'_, D> {
                 self.settled(type_url, Delivery::Acknowledged, &[], "");
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
-                tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
+                let proxy = &self.proxy.id;
+                let (named, shown) = (&refused[..refused.len().min(SHOWN)], clip(&message, REASON));
+                tracing::warn!(%proxy, type_url, refused = ?named, message = shown, "the proxy refused a configuration");
                 self.retry.refused(Instant::now());
-                self.settled(type_url, Delivery::Rejected, &refused, &message);
+                self.settled(type_url, Delivery::Rejected, &refused, clip(&message, KEPT));
             }
             Some(Event::Unserved { type_url }) => {
+                let type_url = clip(&type_url, REASON);
                 tracing::debug!(proxy = %self.proxy.id, type_url, "asked for a type that is not served");
             }
             Some(Event::Subscribed { .. } | Event::Stale { .. }) | None => {}

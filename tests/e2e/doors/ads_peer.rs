@@ -19,7 +19,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig},
 };
 
-use crate::harness::{Zone, wait::PATIENCE};
+use crate::harness::{Zone, eventually, wait::PATIENCE};
 
 /// Clusters.
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -31,6 +31,16 @@ pub async fn channel(zone: &Zone) -> Channel {
     let address = format!("https://{}", zone.dp_server);
     let endpoint = Channel::from_shared(address).unwrap().tls_config(tls).unwrap();
     endpoint.connect().await.expect("the zone accepts connections")
+}
+
+/// A dataplane token the zone makes, once it has the key from global.
+pub async fn token(zone: &Zone, more: &[&str]) -> String {
+    let args = [&["generate", "dataplane-token"][..], more].concat();
+    let made = eventually("a token is made", || {
+        let (ok, made, error) = zone.try_straitctl(&args);
+        async move { if ok { Ok(made) } else { Err(error) } }
+    });
+    made.await.trim().to_owned()
 }
 
 /// A node that brings this resource along.

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use super::ads_peer::{meanwhile, node, refused};
+use super::ads_peer::{meanwhile, node, refused, token};
 use crate::harness::{Global, Options, Zone, eventually, wait::PATIENCE};
 
 /// Memory a flood may add, in MiB: bodies have 64, and each connection has its buffers.
@@ -91,7 +91,8 @@ async fn a_body_that_trickles_ends() {
                 let _sent_or_refused = stream.write_all(b" ").await;
             }
         }
-        assert!(begin.elapsed() < PATIENCE, "it goes on for ever");
+        // Five seconds; before, half a minute.
+        assert!(begin.elapsed() < Duration::from_secs(20), "it goes on");
     };
     assert!(answer.starts_with("HTTP/1.1 408 Request Timeout"), "{answer}");
 }
@@ -105,11 +106,11 @@ async fn a_node_of_megabytes_leaves_no_trace() {
         "{type: Dataplane, mesh: default, name: probe, networking: {address: 127.0.0.1, inbound: [{port: 80, \
          servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: probe}}]}}",
     );
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default"]).trim().to_owned();
-    let (zone, token) = (&zone, &*token);
+    let token = token(&zone, &[]).await;
+    let (zone, token) = (&zone, token.as_str());
     let (memory, logged) = (zone.process.memory(), zone.process.logged());
     let megabytes = |count: usize| format!("default.{}", "x".repeat(count << 20));
-    const STREAMS: usize = 40;
+    const STREAMS: usize = 16;
     let flood = async {
         for _ in 0..STREAMS / 8 {
             join_all((0..8).map(|_| async {

@@ -1,5 +1,6 @@
 //! The token of a proxy stays in its file.
 
+use super::ads_peer::token;
 use crate::{
     harness::{Global, Options, Zone, control_plane::write, eventually},
     mesh::{Member, Shape},
@@ -40,21 +41,21 @@ async fn a_token_is_in_the_bootstrap_only_when_somebody_wants_it_there() {
         "{type: Dataplane, mesh: default, name: web-1, networking: {address: 127.0.0.1, inbound: [{port: 80, \
          servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: web}}]}}",
     );
-    let token = zone.straitctl(&["generate", "dataplane-token", "--name", "web-1"]);
+    let token = token(&zone, &["--name", "web-1"]).await;
     let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate().display().to_string());
     let ask = |file: &str, content: &str, more: &[&str]| {
         let file = write(zone.folder.path(), file, content).display().to_string();
         let fixed = ["bootstrap", "--cp-address", &server, "--ca-cert-file", &ca, "--name", "web-1"];
         zone.try_straitctl(&[&fixed[..], &["--token-file", &file], more].concat())
     };
-    let (ok, made, error) = ask("token", token.trim(), &[]);
-    assert!(ok && !made.contains(token.trim()) && made.contains("filename: "), "{made}{error}");
-    let (ok, made, error) = ask("token", token.trim(), &["--inline-token"]);
-    assert!(ok && made.contains(token.trim()), "{made}{error}");
-    let line = format!("{}\n", token.trim());
+    let (ok, made, error) = ask("token", &token, &[]);
+    assert!(ok && !made.contains(&token) && made.contains("filename: "), "{made}{error}");
+    let (ok, made, error) = ask("token", &token, &["--inline-token"]);
+    assert!(ok && made.contains(&token), "{made}{error}");
+    let line = format!("{token}\n");
     let (ok, _, error) = ask("line", &line, &[]);
     assert!(!ok && error.contains("white space around the token"), "{error}");
     assert!(ask("line", &line, &["--inline-token"]).0);
-    let (ok, _, error) = ask("forged", &token.trim().replace('.', ".x"), &[]);
+    let (ok, _, error) = ask("forged", &token.replace('.', ".x"), &[]);
     assert!(!ok && error.contains("not accepted"), "{error}");
 }

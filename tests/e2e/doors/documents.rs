@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{
-    ads_peer::{join, meanwhile, node, refused},
+    ads_peer::{join, meanwhile, node, refused, token},
     shapes,
 };
 use crate::harness::{Global, Options, Zone, eventually, wait::PATIENCE};
@@ -46,7 +46,7 @@ async fn setting() -> Setting {
     let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     zone.apply(PROBE);
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default"]).trim().to_owned();
+    let token = token(&zone, &[]).await;
     join(&zone, node("default.probe", None), Some(&token)).await.expect("the probe is served");
     Setting { _global: global, zone, token }
 }

@@ -4,7 +4,7 @@ use common::proto::envoy::config::core::v3::Node;
 use reqwest::{Method, StatusCode};
 use tonic::Code;
 
-use super::ads_peer::{join, node, refused};
+use super::ads_peer::{join, node, refused, token};
 use crate::harness::{Global, Options, Zone, eventually};
 
 /// A dataplane of this service.
@@ -28,11 +28,6 @@ async fn zone(options: Options) -> (Global, Zone) {
     (global, zone)
 }
 
-fn token(zone: &Zone, more: &[&str]) -> String {
-    let made = zone.straitctl(&[&["generate", "dataplane-token"], more].concat());
-    made.trim().to_owned()
-}
-
 /// The service of a stored dataplane; `None` when there is no such dataplane.
 async fn service(zone: &Zone, name: &str) -> Option<String> {
     let (status, body) = zone.call(Method::GET, &format!("/meshes/default/dataplanes/{name}"), None).await;
@@ -49,7 +44,7 @@ async fn gone(zone: &Zone, name: &str) {
 
 /// Returns when whoever left before was deregistered, if at all.
 async fn deregistration(zone: &Zone) {
-    let token = token(zone, &["--name", "clock"]);
+    let token = token(zone, &["--name", "clock"]).await;
     drop(join(zone, who("clock", "clock"), Some(&token)).await.expect("the clock is let in"));
     gone(zone, "clock").await;
 }
@@ -57,7 +52,7 @@ async fn deregistration(zone: &Zone) {
 #[tokio::test]
 async fn what_an_operator_applied_is_neither_replaced_nor_deleted_by_a_proxy() {
     let (_global, mut zone) = zone(Options::default()).await;
-    let bound = token(&zone, &["--name", "web-1"]);
+    let bound = token(&zone, &["--name", "web-1"]).await;
     zone.apply(&dataplane("web-1", "web"));
 
     // A proxy that brings something else is refused, and one that brings the same is served.
@@ -80,7 +75,7 @@ async fn what_an_operator_applied_is_neither_replaced_nor_deleted_by_a_proxy() {
 #[tokio::test]
 async fn what_a_proxy_registered_is_its_own_across_restarts_until_somebody_applies_it() {
     let (_global, mut zone) = zone(Options::default()).await;
-    let bound = token(&zone, &["--name", "web-1"]);
+    let bound = token(&zone, &["--name", "web-1"]).await;
     let stream = join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it is let in");
     zone.process.kill();
     drop(stream);
@@ -106,10 +101,10 @@ async fn what_a_proxy_registered_is_its_own_across_restarts_until_somebody_appli
 async fn a_token_says_what_a_proxy_may_bring_when_that_is_required() {
     let (_global, zone) =
         zone(Options::default().with("dpServer.authn.dpProxy.dpToken.requireBound", "true")).await;
-    let by_name = token(&zone, &["--name", "web-1"]);
-    let by_tag = token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web"]);
-    let by_workload = token(&zone, &["--workload", "web-workload"]);
-    let by_other_tag = token(&zone, &["--tag", "team=shop"]);
+    let by_name = token(&zone, &["--name", "web-1"]).await;
+    let by_tag = token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web"]).await;
+    let by_workload = token(&zone, &["--workload", "web-workload"]).await;
+    let by_other_tag = token(&zone, &["--tag", "team=shop"]).await;
     let no = Code::PermissionDenied;
     refused(&zone, who("web-1", "web"), Some(&by_name), no, "must name its services or its workload").await;
     refused(&zone, who("web-1", "web"), Some(&by_other_tag), no, "team").await;
@@ -120,6 +115,6 @@ async fn a_token_says_what_a_proxy_may_bring_when_that_is_required() {
     }
     // What an operator applied needs no more than a name.
     zone.apply(&dataplane("web-2", "web"));
-    let named = token(&zone, &["--name", "web-2"]);
+    let named = token(&zone, &["--name", "web-2"]).await;
     join(&zone, node("default.web-2", None), Some(&named)).await.expect("it brings nothing");
 }
