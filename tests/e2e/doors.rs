@@ -1,1 +1,6 @@
 //! What an attacker, a full disk or one bad item must not do, one file a door.
+
+mod access;
+mod conditions;
+mod metrics_labels;
+mod secrets;
