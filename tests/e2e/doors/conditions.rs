@@ -33,12 +33,20 @@ async fn a_write_over_something_else_than_was_read_is_refused() {
 
     // Of many who read the same, one writes; of many who create, one does.
     let known = tag().await;
-    let wins = async |name: &str, condition: (&str, &str), good: StatusCode| {
-        let statuses = join_all((10..42).map(|mark| put(name, condition, mark))).await;
+    let policy = async |name: &str, condition: (&str, &str), mark: usize| {
+        let body = json!({ "type": "MeshTimeout", "mesh": "default", "name": name, "spec": {},
+            "labels": { "mark": mark.to_string() } });
+        let path = format!("/meshes/default/meshtimeouts/{name}");
+        let request = client.put(global.url(&path)).json(&body);
+        request.header(condition.0, condition.1).send().await.unwrap().status()
+    };
+    let wins = |statuses: Vec<StatusCode>, good: StatusCode| {
         assert!(statuses.iter().all(|s| [good, StatusCode::PRECONDITION_FAILED].contains(s)), "{statuses:?}");
         statuses.iter().filter(|status| **status == good).count()
     };
-    assert_eq!(wins("default", ("if-match", &known), StatusCode::OK).await, 1);
-    assert_eq!(wins("fresh", ("if-none-match", "*"), StatusCode::CREATED).await, 1);
+    let updates = join_all((10..26).map(|mark| put("default", ("if-match", &known), mark))).await;
+    assert_eq!(wins(updates, StatusCode::OK), 1);
+    let creates = join_all((10..26).map(|mark| policy("fresh", ("if-none-match", "*"), mark))).await;
+    assert_eq!(wins(creates, StatusCode::CREATED), 1);
     assert_eq!(delete(&tag().await).await, StatusCode::OK);
 }

@@ -101,8 +101,8 @@ enum Caller<'a> {
     Stranger,
 }
 
-async fn ask(cp: &ControlPlane, caller: Caller<'_>, path: &str) -> (StatusCode, String) {
-    let request = Client::new().get(cp.url(path));
+async fn ask(client: &Client, cp: &ControlPlane, caller: Caller<'_>, path: &str) -> (StatusCode, String) {
+    let request = client.get(cp.url(path));
     let request = match caller {
         Caller::Administrator => request,
         Caller::User(token) => request.header("x-forwarded-for", "10.0.0.9").bearer_auth(token),
@@ -113,7 +113,7 @@ async fn ask(cp: &ControlPlane, caller: Caller<'_>, path: &str) -> (StatusCode, 
 }
 
 /// Every path one can read: those that stand still, and those of every resource there is.
-async fn readable(cp: &ControlPlane) -> BTreeSet<String> {
+async fn readable(client: &Client, cp: &ControlPlane) -> BTreeSet<String> {
     let mut paths: BTreeSet<String> = [
         "/",
         "/config",
@@ -131,7 +131,7 @@ async fn readable(cp: &ControlPlane) -> BTreeSet<String> {
     for kind in cp.get("/_resources").await["resources"].as_array().unwrap() {
         let path = kind["path"].as_str().unwrap();
         paths.extend([format!("/{path}"), format!("/{path}/_overview"), format!("/meshes/default/{path}")]);
-        let (status, list) = ask(cp, Caller::Administrator, &format!("/{path}?size=1000")).await;
+        let (status, list) = ask(client, cp, Caller::Administrator, &format!("/{path}?size=1000")).await;
         if !status.is_success() {
             continue;
         }
@@ -282,28 +282,32 @@ async fn no_secret_leaves_in_an_answer_a_log_a_metric_or_an_insight() {
     let shown = secrets.iter().filter(|secret| raw.contains(&secret.traces[0])).count();
     assert!(shown >= 6, "{shown} of the secrets are in the Envoy");
 
-    let mut answers = 0;
+    let client = Client::new();
+    let (mut answers, mut seen) = (0, BTreeSet::new());
     for (cp, user) in [(&global.cp, &users[0]), (&zone.cp, &users[1])] {
-        let paths = readable(cp).await;
+        let paths = readable(&client, cp).await;
         for path in &paths {
             for caller in [Caller::Administrator, Caller::User(user), Caller::Stranger] {
-                let (status, text) = ask(cp, caller, path).await;
+                let (status, text) = ask(&client, cp, caller, path).await;
                 if is_for_administrators(path) {
                     if matches!(caller, Caller::Administrator) {
                         continue;
                     }
                     assert!(!status.is_success(), "{path} for {caller:?}");
                 }
-                assert_clean(&format!("{path} for {caller:?}"), &text, &secrets);
                 answers += usize::from(status.is_success());
+                if !seen.contains(&text) {
+                    assert_clean(&format!("{path} for {caller:?}"), &text, &secrets);
+                    seen.insert(text);
+                }
             }
         }
         let dumps = paths.iter().filter(|path| path.contains("leaky-1") && path.ends_with("/xds"));
         for dump in dumps {
-            let (status, text) = ask(cp, Caller::Administrator, dump).await;
+            let (status, text) = ask(&client, cp, Caller::Administrator, dump).await;
             assert_eq!(status, StatusCode::OK, "{text}");
             assert!(text.contains("[redacted]") && text.contains("localhost:"), "the rest is there: {text}");
-            assert_eq!(ask(cp, Caller::User(user), dump).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&client, cp, Caller::User(user), dump).await.0, StatusCode::FORBIDDEN);
         }
         for path in ["/metrics", "/ready", "/healthy", "/"] {
             let text = reqwest::get(cp.diagnostics_url(path)).await.unwrap().text().await.unwrap();
@@ -311,9 +315,7 @@ async fn no_secret_leaves_in_an_answer_a_log_a_metric_or_an_insight() {
         }
         let log = cp.process.whole_log();
         assert!(log.contains("DEBUG"), "the log is at debug");
-        for line in log.lines() {
-            assert_clean(&format!("the log: {line}"), line, &secrets);
-        }
+        assert_clean("the log", &log, &secrets);
     }
     let stranger = Client::builder().danger_accept_invalid_certs(true).build().unwrap();
     for path in ["/", "/bootstrap", "/config_dump"] {
