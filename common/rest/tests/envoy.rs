@@ -49,7 +49,7 @@ async fn each_question_has_a_path() {
     let api = asked(Mode::Global, Access::default()).await;
     let check = async |path: &str, expected: &str| {
         let (status, text) = api.send("GET", path, None).await.unwrap();
-        assert_eq!((status, text.as_str()), (200, expected), "{path}");
+        assert_eq!((status, text.trim_end()), (200, expected), "{path}");
     };
     let web = "/meshes/default/dataplanes/web-1";
     check(&format!("{web}/xds"), "\"Dataplane default/web-1 /config_dump\"").await;

@@ -34,7 +34,8 @@ async fn a_write_over_something_else_than_was_read_is_refused() {
     // Of many who read the same, one writes; of many who create, one does.
     let known = tag().await;
     let policy = async |name: &str, condition: (&str, &str), mark: usize| {
-        let body = json!({ "type": "MeshTimeout", "mesh": "default", "name": name, "spec": {},
+        let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
+        let body = json!({ "type": "MeshTimeout", "mesh": "default", "name": name, "spec": { "to": to },
             "labels": { "mark": mark.to_string() } });
         let path = format!("/meshes/default/meshtimeouts/{name}");
         let request = client.put(global.url(&path)).json(&body);
