@@ -17,12 +17,22 @@ use super::{addresses, process::Process, wait::eventually};
 pub struct Options {
     /// More flags, as `--name value`.
     pub flags: Vec<(String, String)>,
+    /// More variables in the environment.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Options {
     /// The same with one more flag.
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.flags.push((flag.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+impl Options {
+    /// The same with one more variable in the environment.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 }
@@ -35,6 +45,7 @@ pub struct ControlPlane {
     pub folder: TempDir,
     program: PathBuf,
     args: Vec<String>,
+    environment: Vec<(String, String)>,
     name: String,
     /// Where its REST API listens.
     pub api: SocketAddr,
@@ -43,7 +54,14 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    async fn start(name: &str, program: &str, folder: TempDir, args: Vec<String>, address: Ipv4Addr) -> Self {
+    async fn start(
+        name: &str,
+        program: &str,
+        folder: TempDir,
+        args: Vec<String>,
+        environment: Vec<(String, String)>,
+        address: Ipv4Addr,
+    ) -> Self {
         // The HTTP client of the tests speaks TLS only with a provider of cryptography. Set by the first.
         let _set_before = rustls::crypto::ring::default_provider().install_default();
         let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
@@ -64,9 +82,9 @@ impl ControlPlane {
         ];
         all.extend(args);
         let program = PathBuf::from(program);
-        let process = Process::start(name, &program, &all);
+        let process = Process::start_in(name, &program, &all, &environment);
         let name = name.to_owned();
-        let mut started = Self { process, folder, program, args: all, name, api, diagnostics };
+        let mut started = Self { process, folder, program, args: all, environment, name, api, diagnostics };
         started.ready().await;
         started
     }
@@ -93,8 +111,13 @@ impl ControlPlane {
 
     /// Starts the same process again, after it ended.
     pub async fn start_again(&mut self) {
-        self.process = Process::start(&self.name, &self.program, &self.args);
+        self.process = Process::start_in(&self.name, &self.program, &self.args, &self.environment);
         self.ready().await;
+    }
+
+    /// Address of a path of its diagnostics.
+    pub fn diagnostics_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.diagnostics)
     }
 
     /// Address of a path of its REST API.
@@ -206,8 +229,15 @@ impl Global {
             args.extend([format!("--{flag}"), value]);
         }
         let folder = TempDir::new().expect("a temporary folder");
-        let cp =
-            ControlPlane::start("global", env!("CARGO_BIN_EXE_strait-global"), folder, args, address).await;
+        let cp = ControlPlane::start(
+            "global",
+            env!("CARGO_BIN_EXE_strait-global"),
+            folder,
+            args,
+            options.environment,
+            address,
+        )
+        .await;
         Self { cp, kds }
     }
 
@@ -283,7 +313,8 @@ impl Zone {
         for (flag, value) in options.flags {
             args.extend([format!("--{flag}"), value]);
         }
-        let cp = ControlPlane::start(name, env!("CARGO_BIN_EXE_strait-zone"), folder, args, address).await;
+        let program = env!("CARGO_BIN_EXE_strait-zone");
+        let cp = ControlPlane::start(name, program, folder, args, options.environment, address).await;
         Self { cp, dp_server, zone: name.to_owned() }
     }
 

@@ -1,7 +1,6 @@
 //! One child process.
 
 use std::{
-    collections::VecDeque,
     ffi::OsStr,
     io::{BufRead, BufReader, Read},
     path::Path,
@@ -15,14 +14,14 @@ use std::{
 
 use super::wait;
 
-/// Lines of output kept for the report of a failed test.
-const KEPT: usize = 400;
+/// Lines of output in the report of a failed test.
+const REPORTED: usize = 400;
 
 /// A child process that ends with this value.
 pub struct Process {
     name: String,
     child: Child,
-    log: Arc<Mutex<VecDeque<String>>>,
+    log: Arc<Mutex<Vec<String>>>,
     written: Arc<AtomicUsize>,
     readers: Vec<thread::JoinHandle<()>>,
 }
@@ -30,8 +29,19 @@ pub struct Process {
 impl Process {
     /// Starts `program`.
     pub fn start<A: AsRef<OsStr>>(name: &str, program: &Path, args: impl IntoIterator<Item = A>) -> Self {
+        Self::start_in(name, program, args, &[])
+    }
+
+    /// Starts `program` with more variables in its environment.
+    pub fn start_in<A: AsRef<OsStr>>(
+        name: &str,
+        program: &Path,
+        args: impl IntoIterator<Item = A>,
+        environment: &[(String, String)],
+    ) -> Self {
         let mut child = Command::new(program)
             .args(args)
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -100,10 +110,15 @@ impl Process {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Its output so far.
+    /// The end of its output so far.
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");
-        lines.iter().cloned().collect::<Vec<_>>().join("\n")
+        lines[lines.len().saturating_sub(REPORTED)..].join("\n")
+    }
+
+    /// All of its output so far.
+    pub fn whole_log(&self) -> String {
+        self.log.lock().expect("no reader panics").join("\n")
     }
 }
 
@@ -118,18 +133,14 @@ impl Drop for Process {
 
 fn follow(
     output: impl Read + Send + 'static,
-    log: &Arc<Mutex<VecDeque<String>>>,
+    log: &Arc<Mutex<Vec<String>>>,
     written: &Arc<AtomicUsize>,
 ) -> thread::JoinHandle<()> {
     let (log, written) = (Arc::clone(log), Arc::clone(written));
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             written.fetch_add(line.len() + 1, Ordering::Relaxed);
-            let mut lines = log.lock().expect("no reader panics");
-            if lines.len() == KEPT {
-                lines.pop_front();
-            }
-            lines.push_back(line);
+            log.lock().expect("no reader panics").push(line);
         }
     })
 }
