@@ -7,7 +7,7 @@ pub mod envoy;
 pub mod process;
 pub mod wait;
 
-pub use control_plane::{Global, Options, Zone};
+pub use control_plane::{ControlPlane, Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;
 pub use wait::eventually;

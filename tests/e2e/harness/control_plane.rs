@@ -17,12 +17,20 @@ use super::{addresses, process::Process, wait::eventually};
 pub struct Options {
     /// More flags, as `--name value`.
     pub flags: Vec<(String, String)>,
+    /// A command that starts the program in its place, such as `env` with variables.
+    pub launcher: Vec<String>,
 }
 
 impl Options {
     /// The same with one more flag.
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.flags.push((flag.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, started by a command that then becomes the program.
+    pub fn by(mut self, launcher: &[&str]) -> Self {
+        self.launcher = launcher.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 }
@@ -41,7 +49,14 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    async fn start(name: &str, program: &str, folder: TempDir, args: Vec<String>, address: Ipv4Addr) -> Self {
+    async fn start(
+        name: &str,
+        program: &str,
+        folder: TempDir,
+        args: Vec<String>,
+        address: Ipv4Addr,
+        launcher: Vec<String>,
+    ) -> Self {
         // The HTTP client of the tests speaks TLS only with a provider of cryptography. Set by the first.
         let _set_before = rustls::crypto::ring::default_provider().install_default();
         let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
@@ -61,7 +76,9 @@ impl ControlPlane {
             diagnostics.port().to_string(),
         ];
         all.extend(args);
-        let program = PathBuf::from(program);
+        let mut words = launcher.into_iter().chain([program.to_owned()]);
+        let program = PathBuf::from(words.next().expect("there is a program"));
+        let all: Vec<String> = words.chain(all).collect();
         let process = Process::start(name, &program, &all);
         let name = name.to_owned();
         let mut started = Self { process, folder, program, args: all, name, api, diagnostics };
@@ -71,7 +88,7 @@ impl ControlPlane {
 
     /// Waits until `/ready` says so.
     pub async fn ready(&mut self) {
-        let url = format!("http://{}/ready", self.diagnostics);
+        let url = self.ready_url();
         let name = self.name.clone();
         let process = &mut self.process;
         eventually(&format!("{name} is ready"), || {
@@ -87,6 +104,31 @@ impl ControlPlane {
             }
         })
         .await;
+    }
+
+    /// What it is started with.
+    pub fn command(&self) -> (&Path, &[String]) {
+        (&self.program, &self.args)
+    }
+
+    /// Address of `/ready`.
+    pub fn ready_url(&self) -> String {
+        format!("http://{}/ready", self.diagnostics)
+    }
+
+    /// What `/ready` says: nothing when ready, else the reasons.
+    pub async fn not_ready(&self) -> Option<String> {
+        let answer = reqwest::get(self.ready_url()).await;
+        let answer = answer.unwrap_or_else(|e| panic!("/ready of {}: {e}", self.name));
+        let ready = answer.status().is_success();
+        let text = answer.text().await.expect("a body is text");
+        (!ready).then_some(text)
+    }
+
+    /// Whether `/healthy` says so.
+    pub async fn healthy(&self) -> bool {
+        let answer = reqwest::get(format!("http://{}/healthy", self.diagnostics)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
     }
 
     /// Starts the same process again, after it ended.
@@ -203,8 +245,8 @@ impl Global {
             args.extend([format!("--{flag}"), value]);
         }
         let folder = TempDir::new().expect("a temporary folder");
-        let cp =
-            ControlPlane::start("global", env!("CARGO_BIN_EXE_strait-global"), folder, args, address).await;
+        let program = env!("CARGO_BIN_EXE_strait-global");
+        let cp = ControlPlane::start("global", program, folder, args, address, options.launcher).await;
         Self { cp, kds }
     }
 
@@ -280,7 +322,8 @@ impl Zone {
         for (flag, value) in options.flags {
             args.extend([format!("--{flag}"), value]);
         }
-        let cp = ControlPlane::start(name, env!("CARGO_BIN_EXE_strait-zone"), folder, args, address).await;
+        let program = env!("CARGO_BIN_EXE_strait-zone");
+        let cp = ControlPlane::start(name, program, folder, args, address, options.launcher).await;
         Self { cp, dp_server, zone: name.to_owned() }
     }
 
