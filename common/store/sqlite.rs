@@ -129,9 +129,7 @@ impl SqliteStore {
     }
 
     async fn reader(&self) -> Result<Reader, StoreError> {
-        let path = self.connections.path();
-        let reader = self.connections.reader().await;
-        reader.map_err(|error| StoreError::backend(format!("read the database file {}", path.display()), error))
+        self.connections.reader().await.map_err(|error| error.into_error(self.connections.path()))
     }
 
     /// What reading failed with while `doing`: damage is told to everyone.
@@ -140,6 +138,15 @@ impl SqliteStore {
             return StoreError::backend(doing, error);
         }
         self.noticed(inspect::error(self.connections.path(), error.into()))
+    }
+
+    /// What was read is not what was written here, or belongs to another history.
+    fn misread(&self, error: StoreError) -> StoreError {
+        let path = self.connections.path();
+        self.noticed(match error {
+            StoreError::Damaged(what) | StoreError::Foreign(what) => file::damaged(path, &what),
+            other => other,
+        })
     }
 
     fn noticed(&self, error: StoreError) -> StoreError {
@@ -230,7 +237,7 @@ impl Store for SqliteStore {
             .await
             .map_err(|error| self.unread(doing, error))?;
         reader.put_down();
-        record::changes(&rows, self.identity, revision).map_err(|error| self.noticed(error))
+        record::changes(&rows, self.identity, revision).map_err(|error| self.misread(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
@@ -238,7 +245,8 @@ impl Store for SqliteStore {
         let read = self.snapshot_of(&mut reader).await;
         let (meta, rows) = read.map_err(|error| self.unread("read a snapshot", error))?;
         reader.put_down();
-        record::snapshot(&meta, rows).map_err(|error| self.noticed(error))
+        meta.must_be(self.identity).map_err(|error| self.misread(error))?;
+        record::snapshot(&meta, rows).map_err(|error| self.misread(error))
     }
 
     fn health(&self) -> watch::Receiver<Health> {
@@ -329,7 +337,7 @@ impl Store for SqliteStore {
         let rows = sqlx::query(sessions::WITH_PREFIX).bind(prefix).fetch_all(&mut *reader).await;
         let rows = rows.map_err(|error| self.unread(doing, error))?;
         reader.put_down();
-        sessions::read(&rows).map_err(|error| self.noticed(error))
+        sessions::read(&rows).map_err(|error| self.misread(error))
     }
 
     async fn close(&self) {

@@ -43,7 +43,7 @@ struct Pools {
     read: SqlitePool,
 }
 
-/// Why there is no connection to write with.
+/// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum NoPen {
     /// Something happened to the files.
@@ -82,7 +82,7 @@ impl Connections {
 
     /// The connection that writes, when what it writes will be found again.
     pub(super) async fn pen(&self) -> Result<Pen, NoPen> {
-        let pen = self.bare_pen().await.map_err(NoPen::Unconnected)?;
+        let pen = self.bare_pen().await?;
         // Looked at with the pen in hand: nobody of us writes meanwhile.
         match self.check() {
             Ok(()) => Ok(pen),
@@ -99,15 +99,23 @@ impl Connections {
     }
 
     /// The connection that writes, whatever happened to the files.
-    pub(super) async fn bare_pen(&self) -> sqlx::Result<Pen> {
-        let write = self.pools().write;
-        Ok(Pen { connection: write.acquire().await?, files: Arc::clone(&self.files), sound: false })
+    pub(super) async fn bare_pen(&self) -> Result<Pen, NoPen> {
+        let connection = self.connection(&self.pools().write).await?;
+        Ok(Pen { connection, files: Arc::clone(&self.files), sound: false })
     }
 
     /// A connection that reads.
-    pub(super) async fn reader(&self) -> sqlx::Result<Reader> {
-        let read = self.pools().read;
-        Ok(Reader { connection: read.acquire().await?, sound: false })
+    pub(super) async fn reader(&self) -> Result<Reader, NoPen> {
+        Ok(Reader { connection: self.connection(&self.pools().read).await?, sound: false })
+    }
+
+    /// One that is there already; a new one only to our own file, since opening another one writes to it.
+    async fn connection(&self, pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, NoPen> {
+        if let Some(idle) = pool.try_acquire() {
+            return Ok(idle);
+        }
+        self.files.check_names().map_err(NoPen::Trouble)?;
+        pool.acquire().await.map_err(NoPen::Unconnected)
     }
 
     /// Closes the pools. `pen` is the last to write.
@@ -164,7 +172,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
 fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions {
     let files = Arc::clone(files);
     let options = options.idle_timeout(None).max_lifetime(None).test_before_acquire(false);
-    options.acquire_timeout(2 * BUSY).after_connect(move |_, _| {
+    options.acquire_timeout(BUSY).after_connect(move |_, _| {
         let ours = files.check_names();
         Box::pin(async move {
             ours.map_err(|trouble| sqlx::Error::Io(io::Error::other(format!("the file is another: {trouble:?}"))))
@@ -266,21 +274,20 @@ impl NoPen {
 impl Trouble {
     /// As an error of the store that says what to do.
     pub(super) fn into_error(self, path: &Path) -> StoreError {
+        let doing = format!("use the database file {}", path.display());
         let what = match self {
-            Self::Deleted => "was deleted, and could not be written again yet",
-            Self::Moved => "was moved away: put it back, or restart to begin with an empty one",
+            Self::Deleted => "it was deleted, and could not be written again yet",
+            Self::Moved => "it was moved away: put it back, or restart to begin with an empty one",
             Self::Replaced => {
-                "was replaced by another file under the running process: put the right one back, or remove \
+                "it was replaced by another file under the running process: put the right one back, or remove \
                  the other, then what was there is written again; or restart to go on with the other"
             }
-            Self::Journal => "lost its journal, which could not be made again yet",
-            Self::Lock => "lost its lock file, which could not be made again yet",
-            Self::Written => "was written by somebody else, and could not be checked yet",
-            Self::Unknown(error) => {
-                return StoreError::backend(format!("look up the database file {}", path.display()), error);
-            }
+            Self::Journal => "it lost its journal, which could not be made again yet",
+            Self::Lock => "it lost its lock file, which could not be made again yet",
+            Self::Written => "it was written by somebody else, and could not be checked yet",
+            Self::Unknown(error) => return StoreError::backend(doing, error),
         };
-        super::file::foreign(path, what)
+        StoreError::backend(doing, what)
     }
 }
 

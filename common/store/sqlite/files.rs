@@ -65,7 +65,8 @@ impl Files {
     /// Takes what has the name of the database now for it. Call it before the first connection is made and
     /// not while one is open.
     pub(super) fn begin(&self) -> io::Result<()> {
-        let database = File::open(&self.database)?;
+        // For writing too: where files lie in layers, only then is it the one that the connections get.
+        let database = File::options().read(true).write(true).open(&self.database)?;
         let stamp = stamp(&database.metadata()?);
         *self.lock() = Some(Known { database, beside: [None, None], stamp });
         Ok(())

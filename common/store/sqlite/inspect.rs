@@ -1,5 +1,6 @@
 //! Whether the file holds what was written to it.
 
+use futures::TryStreamExt;
 use sqlx::{Row, SqliteConnection};
 
 use crate::store::{
@@ -57,10 +58,11 @@ async fn pragma(connection: &mut SqliteConnection, check: &'static str) -> Resul
 /// Every row against its checksum, and the change log against the head.
 pub(super) async fn contents(connection: &mut SqliteConnection) -> Result<(), Finding> {
     identity(connection).await?;
-    let rows: Vec<ResourceRecord> = sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *connection).await?;
-    for row in rows {
+    let mut rows = sqlx::query_as::<_, ResourceRecord>(ALL_RESOURCES).fetch(&mut *connection);
+    while let Some(row) = rows.try_next().await? {
         row.into_resource().map_err(|error| Finding::Damage(error.to_string()))?;
     }
+    drop(rows);
     log(connection).await?;
     let sessions = "SELECT key, document, checksum FROM sessions";
     for row in sqlx::query(sessions).fetch_all(connection).await? {

@@ -11,7 +11,7 @@ use super::mend::Keeper;
 use crate::{
     model::{Resource, ResourceKey},
     store::{
-        Batch, Commit, Revision, StoreError,
+        Batch, Commit, Revision, StoreError, StoreIdentity,
         recent::Recent,
         record::{Columns, LoggedColumns, MetaRecord, NO_META, ResourceRecord, nanos, number},
         rows::{LogEntry, Rows, Verdict},
@@ -80,7 +80,8 @@ impl SqliteLedger {
 
     async fn write(&mut self, group: &[Batch]) -> Result<Verdict, StoreError> {
         let mut pen = self.keeper.pen().await?;
-        let (verdict, rows) = commit(&mut pen, group).await.map_err(|failure| self.keeper.failed(failure))?;
+        let committed = commit(&mut pen, group, self.keeper.identity()).await;
+        let (verdict, rows) = committed.map_err(|failure| self.keeper.failed(failure))?;
         self.keeper.committed(pen, verdict.head).await?;
         self.recent.push(&verdict.log, &rows);
         Ok(verdict)
@@ -116,10 +117,16 @@ impl From<StoreError> for Failure {
     }
 }
 
-async fn commit(connection: &mut SqliteConnection, group: &[Batch]) -> Result<(Verdict, Rows), Failure> {
+async fn commit(
+    connection: &mut SqliteConnection,
+    group: &[Batch],
+    identity: StoreIdentity,
+) -> Result<(Verdict, Rows), Failure> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let wanted = Wanted::of(group);
-    let (head, mut rows) = load(&mut transaction, &wanted).await?;
+    let (meta, mut rows) = load(&mut transaction, &wanted).await?;
+    meta.must_be(identity)?;
+    let head = meta.head();
     let epochs = epochs(&mut transaction, &wanted).await?;
     let verdict = Verdict::of(group, &mut rows, head, &epochs);
     if verdict.log.is_empty() {
@@ -195,12 +202,15 @@ fn keys<'a>(keys: impl IntoIterator<Item = &'a ResourceKey>) -> String {
     json(&parts)
 }
 
-/// The head of the store, and the rows the group may touch.
-async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<(Revision, Rows), Failure> {
+/// Where the store is, and the rows the group may touch.
+async fn load(
+    connection: &mut SqliteConnection,
+    wanted: &Wanted<'_>,
+) -> Result<(MetaRecord, Rows), Failure> {
     let state = sqlx::query(STATE).bind(keys(wanted.keys.iter().copied()));
     let state = state.fetch_all(&mut *connection).await?;
     let first = state.first().ok_or_else(|| StoreError::Foreign(NO_META.to_owned()))?;
-    let head = MetaRecord::from_row(first)?.head();
+    let meta = MetaRecord::from_row(first)?;
     let mut records = Vec::new();
     for row in &state {
         if row.try_get::<Option<&str>, _>("kind")?.is_some() {
@@ -218,7 +228,7 @@ async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<
             rows.insert(row);
         }
     }
-    Ok((head, rows))
+    Ok((meta, rows))
 }
 
 async fn epochs(

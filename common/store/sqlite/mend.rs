@@ -53,6 +53,11 @@ impl Keeper {
         Ok(Self { connections, identity, anchor: Some(anchor), copy: None, acknowledged, head })
     }
 
+    /// The history that is kept here.
+    pub(super) fn identity(&self) -> StoreIdentity {
+        self.identity
+    }
+
     /// The connection that writes, after whatever had to be mended first.
     pub(super) async fn pen(&mut self) -> Result<Pen, StoreError> {
         for _ in 0..MENDS {
@@ -88,7 +93,7 @@ impl Keeper {
     pub(super) fn failed(&self, failure: Failure) -> StoreError {
         let path = self.connections.path();
         match failure {
-            Failure::Read(StoreError::Damaged(what)) => file::damaged(path, &what),
+            Failure::Read(StoreError::Damaged(what) | StoreError::Foreign(what)) => file::damaged(path, &what),
             Failure::Read(error) => error,
             Failure::Statement(error) if inspect::is_damage(&error) => inspect::error(path, error.into()),
             Failure::Statement(error) => {
@@ -131,9 +136,8 @@ impl Keeper {
     /// Somebody else wrote to the file: looks at all of it as at a start.
     async fn check_again(&mut self) -> Result<(), StoreError> {
         let path = self.connections.path();
-        let failed = |error| StoreError::backend(format!("check the database file {}", path.display()), error);
         // Held meanwhile, so that what changes next is not ours.
-        let pen = self.connections.bare_pen().await.map_err(failed)?;
+        let pen = self.connections.bare_pen().await.map_err(|error| error.into_error(path))?;
         let mut fresh = self.connections.anchor().await.map_err(|e| inspect::error(path, e.into()))?;
         let sound = inspect::whole(&mut fresh).await;
         let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut fresh).await;

@@ -24,6 +24,16 @@ fn put_back(from: &Path, to: &Path) {
     }
 }
 
+/// Copies what is there of the files of a database.
+fn keep(from: &Path, to: &Path) {
+    for ending in ["", "-wal", ".acknowledged"] {
+        let name = format!("strait.db{ending}");
+        if from.join(&name).exists() {
+            fs::copy(from.join(&name), to.join(&name)).unwrap();
+        }
+    }
+}
+
 /// What becomes of a start.
 enum Start {
     /// The process ended and said this.
@@ -66,26 +76,11 @@ async fn a_flipped_bit_stops_the_start_or_changes_nothing() {
     writers.end().await;
     // Once with everything in the journal, once folded into the database.
     let (crashed, folded) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
-    let keep = |folder: &Path| {
-        for ending in ["", "-wal", ".acknowledged"] {
-            let name = format!("strait.db{ending}");
-            let from = global.folder.path().join(&name);
-            if from.exists() {
-                fs::copy(from, folder.join(name)).unwrap();
-            }
-        }
-    };
     global.process.kill();
-    keep(crashed.path());
+    keep(global.folder.path(), crashed.path());
     global.start_again().await;
     assert!(global.process.stop().await.success());
-    let keep = |folder: &Path| {
-        for ending in ["", ".acknowledged"] {
-            let name = format!("strait.db{ending}");
-            fs::copy(global.folder.path().join(&name), folder.join(name)).unwrap();
-        }
-    };
-    keep(folded.path());
+    keep(global.folder.path(), folded.path());
 
     let mut random = StdRng::seed_from_u64(SEED);
     let (mut refused, mut harmless) = (0, 0);

@@ -7,11 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
+use serde_json::json;
 use tempfile::TempDir;
 
-use super::writers::{Book, Writers, put_one};
-use crate::harness::{ControlPlane, Global, Options, eventually};
+use super::writers::{Book, Writers, put_one, say};
+use crate::{
+    harness::{ControlPlane, Envoy, Global, Options, eventually},
+    mesh::{ALLOW_ALL, Member, Shape, federation_with},
+};
 
 /// A file system of its own, a few MiB large.
 struct SmallDisk {
@@ -122,6 +126,52 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     logged_once(&global);
     healed(&mut global, &book).await;
     book.print("full disk", 1);
+}
+
+#[tokio::test]
+async fn a_zone_with_a_full_disk_serves_the_proxies_it_has_and_those_that_come() {
+    let disk = SmallDisk::mount();
+    let (_, options) = database(disk.path());
+    let (global, mut zones) = federation_with(1, Options::default(), options).await;
+    global.apply(ALLOW_ALL);
+    let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    disk.fill();
+    let zone = &mut zones[0];
+    let dataplane = json!({
+        "type": "Dataplane", "mesh": "default", "name": "late",
+        "networking": { "address": "127.0.0.1", "inbound": [{ "port": 1, "tags": { "kuma.io/service": "late" } }] },
+    });
+    eventually("a refused write", || {
+        let sent = zone.call(Method::PUT, "/meshes/default/dataplanes/late", Some(dataplane.clone()));
+        async move {
+            match sent.await {
+                (StatusCode::SERVICE_UNAVAILABLE, _) => Ok(()),
+                (status, body) => Err(format!("{status}: {body}")),
+            }
+        }
+    })
+    .await;
+    assert!(zone.not_ready().await.is_some_and(|told| told.contains("\"store\"")));
+    client.reaches(0, "backend-1").await;
+    // One that knows nothing yet gets all it needs.
+    let Member { envoy, outbounds, .. } = client;
+    let admin = envoy.admin;
+    drop(envoy);
+    let _fresh = Envoy::sidecar(zone, "default", "client-1", admin).await;
+    eventually("an answer through a fresh Envoy", || async {
+        let answer = reqwest::get(format!("http://{}/", outbounds[0])).await.map_err(|e| e.to_string())?;
+        if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
+    })
+    .await;
+    assert!(zone.healthy().await && zone.process.runs());
+    disk.free();
+    zone.ready().await;
+    let (status, body) = zone.call(Method::PUT, "/meshes/default/dataplanes/late", Some(dataplane)).await;
+    assert!(status.is_success(), "{status}: {body}");
+    eventually("the late dataplane at global", || global.try_get("/meshes/default/dataplanes/late")).await;
+    say("full disk of a zone: proxies served, healed");
 }
 
 #[tokio::test]

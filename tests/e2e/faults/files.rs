@@ -87,7 +87,7 @@ async fn a_database_that_was_moved_away_refuses_writes_until_it_is_back() {
         }
         writers.refused(10).await;
         let told = unready(&global).await;
-        assert!(told.contains("strait.db was moved away: put it back"), "{told}");
+        assert!(told.contains("strait.db: it was moved away: put it back"), "{told}");
         assert!(!file(&global, "").exists(), "nothing is made in its place");
         global.get("/meshes/default").await;
         for ending in endings {
@@ -115,7 +115,7 @@ async fn a_database_in_the_place_of_another_is_not_written_to() {
     fs::rename(&copy, file(&global, "")).unwrap();
     writers.refused(10).await;
     let told = unready(&global).await;
-    assert!(told.contains("strait.db was replaced by another file"), "{told}");
+    assert!(told.contains("strait.db: it was replaced by another file"), "{told}");
     global.get("/meshes/default").await;
     assert!(global.healthy().await && global.process.runs());
     assert_eq!(fs::read(file(&global, "")).unwrap(), foreign, "the other file is left alone");
