@@ -87,7 +87,7 @@ impl Connections {
         match self.check() {
             Ok(()) => Ok(pen),
             Err(trouble) => {
-                pen.put_down();
+                pen.unused();
                 Err(NoPen::Trouble(trouble))
             }
         }
@@ -101,7 +101,7 @@ impl Connections {
     /// The connection that writes, whatever happened to the files.
     pub(super) async fn bare_pen(&self) -> Result<Pen, NoPen> {
         let connection = self.connection(&self.pools().write).await?;
-        Ok(Pen { connection, files: Arc::clone(&self.files), sound: false })
+        Ok(Pen { connection, files: Arc::clone(&self.files), end: End::Broken })
     }
 
     /// A connection that reads.
@@ -184,7 +184,14 @@ fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions 
 pub(super) struct Pen {
     connection: PoolConnection<Sqlite>,
     files: Arc<Files>,
-    sound: bool,
+    end: End,
+}
+
+/// How a pen came out of it.
+enum End {
+    Broken,
+    Unused,
+    Sound,
 }
 
 impl Pen {
@@ -195,19 +202,24 @@ impl Pen {
         found
     }
 
-    /// Nothing went wrong with the connection.
+    /// Nothing went wrong with the connection, and what is in the file now is ours.
     pub(super) fn put_down(mut self) {
-        self.sound = true;
+        self.end = End::Sound;
+    }
+
+    /// Nothing was written with it.
+    pub(super) fn unused(mut self) {
+        self.end = End::Unused;
     }
 }
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        if self.sound {
-            self.files.written();
-        } else {
+        match self.end {
+            End::Sound => self.files.written(),
+            End::Unused => {}
             // SQLite ends a transaction by itself after some errors, and the driver does not notice.
-            self.connection.close_on_drop();
+            End::Broken => self.connection.close_on_drop(),
         }
     }
 }

@@ -173,7 +173,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {
-        self.keeper.pen().await?.put_down();
+        self.keeper.pen().await?.unused();
         Ok(())
     }
 

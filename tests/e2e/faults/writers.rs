@@ -17,6 +17,8 @@ use crate::harness::{control_plane::ControlPlane, eventually};
 
 /// Resources a page of the API holds at most.
 const PAGE: usize = 1_000;
+/// The label that holds what was written.
+const VALUE: &str = "value";
 /// A resource of its own each, and one that is written again and again by its connection.
 const CONNECTIONS: usize = 4;
 /// After this a writer turns to the next; the write it gave up may have happened.
@@ -108,8 +110,7 @@ async fn stored(cp: &ControlPlane) -> BTreeMap<String, usize> {
 }
 
 fn value_of(item: &Value) -> Option<usize> {
-    let timeout = item["spec"]["to"][0]["default"]["connectionTimeout"].as_str()?;
-    timeout.strip_suffix('s')?.parse().ok()
+    item["labels"][VALUE].as_str()?.parse().ok()
 }
 
 /// Writes until it is ended.
@@ -195,10 +196,8 @@ fn timeout(name: &str, value: usize) -> Value {
         "type": "MeshTimeout",
         "mesh": "default",
         "name": name,
-        "spec": { "to": [{
-            "targetRef": { "kind": "Mesh" },
-            "default": { "connectionTimeout": format!("{value}s") },
-        }] },
+        "labels": { VALUE: value.to_string() },
+        "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }] },
     })
 }
 
