@@ -84,7 +84,8 @@ async fn ready(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
     let missing = diagnostics.readiness.missing();
     let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let waiting_for: Vec<&str> = missing.keys().copied().collect();
-    let reasons: BTreeMap<_, _> = missing.iter().filter_map(|(part, why)| Some((part, why.as_ref()?))).collect();
+    let reasons: BTreeMap<_, _> =
+        missing.iter().filter_map(|(part, why)| Some((part, why.as_ref()?))).collect();
     (status, Json(json!({ "ready": missing.is_empty(), "waitingFor": waiting_for, "reasons": reasons })))
 }
 

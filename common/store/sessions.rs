@@ -26,7 +26,8 @@ where
     let mut documents = Vec::with_capacity(rows.len());
     for row in rows {
         let decoded = <(String, String, Option<i64>)>::from_row(row);
-        let (key, document, sum) = decoded.map_err(|error| StoreError::backend("read session documents", error))?;
+        let (key, document, sum) =
+            decoded.map_err(|error| StoreError::backend("read session documents", error))?;
         if sum.is_some_and(|sum| sum != session_sum(&key, &document)) {
             return Err(damaged(format_args!("the session document {key}")));
         }

@@ -97,13 +97,13 @@ impl SqliteStore {
     /// The same with this much room for recent changes.
     pub(super) async fn open_with(path: &Path, retained: usize, recent: Recent) -> Result<Self, StoreError> {
         let lock = FileLock::take(path).await?;
-        file::check(path).await?;
+        let existed = file::check(path).await?;
         let connections = Arc::new(Connections::new(path, lock));
         let unusable = |error: std::io::Error| opening(path, error.into());
         connections.files().begin().map_err(unusable)?;
         let mut anchor = connections.anchor().await.map_err(|error| opening(path, error))?;
         let meta = prepare(&mut anchor, path).await?;
-        let acknowledged = Acknowledged::open(path, meta.identity()?, meta.head())?;
+        let acknowledged = Acknowledged::open(path, meta.identity()?, meta.head(), existed)?;
         connections.files().settle().map_err(unusable)?;
         connections.open().await.map_err(|error| opening(path, error))?;
 
@@ -156,7 +156,10 @@ impl SqliteStore {
         error
     }
 
-    async fn snapshot_of(&self, reader: &mut SqliteConnection) -> sqlx::Result<(MetaRecord, Vec<ResourceRecord>)> {
+    async fn snapshot_of(
+        &self,
+        reader: &mut SqliteConnection,
+    ) -> sqlx::Result<(MetaRecord, Vec<ResourceRecord>)> {
         // The first read fixes what the transaction sees.
         let mut view = reader.begin().await?;
         let meta = sqlx::query_as(META).fetch_one(&mut *view).await?;
@@ -310,7 +313,8 @@ impl Store for SqliteStore {
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
         let failed = |error| StoreError::backend("write session documents", error);
         let (kept, removed) = sessions::split(rows);
-        let kept: Vec<(&str, &str, i64)> = kept.iter().map(|(k, d)| (&**k, &**d, session_sum(k, d))).collect();
+        let kept: Vec<(&str, &str, i64)> =
+            kept.iter().map(|(k, d)| (&**k, &**d, session_sum(k, d))).collect();
         let mut pen = self.pen().await?;
         let mut transaction = pen.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
         sqlx::query(

@@ -122,7 +122,8 @@ async fn run(
 
 async fn look(ledger: &mut impl Ledger, vitals: &Vitals) {
     let failing = vitals.pause().is_some();
-    let outcome = slow(async { if failing { ledger.probe().await } else { ledger.look().await } }, vitals).await;
+    let outcome =
+        slow(async { if failing { ledger.probe().await } else { ledger.look().await } }, vitals).await;
     match outcome {
         Ok(()) => vitals.works(),
         Err(error) => vitals.note(&error),

@@ -33,14 +33,18 @@ fn line(identity: StoreIdentity, revision: Revision) -> String {
     format!("{text} {sum:08x}\n")
 }
 
-/// The revision such a line holds, when it is whole and of this history.
-fn parse(text: &str, identity: StoreIdentity) -> Option<Revision> {
-    let revision = text.split(' ').nth(2)?.parse().ok()?;
-    (line(identity, revision) == text).then_some(revision)
+/// The history and revision such a line holds, when it is whole.
+fn parse(text: &str) -> Option<(StoreIdentity, Revision)> {
+    let mut parts = text.split(' ');
+    let identity =
+        StoreIdentity { store_id: parts.next()?.parse().ok()?, epoch: parts.next()?.parse().ok()? };
+    let revision = parts.next()?.parse().ok()?;
+    (line(identity, revision) == text).then_some((identity, revision))
 }
 
 impl Acknowledged {
     /// Makes sure that the database reaches as far as what was acknowledged, and goes on from there.
+    /// `existed`: whether there was a file before it was opened; one that lost everything looks new.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the end of the history is missing.
@@ -48,16 +52,18 @@ impl Acknowledged {
         database: &Path,
         identity: StoreIdentity,
         head: Revision,
+        existed: bool,
     ) -> Result<Self, StoreError> {
         let path = path_of(database);
-        let known = fs::read_to_string(&path).ok().and_then(|text| parse(&text, identity));
-        if let Some(known) = known.filter(|known| *known > head) {
+        let known = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
+        let measured = |of: StoreIdentity| of == identity || (existed && head == 0);
+        if let Some((_, known)) = known.filter(|(of, known)| *known > head && measured(*of)) {
             return Err(file::damaged(
                 database,
                 &format!(
-                    "ends at revision {head}, and {known} was acknowledged: its journal ({0}-wal) is damaged or \
-                     missing, or an older copy was put in its place. Put the newer one back, or restore it \
-                     from a backup; to go on without what is missing, delete {1}",
+                    "is damaged: it ends at revision {head}, and {known} was acknowledged. Its journal ({0}-wal) is \
+                     damaged or missing, or an older copy was put in its place. Put the newer one back, or \
+                     restore it from a backup; to go on without what is missing, delete {1}",
                     database.display(),
                     path.display()
                 ),
@@ -101,15 +107,17 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let database = folder.path().join("x.db");
         let identity = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        Acknowledged::open(&database, identity, 3).unwrap().reached(7);
-        let error = Acknowledged::open(&database, identity, 6).err().unwrap().to_string();
-        assert!(error.contains("ends at revision 6, and 7 was acknowledged"), "{error}");
+        Acknowledged::open(&database, identity, 3, true).unwrap().reached(7);
+        let error = Acknowledged::open(&database, identity, 6, true).err().unwrap().to_string();
+        assert!(error.contains("it ends at revision 6, and 7 was acknowledged"), "{error}");
         assert!(error.contains("x.db.acknowledged"), "{error}");
-        // Another history, or a new epoch of it, is not measured by this one.
-        Acknowledged::open(&database, StoreIdentity { epoch: 2, ..identity }, 1).unwrap();
-        Acknowledged::open(&database, identity, 1).unwrap();
+        let renewed = StoreIdentity { epoch: 2, ..identity };
+        Acknowledged::open(&database, renewed, 0, true).err().unwrap();
+        // Another history, or a new epoch of it, is not measured by this one, unless it has only just begun.
+        Acknowledged::open(&database, renewed, 1, true).unwrap();
+        Acknowledged::open(&database, identity, 0, false).unwrap();
         // A torn or damaged record says nothing.
         fs::write(path_of(&database), "00000000").unwrap();
-        Acknowledged::open(&database, identity, 1).unwrap();
+        Acknowledged::open(&database, identity, 0, true).unwrap();
     }
 }

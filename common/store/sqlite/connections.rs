@@ -87,7 +87,7 @@ impl Connections {
         match self.check() {
             Ok(()) => Ok(pen),
             Err(trouble) => {
-                pen.unused();
+                pen.put_down();
                 Err(NoPen::Trouble(trouble))
             }
         }
@@ -101,7 +101,7 @@ impl Connections {
     /// The connection that writes, whatever happened to the files.
     pub(super) async fn bare_pen(&self) -> Result<Pen, NoPen> {
         let connection = self.connection(&self.pools().write).await?;
-        Ok(Pen { connection, files: Arc::clone(&self.files), end: End::Broken })
+        Ok(Pen { connection, files: Arc::clone(&self.files), sound: false })
     }
 
     /// A connection that reads.
@@ -164,6 +164,8 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY)
         .pragma("journal_size_limit", JOURNAL_BYTES)
+        // Done apart, so that writing leaves the database as it is and who else changes it is noticed.
+        .pragma("wal_autocheckpoint", "0")
         .thread_name(|id| format!("sqlite-{id}"))
 }
 
@@ -175,7 +177,9 @@ fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions 
     options.acquire_timeout(BUSY).after_connect(move |_, _| {
         let ours = files.check_names();
         Box::pin(async move {
-            ours.map_err(|trouble| sqlx::Error::Io(io::Error::other(format!("the file is another: {trouble:?}"))))
+            ours.map_err(|trouble| {
+                sqlx::Error::Io(io::Error::other(format!("the file is another: {trouble:?}")))
+            })
         })
     })
 }
@@ -184,42 +188,28 @@ fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions 
 pub(super) struct Pen {
     connection: PoolConnection<Sqlite>,
     files: Arc<Files>,
-    end: End,
-}
-
-/// How a pen came out of it.
-enum End {
-    Broken,
-    Unused,
-    Sound,
+    sound: bool,
 }
 
 impl Pen {
-    /// What was to be written is written, and can be found under the names of the files.
+    /// What was to be written is written, can be found under the names of the files, and nobody else wrote.
     pub(super) fn done(self) -> Result<(), Trouble> {
-        let found = self.files.check_names();
+        let found = self.files.check();
         self.put_down();
         found
     }
 
-    /// Nothing went wrong with the connection, and what is in the file now is ours.
+    /// Nothing went wrong with the connection.
     pub(super) fn put_down(mut self) {
-        self.end = End::Sound;
-    }
-
-    /// Nothing was written with it.
-    pub(super) fn unused(mut self) {
-        self.end = End::Unused;
+        self.sound = true;
     }
 }
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        match self.end {
-            End::Sound => self.files.written(),
-            End::Unused => {}
+        if !self.sound {
             // SQLite ends a transaction by itself after some errors, and the driver does not notice.
-            End::Broken => self.connection.close_on_drop(),
+            self.connection.close_on_drop();
         }
     }
 }

@@ -91,15 +91,17 @@ fn create(path: &Path) -> Result<File, StoreError> {
     let lock = lock_path(path);
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
     let options = || File::options().create(true).read(true).write(true).truncate(false).open(&lock);
-    folder.and_then(|()| options()).map_err(|error| {
-        StoreError::backend(format!("create the lock file {}", lock.display()), error)
-    })
+    folder
+        .and_then(|()| options())
+        .map_err(|error| StoreError::backend(format!("create the lock file {}", lock.display()), error))
 }
 
 fn not_taken(path: &Path, lock: &mut File, error: TryLockError) -> StoreError {
     match error {
         TryLockError::WouldBlock => in_use(path, lock),
-        TryLockError::Error(error) => StoreError::backend(format!("lock {}", lock_path(path).display()), error),
+        TryLockError::Error(error) => {
+            StoreError::backend(format!("lock {}", lock_path(path).display()), error)
+        }
     }
 }
 
@@ -113,24 +115,25 @@ fn in_use(path: &Path, lock: &mut File) -> StoreError {
 }
 
 /// Makes sure that the file is absent, new or ours. A fresh file is stamped before anything else, so
-/// that a crash right after cannot leave one that looks foreign.
-pub(super) async fn check(path: &Path) -> Result<(), StoreError> {
+/// that a crash right after cannot leave one that looks foreign. Says whether there was one before.
+pub(super) async fn check(path: &Path) -> Result<bool, StoreError> {
     let copy = Copy::beside(path);
     if copy.is_whole() && !path.exists() {
         let doing = format!("take back the rescued database file {}", path.display());
         copy.take_name().map_err(|error| StoreError::backend(doing, error))?;
     }
+    let existed = path.exists();
     let unreadable = format!("read {}: name another file, or make this one readable", path.display());
     let header = header(path).map_err(|error| StoreError::backend(unreadable, error))?;
     match header.as_slice() {
-        [] => stamp(path).await.map_err(|error| {
+        [] => stamp(path).await.map(|()| existed).map_err(|error| {
             StoreError::backend(format!("create the database file {}", path.display()), error)
         }),
         ours if ours.len() == HEADER
             && ours.starts_with(MAGIC)
             && ours[APPLICATION_AT] == APPLICATION.to_be_bytes() =>
         {
-            Ok(())
+            Ok(existed)
         }
         other if other.starts_with(MAGIC) => {
             Err(foreign(path, "is a database of another program: name another file"))

@@ -157,6 +157,8 @@ pub(super) fn error(name: &std::path::Path, finding: Finding) -> StoreError {
             name,
             &format!("is damaged or no SQLite database ({what}): restore it from a backup"),
         ),
-        Finding::Failure(error) => StoreError::backend(format!("check the database file {}", name.display()), error),
+        Finding::Failure(error) => {
+            StoreError::backend(format!("check the database file {}", name.display()), error)
+        }
     }
 }

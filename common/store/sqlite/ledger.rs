@@ -23,6 +23,13 @@ use crate::{
 /// Rows in one `INSERT`. SQLite compiles the statement anew for each size, so there are few sizes.
 const ROWS: usize = 100;
 
+/// The journal is folded into the database when it took about so many bytes since the last time, or after
+/// so many looks.
+const JOURNAL: usize = 4 << 20;
+const IDLE: u32 = 30;
+/// What one row takes beside its spec: the pages of the row, of its indexes and of its entry in the log.
+const ROW: usize = 3 * 4_096;
+
 const COLUMNS: &str = "INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, status, \
     owner_kind, owner_mesh, owner_name, created, modified, revision, checksum) ";
 
@@ -65,6 +72,10 @@ pub(super) struct SqliteLedger {
     retained: usize,
     /// Entries logged since the log was last trimmed.
     logged: usize,
+    /// About how many bytes the journal took since it was last folded into the database.
+    journal: usize,
+    /// Looks since then.
+    idle: u32,
 }
 
 impl SqliteLedger {
@@ -75,7 +86,7 @@ impl SqliteLedger {
         retained: usize,
     ) -> Self {
         // As if full, so that the first write after a start trims what an earlier setting left.
-        Self { keeper, head, recent, retained, logged: retained }
+        Self { keeper, head, recent, retained, logged: retained, journal: 0, idle: 0 }
     }
 
     async fn write(&mut self, group: &[Batch]) -> Result<Verdict, StoreError> {
@@ -84,7 +95,16 @@ impl SqliteLedger {
         let (verdict, rows) = committed.map_err(|failure| self.keeper.failed(failure))?;
         self.keeper.committed(pen, verdict.head).await?;
         self.recent.push(&verdict.log, &rows);
+        self.journal += verdict.outcome(&rows).0.iter().map(|row| ROW + row.spec.len()).sum::<usize>() + ROW;
         Ok(verdict)
+    }
+
+    /// Folds the journal into the database, after the commit and not during it.
+    async fn settle_journal(&mut self) {
+        (self.journal, self.idle) = (0, 0);
+        if let Err(error) = self.keeper.settle_journal().await {
+            tracing::debug!(%error, "the journal is folded into the database later");
+        }
     }
 
     /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
@@ -163,6 +183,9 @@ impl Ledger for SqliteLedger {
     }
 
     async fn tidy(&mut self) {
+        if self.journal > JOURNAL {
+            self.settle_journal().await;
+        }
         if self.logged <= self.retained / 10 {
             return;
         }
@@ -173,7 +196,11 @@ impl Ledger for SqliteLedger {
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {
-        self.keeper.pen().await?.unused();
+        self.idle += 1;
+        if self.idle >= IDLE {
+            self.settle_journal().await;
+        }
+        self.keeper.pen().await?.put_down();
         Ok(())
     }
 
@@ -203,10 +230,7 @@ fn keys<'a>(keys: impl IntoIterator<Item = &'a ResourceKey>) -> String {
 }
 
 /// Where the store is, and the rows the group may touch.
-async fn load(
-    connection: &mut SqliteConnection,
-    wanted: &Wanted<'_>,
-) -> Result<(MetaRecord, Rows), Failure> {
+async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<(MetaRecord, Rows), Failure> {
     let state = sqlx::query(STATE).bind(keys(wanted.keys.iter().copied()));
     let state = state.fetch_all(&mut *connection).await?;
     let first = state.first().ok_or_else(|| StoreError::Foreign(NO_META.to_owned()))?;

@@ -89,11 +89,24 @@ impl Keeper {
         Ok(())
     }
 
+    /// Puts what is in the journal into the database, as far as no reader still needs it there.
+    pub(super) async fn settle_journal(&mut self) -> Result<(), StoreError> {
+        let mut pen = self.pen().await?;
+        let folded = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *pen).await;
+        // Also when it went only half way.
+        self.connections.files().written();
+        folded.map_err(|error| self.failed(Failure::Statement(error)))?;
+        pen.put_down();
+        Ok(())
+    }
+
     /// Why a group is not committed, as an error about this file.
     pub(super) fn failed(&self, failure: Failure) -> StoreError {
         let path = self.connections.path();
         match failure {
-            Failure::Read(StoreError::Damaged(what) | StoreError::Foreign(what)) => file::damaged(path, &what),
+            Failure::Read(StoreError::Damaged(what) | StoreError::Foreign(what)) => {
+                file::damaged(path, &what)
+            }
             Failure::Read(error) => error,
             Failure::Statement(error) if inspect::is_damage(&error) => inspect::error(path, error.into()),
             Failure::Statement(error) => {
@@ -144,6 +157,7 @@ impl Keeper {
         close(fresh).await;
         sound.map_err(|finding| inspect::error(path, finding))?;
         self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
+        self.connections.files().written();
         pen.put_down();
         tracing::warn!(path = %path.display(), "somebody else wrote to the database; what is in it is sound");
         Ok(())
@@ -161,7 +175,8 @@ impl Keeper {
 
     /// Puts everything that is in the journal into the database. Nobody reads or writes meanwhile.
     async fn fold(&mut self) -> Result<(), StoreError> {
-        let doing = || format!("fold the journal into the database file {}", self.connections.path().display());
+        let doing =
+            || format!("fold the journal into the database file {}", self.connections.path().display());
         self.connections.close(None).await;
         let Some(anchor) = self.anchor.as_mut() else { return Ok(()) };
         let folding = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(anchor).await;
@@ -216,7 +231,8 @@ impl Keeper {
     async fn open_pools(&self) -> Result<(), StoreError> {
         let path = self.connections.path();
         let opened = self.connections.open().await;
-        opened.map_err(|error| StoreError::backend(format!("open the database file {}", path.display()), error))
+        opened
+            .map_err(|error| StoreError::backend(format!("open the database file {}", path.display()), error))
     }
 
     /// Lets go of the files.

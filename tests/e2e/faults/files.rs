@@ -39,7 +39,8 @@ async fn survives_a_crash(global: &mut Global, book: &Book) {
 async fn deleted_files_are_written_again_before_anything_is_acknowledged() {
     let mut global = Global::start().await;
     let book = Arc::new(Book::default());
-    let sets: &[&[&str]] = &[&[""], &["", "-wal", "-shm"], &["-wal"], &["-shm"], &["-wal", "-shm"], &[".lock"]];
+    let sets: &[&[&str]] =
+        &[&[""], &["", "-wal", "-shm"], &["-wal"], &["-shm"], &["-wal", "-shm"], &[".lock"]];
     for (round, endings) in sets.iter().enumerate() {
         let writers = Writers::on(&global, &book, round);
         writers.more(20).await;

@@ -78,13 +78,21 @@ impl Book {
             })
             .map(|(name, values)| format!("{name}: {values:?}, stored {:?}", stored.get(name)))
             .collect();
-        assert!(lost.is_empty(), "{} of {} lost: {:#?}", lost.len(), resources.len(), &lost[..lost.len().min(5)]);
+        assert!(
+            lost.is_empty(),
+            "{} of {} lost: {:#?}",
+            lost.len(),
+            resources.len(),
+            &lost[..lost.len().min(5)]
+        );
     }
 
     /// Prints what was counted, past the capture of the test harness.
     pub fn print(&self, fault: &str, rounds: usize) {
         let (acknowledged, refused) = (self.acknowledged(), self.refused());
-        say(&format!("{fault}: rounds {rounds}, writes acknowledged {acknowledged}, refused {refused}, lost 0"));
+        say(&format!(
+            "{fault}: rounds {rounds}, writes acknowledged {acknowledged}, refused {refused}, lost 0"
+        ));
     }
 }
 
@@ -139,7 +147,11 @@ impl Writers {
         let goal = self.book.acknowledged() + count;
         eventually("more acknowledged writes", || async move {
             let now = self.book.acknowledged();
-            if now >= goal { Ok(()) } else { Err(format!("{now} of {goal}, {} refused", self.book.refused())) }
+            if now >= goal {
+                Ok(())
+            } else {
+                Err(format!("{now} of {goal}, {} refused", self.book.refused()))
+            }
         })
         .await;
     }

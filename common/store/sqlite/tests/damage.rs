@@ -10,10 +10,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::{
-    policy,
-    store::Change,
-};
+use crate::{policy, store::Change};
 
 const PAGE: u64 = 4_096;
 /// In each table, in each index, and in as many places of the journal.
@@ -41,11 +38,12 @@ async fn contents(store: &SqliteStore) -> Result<Contents, StoreError> {
 
 /// Pages of each sort full of rows, some of them owned, some deleted again.
 async fn fill(store: &SqliteStore) {
-    let mesh = Resource::new(ResourceKey::global(&kinds::mesh::KIND, "default"), chrono::DateTime::UNIX_EPOCH);
+    let mesh =
+        Resource::new(ResourceKey::global(&kinds::mesh::KIND, "default"), chrono::DateTime::UNIX_EPOCH);
     for n in 0..80 {
         let key = ResourceKey::new(&policy::mesh_timeout::KIND, "default", format!("policy-{n}").as_str());
         let mut resource = Resource::new(key.clone(), chrono::DateTime::UNIX_EPOCH)
-            .with_spec(format!("{{\"value\":\"{}\"}}", "x".repeat(n * 7)).into())
+            .with_spec(format!("{{\"value\":\"{}\"}}", "x".repeat(n * 7)))
             .with_label("kuma.io/display-name", &format!("policy {n}"));
         resource.owner = Some(mesh.key.clone());
         let mut writes = vec![Write::put(mesh.clone()), Write::put(resource)];
