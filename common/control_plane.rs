@@ -14,8 +14,9 @@ use std::{
 use anyhow::Context;
 use axum::Router;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
@@ -26,7 +27,7 @@ use crate::{
         Env, OpenFiles, Supervisor, bind,
         http::{Limits, Server},
     },
-    store::{self, Store, feed::Feed, index::IndexReader},
+    store::{self, Health, Store, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
 };
@@ -104,6 +105,8 @@ impl ControlPlane {
         let index = feed.reader();
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
+        let (health, shutdown) = (store.health(), supervisor.shutdown());
+        supervisor.spawn("store health", tell(health, readiness.clone(), shutdown));
         Ok(Self {
             env,
             store,
@@ -225,6 +228,31 @@ impl ControlPlane {
 /// The limits of a listener with this share of the connections.
 fn limits(general: &General, connections: usize) -> Limits {
     Limits { drain: general.graceful_shutdown_timeout.0, ..general.connections.limits(connections) }
+}
+
+/// Not ready while the store takes no writes or is damaged. Whatever needs no write goes on: reading, the
+/// configuration of proxies, the sync as far as it only sends.
+async fn tell(
+    mut health: watch::Receiver<Health>,
+    readiness: Readiness,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut told: Option<Pending> = None;
+    loop {
+        let trouble = health.borrow_and_update().trouble().cloned();
+        match (trouble, &told) {
+            (Some(why), Some(told)) => told.because(why),
+            (Some(why), None) => told = Some(readiness.failing("store", why)),
+            (None, _) => told = None,
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = health.changed() => if changed.is_err() {
+                // A store that cannot fail tells nothing.
+                shutdown.cancelled().await;
+            },
+        }
+    }
 }
 
 /// Name of this machine; `localhost` where it has none.

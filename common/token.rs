@@ -30,8 +30,9 @@ pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// A token is valid from this long before it is made, for clocks that are not quite right.
-const CLOCK_SKEW: Duration = Duration::from_secs(5);
+/// A token is valid from this long before it is made, for clocks that are wrong or are set back: who was let
+/// in before must be let in after.
+const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// Why a token cannot be issued or is not accepted.
 #[derive(Debug, Error)]

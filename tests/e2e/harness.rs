@@ -8,7 +8,7 @@ pub mod kds_peer;
 pub mod process;
 pub mod wait;
 
-pub use control_plane::{Global, Options, Zone};
+pub use control_plane::{ControlPlane, Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;
 pub use kds_peer::KdsPeer;

@@ -19,12 +19,20 @@ pub struct Options {
     pub flags: Vec<(String, String)>,
     /// More variables in the environment.
     pub environment: Vec<(String, String)>,
+    /// A command that starts the program in its place, such as `env` with variables.
+    pub launcher: Vec<String>,
 }
 
 impl Options {
     /// The same with one more flag.
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.flags.push((flag.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, started by a command that then becomes the program.
+    pub fn by(mut self, launcher: &[&str]) -> Self {
+        self.launcher = launcher.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 }
@@ -59,7 +67,7 @@ impl ControlPlane {
         program: &str,
         folder: TempDir,
         args: Vec<String>,
-        environment: Vec<(String, String)>,
+        options: Options,
         address: Ipv4Addr,
     ) -> Self {
         // The HTTP client of the tests speaks TLS only with a provider of cryptography. Set by the first.
@@ -81,7 +89,11 @@ impl ControlPlane {
             diagnostics.port().to_string(),
         ];
         all.extend(args);
-        let program = PathBuf::from(program);
+        all.extend(options.flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]));
+        let environment = options.environment;
+        let mut words = options.launcher.into_iter().chain([program.to_owned()]);
+        let program = PathBuf::from(words.next().expect("there is a program"));
+        let all: Vec<String> = words.chain(all).collect();
         let process = Process::start_in(name, &program, &all, &environment);
         let name = name.to_owned();
         let mut started = Self { process, folder, program, args: all, environment, name, api, diagnostics };
@@ -91,7 +103,7 @@ impl ControlPlane {
 
     /// Waits until `/ready` says so.
     pub async fn ready(&mut self) {
-        let url = format!("http://{}/ready", self.diagnostics);
+        let url = self.ready_url();
         let name = self.name.clone();
         let process = &mut self.process;
         eventually(&format!("{name} is ready"), || {
@@ -107,6 +119,31 @@ impl ControlPlane {
             }
         })
         .await;
+    }
+
+    /// What it is started with.
+    pub fn command(&self) -> (&Path, &[String]) {
+        (&self.program, &self.args)
+    }
+
+    /// Address of `/ready`.
+    pub fn ready_url(&self) -> String {
+        format!("http://{}/ready", self.diagnostics)
+    }
+
+    /// What `/ready` says: nothing when ready, else the reasons.
+    pub async fn not_ready(&self) -> Option<String> {
+        let answer = reqwest::get(self.ready_url()).await;
+        let answer = answer.unwrap_or_else(|e| panic!("/ready of {}: {e}", self.name));
+        let ready = answer.status().is_success();
+        let text = answer.text().await.expect("a body is text");
+        (!ready).then_some(text)
+    }
+
+    /// Whether `/healthy` says so.
+    pub async fn healthy(&self) -> bool {
+        let answer = reqwest::get(format!("http://{}/healthy", self.diagnostics)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
     }
 
     /// Starts the same process again, after it ended.
@@ -219,25 +256,15 @@ impl Global {
     pub async fn start_with(options: Options) -> Self {
         let address = addresses::loopback();
         let kds = SocketAddr::from((address, addresses::free_port(address)));
-        let mut args = vec![
+        let args = vec![
             "--multizone.global.kds.interface".to_owned(),
             address.to_string(),
             "--multizone.global.kds.grpcPort".to_owned(),
             kds.port().to_string(),
         ];
-        for (flag, value) in options.flags {
-            args.extend([format!("--{flag}"), value]);
-        }
         let folder = TempDir::new().expect("a temporary folder");
-        let cp = ControlPlane::start(
-            "global",
-            env!("CARGO_BIN_EXE_strait-global"),
-            folder,
-            args,
-            options.environment,
-            address,
-        )
-        .await;
+        let program = env!("CARGO_BIN_EXE_strait-global");
+        let cp = ControlPlane::start("global", program, folder, args, options, address).await;
         Self { cp, kds }
     }
 
@@ -296,7 +323,7 @@ impl Zone {
         let folder = TempDir::new().expect("a temporary folder");
         let token_file = folder.path().join("zone-token");
         std::fs::write(&token_file, token).expect("the folder can be written");
-        let mut args = vec![
+        let args = vec![
             "--multizone.zone.name".to_owned(),
             name.to_owned(),
             "--multizone.zone.globalAddress".to_owned(),
@@ -310,11 +337,8 @@ impl Zone {
             "--dpServer.port".to_owned(),
             dp_server.port().to_string(),
         ];
-        for (flag, value) in options.flags {
-            args.extend([format!("--{flag}"), value]);
-        }
         let program = env!("CARGO_BIN_EXE_strait-zone");
-        let cp = ControlPlane::start(name, program, folder, args, options.environment, address).await;
+        let cp = ControlPlane::start(name, program, folder, args, options, address).await;
         Self { cp, dp_server, zone: name.to_owned() }
     }
 

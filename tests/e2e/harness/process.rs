@@ -65,6 +65,11 @@ impl Process {
         self.ended().await
     }
 
+    /// Its number. What starts it replaces itself by it, so this is also the number of what was asked for.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by name.
     pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([&format!("-{signal}"), &self.child.id().to_string()]).status();
