@@ -1,8 +1,11 @@
 //! `straitctl bootstrap`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -27,9 +30,13 @@ pub(crate) struct Bootstrap {
     /// What the proxy stands for
     #[arg(long, default_value = "dataplane")]
     proxy_type: ProxyType,
-    /// File with the token of the proxy
+    /// File with the token of the proxy; Envoy reads it there when it starts
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Put the token itself into the bootstrap, for an Envoy that has no such file; whoever may see
+    /// Envoy's configuration then sees it
+    #[arg(long, requires = "token_file")]
+    inline_token: bool,
     /// File with the resource, when the proxy brings its own
     #[arg(short, long, value_name = "FILE")]
     dataplane_file: Option<PathBuf>,
@@ -48,6 +55,11 @@ impl Bootstrap {
             Some(file) => fs::read_to_string(file).with_context(|| format!("read {}", file.display())),
             None => Ok(String::new()),
         };
+        let token = read(&self.token_file)?;
+        let credential = match &self.token_file {
+            Some(file) if !self.inline_token => credential(file, &token)?,
+            _ => String::new(),
+        };
         let (proxy_type, mesh) = match self.proxy_type {
             ProxyType::Dataplane => ("dataplane", self.mesh.as_str()),
             ProxyType::Ingress => ("ingress", ""),
@@ -57,7 +69,8 @@ impl Bootstrap {
             "mesh": mesh,
             "name": self.name,
             "proxyType": proxy_type,
-            "dataplaneToken": read(&self.token_file)?.trim(),
+            "dataplaneToken": token.trim(),
+            "credentialFile": credential,
             "dataplaneResource": read(&self.dataplane_file)?,
             "caCert": read(&connection.ca_cert_file)?,
         });
@@ -82,6 +95,19 @@ impl Bootstrap {
         output::text(&yaml(&answer.success()?.body)?);
         Ok(())
     }
+}
+
+/// Where Envoy finds the token, which it shows byte for byte.
+fn credential(file: &Path, token: &str) -> anyhow::Result<String> {
+    if token != token.trim() {
+        bail!(
+            "{} holds white space around the token, which Envoy would show with it: write the token alone, as \
+             `straitctl generate ... > FILE` does, or use --inline-token",
+            file.display()
+        );
+    }
+    let path = std::path::absolute(file).with_context(|| format!("find {}", file.display()))?;
+    path.into_os_string().into_string().map_err(|path| anyhow!("{} is no text", path.display()))
 }
 
 /// The document itself: the answer to a client of JSON wraps it.

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use common::model::text::{self, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -240,7 +241,9 @@ impl ConfigFile {
             None => std::env::home_dir().unwrap_or_default().join(".straitctl").join("config"),
         };
         let content = match fs::read_to_string(&path) {
-            Ok(text) => serde_norway::from_str(&text)
+            Ok(text) => text::yaml(&text, Limits::BODY)
+                .map_err(anyhow::Error::from)
+                .and_then(|content| Ok(serde_json::from_value(content)?))
                 .with_context(|| format!("{} is not a config file", path.display()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::default(),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),

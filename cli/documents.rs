@@ -11,8 +11,8 @@ use common::model::{
     Kind,
     document::{self, Document, DocumentError},
     labels,
+    text::{self, Limits},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{client, kinds};
@@ -63,8 +63,7 @@ pub(crate) async fn load(
 /// The texts of one source, with the name to show for each.
 async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
     if source == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
+        let text = read(std::io::stdin()).context("read standard input")?;
         return Ok(vec![(STDIN.to_owned(), text)]);
     }
     if source.starts_with("http://") || source.starts_with("https://") {
@@ -73,14 +72,23 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
     }
     let path = Path::new(source);
     let files = if path.is_dir() { files_in(path)? } else { vec![path.to_owned()] };
-    let read = |file: PathBuf| {
+    let open = |file: PathBuf| {
         let name = file.display().to_string();
-        let bytes = fs::read(&file).with_context(|| format!("read {name}"))?;
-        let text =
-            String::from_utf8(bytes).with_context(|| format!("{name} is no text: save it as UTF-8"))?;
+        let text = fs::File::open(&file).context("open").and_then(read);
+        let text = text.with_context(|| format!("read {name}"))?;
         Ok((name, text))
     };
-    files.into_iter().map(read).collect()
+    files.into_iter().map(open).collect()
+}
+
+/// All of a file, unless it is longer than any file of documents; some never end.
+fn read(file: impl Read) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(Limits::FILE.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > Limits::FILE.bytes {
+        bail!("it is longer than {} bytes: split it", Limits::FILE.bytes);
+    }
+    String::from_utf8(bytes).context("it is no text: save it as UTF-8")
 }
 
 /// The YAML and JSON files right in `folder`, by name.
@@ -119,9 +127,8 @@ fn placeholder(text: &str) -> Option<&str> {
 
 fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
     let mut checked = Vec::new();
-    for (i, document) in serde_norway::Deserializer::from_str(text).enumerate() {
+    for (i, value) in text::yaml_documents(text, Limits::FILE)?.into_iter().enumerate() {
         let place = || format!("document {}", i + 1);
-        let value = json(document).with_context(place)?;
         let items = match value {
             Value::Null => Vec::new(),
             // What `get -o yaml` prints for a list.
@@ -138,12 +145,6 @@ fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
         }
     }
     Ok(checked)
-}
-
-/// One YAML document as JSON. A key that stands twice is an error: one of the two would be lost.
-fn json(document: serde_norway::Deserializer<'_>) -> anyhow::Result<Value> {
-    let yaml = serde_norway::Value::deserialize(document)?;
-    serde_json::to_value(yaml).context("a key is no text")
 }
 
 fn check(mut json: Value, mesh: &str) -> anyhow::Result<Checked> {
@@ -205,7 +206,7 @@ mod tests {
             ("type: Meshtimeout\nname: x\n", "did you mean MeshTimeout?"),
             ("type: [Mesh\n", "document 1: "),
             ("hello\n", "the document is not an object"),
-            ("type: Mesh\nname: a\nname: b\n", "duplicate entry with key \"name\""),
+            ("type: Mesh\nname: a\nname: b\n", "duplicate mapping key: name"),
             ("type: Mesh\nname: 7\n", "name: must be a string"),
             ("type: Mesh\nname: x\nlabels: {a: 7}\n", "labels[\"a\"]: must be a string"),
             ("apiVersion: kuma.io/v1alpha1\nkind: Mesh\n", "write type, name and mesh at the top"),

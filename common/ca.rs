@@ -41,8 +41,9 @@ impl Default for RootOptions {
     }
 }
 
-/// Certificates start to be valid a little early, so that a clock slightly behind accepts them.
-pub const CLOCK_SKEW: Duration = Duration::seconds(10);
+/// Certificates start to be valid early, so that a clock behind accepts them. A clock that was set wrong by
+/// minutes and back again must not cut off those who got theirs meanwhile.
+pub const CLOCK_SKEW: Duration = Duration::minutes(15);
 
 /// Name of the global secret of a zone with its authority for the admin endpoints of Envoys: certificate and
 /// key, as PEM one after the other.
@@ -137,7 +138,10 @@ mod tests {
             let certificate = pem.parse_x509().unwrap();
             assert!(certificate.is_ca());
             assert_eq!(certificate.subject().to_string(), "O=Kuma, OU=Mesh, CN=demo");
-            assert_eq!(certificate.validity().not_before.timestamp(), now.timestamp() - 10);
+            assert_eq!(
+                certificate.validity().not_before.timestamp(),
+                now.timestamp() - CLOCK_SKEW.num_seconds()
+            );
             let names = certificate.subject_alternative_name().unwrap().unwrap();
             assert_eq!(format!("{:?}", names.value.general_names), "[URI(\"spiffe://demo\")]");
         }

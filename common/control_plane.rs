@@ -15,8 +15,9 @@ use std::{
 use anyhow::Context;
 use axum::Router;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
@@ -27,7 +28,7 @@ use crate::{
         Env, OpenFiles, Supervisor, bind,
         http::{Limits, Server},
     },
-    store::{self, Store, feed::Feed, index::IndexReader},
+    store::{self, Health, Store, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
 };
@@ -88,7 +89,7 @@ impl ControlPlane {
         addresses.insert("diagnostics", listener.local_addr()?);
         let router = diagnostics::router(readiness.clone(), metrics.clone());
         let shutdown = supervisor.shutdown();
-        let limits = Limits { streams: 16, ..general.connections.limits(files.diagnostics) };
+        let limits = Limits { streams: 16, ..limits(general, files.diagnostics) };
         let server = Server::new("diagnostics", limits).with_spare_files(DIAGNOSTICS_FILES);
         supervisor.spawn("diagnostics", server.serve(listener, router, shutdown));
         if let Some(metrics) = metrics {
@@ -105,6 +106,8 @@ impl ControlPlane {
         let index = feed.reader();
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
+        let (health, shutdown) = (store.health(), supervisor.shutdown());
+        supervisor.spawn("store health", tell(health, readiness.clone(), shutdown));
         Ok(Self {
             env,
             store,
@@ -171,7 +174,8 @@ impl ControlPlane {
     /// The limits of the listener that zones or proxies connect to: half of all connections are for it.
     pub fn main_limits(&self) -> Limits {
         // Gateways carry the streams of many clients over one connection.
-        Limits { streams: 1000, ..self.general.connections.limits(self.files.connections / 2) }
+        let limits = Limits { streams: 1000, ..limits(&self.general, self.files.connections / 2) };
+        limits.keeping_room_for_the_known()
     }
 
     /// Serves the REST API as configured.
@@ -182,11 +186,7 @@ impl ControlPlane {
         if settings.authn.anonymous_may_write {
             tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
         }
-        let share = self.files.connections / 4;
-        let limits = Limits {
-            drain: self.general.graceful_shutdown_timeout.0,
-            ..self.general.connections.limits(share.clamp(1, API_CONNECTIONS))
-        };
+        let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
         if settings.http.enabled {
             let http = &settings.http;
             let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;
@@ -223,6 +223,36 @@ impl ControlPlane {
         let ended = supervisor.run(stop, general.graceful_shutdown_timeout.0).await;
         store.close().await;
         ended
+    }
+}
+
+/// The limits of a listener with this share of the connections.
+fn limits(general: &General, connections: usize) -> Limits {
+    Limits { drain: general.graceful_shutdown_timeout.0, ..general.connections.limits(connections) }
+}
+
+/// Not ready while the store takes no writes or is damaged. Whatever needs no write goes on: reading, the
+/// configuration of proxies, the sync as far as it only sends.
+async fn tell(
+    mut health: watch::Receiver<Health>,
+    readiness: Readiness,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut told: Option<Pending> = None;
+    loop {
+        let trouble = health.borrow_and_update().trouble().cloned();
+        match (trouble, &told) {
+            (Some(why), Some(told)) => told.because(why),
+            (Some(why), None) => told = Some(readiness.failing("store", why)),
+            (None, _) => told = None,
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = health.changed() => if changed.is_err() {
+                // A store that cannot fail tells nothing.
+                shutdown.cancelled().await;
+            },
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Health, readiness and metrics, on a port of their own.
 
 use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::telemetry::Metrics;
 
-/// What still has to happen before the process is ready. Each part takes a [`Pending`] guard while the
-/// process is built and drops it when it is up.
+/// What still has to happen before the process is ready, or what keeps it from being so again. Each part
+/// takes a [`Pending`] guard while the process is built and drops it when it is up.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<Mutex<BTreeSet<&'static str>>>);
+pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Option<Arc<str>>>>>);
 
 /// Not ready for as long as this lives.
 pub struct Pending {
@@ -30,19 +30,37 @@ impl Readiness {
     /// Not ready until the guard is dropped.
     #[must_use = "the part counts as ready once this is dropped"]
     pub fn pending(&self, part: &'static str) -> Pending {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part);
+        self.parts().insert(part, None);
         Pending { readiness: self.clone(), part }
     }
 
-    /// The parts that are not ready yet.
-    pub fn missing(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    /// Not ready until the guard is dropped, for this reason.
+    #[must_use = "the part counts as ready once this is dropped"]
+    pub fn failing(&self, part: &'static str, reason: Arc<str>) -> Pending {
+        self.parts().insert(part, Some(reason));
+        Pending { readiness: self.clone(), part }
+    }
+
+    /// The parts that are not ready, each with the reason where there is one.
+    pub fn missing(&self) -> BTreeMap<&'static str, Option<Arc<str>>> {
+        self.parts().clone()
+    }
+
+    fn parts(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<Arc<str>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    /// The same part with another reason.
+    pub fn because(&self, reason: Arc<str>) {
+        self.readiness.parts().insert(self.part, Some(reason));
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.readiness.0.lock().unwrap_or_else(PoisonError::into_inner).remove(self.part);
+        self.readiness.parts().remove(self.part);
     }
 }
 
@@ -65,7 +83,10 @@ pub fn router(readiness: Readiness, metrics: Option<Metrics>) -> Router {
 async fn ready(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
     let missing = diagnostics.readiness.missing();
     let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": missing.is_empty(), "waitingFor": missing })))
+    let waiting_for: Vec<&str> = missing.keys().copied().collect();
+    let reasons: BTreeMap<_, _> =
+        missing.iter().filter_map(|(part, why)| Some((part, why.as_ref()?))).collect();
+    (status, Json(json!({ "ready": missing.is_empty(), "waitingFor": waiting_for, "reasons": reasons })))
 }
 
 async fn scrape(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
@@ -81,10 +102,20 @@ mod tests {
     fn ready_once_every_guard_is_dropped() {
         let readiness = Readiness::new();
         let (index, kds) = (readiness.pending("index"), readiness.pending("kds"));
-        assert_eq!(readiness.missing(), ["index", "kds"]);
+        assert!(readiness.missing().into_keys().eq(["index", "kds"]));
         drop(index);
-        assert_eq!(readiness.missing(), ["kds"]);
+        assert!(readiness.missing().into_keys().eq(["kds"]));
         drop(kds);
+        assert!(readiness.missing().is_empty());
+    }
+
+    #[test]
+    fn a_part_that_fails_says_why() {
+        let readiness = Readiness::new();
+        let store = readiness.failing("store", "no room".into());
+        store.because("no disk".into());
+        assert_eq!(readiness.missing()["store"].as_deref(), Some("no disk"));
+        drop(store);
         assert!(readiness.missing().is_empty());
     }
 }

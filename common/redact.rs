@@ -23,6 +23,9 @@ pub const REDACTED: &str = "[redacted]";
 /// Stands where a control plane masked a setting itself, as Kuma does.
 pub const MASKED: &str = "*****";
 
+/// How often something packed is opened to look inside: base64, percent signs, JSON in a string.
+const DEPTH: usize = 3;
+
 /// Dumps looked through at once: one may be tens of megabytes.
 static AT_ONCE: Semaphore = Semaphore::const_new(2);
 
@@ -44,14 +47,18 @@ pub fn is_secret(name: &str) -> bool {
 
 /// Takes secrets out of a document.
 pub fn json(value: &mut Value) {
-    walk(value);
+    walk(value, 0);
 }
 
 pub use structure::structure;
 
 /// Takes secrets out of a text; one that holds JSON is looked through as such.
 pub fn text(text: &str) -> Cow<'_, str> {
-    document_in(text).map_or_else(|| patterns::clean(text), Cow::Owned)
+    text_at(text, 0)
+}
+
+fn text_at(text: &str, depth: usize) -> Cow<'_, str> {
+    document_in(text, depth).map_or_else(|| patterns::clean(text, depth), Cow::Owned)
 }
 
 /// Takes secrets out of an answer of an Envoy, off the threads that serve requests.
@@ -96,19 +103,20 @@ fn pretty(document: &Value) -> Vec<u8> {
     let mut text = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
     document.serialize(&mut serializer).expect("a JSON value can be written to memory");
+    text.push(b'\n');
     text
 }
 
-fn walk(value: &mut Value) {
+fn walk(value: &mut Value, depth: usize) {
     match value {
-        Value::Object(members) => object(members),
-        Value::Array(items) => items.iter_mut().for_each(walk),
-        Value::String(text) => clean(text),
+        Value::Object(members) => object(members, depth),
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(item, depth)),
+        Value::String(text) => clean(text, depth),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn object(members: &mut Map<String, Value>) {
+fn object(members: &mut Map<String, Value>, depth: usize) {
     // `{"key": "authorization", "value": …}` and its kin.
     let pair = names::PAIR_NAMES
         .iter()
@@ -117,40 +125,40 @@ fn object(members: &mut Map<String, Value>) {
     for (name, member) in members.iter_mut() {
         let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());
         if by_pair || typed.contains(&name.as_str()) {
-            conceal(member);
-        } else if names::is_secret(name) && !names::is_envelope(member) {
-            conceal_as(name, member);
+            conceal(member, depth);
+        } else if names::is_secret(name) && !names::is_envelope(member) && !names::is_report(name, member) {
+            conceal_as(name, member, depth);
         } else {
-            walk(member);
+            walk(member, depth);
         }
     }
 }
 
 /// Takes out the value of a member whose name says that it is secret.
-fn conceal_as(name: &str, value: &mut Value) {
+fn conceal_as(name: &str, value: &mut Value, depth: usize) {
     match value {
         // Buckets hold tokens, too.
         Value::Number(_) if names::counts(name) => {}
         Value::Number(_) => *value = REDACTED.into(),
-        _ => conceal(value),
+        _ => conceal(value, depth),
     }
 }
 
 /// Takes out every text in `value`, but for what says where the secret is kept.
-fn conceal(value: &mut Value) {
+fn conceal(value: &mut Value, depth: usize) {
     match value {
         Value::String(text) if text.is_empty() || text == MASKED => {}
         Value::String(text) => REDACTED.clone_into(text),
-        Value::Array(items) => items.iter_mut().for_each(conceal),
+        Value::Array(items) => items.iter_mut().for_each(|item| conceal(item, depth)),
         Value::Object(members) => {
             let is_pair = names::PAIR_VALUES.iter().any(|name| members.contains_key(*name));
             let by_reference = members.contains_key("sdsConfig");
             for (name, member) in members.iter_mut() {
                 match name.as_str() {
-                    "@type" | "filename" | "environmentVariable" => walk(member),
-                    "key" if is_pair => walk(member),
-                    "name" | "sdsConfig" if by_reference => walk(member),
-                    _ => conceal(member),
+                    "@type" | "filename" | "environmentVariable" => walk(member, depth),
+                    "key" if is_pair => walk(member, depth),
+                    "name" | "sdsConfig" if by_reference => walk(member, depth),
+                    _ => conceal(member, depth),
                 }
             }
         }
@@ -158,20 +166,20 @@ fn conceal(value: &mut Value) {
     }
 }
 
-fn clean(text: &mut String) {
-    if let Cow::Owned(cleaned) = self::text(text) {
+fn clean(text: &mut String, depth: usize) {
+    if let Cow::Owned(cleaned) = text_at(text, depth) {
         *text = cleaned;
     }
 }
 
 /// What a text becomes that is a JSON document with secrets in it.
-fn document_in(text: &str) -> Option<String> {
-    if !text.trim_start().starts_with(['{', '[']) {
+fn document_in(text: &str, depth: usize) -> Option<String> {
+    if depth >= DEPTH || !text.trim_start().starts_with(['{', '[']) {
         return None;
     }
     let mut document: Value = serde_json::from_str(text).ok()?;
     let before = document.clone();
-    walk(&mut document);
+    walk(&mut document, depth + 1);
     (document != before).then(|| document.to_string())
 }
 

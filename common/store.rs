@@ -14,6 +14,8 @@ pub mod memory;
 pub mod postgres;
 pub mod sqlite;
 
+mod checksum;
+mod health;
 mod open;
 mod recent;
 mod record;
@@ -22,7 +24,10 @@ mod sessions;
 mod wanted;
 mod writer;
 
-pub use self::open::{masked, open};
+pub use self::{
+    health::Health,
+    open::{masked, open},
+};
 
 use std::{sync::Arc, time::Duration};
 
@@ -262,6 +267,13 @@ pub enum StoreError {
     /// The file or database belongs to something else, or to a newer version.
     #[error("{0}")]
     Foreign(String),
+    /// Something that is stored is not what was written. Says where and what to do.
+    #[error("{0}")]
+    Damaged(String),
+    /// The database does not take writes now, for this reason; [`Store::health`] tells when it does again.
+    /// Whether the batch is committed is as the reason says, which says nothing when it is not.
+    #[error("the store cannot be written: {0}")]
+    Unwritable(Arc<str>),
     /// The database failed. A batch is then not committed, unless the connection broke while the
     /// commit was under way and its fate could not be learnt, which `doing` says.
     #[error("{doing}: {source}")]
@@ -307,6 +319,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Wakes when the head may have moved. A hint: correctness comes from reading the feed.
     fn watch_head(&self) -> watch::Receiver<Revision>;
+
+    /// Whether writes go through, and whether what is stored is sound. A store that cannot fail needs none.
+    fn health(&self) -> watch::Receiver<Health> {
+        watch::channel(Health::default()).1
+    }
+
+    /// Compares what is stored with what was written, away from writers and readers. What it finds shows
+    /// in [`Store::health`].
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]; [`StoreError::Backend`] when it could not be read.
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Takes the lease `name` for `holder` until `now + ttl`, by the clock of the store where it has
     /// one. Renews when `holder` has it (same epoch); takes over, with the next epoch, when it is free,

@@ -6,12 +6,13 @@
 
 mod claims;
 mod keys;
+mod screen;
 mod validate;
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, errors::ErrorKind};
 use thiserror::Error;
 
 use crate::{
@@ -24,12 +25,14 @@ pub use keys::{
     ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, new_signing_key, secret_spec, zone_public_key,
     zone_public_key_name,
 };
+pub use screen::screen;
 pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// A token is valid from this long before it is made, for clocks that are not quite right.
-const CLOCK_SKEW: Duration = Duration::from_secs(5);
+/// A token is valid from this long before it is made, for clocks that are wrong or are set back: who was let
+/// in before must be let in after.
+const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// Why a token cannot be issued or is not accepted.
 #[derive(Debug, Error)]
@@ -52,7 +55,7 @@ pub enum TokenError {
         reason: String,
     },
     /// Not a token, or one with a wrong signature.
-    #[error("invalid token: {0}")]
+    #[error("invalid token: {}", malformed(.0))]
     Invalid(#[from] jsonwebtoken::errors::Error),
     /// Its time is over or has not come.
     #[error("token is {0}")]
@@ -63,6 +66,17 @@ pub enum TokenError {
     /// It is valid but for something else.
     #[error("token does not fit: {0}")]
     Mismatch(String),
+}
+
+/// What is wrong, without the words of the token: they are those of a stranger.
+fn malformed(error: &jsonwebtoken::errors::Error) -> String {
+    match error.kind() {
+        ErrorKind::Json(_) | ErrorKind::Utf8(_) => {
+            "its header or claims are not the JSON of an RS256 token".to_owned()
+        }
+        ErrorKind::Base64(_) => "its parts are not base64".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Issues a token with the newest key of its purpose.

@@ -26,6 +26,12 @@ case $purpose in test | demo)
 esac
 if [ "$purpose" = test ]; then
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
+  # The clock of a process that a test sets.
+  compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || packages+=(faketime)
+  need mount mount
+  need prlimit util-linux
+  need pkill procps
+  need chattr e2fsprogs
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   command -v apt-get >/dev/null 2>&1 || {

@@ -44,7 +44,7 @@ use common::{
     mode::Mode,
     proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer,
     runtime::{
-        Env, Supervisor,
+        Env, Offload, Supervisor,
         http::{Limits, Server},
     },
     store::{Store, index::IndexReader},
@@ -95,7 +95,8 @@ pub struct AdsConfig {
     pub reconsider_after: Duration,
     /// Streams at once.
     pub streams: usize,
-    /// Largest request of a proxy.
+    /// Largest request of a proxy, which it may make the process keep before it is known who it is. The
+    /// largest is the list of all names in the state-of-the-world protocol, some hundred bytes each.
     pub message_bytes: usize,
     /// Limits of the listener.
     pub http: Limits,
@@ -119,7 +120,7 @@ impl AdsConfig {
             patience: Duration::from_secs(120),
             reconsider_after: Duration::from_secs(10),
             streams: 20_000,
-            message_bytes: 16 << 20,
+            message_bytes: 4 << 20,
             http: Limits::default().for_connections(20_000),
             sole_writer: true,
         }
@@ -209,6 +210,7 @@ impl Ads {
             registrar: Registrar::new(store, index, self.config.mode.clone(), env.clone()),
             authenticator: Authenticator::new(self.config.requirement, Arc::clone(&self.zone), env),
             index: self.index.clone(),
+            offload: Offload::default(),
             identifier: identity.to_string(),
             patience: self.config.patience,
             reconsider_after: self.config.reconsider_after,
@@ -240,7 +242,7 @@ impl Ads {
         };
         tonic::service::Routes::new(service)
             .into_axum_router()
-            .merge(bootstrap::handler::router(Arc::new(bootstraps), self.index.clone()))
+            .merge(bootstrap::handler::router(bootstraps, streams.authenticator.clone(), self.index.clone()))
             .fallback(nothing_here)
     }
 

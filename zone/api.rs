@@ -6,7 +6,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use common::rest::{AccessRule, ApiError, User};
+use common::{
+    redact,
+    rest::{AccessRule, ApiError, User},
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -22,7 +25,10 @@ pub(crate) fn link(link: Link) -> Router {
 }
 
 async fn show(State(link): State<Link>) -> Json<Value> {
-    Json(status(&link.status()))
+    let mut shown = status(&link.status());
+    // Reasons quote what was refused.
+    redact::json(&mut shown);
+    Json(shown)
 }
 
 fn status(status: &LinkStatus) -> Value {

@@ -113,6 +113,7 @@ fn serve_proxies(
         requirement: Requirement {
             dataplane: demand(section.authn.dp_proxy.kind == DpProxyAuth::DpToken),
             zone_proxy: demand(section.authn.zone_proxy.kind == ZoneProxyAuth::ZoneToken),
+            bound: section.authn.dp_proxy.dp_token.require_bound,
         },
         bootstrap: bootstrap::Settings {
             xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),

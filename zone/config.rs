@@ -156,6 +156,17 @@ pub struct DpProxy {
     /// Which proof.
     #[serde(rename = "type")]
     pub kind: DpProxyAuth,
+    /// What is asked of dataplane tokens.
+    pub dp_token: DpToken,
+}
+
+/// `dpServer.authn.dpProxy.dpToken`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DpToken {
+    /// Whether the token of a proxy that brings its own resource must name the tag `kuma.io/service` or a
+    /// workload: one that names only a proxy lets it take any service's place.
+    pub require_bound: bool,
 }
 
 /// `dpServer.authn.dpProxy.type`.
@@ -270,6 +281,10 @@ impl Config for ZoneConfig {
         ("dpServer.interface", "Address proxies connect to"),
         ("dpServer.port", "Port proxies connect to; 0: a free one"),
         ("dpServer.authn.dpProxy.type", "How dataplanes prove who they are: dpToken or none (unsafe)"),
+        (
+            "dpServer.authn.dpProxy.dpToken.requireBound",
+            "Let a proxy bring its own resource only with a token bound to kuma.io/service or a workload",
+        ),
         ("dpServer.authn.zoneProxy.type", "How zone proxies prove who they are: zoneToken or none (unsafe)"),
         ("dpServer.tlsCertFile", "Certificate shown to proxies; empty: the general one"),
         ("dpServer.tlsKeyFile", "Key of that certificate"),

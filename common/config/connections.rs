@@ -46,6 +46,7 @@ impl Connections {
             first_request: self.first_request_timeout.0,
             request: self.request_timeout.0,
             idle: self.idle_timeout.0,
+            unread: self.request_timeout.0.min(Limits::default().unread),
             ..Limits::default()
         };
         limits.for_connections(connections)

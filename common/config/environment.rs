@@ -20,12 +20,14 @@ const SECTIONS: [&str; 3] = ["ACCESS_", "RBAC_", "SECURITY_"];
 
 /// Words of a name, that of Kuma or one someone made up, that promise security.
 #[rustfmt::skip]
-const WORDS: [&str; 49] = [
-    "ACL", "ALLOW", "ALLOWED", "ANONYMOUS", "AUTH", "AUTHENTICATE", "AUTHENTICATION", "AUTHN", "AUTHORIZATION", "AUTHZ",
-    "BEARER", "CA", "CACERT", "CERT", "CERTIFICATE", "CERTIFICATES", "CERTS", "CIPHER", "CIPHERS", "CORS", "CREDENTIAL",
-    "CREDENTIALS", "CRL", "DENIED", "DENY", "ENCRYPT", "ENCRYPTION", "INSECURE", "ISSUER", "JWT", "KEY", "KEYS",
-    "LOCALHOST", "MTLS", "PASSWORD", "RBAC", "SECRET", "SECRETS", "SECURE", "SECURITY", "SIGNING", "SSL", "TLS",
-    "TOKEN", "TOKENS", "UNSAFE", "VALIDATOR", "VERIFY", "WHITELIST",
+const WORDS: [&str; 71] = [
+    "ACL", "ALLOW", "ALLOWED", "ALLOWLIST", "ANONYMOUS", "AUTH", "AUTHENTICATE", "AUTHENTICATION", "AUTHN",
+    "AUTHORIZATION", "AUTHZ", "BEARER", "BLACKLIST", "CA", "CACERT", "CERT", "CERTIFICATE", "CERTIFICATES", "CERTS",
+    "CIPHER", "CIPHERS", "CORS", "CREDENTIAL", "CREDENTIALS", "CRL", "DENIED", "DENY", "DENYLIST", "ENCRYPT",
+    "ENCRYPTION", "FIPS", "FORBID", "GROUPS", "HMAC", "HTTPS", "INSECURE", "ISSUER", "JWT", "KEY", "KEYS",
+    "LOCALHOST", "MTLS", "OIDC", "PASSWD", "PASSWORD", "PERMISSION", "PERMISSIONS", "PKI", "RBAC", "READONLY",
+    "RESTRICT", "RESTRICTED", "ROLE", "ROLES", "SECRET", "SECRETS", "SECURE", "SECURITY", "SIGNING", "SSL", "TLS",
+    "TOKEN", "TOKENS", "TRUST", "TRUSTED", "UNSAFE", "USERS", "VALIDATOR", "VERIFY", "WHITELIST", "X509",
 ];
 
 /// Settings of the programs beside a proxy and of Kuma's installer, which may share an environment.
@@ -73,7 +75,7 @@ pub(super) fn strangers<C: Config>(variables: impl Iterator<Item = (String, Stri
 /// Whether somebody who sets it relies on it for security.
 fn promises_security(name: &str) -> bool {
     let words = |name: &str| name.split('_').any(|word| WORDS.contains(&word));
-    SECTIONS.iter().any(|section| name.starts_with(section)) || words(name)
+    SECTIONS.iter().any(|section| name.starts_with(section)) || name.contains("READ_ONLY") || words(name)
 }
 
 /// Whether it is for another program, or was put there by Kubernetes for a service of this name.

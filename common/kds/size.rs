@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Kind, kinds};
+use crate::model::Kind;
 
 /// Largest message either side sends or accepts, as Kuma's.
 pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
@@ -16,6 +16,8 @@ const AROUND: usize = 256 * 1024;
 const MAX_RESOURCE: usize = 1536 * 1024;
 /// The same for a zone ingress, which lists all services of its zone.
 const MAX_ZONE_INGRESS: usize = 4 * 1024 * 1024;
+/// The same for what describes one proxy. Two bytes can make a part of it that takes hundreds to decode.
+const MAX_PROXY: usize = 256 * 1024;
 /// Labels a resource may have, and bytes of one label.
 const MAX_LABELS: usize = 128;
 const MAX_LABEL: usize = 1024;
@@ -27,7 +29,12 @@ pub fn largest_sent(max_message: usize) -> usize {
 
 /// The largest resource of `kind` that is taken from a user or a zone.
 pub fn largest_taken(kind: &Kind) -> usize {
-    if *kind == kinds::zone_ingress::KIND { MAX_ZONE_INGRESS } else { MAX_RESOURCE }
+    match kind.name {
+        "ZoneIngress" => MAX_ZONE_INGRESS,
+        "Dataplane" | "ZoneEgress" => MAX_PROXY,
+        name if name.ends_with("Insight") => MAX_PROXY,
+        _ => MAX_RESOURCE,
+    }
 }
 
 /// Whether an encoded resource of `kind` is worth decoding, which takes many times its bytes of memory.
@@ -66,11 +73,14 @@ pub fn excess(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::registry;
+    use crate::{
+        model::{kinds, registry},
+        policy::mesh_timeout,
+    };
 
     #[test]
     fn whatever_is_taken_can_be_sent_on() {
-        for kind in registry::ALL {
+        for kind in registry::ALL.iter() {
             let labels = MAX_LABELS * (MAX_LABEL + 16);
             assert!(largest_taken(kind) + labels <= largest_sent(MAX_MESSAGE), "{kind:?}");
         }
@@ -81,8 +91,9 @@ mod tests {
         let none = BTreeMap::new();
         let spec = vec![0; MAX_RESOURCE + 1];
         let said = |kind, labels: &_, spec: &[u8]| excess(kind, labels, spec, None).unwrap_or_default();
-        assert_eq!(said(&kinds::dataplane::KIND, &none, &spec[1..]), "");
-        assert!(said(&kinds::dataplane::KIND, &none, &spec).contains("a Dataplane may have"));
+        assert_eq!(said(&mesh_timeout::KIND, &none, &spec[1..]), "");
+        assert!(said(&mesh_timeout::KIND, &none, &spec).contains("a MeshTimeout may have"));
+        assert!(said(&kinds::dataplane::KIND, &none, &spec[1..]).contains("a Dataplane may have"));
         assert_eq!(said(&kinds::zone_ingress::KIND, &none, &spec), "");
         let many = (0..=MAX_LABELS).map(|n| (n.to_string(), String::new())).collect();
         assert!(said(&kinds::dataplane::KIND, &many, &[]).contains("labels"));

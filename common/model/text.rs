@@ -19,8 +19,6 @@ const DEPTH: usize = 48;
 const ALIASES: usize = 64;
 /// Nodes that aliases of one YAML text may stand for.
 const REPLAYED: usize = 10_000;
-/// Documents in one YAML text.
-const DOCUMENTS: usize = 10_000;
 /// Bytes of an error of a parser; it may repeat what it stumbled over.
 const REASON: usize = 512;
 
@@ -86,13 +84,18 @@ pub fn yaml(text: &str, limits: Limits) -> Result<Value, TextError> {
     serde_saphyr::from_str_with_options(text, options(limits)).map_err(TextError::syntax)
 }
 
-/// Reads all documents of a YAML text.
+/// Reads all documents of a YAML text that are not empty, each within the limits of values.
 ///
 /// # Errors
-/// [`TextError`] of the first that is wrong, with its place in the text; what follows it is not read.
+/// [`TextError`] of the first that is wrong, with its number; what follows it is not read.
 pub fn yaml_documents(text: &str, limits: Limits) -> Result<Vec<Value>, TextError> {
     within(text.len(), limits)?;
-    serde_saphyr::from_multiple_with_options(text, options(limits)).map_err(TextError::syntax)
+    let mut text = text.as_bytes();
+    let documents = serde_saphyr::read_with_options(&mut text, options(limits)).enumerate();
+    let numbered = |(i, read): (usize, Result<Value, serde_saphyr::Error>)| {
+        read.map_err(|e| TextError::syntax(format_args!("document {}: {e}", i + 1)))
+    };
+    documents.map(numbered).collect()
 }
 
 fn within(length: usize, limits: Limits) -> Result<(), TextError> {
@@ -111,7 +114,6 @@ fn options(limits: Limits) -> Options {
             flow_nesting_limit: DEPTH,
             max_nodes: limits.values,
             max_events: limits.values.saturating_mul(2),
-            max_documents: DOCUMENTS,
             max_anchors: ALIASES,
             max_aliases: ALIASES,
             max_merge_keys: ALIASES,

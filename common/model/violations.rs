@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+use crate::clip::clipped;
+
+/// Violations of one resource that are told; who breaks more rules than that is helped by the first ones.
+const TOLD: usize = 100;
+/// What is told of a path, and of a reason, in bytes: both may repeat what was sent.
+const LONGEST: usize = 1024;
+
 /// A path into a resource in the notation of the API's errors: `networking.inbound[0].tags["k"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldPath(String);
@@ -76,9 +83,12 @@ impl Violations {
         violations
     }
 
-    /// Adds one.
+    /// Adds one, unless there are more than enough.
     pub fn add(&mut self, field: FieldPath, reason: impl Into<String>) {
-        self.0.push(Violation { field, reason: reason.into() });
+        if self.0.len() < TOLD {
+            let (field, reason) = (FieldPath(clipped(field.0, LONGEST)), clipped(reason.into(), LONGEST));
+            self.0.push(Violation { field, reason });
+        }
     }
 
     /// Adds one when `broken`.
@@ -91,6 +101,7 @@ impl Violations {
     /// Adds all of `other`.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
+        self.0.truncate(TOLD);
     }
 
     /// Whether there is none.

@@ -63,6 +63,25 @@ pub(super) fn is_envelope(value: &Value) -> bool {
     value.as_object().is_some_and(|members| members.contains_key("@type") && members.contains_key("name"))
 }
 
+/// Members of what is told about resources of a type: how many there are, how their sync goes.
+#[rustfmt::skip]
+const REPORT: [&str; 8] = [
+    "acknowledged", "lastRejection", "responsesAcknowledged", "responsesRejected", "responsesSent", "sent", "total",
+    "version",
+];
+
+/// Whether `value` tells about resources of the type `name`, rather than being one.
+pub(super) fn is_report(name: &str, value: &Value) -> bool {
+    matches!(name, "Secret" | "GlobalSecret")
+        && match value {
+            Value::Number(_) => true,
+            // A sentence: why they are refused.
+            Value::String(text) => text.contains(' '),
+            Value::Object(members) => members.keys().all(|name| REPORT.contains(&name.as_str())),
+            Value::Null | Value::Bool(_) | Value::Array(_) => false,
+        }
+}
+
 /// The members of this object that are secret by its type.
 pub(super) fn secret_members(members: &Map<String, Value>) -> &'static [&'static str] {
     let text = |name: &str| members.get(name).and_then(Value::as_str);

@@ -12,10 +12,8 @@ use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use super::REDACTED;
+use super::{DEPTH, REDACTED};
 
-/// How often something encoded is unpacked to look inside.
-const DEPTH: usize = 3;
 /// Shorter texts hold no secret one could tell from other words.
 const SHORTEST: usize = 8;
 
@@ -67,11 +65,7 @@ static HEX: LazyLock<Regex> = LazyLock::new(|| regex(r"(?:[0-9a-fA-F]{2}){32,}")
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| regex(r#"[^\s"'<>]*%[0-9a-fA-F]{2}[^\s"'<>]*"#));
 
 /// The text without secrets.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
-    clean_at(text, 0)
-}
-
-fn clean_at(text: &str, depth: usize) -> Cow<'_, str> {
+pub(super) fn clean(text: &str, depth: usize) -> Cow<'_, str> {
     if text.len() < SHORTEST {
         return Cow::Borrowed(text);
     }
@@ -100,23 +94,25 @@ fn then<'a>(text: &mut Cow<'a, str>, step: impl for<'b> Fn(&'b str) -> Cow<'b, s
     *text = Cow::Owned(changed);
 }
 
+/// The longest first part of a token that is looked at; real ones have a tenth of it.
+const LONGEST_HEADER: usize = 1024;
+
+/// How a JSON object begins in base64: with a quote or white space after the brace.
+static OBJECT: LazyLock<Regex> = LazyLock::new(|| regex("ey[A-DI-L]|ew[k-r0-3]"));
+
 /// Takes out what is signed or encrypted as JSON web tokens are: parts in base64 between dots, of which the
 /// first is a JSON object.
 fn without_tokens(text: &str) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut done = 0;
-    // How an object begins: `{"` or `{` and a line break.
-    let starts = text
-        .match_indices('e')
-        .filter(|(at, _)| text[*at..].starts_with("ey") || text[*at..].starts_with("ew"));
-    for (found, _) in starts {
-        if found < done {
+    for start in OBJECT.find_iter(text).map(|found| found.start()) {
+        if start < done {
             continue;
         }
-        if let Some(length) = token(&text[found..]) {
-            kept.push_str(&text[done..found]);
+        if let Some(length) = token(&text[start..]) {
+            kept.push_str(&text[done..start]);
             kept.push_str(REDACTED);
-            done = found + length;
+            done = start + length;
         }
     }
     if done == 0 {
@@ -128,26 +124,29 @@ fn without_tokens(text: &str) -> Cow<'_, str> {
 
 /// The length of the token `text` begins with.
 fn token(text: &str) -> Option<usize> {
-    let part = |text: &str| text.find(|c: char| !is_base64_url(c)).unwrap_or(text.len());
-    let header = part(text);
-    let header_text = text.get(..header).filter(|_| text[header..].starts_with('.'))?;
-    let decoded = BASE64_URL.decode(header_text).ok()?;
+    let bytes = text.as_bytes();
+    // The cost of a text that begins again and again is bounded by the length of a header.
+    let header = bytes.iter().take(LONGEST_HEADER).position(|byte| !is_base64_url(*byte))?;
+    if bytes[header] != b'.' {
+        return None;
+    }
+    let decoded = BASE64_URL.decode(&text[..header]).ok()?;
     if !matches!(serde_json::from_slice(&decoded), Ok(Value::Object(_))) {
         return None;
     }
     let mut length = header;
-    while text[length..].starts_with('.') {
-        let next = part(&text[length + 1..]);
-        if next == 0 {
+    while bytes.get(length) == Some(&b'.') {
+        let part = bytes[length + 1..].iter().take_while(|byte| is_base64_url(**byte)).count();
+        if part == 0 {
             break;
         }
-        length += 1 + next;
+        length += 1 + part;
     }
     Some(length)
 }
 
-fn is_base64_url(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=')
+fn is_base64_url(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=')
 }
 
 fn scheme(of: &Captures<'_>) -> String {
@@ -197,7 +196,7 @@ fn hexadecimal(word: &str, depth: usize) -> String {
 
 fn escaped(word: &str, depth: usize) -> String {
     let decoded = percent_decode_str(word).decode_utf8_lossy();
-    let changed = decoded != word && clean_at(&decoded, depth + 1) != decoded;
+    let changed = decoded != word && clean(&decoded, depth + 1) != decoded;
     if changed { REDACTED.to_owned() } else { word.to_owned() }
 }
 
@@ -207,7 +206,7 @@ fn hides(bytes: &[u8], depth: usize) -> bool {
         return true;
     }
     let text = String::from_utf8_lossy(bytes);
-    matches!(super::document_in(&text), Some(_)) || clean_at(&text, depth + 1) != text
+    matches!(super::document_in(&text, depth + 1), Some(_)) || clean(&text, depth + 1) != text
 }
 
 /// Whether there is a private key in these bytes, in the form PKCS #8, PKCS #1 or SEC 1 gives it: a sequence

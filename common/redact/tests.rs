@@ -110,6 +110,8 @@ fn a_secret_is_known_by_where_it_stands() {
     check(json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth",
         "users": {"inlineString": "hunter2"}}));
     check(json!({"type": "Secret", "data": "hunter2"}));
+    check(json!({"Secret": "hunter2"}));
+    check(json!({"Secret": {"total": "x", "value": "hunter2"}}));
     check(json!({"keys": [{"kty": "oct", "k": "hunter2"}]}));
     check(json!({"localJwks": {"inlineString": r#"{"keys":[{"kty":"RSA","n":"abc","d":"hunter2"}]}"#}}));
     check(json!({"uri": "postgres://kuma:hunter2@10.0.0.1:5432/db"}));
@@ -130,8 +132,10 @@ fn what_is_no_secret_stays() {
         "dynamicActiveSecrets": [{"name": "mesh_ca:secret:default", "secret": {
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "name": "mesh_ca",
             "validationContext": {"trustedCa": {"inlineString": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"}}}}],
+        "resources": {"Secret": 2, "GlobalSecret": {"total": 3}}, "rejections": {"Secret": "no such key"},
+        "stat": {"Secret": {"responsesSent": "12"}, "GlobalSecret": {"version": "ab", "lastRejection": null}},
         "empty": "", "password": "", "uri": "spiffe://default/backend", "at": "http://10.0.0.1:80/a@b",
-        "basic": "Basic constraints are critical", "stat": "cluster.token.upstream_rq_total",
+        "basic": "Basic constraints are critical", "name2": "cluster.token.upstream_rq_total",
     });
     let mut shown = document.clone();
     json(&mut shown);
@@ -151,9 +155,34 @@ fn what_is_no_secret_stays() {
 #[tokio::test]
 async fn a_dump_that_cannot_be_looked_through_is_withheld() {
     let dumped = async |text: &str, is_json| dump(Bytes::copy_from_slice(text.as_bytes()), is_json).await;
-    assert_eq!(dumped("{\"a\":1}", true).await.unwrap(), "{\n \"a\": 1\n}");
+    assert_eq!(dumped("{\"a\":1}", true).await.unwrap(), "{\n \"a\": 1\n}\n");
     assert_eq!(dumped("server.live: 1\n", false).await.unwrap(), "server.live: 1\n");
     for cut in ["", "not found", "{\"initial_metadata\": [{\"value\": \"x\"", &"[".repeat(1000)] {
         assert_eq!(dumped(cut, true).await, Err(Withheld::NotJson), "{cut}");
+    }
+}
+
+/// Long ones; the time is bounded by the patience of whoever runs the tests, not asserted.
+#[test]
+fn what_was_made_to_take_long_does_not() {
+    let mut nested = "\"x\"".to_owned();
+    for _ in 0..12 {
+        nested = Value::String(format!("{}{nested}{}", "[".repeat(120), "]".repeat(120))).to_string();
+    }
+    let long = |piece: &str| piece.repeat((1 << 17) / piece.len());
+    for text in [
+        nested,
+        long("eyJ"),
+        long("eyJhIjoi."),
+        long("%41"),
+        long("MIIEvQIBADAN"),
+        long("-----BEGIN PRIVATE KEY-----"),
+        long("password="),
+        long("a://b:"),
+        long("key: \"token\" value"),
+        long("\u{fffd}"),
+    ] {
+        let mut document = json!({"a": text});
+        json(&mut document);
     }
 }

@@ -101,7 +101,15 @@ impl ApiError {
             | StoreError::Conflict { .. }
             | StoreError::ForeignOrigin { .. }
             | StoreError::Fenced { .. } => Self::conflict(error.to_string()),
-            StoreError::Foreign(_) | StoreError::Backend { .. } => Self::internal(title, error),
+            // Told by the store itself, once and not for every request.
+            StoreError::Unwritable(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                title,
+                "The store cannot be written now, see /ready",
+            ),
+            StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Backend { .. } => {
+                Self::internal(title, error)
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod conditions;
 mod envoy;
 mod kinds;
 mod labels;
@@ -74,7 +75,9 @@ async fn requests_that_fit_no_route_or_form_are_told_so() {
     check("GET", "/meshes?size=0", None, 400, "size").await;
     check("GET", "/_kri/nonsense", None, 400, "invalid identifier").await;
 
-    let request = Request::put("/meshes/default").header("content-type", "application/yaml");
+    let request = Request::put("/meshes/default")
+        .header("host", "localhost")
+        .header("content-type", "application/yaml");
     let (status, _) =
         api.send_from([127, 0, 0, 1], request.body(Body::from("type: Mesh")).unwrap()).await.unwrap();
     assert_eq!(status, 415);
@@ -246,6 +249,57 @@ async fn secrets_and_tokens_are_for_administrators() {
     assert_eq!(from_afar("GET", "/meshes", Some("nonsense")).await, 401);
     assert_eq!(from_afar("POST", "/tokens/zone", None).await, 403);
     assert_eq!(from_afar("POST", "/tokens/zone", Some(&admin)).await, 200);
+}
+
+/// Sends from another machine.
+async fn from_afar(api: &TestApi, method: &str, path: &str, body: Value) -> (u16, String) {
+    let request = Request::builder().method(method).uri(path).header("host", "cp.example");
+    api.send_from([10, 0, 0, 9], request.body(Body::from(body.to_string())).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_stranger_reads_and_does_not_write() {
+    let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let provided = json!({ "type": "Mesh", "name": "kept", "mtls": { "enabledBackend": "ca", "backends": [{
+        "name": "ca", "type": "provided",
+        "conf": { "cert": { "inlineString": "x" }, "key": { "inlineString": pem } } }] } });
+    let documents = [mesh("default"), provided];
+    let api = global(&documents).await;
+    for (method, path) in [
+        ("PUT", "/meshes/new"),
+        ("DELETE", "/meshes/default"),
+        ("PUT", "/meshes/default/meshtimeouts/a"),
+        ("PUT", "/zones/east"),
+        ("DELETE", "/zones/east"),
+        ("PUT", "/global-secrets/a"),
+        ("POST", "/tokens/user"),
+        ("POST", "/tokens/zone"),
+        ("POST", "/tokens/dataplane"),
+        ("POST", "/nowhere"),
+        ("PATCH", "/meshes/default"),
+        ("INVENTED", "/meshes/default"),
+    ] {
+        let (status, text) = from_afar(&api, method, path, mesh("new")).await;
+        assert_eq!(status, 403, "{method} {path}: {text}");
+        assert!(text.contains("straitctl generate user-token"), "it says how to get in: {text}");
+    }
+    for path in ["/meshes/kept", "/meshes", "/_kri/kri_m___kept_", "/meshes?size=1&offset=1"] {
+        let (status, text) = from_afar(&api, "GET", path, Value::Null).await;
+        assert!(status != 403 && !text.contains("PRIVATE KEY"), "{path}: {text}");
+    }
+    let (_, own) = api.send("GET", "/meshes/kept", None).await.unwrap();
+    assert!(own.contains("PRIVATE KEY"), "who may write it back sees it as it is: {own}");
+    for path in ["/config", "/meshes/default/dataplanes/a/xds", "/meshes/default/dataplanes/a/stats"] {
+        assert_eq!(from_afar(&api, "GET", path, Value::Null).await.0, 403, "{path}");
+    }
+    assert_eq!(ask(&api, "GET", "/", None).await.1["strait"]["warnings"], json!([]));
+
+    let open = ApiConfig { anonymous_may_write: true, ..config(Mode::Global) };
+    let api = TestApi::start(open, &documents).await.unwrap();
+    assert_eq!(from_afar(&api, "PUT", "/meshes/new", mesh("new")).await.0, 201);
+    assert_eq!(from_afar(&api, "PUT", "/global-secrets/a", json!({})).await.0, 400, "decoded, then refused");
+    let warnings = &ask(&api, "GET", "/", None).await.1["strait"]["warnings"];
+    assert!(warnings[0].as_str().unwrap().contains("apiServer.authn.anonymousMayWrite"), "{warnings}");
 }
 
 #[tokio::test]

@@ -211,6 +211,7 @@ impl Serving {
         };
         match encrypted {
             Ok(stream) => self.requests(stream, &seat, &limits, true).await,
+            Err(_) if seat.guest.progress().is_flooded() => seat.note(Reason::Flood, ""),
             // Who only looks whether the port is open is not worth a word.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 tracing::debug!(listener = self.name, peer = %seat.guest.peer(), "left during TLS");
@@ -249,6 +250,7 @@ impl Serving {
                     Some(Over::Idle) => {}
                     cut => return seat.ended(cut),
                 },
+                () = seat.guest.displaced(), if leaving => return,
                 () = closing.as_mut(), if leaving => {
                     return tracing::debug!(listener = self.name, %peer, "closing a connection mid-request");
                 }
@@ -257,7 +259,9 @@ impl Serving {
             serving.as_mut().graceful_shutdown();
             closing.as_mut().reset(Instant::now() + limits.drain);
         };
-        if let Err(error) = outcome {
+        if seat.guest.progress().is_flooded() {
+            seat.note(Reason::Flood, "");
+        } else if let Err(error) = outcome {
             tracing::debug!(listener = self.name, %peer, %error, "connection ended");
         }
     }

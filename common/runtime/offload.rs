@@ -29,6 +29,11 @@ impl Offload {
         if bytes <= SMALL {
             return work();
         }
+        self.long(work).await
+    }
+
+    /// Does `work` on a thread when one is free.
+    pub async fn long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let seat = Arc::clone(&self.seats).acquire_owned().await.expect("the seats are never closed");
         let working = spawn_blocking(move || {
             let done = work();

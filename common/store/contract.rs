@@ -72,6 +72,7 @@ pub const CASES: &[(&str, Case)] = cases![
     durability::a_reader_catches_up_when_the_wakeup_was_lost,
     durability::reopening_keeps_everything,
     durability::a_closed_store_says_so,
+    durability::a_sound_store_is_found_sound,
 ];
 
 /// Runs every case, saying which on standard output.

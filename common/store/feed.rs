@@ -35,6 +35,7 @@ impl Feed {
     /// When the store cannot be read.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let index = Index::of(store.identity(), store.snapshot().await?);
+        measure(&index);
         Ok(Self { store, index: watch::Sender::new(Arc::new(index)), bus: EventBus::new(1) })
     }
 
@@ -95,6 +96,7 @@ impl Feed {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
                     next.revision = upto;
+                    measure(&next);
                     self.index.send_replace(Arc::new(next));
                     self.bus.resources_changed(&changes);
                 }
@@ -111,12 +113,14 @@ impl Feed {
 
     fn replace(&self, index: Index) {
         let revision = index.revision;
+        measure(&index);
         self.index.send_replace(Arc::new(index));
         self.bus.publish(Event::IndexReplaced { revision });
     }
 
-    /// Compares the index with the whole store and repairs it.
+    /// Has the store look for damage, then compares the index with all of it and repairs the index.
     async fn audit(&self) -> Result<(), StoreError> {
+        self.store.check().await?;
         let stored = Index::of(self.store.identity(), self.store.snapshot().await?);
         let current = Arc::clone(&self.index.borrow());
         // When a commit came between, the next audit looks.
@@ -133,6 +137,12 @@ impl Feed {
         }
         Ok(())
     }
+}
+
+/// How far this process is: among replicas of one store, who is behind.
+fn measure(index: &Index) {
+    // Exact up to 2^53 revisions.
+    metrics::gauge!("store_revision").set(index.revision as f64);
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
-    ConnectOptions, Connection, Executor, PgPool,
+    AssertSqlSafe, ConnectOptions, Connection, Executor, PgPool,
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -22,8 +22,10 @@ use uuid::Uuid;
 
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
-    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity, masked,
-    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number},
+    Batch, Changes, Commit, Health, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    health::Vitals,
+    masked,
+    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
 };
@@ -44,11 +46,12 @@ const SESSION: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; 
 /// limit keeps the planner, which does not know how short a page is, from reading all resources.
 const CHANGES_SINCE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
-        c.at, c.c_kind, c.c_mesh, c.c_name, \
-        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
-        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+        c.at, c.c_kind, c.c_mesh, c.c_name, c.op, c.c_checksum, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, r.checksum \
     FROM meta m LEFT JOIN (\
-        SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name FROM changes \
+        SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name, op, \
+            checksum AS c_checksum FROM changes \
         WHERE revision > $1 ORDER BY revision FETCH FIRST ($2) ROWS WITH TIES\
     ) c ON true LEFT JOIN LATERAL (\
         SELECT * FROM resources WHERE kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
@@ -63,6 +66,7 @@ pub struct PostgresStore {
     /// One connection, so that readers cannot keep the writer waiting.
     write: PgPool,
     head: Arc<watch::Sender<Revision>>,
+    vitals: Arc<Vitals>,
 }
 
 impl PostgresStore {
@@ -92,7 +96,16 @@ impl PostgresStore {
         let hints = Hints::start(pool.clone(), pool_of_one().connect_lazy_with(options), Arc::clone(&head));
         let ledger =
             PostgresLedger::new(write.clone(), Arc::clone(&head), hints.committed(), identity, retained);
-        Ok(Self { identity, writer: Writer::start(ledger), hints, pool, write, head })
+        let vitals = Vitals::new();
+        let writer = Writer::start(ledger, Arc::clone(&vitals));
+        Ok(Self { identity, writer, hints, pool, write, head, vitals })
+    }
+
+    fn noticed(&self, error: StoreError) -> StoreError {
+        if let StoreError::Damaged(_) = error {
+            self.vitals.damaged(&error);
+        }
+        error
     }
 }
 
@@ -136,6 +149,7 @@ async fn prepare(options: &PgConnectOptions) -> Result<MetaRecord, StoreError> {
     }
     MIGRATIONS.run(&alone).await.map_err(|error| migrating(&place, error))?;
     let meta = identify(&alone).await.map_err(failed("identify"))?;
+    fill(&alone).await.map_err(failed("give checksums to the rows of"))?;
     alone.close().await;
     Ok(meta)
 }
@@ -170,6 +184,20 @@ async fn identify(pool: &PgPool) -> sqlx::Result<MetaRecord> {
     sqlx::query_as(META).fetch_one(pool).await
 }
 
+/// Gives rows of a version without checksums theirs. What such a version changes meanwhile keeps none.
+async fn fill(pool: &PgPool) -> sqlx::Result<()> {
+    let unsummed = AssertSqlSafe(ALL_RESOURCES.replace("ORDER BY", "WHERE checksum IS NULL ORDER BY"));
+    let rows: Vec<ResourceRecord> = sqlx::query_as(unsummed).fetch_all(pool).await?;
+    for row in &rows {
+        let (kind, mesh, name) = row.place();
+        let put = "UPDATE resources SET checksum = $1 \
+            WHERE kind = $2 AND mesh = $3 AND name = $4 AND revision = $5 AND checksum IS NULL";
+        let put = sqlx::query(put).bind(row.sum()).bind(kind).bind(mesh).bind(name).bind(row.revision());
+        put.execute(pool).await?;
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Store for PostgresStore {
     fn identity(&self) -> StoreIdentity {
@@ -187,7 +215,7 @@ impl Store for PostgresStore {
             .fetch_all(&self.pool)
             .await
             .map_err(|error| StoreError::backend("read the change feed", error))?;
-        record::changes(&rows, self.identity, revision)
+        record::changes(&rows, self.identity, revision).map_err(|error| self.noticed(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
@@ -199,7 +227,11 @@ impl Store for PostgresStore {
         let rows: Vec<ResourceRecord> =
             sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await.map_err(failed)?;
         view.rollback().await.map_err(failed)?;
-        record::snapshot(&meta, rows)
+        record::snapshot(&meta, rows).map_err(|error| self.noticed(error))
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.vitals.watch()
     }
 
     fn watch_head(&self) -> watch::Receiver<Revision> {
@@ -248,15 +280,18 @@ impl Store for PostgresStore {
 
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
         let (kept, removed) = sessions::split(rows);
+        let sums: Vec<i64> = kept.iter().map(|(key, document)| session_sum(key, document)).collect();
         let (keys, documents): (Vec<String>, Vec<String>) = kept.into_iter().unzip();
         sqlx::query(
             "WITH gone AS (DELETE FROM sessions WHERE key = ANY ($3::text[])) \
-             INSERT INTO sessions (key, document) SELECT * FROM unnest($1::text[], $2::text[]) \
-             ON CONFLICT (key) DO UPDATE SET document = excluded.document",
+             INSERT INTO sessions (key, document, checksum) \
+             SELECT * FROM unnest($1::text[], $2::text[], $4::int8[]) \
+             ON CONFLICT (key) DO UPDATE SET document = excluded.document, checksum = excluded.checksum",
         )
         .bind(keys)
         .bind(documents)
         .bind(removed)
+        .bind(sums)
         .execute(&self.pool)
         .await
         .map_err(|error| StoreError::backend("write session documents", error))?;
@@ -264,11 +299,9 @@ impl Store for PostgresStore {
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
-        sqlx::query_as(sessions::WITH_PREFIX)
-            .bind(prefix)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| StoreError::backend("read session documents", error))
+        let rows = sqlx::query(sessions::WITH_PREFIX).bind(prefix).fetch_all(&self.pool).await;
+        let rows = rows.map_err(|error| StoreError::backend("read session documents", error))?;
+        sessions::read(&rows).map_err(|error| self.noticed(error))
     }
 
     async fn close(&self) {

@@ -5,25 +5,28 @@ use std::{collections::BTreeMap, sync::Arc};
 use chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
-use super::{Change, Changes, Revision, Snapshot, StoreError, StoreIdentity};
+use super::{
+    Change, Changes, Revision, Snapshot, StoreError, StoreIdentity, checksum::Checksum, rows::LogEntry,
+};
 use crate::model::{Origin, Resource, ResourceKey, registry};
 
 /// Every resource.
 pub(super) const ALL_RESOURCES: &str = "\
-    SELECT kind, mesh, name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
-        created, modified, revision \
+    SELECT kind, mesh, name, origin_zone, display_name, labels, spec, status, \
+        owner_kind, owner_mesh, owner_name, created, modified, revision, checksum \
     FROM resources ORDER BY kind, mesh, name";
 
 /// The one row of `meta`.
 pub(super) const META: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta";
 
-/// A row of `resources`, without the columns that only an operator reads.
+/// A row of `resources`.
 #[derive(FromRow)]
 pub(super) struct ResourceRecord {
     kind: String,
     mesh: String,
     name: String,
     origin_zone: String,
+    display_name: String,
     labels: String,
     spec: Vec<u8>,
     status: Option<Vec<u8>>,
@@ -33,14 +36,49 @@ pub(super) struct ResourceRecord {
     created: i64,
     modified: i64,
     revision: i64,
+    /// `NULL` where a version that knows no checksums wrote the row.
+    checksum: Option<i64>,
 }
 
 impl ResourceRecord {
+    /// The checksum of the row as it is.
+    pub(super) fn sum(&self) -> i64 {
+        RowColumns {
+            kind: &self.kind,
+            mesh: &self.mesh,
+            name: &self.name,
+            origin_zone: &self.origin_zone,
+            display_name: &self.display_name,
+            labels: &self.labels,
+            spec: &self.spec,
+            status: self.status.as_deref(),
+            owner: [&self.owner_kind, &self.owner_mesh, &self.owner_name].map(Option::as_deref),
+            created: self.created,
+            modified: self.modified,
+            revision: self.revision,
+        }
+        .sum()
+    }
+
+    /// Where it is, for a statement that writes the sum down.
+    pub(super) fn place(&self) -> (&str, &str, &str) {
+        (&self.kind, &self.mesh, &self.name)
+    }
+
+    /// Which version of the row this is.
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
     /// The resource; `None` when it is, or belongs to something, of a kind unknown here.
     ///
     /// # Errors
     /// When the row is damaged: leaving it out would look like a delete.
     pub(super) fn into_resource(self) -> Result<Option<Arc<Resource>>, StoreError> {
+        // Before anything is made of it: damage to the kind would hide the row.
+        if self.checksum.is_some_and(|sum| sum != self.sum()) {
+            return Err(damaged(format_args!("the row of {} {}/{}", self.kind, self.mesh, self.name)));
+        }
         let Some(key) = known_key(&self.kind, &self.mesh, &self.name) else { return Ok(None) };
         let owner = match (self.owner_kind, self.owner_mesh, self.owner_name) {
             (Some(kind), Some(mesh), Some(name)) => match known_key(&kind, &mesh, &name) {
@@ -63,6 +101,13 @@ impl ResourceRecord {
             revision: self.revision.unsigned_abs(),
         })))
     }
+}
+
+/// A row is not what was written.
+pub(super) fn damaged(what: std::fmt::Arguments<'_>) -> StoreError {
+    StoreError::Damaged(format!(
+        "{what} is not what was written to the database: restore the database from a backup"
+    ))
 }
 
 /// A row of `meta`.
@@ -142,7 +187,13 @@ where
         let Some(at) = row.try_get::<Option<i64>, _>("at").map_err(failed)? else { break };
         upto = at.unsigned_abs();
         let text = |column: &'static str| row.try_get::<String, _>(column).map_err(failed);
-        let Some(key) = known_key(&text("c_kind")?, &text("c_mesh")?, &text("c_name")?) else { continue };
+        let (kind, mesh, name) = (text("c_kind")?, text("c_mesh")?, text("c_name")?);
+        let logged = LoggedColumns { revision: at, kind: &kind, mesh: &mesh, name: &name, op: &text("op")? };
+        let sum = row.try_get::<Option<i64>, _>("c_checksum").map_err(failed)?;
+        if sum.is_some_and(|sum| sum != logged.sum()) {
+            return Err(damaged(format_args!("an entry of the change log at revision {at}")));
+        }
+        let Some(key) = known_key(&kind, &mesh, &name) else { continue };
         let resource = match row.try_get::<Option<i64>, _>("revision").map_err(failed)? {
             None => None,
             Some(_) => match ResourceRecord::from_row(row).map_err(failed)?.into_resource()? {
@@ -187,6 +238,85 @@ impl<'a> Columns<'a> {
         let owner = self.resource.owner.as_ref();
         (owner.map(|o| o.kind.name), owner.map(|o| &*o.mesh), owner.map(|o| &*o.name))
     }
+
+    pub(super) fn sum(&self) -> i64 {
+        let resource = self.resource;
+        let (owner_kind, owner_mesh, owner_name) = self.owner();
+        RowColumns {
+            kind: resource.kind().name,
+            mesh: resource.mesh(),
+            name: resource.name(),
+            origin_zone: resource.origin.as_column(),
+            display_name: resource.display_name(),
+            labels: &self.labels,
+            spec: &resource.spec,
+            status: resource.status.as_deref(),
+            owner: [owner_kind, owner_mesh, owner_name],
+            created: nanos(resource.created),
+            modified: nanos(resource.modified),
+            revision: number(resource.revision),
+        }
+        .sum()
+    }
+}
+
+/// The values of one row of `resources`.
+struct RowColumns<'a> {
+    kind: &'a str,
+    mesh: &'a str,
+    name: &'a str,
+    origin_zone: &'a str,
+    display_name: &'a str,
+    labels: &'a str,
+    spec: &'a [u8],
+    status: Option<&'a [u8]>,
+    owner: [Option<&'a str>; 3],
+    created: i64,
+    modified: i64,
+    revision: i64,
+}
+
+impl RowColumns<'_> {
+    fn sum(&self) -> i64 {
+        let texts = [self.kind, self.mesh, self.name, self.origin_zone, self.display_name, self.labels];
+        let sum = texts.into_iter().fold(Checksum::default(), Checksum::text);
+        let sum = sum.bytes(self.spec).optional(self.status);
+        let sum = self.owner.iter().fold(sum, |sum, part| sum.optional(part.map(str::as_bytes)));
+        [self.created, self.modified, self.revision].into_iter().fold(sum, Checksum::number).finish()
+    }
+}
+
+/// The values of one row of `changes` that mean something to a reader.
+pub(super) struct LoggedColumns<'a> {
+    pub(super) revision: i64,
+    pub(super) kind: &'a str,
+    pub(super) mesh: &'a str,
+    pub(super) name: &'a str,
+    pub(super) op: &'a str,
+}
+
+impl LoggedColumns<'_> {
+    pub(super) fn sum(&self) -> i64 {
+        let place = Checksum::default().number(self.revision).text(self.kind).text(self.mesh).text(self.name);
+        place.text(self.op).finish()
+    }
+}
+
+impl<'a> From<&'a LogEntry> for LoggedColumns<'a> {
+    fn from(entry: &'a LogEntry) -> Self {
+        let ResourceKey { kind, mesh, name } = &entry.key;
+        Self { revision: number(entry.revision), kind: kind.name, mesh, name, op: entry.op() }
+    }
+}
+
+/// The sum of one row of `sessions`.
+pub(super) fn session_sum(key: &str, document: &str) -> i64 {
+    Checksum::default().text(key).text(document).finish()
+}
+
+/// The sum of the identity in `meta`.
+pub(super) fn identity_sum(store_id: &str, epoch: i64) -> i64 {
+    Checksum::default().text(store_id).number(epoch).finish()
 }
 
 /// Nanoseconds since 1970; what lies outside of 1677 to 2262 is moved to the nearest end.

@@ -2,9 +2,39 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::{FromRow, Row};
+
+use super::{
+    StoreError,
+    record::{damaged, session_sum},
+};
+
 /// Documents by key prefix.
 pub(super) const WITH_PREFIX: &str = "\
-    SELECT key, document FROM sessions WHERE key >= $1 AND substr(key, 1, length($1)) = $1 ORDER BY key";
+    SELECT key, document, checksum FROM sessions \
+    WHERE key >= $1 AND substr(key, 1, length($1)) = $1 ORDER BY key";
+
+/// The documents of such a query.
+///
+/// # Errors
+/// When one is damaged.
+pub(super) fn read<R>(rows: &[R]) -> Result<Vec<(String, String)>, StoreError>
+where
+    R: Row,
+    for<'a> (String, String, Option<i64>): FromRow<'a, R>,
+{
+    let mut documents = Vec::with_capacity(rows.len());
+    for row in rows {
+        let decoded = <(String, String, Option<i64>)>::from_row(row);
+        let (key, document, sum) =
+            decoded.map_err(|error| StoreError::backend("read session documents", error))?;
+        if sum.is_some_and(|sum| sum != session_sum(&key, &document)) {
+            return Err(damaged(format_args!("the session document {key}")));
+        }
+        documents.push((key, document));
+    }
+    Ok(documents)
+}
 
 /// What stays, as pairs, and the keys of what goes. The last word on a key counts.
 pub(super) fn split(rows: Vec<(String, Option<String>)>) -> (Vec<(String, String)>, Vec<String>) {

@@ -2,53 +2,61 @@
 //!
 //! WAL with `synchronous=FULL`: what is acknowledged survives a power cut. One connection writes, always
 //! with `BEGIN IMMEDIATE`; a few others read and cannot write. A lock beside the file keeps a second
-//! process out.
+//! process out. The file is looked at as a whole when it is opened; what happens to it while it is open is
+//! noticed before a write is acknowledged, and [`mend`]ed where that can be done.
 
+mod acknowledged;
+mod connections;
+mod copy;
 mod file;
+mod files;
+mod inspect;
 mod ledger;
+mod mend;
 #[cfg(test)]
 mod tests;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use sqlx::{
-    SqlitePool,
+    Connection, SqliteConnection,
     migrate::{MigrateError, Migrator},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::{file::FileLock, ledger::SqliteLedger};
+use self::{
+    acknowledged::Acknowledged,
+    connections::{Connections, Pen, Reader},
+    file::FileLock,
+    ledger::SqliteLedger,
+    mend::Keeper,
+};
 use super::{
-    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    Batch, Changes, Commit, Health, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    health::Vitals,
     recent::Recent,
-    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number},
+    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 
-/// Connections that read.
-const READERS: u32 = 4;
-/// How long a connection waits for the write lock; only an operator's own tool can hold it that long.
-const BUSY: Duration = Duration::from_secs(10);
-/// The journal is cut back to this size after a checkpoint.
-const JOURNAL_BYTES: &str = "67108864";
-
 /// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
 /// resource as it is now. There is always one row, which says where the store is.
 const CHANGES_SINCE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
-        c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, \
-        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
-        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+        c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, c.op, \
+        IFNULL(c.checksum, -1) AS c_checksum, \
+        r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, \
+        IFNULL(r.checksum, -1) AS checksum \
     FROM meta m \
     LEFT JOIN changes c ON c.revision > $1 AND c.revision <= COALESCE((\
         SELECT p.revision FROM changes p WHERE p.revision > $1 \
@@ -60,21 +68,20 @@ const CHANGES_SINCE: &str = "\
 pub struct SqliteStore {
     identity: StoreIdentity,
     writer: Writer,
-    /// One connection, shared with the writer task: leases and sessions are written between groups.
-    write: SqlitePool,
-    read: SqlitePool,
+    connections: Arc<Connections>,
     head: Arc<watch::Sender<Revision>>,
     /// Filled by the writer; no other process writes to this file.
     recent: Arc<Recent>,
-    lock: Mutex<Option<Arc<FileLock>>>,
+    vitals: Arc<Vitals>,
 }
 
 impl SqliteStore {
     /// Opens the store in the file at `path`, making it, and the folder it is in, when there is none.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] when the file is in use, is not a store, is damaged or was written by a
-    /// newer version; [`StoreError::Backend`] when it cannot be read or written.
+    /// [`StoreError::Foreign`] when the file is in use, is not a store or was written by a newer version;
+    /// [`StoreError::Damaged`] when it is not what was written; [`StoreError::Backend`] when it cannot be
+    /// read or written.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with_retention(path, RETAINED).await
     }
@@ -89,70 +96,107 @@ impl SqliteStore {
 
     /// The same with this much room for recent changes.
     pub(super) async fn open_with(path: &Path, retained: usize, recent: Recent) -> Result<Self, StoreError> {
-        let lock = Arc::new(FileLock::take(path).await?);
-        file::check(path).await?;
-        let opening = |error| opening(path, error);
-        let base = connect_options(path);
-        let one = SqlitePoolOptions::new().max_connections(1).min_connections(1);
-        let write = lasting(one).connect_with(base.clone()).await.map_err(opening)?;
-        MIGRATIONS.run(&write).await.map_err(|error| migrating(path, error))?;
-        let meta = identify(&write).await.map_err(opening)?;
-        let several = SqlitePoolOptions::new().max_connections(READERS);
-        let read = lasting(several).connect_lazy_with(base.pragma("query_only", "ON"));
+        let lock = FileLock::take(path).await?;
+        let existed = file::check(path).await?;
+        let connections = Arc::new(Connections::new(path, lock));
+        let unusable = |error: std::io::Error| opening(path, error.into());
+        connections.files().begin().map_err(unusable)?;
+        let mut anchor = connections.anchor().await.map_err(|error| opening(path, error))?;
+        let meta = prepare(&mut anchor, path).await?;
+        let acknowledged = Acknowledged::open(path, meta.identity()?, meta.head(), existed)?;
+        connections.files().settle().map_err(unusable)?;
+        connections.open().await.map_err(|error| opening(path, error))?;
+
         let head = Arc::new(watch::Sender::new(meta.head()));
-        let recent = Arc::new(recent);
-        let ledger = SqliteLedger::new(
-            write.clone(),
-            Arc::clone(&head),
-            Arc::clone(&recent),
-            retained,
-            Arc::clone(&lock),
-        );
-        Ok(Self {
-            identity: meta.identity()?,
-            writer: Writer::start(ledger),
-            write,
-            read,
-            head,
-            recent,
-            lock: Mutex::new(Some(lock)),
+        let (recent, vitals) = (Arc::new(recent), Vitals::new());
+        let keeper = Keeper::new(Arc::clone(&connections), anchor, acknowledged, &meta)?;
+        let ledger = SqliteLedger::new(keeper, Arc::clone(&head), Arc::clone(&recent), retained);
+        let writer = Writer::start(ledger, Arc::clone(&vitals));
+        Ok(Self { identity: meta.identity()?, writer, connections, head, recent, vitals })
+    }
+
+    /// The connection for what is written beside the change feed.
+    async fn pen(&self) -> Result<Pen, StoreError> {
+        if let Some(damage) = self.vitals.damage() {
+            return Err(StoreError::Unwritable(damage));
+        }
+        self.connections.pen().await.map_err(|error| error.into_error(self.connections.path()))
+    }
+
+    /// `pen` wrote it; it counts once it can be found again.
+    fn written(&self, pen: Pen) -> Result<(), StoreError> {
+        pen.done().map_err(|trouble| trouble.into_error(self.connections.path()))
+    }
+
+    async fn reader(&self) -> Result<Reader, StoreError> {
+        self.connections.reader().await.map_err(|error| error.into_error(self.connections.path()))
+    }
+
+    /// What reading failed with while `doing`: damage is told to everyone.
+    fn unread(&self, doing: &str, error: sqlx::Error) -> StoreError {
+        if !inspect::is_damage(&error) {
+            return StoreError::backend(doing, error);
+        }
+        self.noticed(inspect::error(self.connections.path(), error.into()))
+    }
+
+    /// What was read is not what was written here, or belongs to another history.
+    fn misread(&self, error: StoreError) -> StoreError {
+        let path = self.connections.path();
+        self.noticed(match error {
+            StoreError::Damaged(what) | StoreError::Foreign(what) => file::damaged(path, &what),
+            other => other,
         })
+    }
+
+    fn noticed(&self, error: StoreError) -> StoreError {
+        if let StoreError::Damaged(_) = error {
+            self.vitals.damaged(&error);
+        }
+        error
+    }
+
+    async fn snapshot_of(
+        &self,
+        reader: &mut SqliteConnection,
+    ) -> sqlx::Result<(MetaRecord, Vec<ResourceRecord>)> {
+        // The first read fixes what the transaction sees.
+        let mut view = reader.begin().await?;
+        let meta = sqlx::query_as(META).fetch_one(&mut *view).await?;
+        let rows = sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await?;
+        view.rollback().await?;
+        Ok((meta, rows))
     }
 }
 
-fn connect_options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(BUSY)
-        .pragma("journal_size_limit", JOURNAL_BYTES)
-        .thread_name(|id| format!("sqlite-{id}"))
+/// Looks at all of the file, brings its tables up to date, and reads where it is.
+async fn prepare(anchor: &mut SqliteConnection, path: &Path) -> Result<MetaRecord, StoreError> {
+    let found = |finding| inspect::error(path, finding);
+    inspect::structure(anchor).await.map_err(found)?;
+    MIGRATIONS.run_direct(None, anchor, false).await.map_err(|error| migrating(path, error))?;
+    let meta = identify(anchor).await.map_err(|error| opening(path, error))?;
+    inspect::contents(anchor).await.map_err(found)?;
+    Ok(meta)
 }
 
-/// Connections to a file do not go stale: they live as long as the pool, unchecked.
-fn lasting(options: SqlitePoolOptions) -> SqlitePoolOptions {
-    options.idle_timeout(None).max_lifetime(None).test_before_acquire(false)
-}
-
-async fn identify(pool: &SqlitePool) -> sqlx::Result<MetaRecord> {
+async fn identify(anchor: &mut SqliteConnection) -> sqlx::Result<MetaRecord> {
+    let mut transaction = anchor.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(
         "INSERT INTO meta (id, store_id, epoch, revision, oldest) VALUES (1, $1, 1, 0, 0) \
          ON CONFLICT (id) DO NOTHING",
     )
     .bind(Uuid::new_v4().to_string())
-    .execute(pool)
+    .execute(&mut *transaction)
     .await?;
-    sqlx::query_as(META).fetch_one(pool).await
+    inspect::fill(&mut transaction).await?;
+    let meta = sqlx::query_as(META).fetch_one(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(meta)
 }
 
-/// SQLite's codes for a file that is damaged or no database.
-const DAMAGED: [&str; 2] = ["11", "26"];
-
 fn opening(path: &Path, error: sqlx::Error) -> StoreError {
-    let code = error.as_database_error().and_then(|e| e.code().map(|c| c.into_owned()));
-    if code.is_some_and(|code| DAMAGED.contains(&code.as_str())) {
-        return file::foreign(path, "is damaged or no SQLite database: restore it from a backup");
+    if inspect::is_damage(&error) {
+        return inspect::error(path, error.into());
     }
     StoreError::backend(format!("open the database file {}", path.display()), error)
 }
@@ -187,24 +231,37 @@ impl Store for SqliteStore {
         if let Some(changes) = self.recent.since(revision, limit) {
             return Ok(changes);
         }
+        let doing = "read the change feed";
+        let mut reader = self.reader().await?;
         let rows = sqlx::query(CHANGES_SINCE)
             .bind(number(revision))
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
-            .fetch_all(&self.read)
+            .fetch_all(&mut *reader)
             .await
-            .map_err(|error| StoreError::backend("read the change feed", error))?;
-        record::changes(&rows, self.identity, revision)
+            .map_err(|error| self.unread(doing, error))?;
+        reader.put_down();
+        record::changes(&rows, self.identity, revision).map_err(|error| self.misread(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let failed = |error| StoreError::backend("read a snapshot", error);
-        // The first read fixes what the transaction sees.
-        let mut view = self.read.begin().await.map_err(failed)?;
-        let meta: MetaRecord = sqlx::query_as(META).fetch_one(&mut *view).await.map_err(failed)?;
-        let rows: Vec<ResourceRecord> =
-            sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await.map_err(failed)?;
-        view.rollback().await.map_err(failed)?;
-        record::snapshot(&meta, rows)
+        let mut reader = self.reader().await?;
+        let read = self.snapshot_of(&mut reader).await;
+        let (meta, rows) = read.map_err(|error| self.unread("read a snapshot", error))?;
+        reader.put_down();
+        meta.must_be(self.identity).map_err(|error| self.misread(error))?;
+        record::snapshot(&meta, rows).map_err(|error| self.misread(error))
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.vitals.watch()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let mut reader = self.reader().await?;
+        let checked = inspect::pages(&mut reader).await;
+        checked.map_err(|finding| self.noticed(inspect::error(self.connections.path(), finding)))?;
+        reader.put_down();
+        Ok(())
     }
 
     fn watch_head(&self) -> watch::Receiver<Revision> {
@@ -218,6 +275,7 @@ impl Store for SqliteStore {
         ttl: Duration,
         steal: bool,
     ) -> Result<Option<Lease>, StoreError> {
+        let mut pen = self.pen().await?;
         let epoch: Option<i64> = sqlx::query_scalar(
             "INSERT INTO leases (name, holder, epoch, until) VALUES ($1, $2, 1, unixepoch('subsec') + $3) \
              ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, \
@@ -228,9 +286,10 @@ impl Store for SqliteStore {
         .bind(holder)
         .bind(ttl.as_secs_f64())
         .bind(steal)
-        .fetch_optional(&self.write)
+        .fetch_optional(&mut *pen)
         .await
         .map_err(|error| StoreError::backend(format!("take the lease {name}"), error))?;
+        self.written(pen)?;
         Ok(epoch.map(|epoch| Lease {
             name: name.to_owned(),
             holder: holder.to_owned(),
@@ -239,24 +298,29 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        let mut pen = self.pen().await?;
         // The row stays, so that the next holder gets a higher epoch.
         sqlx::query("UPDATE leases SET until = 0 WHERE name = $1 AND holder = $2 AND epoch = $3")
             .bind(&lease.name)
             .bind(&lease.holder)
             .bind(number(lease.epoch))
-            .execute(&self.write)
+            .execute(&mut *pen)
             .await
             .map_err(|error| StoreError::backend(format!("give back the lease {}", lease.name), error))?;
-        Ok(())
+        self.written(pen)
     }
 
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
         let failed = |error| StoreError::backend("write session documents", error);
         let (kept, removed) = sessions::split(rows);
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        let kept: Vec<(&str, &str, i64)> =
+            kept.iter().map(|(k, d)| (&**k, &**d, session_sum(k, d))).collect();
+        let mut pen = self.pen().await?;
+        let mut transaction = pen.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
         sqlx::query(
-            "INSERT INTO sessions (key, document) SELECT value ->> 0, value ->> 1 FROM json_each($1) WHERE true \
-             ON CONFLICT (key) DO UPDATE SET document = excluded.document",
+            "INSERT INTO sessions (key, document, checksum) \
+             SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each($1) WHERE true \
+             ON CONFLICT (key) DO UPDATE SET document = excluded.document, checksum = excluded.checksum",
         )
         .bind(ledger::json(&kept))
         .execute(&mut *transaction)
@@ -267,22 +331,22 @@ impl Store for SqliteStore {
             .execute(&mut *transaction)
             .await
             .map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(failed)?;
+        self.written(pen)
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
-        sqlx::query_as(sessions::WITH_PREFIX)
-            .bind(prefix)
-            .fetch_all(&self.read)
-            .await
-            .map_err(|error| StoreError::backend("read session documents", error))
+        let doing = "read session documents";
+        let mut reader = self.reader().await?;
+        let rows = sqlx::query(sessions::WITH_PREFIX).bind(prefix).fetch_all(&mut *reader).await;
+        let rows = rows.map_err(|error| self.unread(doing, error))?;
+        reader.put_down();
+        sessions::read(&rows).map_err(|error| self.misread(error))
     }
 
     async fn close(&self) {
         self.writer.close().await;
-        self.read.close().await;
-        // The last connection to close folds the journal back into the file.
-        self.write.close().await;
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.connections.close(None).await;
+        self.connections.lock().release();
     }
 }

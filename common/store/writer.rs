@@ -3,18 +3,26 @@
 //! There is no timer. While one group is being made durable the next one gathers, so a lone write never
 //! waits and a crowd shares one flush.
 
-use std::{error::Error, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Batch, Commit, StoreError};
+use super::{Batch, Commit, StoreError, health::Vitals};
 
 /// Writes (not batches) that may share one commit.
 const GROUP: usize = 500;
 /// Batches that may wait; who comes later waits for a place.
 const QUEUE: usize = 1_024;
+
+/// How often the ledger is looked after when nobody writes.
+const LOOK: Duration = Duration::from_secs(2);
+/// A commit that takes longer is not given up, but said to fail.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// Commits groups of batches to one database.
 #[async_trait]
@@ -25,6 +33,17 @@ pub(super) trait Ledger: Send + 'static {
 
     /// Called between groups: the place for upkeep of the change log.
     async fn tidy(&mut self);
+
+    /// Whether a write would have something to go to. Called now and then while writing works, so that
+    /// it is known without anybody writing; mends what it can.
+    async fn look(&mut self) -> Result<(), StoreError>;
+
+    /// Writes something durably that changes nothing. Called with growing pauses while writing fails, so
+    /// that it is known without anybody writing when it works again.
+    async fn probe(&mut self) -> Result<(), StoreError>;
+
+    /// Lets go of what it holds. Nothing else is called afterwards.
+    async fn close(&mut self) {}
 }
 
 struct Pending {
@@ -40,12 +59,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the task.
-    pub(super) fn start(ledger: impl Ledger) -> Self {
+    /// Starts the task, which keeps `vitals`.
+    pub(super) fn start(ledger: impl Ledger, vitals: Arc<Vitals>) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let closing = CancellationToken::new();
         let task = TaskTracker::new();
-        task.spawn(run(ledger, waiting, closing.clone()));
+        task.spawn(run(ledger, waiting, closing.clone(), vitals));
         task.close();
         Self { queue, closing, task }
     }
@@ -69,8 +88,14 @@ fn closed() -> StoreError {
     StoreError::backend("write to the store", "the store is closed")
 }
 
-async fn run(mut ledger: impl Ledger, mut waiting: mpsc::Receiver<Pending>, closing: CancellationToken) {
+async fn run(
+    mut ledger: impl Ledger,
+    mut waiting: mpsc::Receiver<Pending>,
+    closing: CancellationToken,
+    vitals: Arc<Vitals>,
+) {
     loop {
+        let pause = vitals.pause().unwrap_or(LOOK);
         let first = tokio::select! {
             biased;
             first = waiting.recv() => first,
@@ -78,16 +103,42 @@ async fn run(mut ledger: impl Ledger, mut waiting: mpsc::Receiver<Pending>, clos
                 waiting.close();
                 continue;
             }
+            () = tokio::time::sleep(pause) => {
+                look(&mut ledger, &vitals).await;
+                continue;
+            }
         };
-        let Some(first) = first else { return };
+        let Some(first) = first else { break };
         let (batches, replies) = gather(first, &mut waiting);
-        let answers = commit(&mut ledger, &batches).await;
+        let answers = slow(commit(&mut ledger, &batches, &vitals), &vitals).await;
         for (reply, answer) in replies.into_iter().zip(answers) {
             // The caller may be gone; its batch is committed all the same.
             let _ = reply.send(answer);
         }
         ledger.tidy().await;
     }
+    ledger.close().await;
+}
+
+async fn look(ledger: &mut impl Ledger, vitals: &Vitals) {
+    let failing = vitals.pause().is_some();
+    let outcome =
+        slow(async { if failing { ledger.probe().await } else { ledger.look().await } }, vitals).await;
+    match outcome {
+        Ok(()) => vitals.works(),
+        Err(error) => vitals.note(&error),
+    }
+}
+
+/// Waits for `work`, also when it takes long, but then says so meanwhile: a database that does not answer
+/// keeps nobody from seeing that.
+async fn slow<T>(work: impl Future<Output = T>, vitals: &Vitals) -> T {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = timeout(SLOW, &mut work).await {
+        return done;
+    }
+    vitals.failed(&StoreError::backend("commit to the database", format!("no answer for {SLOW:?}")));
+    work.await
 }
 
 type Replies = Vec<oneshot::Sender<Result<Commit, StoreError>>>;
@@ -108,22 +159,32 @@ fn gather(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> (Vec<Batch>,
 
 /// Commits the group; when the database refuses a statement of it, each batch alone, so that one with
 /// a value the database cannot hold does not take the others with it.
-async fn commit(ledger: &mut impl Ledger, group: &[Batch]) -> Vec<Result<Commit, StoreError>> {
+async fn commit(
+    ledger: &mut impl Ledger,
+    group: &[Batch],
+    vitals: &Vitals,
+) -> Vec<Result<Commit, StoreError>> {
+    if let Some(damage) = vitals.damage() {
+        return group.iter().map(|_| Err(StoreError::Unwritable(Arc::clone(&damage)))).collect();
+    }
     match ledger.commit(group).await {
-        Ok(answers) => answers,
-        Err(error) if group.len() > 1 && refuses_a_value(&error) => {
+        Ok(answers) => {
+            vitals.works();
+            answers
+        }
+        Err(error) if refuses_a_value(&error) && group.len() == 1 => vec![Err(error)],
+        Err(error) if refuses_a_value(&error) => {
             let mut answers = Vec::with_capacity(group.len());
             for batch in group {
-                answers.push(match ledger.commit(std::slice::from_ref(batch)).await {
-                    Ok(mut one) => one.pop().unwrap_or_else(|| Err(closed())),
-                    Err(error) => Err(error),
-                });
+                let alone = Box::pin(commit(ledger, std::slice::from_ref(batch), vitals)).await;
+                answers.extend(alone);
             }
             answers
         }
         Err(error) => {
-            let error = Shared::of(error);
-            group.iter().map(|_| Err(error.again())).collect()
+            vitals.note(&error);
+            let reason: Arc<str> = error.to_string().into();
+            group.iter().map(|_| Err(StoreError::Unwritable(Arc::clone(&reason)))).collect()
         }
     }
 }
@@ -142,31 +203,3 @@ fn refuses_a_value(error: &StoreError) -> bool {
         _ => false,
     }
 }
-
-/// One failure, told to everyone it concerns.
-enum Shared {
-    Foreign(String),
-    Backend(String, Arc<dyn Error + Send + Sync>),
-}
-
-impl Shared {
-    fn of(error: StoreError) -> Self {
-        match error {
-            StoreError::Foreign(text) => Self::Foreign(text),
-            StoreError::Backend { doing, source } => Self::Backend(doing, source.into()),
-            other => Self::Backend("commit".to_owned(), Arc::new(other)),
-        }
-    }
-
-    fn again(&self) -> StoreError {
-        match self {
-            Self::Foreign(text) => StoreError::Foreign(text.clone()),
-            Self::Backend(doing, source) => StoreError::backend(doing.clone(), Told(Arc::clone(source))),
-        }
-    }
-}
-
-/// A cause that several errors share.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct Told(Arc<dyn Error + Send + Sync>);

@@ -189,6 +189,20 @@ impl Cluster {
         self.serve()
     }
 
+    /// Sends a signal, by name, to every process of the server.
+    ///
+    /// # Errors
+    /// When there is no server, or the tools fail.
+    pub fn signal(&self, signal: &str) -> Result<(), ClusterError> {
+        let pids = std::fs::read_to_string(self.data().join("postmaster.pid"));
+        let pids = pids.map_err(io_error("read who the server is"))?;
+        let server = pids.lines().next().unwrap_or_default();
+        let signal = format!("-{signal}");
+        run(Command::new("kill").args([&signal, server]))?;
+        run(Command::new("pkill").args([&signal, "-P", server]))?;
+        Ok(())
+    }
+
     /// Makes the database when it is not there and says how to reach it.
     pub fn connection(&self, database: &str) -> Connection {
         let create = self.tool("createdb").and_then(|mut create| {

@@ -93,7 +93,7 @@ fn tag_values<'a>(dataplane: &'a Dataplane, tag: &'a str) -> impl Iterator<Item 
 }
 
 /// Key, signature, times, revocation, in this order.
-fn check<C: Claims>(
+pub(super) fn check<C: Claims>(
     index: &Index,
     purpose: Purpose<'_>,
     token: &str,

@@ -224,7 +224,7 @@ impl<D: Dialect> Source<D> {
             None => Some(slot.open(request, envelope.held)),
             Some(_) => slot.hear(request, envelope.error, self.revision),
         };
-        let listed = slot.subscription().map_or(0, |s| s.interest().len());
+        let listed = slot.subscription().map_or(0, |s| s.interest().names().len());
         if listed > max {
             return Err(too_many());
         }

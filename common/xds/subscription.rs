@@ -397,11 +397,6 @@ impl Interest {
         &self.names
     }
 
-    /// How many names were asked for one by one.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
     fn insert(&mut self, name: Name) {
         let bytes = name.len();
         if self.names.insert(name) {

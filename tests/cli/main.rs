@@ -59,7 +59,8 @@ struct Echoing;
 #[async_trait::async_trait]
 impl EnvoyAdmin for Echoing {
     async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<bytes::Bytes, AskError> {
-        Ok(format!("{proxy} {}\n", ask.path()).into())
+        let answer = format!("{proxy} {}", ask.path());
+        Ok(if ask.is_json() { json!(answer).to_string().into() } else { format!("{answer}\n").into() })
     }
 }
 
@@ -293,7 +294,7 @@ async fn everything_is_inspected_as_table_and_document() {
     assert_eq!(row(&["inspect", "meshes"], "shop").await[2..6], ["1/1", "0", "0", "1"]);
     assert_eq!(row(&["inspect", "services", "-m", "shop"], "web").await[1..3], ["online", "1/1"]);
     let asked = global.good(&["inspect", "dataplane", "web-1", "-m", "shop", "--type", "config-dump"]).await;
-    assert_eq!(asked, "Dataplane shop/web-1 /config_dump\n");
+    assert_eq!(asked, "\"Dataplane shop/web-1 /config_dump\"\n");
     let asked = global.good(&["inspect", "zoneingress", "in-1", "--type", "stats"]).await;
     assert_eq!(asked, "ZoneIngress in-1 /stats?usedonly\n");
     let asked = global.good(&["inspect", "zoneegress", "out-1", "--type", "clusters"]).await;

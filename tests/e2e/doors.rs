@@ -1,6 +1,20 @@
 //! What an attacker, a full disk or one bad item must not do, one file a door.
 
+mod access;
+mod ads_peer;
+mod bodies;
+mod bootstrap_token;
+mod conditions;
+mod documents;
+mod flood;
 mod keys;
+mod logs;
+mod metrics_labels;
 mod names;
 mod oversize;
+mod registration;
+mod secrets;
+mod shapes;
+mod slow;
+mod stage;
 mod zone_identity;

@@ -10,7 +10,7 @@ pub mod process;
 pub mod tally;
 pub mod wait;
 
-pub use control_plane::{Global, Options, Zone};
+pub use control_plane::{ControlPlane, Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;
 pub use kds_peer::KdsPeer;

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod doors;
+mod faults;
 mod harness;
 mod inspect;
 mod mesh;

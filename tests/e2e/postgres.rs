@@ -8,7 +8,8 @@ use crate::{
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
 };
 
-fn on(cluster: &Cluster, database: &str) -> Options {
+/// A control plane on a database of `cluster`.
+pub fn on(cluster: &Cluster, database: &str) -> Options {
     let at = cluster.connection(database);
     Options::default()
         .with("store.type", "postgres")

@@ -8,7 +8,7 @@ use common::{
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::{
-    scripted::Scripted,
+    scripted::{Scripted, on_global},
     world::{DATAPLANE, World},
 };
 
@@ -58,7 +58,7 @@ async fn what_a_zone_of_kuma_claims_for_another_is_attributed_to_it_counted_and_
         up.send(kind.name, n, &[item], &[]).await;
         assert_eq!(up.verdict(kind.name).await.error_detail, None, "{field}");
         let index = world.global.index.current();
-        let stored = index.list(kind).find(|r| r.name() == "item").unwrap();
+        let stored = index.list(kind).find(|r| r.display_name() == "item").unwrap();
         assert_eq!(stored.origin, Origin::Zone("zone-1".into()), "{field}");
         assert_eq!(stored.label(labels::ZONE), Some("zone-1"), "{field}");
         let spec = transcode::to_json(kind, &stored.spec).unwrap().to_string();
@@ -83,7 +83,8 @@ async fn a_zone_that_answers_for_its_names_is_refused_another_ones_and_what_is_s
     let stored = world.of_zone(kind, "item", DATAPLANE).with_label("team", "a");
     up.send(kind.name, 1, &[stored], &[]).await;
     assert_eq!(up.verdict(kind.name).await.error_detail, None);
-    let before = world.global.index.current().find(kind, "default", "item").unwrap().revision;
+    let name = on_global(&world.of_zone(kind, "item", DATAPLANE), "zone-1").key.name;
+    let before = world.global.index.current().find(kind, "default", &name).unwrap().revision;
 
     for (n, (kind, item, field)) in (2..).zip(claims(&world)) {
         let good = world.of_zone(kind, &format!("good-{n}"), DATAPLANE);
@@ -93,13 +94,13 @@ async fn a_zone_that_answers_for_its_names_is_refused_another_ones_and_what_is_s
         let says =
             [field, "names zone \"zone-2\", but zone \"zone-1\" sends it", "apply it on the zone it names"];
         assert!(says.iter().all(|words| message.contains(words)), "{message}");
-        assert!(message.starts_with("item.") && !message.contains("good-"), "only the bad one: {message}");
+        assert!(message.starts_with("item-") && !message.contains("good-"), "only the bad one: {message}");
         let keeps =
             "global refused ".to_owned() + kind.name + " and keeps what it had; correct it in the zone";
         world.note("zone-1", &[&keeps, field]).await;
     }
     let index = world.global.index.current();
-    assert_eq!(index.find(kind, "default", "item").unwrap().revision, before, "it stays as it was");
+    assert_eq!(index.find(kind, "default", &name).unwrap().revision, before, "it stays as it was");
     assert_eq!(index.count(kind), 1 + 3, "the good ones beside the bad ones were taken");
     assert_eq!(index.count(&kinds::zone_ingress::KIND) + index.count(&kinds::zone_egress::KIND), 0);
     assert_eq!(total(&metrics, "kds_zone_attribution_refusals_total"), 6);
@@ -113,31 +114,34 @@ async fn a_zone_that_answers_for_its_names_is_refused_another_ones_and_what_is_s
 }
 
 #[tokio::test]
-async fn what_another_one_owns_is_not_overwritten_and_both_owners_are_named() {
+async fn what_another_one_owns_is_not_overwritten_and_both_are_named() {
     let world = World::new().await;
     let kind = &kinds::dataplane::KIND;
     let owner = Scripted::like_kumas(&world.dial, "zone-1").await;
     let mut owners = owner.answer().await.unwrap();
-    owners.send(kind.name, 1, &[world.of_zone(kind, "theirs", DATAPLANE)], &[]).await;
+    let theirs = on_global(&world.of_zone(kind, "theirs", DATAPLANE), "zone-1");
+    owners.send_as_named(kind.name, 1, std::slice::from_ref(&theirs), &[]).await;
     assert_eq!(owners.verdict(kind.name).await.error_detail, None);
     world.global.put(world.policy("theirs")).await;
 
     let thief = Scripted::like_kumas(&world.dial, "zone-2").await;
     let mut up = thief.answer().await.unwrap();
     let stolen = [
-        (kind, world.of_zone(kind, "theirs", DATAPLANE), "zone zone-1"),
-        (&mesh_timeout::KIND, world.policy("theirs"), "global"),
+        (kind, theirs, "it is the name of what zone \"zone-1\" calls so"),
+        (&mesh_timeout::KIND, world.policy("theirs"), "it may be another zone's"),
     ];
     for (n, (kind, item, owner)) in (1..).zip(stolen) {
-        let before = world.global.index.current().find(kind, "default", "theirs").unwrap().clone();
-        up.send(kind.name, n, &[item.with_label("stolen", "yes")], &["theirs.default"]).await;
+        let name = item.name().to_owned();
+        let before = world.global.index.current().find(kind, "default", &name).unwrap().clone();
+        let removed = format!("{name}.default");
+        up.send_as_named(kind.name, n, &[item.with_label("stolen", "yes")], &[&removed]).await;
         let message = up.verdict(kind.name).await.error_detail.unwrap().message;
-        let name = format!("user error\ntheirs.default: {} of this name", kind.name);
-        let owners = format!("{name} belongs to {owner}; the one of zone zone-2 was not taken");
-        assert_eq!(message, format!("{owners}: rename or delete one of the two"));
+        let thief =
+            format!("user error\n{removed}: {name:?} is not the name on global of what zone \"zone-2\"");
+        assert!(message.starts_with(&thief) && message.ends_with(owner), "{message}");
         let index = world.global.index.current();
-        assert_eq!(index.find(kind, "default", "theirs"), Some(&before), "neither written nor removed");
-        world.note("zone-2", &["rename or delete one of the two", owner]).await;
+        assert_eq!(index.find(kind, "default", &name), Some(&before), "neither written nor removed");
+        world.note("zone-2", &["is not the name on global", owner]).await;
         let refused = world.notes("zone-1").into_iter().find(|note| note.contains("refused"));
         assert_eq!(refused, None, "the owner has nothing to do with it");
     }

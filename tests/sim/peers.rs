@@ -17,7 +17,7 @@ use zone::kds::{Dial, KdsSettings};
 
 use crate::{
     plane::{Plane, store},
-    scripted::{Scripted, item},
+    scripted::{Scripted, item, on_global},
     sockets::serve,
     world::{DATAPLANE, World},
 };
@@ -88,7 +88,7 @@ async fn global_asks_first_and_takes_what_is_right() {
     up.send("Dataplane", 1, &[good.clone(), bad], &[]).await;
     let verdict = up.verdict("Dataplane").await;
     let message = verdict.error_detail.unwrap().message;
-    assert!(message.contains("bad-1.default") && !message.contains("good-1"), "{message}");
+    assert!(message.contains("bad-1-") && !message.contains("good-1"), "{message}");
     world.global.until("the good one", |index| index.count(&kinds::dataplane::KIND) == 1).await;
 
     let fixed = world.of_zone(&kinds::dataplane::KIND, "bad-1", DATAPLANE);
@@ -247,7 +247,7 @@ async fn nonsense_ends_a_stream_or_is_refused_and_never_the_process() {
     assert!(down.next().await.resources.is_empty());
 
     let mut up = zone.answer().await.unwrap();
-    let good = item(&world.of_zone(&kinds::dataplane::KIND, "good", DATAPLANE));
+    let good = item(&on_global(&world.of_zone(&kinds::dataplane::KIND, "good", DATAPLANE), "zone-1"));
     let garbage = |value: Vec<u8>, type_url: &str| {
         let mut garbage = good.clone();
         garbage.name = format!("garbage-{}.default", value.len());
@@ -276,7 +276,7 @@ async fn nonsense_ends_a_stream_or_is_refused_and_never_the_process() {
     // A type nobody asked for is refused, the stream goes on.
     up.send("Zone", 2, &[], &[]).await;
     assert!(up.verdict("Zone").await.error_detail.is_some());
-    up.send("Dataplane", 3, &[], &["good.default"]).await;
+    up.send("Dataplane", 3, &[], &[&good.name]).await;
     assert!(up.verdict("Dataplane").await.error_detail.is_none());
     // Without a nonce no answer is possible.
     let response = common::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse {

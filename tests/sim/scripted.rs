@@ -179,13 +179,19 @@ impl Answering {
     /// Sends resources under the names they have on global.
     pub async fn send(&self, type_url: &str, nonce: u64, resources: &[Resource], removed: &[&str]) {
         let named = |resource: &Resource| match self.caller.features.has(features::HASH_SUFFIX) {
-            true => item(&on_global(resource, &self.caller.zone)),
-            false => item(resource),
+            true => on_global(resource, &self.caller.zone),
+            false => resource.clone(),
         };
+        let named: Vec<Resource> = resources.iter().map(named).collect();
+        self.send_as_named(type_url, nonce, &named, removed).await;
+    }
+
+    /// Sends resources under the names they have.
+    pub async fn send_as_named(&self, type_url: &str, nonce: u64, resources: &[Resource], removed: &[&str]) {
         let response = DeltaDiscoveryResponse {
             type_url: type_url.to_owned(),
             nonce: nonce.to_string(),
-            resources: resources.iter().map(named).collect(),
+            resources: resources.iter().map(item).collect(),
             removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
             ..DeltaDiscoveryResponse::default()
         };

@@ -7,7 +7,7 @@ use common::{
     proto::kuma::mesh::v1alpha1::Dataplane,
     runtime::Env,
     store::index::Index,
-    token::{TokenError, scope, validate_dataplane, validate_zone},
+    token::{self, DataplaneClaims, TokenError, scope, validate_dataplane, validate_zone},
 };
 use prost::Message;
 use thiserror::Error;
@@ -32,6 +32,9 @@ pub struct Requirement {
     pub dataplane: Credential,
     /// Of zone ingresses and egresses: a zone token with their scope.
     pub zone_proxy: Credential,
+    /// Whether the token of a dataplane that brings its own resource must say which services or which
+    /// workload that may be.
+    pub bound: bool,
 }
 
 impl Requirement {
@@ -58,6 +61,22 @@ pub enum AuthError {
         /// Which command makes a right one.
         remedy: Box<str>,
     },
+    /// It shows no token, and whoever it is, it would need one.
+    #[error(
+        "a proxy must show a token in the authorization metadata; `straitctl generate dataplane-token` makes \
+         one, for a zone proxy `straitctl generate zone-token`"
+    )]
+    Anonymous,
+    /// Its token opens nothing here.
+    #[error("the token is not accepted: {0}")]
+    Worthless(#[source] TokenError),
+    /// Its token does not say what it may be.
+    #[error(
+        "{0} brings its own resource, so its token must name its services or its workload; make one with \
+         `straitctl generate dataplane-token --mesh {mesh} --name {name} --tag kuma.io/service=...`",
+        mesh = .0.mesh, name = .0.name
+    )]
+    Unbound(ProxyId),
     /// Its token is not accepted.
     #[error("the {token} token of {proxy} is not accepted: {source}; {remedy}")]
     Token {
@@ -78,7 +97,9 @@ pub enum AuthError {
 impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         let code = match &error {
-            AuthError::Token { source: TokenError::Mismatch(_), .. } => tonic::Code::PermissionDenied,
+            AuthError::Token { source: TokenError::Mismatch(_), .. } | AuthError::Unbound(_) => {
+                tonic::Code::PermissionDenied
+            }
             _ => tonic::Code::Unauthenticated,
         };
         Status::new(code, error.to_string())
@@ -99,6 +120,26 @@ impl Authenticator {
         Self { requirement, zone, env }
     }
 
+    /// Whether the bearer of `token` can be any proxy at all, judged before it says which.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn screen(&self, token: Option<&str>, index: &Index) -> Result<(), AuthError> {
+        if [self.requirement.dataplane, self.requirement.zone_proxy].contains(&Credential::None) {
+            return Ok(());
+        }
+        let token = token.filter(|t| !t.is_empty()).ok_or(AuthError::Anonymous)?;
+        token::screen(index, token, self.env.now()).map_err(AuthError::Worthless)
+    }
+
+    /// Whether the bearer of `token` may be `proxy`, whatever that is made of.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn check_bearer(&self, proxy: &ProxyId, token: &str, index: &Index) -> Result<(), AuthError> {
+        self.check_as(proxy, None, Some(token), index).map(|_| ())
+    }
+
     /// Whether the bearer of `token` may be `proxy` as it is stored. Of a dataplane that is not stored
     /// yet, everything is checked but its tags and workload; whoever serves it later checks again.
     ///
@@ -107,7 +148,7 @@ impl Authenticator {
     pub fn check(&self, proxy: &ProxyId, token: Option<&str>, index: &Index) -> Result<(), AuthError> {
         let stored = index.get(&proxy.key());
         let workload = stored.and_then(|r| r.label(labels::WORKLOAD));
-        self.check_as(proxy, stored.map(|r| (&r.spec[..], workload)), token, index)
+        self.check_as(proxy, stored.map(|r| (&r.spec[..], workload)), token, index).map(|_| ())
     }
 
     /// Whether the bearer of `token` may be `proxy` as it describes itself.
@@ -122,8 +163,19 @@ impl Authenticator {
         index: &Index,
     ) -> Result<(), AuthError> {
         let workload = document.labels.get(labels::WORKLOAD).map(String::as_str);
-        self.check_as(proxy, Some((&document.spec, workload)), token, index)
+        let claims = self.check_as(proxy, Some((&document.spec, workload)), token, index)?;
+        let bound = |claims: &DataplaneClaims| {
+            claims.tags.contains_key(labels::TAG_SERVICE) || !claims.workload.is_empty()
+        };
+        match claims {
+            Some(claims) if self.requirement.bound && !bound(&claims) => {
+                Err(AuthError::Unbound(proxy.clone()))
+            }
+            _ => Ok(()),
+        }
     }
+
+    /// Checks the token, and gives what one of a dataplane says.
 
     fn check_as(
         &self,
@@ -131,14 +183,14 @@ impl Authenticator {
         described: Option<(&[u8], Option<&str>)>,
         token: Option<&str>,
         index: &Index,
-    ) -> Result<(), AuthError> {
-        let Some(name) = self.requirement.token_of(proxy.kind) else { return Ok(()) };
+    ) -> Result<Option<DataplaneClaims>, AuthError> {
+        let Some(name) = self.requirement.token_of(proxy.kind) else { return Ok(None) };
         let token = token.filter(|t| !t.is_empty());
         let remedy = || self.remedy(proxy);
         let missing = || AuthError::Missing { token: name, proxy: proxy.clone(), remedy: remedy() };
         let token = token.ok_or_else(missing)?;
         let now = self.env.now();
-        let zone_token = |scope| validate_zone(index, token, scope, &self.zone, now).map(|_| ());
+        let zone_token = |scope| validate_zone(index, token, scope, &self.zone, now).map(|_| None);
         let accepted = match proxy.kind {
             ProxyKind::Ingress => zone_token(scope::INGRESS),
             ProxyKind::Egress => zone_token(scope::EGRESS),
@@ -151,7 +203,7 @@ impl Authenticator {
                     None => None,
                 };
                 let described = described.as_ref().map(|(dataplane, workload)| (dataplane, *workload));
-                validate_dataplane(index, token, &proxy.mesh, &proxy.name, described, now).map(|_| ())
+                validate_dataplane(index, token, &proxy.mesh, &proxy.name, described, now).map(Some)
             }
         };
         accepted.map_err(|source| AuthError::Token {

@@ -13,7 +13,12 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    model::{SpecError, document::DocumentError, labels},
+    model::{
+        SpecError,
+        document::DocumentError,
+        labels,
+        text::{self, Limits, TextError},
+    },
     proto::kuma::mesh::v1alpha1 as mesh,
     store::index::Index,
 };
@@ -21,16 +26,22 @@ use prost::Message;
 use serde_json::Value;
 use thiserror::Error;
 
+use self::request::Claim;
 pub use self::{
     envoy::Admin,
     request::{FEATURE_DELTA, FEATURE_UNIFIED_NAMES, Request},
 };
 use super::{
-    auth::Requirement,
+    auth::{AuthError, Authenticator, Requirement},
     certificate::ServerCertificate,
     node::{ProxyId, ProxyKind},
     resource::{self, InlineError},
 };
+
+/// Bytes of a mesh or a name.
+const NAME: usize = 253;
+/// Bytes of a resource that are read of somebody whose token stays in a file beside the proxy.
+const UNJUDGED: usize = 64 << 10;
 
 /// What an operator may set about bootstraps.
 #[derive(Clone, Debug)]
@@ -92,6 +103,21 @@ pub enum BootstrapError {
     /// Not JSON of the right shape.
     #[error("the request is not valid: {0}")]
     Malformed(#[from] serde_json::Error),
+    /// Not JSON, or too much of it.
+    #[error("the request is not JSON that is read here: {0}")]
+    Text(#[from] TextError),
+    /// No proxy has such a name.
+    #[error("mesh and name may be {NAME} bytes long")]
+    NameTooLong,
+    /// The stream would be refused as well.
+    #[error(transparent)]
+    Token(#[from] AuthError),
+    /// A long resource of somebody who shows nothing.
+    #[error(
+        "without dataplaneToken at most {UNJUDGED} bytes of dataplaneResource are read, and these are {0}: send \
+         the token along, or apply the resource"
+    )]
+    Unjudged(usize),
     /// Nothing to identify the proxy by.
     #[error("name must be set")]
     NameMissing,
@@ -133,6 +159,38 @@ impl From<DocumentError> for BootstrapError {
 }
 
 impl Bootstraps {
+    /// The bootstrap for the request in `body`, which came to `host`. What the token says is judged before
+    /// anything else is looked at: what the stream would refuse gets no bootstrap.
+    ///
+    /// # Errors
+    /// [`BootstrapError`].
+    pub fn answer(
+        &self,
+        body: &[u8],
+        host: Option<&str>,
+        authenticator: &Authenticator,
+        index: &Index,
+    ) -> Result<Bootstrap, BootstrapError> {
+        let claim: Claim = serde_json::from_slice(body)?;
+        if claim.mesh.len() > NAME || claim.name.len() > NAME {
+            return Err(BootstrapError::NameTooLong);
+        }
+        if claim.name.is_empty() {
+            return Err(BootstrapError::NameMissing);
+        }
+        let token = well_formed(&claim.dataplane_token)?;
+        let judged = !token.is_empty();
+        if judged {
+            authenticator.check_bearer(&claim.proxy(), token, index)?;
+        }
+        let request: Request = serde_json::from_value(text::json(body, Limits::BODY)?)?;
+        let length = request.dataplane_resource.len();
+        if !judged && self.requirement.token_of(request.proxy_type).is_some() && length > UNJUDGED {
+            return Err(BootstrapError::Unjudged(length));
+        }
+        self.make(&request, host, index)
+    }
+
     /// The bootstrap for `request`, which came to `host` (a host name or address without port).
     ///
     /// # Errors
@@ -166,12 +224,13 @@ impl Bootstraps {
     }
 
     fn check_token(&self, request: &Request) -> Result<(), BootstrapError> {
-        let token = request.dataplane_token.trim();
-        if !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(BootstrapError::TokenMalformed);
-        }
+        let token = well_formed(&request.dataplane_token)?;
         match self.requirement.token_of(request.proxy_type) {
-            Some(kind) if token.is_empty() && request.dataplane_token_path.is_empty() => {
+            Some(kind)
+                if token.is_empty()
+                    && request.dataplane_token_path.is_empty()
+                    && request.credential_file.is_empty() =>
+            {
                 Err(BootstrapError::TokenMissing(kind))
             }
             _ => Ok(()),
@@ -206,6 +265,11 @@ impl Bootstraps {
             socket: on_socket.then(|| format!("{}/kuma-envoy-admin.sock", request.workdir)),
         }
     }
+}
+
+fn well_formed(token: &str) -> Result<&str, BootstrapError> {
+    let token = token.trim();
+    if token.bytes().all(|b| b.is_ascii_graphic()) { Ok(token) } else { Err(BootstrapError::TokenMalformed) }
 }
 
 /// What the resource of a proxy tells its bootstrap.

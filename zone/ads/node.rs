@@ -4,12 +4,14 @@
 use std::{fmt, sync::Arc};
 
 use common::{
+    clip::{clip, clipped},
     model::{
         Kind, ResourceKey,
         kinds::{
             dataplane, dataplane_insight, zone_egress, zone_egress_insight, zone_ingress,
             zone_ingress_insight,
         },
+        text::Limits,
     },
     proto::{
         envoy::config::core::v3::{Node, node::UserAgentVersionType},
@@ -18,6 +20,23 @@ use common::{
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+/// Bytes of a node id: a mesh and a name.
+const ID: usize = 512;
+/// Bytes of a text from a node in an error.
+const SHOWN: usize = 64;
+/// Bytes of a version or the like; what is longer is cut.
+const VERSION: usize = 256;
+/// Bytes of keys and texts in node metadata, without the resource a proxy brings along.
+const METADATA: usize = 128 << 10;
+/// Values in node metadata.
+const VALUES: usize = 4096;
+/// How deep they may nest.
+const DEPTH: usize = 16;
+/// Key of the resource that a proxy brings along.
+const RESOURCE: &str = "dataplane.resource";
+/// Key of the versions a proxy names.
+const VERSIONS: &str = "version";
 
 /// What a proxy stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,7 +107,10 @@ impl ProxyId {
     /// # Errors
     /// When the id has no dot or an empty part that must not be empty.
     pub fn parse(kind: ProxyKind, node_id: &str) -> Result<Self, NodeError> {
-        let wrong = || NodeError::Id(node_id.to_owned());
+        let wrong = || NodeError::Id(clip(node_id, SHOWN).to_owned());
+        if node_id.len() > ID || node_id.contains(char::is_control) {
+            return Err(wrong());
+        }
         let (mesh, name) = node_id.split_once('.').ok_or_else(wrong)?;
         if name.is_empty() || (mesh.is_empty() == (kind == ProxyKind::Dataplane)) {
             return Err(wrong());
@@ -120,8 +142,14 @@ pub enum NodeError {
     #[error("the first request of a stream must carry a node; use the bootstrap this control plane serves")]
     Missing,
     /// Not of the form the bootstrap writes.
-    #[error("node id {0:?} is not <mesh>.<name> (zone proxies: .<name>)")]
+    #[error("node id {0:?} is not <mesh>.<name> (zone proxies: .<name>), of at most {ID} bytes")]
     Id(String),
+    /// More metadata than any proxy needs.
+    #[error("the node metadata has more than {METADATA} bytes, {VALUES} values or {DEPTH} levels")]
+    Metadata,
+    /// A longer resource than is read.
+    #[error("dataplane.resource is {0} bytes long, at most {max} are read", max = Limits::INLINE.bytes)]
+    Resource(usize),
     /// No such kind of proxy.
     #[error("node metadata dataplane.proxyType is {0:?}, expected dataplane, ingress or egress")]
     ProxyType(String),
@@ -132,37 +160,79 @@ pub enum NodeError {
 pub struct Proxy {
     /// Which one.
     pub id: ProxyId,
-    /// All node metadata, as it came.
+    /// Its node metadata, without the resource.
     pub metadata: Arc<Struct>,
     /// What Envoy says about its own version, for nodes without version metadata.
     pub user_agent: String,
 }
 
 impl Proxy {
-    /// From the node of the first request.
+    /// From the node of the first request: the proxy, and the resource it brings along, when it does.
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn of(node: Option<Node>) -> Result<Self, NodeError> {
+    pub fn of(node: Option<Node>) -> Result<(Self, Option<String>), NodeError> {
         let node = node.ok_or(NodeError::Missing)?;
-        let metadata = node.metadata.unwrap_or_default();
+        let mut metadata = node.metadata.unwrap_or_default();
         let kind = match text(&metadata, "dataplane.proxyType") {
             None | Some("") => ProxyKind::Dataplane,
-            Some(name) => ProxyKind::from_name(name).ok_or_else(|| NodeError::ProxyType(name.to_owned()))?,
+            Some(name) => ProxyKind::from_name(name)
+                .ok_or_else(|| NodeError::ProxyType(clip(name, SHOWN).to_owned()))?,
         };
         let id = ProxyId::parse(kind, &node.id)?;
-        Ok(Self { id, metadata: Arc::new(metadata), user_agent: user_agent(node.user_agent_version_type) })
-    }
-
-    /// The resource given inline, when there is one.
-    pub fn inline_resource(&self) -> Option<&str> {
-        text(&self.metadata, "dataplane.resource").filter(|text| !text.trim().is_empty())
+        let resource = match metadata.fields.remove(RESOURCE).and_then(|value| value.kind) {
+            Some(Json::StringValue(text)) if text.len() > Limits::INLINE.bytes => {
+                return Err(NodeError::Resource(text.len()));
+            }
+            Some(Json::StringValue(text)) if !text.trim().is_empty() => Some(text),
+            _ => None,
+        };
+        measure(&metadata)?;
+        if let Some(versions) = metadata.fields.get_mut(VERSIONS) {
+            clip_texts(versions);
+        }
+        let user_agent = clipped(user_agent(node.user_agent_version_type), VERSION);
+        Ok((Self { id, metadata: Arc::new(metadata), user_agent }, resource))
     }
 
     /// Text of `version.<part>.<field>`, empty when absent.
     pub fn version(&self, part: &str, field: &str) -> &str {
-        let version = member(&self.metadata, "version").and_then(as_struct);
+        let version = member(&self.metadata, VERSIONS).and_then(as_struct);
         version.and_then(|v| member(v, part)).and_then(as_struct).and_then(|v| text(v, field)).unwrap_or("")
+    }
+}
+
+/// Refuses metadata no proxy needs: it is kept as long as the stream lives, and becomes part of the insight.
+fn measure(metadata: &Struct) -> Result<(), NodeError> {
+    let (mut bytes, mut values) = (0, 0);
+    let mut open: Vec<(usize, &Struct)> = vec![(1, metadata)];
+    let mut lists: Vec<(usize, &Value)> = Vec::new();
+    while let Some((depth, object)) = open.pop() {
+        bytes += object.fields.keys().map(String::len).sum::<usize>();
+        lists.extend(object.fields.values().map(|value| (depth + 1, value)));
+        while let Some((depth, value)) = lists.pop() {
+            values += 1;
+            match &value.kind {
+                Some(Json::StringValue(text)) => bytes += text.len(),
+                Some(Json::StructValue(object)) => open.push((depth, object)),
+                Some(Json::ListValue(list)) => lists.extend(list.values.iter().map(|v| (depth + 1, v))),
+                _ => {}
+            }
+            if depth > DEPTH || values > VALUES || bytes > METADATA {
+                return Err(NodeError::Metadata);
+            }
+        }
+    }
+    if bytes > METADATA { Err(NodeError::Metadata) } else { Ok(()) }
+}
+
+/// Cuts every text in `value`, whose depth is known to be small.
+fn clip_texts(value: &mut Value) {
+    match &mut value.kind {
+        Some(Json::StringValue(text)) => *text = clipped(std::mem::take(text), VERSION),
+        Some(Json::StructValue(object)) => object.fields.values_mut().for_each(clip_texts),
+        Some(Json::ListValue(list)) => list.values.iter_mut().for_each(clip_texts),
+        _ => {}
     }
 }
 
@@ -199,6 +269,8 @@ pub fn text<'a>(object: &'a Struct, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use common::proto::google::protobuf::ListValue;
+
     use super::*;
 
     fn node(id: &str, proxy_type: &str) -> Node {
@@ -209,11 +281,11 @@ mod tests {
 
     #[test]
     fn the_id_is_split_at_the_first_dot() {
-        let proxy = Proxy::of(Some(node("default.web-1.prod", "dataplane"))).unwrap();
+        let (proxy, _) = Proxy::of(Some(node("default.web-1.prod", "dataplane"))).unwrap();
         assert_eq!((&*proxy.id.mesh, &*proxy.id.name), ("default", "web-1.prod"));
         assert_eq!(proxy.id.to_string(), "default.web-1.prod");
 
-        let ingress = Proxy::of(Some(node(".in-1", "ingress"))).unwrap();
+        let (ingress, _) = Proxy::of(Some(node(".in-1", "ingress"))).unwrap();
         assert_eq!(ingress.id, ProxyId::new(ProxyKind::Ingress, "", "in-1"));
         assert_eq!(ingress.id.key().to_string(), "ZoneIngress in-1");
     }
@@ -228,5 +300,65 @@ mod tests {
             assert!(refused(Some(node(id, proxy_type))).contains("node id"), "{id}");
         }
         assert!(refused(Some(node("a.b", "router"))).contains("proxyType"));
+    }
+
+    fn string(text: impl Into<String>) -> Value {
+        Value { kind: Some(Json::StringValue(text.into())) }
+    }
+
+    fn object(fields: impl IntoIterator<Item = (String, Value)>) -> Value {
+        Value { kind: Some(Json::StructValue(Struct { fields: fields.into_iter().collect() })) }
+    }
+
+    fn list(values: Vec<Value>) -> Value {
+        Value { kind: Some(Json::ListValue(ListValue { values })) }
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_in_few_words() {
+        let long = |length: usize| string("x".repeat(length));
+        let with = |key: &str, value: Value| {
+            let mut node = node("default.web-1", "");
+            node.metadata.get_or_insert_default().fields.insert(key.to_owned(), value);
+            Some(node)
+        };
+        let mut deep = string("x");
+        for _ in 0..DEPTH {
+            deep = list(vec![object([("a".to_owned(), deep)])]);
+        }
+        let wide = object((0..=VALUES).map(|i| (i.to_string(), Value::default())));
+        let keys = object((0..3).map(|i| (format!("{i}{}", "k".repeat(METADATA / 2)), Value::default())));
+        let key = "k".repeat(METADATA + 1);
+        let cases = [
+            (Some(node(&"x.y".repeat(5 << 20), "")), "node id"),
+            (Some(node("default.web-1\nforged", "")), "node id"),
+            (Some(node("a.b", &"router".repeat(1 << 20))), "proxyType"),
+            (with("dynamicMetadata", long(METADATA + 1)), "node metadata"),
+            (with(&key, Value::default()), "node metadata"),
+            (with("a", deep), "node metadata"),
+            (with("a", wide), "node metadata"),
+            (with("a", keys), "node metadata"),
+            (with("a", list(vec![Value::default(); VALUES + 1])), "node metadata"),
+            (with(RESOURCE, long(Limits::INLINE.bytes + 1)), "dataplane.resource"),
+        ];
+        for (node, says) in cases {
+            let error = Proxy::of(node).unwrap_err().to_string();
+            assert!(error.contains(says) && error.len() < 256, "{error}");
+        }
+    }
+
+    #[test]
+    fn versions_are_cut_and_the_resource_is_taken_out() {
+        let mut node = node("default.web-1", "");
+        let fields = &mut node.metadata.get_or_insert_default().fields;
+        let envoy = object([("version".to_owned(), string("1".repeat(1000)))]);
+        fields.insert(VERSIONS.to_owned(), object([("envoy".to_owned(), envoy)]));
+        fields.insert(RESOURCE.to_owned(), string("type: Dataplane"));
+        node.user_agent_version_type = Some(UserAgentVersionType::UserAgentVersion("2".repeat(1000)));
+        let (proxy, resource) = Proxy::of(Some(node)).unwrap();
+        assert_eq!(resource.as_deref(), Some("type: Dataplane"));
+        assert!(!proxy.metadata.fields.contains_key(RESOURCE));
+        assert_eq!(proxy.version("envoy", "version").len(), VERSION);
+        assert_eq!(proxy.user_agent.len(), VERSION);
     }
 }

@@ -1,6 +1,6 @@
 //! The resource of a proxy that brings its own: stored when it comes, deleted when it stays away.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use common::{
     keys::KeySupply,
@@ -18,6 +18,7 @@ use common::{
 };
 use prost::Message;
 use thiserror::Error;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,6 +26,11 @@ use super::{
     proxies::Proxies,
     resource,
 };
+
+/// How often a write that lost a race against another is tried again.
+const ATTEMPTS: usize = 8;
+/// Longest wait for the write of another to arrive.
+const NEXT_INDEX: Duration = Duration::from_millis(250);
 
 /// Why a proxy cannot be registered.
 #[derive(Debug, Error)]
@@ -38,6 +44,15 @@ pub(super) enum RegisterError {
     /// It does not decode.
     #[error("dataplane.resource: {0}")]
     Spec(#[from] SpecError),
+    /// Somebody applied something else.
+    #[error(
+        "{0} was applied by somebody and says something else than what the proxy brings along: apply the same, \
+         delete it, or start the proxy without a resource of its own"
+    )]
+    Applied(ResourceKey),
+    /// It belongs to another control plane.
+    #[error("{0} belongs to another control plane")]
+    Foreign(ResourceKey),
     /// The store refused.
     #[error("store the resource of the proxy: {0}")]
     Store(#[from] StoreError),
@@ -67,27 +82,43 @@ impl Registrar {
         Self { store, index, mode, env, rules: standard_admissions(false, None) }
     }
 
-    fn ours(&self, proxy: &ProxyId) -> Precondition {
-        Precondition::OwnedBy(self.mode.origin_of(proxy.kind.resource()))
-    }
-
-    /// Stores `document` as the resource of `proxy`, and returns once it is visible in the index.
+    /// Stores `document` as the resource of `proxy`, and returns once it is visible in the index. Says
+    /// whether it is the proxy's own: what somebody applied stays as it is.
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub(super) async fn register(&self, proxy: &ProxyId, document: Document) -> Result<(), RegisterError> {
-        let index = self.index.current();
+    pub(super) async fn register(&self, proxy: &ProxyId, document: Document) -> Result<bool, RegisterError> {
+        let mut attempt = 1;
+        loop {
+            let index = self.index.current();
+            match self.try_register(proxy, document.clone(), &index).await {
+                Err(RegisterError::Store(error)) if attempt < ATTEMPTS && lost_race(&error) => {
+                    attempt += 1;
+                    self.see_the_winner(&index).await;
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    async fn try_register(
+        &self,
+        proxy: &ProxyId,
+        document: Document,
+        index: &Index,
+    ) -> Result<bool, RegisterError> {
         if proxy.kind == ProxyKind::Dataplane && index.find(&mesh::KIND, "", &proxy.mesh).is_none() {
             return Err(RegisterError::NoMesh(Arc::clone(&proxy.mesh)));
         }
-        let existing = index.get(&proxy.key()).map(Arc::as_ref);
+        let key = proxy.key();
+        let existing = index.get(&key).map(Arc::as_ref);
         let now = self.env.now();
         let mut resource = resource::adopt(document, proxy.kind, &self.mode, existing, now)?;
         let mut also = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.concerns(proxy.kind.resource())) {
             rule.put(&mut Put {
                 mode: &self.mode,
-                index: &index,
+                index,
                 env: &self.env,
                 existing,
                 resource: &mut resource,
@@ -96,10 +127,26 @@ impl Registrar {
                 also: &mut also,
             })?;
         }
-        let put = Write::put_when(resource, self.ours(proxy));
+        // What was decided holds for what was seen.
+        let when = match existing {
+            None => Precondition::Absent,
+            Some(existing) if existing.origin != resource.origin => return Err(RegisterError::Foreign(key)),
+            Some(existing) if resource::is_registered(existing) => Precondition::At(existing.revision),
+            Some(applied) if resource::agrees(&resource, applied) => return Ok(false),
+            Some(_) => return Err(RegisterError::Applied(key)),
+        };
+        let put = Write::put_when(resource, when);
         let commit = self.store.transact(Batch::of(also.into_iter().chain([put]))).await?;
         self.index.wait_for(commit.revision).await.ok_or(RegisterError::Stopping)?;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Waits for the index to show what another writer has just stored.
+    async fn see_the_winner(&self, seen: &Index) {
+        let mut index = self.index.clone();
+        if index.latest().revision == seen.revision {
+            let _changed = timeout(NEXT_INDEX, index.changed()).await;
+        }
     }
 
     /// Deletes the resources of proxies that registered themselves and stay away, until `shutdown`. A
@@ -117,17 +164,27 @@ impl Registrar {
     }
 
     async fn deregister(&self, proxy: &ProxyId) {
-        let index = self.index.current();
-        if self.is_elsewhere(proxy, &index) {
-            return;
-        }
-        let delete = Write::delete_when(proxy.key(), self.ours(proxy));
-        match self.store.transact(Batch::of([delete])).await {
-            Ok(_) => tracing::info!(%proxy, "the proxy stays away, its resource is deleted"),
-            Err(error) => {
-                tracing::warn!(%proxy, %error, "cannot delete the resource of a proxy that stays away")
+        for _ in 0..ATTEMPTS {
+            let index = self.index.current();
+            let Some(resource) = index.get(&proxy.key()) else { return };
+            // Somebody may have applied another one meanwhile, and that stays.
+            if !resource::is_registered(resource) || self.is_elsewhere(proxy, &index) {
+                return;
+            }
+            let delete = Write::delete_when(proxy.key(), Precondition::At(resource.revision));
+            match self.store.transact(Batch::of([delete])).await {
+                Ok(_) => {
+                    tracing::info!(%proxy, "the proxy stays away, its resource is deleted");
+                    return;
+                }
+                Err(error) if lost_race(&error) => self.see_the_winner(&index).await,
+                Err(error) => {
+                    tracing::warn!(%proxy, %error, "cannot delete the resource of a proxy that stays away");
+                    return;
+                }
             }
         }
+        tracing::warn!(%proxy, "the resource of a proxy that stays away keeps changing, so it is left");
     }
 
     /// Whether the newest stream of the proxy goes to another process that shares the store.
@@ -137,6 +194,13 @@ impl Registrar {
             s.disconnect_time.is_none() && s.control_plane_instance_id != *self.env.instance_id
         })
     }
+}
+
+fn lost_race(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. }
+    )
 }
 
 fn newest_subscription(key: ResourceKey, kind: ProxyKind, index: &Index) -> Option<DiscoverySubscription> {

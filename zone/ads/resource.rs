@@ -7,6 +7,7 @@ use common::{
         FieldPath, Resource, ResourceKey, Spec, SpecError, Violations,
         document::{Document, DocumentError},
         labels,
+        text::{self, Limits, TextError},
     },
     proto::kuma::mesh::v1alpha1 as mesh,
 };
@@ -17,9 +18,9 @@ use super::node::{ProxyId, ProxyKind};
 /// Why a resource that came with a proxy is refused.
 #[derive(Debug, Error)]
 pub enum InlineError {
-    /// Neither JSON nor YAML.
-    #[error("dataplane.resource is neither JSON nor YAML: {0}")]
-    Text(serde_norway::Error),
+    /// Neither JSON nor YAML, or too much of it.
+    #[error("dataplane.resource is neither JSON nor YAML that is read here: {0}")]
+    Text(#[from] TextError),
     /// Not a document.
     #[error("dataplane.resource: {0}")]
     Document(#[from] DocumentError),
@@ -45,7 +46,7 @@ pub enum InlineError {
 /// [`InlineError`].
 pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineError> {
     // YAML contains JSON.
-    let json = serde_norway::from_str(text).map_err(InlineError::Text)?;
+    let json = text::yaml(text, Limits::INLINE)?;
     let mut document = Document::parse(&json)?;
     let mesh = document.mesh.as_deref().filter(|m| !m.is_empty()).unwrap_or("default");
     let given = ResourceKey::new(document.kind, mesh, &document.name);
@@ -89,9 +90,22 @@ pub(super) fn adopt(
             ProxyKind::Egress => {}
         }
     }
+    resource.labels.insert(labels::REGISTERED.to_owned(), labels::REGISTERED_BY_PROXY.to_owned());
     labels::compute(&mut resource, mode);
     resource.origin = mode.origin_of(resource.kind());
     Ok(resource)
+}
+
+/// Whether a proxy brought `resource` along. If not, somebody applied it, and no proxy touches it.
+pub(super) fn is_registered(resource: &Resource) -> bool {
+    resource.label(labels::REGISTERED) == Some(labels::REGISTERED_BY_PROXY)
+}
+
+/// Whether what a proxy brings along says nothing else than what somebody applied. Labels it does not bring
+/// are not its to say.
+pub(super) fn agrees(brought: &Resource, applied: &Resource) -> bool {
+    let mut labels = brought.labels.iter().filter(|(key, _)| *key != labels::REGISTERED);
+    brought.spec == applied.spec && labels.all(|(key, value)| applied.label(key) == Some(value))
 }
 
 /// An inbound with a probe keeps what the probe found.
@@ -160,6 +174,7 @@ networking:
                 "kuma.io/mesh=default",
                 "kuma.io/origin=zone",
                 "kuma.io/proxy-type=sidecar",
+                "kuma.io/registered-by=proxy",
                 "kuma.io/zone=east",
                 "team=shop"
             ]
@@ -180,11 +195,29 @@ networking:
     }
 
     #[test]
+    fn what_a_proxy_brings_agrees_with_what_was_applied_or_not() {
+        let mut applied = adopted(WEB, None);
+        assert!(is_registered(&applied));
+        applied.labels.remove(labels::REGISTERED);
+        assert!(!is_registered(&applied));
+        for (yaml, agreed) in [
+            (WEB.to_owned(), true),
+            (WEB.replace("labels: {team: shop}\n", ""), true),
+            (WEB.replace("team: shop", "team: other"), false),
+            (WEB.replace("team: shop", "group: shop"), false),
+            (WEB.replace("service: web}", "service: db}"), false),
+            (WEB.replace("127.0.0.2", "127.0.0.3"), false),
+        ] {
+            assert_eq!(agrees(&adopted(&yaml, Some(&applied)), &applied), agreed, "{yaml}");
+        }
+    }
+
+    #[test]
     fn what_does_not_describe_the_proxy_is_refused() {
         let other = ProxyId::new(ProxyKind::Dataplane, "default", "web-2");
         let refused = |text: &str, proxy: &ProxyId| inline(text, proxy).unwrap_err().to_string();
         assert!(refused(WEB, &other).contains("but the proxy is Dataplane default/web-2"));
-        assert!(refused("{", &web()).contains("neither JSON nor YAML"));
+        assert!(refused("{a: ", &web()).contains("neither JSON nor YAML"));
         assert!(refused("type: Nothing\nname: web-1", &web()).contains("Nothing"));
         let named = |name: &str| {
             let proxy = ProxyId::new(ProxyKind::Dataplane, "default", name);

@@ -8,9 +8,10 @@ mod wire;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use common::{
+    clip::clip,
     redact,
-    runtime::http::Client,
-    store::index::IndexReader,
+    runtime::{Offload, http::Client},
+    store::index::{Index, IndexReader},
     xds::{Event, Input, Malformed, Name, Refusals, Retry, Settings, Source, Version, Want, Wanted},
 };
 use futures::{Stream, StreamExt};
@@ -23,11 +24,11 @@ use tonic::Status;
 
 pub(super) use self::wire::Wire;
 use super::{
-    auth::Authenticator,
+    auth::{AuthError, Authenticator},
     config::Config,
     insight::{Delivery, Insights},
     metrics,
-    node::Proxy,
+    node::{Proxy, ProxyId},
     proxies::{Proxies, Session, StreamId, StreamView, TypeView},
     registration::{RegisterError, Registrar},
     resource,
@@ -35,6 +36,12 @@ use super::{
 
 /// Responses that may wait for the connection.
 pub(super) const QUEUE: usize = 16;
+/// Bytes of the reason a stream ends with.
+const REASON: usize = 1024;
+/// Bytes kept of what a proxy says about a response it refuses, which has a line for each resource.
+const KEPT: usize = 8 << 10;
+/// Names of refused resources in the log.
+const SHOWN: usize = 10;
 /// How long a new stream may stay silent.
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
 /// How long the status at the end may wait for the responses before it.
@@ -47,6 +54,8 @@ pub(super) struct Streams {
     pub(super) registrar: Registrar,
     pub(super) authenticator: Authenticator,
     pub(super) index: IndexReader,
+    /// Threads for what takes long.
+    pub(super) offload: Offload,
     /// What every response carries as the name of this control plane.
     pub(super) identifier: String,
     /// How long a proxy may leave a response unanswered.
@@ -103,6 +112,8 @@ impl Streams {
             ended = self.admit_and_drive::<D>(&peer, requests.as_mut(), &responses) => ended,
         };
         if let Err(status) = ended {
+            // It may repeat what the proxy said.
+            let status = Status::new(status.code(), clip(status.message(), REASON));
             tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended an xDS stream");
             // A proxy that talks faster than it reads is owed the reason too, but not waited for for ever.
             let _unheard = timeout(GOODBYE, responses.send(Err(status))).await;
@@ -115,13 +126,15 @@ impl Streams {
         mut requests: impl Stream<Item = Result<D::Request, Status>> + Unpin + Send,
         responses: &mpsc::Sender<Result<D::Response, Status>>,
     ) -> Result<(), Status> {
+        // Who shows nothing is not listened to: a request takes memory before it is known who sent it.
+        self.judge(peer, |authenticator, token, index| authenticator.screen(token, index)).await?;
         let first = timeout(FIRST_REQUEST, requests.next()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
         let Some(first) = first.transpose()? else { return Ok(()) };
-        let proxy =
+        let (proxy, resource) =
             Proxy::of(D::node(&first).cloned()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let proxy = Arc::new(proxy);
-        let registered = self.admit(&proxy, peer).await?;
+        let registered = self.admit(&proxy.id, resource, peer).await?;
         peer.client.vouch(&proxy.id.to_string());
 
         let view = StreamView { peer: peer.address.clone(), protocol: D::PROTOCOL, ..StreamView::default() };
@@ -146,36 +159,45 @@ impl Streams {
         driver.run(first, &mut requests, responses).await
     }
 
-    /// Lets the proxy in, and stores its resource when it brings one; says whether it did.
-    async fn admit(&self, proxy: &Proxy, peer: &Peer) -> Result<bool, Status> {
-        let index = self.index.current();
-        let document = match proxy.inline_resource() {
-            Some(text) => {
-                let document = resource::inline(text, &proxy.id);
-                Some(document.map_err(|e| Status::invalid_argument(e.to_string()))?)
+    /// Lets the proxy in, and stores the resource it brings, when it does; says whether that goes with it.
+    async fn admit(&self, proxy: &ProxyId, resource: Option<String>, peer: &Peer) -> Result<bool, Status> {
+        // Before anything the proxy brings is read. Whoever may not be the proxy that is stored may not
+        // replace it either.
+        let id = proxy.clone();
+        self.judge(peer, move |authenticator, token, index| authenticator.check(&id, token, index)).await?;
+        let Some(text) = resource else { return Ok(false) };
+        let id = proxy.clone();
+        let document = self.offload.run(text.len(), move || resource::inline(&text, &id)).await;
+        let document = document.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let (id, described) = (proxy.clone(), document.clone());
+        self.judge(peer, move |authenticator, token, index| {
+            authenticator.check_inline(&id, &described, token, index)
+        })
+        .await?;
+        self.registrar.register(proxy, document).await.map_err(|error| match error {
+            RegisterError::NoMesh(_) | RegisterError::Applied(_) => {
+                Status::failed_precondition(error.to_string())
             }
-            None => None,
-        };
-        let token = peer.token.as_deref();
-        if let Some(document) = &document {
-            self.authenticator.check_inline(&proxy.id, document, token, &index)?;
-        }
-        // Whoever may not be the proxy that is stored may not replace it either.
-        self.authenticator.check(&proxy.id, token, &index)?;
-        let Some(document) = document else { return Ok(false) };
-        self.registrar.register(&proxy.id, document).await.map_err(|error| match error {
-            RegisterError::NoMesh(_) => Status::failed_precondition(error.to_string()),
             RegisterError::Spec(_) | RegisterError::Refused(_) => Status::invalid_argument(error.to_string()),
-            RegisterError::Store(common::store::StoreError::ForeignOrigin { .. }) => {
-                Status::permission_denied(error.to_string())
-            }
+            RegisterError::Foreign(_) => Status::permission_denied(error.to_string()),
             RegisterError::Store(error) => {
-                tracing::warn!(proxy = %proxy.id, %error, "cannot store the resource of a proxy");
+                tracing::warn!(%proxy, %error, "cannot store the resource of a proxy");
                 Status::unavailable("the store does not answer")
             }
             RegisterError::Stopping => stopping(),
-        })?;
-        Ok(true)
+        })
+    }
+
+    /// Judges the token of `peer`: checking signatures for everybody who comes at once takes long.
+    async fn judge(
+        &self,
+        peer: &Peer,
+        judge: impl FnOnce(&Authenticator, Option<&str>, &Index) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), Status> {
+        let (authenticator, index) = (self.authenticator.clone(), self.index.current());
+        let token = peer.token.clone();
+        let judged = self.offload.long(move || judge(&authenticator, token.as_deref(), &index)).await;
+        Ok(judged?)
     }
 }
 
@@ -220,6 +242,7 @@ impl<D: Wire> Driver<'_, D> {
         // The proxy may be known from another stream.
         self.reconfigure()?;
         self.hear(&first)?;
+        drop(first);
         loop {
             let has_room = self.send(responses);
             let now = Instant::now();
@@ -288,13 +311,16 @@ impl<D: Wire> Driver<'_, D> {
                 self.settled(type_url, Delivery::Acknowledged, &[], "");
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
+                let proxy = &self.proxy.id;
                 // An Envoy quotes what it refuses.
                 let message = redact::text(&message).into_owned();
-                tracing::warn!(proxy = %self.proxy.id, type_url, ?refused, message, "the proxy refused a configuration");
+                let (named, shown) = (&refused[..refused.len().min(SHOWN)], clip(&message, REASON));
+                tracing::warn!(%proxy, type_url, refused = ?named, message = shown, "the proxy refused a configuration");
                 self.retry.refused(Instant::now());
-                self.settled(type_url, Delivery::Rejected, &refused, &message);
+                self.settled(type_url, Delivery::Rejected, &refused, clip(&message, KEPT));
             }
             Some(Event::Unserved { type_url }) => {
+                let type_url = clip(&type_url, REASON);
                 tracing::debug!(proxy = %self.proxy.id, type_url, "asked for a type that is not served");
             }
             Some(Event::Subscribed { .. } | Event::Stale { .. }) | None => {}

@@ -18,6 +18,12 @@ impl EnvoyAdmin for Echoing {
     async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
         match &*proxy.name {
             "away" => Err(AskError::NotConnected(proxy.clone())),
+            "leaky" if ask.is_json() => {
+                Ok(json!({"initial_metadata": [{"key": "a", "value": "hunter2"}]}).to_string().into())
+            }
+            "leaky" => Ok("cluster.a.token=hunter2: 1\n".into()),
+            "odd" => Ok("initial_metadata: hunter2".into()),
+            _ if ask.is_json() => Ok(json!(format!("{proxy} {}", ask.path())).to_string().into()),
             _ => Ok(format!("{proxy} {}", ask.path()).into()),
         }
     }
@@ -27,7 +33,14 @@ async fn asked(mode: Mode, access: Access) -> TestApi {
     let config = ApiConfig { envoys: Some(Arc::new(Echoing)), access, ..config(mode) };
     let ingress =
         json!({"type": "ZoneIngress", "name": "in-1", "networking": {"address": "10.0.0.1", "port": 1}});
-    let documents = [mesh("default"), dataplane("web-1"), dataplane("away"), ingress];
+    let documents = [
+        mesh("default"),
+        dataplane("web-1"),
+        dataplane("away"),
+        dataplane("leaky"),
+        dataplane("odd"),
+        ingress,
+    ];
     TestApi::start(config, &documents).await.unwrap()
 }
 
@@ -36,16 +49,33 @@ async fn each_question_has_a_path() {
     let api = asked(Mode::Global, Access::default()).await;
     let check = async |path: &str, expected: &str| {
         let (status, text) = api.send("GET", path, None).await.unwrap();
-        assert_eq!((status, text.as_str()), (200, expected), "{path}");
+        assert_eq!((status, text.trim_end()), (200, expected), "{path}");
     };
     let web = "/meshes/default/dataplanes/web-1";
-    check(&format!("{web}/xds"), "Dataplane default/web-1 /config_dump").await;
-    check(&format!("{web}/xds?include_eds=true"), "Dataplane default/web-1 /config_dump?include_eds").await;
-    check(&format!("{web}/stats"), "Dataplane default/web-1 /stats?usedonly").await;
-    check(&format!("{web}/stats?usedonly=false&format=json"), "Dataplane default/web-1 /stats?format=json")
+    check(&format!("{web}/xds"), "\"Dataplane default/web-1 /config_dump\"").await;
+    check(&format!("{web}/xds?include_eds=true"), "\"Dataplane default/web-1 /config_dump?include_eds\"")
         .await;
+    check(&format!("{web}/stats"), "Dataplane default/web-1 /stats?usedonly").await;
+    check(
+        &format!("{web}/stats?usedonly=false&format=json"),
+        "\"Dataplane default/web-1 /stats?format=json\"",
+    )
+    .await;
     check("/zoneingresses/in-1/clusters", "ZoneIngress in-1 /clusters").await;
-    check("/zone-ingresses/in-1/clusters?format=json", "ZoneIngress in-1 /clusters?format=json").await;
+    check("/zone-ingresses/in-1/clusters?format=json", "\"ZoneIngress in-1 /clusters?format=json\"").await;
+}
+
+#[tokio::test]
+async fn what_an_envoy_proves_itself_with_is_left_out_whatever_the_zone_sends() {
+    let api = asked(Mode::Global, Access::default()).await;
+    for what in ["xds", "stats", "stats?format=json", "clusters", "clusters?format=json"] {
+        let path = format!("/meshes/default/dataplanes/leaky/{what}");
+        let (status, text) = api.send("GET", &path, None).await.unwrap();
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains("[redacted]") && !text.contains("hunter2"), "{what}: {text}");
+    }
+    let (status, text) = api.send("GET", "/meshes/default/dataplanes/odd/xds", None).await.unwrap();
+    assert!(status == 400 && text.contains("withheld") && !text.contains("hunter2"), "{text}");
 }
 
 #[tokio::test]

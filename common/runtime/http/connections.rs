@@ -193,6 +193,11 @@ impl Guest {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Resolves when it made way for somebody else.
+    pub(super) async fn displaced(&self) {
+        self.displaced.cancelled().await;
+    }
+
     /// The deadline moved closer.
     pub(super) fn hurry(&self) {
         self.sooner.notify_one();
@@ -203,6 +208,9 @@ impl Guest {
     pub(super) async fn over(&self, limits: &Limits) -> Option<Over> {
         loop {
             let deadline = self.progress().deadline(limits);
+            if let Some((_, over)) = deadline.filter(|(at, _)| *at <= Instant::now()) {
+                return Some(over);
+            }
             let overdue = async {
                 match deadline {
                     Some((at, _)) => tokio::time::sleep_until(at).await,
@@ -212,13 +220,8 @@ impl Guest {
             tokio::select! {
                 () = self.displaced.cancelled() => return None,
                 () = self.sooner.notified() => {}
-                () = overdue => {
-                    // It may have moved away meanwhile.
-                    let now = Instant::now();
-                    if let Some((_, over)) = self.progress().deadline(limits).filter(|(at, _)| *at <= now) {
-                        return Some(over);
-                    }
-                }
+                // It may have moved away meanwhile.
+                () = overdue => {}
             }
         }
     }
@@ -370,6 +373,22 @@ mod tests {
         let fourth = connections.enter(peer(9, 1), now).unwrap();
         fourth.vouch("a");
         assert!(connections.lock().unknown.contains_key(&fourth.number), "its fourth counts as unknown");
+    }
+
+    #[test]
+    fn five_hundred_zones_may_sit_behind_one_address() {
+        let limits = Limits::default().for_connections(10_000).keeping_room_for_the_known();
+        let (connections, now) = (connections(limits), Instant::now());
+        // All of them come at once, with two connections each, and only then show who they are.
+        let zones: Vec<_> = (0..1000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
+        for (n, seat) in zones.iter().enumerate() {
+            seat.vouch(&format!("zone-{}", n / 2));
+        }
+        // Whoever else is at that address waits at its own expense.
+        let strangers: Vec<_> =
+            (0..5000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
+        assert!(!zones.iter().any(displaced));
+        assert_eq!(strangers.iter().filter(|seat| !displaced(seat)).count(), 1024);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const FRAME: u32 = 16 << 10;
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// And has this long to answer.
 const PING_WAIT: Duration = Duration::from_secs(20);
-/// Bytes beyond bodies that a connection may send in a burst, on top of its window.
+/// Bytes beyond bodies that a connection may send in a burst.
 const NOISE: u64 = 256 << 10;
 
 /// Limits of one listener.
@@ -83,18 +83,25 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same for `connections` at once, of which at least half stay for clients that are known.
+    /// The same for `connections` at once. No address takes more than half of what unknown clients have.
     #[must_use]
     pub fn for_connections(self, connections: usize) -> Self {
-        let unknown = self.unknown.min(connections.div_ceil(2)).max(1);
-        let unknown_per_address = self.unknown_per_address.min(unknown);
+        let unknown = self.unknown.min(connections).max(1);
+        let unknown_per_address = self.unknown_per_address.min(unknown.div_ceil(2));
         Self { connections, unknown, unknown_per_address, ..self }
     }
 
-    /// Bytes a connection may send in a burst without them belonging to a body that is read: a whole window
-    /// may wait for its reader.
-    pub(super) fn noise(&self) -> u64 {
-        u64::from(self.window) * 2 + NOISE
+    /// The same where clients show who they are: half of the connections stay for those who have.
+    #[must_use]
+    pub fn keeping_room_for_the_known(self) -> Self {
+        let unknown = self.unknown.min(self.connections.div_ceil(2));
+        Self { unknown, ..self }.for_connections(self.connections)
+    }
+
+    /// Bytes a connection may send in a burst without them belonging to a body that is read. While a body
+    /// arrives, a whole window may wait for its reader.
+    pub(super) fn noise(&self, body: bool) -> u64 {
+        NOISE + if body { u64::from(self.window) * 2 } else { 0 }
     }
 
     pub(super) fn protocol(&self) -> auto::Builder<TokioExecutor> {

@@ -78,7 +78,8 @@ impl Progress {
         self.noise_at = now;
         self.noise = self.noise.saturating_sub(passed.saturating_mul(NOISE_PER_SECOND) / 1000);
         self.noise = self.noise.saturating_add(bytes as u64);
-        if self.noise > limits.noise() {
+        let body = self.open.values().any(|exchange| !exchange.arrived);
+        if self.noise > limits.noise(body) {
             self.flooded = true;
             return true;
         }
@@ -94,6 +95,11 @@ impl Progress {
             }
             _ => false,
         }
+    }
+
+    /// Whether it sent too much that belongs to no request.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded
     }
 
     /// Bytes went: somebody takes them. A handful of bytes with HTTP/2 answers pings.
@@ -286,7 +292,7 @@ mod tests {
         }
         assert_eq!(ends(&progress, &limits, start), None, "pings for hours");
         progress.answered(stream, true, at(start, 10_000));
-        for _ in 0..=limits.noise() / 17 {
+        for _ in 0..=limits.noise(false) / 17 {
             progress.heard(17, &limits, at(start, 10_000));
         }
         assert_eq!(progress.deadline(&limits).map(|end| end.1), Some(Over::Refused(Reason::Flood)));

@@ -20,26 +20,51 @@ use super::{Limits, connections::Guest};
 /// Largest piece of an answer that is handed on at once, so that a client that takes nothing shows.
 const PIECE: usize = 64 << 10;
 
+/// Bytes read from a connection before others have their turn: thousands of frames can be in them.
+const TURN: usize = 16 << 10;
+
 /// The bytes of a connection, as they are on the wire.
 pub(super) struct WatchedIo<IO> {
     io: IO,
     guest: Arc<Guest>,
     limits: Limits,
+    /// Bytes read in this turn.
+    turn: usize,
 }
 
 impl<IO> WatchedIo<IO> {
     pub(super) fn new(io: IO, guest: Arc<Guest>, limits: Limits) -> Self {
-        Self { io, guest, limits }
+        Self { io, guest, limits, turn: 0 }
     }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for WatchedIo<IO> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.turn >= TURN {
+            this.turn = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(cx, buf) else {
+            this.turn = 0;
+            return Poll::Pending;
+        };
+        read?;
         let bytes = buf.filled().len() - before;
-        if bytes > 0 && this.guest.progress().heard(bytes, &this.limits, Instant::now()) {
+        this.turn += bytes;
+        if bytes == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let mut progress = this.guest.progress();
+        let sooner = progress.heard(bytes, &this.limits, Instant::now());
+        let flooded = progress.is_flooded();
+        drop(progress);
+        if flooded {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if sooner {
             this.guest.hurry();
         }
         Poll::Ready(Ok(()))

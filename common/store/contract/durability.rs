@@ -66,3 +66,27 @@ pub async fn a_closed_store_says_so(stores: &dyn Stores) {
     store.close().await;
     assert_eq!(home.open().await.snapshot().await.unwrap().revision, 1);
 }
+
+/// Whatever was written, also what was refused, leaves a store that takes writes and holds what was written.
+pub async fn a_sound_store_is_found_sound(stores: &dyn Stores) {
+    let home = stores.fresh(10).await;
+    let store = home.open().await;
+    for n in 0..40 {
+        put(&*store, policy(&format!("p{}", n % 7), n)).await;
+        put_when(&*store, policy("p0", n), Precondition::Absent).await.unwrap_err();
+    }
+    let row = |key: &str, text: Option<&str>| (key.to_owned(), text.map(str::to_owned));
+    store.put_sessions(vec![row("a", Some("1")), row("b", Some("2"))]).await.unwrap();
+    store.put_sessions(vec![row("a", Some("3")), row("b", None)]).await.unwrap();
+    store.check().await.unwrap();
+    assert_eq!(*store.health().borrow(), crate::store::Health::default());
+    let before = index_of(&*store).await;
+    if home.durable() {
+        store.close().await;
+        drop(store);
+        // Opening looks at everything there is.
+        let store = home.open().await;
+        assert_same(&index_of(&*store).await, &before);
+        assert_eq!(store.sessions("").await.unwrap(), [("a".to_owned(), "3".to_owned())]);
+    }
+}

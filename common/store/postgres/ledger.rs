@@ -10,7 +10,7 @@ use crate::{
     model::{Resource, ResourceKey},
     store::{
         Batch, Commit, Revision, StoreError, StoreIdentity,
-        record::{Columns, MetaRecord, ResourceRecord, nanos, number},
+        record::{Columns, LoggedColumns, MetaRecord, ResourceRecord, nanos, number},
         rows::{LogEntry, Rows, Verdict},
         wanted::Wanted,
         writer::Ledger,
@@ -27,27 +27,28 @@ const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta F
 
 const PUT: &str = "\
     INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, status, owner_kind, \
-        owner_mesh, owner_name, created, modified, revision) \
+        owner_mesh, owner_name, created, modified, revision, checksum) \
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], \
-        $8::bytea[], $9::text[], $10::text[], $11::text[], $12::int8[], $13::int8[], $14::int8[]) \
+        $8::bytea[], $9::text[], $10::text[], $11::text[], $12::int8[], $13::int8[], $14::int8[], \
+        $15::int8[]) \
     ON CONFLICT (kind, mesh, name) DO UPDATE SET origin_zone = excluded.origin_zone, \
         display_name = excluded.display_name, labels = excluded.labels, spec = excluded.spec, \
         status = excluded.status, owner_kind = excluded.owner_kind, owner_mesh = excluded.owner_mesh, \
         owner_name = excluded.owner_name, created = excluded.created, modified = excluded.modified, \
-        revision = excluded.revision";
+        revision = excluded.revision, checksum = excluded.checksum";
 
 const DELETE: &str = "\
     DELETE FROM resources r USING unnest($1::text[], $2::text[], $3::text[]) AS w (kind, mesh, name) \
     WHERE r.kind = w.kind AND r.mesh = w.mesh AND r.name = w.name";
 
 const LOG: &str = "\
-    INSERT INTO changes (revision, ordinal, kind, mesh, name, op) \
-    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[])";
+    INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum) \
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[])";
 
 /// The rows of the given keys.
 const BY_KEY: &str = "\
-    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
-        created, modified, revision \
+    SELECT r.kind, r.mesh, r.name, origin_zone, display_name, labels, spec, status, \
+        owner_kind, owner_mesh, owner_name, created, modified, revision, checksum \
     FROM unnest($1::text[], $2::text[], $3::text[]) AS w (kind, mesh, name) \
     JOIN resources r ON r.kind = w.kind AND r.mesh = w.mesh AND r.name = w.name";
 
@@ -59,8 +60,8 @@ const OWNED: &str = "\
         UNION \
         SELECT r.kind, r.mesh, r.name FROM falling f JOIN resources r \
             ON r.owner_kind = f.kind AND r.owner_mesh = f.mesh AND r.owner_name = f.name) \
-    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
-        created, modified, revision \
+    SELECT r.kind, r.mesh, r.name, origin_zone, display_name, labels, spec, status, \
+        owner_kind, owner_mesh, owner_name, created, modified, revision, checksum \
     FROM falling f JOIN resources r ON r.kind = f.kind AND r.mesh = f.mesh AND r.name = f.name";
 
 /// Writes to one database, among others.
@@ -214,6 +215,22 @@ impl Ledger for PostgresLedger {
         Ok(verdict.replies)
     }
 
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let doing = "look whether the database takes writes";
+        let looked = sqlx::query_as(LOOK).fetch_optional(&self.pool).await;
+        let meta: Option<MetaRecord> = looked.map_err(|error| StoreError::backend(doing, error))?;
+        match meta {
+            Some(meta) => meta.must_be(self.identity),
+            None => Err(StoreError::backend(doing, "it is a standby, or has lost its identity")),
+        }
+    }
+
+    async fn probe(&mut self) -> Result<(), StoreError> {
+        self.look().await?;
+        let written = sqlx::query(PROBE).execute(&self.pool).await;
+        written.map(|_| ()).map_err(|error| StoreError::backend("commit to the database", error))
+    }
+
     async fn tidy(&mut self) {
         if self.logged <= self.retained / 10 {
             return;
@@ -224,6 +241,11 @@ impl Ledger for PostgresLedger {
         }
     }
 }
+
+/// Whether the server takes writes of our history.
+const LOOK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta WHERE NOT pg_is_in_recovery()";
+/// Changes nothing, and needs the disk like any other write.
+const PROBE: &str = "UPDATE meta SET revision = revision";
 
 /// Whether the server gave this answer because it, or this connection, is going down: a commit may
 /// have happened all the same.
@@ -317,6 +339,7 @@ async fn put(connection: &mut PgConnection, resources: &[&Resource]) -> sqlx::Re
         .bind(all(&rows, |c| nanos(c.resource.created)))
         .bind(all(&rows, |c| nanos(c.resource.modified)))
         .bind(all(&rows, |c| number(c.resource.revision)))
+        .bind(all(&rows, Columns::sum))
         .execute(connection)
         .await?;
     Ok(())
@@ -332,6 +355,7 @@ async fn log(connection: &mut PgConnection, entries: &[LogEntry], from: usize) -
         .bind(keys.meshes)
         .bind(keys.names)
         .bind(entries.iter().map(LogEntry::op).collect::<Vec<_>>())
+        .bind(entries.iter().map(|e| LoggedColumns::from(e).sum()).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())

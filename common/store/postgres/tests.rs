@@ -211,6 +211,35 @@ async fn a_value_the_database_cannot_hold_hurts_only_its_batch() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_not_what_was_written_is_noticed() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "first").await.unwrap();
+    let run = async |statement: &'static str| {
+        sqlx::query(statement).execute(&store.pool).await.unwrap();
+    };
+    // A replica of a version without checksums changes the row and leaves the sum.
+    run("UPDATE resources SET labels = '{}', display_name = 'older', revision = 1").await;
+    store.snapshot().await.unwrap();
+    let other = open(&cluster, "store").await;
+    let unsummed: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE checksum IS NULL")
+        .fetch_one(&store.pool)
+        .await
+        .unwrap();
+    assert_eq!(unsummed, 0, "the next start gives it one");
+    other.close().await;
+    assert!(store.health().borrow().trouble().is_none());
+
+    run("ALTER TABLE resources DISABLE TRIGGER forget_old_checksum").await;
+    run("UPDATE resources SET spec = 'x'").await;
+    let error = store.snapshot().await.unwrap_err();
+    assert!(matches!(&error, StoreError::Damaged(what) if what.contains("Zone /first")), "{error}");
+    assert!(store.health().borrow().damage.is_some());
+    let refused = put(&store, "late").await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unwritable(_)), "{refused}");
+}
+
+#[tokio::test]
 async fn a_database_that_is_not_ours_is_left_alone() {
     let cluster = Cluster::start().await.unwrap();
     let refused = async |database: &str, expected: &str| {

@@ -3,13 +3,15 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
+use super::{copy::Copy, files::beside};
 use crate::store::StoreError;
 
 /// `STRT`: how the `file` command and we tell our databases from others.
@@ -26,43 +28,81 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Held while the database is in use; the system releases it when the process ends, however it ends.
 pub(super) struct FileLock {
-    _file: File,
+    database: PathBuf,
+    file: Mutex<File>,
 }
 
 impl FileLock {
     /// Takes the lock of the database at `path`.
     pub(super) async fn take(path: &Path) -> Result<Self, StoreError> {
-        let beside = lock_path(path);
-        let mut file = create(path, &beside).map_err(|error| {
-            StoreError::backend(format!("create the lock file {}", beside.display()), error)
-        })?;
+        let mut file = create(path)?;
         for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => tokio::time::sleep(PAUSE).await,
-                Err(TryLockError::WouldBlock) => return Err(in_use(path, &mut file)),
-                Err(TryLockError::Error(error)) => {
-                    return Err(StoreError::backend(format!("lock {}", beside.display()), error));
-                }
+                Err(error) => return Err(not_taken(path, &mut file, error)),
             }
         }
-        // Only to tell a person who has it, so a failure does not matter.
-        let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        sign(&mut file);
+        Ok(Self { database: path.to_owned(), file: Mutex::new(file) })
     }
+
+    /// Whether its name still stands for what is locked: who looks for the lock finds it.
+    pub(super) fn is_found(&self) -> bool {
+        let held = self.held().metadata();
+        let named = fs::metadata(lock_path(&self.database));
+        matches!((held, named), (Ok(held), Ok(named)) if (held.dev(), held.ino()) == (named.dev(), named.ino()))
+    }
+
+    /// Takes the lock again after its file was deleted or replaced.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] when another process was faster.
+    pub(super) fn renew(&self) -> Result<(), StoreError> {
+        let mut file = create(&self.database)?;
+        file.try_lock().map_err(|error| not_taken(&self.database, &mut file, error))?;
+        sign(&mut file);
+        *self.held() = file;
+        Ok(())
+    }
+
+    /// Gives the lock back before this value is gone.
+    pub(super) fn release(&self) {
+        if let Err(error) = self.held().unlock() {
+            tracing::debug!(%error, "the lock of the database is given back when the process ends");
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Only to tell a person who has it, so a failure does not matter.
+fn sign(file: &mut File) {
+    let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
 }
 
 fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    name.into()
+    beside(path, ".lock")
 }
 
-fn create(path: &Path, lock: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+fn create(path: &Path) -> Result<File, StoreError> {
+    let lock = lock_path(path);
+    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let options = || File::options().create(true).read(true).write(true).truncate(false).open(&lock);
+    folder
+        .and_then(|()| options())
+        .map_err(|error| StoreError::backend(format!("create the lock file {}", lock.display()), error))
+}
+
+fn not_taken(path: &Path, lock: &mut File, error: TryLockError) -> StoreError {
+    match error {
+        TryLockError::WouldBlock => in_use(path, lock),
+        TryLockError::Error(error) => {
+            StoreError::backend(format!("lock {}", lock_path(path).display()), error)
+        }
     }
-    File::options().create(true).read(true).write(true).truncate(false).open(lock)
 }
 
 fn in_use(path: &Path, lock: &mut File) -> StoreError {
@@ -75,19 +115,25 @@ fn in_use(path: &Path, lock: &mut File) -> StoreError {
 }
 
 /// Makes sure that the file is absent, new or ours. A fresh file is stamped before anything else, so
-/// that a crash right after cannot leave one that looks foreign.
-pub(super) async fn check(path: &Path) -> Result<(), StoreError> {
+/// that a crash right after cannot leave one that looks foreign. Says whether there was one before.
+pub(super) async fn check(path: &Path) -> Result<bool, StoreError> {
+    let copy = Copy::beside(path);
+    if copy.is_whole() && !path.exists() {
+        let doing = format!("take back the rescued database file {}", path.display());
+        copy.take_name().map_err(|error| StoreError::backend(doing, error))?;
+    }
+    let existed = path.exists();
     let unreadable = format!("read {}: name another file, or make this one readable", path.display());
     let header = header(path).map_err(|error| StoreError::backend(unreadable, error))?;
     match header.as_slice() {
-        [] => stamp(path).await.map_err(|error| {
+        [] => stamp(path).await.map(|()| existed).map_err(|error| {
             StoreError::backend(format!("create the database file {}", path.display()), error)
         }),
         ours if ours.len() == HEADER
             && ours.starts_with(MAGIC)
             && ours[APPLICATION_AT] == APPLICATION.to_be_bytes() =>
         {
-            Ok(())
+            Ok(existed)
         }
         other if other.starts_with(MAGIC) => {
             Err(foreign(path, "is a database of another program: name another file"))
@@ -114,6 +160,11 @@ async fn stamp(path: &Path) -> sqlx::Result<()> {
         .create_if_missing(true)
         .pragma("application_id", APPLICATION.to_string());
     options.connect().await?.close().await
+}
+
+/// The same for a file that is ours and damaged.
+pub(super) fn damaged(path: &Path, what: &str) -> StoreError {
+    StoreError::Damaged(format!("{} {what}", path.display()))
 }
 
 pub(super) fn foreign(path: &Path, what: &str) -> StoreError {

@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use serde::Serialize;
-use sqlx::{FromRow, QueryBuilder, Row, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteArguments};
+use sqlx::{Connection, FromRow, QueryBuilder, Row, Sqlite, SqliteConnection, sqlite::SqliteArguments};
 use tokio::sync::watch;
 
-use super::file::FileLock;
+use super::mend::Keeper;
 use crate::{
     model::{Resource, ResourceKey},
     store::{
-        Batch, Commit, Revision, StoreError,
+        Batch, Commit, Revision, StoreError, StoreIdentity,
         recent::Recent,
-        record::{Columns, MetaRecord, NO_META, ResourceRecord, nanos, number},
+        record::{Columns, LoggedColumns, MetaRecord, NO_META, ResourceRecord, nanos, number},
         rows::{LogEntry, Rows, Verdict},
         wanted::Wanted,
         writer::Ledger,
@@ -23,21 +23,29 @@ use crate::{
 /// Rows in one `INSERT`. SQLite compiles the statement anew for each size, so there are few sizes.
 const ROWS: usize = 100;
 
+/// The journal is folded into the database when it took about so many bytes since the last time, or after
+/// so many looks.
+const JOURNAL: usize = 4 << 20;
+const IDLE: u32 = 30;
+/// What one row takes beside its spec: the pages of the row, of its indexes and of its entry in the log.
+const ROW: usize = 3 * 4_096;
+
 const COLUMNS: &str = "INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, status, \
-    owner_kind, owner_mesh, owner_name, created, modified, revision) ";
+    owner_kind, owner_mesh, owner_name, created, modified, revision, checksum) ";
 
 const REPLACE: &str = " ON CONFLICT (kind, mesh, name) DO UPDATE SET origin_zone = excluded.origin_zone, \
     display_name = excluded.display_name, labels = excluded.labels, spec = excluded.spec, \
     status = excluded.status, owner_kind = excluded.owner_kind, owner_mesh = excluded.owner_mesh, \
     owner_name = excluded.owner_name, created = excluded.created, modified = excluded.modified, \
-    revision = excluded.revision";
+    revision = excluded.revision, checksum = excluded.checksum";
 
 /// Where the store is, with the rows of the keys in `$1`. There is always one row; it has no resource
 /// when none of the keys exists.
 const STATE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
-        r.kind, r.mesh, r.name, r.origin_zone, r.labels, r.spec, r.status, \
-        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision \
+        r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
+        r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, \
+        IFNULL(r.checksum, -1) AS checksum \
     FROM meta m LEFT JOIN json_each($1) w LEFT JOIN resources r \
         ON r.kind = w.value ->> 0 AND r.mesh = w.value ->> 1 AND r.name = w.value ->> 2";
 
@@ -48,8 +56,8 @@ const OWNED: &str = "\
         UNION \
         SELECT r.kind, r.mesh, r.name FROM falling f JOIN resources r \
             ON r.owner_kind = f.kind AND r.owner_mesh = f.mesh AND r.owner_name = f.name) \
-    SELECT r.kind, r.mesh, r.name, origin_zone, labels, spec, status, owner_kind, owner_mesh, owner_name, \
-        created, modified, revision \
+    SELECT r.kind, r.mesh, r.name, origin_zone, display_name, labels, spec, status, \
+        owner_kind, owner_mesh, owner_name, created, modified, revision, IFNULL(checksum, -1) AS checksum \
     FROM falling f JOIN resources r ON r.kind = f.kind AND r.mesh = f.mesh AND r.name = f.name";
 
 const DELETE: &str = "\
@@ -58,59 +66,111 @@ const DELETE: &str = "\
 
 /// Writes to one file, alone.
 pub(super) struct SqliteLedger {
-    pool: SqlitePool,
+    keeper: Keeper,
     head: Arc<watch::Sender<Revision>>,
     recent: Arc<Recent>,
     retained: usize,
     /// Entries logged since the log was last trimmed.
     logged: usize,
-    _lock: Arc<FileLock>,
+    /// About how many bytes the journal took since it was last folded into the database.
+    journal: usize,
+    /// Looks since then.
+    idle: u32,
 }
 
 impl SqliteLedger {
     pub(super) fn new(
-        pool: SqlitePool,
+        keeper: Keeper,
         head: Arc<watch::Sender<Revision>>,
         recent: Arc<Recent>,
         retained: usize,
-        lock: Arc<FileLock>,
     ) -> Self {
         // As if full, so that the first write after a start trims what an earlier setting left.
-        Self { pool, head, recent, retained, logged: retained, _lock: lock }
+        Self { keeper, head, recent, retained, logged: retained, journal: 0, idle: 0 }
     }
 
     async fn write(&mut self, group: &[Batch]) -> Result<Verdict, StoreError> {
-        let failed = |error| StoreError::backend("commit to the database file", error);
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-        let wanted = Wanted::of(group);
-        let (head, mut rows) = load(&mut transaction, &wanted).await?;
-        let epochs = epochs(&mut transaction, &wanted).await.map_err(failed)?;
-        let verdict = Verdict::of(group, &mut rows, head, &epochs);
-        if verdict.log.is_empty() {
-            transaction.rollback().await.map_err(failed)?;
-            return Ok(verdict);
-        }
-        store(&mut transaction, &verdict, &rows).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+        let mut pen = self.keeper.pen().await?;
+        let committed = commit(&mut pen, group, self.keeper.identity()).await;
+        let (verdict, rows) = committed.map_err(|failure| self.keeper.failed(failure))?;
+        self.keeper.committed(pen, verdict.head).await?;
         self.recent.push(&verdict.log, &rows);
+        self.journal += verdict.outcome(&rows).0.iter().map(|row| ROW + row.spec.len()).sum::<usize>() + ROW;
         Ok(verdict)
     }
 
-    /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
-    async fn trim(&self) -> sqlx::Result<()> {
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
-        let last: Option<i64> = sqlx::query_scalar(
-            "SELECT MIN(c.revision, m.revision - 1) FROM changes c, meta m \
-             ORDER BY c.revision DESC, c.ordinal DESC LIMIT 1 OFFSET $1",
-        )
-        .bind(i64::try_from(self.retained).unwrap_or(i64::MAX))
-        .fetch_optional(&mut *transaction)
-        .await?;
-        let Some(last) = last else { return transaction.rollback().await };
-        sqlx::query("DELETE FROM changes WHERE revision <= $1").bind(last).execute(&mut *transaction).await?;
-        sqlx::query("UPDATE meta SET oldest = MAX(oldest, $1)").bind(last).execute(&mut *transaction).await?;
-        transaction.commit().await
+    /// Folds the journal into the database, after the commit and not during it.
+    async fn settle_journal(&mut self) {
+        (self.journal, self.idle) = (0, 0);
+        if let Err(error) = self.keeper.settle_journal().await {
+            tracing::debug!(%error, "the journal is folded into the database later");
+        }
     }
+
+    /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
+    async fn trim(&mut self) -> Result<(), StoreError> {
+        let mut pen = self.keeper.pen().await?;
+        let trimmed = trim(&mut pen, self.retained).await;
+        trimmed.map_err(|error| self.keeper.failed(Failure::Statement(error)))?;
+        pen.put_down();
+        Ok(())
+    }
+}
+
+/// Why a group is not committed.
+pub(super) enum Failure {
+    /// What was read is not usable.
+    Read(StoreError),
+    /// The database refused a statement.
+    Statement(sqlx::Error),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Read(error)
+    }
+}
+
+async fn commit(
+    connection: &mut SqliteConnection,
+    group: &[Batch],
+    identity: StoreIdentity,
+) -> Result<(Verdict, Rows), Failure> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    let wanted = Wanted::of(group);
+    let (meta, mut rows) = load(&mut transaction, &wanted).await?;
+    meta.must_be(identity)?;
+    let head = meta.head();
+    let epochs = epochs(&mut transaction, &wanted).await?;
+    let verdict = Verdict::of(group, &mut rows, head, &epochs);
+    if verdict.log.is_empty() {
+        transaction.rollback().await?;
+    } else {
+        store(&mut transaction, &verdict, &rows).await?;
+        transaction.commit().await?;
+    }
+    Ok((verdict, rows))
+}
+
+async fn trim(connection: &mut SqliteConnection, retained: usize) -> sqlx::Result<()> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    let last: Option<i64> = sqlx::query_scalar(
+        "SELECT MIN(c.revision, m.revision - 1) FROM changes c, meta m \
+         ORDER BY c.revision DESC, c.ordinal DESC LIMIT 1 OFFSET $1",
+    )
+    .bind(i64::try_from(retained).unwrap_or(i64::MAX))
+    .fetch_optional(&mut *transaction)
+    .await?;
+    let Some(last) = last else { return transaction.rollback().await };
+    sqlx::query("DELETE FROM changes WHERE revision <= $1").bind(last).execute(&mut *transaction).await?;
+    sqlx::query("UPDATE meta SET oldest = MAX(oldest, $1)").bind(last).execute(&mut *transaction).await?;
+    transaction.commit().await
 }
 
 #[async_trait]
@@ -123,6 +183,9 @@ impl Ledger for SqliteLedger {
     }
 
     async fn tidy(&mut self) {
+        if self.journal > JOURNAL {
+            self.settle_journal().await;
+        }
         if self.logged <= self.retained / 10 {
             return;
         }
@@ -130,6 +193,28 @@ impl Ledger for SqliteLedger {
         if let Err(error) = self.trim().await {
             tracing::warn!(%error, "cannot trim the change log, it is tried again later");
         }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.idle += 1;
+        if self.idle >= IDLE {
+            self.settle_journal().await;
+        }
+        self.keeper.pen().await?.put_down();
+        Ok(())
+    }
+
+    async fn probe(&mut self) -> Result<(), StoreError> {
+        let mut pen = self.keeper.pen().await?;
+        // Changes nothing, and needs the disk like any other write.
+        let probe = sqlx::query("UPDATE meta SET revision = revision RETURNING revision").persistent(false);
+        let head: sqlx::Result<i64> = async { probe.fetch_one(&mut *pen).await?.try_get(0) }.await;
+        let head = head.map_err(|error| self.keeper.failed(Failure::Statement(error)))?;
+        self.keeper.committed(pen, head.unsigned_abs()).await
+    }
+
+    async fn close(&mut self) {
+        self.keeper.close().await;
     }
 }
 
@@ -144,25 +229,21 @@ fn keys<'a>(keys: impl IntoIterator<Item = &'a ResourceKey>) -> String {
     json(&parts)
 }
 
-/// The head of the store, and the rows the group may touch.
-async fn load(
-    connection: &mut SqliteConnection,
-    wanted: &Wanted<'_>,
-) -> Result<(Revision, Rows), StoreError> {
-    let failed = |error| StoreError::backend("read what is to be written", error);
+/// Where the store is, and the rows the group may touch.
+async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<(MetaRecord, Rows), Failure> {
     let state = sqlx::query(STATE).bind(keys(wanted.keys.iter().copied()));
-    let state = state.fetch_all(&mut *connection).await.map_err(failed)?;
+    let state = state.fetch_all(&mut *connection).await?;
     let first = state.first().ok_or_else(|| StoreError::Foreign(NO_META.to_owned()))?;
-    let head = MetaRecord::from_row(first).map_err(failed)?.head();
+    let meta = MetaRecord::from_row(first)?;
     let mut records = Vec::new();
     for row in &state {
-        if row.try_get::<Option<&str>, _>("kind").map_err(failed)?.is_some() {
-            records.push(ResourceRecord::from_row(row).map_err(failed)?);
+        if row.try_get::<Option<&str>, _>("kind")?.is_some() {
+            records.push(ResourceRecord::from_row(row)?);
         }
     }
     if !wanted.owners.is_empty() {
         let owned = sqlx::query_as(OWNED).bind(keys(wanted.owners.iter().copied()));
-        let owned: Vec<ResourceRecord> = owned.fetch_all(connection).await.map_err(failed)?;
+        let owned: Vec<ResourceRecord> = owned.fetch_all(connection).await?;
         records.extend(owned);
     }
     let mut rows = Rows::default();
@@ -171,7 +252,7 @@ async fn load(
             rows.insert(row);
         }
     }
-    Ok((head, rows))
+    Ok((meta, rows))
 }
 
 async fn epochs(
@@ -241,7 +322,8 @@ fn put(query: &mut QueryBuilder<Sqlite>, resources: &[&Resource]) {
             .push_bind(owner_name)
             .push_bind(nanos(resource.created))
             .push_bind(nanos(resource.modified))
-            .push_bind(number(resource.revision));
+            .push_bind(number(resource.revision))
+            .push_bind(columns.sum());
     });
     query.push(REPLACE).push("; ");
 }
@@ -257,14 +339,15 @@ fn log_entries(query: &mut QueryBuilder<Sqlite>, entries: &[LogEntry], from: usi
     if entries.is_empty() {
         return;
     }
-    query.push("INSERT INTO changes (revision, ordinal, kind, mesh, name, op) ");
+    query.push("INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum) ");
     query.push_values((from..).zip(entries), |mut row, (ordinal, entry)| {
         row.push_bind(number(entry.revision))
             .push_bind(number(ordinal as u64))
             .push_bind(entry.key.kind.name)
             .push_bind(&*entry.key.mesh)
             .push_bind(&*entry.key.name)
-            .push_bind(entry.op());
+            .push_bind(entry.op())
+            .push_bind(LoggedColumns::from(entry).sum());
     });
     query.push("; ");
 }

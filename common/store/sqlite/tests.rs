@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod damage;
+
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 use super::*;
@@ -20,7 +22,8 @@ async fn connect(path: &Path) -> SqliteConnection {
 async fn refused(path: &Path, expected: &str) {
     let error = SqliteStore::open(path).await.err().unwrap();
     let text = error.to_string();
-    assert!(matches!(error, StoreError::Foreign(_)) && text.contains(expected), "{text}");
+    assert!(matches!(error, StoreError::Foreign(_) | StoreError::Damaged(_)), "{text}");
+    assert!(text.contains(expected), "{text}");
     assert!(text.contains(&path.display().to_string()), "{text}");
 }
 
@@ -102,14 +105,17 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
     let path = folder.path().join("store.db");
     let store = SqliteStore::open(&path).await.unwrap();
     store.transact(Batch::of([Write::put(zone("east"))])).await.unwrap();
+    let mut pen = store.connections.bare_pen().await.unwrap();
     for statement in [
         "INSERT INTO resources SELECT 'Unheard', mesh, name, origin_zone, display_name, labels, spec, status, \
-            owner_kind, owner_mesh, owner_name, created, modified, 2 FROM resources",
-        "INSERT INTO changes VALUES (2, 0, 'Unheard', '', 'east', 'put')",
-        "UPDATE meta SET revision = 2",
+            owner_kind, owner_mesh, owner_name, created, modified, 2, NULL FROM resources",
+        "INSERT INTO changes VALUES (2, 0, 'Unheard', '', 'east', 'put', NULL)",
+        "UPDATE meta SET revision = 2, checksum = NULL",
     ] {
-        sqlx::query(statement).execute(&store.write).await.unwrap();
+        sqlx::query(statement).execute(&mut *pen).await.unwrap();
     }
+    inspect::fill(&mut pen).await.unwrap();
+    pen.put_down();
     let Changes::Since { changes, upto } = store.changes_since(1, 10).await.unwrap() else { panic!() };
     assert_eq!((changes.len(), upto), (0, 2), "a reader passes over them");
     store.close().await;
@@ -119,7 +125,7 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
     assert_eq!((snapshot.resources.len(), snapshot.revision), (1, 2));
     store.transact(Batch::of([Write::put(zone("west"))])).await.unwrap();
     let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE kind = 'Unheard'")
-        .fetch_one(&store.read)
+        .fetch_one(&mut *store.connections.reader().await.unwrap())
         .await
         .unwrap();
     assert_eq!(kept, 1);
@@ -129,9 +135,11 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
 async fn readers_cannot_write_and_the_writer_is_durable() {
     let folder = TempDir::new().unwrap();
     let store = SqliteStore::open(folder.path().join("store.db")).await.unwrap();
-    let refused = sqlx::query("DELETE FROM meta").execute(&store.read).await.unwrap_err();
+    let mut reader = store.connections.reader().await.unwrap();
+    let refused = sqlx::query("DELETE FROM meta").execute(&mut *reader).await.unwrap_err();
     assert!(refused.to_string().contains("readonly"), "{refused}");
-    let journal: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&store.write).await.unwrap();
-    let flush: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&store.write).await.unwrap();
+    let mut pen = store.connections.bare_pen().await.unwrap();
+    let journal: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *pen).await.unwrap();
+    let flush: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut *pen).await.unwrap();
     assert_eq!((journal.as_str(), flush), ("wal", 2));
 }

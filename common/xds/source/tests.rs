@@ -293,3 +293,42 @@ fn replaced_cluster_gets_its_endpoints_again() {
     let sent = stream.change(&[(envoy::CLUSTER, "c", "2")], &[]);
     assert_eq!(sent, ["4 Cluster +c -", "5 ClusterLoadAssignment +c -"]);
 }
+
+#[test]
+fn names_are_limited_by_their_bytes() {
+    let settings = || Settings { max_name: 8, max_bytes: 20, ..Settings::kds("test", ["T"]) };
+    let ask = |type_url: &str, subscribe: &[&str], held: &[(&str, &str)]| DeltaDiscoveryRequest {
+        node: Some(Node { id: "peer".to_owned(), ..Node::default() }),
+        type_url: type_url.to_owned(),
+        resource_names_subscribe: subscribe.iter().map(|name| (*name).to_owned()).collect(),
+        initial_resource_versions: held.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let long = |request| Stream::new(settings()).ask(&request).unwrap_err();
+    for request in [
+        ask("T", &["123456789"], &[]),
+        ask("T", &[], &[("123456789", "v")]),
+        ask("T", &[], &[("n", "123456789")]),
+        ask("123456789", &[], &[]),
+    ] {
+        let refused = long(request);
+        assert!(matches!(refused, Malformed::LongName { bytes: 9, max: 8, .. }), "{refused}");
+        assert!(refused.is_excess());
+    }
+    let many = long(ask("T", &["12345678", "23456789", "34567"], &[]));
+    assert_eq!(many, Malformed::TooManyBytes { max: 20 });
+
+    // One by one it is the same; what is given back does not count.
+    let mut stream = Stream::new(settings());
+    for name in ["12345678", "23456789"] {
+        stream.ask(&ask("T", &[name], &[])).unwrap();
+    }
+    let back = DeltaDiscoveryRequest {
+        resource_names_unsubscribe: vec!["12345678".to_owned()],
+        ..ask("T", &[], &[])
+    };
+    stream.ask(&back).unwrap();
+    stream.ask(&ask("T", &["34567890", "23456789"], &[])).unwrap();
+    let beyond = stream.ask(&ask("T", &["45678"], &[])).unwrap_err();
+    assert_eq!(beyond, Malformed::TooManyBytes { max: 20 });
+}

@@ -19,7 +19,7 @@ use crate::harness::{
 /// on the length or depth of its input is beyond it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What one case may add to the log of a process.
-const LOG: u64 = 8 << 10;
+const LOG: usize = 8 << 10;
 /// What a batch may add to the memory of a process: what allocators keep and what was stored included.
 const MEMORY: u64 = 64 << 20;
 
@@ -131,7 +131,7 @@ pub async fn run<F: Front>(
             failed.push(format!("{} {}: {why}", case.class, case.what));
         }
     }
-    let budget = Budget { memory: MEMORY, log: LOG * table.len() as u64 };
+    let budget = Budget { memory: MEMORY, log: LOG * table.len() };
     let mut costs = Vec::new();
     for spent in before.iter().map(|before| before.spent(budget)) {
         match spent {

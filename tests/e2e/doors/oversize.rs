@@ -10,19 +10,21 @@ use common::{
                 DeltaDiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
             },
         },
-        google::protobuf::{Struct, Value, value::Kind as Json},
+        google::protobuf::{Struct, Value as ProtoValue, value::Kind as Json},
         kuma::system::v1alpha1::KumaCpVersion,
     },
 };
 use prost::{Message, encoding::bytes};
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
 
 use crate::{
     harness::{
-        Global, KdsPeer, Options, Zone, eventually,
+        Global, KdsPeer, Options, Zone,
+        control_plane::ControlPlane,
+        eventually,
         kds_peer::{dial, item, with_spec},
     },
     mesh::{ALLOW_ALL, federation, federation_with},
@@ -111,37 +113,96 @@ async fn an_item_larger_than_it_can_be_sent_on_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_a_message_is_withheld_alone_and_noted() {
+async fn an_item_of_countless_parts_costs_little_and_is_refused_alone() {
+    let (global, _zones) = federation(1).await;
+    let before = global.process.resident();
+    let peer = KdsPeer::connect(&global, "crumbs").await;
+    let mut up = peer.up().await.unwrap();
+    let inbound = r#"{"networking": {"address": "10.9.9.9", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web"}}]}}"#;
+    let kind = &kinds::dataplane::KIND;
+    let (good, bad) =
+        (peer.honest(kind, "default", "good", inbound), peer.honest(kind, "default", "bad", inbound));
+    // Empty inbounds, two bytes each.
+    let crumbs = |count: usize| {
+        let mut spec = bad.spec.to_vec();
+        bytes::encode(1, &[0x0a, 0x00].repeat(count), &mut spec);
+        with_spec(item(&bad), spec)
+    };
+    for count in [4_000_000, 125_000] {
+        let refused =
+            up.offer(kind, vec![crumbs(count), item(&good)]).await.unwrap().expect("it is not taken");
+        assert!(refused.starts_with(bad.name()) && !refused.contains(good.name()), "{refused}");
+        assert!(refused.len() <= 17 * 1024, "{} bytes of reasons", refused.len());
+    }
+    let cost = global.process.resident().saturating_sub(before);
+    assert!(cost < 256 * MIB as u64, "{cost} bytes more than before");
+    dataplanes(&global, 1).await;
+}
+
+/// A policy of about 180 bytes for each of its rules.
+fn timeout(name: &str, rules: usize) -> Value {
+    let target = json!({"kind": "MeshService", "name": "x".repeat(100)});
+    let rule = json!({"targetRef": target, "default": {"idleTimeout": "20s"}});
+    json!({"type": "MeshTimeout", "mesh": "default", "name": name, "spec": {"to": vec![rule; rules]}})
+}
+
+/// Waits until a control plane has the policy of this name.
+async fn has_timeout(cp: &ControlPlane, name: &str) {
+    eventually(&format!("the policy {name}"), || async move {
+        let list = cp.try_get("/meshes/default/meshtimeouts").await?;
+        let arrived = |item: &Value| item["labels"]["kuma.io/display-name"] == name;
+        let found = list["items"].as_array().into_iter().flatten().any(arrived);
+        if found { Ok(()) } else { Err(list["total"].to_string()) }
+    })
+    .await;
+}
+
+async fn put(cp: &ControlPlane, policy: Value) -> StatusCode {
+    let path = format!("/meshes/default/meshtimeouts/{}", policy["name"].as_str().unwrap());
+    cp.call(Method::PUT, &path, Some(policy)).await.0
+}
+
+#[tokio::test]
+async fn what_global_cannot_put_into_a_message_is_withheld_alone_and_noted() {
     let small = Options::default().with("multizone.global.kds.maxMsgSize", "600000");
     let (global, zones) = federation_with(1, small, Options::default()).await;
     let zone = &zones[0];
-    let policy = |name: &str, rules: usize| {
-        let rule = json!({"targetRef": {"kind": "MeshService", "name": "x".repeat(100)}, "default": {"idleTimeout": "20s"}});
-        json!({"type": "MeshTimeout", "mesh": "default", "name": name, "spec": {"to": vec![rule; rules]}})
-    };
-    let path = "/meshes/default/meshtimeouts/large";
-    let (status, answer) = global.call(Method::PUT, path, Some(policy("large", 3000))).await;
-    assert!(status.is_success(), "{status} {answer}");
-    note(
-        &global,
-        "zone-1",
-        &["the zone does not get some MeshTimeout", "MeshTimeout large", "make it smaller"],
-    )
-    .await;
+    assert!(put(&global, timeout("large", 3000)).await.is_success());
+    let says = ["the zone does not get some MeshTimeout", "MeshTimeout default/large", "make it smaller"];
+    note(&global, "zone-1", &says).await;
     global.apply(ALLOW_ALL);
     permissions(zone, 1).await;
     assert_eq!(global.zone_status("zone-1").await.unwrap(), "online");
-    let (status, answer) = global.call(Method::PUT, path, Some(policy("large", 3))).await;
-    assert!(status.is_success(), "{status} {answer}");
-    eventually("it is smaller, and arrives", || async move {
-        let list = zone.try_get("/meshes/default/meshtimeouts").await?;
-        let arrived = list["items"].as_array().into_iter().flatten();
-        let arrived = arrived.filter(|item| item["labels"]["kuma.io/display-name"] == "large").count();
-        if arrived == 1 { Ok(()) } else { Err(list.to_string()) }
+    let metrics = global.metrics().await;
+    assert!(metrics.contains("kds_resources_withheld_total{resource_type=\"MeshTimeout\"} 1"), "{metrics}");
+
+    assert!(put(&global, timeout("large", 3)).await.is_success());
+    has_timeout(zone, "large").await;
+    assert_eq!(put(&global, timeout("large", 20_000)).await, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn what_a_zone_cannot_put_into_a_message_is_withheld_alone_and_noted() {
+    let small = Options::default().with("multizone.zone.kds.maxMsgSize", "600000");
+    let (global, zones) = federation_with(1, Options::default(), small).await;
+    let zone = &zones[0];
+    let of_zone = |name: &str, rules: usize| {
+        let mut policy = timeout(name, rules);
+        policy["labels"] = json!({"kuma.io/origin": "zone"});
+        policy
+    };
+    assert!(put(zone, of_zone("large", 3000)).await.is_success());
+    assert!(put(zone, of_zone("small", 3)).await.is_success());
+    has_timeout(&global, "small").await;
+    eventually("what the zone withholds", || async move {
+        let link = zone.try_get("/strait/link").await?;
+        let withheld = link["withheld"]["MeshTimeout"].as_str().unwrap_or_default().to_owned();
+        if withheld.contains("MeshTimeout default/large") { Ok(()) } else { Err(link.to_string()) }
     })
     .await;
-    let (status, answer) = global.call(Method::PUT, path, Some(policy("large", 20_000))).await;
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+    assert!(put(zone, of_zone("large", 4)).await.is_success());
+    has_timeout(&global, "large").await;
+    assert_eq!(global.zone_status("zone-1").await.unwrap(), "online");
 }
 
 #[tokio::test]
@@ -151,10 +212,10 @@ async fn what_a_proxy_says_about_itself_never_outgrows_its_insight() {
     zone.apply(&dataplane("web"));
     dataplanes(&global, 1).await;
     let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default", "--name", "web"]);
-    let text = |text: String| Value { kind: Some(Json::StringValue(text)) };
-    let object = |fields: Vec<(&str, Value)>| {
+    let text = |text: String| ProtoValue { kind: Some(Json::StringValue(text)) };
+    let object = |fields: Vec<(&str, ProtoValue)>| {
         let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Value { kind: Some(Json::StructValue(Struct { fields })) }
+        ProtoValue { kind: Some(Json::StructValue(Struct { fields })) }
     };
     for length in [11 * MIB, 2 * MIB, 30 * 1024] {
         let version = object(vec![("kumaDp", object(vec![("version", text("9".repeat(length)))]))]);
@@ -183,7 +244,7 @@ async fn what_a_proxy_says_about_itself_never_outgrows_its_insight() {
         zone.apply(&dataplane(&name));
         eventually("what came after it on global", || async {
             let list = global.try_get("/meshes/default/dataplanes").await?;
-            let arrived = |item: &serde_json::Value| item["labels"]["kuma.io/display-name"] == *name;
+            let arrived = |item: &Value| item["labels"]["kuma.io/display-name"] == *name;
             if list["items"].as_array().into_iter().flatten().any(arrived) {
                 Ok(())
             } else {

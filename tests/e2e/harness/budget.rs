@@ -10,20 +10,20 @@ pub struct Budget {
     /// Growth of resident memory, in bytes.
     pub memory: u64,
     /// Bytes of log.
-    pub log: u64,
+    pub log: usize,
 }
 
 /// A process before it is treated badly.
 pub struct Before<'a> {
     process: &'a Process,
     memory: u64,
-    logged: u64,
+    logged: usize,
 }
 
 impl<'a> Before<'a> {
     /// Remembers how it is now.
     pub fn of(process: &'a Process) -> Self {
-        Self { process, memory: process.resident(), logged: process.logged() }
+        Self { process, memory: process.resident(), logged: process.log_bytes() }
     }
 
     /// What it took, in words; or what it broke.
@@ -33,7 +33,7 @@ impl<'a> Before<'a> {
             return Err(format!("{name} is dead:\n{}", self.process.log()));
         }
         let memory = self.process.resident().saturating_sub(self.memory);
-        let log = self.process.logged() - self.logged;
+        let log = self.process.log_bytes() - self.logged;
         let said = format!("{name} +{} KiB memory, {} KiB log", memory >> 10, log >> 10);
         if memory > budget.memory || log > budget.log {
             return Err(format!("{said}, and was allowed {} and {} KiB", budget.memory >> 10, budget.log >> 10));

@@ -17,12 +17,30 @@ use super::{addresses, process::Process, wait::eventually};
 pub struct Options {
     /// More flags, as `--name value`.
     pub flags: Vec<(String, String)>,
+    /// More variables in the environment.
+    pub environment: Vec<(String, String)>,
+    /// A command that starts the program in its place, such as `env` with variables.
+    pub launcher: Vec<String>,
 }
 
 impl Options {
     /// The same with one more flag.
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.flags.push((flag.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, started by a command that then becomes the program.
+    pub fn by(mut self, launcher: &[&str]) -> Self {
+        self.launcher = launcher.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+}
+
+impl Options {
+    /// The same with one more variable in the environment.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 }
@@ -35,13 +53,23 @@ pub struct ControlPlane {
     pub folder: TempDir,
     program: PathBuf,
     args: Vec<String>,
+    environment: Vec<(String, String)>,
     name: String,
-    api: SocketAddr,
-    diagnostics: SocketAddr,
+    /// Where its REST API listens.
+    pub api: SocketAddr,
+    /// Where its diagnostics listen.
+    pub diagnostics: SocketAddr,
 }
 
 impl ControlPlane {
-    async fn start(name: &str, program: &str, folder: TempDir, args: Vec<String>, address: Ipv4Addr) -> Self {
+    async fn start(
+        name: &str,
+        program: &str,
+        folder: TempDir,
+        args: Vec<String>,
+        options: Options,
+        address: Ipv4Addr,
+    ) -> Self {
         // The HTTP client of the tests speaks TLS only with a provider of cryptography. Set by the first.
         let _set_before = rustls::crypto::ring::default_provider().install_default();
         let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
@@ -61,17 +89,21 @@ impl ControlPlane {
             diagnostics.port().to_string(),
         ];
         all.extend(args);
-        let program = PathBuf::from(program);
-        let process = Process::start(name, &program, &all);
+        all.extend(options.flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]));
+        let environment = options.environment;
+        let mut words = options.launcher.into_iter().chain([program.to_owned()]);
+        let program = PathBuf::from(words.next().expect("there is a program"));
+        let all: Vec<String> = words.chain(all).collect();
+        let process = Process::start_in(name, &program, &all, &environment);
         let name = name.to_owned();
-        let mut started = Self { process, folder, program, args: all, name, api, diagnostics };
+        let mut started = Self { process, folder, program, args: all, environment, name, api, diagnostics };
         started.ready().await;
         started
     }
 
     /// Waits until `/ready` says so.
     pub async fn ready(&mut self) {
-        let url = format!("http://{}/ready", self.diagnostics);
+        let url = self.ready_url();
         let name = self.name.clone();
         let process = &mut self.process;
         eventually(&format!("{name} is ready"), || {
@@ -89,10 +121,40 @@ impl ControlPlane {
         .await;
     }
 
+    /// What it is started with.
+    pub fn command(&self) -> (&Path, &[String]) {
+        (&self.program, &self.args)
+    }
+
+    /// Address of `/ready`.
+    pub fn ready_url(&self) -> String {
+        format!("http://{}/ready", self.diagnostics)
+    }
+
+    /// What `/ready` says: nothing when ready, else the reasons.
+    pub async fn not_ready(&self) -> Option<String> {
+        let answer = reqwest::get(self.ready_url()).await;
+        let answer = answer.unwrap_or_else(|e| panic!("/ready of {}: {e}", self.name));
+        let ready = answer.status().is_success();
+        let text = answer.text().await.expect("a body is text");
+        (!ready).then_some(text)
+    }
+
+    /// Whether `/healthy` says so.
+    pub async fn healthy(&self) -> bool {
+        let answer = reqwest::get(format!("http://{}/healthy", self.diagnostics)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
     /// Starts the same process again, after it ended.
     pub async fn start_again(&mut self) {
-        self.process = Process::start(&self.name, &self.program, &self.args);
+        self.process = Process::start_in(&self.name, &self.program, &self.args, &self.environment);
         self.ready().await;
+    }
+
+    /// Address of a path of its diagnostics.
+    pub fn diagnostics_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.diagnostics)
     }
 
     /// Address of a path of its REST API.
@@ -207,18 +269,15 @@ impl Global {
     pub async fn start_with(options: Options) -> Self {
         let address = addresses::loopback();
         let kds = SocketAddr::from((address, addresses::free_port(address)));
-        let mut args = vec![
+        let args = vec![
             "--multizone.global.kds.interface".to_owned(),
             address.to_string(),
             "--multizone.global.kds.grpcPort".to_owned(),
             kds.port().to_string(),
         ];
-        for (flag, value) in options.flags {
-            args.extend([format!("--{flag}"), value]);
-        }
         let folder = TempDir::new().expect("a temporary folder");
-        let cp =
-            ControlPlane::start("global", env!("CARGO_BIN_EXE_strait-global"), folder, args, address).await;
+        let program = env!("CARGO_BIN_EXE_strait-global");
+        let cp = ControlPlane::start("global", program, folder, args, options, address).await;
         Self { cp, kds }
     }
 
@@ -277,7 +336,7 @@ impl Zone {
         let folder = TempDir::new().expect("a temporary folder");
         let token_file = folder.path().join("zone-token");
         std::fs::write(&token_file, token).expect("the folder can be written");
-        let mut args = vec![
+        let args = vec![
             "--multizone.zone.name".to_owned(),
             name.to_owned(),
             "--multizone.zone.globalAddress".to_owned(),
@@ -291,10 +350,8 @@ impl Zone {
             "--dpServer.port".to_owned(),
             dp_server.port().to_string(),
         ];
-        for (flag, value) in options.flags {
-            args.extend([format!("--{flag}"), value]);
-        }
-        let cp = ControlPlane::start(name, env!("CARGO_BIN_EXE_strait-zone"), folder, args, address).await;
+        let program = env!("CARGO_BIN_EXE_strait-zone");
+        let cp = ControlPlane::start(name, program, folder, args, options, address).await;
         Self { cp, dp_server, zone: name.to_owned() }
     }
 

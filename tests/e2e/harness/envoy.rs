@@ -45,7 +45,7 @@ impl Envoy {
     }
 
     async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
-        let token_file = write(zone.folder.path(), "proxy-token", token);
+        let token_file = write(zone.folder.path(), &format!("proxy-token-{}", base_id()), token);
         let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate());
         let (token_file, ca) = (token_file.display().to_string(), ca.display().to_string());
         let fixed =

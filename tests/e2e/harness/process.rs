@@ -1,46 +1,56 @@
 //! One child process.
 
 use std::{
-    collections::VecDeque,
     ffi::OsStr,
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
 };
 
 use super::wait;
 
-/// Lines of output kept for the report of a failed test.
-const KEPT: usize = 400;
+/// Lines of output in the report of a failed test.
+const REPORTED: usize = 400;
 
 /// A child process that ends with this value.
 pub struct Process {
     name: String,
     child: Child,
-    log: Arc<Mutex<VecDeque<String>>>,
-    logged: Arc<AtomicU64>,
+    log: Arc<Mutex<Vec<String>>>,
+    written: Arc<AtomicUsize>,
     readers: Vec<thread::JoinHandle<()>>,
 }
 
 impl Process {
     /// Starts `program`.
     pub fn start<A: AsRef<OsStr>>(name: &str, program: &Path, args: impl IntoIterator<Item = A>) -> Self {
+        Self::start_in(name, program, args, &[])
+    }
+
+    /// Starts `program` with more variables in its environment.
+    pub fn start_in<A: AsRef<OsStr>>(
+        name: &str,
+        program: &Path,
+        args: impl IntoIterator<Item = A>,
+        environment: &[(String, String)],
+    ) -> Self {
         let mut child = Command::new(program)
             .args(args)
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", program.display()));
-        let (log, logged) = (Arc::default(), Arc::default());
-        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log, &logged);
-        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log, &logged);
-        Self { name: name.to_owned(), child, log, logged, readers: vec![stdout, stderr] }
+        let (log, written) = (Arc::default(), Arc::default());
+        let stdout = follow(child.stdout.take().expect("stdout is piped"), &log, &written);
+        let stderr = follow(child.stderr.take().expect("stderr is piped"), &log, &written);
+        Self { name: name.to_owned(), child, log, written, readers: vec![stdout, stderr] }
     }
 
     /// SIGKILL: no goodbye.
@@ -53,6 +63,11 @@ impl Process {
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended().await
+    }
+
+    /// Its number. What starts it replaces itself by it, so this is also the number of what was asked for.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal by name.
@@ -81,21 +96,6 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What it is called in a report.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Bytes it wrote to its output so far, those included that are no longer kept.
-    pub fn logged(&self) -> u64 {
-        self.logged.load(Ordering::Relaxed)
-    }
-
     /// Memory it has in use, in bytes.
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
@@ -105,10 +105,25 @@ impl Process {
         kib * 1024
     }
 
-    /// Its output so far.
+    /// What it is called in a report.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of output it has written so far.
+    pub fn log_bytes(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// The end of its output so far.
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");
-        lines.iter().cloned().collect::<Vec<_>>().join("\n")
+        lines[lines.len().saturating_sub(REPORTED)..].join("\n")
+    }
+
+    /// All of its output so far.
+    pub fn whole_log(&self) -> String {
+        self.log.lock().expect("no reader panics").join("\n")
     }
 }
 
@@ -123,18 +138,14 @@ impl Drop for Process {
 
 fn follow(
     output: impl Read + Send + 'static,
-    log: &Arc<Mutex<VecDeque<String>>>,
-    logged: &Arc<AtomicU64>,
+    log: &Arc<Mutex<Vec<String>>>,
+    written: &Arc<AtomicUsize>,
 ) -> thread::JoinHandle<()> {
-    let (log, logged) = (Arc::clone(log), Arc::clone(logged));
+    let (log, written) = (Arc::clone(log), Arc::clone(written));
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            logged.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
-            let mut lines = log.lock().expect("no reader panics");
-            if lines.len() == KEPT {
-                lines.pop_front();
-            }
-            lines.push_back(line);
+            written.fetch_add(line.len() + 1, Ordering::Relaxed);
+            log.lock().expect("no reader panics").push(line);
         }
     })
 }

@@ -60,6 +60,12 @@ impl Names {
 }
 
 const VALIDATION_SECRET: &str = "cp_validation_ctx";
+const TOKEN_SECRET: &str = "cp_token";
+
+/// Whether Envoy itself reads the token from a file.
+fn has_credential(request: &Request) -> bool {
+    request.dataplane_token_path.is_empty() && !request.credential_file.is_empty()
+}
 
 /// The bootstrap of one proxy, members in alphabetical order.
 pub(super) fn document(params: &Params<'_>) -> Value {
@@ -132,7 +138,7 @@ fn ads(params: &Params<'_>) -> Value {
 fn envoy_grpc(params: &Params<'_>) -> Value {
     let mut service = json!({"envoyGrpc": {"clusterName": Names::of(params.request).ads}});
     let token = params.request.dataplane_token.trim();
-    if !token.is_empty() {
+    if !token.is_empty() && params.request.credential_file.is_empty() {
         service["initialMetadata"] = json!([{"key": "authorization", "value": token}]);
     }
     service
@@ -260,8 +266,16 @@ fn statics(params: &Params<'_>) -> Value {
         clusters.push(ads_cluster(params));
     }
     statics.insert("clusters".into(), clusters.into());
+    let mut secrets = Vec::new();
     if params.tls {
-        statics.insert("secrets".into(), json!([validation(params)]));
+        secrets.push(validation(params));
+    }
+    if has_credential(params.request) {
+        let file = json!({"filename": params.request.credential_file});
+        secrets.push(json!({"genericSecret": {"secret": file}, "name": TOKEN_SECRET}));
+    }
+    if !secrets.is_empty() {
+        statics.insert("secrets".into(), secrets.into());
     }
     Value::Object(statics)
 }
@@ -292,14 +306,43 @@ fn ads_cluster(params: &Params<'_>) -> Value {
         })
     });
     let mut cluster = cluster(params, Names::of(params.request).ads, discovery, address, tls);
+    if has_credential(params.request) {
+        cluster["typedExtensionProtocolOptions"][HTTP]["httpFilters"] = credential_filters();
+    }
     if params.ipv4_only && discovery == "STRICT_DNS" {
         cluster["dnsLookupFamily"] = "V4_PREFERRED".into();
     }
     cluster
 }
 
+/// Adds the token to every request of a cluster. A secret is redacted in every dump, a header is not.
+fn credential_filters() -> Value {
+    let at = |kind: &str| format!("type.googleapis.com/envoy.extensions.{kind}");
+    json!([
+        {
+            "name": "envoy.filters.http.credential_injector",
+            "typedConfig": {
+                "@type": at("filters.http.credential_injector.v3.CredentialInjector"),
+                "credential": {
+                    "name": "envoy.http.injected_credentials.generic",
+                    "typedConfig": {
+                        "@type": at("http.injected_credentials.generic.v3.Generic"),
+                        "credential": {"name": TOKEN_SECRET},
+                    },
+                },
+                "overwrite": true,
+            },
+        },
+        {
+            "name": "envoy.filters.http.upstream_codec",
+            "typedConfig": {"@type": at("filters.http.upstream_codec.v3.UpstreamCodec")},
+        },
+    ])
+}
+
+const HTTP: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
 fn cluster(params: &Params<'_>, name: &str, discovery: &str, address: Value, tls: Option<Value>) -> Value {
-    let http = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
     let mut cluster = json!({
         "connectTimeout": params.connect_timeout,
         "loadAssignment": {
@@ -312,8 +355,8 @@ fn cluster(params: &Params<'_>, name: &str, discovery: &str, address: Value, tls
         cluster["transportSocket"] = tls;
     }
     cluster["type"] = discovery.into();
-    cluster["typedExtensionProtocolOptions"] = json!({http: {
-        "@type": format!("type.googleapis.com/{http}"),
+    cluster["typedExtensionProtocolOptions"] = json!({HTTP: {
+        "@type": format!("type.googleapis.com/{HTTP}"),
         "explicitHttpConfig": {"http2ProtocolOptions": {}},
     }});
     cluster["upstreamConnectionOptions"] = json!({"tcpKeepalive": {

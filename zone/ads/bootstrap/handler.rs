@@ -4,45 +4,72 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
-    http::{HeaderMap, StatusCode, Uri, header},
+    extract::{Request as HttpRequest, State},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
     routing::post,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use common::store::index::IndexReader;
+use common::{
+    clip::clipped,
+    rest::{BodyError, Intake},
+    store::index::IndexReader,
+    token::TokenError,
+};
 use serde_json::json;
 
-use super::{Bootstrap, BootstrapError, Bootstraps, Request};
+use super::{Bootstrap, BootstrapError, Bootstraps};
+use crate::ads::auth::{AuthError, Authenticator};
 
-/// A dataplane with thousands of outbounds still fits.
-const BODY_LIMIT: usize = 4 << 20;
+/// Longest request in bytes: the longest resource a proxy may bring along, as text in JSON, and the rest.
+const BODY_LIMIT: usize = 1 << 20;
+/// Bytes of an error in an answer or the log; it may repeat what was sent.
+const REASON: usize = 1024;
 
 #[derive(Clone)]
 struct Answers {
     bootstraps: Arc<Bootstraps>,
+    authenticator: Authenticator,
     index: IndexReader,
+    intake: Intake,
 }
 
 /// The route.
-pub fn router(bootstraps: Arc<Bootstraps>, index: IndexReader) -> Router {
-    Router::new()
-        .route("/bootstrap", post(answer))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(Answers { bootstraps, index })
+pub fn router(bootstraps: Bootstraps, authenticator: Authenticator, index: IndexReader) -> Router {
+    let bootstraps = Arc::new(bootstraps);
+    Router::new().route("/bootstrap", post(answer)).with_state(Answers {
+        bootstraps,
+        authenticator,
+        index,
+        intake: Intake::default(),
+    })
 }
 
-async fn answer(State(answers): State<Answers>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    let host = host(&uri, &headers);
-    let index = answers.index.current();
-    let made = serde_json::from_slice::<Request>(&body)
-        .map_err(BootstrapError::from)
-        .and_then(|request| answers.bootstraps.make(&request, host.as_deref(), &index));
-    match made.map(|bootstrap| render(&bootstrap, &headers)) {
-        Ok(response) => response,
+async fn answer(State(answers): State<Answers>, request: HttpRequest) -> Response {
+    let host = host(request.uri(), request.headers());
+    // kuma-dp asks for exactly this; everybody else gets a file Envoy can read.
+    let wrapped = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == "application/json");
+    let Answers { bootstraps, authenticator, index, intake } = answers;
+    let body = match intake.read(request, BODY_LIMIT).await {
+        Ok(body) => body,
+        Err(error) => return turn_away(&error),
+    };
+    let index = index.current();
+    let make = move |body: &[u8]| bootstraps.answer(body, host.as_deref(), &authenticator, &index);
+    match intake.work(body, make).await {
+        Ok(bootstrap) => render(&bootstrap, wrapped),
         Err(error) => refuse(&error),
     }
+}
+
+/// The answer to a body that was not taken in.
+fn turn_away(error: &BodyError) -> Response {
+    tracing::info!(%error, "a request for a bootstrap was not taken in");
+    let mut response = (error.status(), error.to_string()).into_response();
+    if error.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 /// The host the client dialled, without port.
@@ -56,7 +83,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     (!bare.is_empty()).then(|| bare.to_owned())
 }
 
-fn render(bootstrap: &Bootstrap, headers: &HeaderMap) -> Response {
+fn render(bootstrap: &Bootstrap, wrapped: bool) -> Response {
     let yaml = match serde_norway::to_string(&bootstrap.envoy) {
         Ok(yaml) => yaml,
         Err(error) => {
@@ -64,8 +91,7 @@ fn render(bootstrap: &Bootstrap, headers: &HeaderMap) -> Response {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    // kuma-dp asks for exactly this; everybody else gets a file Envoy can read.
-    if headers.get(header::ACCEPT).is_some_and(|accept| accept == "application/json") {
+    if wrapped {
         return axum::Json(json!({
             "bootstrap": STANDARD.encode(yaml),
             "kumaSidecarConfiguration": {
@@ -88,13 +114,25 @@ fn refuse(error: &BootstrapError) -> Response {
         }
         E::Stored(_) => StatusCode::INTERNAL_SERVER_ERROR,
         E::Host(_) | E::HostMissing | E::NotAnAuthority(_) => StatusCode::BAD_REQUEST,
-        E::Malformed(_) | E::NameMissing | E::TokenMissing(_) | E::TokenMalformed | E::Inline(_) => {
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
+        // kuma-dp gives up after what is its own fault, and tries again after what is not.
+        E::Token(AuthError::Token {
+            source: TokenError::NoKey(..) | TokenError::UnknownKey { .. }, ..
+        }) => StatusCode::SERVICE_UNAVAILABLE,
+        E::Token(AuthError::Token { source: TokenError::Mismatch(_), .. }) => StatusCode::FORBIDDEN,
+        E::Token(_) => StatusCode::UNAUTHORIZED,
+        E::Malformed(_)
+        | E::Text(_)
+        | E::NameMissing
+        | E::NameTooLong
+        | E::TokenMissing(_)
+        | E::TokenMalformed
+        | E::Unjudged(_)
+        | E::Inline(_) => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    tracing::info!(%error, status = status.as_u16(), "refused a bootstrap");
-    if status.is_server_error() {
+    let reason = clipped(error.to_string(), REASON);
+    tracing::info!(error = reason, status = status.as_u16(), "refused a bootstrap");
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
         return status.into_response();
     }
-    (status, error.to_string()).into_response()
+    (status, reason).into_response()
 }

@@ -26,6 +26,9 @@ pub struct Request {
     pub dataplane_token: String,
     /// A file beside the proxy that holds the token; the proxy reads it again when it changes.
     pub dataplane_token_path: String,
+    /// A file beside the proxy that holds the token and nothing else. The proxy reads it when it starts, so
+    /// the token is not in the bootstrap and in no dump of it. Not known to Kuma.
+    pub credential_file: String,
     /// The resource, as JSON or YAML text, when the proxy brings its own.
     pub dataplane_resource: String,
     /// Versions of the proxy; passed through.
@@ -61,6 +64,27 @@ pub struct Request {
     pub otel_env: Option<Value>,
 }
 
+/// The members of a request by which its token is judged; all others are skipped.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Claim {
+    pub(super) mesh: String,
+    pub(super) name: String,
+    pub(super) proxy_type: ProxyKind,
+    pub(super) dataplane_token: String,
+}
+
+impl Claim {
+    /// Who asks, as [`Request::proxy`] has it.
+    pub(super) fn proxy(&self) -> ProxyId {
+        proxy(self.proxy_type, &self.mesh, &self.name)
+    }
+}
+
+fn proxy(kind: ProxyKind, mesh: &str, name: &str) -> ProxyId {
+    ProxyId::new(kind, if mesh.is_empty() { "default" } else { mesh }, name)
+}
+
 /// Limits of a proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -90,8 +114,7 @@ pub struct SpireResources {
 impl Request {
     /// Which proxy asks. An absent mesh is `default`.
     pub fn proxy(&self) -> ProxyId {
-        let mesh = if self.mesh.is_empty() { "default" } else { &self.mesh };
-        ProxyId::new(self.proxy_type, mesh, &self.name)
+        proxy(self.proxy_type, &self.mesh, &self.name)
     }
 
     /// Whether the proxy can do this.

@@ -7,9 +7,11 @@ use axum::body::{Body, to_bytes};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{
     model::{Resource, ResourceKey, document::Document, kinds::dataplane},
+    runtime::{Entropy, Env},
     store::{Change, StoreIdentity, index::IndexReader},
     testing::needs,
     tls::KeyPairPem,
+    token::{self, DataplaneClaims, Purpose},
 };
 use http::{Request as HttpRequest, StatusCode};
 use serde_json::json;
@@ -177,15 +179,46 @@ fn a_plain_envoy_gets_what_it_needs() {
     assert_eq!(metadata, json!({"key": "authorization", "value": "a.b.c"}));
 }
 
+/// The mesh, its one dataplane, and the key its tokens are signed with.
+fn known() -> Index {
+    let pem = token::new_signing_key(&Entropy::seeded(7)).unwrap();
+    let key = Purpose::Dataplane { mesh: "default" }.key(1);
+    let key = Resource::new(key, chrono::DateTime::UNIX_EPOCH).with_spec(token::secret_spec(pem.as_bytes()));
+    index(vec![resource("{type: Mesh, name: default}"), resource(KNOWN), key])
+}
+
+/// A token for this dataplane, or for any.
+fn token(name: &str) -> String {
+    let claims = DataplaneClaims { name: name.to_owned(), ..DataplaneClaims::default() };
+    let (purpose, hour) = (Purpose::Dataplane { mesh: "default" }, Duration::from_secs(3600));
+    token::issue(&known(), purpose, &claims, hour, &Env::system("test")).unwrap()
+}
+
+#[test]
+fn a_token_in_a_file_stays_there() {
+    let maker = bootstraps(Settings::default());
+    let request: Request = serde_json::from_value(json!({
+        "name": "dp-1", "dataplaneToken": "a.b.c", "credentialFile": "/run/token", "dataplaneResource": KNOWN,
+    }))
+    .unwrap();
+    let made = maker.make(&request, Some("127.0.0.1"), &index(Vec::new())).unwrap().envoy;
+    assert!(!made.to_string().contains("a.b.c"), "{made}");
+    let secret = made.pointer("/staticResources/secrets/1").unwrap();
+    assert_eq!(secret, &json!({"genericSecret": {"secret": {"filename": "/run/token"}}, "name": "cp_token"}));
+    let options = made.pointer("/staticResources/clusters/1/typedExtensionProtocolOptions").unwrap();
+    assert!(options.to_string().contains("credential_injector"), "{options}");
+}
+
 async fn post(maker: &Bootstraps, host: &str, accept: &str, body: String) -> (StatusCode, String) {
-    let index = index(vec![resource(KNOWN)]);
+    let index = known();
     let reader = IndexReader::new(watch::Sender::new(Arc::new(index)).subscribe());
     let request = HttpRequest::post("/bootstrap")
         .header("host", host)
         .header("accept", accept)
         .body(Body::from(body))
         .unwrap();
-    let response = handler::router(Arc::new(maker.clone()), reader).oneshot(request).await.unwrap();
+    let authenticator = Authenticator::new(maker.requirement, "east".into(), Env::system("test"));
+    let response = handler::router(maker.clone(), authenticator, reader).oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -194,8 +227,13 @@ async fn post(maker: &Bootstraps, host: &str, accept: &str, body: String) -> (St
 #[tokio::test]
 async fn refusals_have_the_status_the_client_acts_on() {
     let maker = bootstraps(Settings::default());
-    let dp_1 = json!({"mesh": "default", "name": "dp-1", "dataplaneToken": "t"});
-    let dp_2 = json!({"mesh": "default", "name": "dp-2", "dataplaneToken": "t"});
+    let (any, other) = (token(""), token("dp-2"));
+    let dp_1 = json!({"mesh": "default", "name": "dp-1", "dataplaneToken": any});
+    let dp_2 = json!({"mesh": "default", "name": "dp-2", "dataplaneToken": any});
+    let yaml_bomb = "{a: ".repeat(40_000);
+    let long = "x".repeat(300);
+    let deep = (0..60).fold(json!(0), |inner, _| json!([inner]));
+    let by_path = |length: usize| json!({"name": "dp-1", "dataplaneTokenPath": "/t", "dataplaneResource": "x".repeat(length)});
     let with = |key: &str, value: &str| {
         let mut request = dp_1.clone();
         request[key] = value.into();
@@ -206,7 +244,21 @@ async fn refusals_have_the_status_the_client_acts_on() {
         (dp_2.clone(), "localhost", 404, ""),
         (json!({"mesh": "default", "name": "dp-1"}), "localhost", 422, "a dataplane token is required"),
         (json!({"name": "in", "proxyType": "ingress"}), "localhost", 422, "a zone token is required"),
-        (json!({"dataplaneToken": "t"}), "localhost", 422, "name must be set"),
+        (json!({"dataplaneToken": any}), "localhost", 422, "name must be set"),
+        (json!({"name": long}), "localhost", 422, "253 bytes long"),
+        (with("dataplaneToken", "t"), "localhost", 401, "is not accepted"),
+        (with("dataplaneToken", &other), "localhost", 403, "made for name \"dp-2\""),
+        (json!({"mesh": "new", "name": "dp-1", "dataplaneToken": any}), "localhost", 503, "no signing key"),
+        (
+            json!({"name": "dp-1", "dataplaneToken": "t", "dataplaneResource": yaml_bomb}),
+            "localhost",
+            401,
+            "is not accepted",
+        ),
+        (with("dataplaneResource", &yaml_bomb), "localhost", 422, "neither JSON nor YAML"),
+        (by_path(UNJUDGED + 1), "localhost", 422, "send the token along"),
+        (by_path(UNJUDGED), "localhost", 422, "not an object"),
+        (json!({"name": "dp-1", "dataplaneToken": any, "version": deep}), "localhost", 422, "nested deeper"),
         (json!({"name": 7}), "localhost", 422, "not valid"),
         (json!({"name": "a", "proxyType": "router"}), "localhost", 422, "router"),
         (with("dataplaneToken", "a\nb"), "localhost", 422, "no token has"),
@@ -224,7 +276,7 @@ async fn refusals_have_the_status_the_client_acts_on() {
 #[tokio::test]
 async fn one_answer_has_two_forms() {
     let maker = bootstraps(Settings::default());
-    let request = json!({"mesh": "default", "name": "dp-1", "dataplaneToken": "t"}).to_string();
+    let request = json!({"name": "dp-1", "dataplaneToken": token("dp-1")}).to_string();
     let (status, yaml) = post(&maker, "[::1]:5678", "*/*", request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{yaml}");
     let plain: Value = serde_norway::from_str(&yaml).unwrap();

@@ -182,3 +182,31 @@ async fn certificates_are_counted() {
     bench.flush(false).await;
     assert_eq!(bench.insight("web-1").await.unwrap().m_tls, None);
 }
+
+#[test]
+fn what_a_proxy_says_about_itself_is_kept_as_far_as_it_is_of_use() {
+    use common::proto::google::protobuf::{Struct, Value, value::Kind as Json};
+
+    let text = |length: usize| Value { kind: Some(Json::StringValue("ż".repeat(length))) };
+    let object = |fields: Vec<(&str, Value)>| Struct {
+        fields: fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    };
+    let nested = |fields| Value { kind: Some(Json::StructValue(object(fields))) };
+    let kuma_dp = nested(vec![("version", text(1 << 20)), ("gitTag", text(1 << 20))]);
+    let many = (0..100_000).map(|n| (format!("member-{n}"), text(1)));
+    let mut metadata =
+        object(vec![("version", nested(vec![("kumaDp", kuma_dp)])), ("dataplane.admin.port", text(4))]);
+    metadata.fields.extend(many);
+    let proxy = Proxy {
+        metadata: Arc::new(metadata),
+        user_agent: "9".repeat(1 << 20),
+        ..Proxy::clone(&proxy("web"))
+    };
+    let kept = spec::metadata(&proxy, &BTreeMap::from([("Cluster".to_owned(), "why".to_owned())]));
+    assert!(kept.encoded_len() < 128 * 1024, "{} bytes", kept.encoded_len());
+    assert!(kept.fields.contains_key("strait"), "what this zone adds is always there");
+    let version = spec::version(&proxy);
+    assert!(version.encoded_len() < 2048, "{} bytes", version.encoded_len());
+    assert!(version.kuma_dp.unwrap().version.starts_with('ż'));
+    assert_eq!(version.envoy.unwrap().version.len(), 256);
+}

@@ -140,17 +140,18 @@ impl Client {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
         self.names.insert(type_url.to_owned(), names.iter().cloned().collect());
         let (node, type_url) = (self.node.take(), type_url.to_owned());
+        // A stream that has ended says why when it is read.
         match &self.ends {
             Ends::Sotw(requests, _) => {
                 let request =
                     DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() };
-                requests.send(request).await.unwrap();
+                let _ended = requests.send(request).await;
             }
             Ends::Delta(requests, _) => {
                 let resource_names_subscribe = names;
                 let request =
                     DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() };
-                requests.send(request).await.unwrap();
+                let _ended = requests.send(request).await;
             }
         }
     }

@@ -47,7 +47,9 @@ pub(super) async fn exchange(
 async fn one_port_serves_bootstraps_beside_streams() {
     let zone = Zone::start().await;
     zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
-    let body = || Full::new(bytes::Bytes::from_static(br#"{"name": "web-1", "dataplaneToken": "t"}"#));
+    let token = zone.token_for("web-1");
+    let body =
+        || Full::new(bytes::Bytes::from(format!("{{\"name\": \"web-1\", \"dataplaneToken\": \"{token}\"}}")));
     let old = Request::post("/bootstrap").header("host", "localhost:5678").body(body()).unwrap();
     let (status, yaml) = exchange(&zone, "http/1.1", old).await;
     assert_eq!(status, StatusCode::OK, "{yaml}");

@@ -90,7 +90,7 @@ async fn who_cannot_prove_who_they_are_gets_a_reason_and_nothing_else() {
     let egress_token = zone.zone_token("egress");
     let stolen = dataplane("web-1", "127.0.0.2", "db", &[]);
     let mut cases = vec![
-        ("default.web-1", "dataplane", None, None, Code::Unauthenticated, "must show a dataplane token"),
+        ("default.web-1", "dataplane", None, None, Code::Unauthenticated, "must show a token"),
         ("default.web-1", "dataplane", None, Some("nonsense"), Code::Unauthenticated, "is not accepted"),
         (
             "default.web-1",
@@ -109,7 +109,7 @@ async fn who_cannot_prove_who_they_are_gets_a_reason_and_nothing_else() {
         (
             "default.web-1",
             "dataplane",
-            Some("{"),
+            Some("{a: "),
             Some(&*fits),
             Code::InvalidArgument,
             "neither JSON nor YAML",

@@ -1,0 +1,301 @@
+//! The connections to the file. One that failed is not used again, and none is made to another file than
+//! the one that was opened.
+
+use std::{
+    io,
+    ops::{Deref, DerefMut},
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions, Connection, Sqlite, SqliteConnection, SqlitePool,
+    pool::PoolConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::{
+    file::FileLock,
+    files::{Files, Trouble},
+};
+use crate::store::StoreError;
+
+/// Connections that read.
+const READERS: u32 = 4;
+/// How long a connection waits for the write lock; only an operator's own tool can hold it that long.
+const BUSY: Duration = Duration::from_secs(10);
+/// The journal is cut back to this size after a checkpoint.
+const JOURNAL_BYTES: &str = "67108864";
+
+/// The connections that are open now, and the files they have open.
+pub(super) struct Connections {
+    path: PathBuf,
+    files: Arc<Files>,
+    lock: FileLock,
+    pools: RwLock<Pools>,
+}
+
+#[derive(Clone)]
+struct Pools {
+    /// One connection, shared by the writer task with leases and sessions.
+    write: SqlitePool,
+    read: SqlitePool,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum NoPen {
+    /// Something happened to the files.
+    Trouble(Trouble),
+    /// There are no connections, or none could be made.
+    Unconnected(sqlx::Error),
+}
+
+impl Connections {
+    pub(super) fn new(path: &Path, lock: FileLock) -> Self {
+        let files = Arc::new(Files::of(path));
+        let pools = RwLock::new(Pools::to(path, &files));
+        Self { path: path.to_owned(), files, lock, pools }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(super) fn lock(&self) -> &FileLock {
+        &self.lock
+    }
+
+    /// A connection beside the pools. Held open and left alone, it keeps the files alive whatever becomes
+    /// of their names and of the other connections.
+    pub(super) async fn anchor(&self) -> sqlx::Result<SqliteConnection> {
+        let mut anchor = options(&self.path).connect().await?;
+        // A connection has opened nothing before its first read.
+        sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut anchor).await?;
+        Ok(anchor)
+    }
+
+    /// The connection that writes, when what it writes will be found again.
+    pub(super) async fn pen(&self) -> Result<Pen, NoPen> {
+        let pen = self.bare_pen().await?;
+        // Looked at with the pen in hand: nobody of us writes meanwhile.
+        match self.check() {
+            Ok(()) => Ok(pen),
+            Err(trouble) => {
+                pen.put_down();
+                Err(NoPen::Trouble(trouble))
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Trouble> {
+        self.files.check()?;
+        if self.lock.is_found() { Ok(()) } else { Err(Trouble::Lock) }
+    }
+
+    /// The connection that writes, whatever happened to the files.
+    pub(super) async fn bare_pen(&self) -> Result<Pen, NoPen> {
+        let connection = self.connection(&self.pools().write).await?;
+        Ok(Pen { connection, files: Arc::clone(&self.files), sound: false })
+    }
+
+    /// A connection that reads.
+    pub(super) async fn reader(&self) -> Result<Reader, NoPen> {
+        Ok(Reader { connection: self.connection(&self.pools().read).await?, sound: false })
+    }
+
+    /// One that is there already; a new one only to our own file, since opening another one writes to it.
+    async fn connection(&self, pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, NoPen> {
+        if let Some(idle) = pool.try_acquire() {
+            return Ok(idle);
+        }
+        self.files.check_names().map_err(NoPen::Trouble)?;
+        pool.acquire().await.map_err(NoPen::Unconnected)
+    }
+
+    /// Closes the pools. `pen` is the last to write.
+    pub(super) async fn close(&self, pen: Option<Pen>) {
+        let Pools { write, read } = self.pools();
+        let (write, read) = (write.close(), read.close());
+        drop(pen);
+        read.await;
+        // The last connection to close folds the journal back into the file.
+        write.await;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.pools().write.is_closed()
+    }
+
+    /// Fresh pools to what has the name now, which must be open by [`Connections::anchor`] already.
+    pub(super) async fn open(&self) -> sqlx::Result<()> {
+        let pools = Pools::to(&self.path, &self.files);
+        pools.write.acquire().await?;
+        *self.pools.write().unwrap_or_else(PoisonError::into_inner) = pools;
+        Ok(())
+    }
+
+    fn pools(&self) -> Pools {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Pools {
+    fn to(path: &Path, files: &Arc<Files>) -> Self {
+        let one = SqlitePoolOptions::new().max_connections(1);
+        let several = SqlitePoolOptions::new().max_connections(READERS);
+        let reading = options(path).pragma("query_only", "ON");
+        Self {
+            write: lasting(one, files).connect_lazy_with(options(path)),
+            read: lasting(several, files).connect_lazy_with(reading),
+        }
+    }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY)
+        .pragma("journal_size_limit", JOURNAL_BYTES)
+        // Done apart, so that writing leaves the database as it is and who else changes it is noticed.
+        .pragma("wal_autocheckpoint", "0")
+        .thread_name(|id| format!("sqlite-{id}"))
+}
+
+/// Connections to a file do not go stale: they live as long as the pool, unless they fail. A new one is used
+/// only when the name it opened is still that of our file.
+fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions {
+    let files = Arc::clone(files);
+    let options = options.idle_timeout(None).max_lifetime(None).test_before_acquire(false);
+    options.acquire_timeout(BUSY).after_connect(move |_, _| {
+        let ours = files.check_names();
+        Box::pin(async move {
+            ours.map_err(|trouble| {
+                sqlx::Error::Io(io::Error::other(format!("the file is another: {trouble:?}")))
+            })
+        })
+    })
+}
+
+/// The one connection that writes. Unless it is put down, it is taken for broken and closed.
+pub(super) struct Pen {
+    connection: PoolConnection<Sqlite>,
+    files: Arc<Files>,
+    sound: bool,
+}
+
+impl Pen {
+    /// What was to be written is written, can be found under the names of the files, and nobody else wrote.
+    pub(super) fn done(self) -> Result<(), Trouble> {
+        let found = self.files.check();
+        self.put_down();
+        found
+    }
+
+    /// Nothing went wrong with the connection.
+    pub(super) fn put_down(mut self) {
+        self.sound = true;
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        if !self.sound {
+            // SQLite ends a transaction by itself after some errors, and the driver does not notice.
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+impl Deref for Pen {
+    type Target = SqliteConnection;
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Pen {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+}
+
+/// A connection that reads. Unless it is put down, it is taken for broken and closed.
+pub(super) struct Reader {
+    connection: PoolConnection<Sqlite>,
+    sound: bool,
+}
+
+impl Reader {
+    /// Nothing went wrong with the connection.
+    pub(super) fn put_down(mut self) {
+        self.sound = true;
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.sound {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+impl Deref for Reader {
+    type Target = SqliteConnection;
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Reader {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+}
+
+impl NoPen {
+    /// As an error of the store.
+    pub(super) fn into_error(self, path: &Path) -> StoreError {
+        match self {
+            Self::Trouble(trouble) => trouble.into_error(path),
+            Self::Unconnected(error) => {
+                StoreError::backend(format!("open the database file {}", path.display()), error)
+            }
+        }
+    }
+}
+
+impl Trouble {
+    /// As an error of the store that says what to do.
+    pub(super) fn into_error(self, path: &Path) -> StoreError {
+        let doing = format!("use the database file {}", path.display());
+        let what = match self {
+            Self::Deleted => "it was deleted, and could not be written again yet",
+            Self::Moved => "it was moved away: put it back, or restart to begin with an empty one",
+            Self::Replaced => {
+                "it was replaced by another file under the running process: put the right one back, or remove \
+                 the other, then what was there is written again; or restart to go on with the other"
+            }
+            Self::Journal => "it lost its journal, which could not be made again yet",
+            Self::Lock => "it lost its lock file, which could not be made again yet",
+            Self::Written => "it was written by somebody else, and could not be checked yet",
+            Self::Unknown(error) => return StoreError::backend(doing, error),
+        };
+        StoreError::backend(doing, what)
+    }
+}
+
+/// Closes a connection, at the end of which the file is whole without its journal.
+pub(super) async fn close(connection: SqliteConnection) {
+    if let Err(error) = connection.close().await {
+        tracing::debug!(%error, "a connection to the database did not close cleanly");
+    }
+}

@@ -1,0 +1,143 @@
+//! Which files the connections have open, so that one that is deleted, moved, replaced or written by
+//! somebody else is noticed: a commit to a file without a name is lost with the process.
+
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// What happened to the files while they were open.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The database has no name any more; only the connections still have it.
+    Deleted,
+    /// The database has another name now, or more than one disk would know.
+    Moved,
+    /// Something else has its name.
+    Replaced,
+    /// The journal or its index was deleted or replaced.
+    Journal,
+    /// The lock that keeps other processes out was deleted or replaced.
+    Lock,
+    /// Somebody else wrote to the database past its journal.
+    Written,
+    /// The names cannot be looked up.
+    Unknown(io::Error),
+}
+
+/// The names, and what they stood for when the connections were made.
+pub(super) struct Files {
+    database: PathBuf,
+    beside: [PathBuf; 2],
+    known: Mutex<Option<Known>>,
+}
+
+struct Known {
+    // Held, so that it can be asked whether it has a name left. Closing it would take the locks of the
+    // connections with it, so they are closed first.
+    database: File,
+    beside: [Option<Id>; 2],
+    stamp: Stamp,
+}
+
+/// The device and the number of a file on it.
+type Id = (u64, u64);
+/// Changes with what is written to a file: its size and the time of the last write.
+type Stamp = (u64, i64, i64);
+
+fn id(of: &Metadata) -> Id {
+    (of.dev(), of.ino())
+}
+
+fn stamp(of: &Metadata) -> Stamp {
+    (of.len(), of.mtime(), of.mtime_nsec())
+}
+
+impl Files {
+    pub(super) fn of(database: &Path) -> Self {
+        let beside = ["-wal", "-shm"].map(|ending| beside(database, ending));
+        Self { database: database.to_owned(), beside, known: Mutex::new(None) }
+    }
+
+    /// Takes what has the name of the database now for it. Call it before the first connection is made and
+    /// not while one is open.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        // For writing too: where files lie in layers, only then is it the one that the connections get.
+        let database = File::options().read(true).write(true).open(&self.database)?;
+        let stamp = stamp(&database.metadata()?);
+        *self.lock() = Some(Known { database, beside: [None, None], stamp });
+        Ok(())
+    }
+
+    /// Takes what lies beside the database for what belongs to it. Call it when the connections are made.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        let mut known = self.lock();
+        let Some(known) = known.as_mut() else { return Ok(()) };
+        for (path, is) in self.beside.iter().zip(&mut known.beside) {
+            *is = Some(id(&fs::metadata(path)?));
+        }
+        known.stamp = stamp(&known.database.metadata()?);
+        Ok(())
+    }
+
+    /// Whether every name still stands for what is open, and only we wrote to it.
+    pub(super) fn check(&self) -> Result<(), Trouble> {
+        self.check_names()?;
+        let known = self.lock();
+        let Some(known) = known.as_ref() else { return Ok(()) };
+        let now = known.database.metadata().map_err(Trouble::Unknown)?;
+        if stamp(&now) == known.stamp { Ok(()) } else { Err(Trouble::Written) }
+    }
+
+    /// Whether every name still stands for what is open.
+    pub(super) fn check_names(&self) -> Result<(), Trouble> {
+        let known = self.lock();
+        let Some(known) = known.as_ref() else { return Ok(()) };
+        let open = known.database.metadata().map_err(Trouble::Unknown)?;
+        match named(&self.database).map_err(Trouble::Unknown)? {
+            Some(named) if named == id(&open) => {}
+            Some(_) => return Err(Trouble::Replaced),
+            None if open.nlink() == 0 => return Err(Trouble::Deleted),
+            None => return Err(Trouble::Moved),
+        }
+        for (path, is) in self.beside.iter().zip(known.beside) {
+            if is.is_some() && named(path).map_err(Trouble::Unknown)? != is {
+                return Err(Trouble::Journal);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in the database now was written by us. Call it while nobody else can write.
+    pub(super) fn written(&self) {
+        if let Some(known) = self.lock().as_mut()
+            && let Ok(now) = known.database.metadata()
+        {
+            known.stamp = stamp(&now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        // Plain values: nothing in between can panic.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has this name, if anything.
+fn named(path: &Path) -> io::Result<Option<Id>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(id(&found))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The path with something after its last name.
+pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

@@ -1,0 +1,244 @@
+//! What is done when something happens to the files of a running process.
+//!
+//! | what | done |
+//! | --- | --- |
+//! | database deleted | written again from the connection that still has it |
+//! | database moved or replaced | writes refused until the right file is back, or the name is free |
+//! | journal or its index deleted | folded into the database and begun anew |
+//! | lock deleted | taken again, unless another process was faster |
+//! | database written by somebody else | checked as at a start |
+
+use std::{io, sync::Arc};
+
+use sqlx::SqliteConnection;
+
+use super::{
+    acknowledged::Acknowledged,
+    connections::{Connections, NoPen, Pen, close},
+    copy::Copy,
+    file,
+    files::Trouble,
+    inspect,
+    ledger::Failure,
+};
+use crate::store::{
+    Revision, StoreError, StoreIdentity,
+    record::{META, MetaRecord},
+};
+
+/// Repairs in a row, after which what happens to the files is more than can be followed.
+const MENDS: u32 = 4;
+
+/// Keeps the connections on the right files.
+pub(super) struct Keeper {
+    connections: Arc<Connections>,
+    identity: StoreIdentity,
+    /// Holds the files. `None` after a repair that went half way.
+    anchor: Option<SqliteConnection>,
+    /// A whole copy that waits to get the name of the database.
+    copy: Option<Copy>,
+    acknowledged: Acknowledged,
+    /// The newest revision that was committed.
+    head: Revision,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        connections: Arc<Connections>,
+        anchor: SqliteConnection,
+        acknowledged: Acknowledged,
+        meta: &MetaRecord,
+    ) -> Result<Self, StoreError> {
+        let (identity, head) = (meta.identity()?, meta.head());
+        Ok(Self { connections, identity, anchor: Some(anchor), copy: None, acknowledged, head })
+    }
+
+    /// The history that is kept here.
+    pub(super) fn identity(&self) -> StoreIdentity {
+        self.identity
+    }
+
+    /// The connection that writes, after whatever had to be mended first.
+    pub(super) async fn pen(&mut self) -> Result<Pen, StoreError> {
+        for _ in 0..MENDS {
+            if self.anchor.is_none() {
+                self.establish().await?;
+            }
+            if self.connections.is_closed() {
+                match self.connections.files().check_names() {
+                    Ok(()) => self.open_pools().await?,
+                    Err(trouble) => self.mend(trouble).await?,
+                }
+            }
+            match self.connections.pen().await {
+                Ok(pen) => return Ok(pen),
+                Err(NoPen::Trouble(trouble)) => self.mend(trouble).await?,
+                Err(error) => return Err(error.into_error(self.connections.path())),
+            }
+        }
+        Err(Trouble::Written.into_error(self.connections.path()))
+    }
+
+    /// What was written with `pen` is committed, up to `head`: makes sure that it will be found.
+    pub(super) async fn committed(&mut self, pen: Pen, head: Revision) -> Result<(), StoreError> {
+        self.head = head;
+        if let Err(trouble) = pen.done() {
+            self.mend(trouble).await?;
+        }
+        self.acknowledged.reached(head);
+        Ok(())
+    }
+
+    /// Puts what is in the journal into the database, as far as no reader still needs it there.
+    pub(super) async fn settle_journal(&mut self) -> Result<(), StoreError> {
+        let mut pen = self.pen().await?;
+        let folded = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *pen).await;
+        // Also when it went only half way.
+        self.connections.files().written();
+        folded.map_err(|error| self.failed(Failure::Statement(error)))?;
+        pen.put_down();
+        Ok(())
+    }
+
+    /// Why a group is not committed, as an error about this file.
+    pub(super) fn failed(&self, failure: Failure) -> StoreError {
+        let path = self.connections.path();
+        match failure {
+            Failure::Read(StoreError::Damaged(what) | StoreError::Foreign(what)) => {
+                file::damaged(path, &what)
+            }
+            Failure::Read(error) => error,
+            Failure::Statement(error) if inspect::is_damage(&error) => inspect::error(path, error.into()),
+            Failure::Statement(error) => {
+                StoreError::backend(format!("commit to the database file {}", path.display()), error)
+            }
+        }
+    }
+
+    async fn mend(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        let path = self.connections.path().display();
+        match trouble {
+            Trouble::Lock => {
+                self.connections.lock().renew()?;
+                tracing::warn!(%path, "the lock file of the database was taken away and is there again");
+            }
+            Trouble::Written => self.check_again().await?,
+            Trouble::Journal => {
+                self.fold().await?;
+                self.establish().await?;
+                let path = self.connections.path().display();
+                tracing::warn!(%path, "the journal of the database was taken away and is there again");
+            }
+            Trouble::Deleted => {
+                self.rescue().await?;
+                self.establish().await?;
+                let path = self.connections.path().display();
+                tracing::warn!(
+                    %path,
+                    "the database was deleted under the running process and is there again: stop the process \
+                     first to begin with an empty one"
+                );
+            }
+            trouble @ (Trouble::Moved | Trouble::Replaced | Trouble::Unknown(_)) => {
+                return Err(trouble.into_error(self.connections.path()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody else wrote to the file: looks at all of it as at a start.
+    async fn check_again(&mut self) -> Result<(), StoreError> {
+        let path = self.connections.path();
+        // Held meanwhile, so that what changes next is not ours.
+        let pen = self.connections.bare_pen().await.map_err(|error| error.into_error(path))?;
+        let mut fresh = self.connections.anchor().await.map_err(|e| inspect::error(path, e.into()))?;
+        let sound = inspect::whole(&mut fresh).await;
+        let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut fresh).await;
+        close(fresh).await;
+        sound.map_err(|finding| inspect::error(path, finding))?;
+        self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
+        self.connections.files().written();
+        pen.put_down();
+        tracing::warn!(path = %path.display(), "somebody else wrote to the database; what is in it is sound");
+        Ok(())
+    }
+
+    fn must_be_ours(&self, meta: &MetaRecord) -> Result<(), StoreError> {
+        if meta.identity()? == self.identity && meta.head() >= self.head {
+            return Ok(());
+        }
+        Err(file::damaged(
+            self.connections.path(),
+            "holds another history than the running process: put the right one back and restart",
+        ))
+    }
+
+    /// Puts everything that is in the journal into the database. Nobody reads or writes meanwhile.
+    async fn fold(&mut self) -> Result<(), StoreError> {
+        let doing =
+            || format!("fold the journal into the database file {}", self.connections.path().display());
+        self.connections.close(None).await;
+        let Some(anchor) = self.anchor.as_mut() else { return Ok(()) };
+        let folding = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(anchor).await;
+        let (busy, _, _): (i64, i64, i64) = folding.map_err(|error| StoreError::backend(doing(), error))?;
+        if busy == 0 { Ok(()) } else { Err(StoreError::backend(doing(), "another process uses it")) }
+    }
+
+    /// Copies what the anchor still has to a file that then waits for the name of the database.
+    async fn rescue(&mut self) -> Result<(), StoreError> {
+        let path = self.connections.path();
+        let failed = |error: sqlx::Error| {
+            StoreError::backend(format!("write the deleted database file {} again", path.display()), error)
+        };
+        let Some(anchor) = self.anchor.as_mut() else { return Ok(()) };
+        // Held, so that nobody writes what is not copied. Where it cannot be had, nobody can write.
+        let pen = self.connections.bare_pen().await.ok();
+        let copy = Copy::beside(path);
+        let target = copy.begin().map_err(|error| failed(error.into()))?;
+        sqlx::query("VACUUM INTO $1").bind(target).execute(anchor).await.map_err(failed)?;
+        copy.finish().map_err(|error| failed(error.into()))?;
+        self.connections.close(pen).await;
+        self.copy = Some(copy);
+        Ok(())
+    }
+
+    /// Closes everything, gives a waiting copy its name, and opens what is there anew. Call it when what is
+    /// open is also in the file, or in the copy.
+    async fn establish(&mut self) -> Result<(), StoreError> {
+        let connections = Arc::clone(&self.connections);
+        let path = connections.path();
+        let failed = |error| StoreError::backend(format!("open the database file {}", path.display()), error);
+        let refused = |error: io::Error| failed(error.into());
+        connections.close(None).await;
+        // The last connection removes the journal by its name, so it must be gone before there is another.
+        self.close().await;
+        if let Some(copy) = &self.copy {
+            if path.exists() {
+                return Err(Trouble::Replaced.into_error(path));
+            }
+            copy.take_name().map_err(refused)?;
+            self.copy = None;
+        }
+        connections.files().begin().map_err(refused)?;
+        let mut anchor = connections.anchor().await.map_err(failed)?;
+        let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut anchor).await;
+        self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
+        self.anchor = Some(anchor);
+        connections.files().settle().map_err(refused)?;
+        self.open_pools().await
+    }
+
+    async fn open_pools(&self) -> Result<(), StoreError> {
+        let path = self.connections.path();
+        let opened = self.connections.open().await;
+        opened
+            .map_err(|error| StoreError::backend(format!("open the database file {}", path.display()), error))
+    }
+
+    /// Lets go of the files.
+    pub(super) async fn close(&mut self) {
+        if let Some(anchor) = self.anchor.take() {
+            close(anchor).await;
+        }
+    }
+}

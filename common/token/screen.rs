@@ -1,0 +1,43 @@
+//! Whether a token opens any door for a proxy here, judged before it is known who shows it.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::{DataplaneClaims, Purpose, TokenError, ZoneClaims, validate::check};
+use crate::{model::kinds::mesh, store::index::Index};
+
+/// Meshes whose keys are tried for a token that names no mesh.
+const TRIED: usize = 32;
+
+/// What a token says about where its key is. It only decides which key the signature is checked with.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Claimed {
+    mesh: String,
+    scope: Option<Vec<String>>,
+}
+
+/// Whether `token` is a dataplane or zone token with a good signature, in its time and not revoked. Whom it
+/// was made for is not looked at.
+///
+/// # Errors
+/// [`TokenError`] saying why it opens nothing.
+pub fn screen(index: &Index, token: &str, now: DateTime<Utc>) -> Result<(), TokenError> {
+    let claimed: Claimed = jsonwebtoken::dangerous::insecure_decode_claims(token)?;
+    let dataplane =
+        |mesh: &str| check::<DataplaneClaims>(index, Purpose::Dataplane { mesh }, token, now).map(|_| ());
+    if claimed.scope.is_some() {
+        return check::<ZoneClaims>(index, Purpose::Zone, token, now).map(|_| ());
+    }
+    if !claimed.mesh.is_empty() {
+        return dataplane(&claimed.mesh);
+    }
+    let mut refused = TokenError::Mismatch("it names no mesh, and no mesh here has made it".to_owned());
+    for mesh in index.list(&mesh::KIND).take(TRIED) {
+        match dataplane(mesh.name()) {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}

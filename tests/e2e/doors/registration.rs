@@ -1,0 +1,120 @@
+//! What an operator applied, and what a proxy brings along.
+
+use common::proto::envoy::config::core::v3::Node;
+use reqwest::{Method, StatusCode};
+use tonic::Code;
+
+use super::ads_peer::{join, node, refused, token};
+use crate::harness::{Global, Options, Zone, eventually};
+
+/// A dataplane of this service.
+fn dataplane(name: &str, service: &str) -> String {
+    format!(
+        "{{type: Dataplane, mesh: default, name: {name}, labels: {{kuma.io/workload: {service}-workload}}, networking: \
+         {{address: 127.0.0.1, inbound: [{{port: 80, servicePort: 8080, serviceAddress: 127.0.0.1, tags: \
+         {{kuma.io/service: {service}}}}}]}}}}"
+    )
+}
+
+fn who(name: &str, service: &str) -> Node {
+    node(&format!("default.{name}"), Some(&dataplane(name, service)))
+}
+
+async fn zone(options: Options) -> (Global, Zone) {
+    let global = Global::start().await;
+    let options = options.with("xdsServer.dataplaneDeregistrationDelay", "1s");
+    let zone = Zone::start_with(&global, "zone-1", options).await;
+    eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
+    (global, zone)
+}
+
+/// The service of a stored dataplane; `None` when there is no such dataplane.
+async fn service(zone: &Zone, name: &str) -> Option<String> {
+    let (status, body) = zone.call(Method::GET, &format!("/meshes/default/dataplanes/{name}"), None).await;
+    let service = body["networking"]["inbound"][0]["tags"]["kuma.io/service"].as_str().map(str::to_owned);
+    if status == StatusCode::NOT_FOUND { None } else { Some(service.expect("a dataplane has a service")) }
+}
+
+async fn gone(zone: &Zone, name: &str) {
+    eventually(&format!("{name} is deleted"), || async {
+        service(zone, name).await.map_or(Ok(()), |service| Err(format!("it still is {service}")))
+    })
+    .await;
+}
+
+/// Returns when whoever left before was deregistered, if at all.
+async fn deregistration(zone: &Zone) {
+    let token = token(zone, &["--name", "clock"]).await;
+    drop(join(zone, who("clock", "clock"), Some(&token)).await.expect("the clock is let in"));
+    gone(zone, "clock").await;
+}
+
+#[tokio::test]
+async fn what_an_operator_applied_is_neither_replaced_nor_deleted_by_a_proxy() {
+    let (_global, mut zone) = zone(Options::default()).await;
+    let bound = token(&zone, &["--name", "web-1"]).await;
+    zone.apply(&dataplane("web-1", "web"));
+
+    // A proxy that brings something else is refused, and one that brings the same is served.
+    let refuse = async |zone: &Zone| {
+        let thief = who("web-1", "bank");
+        refused(zone, thief, Some(&bound), Code::FailedPrecondition, "was applied by somebody").await;
+        assert_eq!(service(zone, "web-1").await.as_deref(), Some("web"));
+    };
+    refuse(&zone).await;
+    let honest = join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it is the same");
+    drop(honest);
+    deregistration(&zone).await;
+    assert_eq!(service(&zone, "web-1").await.as_deref(), Some("web"));
+
+    zone.process.stop().await;
+    zone.start_again().await;
+    refuse(&zone).await;
+}
+
+#[tokio::test]
+async fn what_a_proxy_registered_is_its_own_across_restarts_until_somebody_applies_it() {
+    let (_global, mut zone) = zone(Options::default()).await;
+    let bound = token(&zone, &["--name", "web-1"]).await;
+    let stream = join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it is let in");
+    zone.process.kill();
+    drop(stream);
+    zone.start_again().await;
+    assert_eq!(service(&zone, "web-1").await.as_deref(), Some("web"));
+
+    let stream = join(&zone, who("web-1", "shop"), Some(&bound)).await.expect("it may change its own");
+    assert_eq!(service(&zone, "web-1").await.as_deref(), Some("shop"));
+    drop(stream);
+    gone(&zone, "web-1").await;
+
+    // Applied while the proxy is there, even from what the API shows, it is the operator's.
+    let stream = join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it is let in");
+    let shown = zone.get("/meshes/default/dataplanes/web-1").await;
+    assert_eq!(shown["labels"]["kuma.io/registered-by"], "proxy");
+    zone.apply(&shown.to_string());
+    drop(stream);
+    deregistration(&zone).await;
+    assert_eq!(service(&zone, "web-1").await.as_deref(), Some("web"));
+}
+
+#[tokio::test]
+async fn a_token_says_what_a_proxy_may_bring_when_that_is_required() {
+    let (_global, zone) =
+        zone(Options::default().with("dpServer.authn.dpProxy.dpToken.requireBound", "true")).await;
+    let by_name = token(&zone, &["--name", "web-1"]).await;
+    let by_tag = token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web"]).await;
+    let by_workload = token(&zone, &["--workload", "web-workload"]).await;
+    let by_other_tag = token(&zone, &["--tag", "team=shop"]).await;
+    let no = Code::PermissionDenied;
+    refused(&zone, who("web-1", "web"), Some(&by_name), no, "must name its services or its workload").await;
+    refused(&zone, who("web-1", "web"), Some(&by_other_tag), no, "team").await;
+    refused(&zone, who("web-1", "bank"), Some(&by_tag), no, "kuma.io/service=bank").await;
+    refused(&zone, who("web-1", "bank"), Some(&by_workload), no, "workload").await;
+    for token in [&by_tag, &by_workload] {
+        join(&zone, who("web-1", "web"), Some(token)).await.expect("its token says so");
+    }
+    // What an operator applied needs no more than a name.
+    zone.apply(&dataplane("web-2", "web"));
+    let named = token(&zone, &["--name", "web-2"]).await;
+    join(&zone, node("default.web-2", None), Some(&named)).await.expect("it brings nothing");
+}
