@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     config::{GlobalConfig, ZoneAuth},
+    issuing,
     kds::{AnyZone, Kds, KdsSettings, TokenOfZone, ZoneAuthenticator},
 };
 
@@ -48,6 +49,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
         &settings.defaults.with_api(&settings.api_server),
     )
     .await?;
+    let (store, shutdown) = (Arc::clone(&cp.store), cp.supervisor.shutdown());
+    cp.supervisor.spawn("issuing", issuing::run(store, cp.index.clone(), cp.env.clone(), shutdown));
     let kds = serve_zones(&mut cp, &settings)?;
     let api = api(&cp, &settings, &Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new()))?;

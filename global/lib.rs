@@ -2,4 +2,5 @@
 
 pub mod app;
 pub mod config;
+mod issuing;
 pub mod kds;

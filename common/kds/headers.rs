@@ -19,6 +19,7 @@ const VERSION: &str = "version";
 const ZONE_VERSION: &str = "zone-version";
 const AUTHORIZATION: &str = "authorization";
 const SESSION: &str = "strait-session";
+const ISSUING_REQUEST: &str = "strait-issuing-request";
 const STORE: &str = "strait-store";
 const POSITION: &str = "strait-position";
 /// What is kept of a header that is shown or compared, in bytes.
@@ -37,6 +38,8 @@ pub struct Caller {
     pub token: Option<String>,
     /// Build version, for display.
     pub version: String,
+    /// Request for a certificate to sign workloads with, as base64 of its DER.
+    pub issuing_request: Option<String>,
 }
 
 impl Caller {
@@ -58,6 +61,7 @@ impl Caller {
             session: brief(SESSION),
             token,
             version: brief(VERSION).unwrap_or_default(),
+            issuing_request: text(ISSUING_REQUEST),
         })
     }
 
@@ -74,6 +78,9 @@ impl Caller {
         set(VERSION, &self.version);
         if let Some(session) = &self.session {
             set(SESSION, session);
+        }
+        if let Some(request) = &self.issuing_request {
+            set(ISSUING_REQUEST, request);
         }
         if let Some(token) = &self.token {
             set(AUTHORIZATION, &format!("Bearer {token}"));
@@ -172,6 +179,7 @@ mod tests {
             session: Some("s".to_owned()),
             token: Some("t".to_owned()),
             version: "1.0".to_owned(),
+            issuing_request: None,
         };
         let mut headers = MetadataMap::new();
         caller.write(&mut headers);

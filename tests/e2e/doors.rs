@@ -7,6 +7,7 @@ mod bootstrap_token;
 mod conditions;
 mod documents;
 mod flood;
+mod issuing;
 mod keys;
 mod logs;
 mod metrics_labels;
