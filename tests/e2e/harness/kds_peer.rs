@@ -74,6 +74,7 @@ impl KdsPeer {
             session: None,
             token: Some(token.trim().to_owned()),
             version: "2.14.3".to_owned(),
+            issuing_request: None,
         };
         let channel = dial(&global.kds_address(), &global.certificate()).await;
         Self { caller, channel }

@@ -105,11 +105,6 @@ impl Process {
         kib * 1024
     }
 
-    /// Its number.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Bytes of output it has written so far.
     pub fn log_bytes(&self) -> usize {
         self.written.load(Ordering::Relaxed)
