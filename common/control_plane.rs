@@ -6,6 +6,7 @@ pub mod role;
 use std::{
     collections::BTreeMap,
     fs,
+    mem::ManuallyDrop,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
@@ -58,8 +59,8 @@ pub struct ControlPlane {
     files: OpenFiles,
     general: General,
     interfaces: Vec<IpAddr>,
-    // Ready only when everything is bound.
-    starting: Pending,
+    // Ready only when everything is bound: a start that fails drops this while diagnostics still answers.
+    starting: ManuallyDrop<Pending>,
 }
 
 impl ControlPlane {
@@ -79,7 +80,7 @@ impl ControlPlane {
             .with_context(|| format!("create {} (setting general.workDir)", work_dir.display()))?;
         let mut supervisor = Supervisor::new();
         let readiness = Readiness::new();
-        let starting = readiness.pending("start");
+        let starting = ManuallyDrop::new(readiness.pending("start"));
         let mut addresses = BTreeMap::new();
 
         let metrics = Metrics::install(label).ok();
@@ -213,7 +214,7 @@ impl ControlPlane {
         let Self { store, supervisor, starting, readiness, addresses, general, .. } = self;
         let listening: Vec<String> = addresses.iter().map(|(name, at)| format!("{name}={at}")).collect();
         tracing::info!(addresses = listening.join(" "), "ready");
-        drop(starting);
+        drop(ManuallyDrop::into_inner(starting));
         let stop = async {
             stop.await;
             // Whoever routes by readiness stops sending before connections end.

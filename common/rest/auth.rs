@@ -89,6 +89,11 @@ fn is_local(request: &Request) -> bool {
     if request.version() < Version::HTTP_11 || !headers.keys().all(is_own) {
         return false;
     }
+    // Of two answers to one question, whoever stands between may have read the other one.
+    let once = |name: &str| headers.get_all(name).iter().nth(1).is_none();
+    if !["host", "origin", "sec-fetch-site"].into_iter().all(once) {
+        return false;
+    }
     let authority = request.uri().authority().map(|a| a.as_str());
     let Some(host) = text(headers, header::HOST.as_str()).or(authority) else { return false };
     let same_site = text(headers, "sec-fetch-site").is_none_or(|v| v == "same-origin" || v == "none");

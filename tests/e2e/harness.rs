@@ -1,11 +1,13 @@
 //! Starts and watches the processes of a test.
 
 pub mod addresses;
+pub mod budget;
 pub mod control_plane;
 pub mod echo;
 pub mod envoy;
 pub mod kds_peer;
 pub mod process;
+pub mod tally;
 pub mod wait;
 
 pub use control_plane::{ControlPlane, Global, Options, Zone};

@@ -44,6 +44,8 @@ const KEPT: usize = 8 << 10;
 const SHOWN: usize = 10;
 /// How long a new stream may stay silent.
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
+/// How long the status at the end may wait for the responses before it.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// What all streams share.
 pub(super) struct Streams {
@@ -115,8 +117,8 @@ impl Streams {
             // It may repeat what the proxy said.
             let status = Status::new(status.code(), clip(status.message(), REASON));
             tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended an xDS stream");
-            // With a full queue nobody is listening anyway.
-            let _unheard = responses.try_send(Err(status));
+            // A proxy that talks faster than it reads is owed the reason too, but not waited for for ever.
+            let _unheard = timeout(GOODBYE, responses.send(Err(status))).await;
         }
     }
 

@@ -91,11 +91,9 @@ fn check_ca(
 ) {
     let rotation = backend.dp_cert.as_ref().and_then(|c| c.rotation.as_ref());
     let expiration = rotation.map(|r| r.expiration.as_str()).filter(|e| !e.is_empty());
-    violations.check(
-        expiration.is_some_and(|e| parse_validity(e).is_none()),
-        path.field("dpCert").field("rotation").field("expiration"),
-        "has to be a valid format, such as 24h, 30d or 1y",
-    );
+    if let Some(problem) = expiration.and_then(validity_problem) {
+        violations.add(path.field("dpCert").field("rotation").field("expiration"), problem);
+    }
     match backend.r#type.as_str() {
         // Nobody may ask for a key that takes for ever to make, whatever else may be skipped.
         CA_BUILTIN => check_root(&backend.conf, &path.field("conf").field("caCert"), violations),
@@ -117,16 +115,26 @@ fn check_root(conf: &Option<Struct>, path: &FieldPath, violations: &mut Violatio
     let Some(value::Kind::StructValue(root)) = member(conf, "caCert").and_then(|ca| ca.kind.as_ref()) else {
         return;
     };
-    let bits = root.fields.get("RSAbits").and_then(number);
-    let odd = bits.is_some_and(|bits| ![2048.0, 3072.0, 4096.0].contains(&bits));
+    let bits = root.fields.get("RSAbits").map(number);
+    let odd = bits.is_some_and(|bits| bits.is_none_or(|bits| ![2048.0, 3072.0, 4096.0].contains(&bits)));
     violations.check(odd, path.field("RSAbits"), "must be 2048, 3072 or 4096");
     let root = Some(root.clone());
-    let expiration = text(&root, "expiration").is_some_and(|e| parse_validity(e).is_none());
-    violations.check(
-        expiration,
-        path.field("expiration"),
-        "has to be a valid format, such as 24h, 30d or 1y",
-    );
+    if let Some(problem) = text(&root, "expiration").and_then(validity_problem) {
+        violations.add(path.field("expiration"), problem);
+    }
+}
+
+/// Longest life of a certificate, in seconds: what fits into 64 bits of nanoseconds, as other control planes
+/// count. No calendar of X.509 has much more.
+const LONGEST_VALIDITY: u64 = i64::MAX as u64 / 1_000_000_000;
+
+/// What is wrong with how long a certificate is to live.
+fn validity_problem(text: &str) -> Option<&'static str> {
+    match parse_validity(text) {
+        None => Some("has to be a valid format, such as 24h, 30d or 1y"),
+        Some(0) => Some("has to be longer than a second, or the certificate is over when it is made"),
+        Some(seconds) => (seconds > LONGEST_VALIDITY).then_some("has to be shorter than 292 years"),
+    }
 }
 
 /// Where a certificate or key comes from.

@@ -212,6 +212,19 @@ impl ControlPlane {
         out
     }
 
+    /// Runs straitctl against this process, and ends it when nobody waits for it any more. Gives success and
+    /// standard error.
+    pub async fn straitctl_within(&self, args: &[&str]) -> (bool, String) {
+        let running = tokio::process::Command::new(env!("CARGO_BIN_EXE_straitctl"))
+            .args(["--address", &format!("http://{}", self.api)])
+            .args(args)
+            .env("HOME", self.folder.path())
+            .kill_on_drop(true)
+            .output();
+        let output = running.await.expect("straitctl runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// Runs straitctl against this process. Gives success, standard output, standard error.
     pub fn try_straitctl(&self, args: &[&str]) -> (bool, String, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))

@@ -105,6 +105,11 @@ impl Process {
         kib * 1024
     }
 
+    /// What it is called in a report.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Bytes of output it has written so far.
     pub fn log_bytes(&self) -> usize {
         self.written.load(Ordering::Relaxed)
