@@ -74,7 +74,7 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
     let files = if path.is_dir() { files_in(path)? } else { vec![path.to_owned()] };
     let open = |file: PathBuf| {
         let name = file.display().to_string();
-        let text = fs::File::open(&file).context("open").and_then(read);
+        let text = fs::File::open(&file).map_err(anyhow::Error::from).and_then(read);
         let text = text.with_context(|| format!("read {name}"))?;
         Ok((name, text))
     };

@@ -21,7 +21,7 @@ use super::{
     watch::{Position, Watch},
 };
 use crate::{
-    clip::clipped,
+    clip::{clip, clipped},
     metering,
     model::{Kind, registry},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
@@ -33,6 +33,8 @@ use crate::{
 const WHOLE: &str = "";
 /// Refusals are for people; a peer that sends nothing but garbage does not get it back in full. In bytes.
 const LONGEST_REFUSAL: usize = 16 * 1024;
+/// What of it is logged, in bytes; the status of the zone shows the rest.
+const LONGEST_LOGGED: usize = 1024;
 
 /// A stream in client role.
 pub struct Following {
@@ -212,7 +214,7 @@ impl Following {
             tracing::warn!(
                 zone = &*self.zone,
                 type_name = batch.type_url,
-                reason = text,
+                reason = clip(&text, LONGEST_LOGGED),
                 "refused resources"
             );
             status.message = text;

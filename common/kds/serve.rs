@@ -19,6 +19,7 @@ use super::{
     watch::{Position, Watch},
 };
 use crate::{
+    clip::clip,
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::index::{Index, IndexReader},
     xds::{DeltaSource, Event, Input, Malformed, Progress, Refusals, Retry, Settings, Want},
@@ -26,6 +27,8 @@ use crate::{
 
 /// Bytes of one response to a peer that takes a state in parts.
 const CHUNK: usize = 512 * 1024;
+/// What of the words of a peer is logged, in bytes; the status of the zone shows the rest.
+const LONGEST_LOGGED: usize = 1024;
 /// How long a peer of another make may owe an answer. It stores one type after the other, and rolls back
 /// what it has not finished when its stream ends: cut short, a large first state would start over for ever.
 const FOREIGN_PATIENCE: Duration = Duration::from_secs(300);
@@ -188,7 +191,8 @@ impl Serving {
                 self.watch.refused(type_url, self.refusals.text(type_url));
             }
             Some(Event::Nacked { type_url, message, refused, .. }) => {
-                tracing::warn!(type_name = type_url, ?refused, message, "the peer refused resources");
+                let (items, reason) = (refused.len(), clip(&message, LONGEST_LOGGED));
+                tracing::warn!(type_name = type_url, items, reason, "the peer refused resources");
                 meter::received(type_url, "NACK");
                 self.watch.counted(type_url, Outcome::Rejected);
                 self.refusals.retain(type_url, |name| source.refuses(type_url, name));

@@ -21,7 +21,7 @@ fn secrets() -> Vec<(&'static str, String)> {
         )
     };
     let key = rcgen::KeyPair::generate().unwrap();
-    let rsa = crate::token::new_signing_key(&crate::runtime::Entropy::from_os()).unwrap();
+    let rsa = crate::token::new_signing_key().unwrap().pem().to_owned();
     let der = |pem: &str| pem.lines().filter(|line| !line.starts_with('-')).collect::<String>();
     vec![
         ("token", jwt(r#"{"alg":"RS256","kid":"1"}"#)),

@@ -20,6 +20,7 @@ use super::{
     warnings,
 };
 use crate::{
+    clip::clipped,
     kds::size,
     keys::{KeyError, KeySupply},
     mode::Mode,
@@ -38,6 +39,10 @@ const UPDATE: &str = "Could not update a resource";
 const CREATE: &str = "Failed to create a resource";
 const DELETE: &str = "Could not delete a resource";
 
+/// Warnings about one resource, which may have an unknown field in every line.
+const WARNINGS: usize = 100;
+/// Bytes of one of them; it names the field.
+const WARNING: usize = 512;
 /// How often a write that lost a race against another is tried again.
 const ATTEMPTS: usize = 8;
 /// Longest wait for another replica's write to arrive.
@@ -225,7 +230,9 @@ impl Draft {
             let detail = format!("{excess}: make it smaller, or spread it over several resources");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
         }
-        Ok(Self { document, type_name, warnings: warnings::of_unknown(kind, &json) })
+        let warnings = warnings::of_unknown(kind, &json).into_iter().take(WARNINGS);
+        let warnings = warnings.map(|warning| clipped(warning, WARNING)).collect();
+        Ok(Self { document, type_name, warnings })
     }
 
     fn prepare(

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, thread::available_parallelism};
 
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, spawn_blocking},
+};
 
 /// Work on so few bytes is done faster than it is handed over.
 const SMALL: usize = 8 << 10;
@@ -40,7 +43,12 @@ impl Offload {
             drop(seat);
             done
         });
-        working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        match working.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The process ends before the work began, and whoever waits ends with it.
+            Err(Err(_cancelled)) => std::future::pending().await,
+        }
     }
 }
 

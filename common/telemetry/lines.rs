@@ -89,8 +89,8 @@ where
         event.record(&mut fields);
         self.line(&mut out, meta, &spans, fields)?;
         if left_out > 0 {
-            let mut fields = Fields::default();
-            fields.message = format!("{left_out} more like this were left out");
+            let message = format!("{left_out} more like this were left out");
+            let fields = Fields { message, ..Fields::default() };
             self.line(&mut out, meta, &spans, fields)?;
         }
         Ok(())

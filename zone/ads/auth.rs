@@ -176,7 +176,6 @@ impl Authenticator {
     }
 
     /// Checks the token, and gives what one of a dataplane says.
-
     fn check_as(
         &self,
         proxy: &ProxyId,

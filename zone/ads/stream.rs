@@ -54,8 +54,10 @@ pub(super) struct Streams {
     pub(super) registrar: Registrar,
     pub(super) authenticator: Authenticator,
     pub(super) index: IndexReader,
-    /// Threads for what takes long.
-    pub(super) offload: Offload,
+    /// Threads that check tokens.
+    pub(super) judges: Offload,
+    /// Threads that read long resources; others than those, so that they hold up nobody who is let in.
+    pub(super) readers: Offload,
     /// What every response carries as the name of this control plane.
     pub(super) identifier: String,
     /// How long a proxy may leave a response unanswered.
@@ -167,7 +169,7 @@ impl Streams {
         self.judge(peer, move |authenticator, token, index| authenticator.check(&id, token, index)).await?;
         let Some(text) = resource else { return Ok(false) };
         let id = proxy.clone();
-        let document = self.offload.run(text.len(), move || resource::inline(&text, &id)).await;
+        let document = self.readers.run(text.len(), move || resource::inline(&text, &id)).await;
         let document = document.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let (id, described) = (proxy.clone(), document.clone());
         self.judge(peer, move |authenticator, token, index| {
@@ -196,7 +198,7 @@ impl Streams {
     ) -> Result<(), Status> {
         let (authenticator, index) = (self.authenticator.clone(), self.index.current());
         let token = peer.token.clone();
-        let judged = self.offload.long(move || judge(&authenticator, token.as_deref(), &index)).await;
+        let judged = self.judges.long(move || judge(&authenticator, token.as_deref(), &index)).await;
         Ok(judged?)
     }
 }

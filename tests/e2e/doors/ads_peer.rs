@@ -1,6 +1,6 @@
 //! Somebody who opens ADS streams to a zone, and is no Envoy.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::proto::{
     envoy::{
@@ -12,7 +12,10 @@ use common::proto::{
     },
     google::protobuf::{Struct, Value, value::Kind},
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Code, Request, Status, Streaming,

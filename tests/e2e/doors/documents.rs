@@ -2,12 +2,13 @@
 
 use std::{
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::future::join_all;
 use reqwest::{Client, StatusCode};
 use serde_json::json;
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::{

@@ -141,6 +141,7 @@ async fn a_database_that_was_written_over_is_served_from_memory_and_not_written_
     assert!(global.process.stop().await.success());
     global.start_again().await;
     let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
+    eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     let foreign = fs::read(file(&other, "")).unwrap();
     fs::write(file(&global, ""), &foreign).unwrap();
     let told = unready(&global).await;
