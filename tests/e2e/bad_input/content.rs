@@ -66,8 +66,9 @@ impl Front for Files<'_> {
         let file = self.1.folder.path().join("bad.yaml");
         std::fs::write(&file, &input.text).unwrap();
         let (ok, err) = self.1.straitctl_within(&["apply", "-f", &file.display().to_string()]).await;
-        if ok && input.collection == "meshes" {
-            self.1.straitctl(&["delete", "mesh", &input.name]);
+        if ok {
+            let kind = if input.collection == "meshes" { "mesh" } else { "dataplane" };
+            let _nothing_of_it_is_left = self.1.try_straitctl(&["delete", kind, &input.name]);
         }
         judged(if ok { "exit 0" } else { "exit 1" }, &err)
     }
@@ -100,7 +101,10 @@ impl Front for Bootstraps {
     async fn send(&self, input: &Document) -> Answer {
         let body = json!({"mesh": "default", "name": input.name, "dataplaneToken": self.1,
             "dataplaneResource": input.text});
-        let answer = self.0.send(&request("POST", "/bootstrap", "content-type: application/json\r\n", body.to_string())).await;
+        let answer = self
+            .0
+            .send(&request("POST", "/bootstrap", "content-type: application/json\r\n", body.to_string()))
+            .await;
         judged(&answer.verdict, &answer.text)
     }
 }
@@ -114,7 +118,8 @@ fn inline() -> Vec<Case<Document>> {
 fn files() -> Vec<Case<Document>> {
     let all = documents::dataplanes().into_iter().chain(documents::yaml());
     // A file without any document, or with a null one, holds nothing to apply, which is fine.
-    all.filter(|case| !matches!(&*case.what, "nothing" | "only null" | "only a comment" | "only an anchor")).collect()
+    all.filter(|case| !matches!(&*case.what, "nothing" | "only null" | "only a comment" | "only an anchor"))
+        .collect()
 }
 
 /// What is tried.

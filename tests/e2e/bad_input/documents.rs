@@ -24,7 +24,13 @@ const TAKEN: &[&str] = &["taken"];
 /// refuse the zone leaves out the one rule and says so.
 const EITHER: &[&str] = &["refused", "taken"];
 
-fn row(collection: &'static str, what: &'static str, text: String, verdicts: &'static [&'static str], says: &'static [&'static str]) -> Case<Document> {
+fn row(
+    collection: &'static str,
+    what: &'static str,
+    text: String,
+    verdicts: &'static [&'static str],
+    says: &'static [&'static str],
+) -> Case<Document> {
     case(B11, what, Document { collection, name: "web-9".to_owned(), text, json: true }, verdicts, says)
 }
 
@@ -176,9 +182,9 @@ pub fn yaml() -> Vec<Case<Document>> {
         row("a tab", format!("{head}\tnetworking: x\n"), REFUSED, &[]),
         row("a label that is no", base("labels: {team: no}\n"), EITHER, &[]),
         row("a label that is a date", base("labels: {team: 2026-01-01}\n"), EITHER, &[]),
-        row("a label that is NaN", base("labels: {team: .nan}\n"), REFUSED, &["labels[\"team\"]"]),
+        row("a label that is NaN", base("labels: {team: .nan}\n"), REFUSED, &[]),
         row("a port in octal", format!("{head}{}", networking.replace("80", "0o120")), EITHER, &[]),
-        row("a port that is infinite", format!("{head}{}", networking.replace("80", ".inf")), REFUSED, &["port"]),
+        row("a port that is infinite", format!("{head}{}", networking.replace("80", ".inf")), REFUSED, &[]),
         row("mappings 40,000 deep", format!("{head}networking: {}", "{a: ".repeat(40_000)), REFUSED, &[]),
         row("lists 40,000 deep", format!("{head}networking: {}", "[".repeat(40_000)), REFUSED, &[]),
         row("lists 40,000 deep in block style", format!("{head}networking:\n  {}x\n", "- ".repeat(40_000)), REFUSED, &[]),

@@ -59,7 +59,9 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         let zone = sent.clone().labelled("kuma.io/zone", OWNER);
         match by {
             Make::Kumas => row("label of the zone", &name, &zone, &["attributed"], &[]),
-            Make::Ours => row("label of the zone", &name, &zone, REFUSED, &["names zone \"zone-2\"", "kuma.io/zone"]),
+            Make::Ours => {
+                row("label of the zone", &name, &zone, REFUSED, &["names zone \"zone-2\"", "kuma.io/zone"])
+            }
         }
         row("label of the origin", &name, &sent.clone().labelled("kuma.io/origin", "global"), HARMLESS, &[]);
         row("name of another zone's", &taken, &theirs, REFUSED, &["zone-2"]);
@@ -68,15 +70,28 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         row("wire name of another zone's", &taken, &elsewhere, &["untouched", "refused"], &[]);
         let nobody = up(&[response(kind.name, "1", vec![], &[&theirs.wire])]);
         let removal = Claim { kind, name: taken, call: nobody };
-        table.push(case(B3, format!("{}: removal of another zone's ({by:?})", kind.name), removal, &["untouched"], &[]));
+        table.push(case(
+            B3,
+            format!("{}: removal of another zone's ({by:?})", kind.name),
+            removal,
+            &["untouched"],
+            &[],
+        ));
         let mut as_other = response(kind.name, "1", vec![sent.item()], &[]);
         as_other.control_plane.get_or_insert_default().identifier = OWNER.to_owned();
         let posing = Claim { kind, name: name.clone(), call: up(&[as_other]) };
-        table.push(case(B3, format!("{}: identifier of another ({by:?})", kind.name), posing, &["attributed"], &[]));
+        table.push(case(
+            B3,
+            format!("{}: identifier of another ({by:?})", kind.name),
+            posing,
+            &["attributed"],
+            &[],
+        ));
     }
 }
 
 /// Where a spec names a zone, alone and twice: what is read first and what is read last must be one.
+#[rustfmt::skip]
 fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
     let verdicts: &[&str] = match by {
         Make::Kumas => &["attributed"],
@@ -170,7 +185,11 @@ struct Liar<'a> {
 impl Liar<'_> {
     fn path(kind: &Kind, name: &str) -> String {
         let path = kind.path;
-        if kind.scope == Scope::Mesh { format!("/meshes/default/{path}/{name}") } else { format!("/{path}/{name}") }
+        if kind.scope == Scope::Mesh {
+            format!("/meshes/default/{path}/{name}")
+        } else {
+            format!("/{path}/{name}")
+        }
     }
 
     /// Whose an item is: `attributed` to who sent it, `untouched` with its owner, `absent` or `posed`.
@@ -180,7 +199,9 @@ impl Liar<'_> {
         };
         let labels = &stored["labels"];
         let text = stored.to_string();
-        let is = |zone: &str, other: &str| labels["kuma.io/zone"] == zone && !text.contains(&format!("\"{other}\""));
+        let is = |zone: &str, other: &str| {
+            labels["kuma.io/zone"] == zone && !text.contains(&format!("\"{other}\""))
+        };
         let verdict = match (labels["kuma.io/origin"].as_str(), name.starts_with("theirs-")) {
             (Some("zone"), true) if is(OWNER, self.zone) => "untouched",
             (Some("zone"), false) if is(self.zone, OWNER) => "attributed",

@@ -38,6 +38,7 @@ fn hosted(what: &'static str, host: &str, verdicts: &'static [&'static str]) -> 
 }
 
 /// Somebody who would pass for a program on this machine.
+#[rustfmt::skip]
 fn spoofed() -> Vec<Row> {
     const EITHER: &[&str] = &["401", "403", "400", "closed"];
     vec![
@@ -93,6 +94,7 @@ fn spoofed() -> Vec<Row> {
 }
 
 /// Paths that lead nowhere.
+#[rustfmt::skip]
 fn paths() -> Vec<Row> {
     let long = format!("/meshes/{}", "x".repeat(32 << 10));
     let kri = format!("/_kri/kri_m____{}_", "x".repeat(4_000));
@@ -113,6 +115,7 @@ fn paths() -> Vec<Row> {
 }
 
 /// Bytes that two readers would understand differently.
+#[rustfmt::skip]
 fn smuggled() -> Vec<Row> {
     let row = |what: &'static str, bytes: &str| {
         case(B14, what, bytes.as_bytes().to_vec(), NO_REQUEST, &[]).hiding(SECRET)
@@ -158,6 +161,7 @@ fn smuggled() -> Vec<Row> {
 }
 
 /// Queries that ask for what there is not.
+#[rustfmt::skip]
 fn queries() -> Vec<Row> {
     let bad = |query: &str| case(B14, format!("query {query}"), get(&format!("/meshes?{query}"), ""), &["400"], &[]);
     let harmless = |what: &'static str, query: &str| case(B14, what, get(&format!("/meshes?{query}"), ""), &["200", "400", "414", "431"], &[]).hiding(SECRET);
@@ -174,6 +178,7 @@ fn queries() -> Vec<Row> {
 }
 
 /// Requests for tokens, methods, formats.
+#[rustfmt::skip]
 fn requests() -> Vec<Row> {
     let token = |what: &'static str, kind: &str, body: &str, verdicts| {
         let bytes = request("POST", &format!("/tokens/{kind}"), "content-type: application/json\r\n", body);
@@ -209,6 +214,7 @@ fn requests() -> Vec<Row> {
 }
 
 /// Bodies too large, too small, or not there.
+#[rustfmt::skip]
 fn sizes() -> Vec<Row> {
     let padded = |bytes: usize| {
         let frame = r#"{"type":"Mesh","name":"wide","labels":{"pad":""}}"#.len();
@@ -237,6 +243,7 @@ fn sizes() -> Vec<Row> {
 }
 
 /// Writes of every kind the other side owns, and of those that nobody writes.
+#[rustfmt::skip]
 fn verbs(written_here: fn(&Kind) -> bool) -> Vec<Row> {
     let mut table = Vec::new();
     for kind in registry::ALL.iter().filter(|kind| !kind.path.is_empty() && (kind.read_only || !written_here(kind))) {
@@ -253,7 +260,9 @@ fn verbs(written_here: fn(&Kind) -> bool) -> Vec<Row> {
 
 fn on_global() -> Vec<Row> {
     let mut table = spoofed();
-    for more in [paths(), smuggled(), queries(), requests(), sizes(), verbs(|kind| kind.flow.written_by_global())] {
+    for more in
+        [paths(), smuggled(), queries(), requests(), sizes(), verbs(|kind| kind.flow.written_by_global())]
+    {
         table.extend(more);
     }
     table
@@ -261,7 +270,8 @@ fn on_global() -> Vec<Row> {
 
 fn on_zone() -> Vec<Row> {
     // What a stranger may not do differs in what there is to take: a zone makes no tokens of zones.
-    let mut table: Vec<Row> = spoofed().into_iter().filter(|case| !case.what.contains("stranger that")).collect();
+    let mut table: Vec<Row> =
+        spoofed().into_iter().filter(|case| !case.what.contains("stranger that")).collect();
     for more in [paths(), smuggled(), queries(), sizes(), verbs(|kind| kind.flow.written_by_zone())] {
         table.extend(more);
     }
@@ -270,8 +280,20 @@ fn on_zone() -> Vec<Row> {
 }
 
 /// A zone writes no meshes, so their size is none of its business.
-const NOT_ON_ZONES: &[&str] = &["no body", "one byte", "500,000 commas", "200,000 members", "a byte below the limit", "at the limit",
-    "a byte above the limit", "20 MiB", "100 MiB promised, one byte sent", "2^63 promised", "a label of 3 MiB", "a number of 3 MiB"];
+const NOT_ON_ZONES: &[&str] = &[
+    "no body",
+    "one byte",
+    "500,000 commas",
+    "200,000 members",
+    "a byte below the limit",
+    "at the limit",
+    "a byte above the limit",
+    "20 MiB",
+    "100 MiB promised, one byte sent",
+    "2^63 promised",
+    "a label of 3 MiB",
+    "a number of 3 MiB",
+];
 
 /// What is tried.
 pub fn count() -> Tally {
