@@ -20,7 +20,6 @@ use crate::harness::{
 type Row = Case<Vec<u8>>;
 
 const DENIED: &[&str] = &["401", "403"];
-const NOWHERE: &[&str] = &["400", "404", "405"];
 /// No request at all: told so, or hung up on.
 const NO_REQUEST: &[&str] = &["400", "closed"];
 const METHOD: &[&str] = &["405", "400", "404", "501"];
