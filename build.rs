@@ -16,7 +16,7 @@ const THIRD_PARTY_ROOTS: [&str; 4] = ["data-plane-api", "xds", "protoc-gen-valid
 
 /// What the zone sends to Envoy, or finds packed inside it: the roots of the reflection set, which is
 /// needed to show configuration as JSON and to encode maps in a stable order.
-const ENVOY_ROOTS: [&str; 25] = [
+const ENVOY_ROOTS: [&str; 26] = [
     "envoy/config/bootstrap/v3/bootstrap.proto",
     "envoy/config/cluster/v3/cluster.proto",
     "envoy/config/endpoint/v3/endpoint.proto",
@@ -37,6 +37,7 @@ const ENVOY_ROOTS: [&str; 25] = [
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/common_inputs/ssl/v3/ssl_inputs.proto",
+    "envoy/extensions/rbac/principals/mtls_authenticated/v3/mtls_authenticated.proto",
     "envoy/extensions/retry/host/omit_host_metadata/v3/omit_host_metadata_config.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
     "envoy/extensions/retry/priority/previous_priorities/v3/previous_priorities_config.proto",

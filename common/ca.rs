@@ -60,6 +60,11 @@ pub fn key_secret(mesh: &str, backend: &str) -> String {
     format!("{mesh}.ca-builtin-key-{backend}")
 }
 
+/// Whether a secret of this name holds the root key of a builtin backend.
+pub fn is_key_secret(mesh: &str, name: &str) -> bool {
+    name.strip_prefix(mesh).is_some_and(|rest| rest.starts_with(".ca-builtin-key-"))
+}
+
 /// Makes the root of a builtin backend: a certificate for `spiffe://<mesh>`, signed by itself with `key`.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::{
     ca::{self, CaError},
     config::DataplaneDefaults,
+    issuing,
     keys::{KeyError, KeyForm, KeyMaker, KeySupply},
     mode::Mode,
     model::{Kind, Resource, ResourceKey, SpecError, kinds, labels, transcode},
@@ -112,6 +113,12 @@ impl Start<'_> {
             if self.index.get(&place).is_none() {
                 self.put_secret(&place, &ca::create_admin_root(self.env.now())?, &mut writes);
             }
+            let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, issuing::KEY_SECRET);
+            if self.index.get(&place).is_none()
+                && let Some(key) = self.keys.draw(KeyForm::P256)
+            {
+                self.put_secret(&place, key.pem(), &mut writes);
+            }
         }
         if self.mode.owns_meshes() {
             if !Purpose::Zone.has_key(self.index)
@@ -162,7 +169,8 @@ impl Start<'_> {
         if self.index.list(&kinds::mesh::KIND).next().is_some() {
             return Ok(());
         }
-        let mesh = self.resource(&kinds::mesh::KIND, "", DEFAULT_MESH);
+        let mut mesh = self.resource(&kinds::mesh::KIND, "", DEFAULT_MESH);
+        mesh::choose_issuing(&mut mesh, None, self.mode);
         let with_it = mesh::for_new_mesh(&mesh, self.index, self.env, self.mode, self.keys)?;
         self.put_absent(mesh, writes);
         writes.extend(with_it);

@@ -11,6 +11,7 @@ pub mod defaults;
 pub mod diagnostics;
 pub mod envoy_admin;
 pub mod events;
+pub mod issuing;
 pub mod kds;
 pub mod keys;
 pub mod mode;

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     config::{GlobalConfig, ZoneAuth},
+    issuing,
     kds::{AnyZone, Kds, KdsSettings, TokenOfZone, ZoneAuthenticator},
     listener,
 };
@@ -42,6 +43,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     cp.reached_at(settings.multizone.global.kds.interface);
     role::take(&cp.store, &Mode::Global).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &Mode::Global, &settings.defaults).await?;
+    let (store, shutdown) = (Arc::clone(&cp.store), cp.supervisor.shutdown());
+    cp.supervisor.spawn("issuing", issuing::run(store, cp.index.clone(), cp.env.clone(), shutdown));
     let kds = serve_zones(&mut cp, &settings).await?;
     let api = api(&cp, &settings, &Arc::new(kds));
     cp.serve_api(&settings.api_server, api.router(Router::new())).await?;

@@ -2,5 +2,6 @@
 
 pub mod app;
 pub mod config;
+mod issuing;
 pub mod kds;
 mod listener;

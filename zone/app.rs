@@ -8,11 +8,14 @@ use common::{
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::EnvoyAdmin,
+    issuing,
     mode::Mode,
+    model::{ResourceKey, kinds},
     rest::{Api, ApiConfig, standard_admissions},
     runtime::{Env, stop_signal},
     store::Fence,
     tls::Trust,
+    token,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -84,6 +87,20 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     Ok(cp)
 }
 
+/// What global is asked to certify. Without it the zone gets no authority in meshes where each has its own.
+fn issuing_request(cp: &ControlPlane) -> Option<String> {
+    let place = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, issuing::KEY_SECRET);
+    let key = cp.index.current().get(&place).and_then(|secret| token::data_of(secret)).unwrap_or_default();
+    match issuing::request(&String::from_utf8_lossy(&key)) {
+        Ok(request) => Some(request),
+        Err(error) => {
+            let name = issuing::KEY_SECRET;
+            tracing::warn!(%error, "GlobalSecret {name} is not a key, delete it and start again");
+            None
+        }
+    }
+}
+
 /// Who may ask Envoys on other machines. Without it a zone serves its proxies all the same.
 fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
     match AdminAuthority::stored(&cp.index.current(), cp.env.now()) {
@@ -151,6 +168,7 @@ fn follow_global(
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
         config: config::masked(settings).to_string(),
+        issuing_request: issuing_request(cp),
         ..KdsSettings::new(&section.name)
     };
     let connector =

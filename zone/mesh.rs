@@ -18,7 +18,7 @@ pub use builder::{BuildError, MeshInput};
 pub use context::{IdentityError, MeshContext, Mtls};
 pub use dataplane::{Dataplane, Inbound};
 pub use hosts::Hosts;
-pub use identity::{Authority, Identity, WorkloadCertificate, WorkloadKey};
+pub use identity::{Authority, AuthorityPem, Identity, WorkloadCertificate, WorkloadKey};
 pub use mesh_service::MeshService;
 pub use problem::Problem;
 pub use protocol::Protocol;

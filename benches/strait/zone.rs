@@ -74,6 +74,7 @@ impl Zone {
             session: Some(name.to_owned()),
             token: None,
             version: "2.14.3".to_owned(),
+            issuing_request: None,
         };
         let up = tokio::spawn(answer_nothing(client.clone(), caller.clone()));
         let down = tokio::spawn(follow(client, caller, held.cloned(), tell_held, counters, news));

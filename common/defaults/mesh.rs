@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DefaultsError, authority};
 use crate::{
+    ca,
     keys::{KeyForm, KeySupply},
     mode::Mode,
     model::{Kind, Resource, ResourceKey, Violations, kinds, labels, transcode},
@@ -23,10 +24,22 @@ pub struct MeshDefaults;
 
 impl Admission for MeshDefaults {
     fn concerns(&self, kind: &Kind) -> bool {
-        kind == &kinds::mesh::KIND
+        kind == &kinds::mesh::KIND || kind == &kinds::secret::SECRET
     }
 
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
+        if put.resource.kind() == &kinds::secret::SECRET {
+            if let Some(mesh) = put.index.find(&kinds::mesh::KIND, "", put.resource.mesh()) {
+                mark_key(put.resource, mesh);
+            }
+            return Ok(());
+        }
+        choose_issuing(put.resource, put.existing, put.mode);
+        let chosen = put.resource.label(labels::ISSUING);
+        if chosen.is_some_and(|by| ![labels::ISSUING_ZONE, labels::ISSUING_MESH].contains(&by)) {
+            let reason = format!("must be {:?} or {:?}", labels::ISSUING_ZONE, labels::ISSUING_MESH);
+            return Err(Violations::one(format!("labels[{:?}]", labels::ISSUING).as_str(), reason));
+        }
         let writes = match put.existing {
             None => for_new_mesh(put.resource, put.index, put.env, put.mode, put.keys),
             Some(_) => for_any_mesh(put.resource, put.index, put.env, put.mode, put.keys),
@@ -35,6 +48,30 @@ impl Admission for MeshDefaults {
         put.also.extend(writes);
         Ok(())
     }
+}
+
+/// Says who signs the workloads of a mesh where its author did not: as before, and in a new mesh each zone with
+/// a key of its own.
+pub(super) fn choose_issuing(mesh: &mut Resource, existing: Option<&Resource>, mode: &Mode) {
+    let before = match existing {
+        Some(existing) => existing.label(labels::ISSUING),
+        None => (*mode == Mode::Global).then_some(labels::ISSUING_ZONE),
+    };
+    if let Some(before) = before {
+        mesh.labels.entry(labels::ISSUING.to_owned()).or_insert_with(|| before.to_owned());
+    }
+}
+
+/// Marks `secret`, when it holds the key of a builtin authority of `mesh`, as the mesh is marked: by that it is
+/// kept from zones with keys of their own.
+fn mark_key(secret: &mut Resource, mesh: &Resource) {
+    if !ca::is_key_secret(mesh.name(), secret.name()) {
+        return;
+    }
+    match mesh.label(labels::ISSUING) {
+        Some(by) => secret.labels.insert(labels::ISSUING.to_owned(), by.to_owned()),
+        None => secret.labels.remove(labels::ISSUING),
+    };
 }
 
 /// The writes that go along with a new mesh.
@@ -76,10 +113,19 @@ fn for_any_mesh(
         put_absent(secret, index, &mut writes);
     }
     for (place, data) in authority::missing(mesh, index, env, keys)? {
-        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(data));
+        let mut secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(data));
+        mark_key(&mut secret, mesh);
         let when =
             index.get(&place).map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));
         writes.push(Write::put_when(secret, when));
+    }
+    for known in index.list_in_mesh(&kinds::secret::SECRET, mesh.name()) {
+        let mut marked = Resource::clone(known);
+        mark_key(&mut marked, mesh);
+        let is_rewritten = writes.iter().any(|write| *write.key() == known.key);
+        if marked.labels != known.labels && !is_rewritten {
+            writes.push(Write::put_when(marked, Precondition::At(known.revision)));
+        }
     }
     Ok(writes)
 }

@@ -21,8 +21,11 @@ pub const RESUME: &str = "strait-resume";
 /// rewritten. Not spoken by Kuma.
 pub const ATTRIBUTION: &str = "strait-attribution";
 
+/// The zone has an issuing key of its own, and sends its certificate request along. Not spoken by Kuma.
+pub const ISSUING: &str = "strait-issuing";
+
 /// What every peer announces in its node metadata.
-const NODE: [&str; 8] = [
+const NODE: [&str; 9] = [
     ZONE_TOKEN,
     ZONE_PING_HEALTH,
     HASH_SUFFIX,
@@ -31,6 +34,7 @@ const NODE: [&str; 8] = [
     OPTIONAL_TOP_LEVEL_TARGET_REF,
     RESUME,
     ATTRIBUTION,
+    ISSUING,
 ];
 
 /// A set of feature names.

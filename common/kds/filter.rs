@@ -6,11 +6,15 @@ use serde_json::Value;
 
 use super::{
     features::{
-        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, OPTIONAL_TOP_LEVEL_TARGET_REF, PRODUCER_POLICY_FLOW,
+        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
+        PRODUCER_POLICY_FLOW,
     },
     role::{self, Role},
 };
-use crate::model::{Origin, Resource, labels};
+use crate::{
+    issuing,
+    model::{Origin, Resource, labels},
+};
 
 /// Name of the one `Config` that zones need.
 pub const CLUSTER_ID: &str = "kuma-cluster-id";
@@ -28,6 +32,8 @@ pub struct Receiver<'a> {
     pub zone: &'a str,
     /// What it can do.
     pub features: &'a Features,
+    /// Whether it signs workloads with a key of its own.
+    pub issues: bool,
 }
 
 /// Which zones global sends a resource to, as far as the resource alone tells. Reading its spec is the
@@ -40,6 +46,8 @@ pub struct Audience {
     only: Option<Arc<str>>,
     /// What a receiver must be able to do.
     needs: Vec<&'static str>,
+    /// Whether it is meant for those only who have no issuing key of their own.
+    for_others_to_sign: bool,
 }
 
 impl Audience {
@@ -53,7 +61,11 @@ impl Audience {
         if !travels || is_withheld_by_author(resource) || !is_for_zones(resource) {
             return None;
         }
-        let mut audience = Self { owner, ..Self::default() };
+        let for_others_to_sign = is_key_of_issuing_mesh(resource);
+        let mut audience = Self { owner, for_others_to_sign, ..Self::default() };
+        if resource.label(labels::ISSUER).is_some() {
+            audience.needs.push(ISSUING);
+        }
         if resource.kind().is_json() && resource.kind().policy.is_some() {
             audience.narrow_to_policy(resource)?;
         } else if resource.kind().name == "HostnameGenerator"
@@ -88,6 +100,7 @@ impl Audience {
     /// zone nobody knows counts as enabled.
     pub fn includes(&self, to: Receiver<'_>, is_enabled: impl Fn(&str) -> bool) -> bool {
         self.needs.iter().all(|feature| to.features.has(feature))
+            && !(self.for_others_to_sign && to.issues)
             && self.only.as_ref().is_none_or(|only| **only == *to.zone)
             && self.owner.as_ref().is_none_or(|owner| **owner != *to.zone && is_enabled(owner))
     }
@@ -110,10 +123,18 @@ fn is_for_zones(resource: &Resource) -> bool {
         "Config" => resource.name() == CLUSTER_ID,
         "GlobalSecret" => {
             let name = resource.name();
-            !GLOBAL_ONLY_SECRETS.contains(&name) && !name.starts_with(USER_SIGNING_KEY)
+            !GLOBAL_ONLY_SECRETS.contains(&name)
+                && !name.starts_with(USER_SIGNING_KEY)
+                && name != issuing::KEY_SECRET
+                && issuing::requesting_zone(name).is_none()
         }
         _ => true,
     }
+}
+
+/// Whether it holds the key of a mesh whose zones have keys of their own.
+fn is_key_of_issuing_mesh(resource: &Resource) -> bool {
+    resource.kind().name == "Secret" && issuing::is_by_zone(resource)
 }
 
 /// The JSON spec; null when it does not decode.
@@ -142,7 +163,7 @@ mod tests {
     }
 
     fn down(resource: &Resource, features: &Features) -> bool {
-        let receiver = Receiver { zone: "zone-1", features };
+        let receiver = Receiver { zone: "zone-1", features, issues: false };
         Audience::of(resource).is_some_and(|all| all.includes(receiver, |zone| zone != "switched-off"))
     }
 

@@ -16,6 +16,7 @@ const VERSION: &str = "version";
 const ZONE_VERSION: &str = "zone-version";
 const AUTHORIZATION: &str = "authorization";
 const SESSION: &str = "strait-session";
+const ISSUING_REQUEST: &str = "strait-issuing-request";
 const STORE: &str = "strait-store";
 const POSITION: &str = "strait-position";
 
@@ -32,6 +33,8 @@ pub struct Caller {
     pub token: Option<String>,
     /// Build version, for display.
     pub version: String,
+    /// Request for a certificate to sign workloads with, as base64 of its DER.
+    pub issuing_request: Option<String>,
 }
 
 impl Caller {
@@ -52,6 +55,7 @@ impl Caller {
             session: text(SESSION),
             token,
             version: text(VERSION).unwrap_or_default(),
+            issuing_request: text(ISSUING_REQUEST),
         })
     }
 
@@ -68,6 +72,9 @@ impl Caller {
         set(VERSION, &self.version);
         if let Some(session) = &self.session {
             set(SESSION, session);
+        }
+        if let Some(request) = &self.issuing_request {
+            set(ISSUING_REQUEST, request);
         }
         if let Some(token) = &self.token {
             set(AUTHORIZATION, &format!("Bearer {token}"));
@@ -166,6 +173,7 @@ mod tests {
             session: Some("s".to_owned()),
             token: Some("t".to_owned()),
             version: "1.0".to_owned(),
+            issuing_request: None,
         };
         let mut headers = MetadataMap::new();
         caller.write(&mut headers);

@@ -14,6 +14,15 @@ pub const ORIGIN_GLOBAL: &str = "global";
 pub const ORIGIN_ZONE: &str = "zone";
 /// Owning zone.
 pub const ZONE: &str = "kuma.io/zone";
+/// On a mesh: who signs its workloads. [`ISSUING_ZONE`] lets each zone sign with a key of its own; anything else
+/// lets every zone sign with the key of the mesh. On the secret of that key it says the same.
+pub const ISSUING: &str = "strait.io/issuing";
+/// Value of [`ISSUING`].
+pub const ISSUING_ZONE: &str = "zone";
+/// Value of [`ISSUING`].
+pub const ISSUING_MESH: &str = "mesh";
+/// On the certificate with which a zone signs: that zone.
+pub const ISSUER: &str = "strait.io/issuer";
 /// Name as its author gave it, before hashing.
 pub const DISPLAY_NAME: &str = "kuma.io/display-name";
 /// Mesh of a mesh-scoped resource.

@@ -212,6 +212,7 @@ mod tests {
             session: None,
             token: token.map(str::to_owned),
             version: String::new(),
+            issuing_request: None,
         };
         let check = |caller: Option<Caller>, expected: Result<(), &str>| {
             let got = admit(caller, &Tokens).map(drop);

@@ -5,6 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use chrono::{DateTime, Utc};
 use common::{
     events::StreamKind,
+    issuing,
     kds::{
         apply::{Applier, Follower},
         attribution::Foreign,
@@ -36,6 +37,7 @@ use common::{
         },
     },
     store::{Batch, Precondition, StoreError, Write},
+    token,
     xds::Refusals,
 };
 use futures::{Stream, StreamExt, stream};
@@ -88,6 +90,7 @@ impl KdsSyncService for Kds {
     ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
         let caller = self.admit(request.metadata())?;
         let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
+        self.inner.take_request(&caller).await?;
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
         let half = Half { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
@@ -276,6 +279,31 @@ impl Inner {
         let shown = shown.ok_or_else(|| Status::unavailable("global is shutting down"))?;
         let known = shown.get(&key).map(|known| known.created);
         known.ok_or_else(|| Status::unavailable(format!("zone {zone} was deleted at this moment; try again")))
+    }
+
+    /// Keeps the request of a zone for a certificate to sign with, for whoever signs.
+    async fn take_request(&self, caller: &Caller) -> Result<(), Status> {
+        let Some(request) = caller.issuing_request.as_deref() else { return Ok(()) };
+        let index = self.index.current();
+        let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));
+        let known = index.get(&key);
+        if known.and_then(|known| token::data_of(known)).is_some_and(|known| known == request.as_bytes()) {
+            return Ok(());
+        }
+        issuing::read_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let mut secret = Resource::new(key, self.env.now()).with_spec(token::secret_spec(request));
+        secret.owner = Some(ResourceKey::global(&kinds::zone::KIND, &caller.zone));
+        let when = known.map_or(Precondition::Absent, |known| Precondition::At(known.revision));
+        match self.store.transact(Batch::of([Write::put_when(secret, when)])).await {
+            Ok(commit) => {
+                tracing::info!(zone = caller.zone, "the zone asks to sign with a key of its own");
+                self.index.wait_for(commit.revision).await;
+                Ok(())
+            }
+            // It connects twice at this moment, and the other connection was quicker.
+            Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(unavailable("keep the request of the zone", &error)),
+        }
     }
 
     /// The shelf room for a receiver; all but very old zones share one.

@@ -68,7 +68,7 @@ impl Kds {
 /// for revision `acked`. What was deleted leaves nothing to count.
 fn missed(zone: &str, acked: Revision, index: &Index) -> u64 {
     let features = Features::ours();
-    let receiver = Receiver { zone, features: &features };
+    let receiver = Receiver { zone, features: &features, issues: true };
     let is_enabled =
         |owner: &str| index.find(&kinds::zone::KIND, "", owner).is_none_or(|zone| is_enabled(zone));
     let newer = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));

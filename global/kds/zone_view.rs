@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use common::{
+    issuing,
     kds::{
-        features::Features,
+        features::{Features, ISSUING},
         filter::{Audience, Receiver},
         mapper::{self, DownForm, MapError},
         serve::View,
         shelf::{ChangedNames, Form, Shelf, ShelfRoom, Shelved},
     },
-    model::{Origin, Resource},
+    model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
     store::index::Index,
     xds::{Name, Version, Want, Wanted},
 };
@@ -32,6 +33,9 @@ impl Form for Downward {
 pub(crate) struct ZoneView {
     zone: Arc<str>,
     features: Features,
+    /// Whether it signs with a key of its own, or did before: one that now says otherwise may have been taken
+    /// over, and does not get by it what was kept from it.
+    issues: bool,
     /// Says in each response where global stands; only for peers that expect it.
     stamped: bool,
     room: Arc<ShelfRoom<Downward>>,
@@ -48,11 +52,13 @@ impl ZoneView {
         index: &Arc<Index>,
     ) -> Self {
         let shelf = room.at(index);
-        Self { zone, features, stamped, room, shelf }
+        let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
+        let issues = features.has(ISSUING) || index.get(&request).is_some();
+        Self { issues, zone, features, stamped, room, shelf }
     }
 
     fn shows(&self, shelved: &Shelved) -> bool {
-        let receiver = Receiver { zone: &self.zone, features: &self.features };
+        let receiver = Receiver { zone: &self.zone, features: &self.features, issues: self.issues };
         shelved.audience.includes(receiver, |zone| !self.shelf.disabled.contains(zone))
     }
 }
@@ -116,7 +122,7 @@ fn cross_zone_names(shelf: &Shelf, zone: &str) -> Vec<(&'static str, Name)> {
 mod tests {
     use chrono::DateTime;
     use common::{
-        model::{Kind, ResourceKey, kinds},
+        model::{Kind, kinds},
         policy::mesh_timeout,
         store::{Snapshot, StoreIdentity},
     };

@@ -177,11 +177,8 @@ pub async fn federation_with(zones: usize, global: Options, zone: Options) -> (G
             let secrets = zone.try_get("/meshes/default/secrets").await?;
             let names: Vec<_> =
                 secrets["items"].as_array().into_iter().flatten().map(|s| &s["name"]).collect();
-            if names.iter().any(|n| *n == "default.ca-builtin-key-ca-1") {
-                Ok(())
-            } else {
-                Err(format!("{names:?}"))
-            }
+            let own = common::issuing::certificate_secret("default", "ca-1", &zone.zone);
+            if names.iter().any(|n| *n == own.as_str()) { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
     }

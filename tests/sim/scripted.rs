@@ -58,6 +58,7 @@ impl Scripted {
             session: None,
             token: None,
             version: "2.14.3".to_owned(),
+            issuing_request: None,
         };
         Self { caller, channel }
     }

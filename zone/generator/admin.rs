@@ -114,9 +114,16 @@ pub(super) fn generate(
 
 fn add_cluster(name: &'static str, at: Address, draft: &mut Draft) -> &'static str {
     let message = cluster::fixed(name, endpoint::at_address(name, at));
-    draft
-        .clusters
-        .insert(name.to_owned(), ClusterDraft { role: Role::Admin, message, http: None, tls: None });
+    draft.clusters.insert(
+        name.to_owned(),
+        ClusterDraft {
+            role: Role::Admin,
+            message,
+            http: None,
+            tls: None,
+            tls_elsewhere: std::collections::BTreeMap::new(),
+        },
+    );
     name
 }
 

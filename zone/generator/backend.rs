@@ -6,6 +6,7 @@ use std::{
 };
 
 use common::{
+    issuing,
     model::{kinds::mesh_service::Port, kri::Kri, labels},
     proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext,
 };
@@ -96,17 +97,38 @@ impl Backend {
         }
     }
 
-    /// TLS towards it.
-    pub(super) fn tls(&self, mesh: &MeshContext) -> UpstreamTlsContext {
+    /// TLS towards it in this zone.
+    fn tls(&self, mesh: &MeshContext) -> UpstreamTlsContext {
+        self.tls_in(&mesh.zone, mesh)
+    }
+
+    /// TLS towards it in other zones, as far as it differs by zone.
+    fn tls_elsewhere(&self, mesh: &MeshContext, service: &Service) -> BTreeMap<String, UpstreamTlsContext> {
+        if mesh.mtls.as_ref().is_none_or(|mtls| mtls.issuers.is_empty()) {
+            return BTreeMap::new();
+        }
+        let zones = service.other_zones().into_iter();
+        zones.map(|zone| (zone.to_owned(), self.tls_in(zone, mesh))).collect()
+    }
+
+    /// Where a zone signs with a key of its own, its workloads prove by a DNS name that they are there: any zone
+    /// could sign the URI names.
+    fn tls_in(&self, zone: &str, mesh: &MeshContext) -> UpstreamTlsContext {
+        let proves_zone = mesh.mtls.as_ref().is_some_and(|mtls| mtls.issuers.contains(zone));
+        let trust_domain = format!("spiffe://{}/", mesh.mesh);
+        let name = |identity: &str| match identity.strip_prefix(&trust_domain) {
+            Some(service) if proves_zone => tls::dns(tls::exact(issuing::name(service, zone, &mesh.mesh))),
+            _ => tls::uri(tls::exact(identity.to_owned())),
+        };
         match &self.resource {
             Some(resource) => {
-                let identities = resource.identities.iter().cloned().map(tls::exact).collect();
-                tls::upstream(&mesh.mesh, identities, resource.sni.clone())
+                let names = resource.identities.iter().map(|identity| name(identity)).collect();
+                tls::upstream(&mesh.mesh, names, resource.sni.clone())
             }
             None => {
-                let identity = tls::exact(format!("spiffe://{}/{}", mesh.mesh, self.service));
+                let names = vec![name(&format!("{trust_domain}{}", self.service))];
                 let sni = sni::of_tags(&self.service, &mesh.mesh, &self.tags);
-                tls::upstream(&mesh.mesh, vec![identity], sni)
+                tls::upstream(&mesh.mesh, names, sni)
             }
         }
     }
@@ -148,12 +170,14 @@ pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Dra
     let endpoints = EndpointsDraft::Selected { service: Arc::clone(&service), tags: backend.tags.clone() };
     draft.endpoints.insert(backend.cluster.clone(), endpoints);
 
+    let encrypted = uses_tls(mesh, &service);
     let cluster = ClusterDraft {
         role: Role::Outbound(backend.clone()),
         message: cluster::discovered(&backend.cluster),
         // Between sidecars HTTP is always HTTP/2, whatever the workloads speak; bytes do not mind.
         http: Some(cluster::http2()),
-        tls: uses_tls(mesh, &service).then(|| backend.tls(mesh)),
+        tls: encrypted.then(|| backend.tls(mesh)),
+        tls_elsewhere: if encrypted { backend.tls_elsewhere(mesh, &service) } else { BTreeMap::new() },
     };
     draft.clusters.insert(backend.cluster.clone(), cluster);
 }

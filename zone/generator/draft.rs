@@ -153,6 +153,8 @@ pub struct ClusterDraft {
     pub http: Option<HttpProtocolOptions>,
     /// TLS towards it.
     pub tls: Option<UpstreamTlsContext>,
+    /// TLS towards its endpoints in these other zones, in place of that.
+    pub tls_elsewhere: BTreeMap<String, UpstreamTlsContext>,
 }
 
 /// The endpoints of a cluster, still unencoded: most are the same for every proxy of a mesh, and telling
@@ -303,6 +305,8 @@ impl ClusterDraft {
             );
         }
         let socket: Option<TransportSocket> = self.tls.as_ref().map(tls::socket);
+        let elsewhere = self.tls_elsewhere.iter().map(|(zone, tls)| cluster::in_zone(zone, tls::socket(tls)));
+        message.transport_socket_matches = elsewhere.collect();
         Cluster { transport_socket: socket, ..message }
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn generate(proxy: &Sidecar, mesh: &MeshContext, draft: &mut Draft) {
                 Protocol::Tcp | Protocol::Kafka | Protocol::Unknown => None,
             },
             tls: None,
+            tls_elsewhere: std::collections::BTreeMap::new(),
         };
         draft.clusters.insert(name, local);
 

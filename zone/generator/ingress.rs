@@ -152,7 +152,13 @@ fn add_cluster(name: &str, endpoints: Vec<Endpoint>, draft: &mut Draft) {
     if !draft.clusters.contains_key(name) {
         draft.endpoints.insert(name.to_owned(), EndpointsDraft::Listed(endpoints));
         let message = cluster::discovered(name);
-        let cluster = ClusterDraft { role: Role::ZoneIngress, message, http: None, tls: None };
+        let cluster = ClusterDraft {
+            role: Role::ZoneIngress,
+            message,
+            http: None,
+            tls: None,
+            tls_elsewhere: BTreeMap::new(),
+        };
         draft.clusters.insert(name.to_owned(), cluster);
     }
 }

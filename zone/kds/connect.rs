@@ -176,6 +176,7 @@ impl Connector {
             session: Some(self.env.entropy.uuid().to_string()),
             token: self.settings.token.read()?,
             version: self.settings.version.clone(),
+            issuing_request: self.settings.issuing_request.clone(),
         })
     }
 

@@ -39,6 +39,8 @@ pub struct KdsSettings {
     pub config: String,
     /// Version of this program.
     pub version: String,
+    /// What global is asked to certify, so that this zone signs its workloads with a key of its own.
+    pub issuing_request: Option<String>,
 }
 
 impl KdsSettings {
@@ -62,6 +64,7 @@ impl KdsSettings {
             // Peers read the type of the store from here and expect to find one.
             config: r#"{"store":{"type":"memory"}}"#.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            issuing_request: None,
         }
     }
 }

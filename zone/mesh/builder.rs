@@ -6,8 +6,8 @@ use std::{
 };
 
 use common::{
-    ca,
-    model::{Kind, Resource, kinds, registry},
+    ca, issuing,
+    model::{Kind, Resource, kinds, labels, registry},
     policy::rules::{Destinations, PolicySet},
     proto::kuma::{mesh::v1alpha1 as proto, system::v1alpha1 as system},
     store::index::Index,
@@ -16,7 +16,7 @@ use prost::Message;
 use thiserror::Error;
 
 use super::{
-    Authority, Dataplane, Hosts, MeshContext, MeshService, Topology, ZoneIngress,
+    Authority, AuthorityPem, Dataplane, Hosts, MeshContext, MeshService, Topology, ZoneIngress,
     context::{Mtls, enabled_backend, is_permissive},
     problem::{Problem, Subject, decode},
     topology::TopologyInput,
@@ -29,7 +29,8 @@ pub struct MeshInput {
     pub zone: String,
     /// The mesh.
     pub mesh: String,
-    /// Every resource of the mesh, and the ingresses of all zones; others are ignored.
+    /// Every resource of the mesh, the ingresses of all zones and the issuing key of this one; others are
+    /// ignored.
     pub resources: Vec<Arc<Resource>>,
     /// Host names that occur in addresses.
     pub hosts: Hosts,
@@ -57,6 +58,7 @@ impl MeshInput {
         let mut resources: Vec<Arc<Resource>> =
             index.find(&kinds::mesh::KIND, "", mesh).cloned().into_iter().collect();
         resources.extend(index.list(&kinds::zone_ingress::KIND).cloned());
+        resources.extend(index.find(&kinds::secret::GLOBAL_SECRET, "", issuing::KEY_SECRET).cloned());
         for kind in registry::ALL.iter().filter(|k| k.is_mesh_scoped()) {
             resources.extend(index.list_in_mesh(kind, mesh).cloned());
         }
@@ -80,7 +82,8 @@ impl MeshContext {
                 None => authority(input, &backend, lifetime, &mut problems),
             };
             let permissive = is_permissive(&backend);
-            mtls = Some(Mtls { backend: backend.name.clone(), permissive, authority });
+            let issuers = issuers(input, &backend);
+            mtls = Some(Mtls { backend: backend.name.clone(), permissive, issuers, authority });
         }
         let unchanged = previous.filter(|p| p.hosts == input.hosts);
         let dataplanes: Vec<Arc<Dataplane>> = of_kind(input, &kinds::dataplane::KIND)
@@ -212,22 +215,40 @@ fn certified(input: &MeshInput) -> BTreeSet<Arc<str>> {
     insights.filter(holds).map(|insight| Arc::clone(&insight.key.name)).collect()
 }
 
-/// PEM texts of certificate and key of `backend`, or what is missing.
+/// The zones that sign with keys of their own for `backend`: those global certified.
+fn issuers(input: &MeshInput, backend: &proto::CertificateAuthorityBackend) -> BTreeSet<String> {
+    let secrets = of_kind(input, &kinds::secret::SECRET);
+    let zones = secrets.filter_map(|secret| {
+        let zone = secret.label(labels::ISSUER)?;
+        (secret.name() == issuing::certificate_secret(&input.mesh, &backend.name, zone)).then_some(zone)
+    });
+    zones.map(str::to_owned).collect()
+}
+
+/// PEM texts of the authority of `backend`, or what is missing.
 fn authority_pem(
     input: &MeshInput,
     backend: &proto::CertificateAuthorityBackend,
-) -> Result<(String, String), String> {
+) -> Result<AuthorityPem, String> {
     match backend.r#type.as_str() {
-        "builtin" => Ok((
-            secret(input, &ca::certificate_secret(&input.mesh, &backend.name))?,
-            secret(input, &ca::key_secret(&input.mesh, &backend.name))?,
-        )),
+        "builtin" => {
+            let root = secret(input, &ca::certificate_secret(&input.mesh, &backend.name))?;
+            let own = issuing::certificate_secret(&input.mesh, &backend.name, &input.zone);
+            if let (Ok(own), Some(key)) = (secret(input, &own), issuing_key(input)) {
+                return Ok(AuthorityPem { root, key, zone: Some((input.zone.clone(), own)) });
+            }
+            let key = secret(input, &ca::key_secret(&input.mesh, &backend.name)).map_err(|reason| {
+                format!("{reason}, nor is a certificate of global for the issuing key of this zone (yet)")
+            })?;
+            Ok(AuthorityPem { root, key, zone: None })
+        }
         "provided" => {
             let conf = backend.conf.as_ref().ok_or("a provided backend needs conf.cert and conf.key")?;
-            Ok((
-                super::data_source::read(conf, "cert", |s| secret(input, s))?,
-                super::data_source::read(conf, "key", |s| secret(input, s))?,
-            ))
+            Ok(AuthorityPem {
+                root: super::data_source::read(conf, "cert", |s| secret(input, s))?,
+                key: super::data_source::read(conf, "key", |s| secret(input, s))?,
+                zone: None,
+            })
         }
         "" => Err("it is enabled, but not among the backends of the mesh".to_owned()),
         other => Err(format!("backends of type {other:?} are not supported; use builtin or provided")),
@@ -240,8 +261,8 @@ fn authority(
     lifetime: chrono::Duration,
     problems: &mut Vec<Problem>,
 ) -> Option<Arc<Authority>> {
-    let made = authority_pem(input, backend).and_then(|(certificate, key)| {
-        Authority::from_pem(&backend.name, &certificate, &key, lifetime).map_err(|e| e.to_string())
+    let made = authority_pem(input, backend).and_then(|material| {
+        Authority::from_pem(&backend.name, material, lifetime).map_err(|e| e.to_string())
     });
     match made {
         Ok(authority) => Some(Arc::new(authority)),
@@ -263,14 +284,24 @@ fn reused_authority(
     previous: Option<&MeshContext>,
 ) -> Option<Arc<Authority>> {
     let known = previous?.mtls.as_ref()?.authority.as_ref()?;
-    let (certificate, key) = authority_pem(input, backend).ok()?;
-    let same = known.backend == backend.name && known.lifetime == lifetime && known.is_of(&certificate, &key);
+    let material = authority_pem(input, backend).ok()?;
+    let same = known.backend == backend.name && known.lifetime == lifetime && known.is_of(&material);
     same.then(|| Arc::clone(known))
 }
 
 fn secret(input: &MeshInput, name: &str) -> Result<String, String> {
     let secret = of_kind(input, &kinds::secret::SECRET).find(|r| r.name() == name);
-    let secret = secret.ok_or_else(|| format!("the secret {name:?} is not here"))?;
+    text(secret.ok_or_else(|| format!("the secret {name:?} is not here"))?)
+}
+
+/// The key this zone signs with, where it may.
+fn issuing_key(input: &MeshInput) -> Option<String> {
+    let mut secrets = of_kind(input, &kinds::secret::GLOBAL_SECRET);
+    text(secrets.find(|secret| secret.name() == issuing::KEY_SECRET)?).ok()
+}
+
+fn text(secret: &Arc<Resource>) -> Result<String, String> {
+    let name = secret.name();
     let data = decode::<system::Secret>(secret).map_err(|problem| problem.to_string())?.data;
     let data = data.ok_or_else(|| format!("the secret {name:?} holds no data"))?;
     String::from_utf8(data.value.to_vec()).map_err(|_| format!("the secret {name:?} is not text"))

@@ -1,6 +1,9 @@
 //! The immutable view of one mesh from which configuration is generated.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use common::{
     model::{Kind, kinds::mesh_service::Port},
@@ -54,6 +57,8 @@ pub struct Mtls {
     pub backend: String,
     /// Whether proxies also accept plaintext.
     pub permissive: bool,
+    /// Zones that sign with keys of their own, so that their workloads prove where they are.
+    pub issuers: BTreeSet<String>,
     /// Who signs; absent when its certificate or key is not here (yet) or does not parse, which is also a
     /// problem of the context.
     pub authority: Option<Arc<Authority>>,

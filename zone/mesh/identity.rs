@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Duration, Utc};
 use common::{
     ca::{self, CaError},
+    issuing,
     model::labels,
     tls::x509_time,
 };
@@ -28,9 +29,28 @@ pub struct Authority {
     pub certificate: String,
     /// How long certificates live.
     pub lifetime: Duration,
+    material: AuthorityPem,
+    /// Until when it may sign.
+    ends: Option<DateTime<Utc>>,
     fingerprint: [u8; 32],
-    key_fingerprint: [u8; 32],
     issuer: Issuer<'static, KeyPair>,
+}
+
+/// The PEM texts of an authority.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuthorityPem {
+    /// Certificate of the root: what peers trust.
+    pub root: String,
+    /// Key that signs: that of the root, or of the zone.
+    pub key: String,
+    /// When the zone signs with a key of its own: its name, and the certificate the root gave it.
+    pub zone: Option<(String, String)>,
+}
+
+impl std::fmt::Debug for AuthorityPem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AuthorityPem(of {})", self.zone.as_ref().map_or("the mesh", |(zone, _)| zone))
+    }
 }
 
 /// The key of a workload.
@@ -94,48 +114,61 @@ impl std::fmt::Debug for WorkloadCertificate {
 }
 
 impl Authority {
-    /// From the PEM texts of its certificate and key.
+    /// From its PEM texts.
     ///
     /// # Errors
-    /// [`CaError`] when either does not parse.
-    pub fn from_pem(
-        backend: &str,
-        certificate: &str,
-        key: &str,
-        lifetime: Duration,
-    ) -> Result<Self, CaError> {
-        let issuer = Issuer::from_ca_cert_pem(certificate, ca::signing_key(key)?)?;
+    /// [`CaError`] when one of them does not parse.
+    pub fn from_pem(backend: &str, material: AuthorityPem, lifetime: Duration) -> Result<Self, CaError> {
+        let zone = material.zone.as_ref().map(|(_, certificate)| certificate.as_str());
+        let issuer =
+            Issuer::from_ca_cert_pem(zone.unwrap_or(&material.root), ca::signing_key(&material.key)?)?;
+        let mut fingerprint = Sha256::new().chain_update(&material.root);
+        if zone.is_some() {
+            // That the certificate of the zone was renewed is no reason to replace what its key has signed.
+            fingerprint.update(&material.key);
+        }
         Ok(Self {
             backend: backend.to_owned(),
-            certificate: certificate.to_owned(),
+            certificate: material.root.clone(),
             lifetime,
-            fingerprint: Sha256::digest(certificate).into(),
-            key_fingerprint: Sha256::digest(key).into(),
+            ends: zone.and_then(issuing::validity).map(|(_, until)| until),
+            fingerprint: fingerprint.finalize().into(),
             issuer,
+            material,
         })
     }
 
     /// Whether it was made from these PEM texts.
-    pub fn is_of(&self, certificate: &str, key: &str) -> bool {
-        let digest = |text: &str| -> [u8; 32] { Sha256::digest(text).into() };
-        self.fingerprint == digest(certificate) && self.key_fingerprint == digest(key)
+    pub fn is_of(&self, material: &AuthorityPem) -> bool {
+        self.material == *material
     }
 
     /// Signs `key` for `identity`.
     ///
     /// # Errors
-    /// [`CaError`] when a tag cannot stand in a URI.
+    /// [`CaError`] when a tag cannot stand in a URI, or the authority has come to its end.
     pub fn issue(
         &self,
         identity: Identity,
         key: &WorkloadKey,
         now: DateTime<Utc>,
     ) -> Result<WorkloadCertificate, CaError> {
-        let expires = now + self.lifetime;
+        // Nothing is believed for longer than who signed it.
+        let expires = self.ends.map_or(now + self.lifetime, |ends| ends.min(now + self.lifetime));
+        if expires <= now {
+            let reason = "its certificate ran out while global was away; connect the zone to renew it";
+            return Err(CaError::Key(reason.to_owned()));
+        }
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         for name in identity.names() {
             params.subject_alt_names.push(SanType::URI(name.try_into()?));
+        }
+        if let Some((zone, _)) = &self.material.zone {
+            for service in identity.tags.get(labels::TAG_SERVICE).into_iter().flatten() {
+                let name = issuing::name(service, zone, &identity.mesh);
+                params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+            }
         }
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![
@@ -148,7 +181,8 @@ impl Authority {
         params.not_before = x509_time(now - ca::CLOCK_SKEW);
         params.not_after = x509_time(expires);
         Ok(WorkloadCertificate {
-            certificate: params.signed_by(&key.0, &self.issuer)?.pem(),
+            certificate: params.signed_by(&key.0, &self.issuer)?.pem()
+                + self.material.zone.as_ref().map_or("", |(_, certificate)| certificate),
             key: key.0.serialize_pem(),
             identity,
             backend: self.backend.clone(),
@@ -227,7 +261,40 @@ mod tests {
     fn authority() -> Authority {
         let key = PrivateKey::generate(KeyForm::P256).unwrap();
         let root = ca::create_root("demo", &key, DEFAULT_LIFETIME, now()).unwrap();
-        Authority::from_pem("ca-1", &root.certificate, &root.key, DEFAULT_LIFETIME).unwrap()
+        let material = AuthorityPem { root: root.certificate, key: root.key, zone: None };
+        Authority::from_pem("ca-1", material, DEFAULT_LIFETIME).unwrap()
+    }
+
+    #[test]
+    fn a_zone_signs_with_its_own_key_what_the_root_vouches_for() {
+        let root_key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let root = ca::create_root("demo", &root_key, Duration::days(3650), now()).unwrap();
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let request = issuing::request(key.pem()).unwrap();
+        let of = |at| {
+            let own = issuing::certify(&request, &root, "zone-1", "demo", at).unwrap();
+            let zone = Some(("zone-1".to_owned(), own));
+            let material = AuthorityPem { root: root.certificate.clone(), key: key.pem().to_owned(), zone };
+            Authority::from_pem("ca-1", material, DEFAULT_LIFETIME).unwrap()
+        };
+        let authority = of(now());
+        let workload = WorkloadKey::generate().unwrap();
+        let issued = authority.issue(identity("v1"), &workload, now()).unwrap();
+        assert_eq!(issued.certificate.matches("BEGIN CERTIFICATE").count(), 2, "leaf and zone");
+        let (_, leaf) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
+        let leaf = leaf.parse_x509().unwrap();
+        let names = format!("{:?}", leaf.subject_alternative_name().unwrap().unwrap().value.general_names);
+        assert!(names.contains(r#"DNSName("web.zone-1.demo.zone.mesh.local")"#), "{names}");
+        assert!(names.contains(r#"URI("spiffe://demo/web")"#), "{names}");
+
+        let renewed = of(now() + Duration::days(1));
+        assert!(!renewed.must_replace(&issued, &identity("v1"), now()), "the same zone under the same root");
+        let late = now() + issuing::LIFETIME - Duration::hours(1);
+        assert_eq!(
+            authority.issue(identity("v1"), &workload, late).unwrap().expires,
+            now() + issuing::LIFETIME
+        );
+        assert!(authority.issue(identity("v1"), &workload, now() + issuing::LIFETIME).is_err());
     }
 
     #[test]

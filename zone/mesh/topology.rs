@@ -61,12 +61,17 @@ pub struct Service {
 
 impl Service {
     /// What anything but its list of endpoints may follow from: what is spoken, whether it can be spoken
-    /// over TLS, and who its proxies say they are.
-    fn character(&self) -> (Protocol, bool, bool, BTreeSet<&str>) {
+    /// over TLS, who its proxies say they are, and in which other zones there are some.
+    fn character(&self) -> (Protocol, bool, bool, BTreeSet<&str>, BTreeSet<&str>) {
         let local = self.endpoints.iter().filter(|e| !e.remote);
         let identities = local.filter_map(|e| e.tags.get(labels::TAG_SERVICE)).map(String::as_str).collect();
         let elsewhere = !self.endpoints.is_empty() && self.endpoints.iter().all(|e| e.remote);
-        (self.protocol, self.tls_ready, elsewhere, identities)
+        (self.protocol, self.tls_ready, elsewhere, identities, self.other_zones())
+    }
+
+    /// Other zones where it is served.
+    pub fn other_zones(&self) -> BTreeSet<&str> {
+        self.endpoints.iter().filter(|e| e.remote).filter_map(|e| e.locality.zone.as_deref()).collect()
     }
 }
 
@@ -247,12 +252,15 @@ fn add_remote(input: &TopologyInput<'_>, services: &mut BTreeMap<String, Service
         }
         for available in ingress.services_of(input.mesh) {
             let Some(name) = available.tags.get(labels::TAG_SERVICE) else { continue };
-            let zone = available.tags.get(labels::ZONE).cloned();
+            // Where the ingress is is known from who sent it; what it says may be somebody else's zone.
+            let zone = ingress.zone().map(str::to_owned);
+            let mut tags = available.tags.clone();
+            tags.extend(zone.clone().map(|zone| (labels::ZONE.to_owned(), zone)));
             services.entry(name.clone()).or_insert_with(ready).endpoints.push(Endpoint {
                 address,
                 port,
                 weight: available.instances,
-                tags: available.tags.clone(),
+                tags,
                 labels: BTreeMap::new(),
                 locality: Locality { zone, priority: u32::from(input.locality_aware) },
                 remote: true,

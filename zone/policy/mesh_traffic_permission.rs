@@ -18,7 +18,7 @@ use common::{
 use super::{Context, Policy, Reporter, lookup};
 use crate::{
     generator::{Chain, Draft, ListenerDraft, Role, Terminal, envoy::filter, metric_name},
-    mesh::Inbound,
+    mesh::{Inbound, MeshContext},
 };
 
 /// See the module.
@@ -36,7 +36,7 @@ impl Policy for MeshTrafficPermission {
         let selection = context.selection(&mesh_traffic_permission::KIND, reporter);
         for listener in draft.listeners.values_mut() {
             let Role::Inbound(inbound) = &listener.role else { continue };
-            let permissions = Permissions::of(&selection, inbound, &context.mesh.mesh, reporter);
+            let permissions = Permissions::of(&selection, inbound, context.mesh, reporter);
             enforce(listener, &permissions);
         }
     }
@@ -55,7 +55,7 @@ struct Permissions {
 
 impl Permissions {
     /// Policies with `rules` win over those with `from`. Whatever cannot be read allows nobody.
-    fn of(selection: &Selection, inbound: &Inbound, mesh: &str, reporter: &mut Reporter<'_>) -> Self {
+    fn of(selection: &Selection, inbound: &Inbound, mesh: &MeshContext, reporter: &mut Reporter<'_>) -> Self {
         let key = lookup::inbound_key(inbound);
         let policies = selection.inbound(&key);
         if policies.iter().any(|policy| !policy.rules.is_empty()) {

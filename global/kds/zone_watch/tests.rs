@@ -114,6 +114,7 @@ impl World {
             session: None,
             token: Some("t".to_owned()),
             version: String::new(),
+            issuing_request: None,
         };
         let session =
             self.sessions.join(&caller, DateTime::UNIX_EPOCH, StreamKind::GlobalToZone).await.unwrap();

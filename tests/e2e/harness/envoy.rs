@@ -54,7 +54,8 @@ impl Envoy {
         zone.straitctl(&all)
     }
 
-    async fn start(name: &str, bootstrap: String, admin: SocketAddr) -> Self {
+    /// Any Envoy.
+    pub async fn start(name: &str, bootstrap: String, admin: SocketAddr) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let config = write(folder.path(), "bootstrap.yaml", &bootstrap).display().to_string();
         let base_id = base_id();

@@ -1,15 +1,16 @@
 //! Clusters.
 
+use common::model::labels;
 use common::proto::{
     envoy::{
         config::{
             cluster::v3::{
                 Cluster,
-                cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
+                cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, TransportSocketMatch},
             },
             core::v3::{
                 AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
-                config_source::ConfigSourceSpecifier,
+                TransportSocket, config_source::ConfigSourceSpecifier,
             },
             endpoint::v3::ClusterLoadAssignment,
         },
@@ -22,7 +23,7 @@ use common::proto::{
 };
 use prost::{Message, Name};
 
-use super::seconds;
+use super::{metadata, seconds};
 use crate::generator::names;
 
 /// Packs a message for a field that takes any type.
@@ -59,6 +60,16 @@ pub fn fixed(name: &str, endpoints: ClusterLoadAssignment) -> Cluster {
 pub fn discovered(name: &str) -> Cluster {
     let eds = EdsClusterConfig { eds_config: Some(ads()), ..EdsClusterConfig::default() };
     Cluster { eds_cluster_config: Some(eds), ..base(name, DiscoveryType::Eds) }
+}
+
+/// How the endpoints of a cluster in this zone are reached, when it is not how all of them are.
+pub fn in_zone(zone: &str, socket: TransportSocket) -> TransportSocketMatch {
+    let zone = (labels::ZONE.to_owned(), zone.to_owned());
+    TransportSocketMatch {
+        name: zone.1.clone(),
+        r#match: Some(metadata::strings([(&zone.0, &zone.1)])),
+        transport_socket: Some(socket),
+    }
 }
 
 fn explicit(config: explicit_http_config::ProtocolConfig) -> HttpProtocolOptions {

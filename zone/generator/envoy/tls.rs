@@ -41,16 +41,30 @@ fn secret_config(name: String) -> SdsSecretConfig {
     SdsSecretConfig { name, sds_config: Some(cluster::ads()) }
 }
 
-/// Presents the identity of the proxy and believes the CA of `mesh` about these URI names.
-fn common(mesh: &str, names: Vec<StringMatcher>) -> CommonTlsContext {
-    let uri = |matcher| SubjectAltNameMatcher {
-        san_type: SanType::Uri.into(),
-        matcher: Some(matcher),
-        ..SubjectAltNameMatcher::default()
-    };
+/// A URI name of a certificate.
+pub fn uri(matcher: StringMatcher) -> SubjectAltNameMatcher {
+    name(SanType::Uri, matcher)
+}
+
+/// A DNS name of a certificate.
+pub fn dns(matcher: StringMatcher) -> SubjectAltNameMatcher {
+    name(SanType::Dns, matcher)
+}
+
+fn name(of: SanType, matcher: StringMatcher) -> SubjectAltNameMatcher {
+    SubjectAltNameMatcher { san_type: of.into(), matcher: Some(matcher), ..SubjectAltNameMatcher::default() }
+}
+
+/// Accepts any text that ends with this.
+pub fn suffix(text: String) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Suffix(text)), ..StringMatcher::default() }
+}
+
+/// Presents the identity of the proxy and believes the CA of `mesh` about any of these names.
+fn common(mesh: &str, names: Vec<SubjectAltNameMatcher>) -> CommonTlsContext {
     let validation = CombinedCertificateValidationContext {
         default_validation_context: Some(CertificateValidationContext {
-            match_typed_subject_alt_names: names.into_iter().map(uri).collect(),
+            match_typed_subject_alt_names: names,
             ..CertificateValidationContext::default()
         }),
         validation_context_sds_secret_config: Some(secret_config(names::ca_secret(mesh))),
@@ -66,14 +80,14 @@ fn common(mesh: &str, names: Vec<StringMatcher>) -> CommonTlsContext {
 /// Accepts any member of the mesh.
 pub fn downstream(mesh: &str) -> DownstreamTlsContext {
     DownstreamTlsContext {
-        common_tls_context: Some(common(mesh, vec![prefix(format!("spiffe://{mesh}/"))])),
+        common_tls_context: Some(common(mesh, vec![uri(prefix(format!("spiffe://{mesh}/")))])),
         require_client_certificate: flag(true),
         ..DownstreamTlsContext::default()
     }
 }
 
 /// Connects to whoever proves to be one of `identities`, asking for `sni`.
-pub fn upstream(mesh: &str, identities: Vec<StringMatcher>, sni: String) -> UpstreamTlsContext {
+pub fn upstream(mesh: &str, identities: Vec<SubjectAltNameMatcher>, sni: String) -> UpstreamTlsContext {
     let mut context = common(mesh, identities);
     context.alpn_protocols = vec![ALPN.to_owned()];
     UpstreamTlsContext { common_tls_context: Some(context), sni, ..UpstreamTlsContext::default() }
@@ -86,11 +100,7 @@ pub fn admin(identity: &AdminIdentity, control_plane: &str) -> DownstreamTlsCont
         private_key: inline(&identity.key),
         ..TlsCertificate::default()
     };
-    let name = SubjectAltNameMatcher {
-        san_type: SanType::Dns.into(),
-        matcher: Some(exact(control_plane.to_owned())),
-        ..SubjectAltNameMatcher::default()
-    };
+    let name = dns(exact(control_plane.to_owned()));
     let validation = CertificateValidationContext {
         trusted_ca: inline(&identity.authority),
         match_typed_subject_alt_names: vec![name],
