@@ -11,7 +11,7 @@ use tokio::{
 use super::{KeyError, KeyForm, KeySupply, PrivateKey};
 
 /// How many may wait for keys, the one being served among them.
-const PLACES: usize = 4;
+const PLACES: usize = 8;
 
 /// Makes keys for whoever has a place in its queue. Clones share the queue.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use common::{
+    issuing,
     kds::{
         features::Features,
         filter::{Audience, Receiver},
@@ -44,8 +45,20 @@ impl ZoneStatusSource for Kds {
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
+        if status.status == Health::Online && signs_for_meshes(zone, index) {
+            let note = "it has no issuing key of its own and got those of whole meshes, as Kuma's zones do: stolen, \
+                        it could speak for every zone (README, Who may sign)";
+            status.notes.push(note.to_owned());
+        }
         Some(status)
     }
+}
+
+/// Whether the zone was given the key of a mesh in which zones have their own.
+fn signs_for_meshes(zone: &str, index: &Index) -> bool {
+    let request = issuing::request_secret(zone);
+    index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_none()
+        && index.list(&kinds::secret::SECRET).any(|secret| issuing::is_by_zone(secret))
 }
 
 impl Kds {
