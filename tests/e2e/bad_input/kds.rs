@@ -66,6 +66,7 @@ impl Zoned {
             session: None,
             token: Some(token.trim().to_owned()),
             version: "2.14.3".to_owned(),
+            issuing_request: None,
         };
         let mut headers = MetadataMap::new();
         caller.write(&mut headers);
