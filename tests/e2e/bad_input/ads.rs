@@ -136,12 +136,16 @@ pub fn stream(protocol: Protocol, asks: &[Ask]) -> Call {
 /// A stream on which anything is sent.
 pub fn raw(protocol: Protocol, body: Vec<Bytes>) -> Call {
     let (path, type_of): (_, fn(&[u8]) -> Option<String>) = match protocol {
-        Protocol::Sotw => ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", |m| {
-            Some(DiscoveryResponse::decode(m).ok()?.type_url)
-        }),
-        Protocol::Delta => ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", |m| {
-            Some(DeltaDiscoveryResponse::decode(m).ok()?.type_url)
-        }),
+        Protocol::Sotw => {
+            ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", |m| {
+                Some(DiscoveryResponse::decode(m).ok()?.type_url)
+            })
+        }
+        Protocol::Delta => {
+            ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", |m| {
+                Some(DeltaDiscoveryResponse::decode(m).ok()?.type_url)
+            })
+        }
     };
     let until = move |message: &[u8]| (type_of(message)? == CDS).then(|| Answer::new("served", ""));
     Call { path, metadata: Vec::new(), body, closes: false, until: Box::new(until) }

@@ -37,9 +37,20 @@ const USAGE: &[&str] = &["exit 2"];
 const EITHER: &[&str] = &["exit 1", "exit 2"];
 const PANIC: &[&str] = &["panicked", "RUST_BACKTRACE"];
 
-fn called(what: impl Into<std::borrow::Cow<'static, str>>, line: &str, file: &[u8], verdicts: &'static [&'static str], says: &'static [&'static str]) -> Case<Called> {
-    let args = line.split(' ').filter(|word| !word.is_empty()).map(|word| word.replace("{space}", " ").replace("{nothing}", "")).collect();
-    case(B14, what, Called { args, file: file.to_vec(), environment: Vec::new() }, verdicts, says).hiding(PANIC)
+fn called(
+    what: impl Into<std::borrow::Cow<'static, str>>,
+    line: &str,
+    file: &[u8],
+    verdicts: &'static [&'static str],
+    says: &'static [&'static str],
+) -> Case<Called> {
+    let args = line
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .map(|word| word.replace("{space}", " ").replace("{nothing}", ""))
+        .collect();
+    case(B14, what, Called { args, file: file.to_vec(), environment: Vec::new() }, verdicts, says)
+        .hiding(PANIC)
 }
 
 /// Documents behind one that is right, with the words that say where and why.
@@ -61,21 +72,61 @@ const FILES: &[(&str, &str, &[&str])] = &[
 ];
 
 fn files() -> Vec<Case<Called>> {
-    let mut table: Vec<Case<Called>> = FILES.iter().map(|(what, text, says)| {
-        let text = format!("type: Mesh\nname: good\n---\n{text}");
-        Case { class: B11, ..called(*what, "apply -f {file}", text.as_bytes(), FAILED, says) }
-    }).collect();
+    let mut table: Vec<Case<Called>> = FILES
+        .iter()
+        .map(|(what, text, says)| {
+            let text = format!("type: Mesh\nname: good\n---\n{text}");
+            Case { class: B11, ..called(*what, "apply -f {file}", text.as_bytes(), FAILED, says) }
+        })
+        .collect();
     let policy = "type: MeshTimeout\nname: x\nmesh: nowhere\nspec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}\n";
     table.extend([
-        called("a file there is not", "apply -f /nowhere.yaml", b"", FAILED, &["read /nowhere.yaml: No such file"]),
-        called("a file that is no text", "apply -f {file}", b"type: Mesh\nname: \xe9\n", FAILED, &["is no text: save it as UTF-8"]),
-        called("a mesh there is not", "apply -f {file}", policy.as_bytes(), FAILED, &["there is no mesh \"nowhere\" here; create it on global"]),
+        called(
+            "a file there is not",
+            "apply -f /nowhere.yaml",
+            b"",
+            FAILED,
+            &["read /nowhere.yaml: No such file"],
+        ),
+        called(
+            "a file that is no text",
+            "apply -f {file}",
+            b"type: Mesh\nname: \xe9\n",
+            FAILED,
+            &["is no text: save it as UTF-8"],
+        ),
+        called(
+            "a mesh there is not",
+            "apply -f {file}",
+            policy.as_bytes(),
+            FAILED,
+            &["there is no mesh \"nowhere\" here; create it on global"],
+        ),
         called("a program", "apply -f /bin/true", b"", FAILED, &["no text"]),
         called("an address of nobody", "apply -f http://127.0.0.1:1/x.yaml", b"", FAILED, &["127.0.0.1:1"]),
         called("an address of another sort", "apply -f ftp://127.0.0.1/x.yaml", b"", FAILED, &[]),
-        called("a document with a path for a name", "apply -f {file}", b"type: Mesh\nname: ../default\n", FAILED, &["name"]),
-        called("a document that colours the screen", "apply -f {file}", b"type: \"\\e[2J\\e[31mMesh\"\nname: x\n", FAILED, &[]).hiding(&["\u{1b}[2J", "panicked"]),
-        called("one document too many of one name", "apply -f {file}", b"type: Mesh\nname: Two\n---\ntype: Mesh\nname: Two\n", FAILED, &[]),
+        called(
+            "a document with a path for a name",
+            "apply -f {file}",
+            b"type: Mesh\nname: ../default\n",
+            FAILED,
+            &["name"],
+        ),
+        called(
+            "a document that colours the screen",
+            "apply -f {file}",
+            b"type: \"\\e[2J\\e[31mMesh\"\nname: x\n",
+            FAILED,
+            &[],
+        )
+        .hiding(&["\u{1b}[2J", "panicked"]),
+        called(
+            "one document too many of one name",
+            "apply -f {file}",
+            b"type: Mesh\nname: Two\n---\ntype: Mesh\nname: Two\n",
+            FAILED,
+            &[],
+        ),
     ]);
     table
 }
@@ -170,7 +221,8 @@ impl Front for Straitctl<'_> {
             ("{kds}", self.global.kds_address().replace("grpcs://", "http://")),
             ("{api}", api.clone()),
         ];
-        let fill = |arg: &String| known.iter().fold(arg.clone(), |arg, (name, value)| arg.replace(name, value));
+        let fill =
+            |arg: &String| known.iter().fold(arg.clone(), |arg, (name, value)| arg.replace(name, value));
         let args: Vec<String> = input.args.iter().map(fill).collect();
         let mut environment = input.environment.clone();
         if !args.iter().any(|arg| arg == "--address" || arg == "--config-file") {
@@ -218,13 +270,19 @@ fn answers() -> Vec<Case<Said>> {
 }
 
 fn ok(kind: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 
 fn refusal(detail: &str) -> Vec<u8> {
     let body = format!("{{\"status\":400,\"title\":\"No\",\"detail\":\"{detail}\"}}");
-    let head = format!("HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
     format!("{head}{body}").into_bytes()
 }
 
@@ -250,7 +308,10 @@ impl Front for Impostor<'_> {
                 let _ended = stream.shutdown().await;
             }
         });
-        let args = ["--api-timeout", "5s", "--address"].map(str::to_owned).into_iter().chain([format!("http://{address}")]);
+        let args = ["--api-timeout", "5s", "--address"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("http://{address}")]);
         let args: Vec<String> = args.chain(["get".to_owned(), "meshes".to_owned()]).collect();
         let answer = straitctl(self.0, &args, &[]).await;
         serving.abort();
@@ -283,7 +344,9 @@ impl Front for Shown<'_> {
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if let Ok(mut stream) = acceptor.accept(stream).await {
-                    let _ended = stream.write_all(&ok("application/json", b"{\"items\":[],\"total\":0,\"next\":null}")).await;
+                    let _ended = stream
+                        .write_all(&ok("application/json", b"{\"items\":[],\"total\":0,\"next\":null}"))
+                        .await;
                     let _ended = stream.shutdown().await;
                 }
             }
@@ -317,7 +380,11 @@ async fn straitctl_says_what_is_wrong_and_sends_nothing_of_it() {
         run(&Impostor(&global), &answers(), &[]).await,
         run(&Shown(&global), &chains(), &[]).await,
     ]);
-    assert_eq!(Shown(&global).send(&&super::chains::RIGHT).await.verdict, "exit 0", "a certificate that is right is believed");
+    assert_eq!(
+        Shown(&global).send(&&super::chains::RIGHT).await.verdict,
+        "exit 0",
+        "a certificate that is right is believed"
+    );
     assert_eq!(global.get("/meshes").await["total"], 1, "the good document before each bad one was not sent");
 }
 

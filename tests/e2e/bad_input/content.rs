@@ -100,7 +100,10 @@ impl Front for Bootstraps {
     async fn send(&self, input: &Document) -> Answer {
         let body = json!({"mesh": "default", "name": input.name, "dataplaneToken": self.1,
             "dataplaneResource": input.text});
-        let answer = self.0.send(&request("POST", "/bootstrap", "content-type: application/json\r\n", body.to_string())).await;
+        let answer = self
+            .0
+            .send(&request("POST", "/bootstrap", "content-type: application/json\r\n", body.to_string()))
+            .await;
         judged(&answer.verdict, &answer.text)
     }
 }
@@ -114,7 +117,8 @@ fn inline() -> Vec<Case<Document>> {
 fn files() -> Vec<Case<Document>> {
     let all = documents::dataplanes().into_iter().chain(documents::yaml());
     // A file without any document, or with a null one, holds nothing to apply, which is fine.
-    all.filter(|case| !matches!(&*case.what, "nothing" | "only null" | "only a comment" | "only an anchor")).collect()
+    all.filter(|case| !matches!(&*case.what, "nothing" | "only null" | "only a comment" | "only an anchor"))
+        .collect()
 }
 
 /// What is tried.

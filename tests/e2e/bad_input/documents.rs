@@ -24,7 +24,13 @@ const TAKEN: &[&str] = &["taken"];
 /// refuse the zone leaves out the one rule and says so.
 const EITHER: &[&str] = &["refused", "taken"];
 
-fn row(collection: &'static str, what: &'static str, text: String, verdicts: &'static [&'static str], says: &'static [&'static str]) -> Case<Document> {
+fn row(
+    collection: &'static str,
+    what: &'static str,
+    text: String,
+    verdicts: &'static [&'static str],
+    says: &'static [&'static str],
+) -> Case<Document> {
     case(B11, what, Document { collection, name: "web-9".to_owned(), text, json: true }, verdicts, says)
 }
 

@@ -1,13 +1,16 @@
 //! Tokens that must not open anything: made with the real keys where that is what makes them bad.
 
-use base64::{Engine, prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD}};
-use common::runtime::Env;
 use aws_lc_rs::{
     hmac,
     rand::SystemRandom,
     rsa::PublicKeyComponents,
     signature::{KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair},
 };
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
+use common::runtime::Env;
 use rustls::pki_types::{PrivatePkcs1KeyDer, pem::PemObject};
 use serde_json::{Value, json};
 

@@ -49,7 +49,8 @@ fn hello(version: [u8; 2]) -> Vec<u8> {
 }
 
 fn greetings() -> Vec<Case<Greeting>> {
-    let bytes = |what: &'static str, bytes: &[u8]| case(B1, what, Greeting::Bytes(bytes.to_vec()), REFUSED, &[]);
+    let bytes =
+        |what: &'static str, bytes: &[u8]| case(B1, what, Greeting::Bytes(bytes.to_vec()), REFUSED, &[]);
     let length = [0x16, 3, 1, 0xff, 0xff, 1, 0, 0, 0];
     vec![
         bytes("HTTP without TLS", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"),

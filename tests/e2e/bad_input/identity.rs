@@ -59,7 +59,9 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         let zone = sent.clone().labelled("kuma.io/zone", OWNER);
         match by {
             Make::Kumas => row("label of the zone", &name, &zone, &["attributed"], &[]),
-            Make::Ours => row("label of the zone", &name, &zone, REFUSED, &["names zone \"zone-2\"", "kuma.io/zone"]),
+            Make::Ours => {
+                row("label of the zone", &name, &zone, REFUSED, &["names zone \"zone-2\"", "kuma.io/zone"])
+            }
         }
         row("label of the origin", &name, &sent.clone().labelled("kuma.io/origin", "global"), HARMLESS, &[]);
         row("name of another zone's", &taken, &theirs, REFUSED, &["zone-2"]);
@@ -68,11 +70,23 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         row("wire name of another zone's", &taken, &elsewhere, &["untouched", "refused"], &[]);
         let nobody = up(&[response(kind.name, "1", vec![], &[&theirs.wire])]);
         let removal = Claim { kind, name: taken, call: nobody };
-        table.push(case(B3, format!("{}: removal of another zone's ({by:?})", kind.name), removal, &["untouched"], &[]));
+        table.push(case(
+            B3,
+            format!("{}: removal of another zone's ({by:?})", kind.name),
+            removal,
+            &["untouched"],
+            &[],
+        ));
         let mut as_other = response(kind.name, "1", vec![sent.item()], &[]);
         as_other.control_plane.get_or_insert_default().identifier = OWNER.to_owned();
         let posing = Claim { kind, name: name.clone(), call: up(&[as_other]) };
-        table.push(case(B3, format!("{}: identifier of another ({by:?})", kind.name), posing, &["attributed"], &[]));
+        table.push(case(
+            B3,
+            format!("{}: identifier of another ({by:?})", kind.name),
+            posing,
+            &["attributed"],
+            &[],
+        ));
     }
 }
 
@@ -97,8 +111,14 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
         encoded(dataplane, &spec)
     };
     row("tag of an inbound", dataplane, networking("inbound", json!([{"port": 80, "tags": theirs}])));
-    row("tag of the second inbound", dataplane, networking("inbound",
-        json!([{"port": 80, "tags": {"kuma.io/service": "web"}}, {"port": 81, "tags": theirs}])));
+    row(
+        "tag of the second inbound",
+        dataplane,
+        networking(
+            "inbound",
+            json!([{"port": 80, "tags": {"kuma.io/service": "web"}}, {"port": 81, "tags": theirs}]),
+        ),
+    );
     row("tag of a gateway", dataplane, networking("gateway", json!({"tags": theirs})));
     for kind in [&kinds::zone_ingress::KIND, &kinds::zone_egress::KIND] {
         let networking = json!({"address": "10.0.0.1", "port": 10001});
@@ -111,7 +131,9 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
     }
     let ingress = &kinds::zone_ingress::KIND;
     let networking = json!({"address": "10.0.0.1", "port": 10001});
-    let services = |tags: &Value| encoded(ingress, &json!({"networking": networking, "availableServices": [{"tags": tags}]}));
+    let services = |tags: &Value| {
+        encoded(ingress, &json!({"networking": networking, "availableServices": [{"tags": tags}]}))
+    };
     row("tag of a service", ingress, services(&theirs));
     row("tag of a service, twice", ingress, twice_in_a_map(&networking, &[by.zone(), OWNER]));
     row("tag of a service, twice the other way", ingress, twice_in_a_map(&networking, &[OWNER, by.zone()]));
@@ -170,7 +192,11 @@ struct Liar<'a> {
 impl Liar<'_> {
     fn path(kind: &Kind, name: &str) -> String {
         let path = kind.path;
-        if kind.scope == Scope::Mesh { format!("/meshes/default/{path}/{name}") } else { format!("/{path}/{name}") }
+        if kind.scope == Scope::Mesh {
+            format!("/meshes/default/{path}/{name}")
+        } else {
+            format!("/{path}/{name}")
+        }
     }
 
     /// Whose an item is: `attributed` to who sent it, `untouched` with its owner, `absent` or `posed`.
@@ -180,7 +206,9 @@ impl Liar<'_> {
         };
         let labels = &stored["labels"];
         let text = stored.to_string();
-        let is = |zone: &str, other: &str| labels["kuma.io/zone"] == zone && !text.contains(&format!("\"{other}\""));
+        let is = |zone: &str, other: &str| {
+            labels["kuma.io/zone"] == zone && !text.contains(&format!("\"{other}\""))
+        };
         let verdict = match (labels["kuma.io/origin"].as_str(), name.starts_with("theirs-")) {
             (Some("zone"), true) if is(OWNER, self.zone) => "untouched",
             (Some("zone"), false) if is(self.zone, OWNER) => "attributed",

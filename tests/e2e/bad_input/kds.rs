@@ -119,7 +119,8 @@ pub fn leaks(type_url: &'static str, names: &[&str]) -> Call {
             return None;
         }
         let verdict = if response.resources.is_empty() { "empty" } else { "leaked" };
-        let came = response.resources.iter().map(|item| String::from_utf8_lossy(&item.encode_to_vec()).into_owned());
+        let came =
+            response.resources.iter().map(|item| String::from_utf8_lossy(&item.encode_to_vec()).into_owned());
         Some(Answer::new(verdict, came.collect::<String>()))
     };
     Call { until: Box::new(until), ..down(&[ask]) }
@@ -230,19 +231,29 @@ impl Sent {
 
 /// The smallest spec of a kind that is right.
 pub fn spec(kind: &Kind) -> Vec<u8> {
-    let to = |default: serde_json::Value| json!({"to": [{"targetRef": {"kind": "Mesh"}, "default": default}]});
+    let to =
+        |default: serde_json::Value| json!({"to": [{"targetRef": {"kind": "Mesh"}, "default": default}]});
     let spec = match kind.name {
         "MeshTimeout" => to(json!({"connectionTimeout": "5s"})),
         "MeshRetry" => to(json!({"tcp": {"maxConnectAttempt": 5}})),
         "MeshCircuitBreaker" => to(json!({"connectionLimits": {"maxConnections": 2}})),
-        "MeshTrafficPermission" => json!({"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]}),
+        "MeshTrafficPermission" => {
+            json!({"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]})
+        }
         "MeshHTTPRoute" => json!({"to": [{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [
             {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": {}}]}]}),
         "MeshTCPRoute" => json!({"to": [{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [
             {"default": {"backendRefs": [{"kind": "MeshService", "name": "web"}]}}]}]}),
-        "Dataplane" => return encoded(kind, &json!({"networking": {"address": "10.0.0.1", "inbound": [
-            {"port": 80, "tags": {"kuma.io/service": "web"}}]}})),
-        "ZoneIngress" | "ZoneEgress" => return encoded(kind, &json!({"networking": {"address": "10.0.0.1", "port": 10001}})),
+        "Dataplane" => {
+            return encoded(
+                kind,
+                &json!({"networking": {"address": "10.0.0.1", "inbound": [
+            {"port": 80, "tags": {"kuma.io/service": "web"}}]}}),
+            );
+        }
+        "ZoneIngress" | "ZoneEgress" => {
+            return encoded(kind, &json!({"networking": {"address": "10.0.0.1", "port": 10001}}));
+        }
         _ if matches!(kind.format, Format::Json { .. }) => json!({}),
         _ => return Vec::new(),
     };

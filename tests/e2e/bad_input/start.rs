@@ -43,7 +43,14 @@ const PANIC: &[&str] = &["panicked", "RUST_BACKTRACE"];
 
 fn nothing(_: &Path, _: &Path) {}
 
-fn start(program: Program, what: &'static str, settings: &[(&str, &str)], prepare: fn(&Path, &Path), verdicts: &'static [&'static str], says: &'static [&'static str]) -> Case<Start> {
+fn start(
+    program: Program,
+    what: &'static str,
+    settings: &[(&str, &str)],
+    prepare: fn(&Path, &Path),
+    verdicts: &'static [&'static str],
+    says: &'static [&'static str],
+) -> Case<Start> {
     let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     case(B15, what, Start { program, settings, config: None, prepare }, verdicts, says).hiding(PANIC)
 }
@@ -224,7 +231,10 @@ impl Front for Starts {
         // A flag may be given once, so what a case sets stands instead of what is usual.
         usual.retain(|(name, _)| input.settings.iter().all(|(set, _)| set != name));
         let set = input.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let args = usual.into_iter().chain(set).flat_map(|(name, value)| [format!("--{name}={}", value.replace("{dir}", &dir))]);
+        let args = usual
+            .into_iter()
+            .chain(set)
+            .flat_map(|(name, value)| [format!("--{name}={}", value.replace("{dir}", &dir))]);
         let mut process = Process::start("refused", program.as_ref(), args);
         let ready = format!("http://{address}:{diagnostics}/ready");
         ended_or_ready(&mut process, &ready).await

@@ -36,7 +36,11 @@ impl<'a> Before<'a> {
         let log = self.process.log_bytes() - self.logged;
         let said = format!("{name} +{} KiB memory, {} KiB log", memory >> 10, log >> 10);
         if memory > budget.memory || log > budget.log {
-            return Err(format!("{said}, and was allowed {} and {} KiB", budget.memory >> 10, budget.log >> 10));
+            return Err(format!(
+                "{said}, and was allowed {} and {} KiB",
+                budget.memory >> 10,
+                budget.log >> 10
+            ));
         }
         Ok(said)
     }
