@@ -75,6 +75,11 @@ fn documents() {
 }
 
 #[test]
+fn dumps() {
+    replay("dumps");
+}
+
+#[test]
 fn sync_items() {
     replay("sync-items");
 }

@@ -5,6 +5,7 @@
 
 mod ads;
 mod documents;
+mod dumps;
 mod settings;
 mod sync;
 mod tokens;
@@ -25,6 +26,7 @@ pub struct Target {
 /// All of them.
 pub static ALL: &[&Target] = &[
     &documents::DOCUMENTS,
+    &dumps::DUMPS,
     &sync::ITEMS,
     &sync::ATTRIBUTION,
     &sync::REQUESTS,

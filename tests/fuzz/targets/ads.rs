@@ -1,6 +1,7 @@
 //! What a proxy sends to its zone.
 
 use common::{
+    model::text::Limits,
     proto::{
         envoy::{
             config::core::v3::{Locality, Node},
@@ -61,12 +62,13 @@ fn node(data: &[u8]) {
     let Ok(node) = Node::decode(data) else { return };
     let id = node.id.clone();
     match Proxy::of(Some(node)) {
-        Ok(proxy) => {
+        Ok((proxy, resource)) => {
             assert!(id.ends_with(&*proxy.id.name), "{id:?} is not {}", proxy.id);
-            let _document = proxy.inline_resource();
-            let _version = proxy.version("envoy", "version");
+            assert!(resource.is_none_or(|text| text.len() <= Limits::INLINE.bytes));
+            let version = proxy.version("envoy", "version");
+            assert!(version.len() <= 256, "what is kept for as long as a stream lives is short: {version}");
         }
-        Err(error) => assert!(error.to_string().len() < 4096, "an error is short, whatever it is about"),
+        Err(error) => assert!(error.to_string().len() < 2048, "an error is short, whatever it is about"),
     }
 }
 

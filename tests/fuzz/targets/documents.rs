@@ -1,7 +1,10 @@
 //! Resources as users write them.
 
 use chrono::DateTime;
-use common::model::document::{Document, render, unknown_members};
+use common::model::{
+    document::{Document, render, unknown_members},
+    text::{self, Limits},
+};
 use serde_json::Value;
 
 use super::Target;
@@ -11,11 +14,19 @@ use crate::corpus::Corpus;
 pub static DOCUMENTS: Target = Target { name: "documents", run, seeds };
 
 fn run(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    // YAML contains JSON, except for texts of the size nobody writes.
-    let Ok(json) = serde_norway::from_str::<Value>(text) else { return };
-    let Ok(mut document) = Document::parse(&json) else { return };
-    let _ignored = unknown_members(document.kind, &json);
+    let Ok(written) = std::str::from_utf8(data) else { return };
+    if let Ok(json) = text::json(data, Limits::BODY) {
+        take(&json);
+    }
+    if let Ok(yaml) = text::yaml(written, Limits::INLINE) {
+        take(&yaml);
+    }
+    let _documents = text::yaml_documents(written, Limits::FILE);
+}
+
+fn take(json: &Value) {
+    let Ok(mut document) = Document::parse(json) else { return };
+    let _ignored = unknown_members(document.kind, json);
     let Ok(spec) = document.kind.normalize(&document.spec) else { return };
     document.spec = spec;
     let (Ok(_), Ok(_)) =

@@ -10,6 +10,7 @@ use common::{
         attribution::{self, Foreign},
         codec, headers,
         metadata::Peer,
+        ownership::Naming,
     },
     model::{Kind, kinds, labels, registry},
     proto::{
@@ -55,7 +56,7 @@ fn item(data: &[u8]) {
     let Some((at, value)) = choice(data, kinds.len()) else { return };
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: value.to_vec() };
     for foreign in [Foreign::Rewrite, Foreign::Refuse] {
-        let follower = Follower::Global { zone: ZONE.into(), foreign };
+        let follower = Follower::Global { zone: ZONE.into(), foreign, naming: Naming::Hashed };
         let received = Received::decode(kinds[at], [("name", Some(&any))], Vec::new(), false, &follower);
         for item in received.items.values() {
             assert_eq!(item.labels.get(labels::ZONE).map(String::as_str), Some(ZONE));

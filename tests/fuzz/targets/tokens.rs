@@ -31,8 +31,8 @@ static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
     let entropy = Entropy::seeded(1);
     let purposes = [Purpose::User, Purpose::Zone, Purpose::Dataplane { mesh: MESH }];
     let secret = |purpose: Purpose<'_>| {
-        let key = token::new_signing_key(&entropy).expect("a key can be made");
-        Resource::new(purpose.key(1), DateTime::UNIX_EPOCH).with_spec(secret_spec(key))
+        let key = token::new_signing_key().expect("a key can be made");
+        Resource::new(purpose.key(1), DateTime::UNIX_EPOCH).with_spec(secret_spec(key.pem()))
     };
     let resources = purposes.map(secret).map(Into::into).into();
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
