@@ -1,6 +1,6 @@
 # `make` lists the targets. The first two are all a newcomer needs.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build check fmt clippy doc deny goldens sim e2e bench up clean
+.PHONY: help demo test build check fmt clippy doc deny goldens sim e2e fuzz bench up clean
 
 CARGO ?= cargo
 
@@ -42,6 +42,11 @@ sim: ## Simulate global and two zones under faults (SIM_SEED=7 for one schedule)
 e2e: ## Run the real binaries with real Envoys
 	@demo/setup.sh test
 	$(CARGO) test --package strait --test e2e
+
+# Minutes for each target.
+FUZZ_MINUTES ?= 60
+fuzz: ## Search on with libFuzzer where the tests replay (TARGET=sync-items for one; needs cargo-fuzz and nightly Rust)
+	@tests/fuzz/search.sh "$(TARGET)" "$(FUZZ_MINUTES)"
 
 bench: ## Measure against a floor in the same run
 	$(CARGO) bench --package strait --bench strait

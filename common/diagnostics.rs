@@ -13,7 +13,10 @@ use crate::telemetry::Metrics;
 /// What still has to happen before the process is ready, or what keeps it from being so again. Each part
 /// takes a [`Pending`] guard while the process is built and drops it when it is up.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Option<Arc<str>>>>>);
+pub struct Readiness(Arc<Mutex<Parts>>);
+
+/// Parts that are not ready, each with the reason where there is one.
+pub type Parts = BTreeMap<&'static str, Option<Arc<str>>>;
 
 /// Not ready for as long as this lives.
 pub struct Pending {
@@ -42,11 +45,11 @@ impl Readiness {
     }
 
     /// The parts that are not ready, each with the reason where there is one.
-    pub fn missing(&self) -> BTreeMap<&'static str, Option<Arc<str>>> {
+    pub fn missing(&self) -> Parts {
         self.parts().clone()
     }
 
-    fn parts(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<Arc<str>>>> {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -120,7 +120,7 @@ fn object(members: &mut Map<String, Value>, depth: usize) {
     // `{"key": "authorization", "value": …}` and its kin.
     let pair = names::PAIR_NAMES
         .iter()
-        .any(|name| members.get(*name).and_then(Value::as_str).is_some_and(|of| names::is_secret_header(of)));
+        .any(|name| members.get(*name).and_then(Value::as_str).is_some_and(names::is_secret_header));
     let typed = names::secret_members(members);
     for (name, member) in members.iter_mut() {
         let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());

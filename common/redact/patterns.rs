@@ -190,7 +190,7 @@ fn hides_in_base64(text: &str, depth: usize) -> bool {
 fn hexadecimal(word: &str, depth: usize) -> String {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes: Option<Vec<u8>> =
-        word.as_bytes().chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
+        word.as_bytes().chunks_exact(2).map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?)).collect();
     if bytes.is_some_and(|bytes| hides(&bytes, depth)) { REDACTED.to_owned() } else { word.to_owned() }
 }
 
@@ -206,7 +206,7 @@ fn hides(bytes: &[u8], depth: usize) -> bool {
         return true;
     }
     let text = String::from_utf8_lossy(bytes);
-    matches!(super::document_in(&text, depth + 1), Some(_)) || clean(&text, depth + 1) != text
+    super::document_in(&text, depth + 1).is_some() || clean(&text, depth + 1) != text
 }
 
 /// Whether there is a private key in these bytes, in the form PKCS #8, PKCS #1 or SEC 1 gives it: a sequence

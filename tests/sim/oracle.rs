@@ -61,7 +61,7 @@ pub fn differences(global: &MemoryStore, zones: &BTreeMap<&'static str, Arc<Memo
 /// The filter of global for one zone.
 fn downward(on_global: &[Arc<Resource>], zone: &str) -> Contents {
     let features = Features::ours();
-    let receiver = Receiver { zone, features: &features };
+    let receiver = Receiver { zone, features: &features, issues: true };
     let form = DownForm::of(&features, &[]);
     let is_enabled = |name: &str| {
         let zone = on_global.iter().find(|r| r.kind() == &kinds::zone::KIND && r.name() == name);

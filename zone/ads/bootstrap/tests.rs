@@ -1,13 +1,13 @@
 //! Bootstraps against known documents, and every way to be refused.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::{fs, sync::LazyLock};
 
 use axum::body::{Body, to_bytes};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{
     model::{Resource, ResourceKey, document::Document, kinds::dataplane},
-    runtime::{Entropy, Env},
+    runtime::Env,
     store::{Change, StoreIdentity, index::IndexReader},
     testing::needs,
     tls::KeyPairPem,
@@ -179,11 +179,14 @@ fn a_plain_envoy_gets_what_it_needs() {
     assert_eq!(metadata, json!({"key": "authorization", "value": "a.b.c"}));
 }
 
-/// The mesh, its one dataplane, and the key its tokens are signed with.
+/// The key the tokens of the mesh are signed with.
+static SIGNING_KEY: LazyLock<String> = LazyLock::new(|| token::new_signing_key().unwrap().pem().to_owned());
+
+/// The mesh, its one dataplane, and the key of its tokens.
 fn known() -> Index {
-    let pem = token::new_signing_key(&Entropy::seeded(7)).unwrap();
     let key = Purpose::Dataplane { mesh: "default" }.key(1);
-    let key = Resource::new(key, chrono::DateTime::UNIX_EPOCH).with_spec(token::secret_spec(pem.as_bytes()));
+    let key = Resource::new(key, chrono::DateTime::UNIX_EPOCH)
+        .with_spec(token::secret_spec(SIGNING_KEY.as_bytes()));
     index(vec![resource("{type: Mesh, name: default}"), resource(KNOWN), key])
 }
 
