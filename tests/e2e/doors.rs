@@ -6,7 +6,7 @@ mod bodies;
 mod bootstrap_token;
 mod conditions;
 mod documents;
-mod flood;
+pub mod flood;
 mod issuing;
 mod keys;
 mod logs;

@@ -135,19 +135,17 @@ pub fn stream(protocol: Protocol, asks: &[Ask]) -> Call {
 
 /// A stream on which anything is sent.
 pub fn raw(protocol: Protocol, body: Vec<Bytes>) -> Call {
-    let (path, type_of): (_, fn(&[u8]) -> Option<String>) = match protocol {
-        Protocol::Sotw => {
-            ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", |m| {
-                Some(DiscoveryResponse::decode(m).ok()?.type_url)
-            })
-        }
-        Protocol::Delta => {
-            ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", |m| {
-                Some(DeltaDiscoveryResponse::decode(m).ok()?.type_url)
-            })
-        }
+    let path = match protocol {
+        Protocol::Sotw => "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        Protocol::Delta => "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
     };
-    let until = move |message: &[u8]| (type_of(message)? == CDS).then(|| Answer::new("served", ""));
+    let type_of = move |message: &[u8]| match protocol {
+        Protocol::Sotw => DiscoveryResponse::decode(message).map(|response| response.type_url),
+        Protocol::Delta => DeltaDiscoveryResponse::decode(message).map(|response| response.type_url),
+    };
+    let until = move |message: &[u8]| {
+        type_of(message).is_ok_and(|type_url| type_url == CDS).then(|| Answer::new("served", ""))
+    };
     Call { path, metadata: Vec::new(), body, closes: false, until: Box::new(until) }
 }
 

@@ -66,8 +66,9 @@ impl Front for Files<'_> {
         let file = self.1.folder.path().join("bad.yaml");
         std::fs::write(&file, &input.text).unwrap();
         let (ok, err) = self.1.straitctl_within(&["apply", "-f", &file.display().to_string()]).await;
-        if ok && input.collection == "meshes" {
-            self.1.straitctl(&["delete", "mesh", &input.name]);
+        if ok {
+            let kind = if input.collection == "meshes" { "mesh" } else { "dataplane" };
+            let _nothing_of_it_is_left = self.1.try_straitctl(&["delete", kind, &input.name]);
         }
         judged(if ok { "exit 0" } else { "exit 1" }, &err)
     }

@@ -14,8 +14,6 @@ pub struct Document {
     pub name: String,
     /// The text; JSON is YAML as well.
     pub text: String,
-    /// Whether it is JSON, or would be but for what is wrong with it.
-    pub json: bool,
 }
 
 const REFUSED: &[&str] = &["refused"];
@@ -31,7 +29,7 @@ fn row(
     verdicts: &'static [&'static str],
     says: &'static [&'static str],
 ) -> Case<Document> {
-    case(B11, what, Document { collection, name: "web-9".to_owned(), text, json: true }, verdicts, says)
+    case(B11, what, Document { collection, name: "web-9".to_owned(), text }, verdicts, says)
 }
 
 /// `base` with a raw text in the place of one of its members.
@@ -66,7 +64,7 @@ pub fn dataplanes() -> Vec<Case<Document>> {
     let address = |what, text: &str| row(what, with(ADDRESS, &json!(text).to_string()), REFUSED, &["networking.address"]);
     let named = |what, name: &str| {
         let text = with("/name", &json!(name).to_string());
-        case(B11, what, Document { collection: "dataplanes", name: name.to_owned(), text, json: true }, REFUSED, &[])
+        case(B11, what, Document { collection: "dataplanes", name: name.to_owned(), text }, REFUSED, &[])
     };
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     let many = |count: usize| (0..count).map(|n| format!("\"t{n}\":\"x\"")).collect::<Vec<_>>().join(",");
@@ -156,7 +154,7 @@ pub fn dataplanes() -> Vec<Case<Document>> {
 #[rustfmt::skip]
 pub fn yaml() -> Vec<Case<Document>> {
     let row = |what, text: String, verdicts, says| {
-        case(B11, what, Document { collection: "dataplanes", name: "web-9".to_owned(), text, json: false }, verdicts, says)
+        case(B11, what, Document { collection: "dataplanes", name: "web-9".to_owned(), text }, verdicts, says)
     };
     let networking = "networking: {address: 10.0.0.9, inbound: [{port: 80, tags: {kuma.io/service: web}}]}\n";
     let head = "type: Dataplane\nmesh: default\nname: web-9\n";
@@ -182,9 +180,9 @@ pub fn yaml() -> Vec<Case<Document>> {
         row("a tab", format!("{head}\tnetworking: x\n"), REFUSED, &[]),
         row("a label that is no", base("labels: {team: no}\n"), EITHER, &[]),
         row("a label that is a date", base("labels: {team: 2026-01-01}\n"), EITHER, &[]),
-        row("a label that is NaN", base("labels: {team: .nan}\n"), REFUSED, &["labels[\"team\"]"]),
+        row("a label that is NaN", base("labels: {team: .nan}\n"), REFUSED, &[]),
         row("a port in octal", format!("{head}{}", networking.replace("80", "0o120")), EITHER, &[]),
-        row("a port that is infinite", format!("{head}{}", networking.replace("80", ".inf")), REFUSED, &["port"]),
+        row("a port that is infinite", format!("{head}{}", networking.replace("80", ".inf")), REFUSED, &[]),
         row("mappings 40,000 deep", format!("{head}networking: {}", "{a: ".repeat(40_000)), REFUSED, &[]),
         row("lists 40,000 deep", format!("{head}networking: {}", "[".repeat(40_000)), REFUSED, &[]),
         row("lists 40,000 deep in block style", format!("{head}networking:\n  {}x\n", "- ".repeat(40_000)), REFUSED, &[]),

@@ -4,7 +4,6 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use common::tls::Trust;
 use rustls::pki_types::ServerName;
-use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -103,9 +102,4 @@ pub fn get(path: &str, headers: &str) -> Vec<u8> {
 /// A PUT of a JSON document.
 pub fn put(path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     request("PUT", path, "content-type: application/json\r\n", body)
-}
-
-/// The same with a document that is one.
-pub fn put_json(path: &str, body: &Value) -> Vec<u8> {
-    put(path, body.to_string())
 }

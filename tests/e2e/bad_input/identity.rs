@@ -91,6 +91,7 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
 }
 
 /// Where a spec names a zone, alone and twice: what is read first and what is read last must be one.
+#[rustfmt::skip]
 fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
     let verdicts: &[&str] = match by {
         Make::Kumas => &["attributed"],
@@ -111,14 +112,8 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
         encoded(dataplane, &spec)
     };
     row("tag of an inbound", dataplane, networking("inbound", json!([{"port": 80, "tags": theirs}])));
-    row(
-        "tag of the second inbound",
-        dataplane,
-        networking(
-            "inbound",
-            json!([{"port": 80, "tags": {"kuma.io/service": "web"}}, {"port": 81, "tags": theirs}]),
-        ),
-    );
+    row("tag of the second inbound", dataplane, networking("inbound",
+        json!([{"port": 80, "tags": {"kuma.io/service": "web"}}, {"port": 81, "tags": theirs}])));
     row("tag of a gateway", dataplane, networking("gateway", json!({"tags": theirs})));
     for kind in [&kinds::zone_ingress::KIND, &kinds::zone_egress::KIND] {
         let networking = json!({"address": "10.0.0.1", "port": 10001});
@@ -131,9 +126,7 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
     }
     let ingress = &kinds::zone_ingress::KIND;
     let networking = json!({"address": "10.0.0.1", "port": 10001});
-    let services = |tags: &Value| {
-        encoded(ingress, &json!({"networking": networking, "availableServices": [{"tags": tags}]}))
-    };
+    let services = |tags: &Value| encoded(ingress, &json!({"networking": networking, "availableServices": [{"tags": tags}]}));
     row("tag of a service", ingress, services(&theirs));
     row("tag of a service, twice", ingress, twice_in_a_map(&networking, &[by.zone(), OWNER]));
     row("tag of a service, twice the other way", ingress, twice_in_a_map(&networking, &[OWNER, by.zone()]));

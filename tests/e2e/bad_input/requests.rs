@@ -20,7 +20,6 @@ use crate::harness::{
 type Row = Case<Vec<u8>>;
 
 const DENIED: &[&str] = &["401", "403"];
-const NOWHERE: &[&str] = &["400", "404", "405"];
 /// No request at all: told so, or hung up on.
 const NO_REQUEST: &[&str] = &["400", "closed"];
 const METHOD: &[&str] = &["405", "400", "404", "501"];
@@ -38,6 +37,7 @@ fn hosted(what: &'static str, host: &str, verdicts: &'static [&'static str]) -> 
 }
 
 /// Somebody who would pass for a program on this machine.
+#[rustfmt::skip]
 fn spoofed() -> Vec<Row> {
     const EITHER: &[&str] = &["401", "403", "400", "closed"];
     vec![
@@ -93,40 +93,18 @@ fn spoofed() -> Vec<Row> {
 }
 
 /// Paths that lead nowhere.
+#[rustfmt::skip]
 fn paths() -> Vec<Row> {
     let long = format!("/meshes/{}", "x".repeat(32 << 10));
     let kri = format!("/_kri/kri_m____{}_", "x".repeat(4_000));
     let paths = [
-        "/meshes/../global-secrets",
-        "/meshes/%2e%2e/global-secrets",
-        "/meshes/default/..%2f..%2fglobal-secrets",
-        "//global-secrets",
-        "/./global-secrets",
-        "/global-secrets/",
-        "/global-secrets;x",
-        "/global-secrets%00",
-        "/meshes/default%00",
-        "/meshes/%c0%ae%c0%ae/secrets",
-        "/meshes/%ff",
-        "/meshes/%",
-        "/meshes/%zz",
-        "/etc/passwd",
-        "/..//..//etc/passwd",
-        "/meshes/default/secrets/..%2f..%2f..%2fetc%2fpasswd",
-        "/meshes/..%5c..%5cwindows",
-        "/meshes/nowhere/dataplanes",
-        "/meshes/default/dataplanes/none/xds",
-        "/meshes/default/dataplanes/..%2fx/xds",
-        "/meshes/default/dataplanes/none/shutdown",
-        "/meshes/default/dataplanes/none/quitquitquit",
-        "/_kri/%00",
-        "/_kri/kri",
-        "/_kri/kri_________",
-        &kri,
-        &long,
-        "*",
-        "/meshes/default/_rules",
-        "/zones/none/_overview",
+        "/meshes/../global-secrets", "/meshes/%2e%2e/global-secrets", "/meshes/default/..%2f..%2fglobal-secrets",
+        "//global-secrets", "/./global-secrets", "/global-secrets/", "/global-secrets;x", "/global-secrets%00",
+        "/meshes/default%00", "/meshes/%c0%ae%c0%ae/secrets", "/meshes/%ff", "/meshes/%", "/meshes/%zz", "/etc/passwd",
+        "/..//..//etc/passwd", "/meshes/default/secrets/..%2f..%2f..%2fetc%2fpasswd", "/meshes/..%5c..%5cwindows",
+        "/meshes/nowhere/dataplanes", "/meshes/default/dataplanes/none/xds", "/meshes/default/dataplanes/..%2fx/xds",
+        "/meshes/default/dataplanes/none/shutdown", "/meshes/default/dataplanes/none/quitquitquit",
+        "/_kri/%00", "/_kri/kri", "/_kri/kri_________", &kri, &long, "*", "/meshes/default/_rules", "/zones/none/_overview",
     ];
     let row = |path: &str| {
         let what = format!("path {}", path.chars().take(60).collect::<String>());
@@ -136,17 +114,13 @@ fn paths() -> Vec<Row> {
 }
 
 /// Bytes that two readers would understand differently.
+#[rustfmt::skip]
 fn smuggled() -> Vec<Row> {
     let row = |what: &'static str, bytes: &str| {
         case(B14, what, bytes.as_bytes().to_vec(), NO_REQUEST, &[]).hiding(SECRET)
     };
     let posted = |what: &'static str, headers: &str, body: &str| {
-        row(
-            what,
-            &format!(
-                "POST /tokens/zone HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n{body}"
-            ),
-        )
+        row(what, &format!("POST /tokens/zone HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n{body}"))
     };
     let hidden = "GET /global-secrets HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let asked = |line: &str| format!("{line}\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -186,32 +160,12 @@ fn smuggled() -> Vec<Row> {
 }
 
 /// Queries that ask for what there is not.
+#[rustfmt::skip]
 fn queries() -> Vec<Row> {
-    let bad = |query: &str| {
-        case(B14, format!("query {query}"), get(&format!("/meshes?{query}"), ""), &["400"], &[])
-    };
-    let harmless = |what: &'static str, query: &str| {
-        case(B14, what, get(&format!("/meshes?{query}"), ""), &["200", "400", "414", "431"], &[])
-            .hiding(SECRET)
-    };
-    let mut table: Vec<Row> = [
-        "size=-1",
-        "size=0",
-        "size=1001",
-        "size=99999999999999999999",
-        "size=abc",
-        "size=1.5",
-        "size=%00",
-        "size=0x10",
-        "offset=-1",
-        "offset=9223372036854775808",
-        "offset=abc",
-        "offset=1e9",
-        "offset=%20",
-    ]
-    .into_iter()
-    .map(bad)
-    .collect();
+    let bad = |query: &str| case(B14, format!("query {query}"), get(&format!("/meshes?{query}"), ""), &["400"], &[]);
+    let harmless = |what: &'static str, query: &str| case(B14, what, get(&format!("/meshes?{query}"), ""), &["200", "400", "414", "431"], &[]).hiding(SECRET);
+    let mut table: Vec<Row> = ["size=-1", "size=0", "size=1001", "size=99999999999999999999", "size=abc", "size=1.5", "size=%00", "size=0x10",
+        "offset=-1", "offset=9223372036854775808", "offset=abc", "offset=1e9", "offset=%20"].into_iter().map(bad).collect();
     table.extend([
         harmless("an offset beyond the end", "offset=9223372036854775807&size=1000"),
         harmless("a size twice", "size=1&size=1000"),
@@ -223,6 +177,7 @@ fn queries() -> Vec<Row> {
 }
 
 /// Requests for tokens, methods, formats.
+#[rustfmt::skip]
 fn requests() -> Vec<Row> {
     let token = |what: &'static str, kind: &str, body: &str, verdicts| {
         let bytes = request("POST", &format!("/tokens/{kind}"), "content-type: application/json\r\n", body);
@@ -236,68 +191,29 @@ fn requests() -> Vec<Row> {
         token("a sort of proxy there is not", "dataplane", r#"{"mesh":"default","type":"router"}"#, WRONG),
         token("a time below nothing", "dataplane", r#"{"mesh":"default","validFor":"-1h"}"#, WRONG),
         token("a time of words", "zone", r#"{"zone":"a","scope":["cp"],"validFor":"soon"}"#, WRONG),
-        token(
-            "a scope there is not",
-            "zone",
-            r#"{"zone":"a","scope":["everything"],"validFor":"1h"}"#,
-            WRONG,
-        ),
+        token("a scope there is not", "zone", r#"{"zone":"a","scope":["everything"],"validFor":"1h"}"#, WRONG),
         token("no time for a user", "user", r#"{"name":"a"}"#, WRONG),
         token("no name of a user", "user", r#"{"groups":["a"],"validFor":"1h"}"#, WRONG),
         token("no JSON", "user", "{", WRONG),
         token("a list", "zone", "[]", WRONG),
-        token(
-            "tags 10,000 deep",
-            "dataplane",
-            &format!(r#"{{"mesh":"default","tags":{}"#, "[".repeat(10_000)),
-            WRONG,
-        ),
+        token("tags 10,000 deep", "dataplane", &format!(r#"{{"mesh":"default","tags":{}"#, "[".repeat(10_000)), WRONG),
         case(B14, "an answer in HTML", get("/meshes", "accept: text/html\r\n"), &["406"], &[]),
-        case(
-            B14,
-            "an answer in a wild format",
-            get("/meshes", "accept: ;;;,,,/\r\n"),
-            &["406", "400", "200"],
-            &[],
-        ),
-        case(
-            B14,
-            "a document in YAML",
-            request("PUT", "/meshes/a", "content-type: text/yaml\r\n", "type: Mesh"),
-            &["415"],
-            &["`straitctl apply` takes YAML"],
-        ),
+        case(B14, "an answer in a wild format", get("/meshes", "accept: ;;;,,,/\r\n"), &["406", "400", "200"], &[]),
+        case(B14, "a document in YAML", request("PUT", "/meshes/a", "content-type: text/yaml\r\n", "type: Mesh"), &["415"], &["`straitctl apply` takes YAML"]),
         case(B14, "a document in UTF-16", put("/meshes/a", b"\xff\xfe{\0}\0"), &["400"], &[]),
-        case(
-            B14,
-            "a document that is no UTF-8",
-            put("/meshes/a", b"{\"type\":\"Mesh\",\"name\":\"\xff\"}"),
-            &["400"],
-            &[],
-        ),
+        case(B14, "a document that is no UTF-8", put("/meshes/a", b"{\"type\":\"Mesh\",\"name\":\"\xff\"}"), &["400"], &[]),
     ];
     for method in ["POST", "PATCH", "TRACE", "PROPFIND", "LOCK", "get", "X-INVENTED", &"M".repeat(300)] {
         let what = format!("method {}", method.chars().take(20).collect::<String>());
-        table.push(case(
-            B14,
-            what,
-            request(method, "/meshes/default", "content-type: application/json\r\n", "{}"),
-            METHOD,
-            &[],
-        ));
+        table.push(case(B14, what, request(method, "/meshes/default", "content-type: application/json\r\n", "{}"), METHOD, &[]));
     }
     let connect = "CONNECT 127.0.0.1:22 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    table.push(case(
-        B14,
-        "a tunnel",
-        connect.as_bytes().to_vec(),
-        &["400", "403", "404", "405", "501", "closed"],
-        &[],
-    ));
+    table.push(case(B14, "a tunnel", connect.as_bytes().to_vec(), &["400", "403", "404", "405", "501", "closed"], &[]));
     table
 }
 
 /// Bodies too large, too small, or not there.
+#[rustfmt::skip]
 fn sizes() -> Vec<Row> {
     let padded = |bytes: usize| {
         let frame = r#"{"type":"Mesh","name":"wide","labels":{"pad":""}}"#.len();
@@ -305,9 +221,7 @@ fn sizes() -> Vec<Row> {
     };
     let limit = 4 << 20;
     let promised = |what: &'static str, length: u64, sent: &str| {
-        let head = format!(
-            "PUT /meshes/wide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{sent}"
-        );
+        let head = format!("PUT /meshes/wide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{sent}");
         case(B6, what, head.into_bytes(), &["413", "400", "408", "431", "closed"], &[])
     };
     vec![
@@ -315,58 +229,30 @@ fn sizes() -> Vec<Row> {
         case(B6, "one byte", put("/meshes/wide", "{"), &["400"], &["not JSON"]),
         case(B6, "a byte below the limit", put("/meshes/wide", padded(limit - 1)), &["400", "413"], &[]),
         case(B6, "at the limit", put("/meshes/wide", padded(limit)), &["400", "413"], &[]),
-        case(
-            B6,
-            "a byte above the limit",
-            put("/meshes/wide", padded(limit + 1)),
-            &["413"],
-            &["spread it over several resources"],
-        ),
+        case(B6, "a byte above the limit", put("/meshes/wide", padded(limit + 1)), &["413"], &["spread it over several resources"]),
         case(B6, "20 MiB", put("/meshes/wide", padded(20 << 20)), &["413", "closed"], &[]),
         promised("100 MiB promised, one byte sent", 100 << 20, "{"),
         promised("2^63 promised", 1 << 63, "{"),
         promised("2^64 - 1 promised", u64::MAX, "{"),
         case(B6, "500,000 commas", put("/meshes/wide", format!("[{}]", ",".repeat(500_000))), &["400"], &[]),
-        case(
-            B6,
-            "200,000 members",
-            put(
-                "/meshes/wide",
-                format!("{{{}\"z\":0}}", (0..200_000).map(|n| format!("\"m{n}\":0,")).collect::<String>()),
-            ),
-            &["400", "413"],
-            &[],
-        ),
+        case(B6, "200,000 members", put("/meshes/wide", format!("{{{}\"z\":0}}", (0..200_000).map(|n| format!("\"m{n}\":0,")).collect::<String>())), &["400", "413"], &[]),
         case(B6, "a label of 3 MiB", put("/meshes/wide", padded(3 << 20)), &["400", "413"], &[]),
-        case(
-            B6,
-            "a number of 3 MiB",
-            put("/meshes/wide", format!(r#"{{"type":"Mesh","name":"wide","x":{}}}"#, "9".repeat(3 << 20))),
-            &["400", "413"],
-            &[],
-        ),
+        case(B6, "a number of 3 MiB", put("/meshes/wide", format!(r#"{{"type":"Mesh","name":"wide","x":{}}}"#, "9".repeat(3 << 20))), &["400", "413"], &[]),
     ]
 }
 
 /// Writes of every kind the other side owns, and of those that nobody writes.
+#[rustfmt::skip]
 fn verbs(written_here: fn(&Kind) -> bool) -> Vec<Row> {
     let mut table = Vec::new();
-    for kind in
-        registry::ALL.iter().filter(|kind| !kind.path.is_empty() && (kind.read_only || !written_here(kind)))
-    {
+    for kind in registry::ALL.iter().filter(|kind| !kind.path.is_empty() && (kind.read_only || !written_here(kind))) {
         let (path, mesh) = match kind.is_mesh_scoped() {
             true => (format!("/meshes/default/{}/x", kind.path), Some("default")),
             false => (format!("/{}/x", kind.path), None),
         };
         let body = json!({"type": kind.name, "name": "x", "mesh": mesh, "spec": {}});
         table.push(case(B4, format!("{}: written", kind.name), put(&path, body.to_string()), &["405"], &[]));
-        table.push(case(
-            B4,
-            format!("{}: deleted", kind.name),
-            request("DELETE", &path, "", ""),
-            &["405", "404"],
-            &[],
-        ));
+        table.push(case(B4, format!("{}: deleted", kind.name), request("DELETE", &path, "", ""), &["405", "404"], &[]));
     }
     table
 }

@@ -1,13 +1,9 @@
 //! The form of the table, the same for every front: what is sent there, what must come back, and what it may
 //! cost.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{borrow::Cow, fmt, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::harness::{
     budget::{Before, Budget},

@@ -48,62 +48,34 @@ fn sends(kind: &'static Kind, sent: &[Sent], removed: &[&str]) -> Call {
 }
 
 /// What only global writes, sent up; what zones do not get, asked for.
+#[rustfmt::skip]
 fn abuse() -> Vec<Case<Call>> {
     let mut table = Vec::new();
     let not_sent = |kind: &&&'static Kind| !order::requested_by_global().iter().any(|k| k.name == kind.name);
     for kind in registry::ALL.iter().filter(not_sent) {
         let name = format!("{}: written from below", kind.name);
-        table.push(case(
-            B4,
-            name,
-            sends(kind, &[Sent::new(ZONE, kind, "default", spec(kind))], &[]),
-            REFUSED,
-            &["not subscribed"],
-        ));
+        table.push(case(B4, name, sends(kind, &[Sent::new(ZONE, kind, "default", spec(kind))], &[]), REFUSED, &["not subscribed"]));
         let name = format!("{}: removed from below", kind.name);
-        table.push(case(
-            B4,
-            name,
-            sends(kind, &[], &["default.", "default.default"]),
-            REFUSED,
-            &["not subscribed"],
-        ));
+        table.push(case(B4, name, sends(kind, &[], &["default.", "default.default"]), REFUSED, &["not subscribed"]));
     }
     let not_given = |kind: &&&'static Kind| !order::requested_by_zone().iter().any(|k| k.name == kind.name);
     for kind in registry::ALL.iter().filter(not_given) {
         table.push(case(B4, format!("{}: asked for", kind.name), leaks(kind.name, &["*"]), &["empty"], &[]));
     }
-    const PRIVATE: &[&str] =
-        &["PRIVATE KEY", "user-token", "admin-user-token", "inter-cp-ca", "envoy-admin-ca"];
-    for names in [
-        &["*"][..],
-        &["user-token-signing-key-1."],
-        &["admin-user-token."],
-        &["envoy-admin-ca."],
-        &["../admin-user-token."],
-    ] {
+    const PRIVATE: &[&str] = &["PRIVATE KEY", "user-token", "admin-user-token", "inter-cp-ca", "envoy-admin-ca"];
+    for names in [&["*"][..], &["user-token-signing-key-1."], &["admin-user-token."], &["envoy-admin-ca."], &["../admin-user-token."]] {
         let what = format!("secrets of global by {names:?}");
         table.push(case(B4, what, leaks("GlobalSecret", names), &["empty", "leaked"], &[]).hiding(PRIVATE));
     }
-    for type_url in
-        ["", "Nonsense", "mesh", "type.googleapis.com/kuma.mesh.v1alpha1.Mesh", "Dataplane\0", "../Dataplane"]
-    {
-        let call = up(&[DeltaDiscoveryResponse {
-            type_url: type_url.to_owned(),
-            ..response("", "1", vec![good("x").item()], &[])
-        }]);
-        table.push(case(
-            B4,
-            format!("a type there is not: {type_url:?}"),
-            call,
-            REFUSED,
-            &["not subscribed"],
-        ));
+    for type_url in ["", "Nonsense", "mesh", "type.googleapis.com/kuma.mesh.v1alpha1.Mesh", "Dataplane\0", "../Dataplane"] {
+        let call = up(&[DeltaDiscoveryResponse { type_url: type_url.to_owned(), ..response("", "1", vec![good("x").item()], &[]) }]);
+        table.push(case(B4, format!("a type there is not: {type_url:?}"), call, REFUSED, &["not subscribed"]));
     }
     table
 }
 
 /// One item that is no item, beside one that is right: the verdict is its own.
+#[rustfmt::skip]
 fn items() -> Vec<Case<Call>> {
     let row = |class: Class, what: &'static str, bad: Sent, says| {
         case(class, what, sends(DATAPLANE, &[good("beside"), bad], &[]), REFUSED, says)
@@ -113,26 +85,11 @@ fn items() -> Vec<Case<Call>> {
     let of_type = |url: &str| good("bad").with(|r| r.spec.get_or_insert_default().type_url = url.to_owned());
     let holding = |bytes: &[u8]| good("bad").with(|r| r.spec.get_or_insert_default().value = bytes.to_vec());
     let enveloped = |envelope: &str| Sent { envelope: envelope.to_owned(), ..good("bad") };
-    let port = |port: i64| {
-        Sent::new(
-            ZONE,
-            DATAPLANE,
-            "bad",
-            encoded(
-                DATAPLANE,
-                &json!({"networking": {
-        "address": "10.0.0.1", "inbound": [{"port": port, "tags": {"kuma.io/service": "web"}}]}}),
-            ),
-        )
-    };
+    let port = |port: i64| Sent::new(ZONE, DATAPLANE, "bad", encoded(DATAPLANE, &json!({"networking": {
+        "address": "10.0.0.1", "inbound": [{"port": port, "tags": {"kuma.io/service": "web"}}]}})));
     vec![
         row(B5, "no envelope", enveloped(""), &["bad", "not KumaResource"]),
-        row(
-            B5,
-            "another envelope",
-            enveloped("type.googleapis.com/google.protobuf.Empty"),
-            &["not KumaResource"],
-        ),
+        row(B5, "another envelope", enveloped("type.googleapis.com/google.protobuf.Empty"), &["not KumaResource"]),
         row(B5, "an envelope of 64 KiB", enveloped(&"x".repeat(64 << 10)), &["not KumaResource"]),
         row(B5, "no meta", good("bad").with(|r| r.meta = None), &["meta is missing"]),
         row(B5, "no spec", good("bad").with(|r| r.spec = None), &["spec is missing"]),
@@ -144,12 +101,7 @@ fn items() -> Vec<Case<Call>> {
         row(B5, "a name of 64 KiB", named(&"x".repeat(64 << 10)), &["is not a valid name"]),
         row(B5, "no mesh", in_mesh(""), &["is not a valid name"]),
         row(B5, "a mesh with a path", in_mesh("../other"), &["is not a valid name"]),
-        row(
-            B5,
-            "a spec of another type",
-            of_type("type.googleapis.com/kuma.mesh.v1alpha1.Mesh"),
-            &["not kuma.mesh.v1alpha1.Dataplane"],
-        ),
+        row(B5, "a spec of another type", of_type("type.googleapis.com/kuma.mesh.v1alpha1.Mesh"), &["not kuma.mesh.v1alpha1.Dataplane"]),
         row(B5, "a spec of no type", of_type(""), &["not kuma.mesh.v1alpha1.Dataplane"]),
         row(B5, "a spec that is no protobuf", holding(b"\xff\xff\xff"), &["bad"]),
         row(B5, "a spec that is JSON", holding(b"{}"), &["bad"]),
@@ -162,6 +114,7 @@ fn items() -> Vec<Case<Call>> {
 }
 
 /// What is said on a stream up, in an order nobody asked for.
+#[rustfmt::skip]
 fn upward() -> Vec<Case<Call>> {
     let mut table = items();
     let one = |nonce: &str| response(DATAPLANE.name, nonce, vec![good("one").item()], &[]);
@@ -173,104 +126,32 @@ fn upward() -> Vec<Case<Call>> {
         row("one nonce twice", &[one("1"), one("1")], TAKEN, &[]),
         row("a nonce of 64 KiB", &[one(&"9".repeat(64 << 10))], INVALID, &["nonce"]),
         row("a nonce with traps", &[one("\0\n\u{202e}")], TAKEN, &[]),
-        row(
-            "200 responses at once",
-            &(0..200).map(|n| one(&n.to_string())).collect::<Vec<_>>(),
-            &["taken", "InvalidArgument", "Internal"],
-            &[],
-        ),
-        row(
-            "one item twice in one response",
-            &[response(
-                DATAPLANE.name,
-                "1",
-                vec![good("twice").item(), good("twice").labelled("team", "a").item()],
-                &[],
-            )],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "an item that comes and goes at once",
-            &[response(DATAPLANE.name, "1", vec![good("both").item()], &[&good("both").wire])],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "a removal of nothing",
-            &[response(DATAPLANE.name, "1", vec![], &["nobody.default"])],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "removals that are no names",
-            &[response(DATAPLANE.name, "1", vec![], &["", ".", "..", "\0", "*", "../../x", "no-mesh"])],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "a version from the future",
-            &[DeltaDiscoveryResponse { system_version_info: "18446744073709551615".into(), ..one("1") }],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "the stamp of another store",
-            &[DeltaDiscoveryResponse {
-                system_version_info: "00000000-0000-0000-0000-000000000000/9/999999999".into(),
-                ..one("1")
-            }],
-            TAKEN,
-            &[],
-        ),
-        row(
-            "more to come, for ever",
-            &[DeltaDiscoveryResponse { system_version_info: "more".into(), ..one("1") }],
-            TAKEN,
-            &[],
-        ),
+        row("200 responses at once", &(0..200).map(|n| one(&n.to_string())).collect::<Vec<_>>(), &["taken", "InvalidArgument", "Internal"], &[]),
+        row("one item twice in one response",
+            &[response(DATAPLANE.name, "1", vec![good("twice").item(), good("twice").labelled("team", "a").item()], &[])], TAKEN, &[]),
+        row("an item that comes and goes at once", &[response(DATAPLANE.name, "1", vec![good("both").item()], &[&good("both").wire])], TAKEN, &[]),
+        row("a removal of nothing", &[response(DATAPLANE.name, "1", vec![], &["nobody.default"])], TAKEN, &[]),
+        row("removals that are no names", &[response(DATAPLANE.name, "1", vec![], &["", ".", "..", "\0", "*", "../../x", "no-mesh"])], TAKEN, &[]),
+        row("a version from the future", &[DeltaDiscoveryResponse { system_version_info: "18446744073709551615".into(), ..one("1") }], TAKEN, &[]),
+        row("the stamp of another store", &[DeltaDiscoveryResponse {
+            system_version_info: "00000000-0000-0000-0000-000000000000/9/999999999".into(), ..one("1") }], TAKEN, &[]),
+        row("more to come, for ever", &[DeltaDiscoveryResponse { system_version_info: "more".into(), ..one("1") }], TAKEN, &[]),
     ]);
     for (what, body) in torn() {
         table.push(case(B5, format!("up: {what}"), raw_up(body, "1".to_owned()), BROKEN, &[]));
     }
-    let item = |bytes: usize| {
-        response(DATAPLANE.name, "1", vec![good("large").labelled("pad", &"x".repeat(bytes)).item()], &[])
-    };
+    let item = |bytes: usize| response(DATAPLANE.name, "1", vec![good("large").labelled("pad", &"x".repeat(bytes)).item()], &[]);
     let many = |count: usize| (0..count).map(|n| good(&format!("many-{n}")).item()).collect();
     let labels = (0..20_000).fold(good("labels"), |sent, n| sent.labelled(&format!("l{n}"), "x"));
     table.extend([
         case(B6, "a label of 1 MiB", up(&[item(1 << 20)]), &["refused", "taken"], &[]),
-        case(
-            B6,
-            "an item a byte below the limit of messages",
-            up(&[item((10 << 20) - 256)]),
-            &["refused", "OutOfRange"],
-            &[],
-        ),
+        case(B6, "an item a byte below the limit of messages", up(&[item((10 << 20) - 1024)]), &["refused", "OutOfRange", "Cancelled"], &[]),
         case(B6, "an item of 11 MiB", up(&[item(11 << 20)]), TOO_MUCH, &[]),
-        case(
-            B6,
-            "20,000 labels",
-            up(&[response(DATAPLANE.name, "1", vec![labels.item()], &[])]),
-            &["refused", "taken"],
-            &[],
-        ),
+        case(B6, "20,000 labels", up(&[response(DATAPLANE.name, "1", vec![labels.item()], &[])]), &["refused", "taken"], &[]),
         case(B6, "2,000 small items", up(&[response(DATAPLANE.name, "1", many(2_000), &[])]), TAKEN, &[]),
         case(B6, "all of them gone again", up(&[response(DATAPLANE.name, "1", vec![], &[])]), TAKEN, &[]),
-        case(
-            B6,
-            "up: a prefix that promises 4 GiB",
-            raw_up(vec![prefixed(0, u32::MAX, b"x")], "1".into()),
-            TOO_MUCH,
-            &[],
-        ),
-        case(
-            B6,
-            "up: a prefix that promises 100 MiB",
-            raw_up(vec![prefixed(0, 100 << 20, b"x")], "1".into()),
-            TOO_MUCH,
-            &[],
-        ),
+        case(B6, "up: a prefix that promises 4 GiB", raw_up(vec![prefixed(0, u32::MAX, b"x")], "1".into()), TOO_MUCH, &[]),
+        case(B6, "up: a prefix that promises 100 MiB", raw_up(vec![prefixed(0, 100 << 20, b"x")], "1".into()), TOO_MUCH, &[]),
         case(B6, "up: nothing", raw_up(vec![prefixed(0, 0, b"")], "1".into()), INVALID, &["nonce"]),
     ]);
     table
@@ -289,227 +170,88 @@ fn torn() -> Vec<(&'static str, Vec<Bytes>)> {
 }
 
 /// What is said on a stream down.
+#[rustfmt::skip]
 fn downward() -> Vec<Case<Call>> {
     let after = |asks: Vec<Ask>| {
         let mut all = asks;
         all.push(wants(PROBE));
         down(&all)
     };
-    let row =
-        |what: &'static str, asks: Vec<Ask>, verdicts, says| case(B5, what, after(asks), verdicts, says);
-    let answer = |nonce: &str, error: Option<&str>| Ask {
-        nonce: nonce.into(),
-        error: error.map(str::to_owned),
-        ..wants("MeshTimeout")
-    };
-    let held = |version: &str| Ask {
-        held: [("default.".to_owned(), version.to_owned())].into(),
-        ..wants("MeshTimeout")
-    };
+    let row = |what: &'static str, asks: Vec<Ask>, verdicts, says| case(B5, what, after(asks), verdicts, says);
+    let answer = |nonce: &str, error: Option<&str>| Ask { nonce: nonce.into(), error: error.map(str::to_owned), ..wants("MeshTimeout") };
+    let held = |version: &str| Ask { held: [("default.".to_owned(), version.to_owned())].into(), ..wants("MeshTimeout") };
     let names = ["\0", "..", "../../x", "\u{202e}evil", "", "a b", "%00"].map(str::to_owned);
     let mut table = vec![
         row("no type", vec![Ask { type_url: String::new(), ..wants("") }], INVALID, &["type"]),
         case(B5, "no node", down(&[Ask { node: None, ..wants(PROBE) }]), INVALID, &["node"]),
         row("a type nobody serves", vec![wants("Nonsense")], SERVED, &[]),
-        row(
-            "a type of Envoy",
-            vec![wants("type.googleapis.com/envoy.config.cluster.v3.Cluster")],
-            SERVED,
-            &[],
-        ),
-        row(
-            "100 types nobody serves",
-            (0..100).map(|n| wants(&format!("T{n}"))).collect(),
-            &["served", "ResourceExhausted", "InvalidArgument"],
-            &[],
-        ),
-        row(
-            "the same first request 100 times",
-            (0..100).map(|_| wants("MeshTimeout")).collect(),
-            SERVED,
-            &[],
-        ),
+        row("a type of Envoy", vec![wants("type.googleapis.com/envoy.config.cluster.v3.Cluster")], SERVED, &[]),
+        row("100 types nobody serves", (0..100).map(|n| wants(&format!("T{n}"))).collect(), &["served", "ResourceExhausted", "InvalidArgument"], &[]),
+        row("the same first request 100 times", (0..100).map(|_| wants("MeshTimeout")).collect(), SERVED, &[]),
         row("an answer to nothing", vec![wants("MeshTimeout"), answer("99", None)], SERVED, &[]),
         row("an answer before any request", vec![answer("1", None)], SERVED, &[]),
         row("an answer with traps", vec![wants("MeshTimeout"), answer("\0\n", None)], SERVED, &[]),
         row("one answer 50 times", std::iter::repeat_n(answer("1", None), 50).collect(), SERVED, &[]),
         row("a refusal of nothing", vec![answer("99", Some("no"))], SERVED, &[]),
         row("a refusal without words", vec![wants("MeshTimeout"), answer("1", Some(""))], SERVED, &[]),
-        row(
-            "a refusal of 256 KiB",
-            vec![wants("MeshTimeout"), answer("1", Some(&"no ".repeat(87_000)))],
-            SERVED,
-            &[],
-        ),
-        row(
-            "200 refusals",
-            (0..200).map(|n| answer(&n.to_string(), Some("no\nforged=line"))).collect(),
-            SERVED,
-            &[],
-        ),
-        row(
-            "another zone's node",
-            vec![Ask { node: Some(super::ads::node("zone-2", [])), ..wants("MeshTimeout") }],
-            SERVED,
-            &[],
-        ),
+        row("a refusal of 256 KiB", vec![wants("MeshTimeout"), answer("1", Some(&"no ".repeat(87_000)))], SERVED, &[]),
+        row("200 refusals", (0..200).map(|n| answer(&n.to_string(), Some("no\nforged=line"))).collect(), SERVED, &[]),
+        row("another zone's node", vec![Ask { node: Some(super::ads::node("zone-2", [])), ..wants("MeshTimeout") }], SERVED, &[]),
         row("held at a version of the future", vec![held("ffffffffffffffff")], SERVED, &[]),
         row("held at a version with traps", vec![held("\0\u{202e}")], SERVED, &[]),
-        row(
-            "10,000 held",
-            vec![Ask {
-                held: (0..10_000).map(|n| (format!("h{n}.default"), "1".into())).collect(),
-                ..wants("MeshTimeout")
-            }],
-            SERVED,
-            &[],
-        ),
+        row("10,000 held", vec![Ask { held: (0..10_000).map(|n| (format!("h{n}.default"), "1".into())).collect(), ..wants("MeshTimeout") }], SERVED, &[]),
         row("names with traps", vec![wants("MeshTimeout").named(names)], SERVED, &[]),
         row("no names", vec![wants("MeshTimeout").named([])], SERVED, &[]),
-        row(
-            "names let go that were never asked for",
-            vec![Ask { not: vec!["*".into(), "x".into()], ..wants("MeshTimeout") }],
-            SERVED,
-            &[],
-        ),
-        row(
-            "10,000 names",
-            vec![wants("MeshTimeout").named((0..10_000).map(|n| n.to_string()))],
-            &["served", "ResourceExhausted"],
-            &[],
-        ),
-        case(
-            B6,
-            "down: a prefix that promises 4 GiB",
-            raw_down(vec![prefixed(0, u32::MAX, b"x")]),
-            TOO_MUCH,
-            &[],
-        ),
+        row("names let go that were never asked for", vec![Ask { not: vec!["*".into(), "x".into()], ..wants("MeshTimeout") }], SERVED, &[]),
+        row("10,000 names", vec![wants("MeshTimeout").named((0..10_000).map(|n| n.to_string()))], &["served", "ResourceExhausted"], &[]),
+        case(B6, "down: a prefix that promises 4 GiB", raw_down(vec![prefixed(0, u32::MAX, b"x")]), TOO_MUCH, &[]),
         case(B6, "down: nothing", raw_down(vec![prefixed(0, 0, b"")]), INVALID, &[]),
         case(B6, "down: 11 MiB", raw_down(vec![prefixed(0, 11 << 20, &vec![0; 11 << 20])]), TOO_MUCH, &[]),
-        case(
-            B5,
-            "down: a response",
-            raw_down(vec![framed(&response(DATAPLANE.name, "1", vec![good("x").item()], &[]))]),
-            BROKEN,
-            &[],
-        ),
+        case(B5, "down: a response", raw_down(vec![framed(&response(DATAPLANE.name, "1", vec![good("x").item()], &[]))]), BROKEN, &[]),
     ];
     for (what, body) in torn() {
         table.push(case(B5, format!("down: {what}"), raw_down(body), BROKEN, &[]));
     }
     let mut unnamed = down(&[wants(PROBE)]);
     unnamed.metadata.push(("client-id".to_owned(), "zone-2".to_owned()));
-    table.push(case(
-        B5,
-        "two names of the caller",
-        unnamed,
-        &["served", "InvalidArgument", "PermissionDenied", "Unauthenticated"],
-        &[],
-    ));
+    table.push(case(B5, "two names of the caller", unnamed, &["served", "InvalidArgument", "PermissionDenied", "Unauthenticated"], &[]));
     table
 }
 
 /// What leaves the state as it was, or as its owner wants it, however often it is said.
+#[rustfmt::skip]
 fn state() -> Vec<Case<Call>> {
     let times = |count: usize, make: &dyn Fn(usize) -> DeltaDiscoveryResponse| {
-        up(&(0..count)
-            .map(|n| DeltaDiscoveryResponse { nonce: n.to_string(), ..make(n) })
-            .collect::<Vec<_>>())
+        up(&(0..count).map(|n| DeltaDiscoveryResponse { nonce: n.to_string(), ..make(n) }).collect::<Vec<_>>())
     };
-    let of = |items: Vec<Sent>, removed: &[&str]| {
-        response(DATAPLANE.name, "", items.iter().map(Sent::item).collect(), removed)
-    };
-    let bad =
-        good("bad").with(|r| r.spec = Some(Any { type_url: ENVELOPE_URL.to_owned(), value: vec![0xff] }));
+    let of = |items: Vec<Sent>, removed: &[&str]| response(DATAPLANE.name, "", items.iter().map(Sent::item).collect(), removed);
+    let bad = good("bad").with(|r| r.spec = Some(Any { type_url: ENVELOPE_URL.to_owned(), value: vec![0xff] }));
     let insight = &kinds::dataplane_insight::KIND;
-    let seen = |at: &str| {
-        Sent::new(
-            ZONE,
-            insight,
-            "one",
-            encoded(
-                insight,
-                &json!({"subscriptions": [{
-        "id": "1", "controlPlaneInstanceId": "x", "connectTime": at}]}),
-            ),
-        )
-    };
+    let seen = |at: &str| Sent::new(ZONE, insight, "one", encoded(insight, &json!({"subscriptions": [{
+        "id": "1", "controlPlaneInstanceId": "x", "connectTime": at}]})));
     let zone_insight = |at: &'static str| sends(insight, &[seen(at)], &[]);
     let bare = |what: &'static str, call, verdicts, says| case(B12, what, call, verdicts, says);
     vec![
-        bare(
-            "one item back and forth",
-            times(4, &|n| of(vec![good("flap").labelled("n", &n.to_string())], &[])),
-            TAKEN,
-            &[],
-        ),
-        bare(
-            "one item that comes and goes",
-            times(4, &|n| match n % 2 {
-                0 => of(vec![good("flap")], &[]),
-                _ => of(vec![], &[&good("flap").wire]),
-            }),
-            TAKEN,
-            &[],
-        ),
-        bare(
-            "right and wrong in turn, wrong last",
-            times(4, &|n| of(vec![if n % 2 == 0 { good("bad") } else { bad.clone() }], &[])),
-            REFUSED,
-            &["bad"],
-        ),
+        bare("one item back and forth", times(4, &|n| of(vec![good("flap").labelled("n", &n.to_string())], &[])), TAKEN, &[]),
+        bare("one item that comes and goes", times(4, &|n| match n % 2 {
+            0 => of(vec![good("flap")], &[]),
+            _ => of(vec![], &[&good("flap").wire]),
+        }), TAKEN, &[]),
+        bare("right and wrong in turn, wrong last", times(4, &|n| of(vec![if n % 2 == 0 { good("bad") } else { bad.clone() }], &[])), REFUSED, &["bad"]),
         bare("right again", sends(DATAPLANE, &[good("bad")], &[]), TAKEN, &[]),
         bare("removals of what never was", sends(DATAPLANE, &[], &vec!["ghost.default"; 5_000]), TAKEN, &[]),
-        bare(
-            "one removal 1,000 times",
-            sends(DATAPLANE, &[good("gone")], &vec![&*good("gone").wire; 1_000]),
-            TAKEN,
-            &[],
-        ),
+        bare("one removal 1,000 times", sends(DATAPLANE, &[good("gone")], &vec![&*good("gone").wire; 1_000]), TAKEN, &[]),
         bare("everything is gone", sends(DATAPLANE, &[], &[]), TAKEN, &[]),
         bare("seen 100 years ago", zone_insight("1926-01-01T00:00:00Z"), TAKEN, &[]),
         bare("seen in 100 years", zone_insight("2126-01-01T00:00:00Z"), TAKEN, &[]),
         bare("seen at the beginning of time", zone_insight("0001-01-01T00:00:00Z"), TAKEN, &[]),
         bare("seen at the end of time", zone_insight("9999-12-31T23:59:59Z"), TAKEN, &[]),
-        bare(
-            "seen before time and after it",
-            sends(insight, &[Sent::new(ZONE, insight, "one", beyond_time())], &[]),
-            &["taken", "refused"],
-            &[],
-        ),
-        bare(
-            "a mesh nobody has",
-            sends(
-                DATAPLANE,
-                &[good("x").with(|r| r.meta.get_or_insert_default().mesh = "nowhere".into())],
-                &[],
-            ),
-            &["taken", "refused"],
-            &[],
-        ),
-        bare(
-            "a name as if it were hashed",
-            sends(
-                DATAPLANE,
-                &[good("x").with(|r| r.meta.get_or_insert_default().name = "web-xf59w6z4d8v4dd9c".into())],
-                &[],
-            ),
-            REFUSED,
-            &["web-xf59w6z4d8v4dd9c"],
-        ),
-        bare(
-            "the label that stops sync",
-            sends(DATAPLANE, &[good("stop").labelled("kuma.io/kds-sync", "disabled")], &[]),
-            TAKEN,
-            &[],
-        ),
-        bare(
-            "a label as if global had made it",
-            sends(DATAPLANE, &[good("made").labelled("kuma.io/managed-by", "global")], &[]),
-            TAKEN,
-            &[],
-        ),
+        bare("seen before time and after it", sends(insight, &[Sent::new(ZONE, insight, "one", beyond_time())], &[]), &["taken", "refused"], &[]),
+        bare("a mesh nobody has", sends(DATAPLANE, &[good("x").with(|r| r.meta.get_or_insert_default().mesh = "nowhere".into())], &[]), &["taken", "refused"], &[]),
+        bare("a name as if it were hashed", sends(DATAPLANE,
+            &[good("x").with(|r| r.meta.get_or_insert_default().name = "web-xf59w6z4d8v4dd9c".into())], &[]), REFUSED, &["web-xf59w6z4d8v4dd9c"]),
+        bare("the label that stops sync", sends(DATAPLANE, &[good("stop").labelled("kuma.io/kds-sync", "disabled")], &[]), TAKEN, &[]),
+        bare("a label as if global had made it", sends(DATAPLANE, &[good("made").labelled("kuma.io/managed-by", "global")], &[]), TAKEN, &[]),
     ]
 }
 

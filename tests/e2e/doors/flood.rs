@@ -12,7 +12,10 @@ use tokio::{
 };
 
 use super::stage::{Door, Io, Stage, Watching, closed_within, open_files};
-use crate::harness::{addresses, eventually};
+use crate::harness::{
+    addresses, eventually,
+    tally::{Class, Tally},
+};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long one attack goes on at most.
@@ -71,6 +74,14 @@ fn flood(
 
 fn stream_id(n: u32) -> u32 {
     (n * 2 + 1) & 0x7fff_ffff
+}
+
+/// What is tried, for the count of bad input.
+pub fn count() -> Tally {
+    let mut tally = Tally::default();
+    tally.add(Class::B7, bombs().len());
+    tally.add(Class::B8, floods().len());
+    tally
 }
 
 fn floods() -> Vec<Flood> {

@@ -21,12 +21,8 @@ pub enum Class {
     B7,
     /// HTTP/2.
     B8,
-    /// Slowness.
-    B9,
-    /// Churn.
-    B10,
-    /// Content.
-    B11,
+    /// Content; the two between, what is slow and what comes and goes, are counted in connections.
+    B11 = 11,
     /// Attacks on the state.
     B12,
     /// What a proxy says to ADS.
