@@ -297,7 +297,11 @@ async fn a_stranger_reads_and_does_not_write() {
     let open = ApiConfig { anonymous_may_write: true, ..config(Mode::Global) };
     let api = TestApi::start(open, &documents).await.unwrap();
     assert_eq!(from_afar(&api, "PUT", "/meshes/new", mesh("new")).await.0, 201);
-    assert_eq!(from_afar(&api, "PUT", "/global-secrets/a", json!({})).await.0, 400, "decoded, then refused");
+    assert_eq!(
+        from_afar(&api, "PUT", "/global-secrets/a", json!({})).await.0,
+        403,
+        "secrets are not for anybody"
+    );
     let warnings = &ask(&api, "GET", "/", None).await.1["strait"]["warnings"];
     assert!(warnings[0].as_str().unwrap().contains("apiServer.authn.anonymousMayWrite"), "{warnings}");
 }

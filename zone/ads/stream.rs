@@ -317,7 +317,7 @@ impl<D: Wire> Driver<'_, D> {
                 // An Envoy quotes what it refuses.
                 let message = redact::text(&message).into_owned();
                 let (named, shown) = (&refused[..refused.len().min(SHOWN)], clip(&message, REASON));
-                tracing::warn!(%proxy, type_url, refused = ?named, message = shown, "the proxy refused a configuration");
+                tracing::warn!(%proxy, type_url, refused = ?named, reason = shown, "the proxy refused a configuration");
                 self.retry.refused(Instant::now());
                 self.settled(type_url, Delivery::Rejected, &refused, clip(&message, KEPT));
             }
