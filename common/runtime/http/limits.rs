@@ -101,7 +101,12 @@ impl Limits {
     /// Bytes a connection may send in a burst without them belonging to a body that is read. While a body
     /// arrives, a whole window may wait for its reader.
     pub(super) fn noise(&self, body: bool) -> u64 {
-        NOISE + if body { u64::from(self.window) * 2 } else { 0 }
+        NOISE + if body { self.in_flight() } else { 0 }
+    }
+
+    /// Bytes of bodies that a connection can have sent without anybody having taken them.
+    pub(super) fn in_flight(&self) -> u64 {
+        u64::from(self.window) * 2
     }
 
     pub(super) fn protocol(&self) -> auto::Builder<TokioExecutor> {

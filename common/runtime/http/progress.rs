@@ -37,6 +37,10 @@ pub(super) struct Progress {
     known: bool,
     noise: u64,
     noise_at: Instant,
+    /// A request was answered before its body was whole.
+    cut_short: bool,
+    /// Bytes that may still come of bodies nobody waits for any more.
+    late: u64,
     flooded: bool,
 }
 
@@ -68,6 +72,8 @@ impl Progress {
             known: false,
             noise: 0,
             noise_at: now,
+            cut_short: false,
+            late: 0,
             flooded: false,
         }
     }
@@ -77,7 +83,10 @@ impl Progress {
         let passed = u64::try_from((now - self.noise_at).as_millis()).unwrap_or(u64::MAX);
         self.noise_at = now;
         self.noise = self.noise.saturating_sub(passed.saturating_mul(NOISE_PER_SECOND) / 1000);
-        self.noise = self.noise.saturating_add(bytes as u64);
+        self.forgive(limits);
+        let late = self.late.min(bytes as u64);
+        self.late -= late;
+        self.noise = self.noise.saturating_add(bytes as u64 - late);
         let body = self.open.values().any(|exchange| !exchange.arrived);
         if self.noise > limits.noise(body) {
             self.flooded = true;
@@ -94,6 +103,17 @@ impl Progress {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// What a client had sent of a body when it was answered without it, or sends before it hears of that, is
+    /// no flood: as much as the windows let it send.
+    fn forgive(&mut self, limits: &Limits) {
+        if std::mem::take(&mut self.cut_short) {
+            let windows = limits.in_flight();
+            let here = self.noise.min(windows);
+            self.noise -= here;
+            self.late = windows - here;
         }
     }
 
@@ -142,9 +162,10 @@ impl Progress {
 
     /// An exchange is over, by a whole answer or not.
     pub(super) fn answered(&mut self, number: u64, whole: bool, now: Instant) {
-        self.open.remove(&number);
+        let exchange = self.open.remove(&number);
         if whole {
             self.noise = self.noise.saturating_sub(NOISE_PER_EXCHANGE);
+            self.cut_short |= exchange.is_some_and(|exchange| !exchange.arrived);
         }
         if let (true, Stage::Asking { since, .. }) = (self.open.is_empty(), &mut self.stage) {
             *since = now;
@@ -239,6 +260,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_a_body_that_was_refused_is_no_flood() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let windows = usize::try_from(limits.in_flight()).unwrap();
+        let mut progress = Progress::new(start);
+        for _ in 0..20 {
+            let number = progress.asked(true, start);
+            progress.heard(windows / 2, &limits, start);
+            progress.answered(number, true, start);
+            progress.heard(windows / 2, &limits, start);
+            assert!(!progress.is_flooded());
+        }
+        let number = progress.asked(true, start);
+        progress.arrived(number);
+        progress.answered(number, true, start);
+        progress.heard(2 * windows, &limits, start);
+        assert!(progress.is_flooded(), "after a whole body nothing more is to come");
+    }
+
+    #[test]
     fn pings_do_not_count_as_a_request_that_begins() {
         let (start, limits) = (Instant::now(), Limits::default());
         let mut progress = Progress::new(start);
@@ -291,6 +331,7 @@ mod tests {
             progress.heard(1000, &limits, at(start, second));
         }
         assert_eq!(ends(&progress, &limits, start), None, "pings for hours");
+        progress.arrived(stream);
         progress.answered(stream, true, at(start, 10_000));
         for _ in 0..=limits.noise(false) / 17 {
             progress.heard(17, &limits, at(start, 10_000));
