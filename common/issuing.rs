@@ -5,6 +5,10 @@
 //! only, and only with DNS names of its zone; what Kuma puts into a certificate, the URI names, is not confined,
 //! because other peers read those and their hosts are the mesh and the keys of tags. So peers that want to know the
 //! zone of a workload look at its DNS names.
+//!
+//! Such zones get no key of the whole mesh: not that of the root, and of those for dataplane tokens the public halves.
+
+use std::sync::Arc;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Duration, Utc};
@@ -16,8 +20,10 @@ use x509_parser::prelude::FromDer;
 
 use crate::{
     ca::{self, CaError},
-    model::{Resource, labels},
+    model::{Resource, kinds::secret::SECRET, labels},
+    store::{Precondition, Write, index::Index},
     tls::{KeyPairPem, x509_time},
+    token,
 };
 
 /// Name of the global secret of a zone with the key it signs with. It is never sent anywhere.
@@ -48,6 +54,36 @@ pub fn certificate_secret(mesh: &str, backend: &str, zone: &str) -> String {
 /// Whether the zones of this mesh sign with keys of their own.
 pub fn is_by_zone(mesh: &Resource) -> bool {
     mesh.label(labels::ISSUING) == Some(labels::ISSUING_ZONE)
+}
+
+/// Marks `secret`, when it holds a key that signs workloads or dataplane tokens of `mesh`, as the mesh is marked: by
+/// that the key is kept from zones with keys of their own.
+pub fn mark(secret: &mut Resource, mesh: &Resource) {
+    if !is_key_of(mesh, secret) {
+        return;
+    }
+    match mesh.label(labels::ISSUING) {
+        Some(by) => secret.labels.insert(labels::ISSUING.to_owned(), by.to_owned()),
+        None => secret.labels.remove(labels::ISSUING),
+    };
+}
+
+/// Marks the keys of `mesh` that are not marked as it is.
+pub fn marks(mesh: &Resource, index: &Index) -> Vec<Write> {
+    let is_other = |key: &&Arc<Resource>| {
+        is_key_of(mesh, key) && key.label(labels::ISSUING) != mesh.label(labels::ISSUING)
+    };
+    let others = index.list_in_mesh(&SECRET, mesh.name()).filter(is_other);
+    let marked = others.map(|key| {
+        let mut marked = Resource::clone(key);
+        mark(&mut marked, mesh);
+        Write::put_when(marked, Precondition::At(key.revision))
+    });
+    marked.collect()
+}
+
+fn is_key_of(mesh: &Resource, secret: &Resource) -> bool {
+    ca::is_key_secret(mesh.name(), secret.name()) || token::is_dataplane_key(secret.name())
 }
 
 /// What all DNS names of workloads of a zone end with, without a dot before it.

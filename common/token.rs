@@ -22,8 +22,8 @@ use crate::{
 
 pub use claims::{Claims, DataplaneClaims, UserClaims, ZoneClaims, scope};
 pub use keys::{
-    ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, new_signing_key, secret_spec, zone_public_key,
-    zone_public_key_name,
+    ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, is_dataplane_key, is_zone_key, new_signing_key,
+    public_half, secret_spec,
 };
 pub use screen::screen;
 pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
@@ -40,6 +40,12 @@ pub enum TokenError {
     /// No key has been made for this purpose.
     #[error("there is no signing key for {0} tokens; write the secret {1:?} to make one")]
     NoKey(&'static str, String),
+    /// Tokens can be checked here and not made.
+    #[error(
+        "the key that signs {0} tokens is not here, only its public half, which checks them: make the token on \
+         global, with straitctl --address <global> generate {0}-token ..."
+    )]
+    OnlyPublic(&'static str),
     /// The token names a key that does not exist.
     #[error("no signing key has the id {kid:?}, which the token was signed with")]
     UnknownKey {
@@ -82,7 +88,8 @@ fn malformed(error: &jsonwebtoken::errors::Error) -> String {
 /// Issues a token with the newest key of its purpose.
 ///
 /// # Errors
-/// [`TokenError::NoKey`] when there is no key yet, [`TokenError::BrokenKey`] when it is unreadable.
+/// [`TokenError::NoKey`] when there is no key yet, [`TokenError::OnlyPublic`] when it is elsewhere,
+/// [`TokenError::BrokenKey`] when it is unreadable.
 pub fn issue<C: Claims>(
     index: &Index,
     purpose: Purpose<'_>,

@@ -1,5 +1,6 @@
 //! Certificates for zones that sign workloads with keys of their own: which there should be is computed from the
-//! store, and what is missing is signed. Any replica may do it; what another has done needs no doing.
+//! store, and what is missing is signed. Keys that would go to such zones for want of a mark are marked. Any replica
+//! may do it; what another has done needs no doing.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -73,19 +74,19 @@ async fn settle(store: &Arc<dyn Store>, index: &Arc<Index>, now: DateTime<Utc>) 
     for write in writes {
         let key = write.key().clone();
         match store.transact(Batch::of([write])).await {
-            Ok(_) => tracing::info!(certificate = %key, "the issuing certificate of a zone was settled"),
+            Ok(_) => tracing::info!(secret = %key, "what a zone may sign with was settled"),
             // Somebody else was quicker; the change will be seen and looked at.
             Err(
                 StoreError::AlreadyExists { .. } | StoreError::Conflict { .. } | StoreError::NotFound { .. },
             ) => {}
             Err(error) => {
-                tracing::warn!(certificate = %key, %error, "cannot store the certificate of a zone")
+                tracing::warn!(secret = %key, %error, "cannot settle what a zone may sign with")
             }
         }
     }
 }
 
-/// What is to be written so that each zone has the certificates it should have.
+/// What is to be written so that each zone has the certificates it should have, and no key it should not.
 fn plan(index: &Index, now: DateTime<Utc>) -> Vec<Write> {
     let mut writes = Vec::new();
     let mut wanted = BTreeSet::new();
@@ -95,6 +96,7 @@ fn plan(index: &Index, now: DateTime<Utc>) -> Vec<Write> {
         .filter(|(zone, _)| index.find(&zone::KIND, "", zone).is_some())
         .collect();
     for mesh in index.list(&mesh::KIND).filter(|mesh| issuing::is_by_zone(mesh)) {
+        writes.extend(issuing::marks(mesh, index));
         let backends = mesh.spec::<Mesh>().ok().and_then(|mesh| mesh.mtls).unwrap_or_default().backends;
         for backend in backends.iter().filter(|backend| backend.r#type == CA_BUILTIN) {
             let Some(root) = root(index, mesh.name(), &backend.name) else { continue };
@@ -219,7 +221,11 @@ mod tests {
         fn secret(&mut self, mesh: &str, name: &str, data: &str) {
             let kind = if mesh.is_empty() { &GLOBAL_SECRET } else { &SECRET };
             let key = ResourceKey::new(kind, mesh, name);
-            self.put(Resource::new(key, now()).with_spec(token::secret_spec(data)));
+            let mut secret = Resource::new(key, now()).with_spec(token::secret_spec(data));
+            if let Some(mesh) = self.0.find(&mesh::KIND, "", mesh) {
+                issuing::mark(&mut secret, mesh);
+            }
+            self.put(secret);
         }
 
         fn new_root(&mut self) {
@@ -237,7 +243,8 @@ mod tests {
             let writes = plan(&self.0, now() + chrono::Duration::days(days));
             let said = writes.into_iter().map(|write| match write {
                 Write::Put { resource, .. } => {
-                    let said = format!("sign {}", resource.name());
+                    let word = if resource.label(MADE_OF).is_some() { "sign" } else { "mark" };
+                    let said = format!("{word} {}", resource.name());
                     self.put(*resource);
                     said
                 }
@@ -268,6 +275,18 @@ mod tests {
         assert!(world.settle(31).is_empty(), "one bad request harms nobody else");
         world.delete(ResourceKey::global(&zone::KIND, "one"));
         assert_eq!(world.settle(31), drop, "the zone is gone");
+    }
+
+    #[test]
+    fn a_key_that_bears_no_mark_is_marked() {
+        let mut world = World::new("zone");
+        world.settle(0);
+        for name in ["dataplane-token-signing-key-m-1", "m.ca-builtin-key-old", "of-somebody"] {
+            world.put(Resource::new(ResourceKey::new(&SECRET, "m", name), now()));
+        }
+        let said = world.settle(0);
+        assert_eq!(said, ["mark dataplane-token-signing-key-m-1", "mark m.ca-builtin-key-old"]);
+        assert!(world.settle(0).is_empty());
     }
 
     #[test]

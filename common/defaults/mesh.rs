@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DefaultsError, authority};
 use crate::{
-    ca,
+    issuing,
     keys::{KeyForm, KeySupply},
     mode::Mode,
     model::{Kind, Resource, ResourceKey, Violations, kinds, labels, transcode},
@@ -30,7 +30,7 @@ impl Admission for MeshDefaults {
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
         if put.resource.kind() == &kinds::secret::SECRET {
             if let Some(mesh) = put.index.find(&kinds::mesh::KIND, "", put.resource.mesh()) {
-                mark_key(put.resource, mesh);
+                issuing::mark(put.resource, mesh);
             }
             return Ok(());
         }
@@ -60,18 +60,6 @@ pub(super) fn choose_issuing(mesh: &mut Resource, existing: Option<&Resource>, m
     if let Some(before) = before {
         mesh.labels.entry(labels::ISSUING.to_owned()).or_insert_with(|| before.to_owned());
     }
-}
-
-/// Marks `secret`, when it holds the key of a builtin authority of `mesh`, as the mesh is marked: by that it is
-/// kept from zones with keys of their own.
-fn mark_key(secret: &mut Resource, mesh: &Resource) {
-    if !ca::is_key_secret(mesh.name(), secret.name()) {
-        return;
-    }
-    match mesh.label(labels::ISSUING) {
-        Some(by) => secret.labels.insert(labels::ISSUING.to_owned(), by.to_owned()),
-        None => secret.labels.remove(labels::ISSUING),
-    };
 }
 
 /// The writes that go along with a new mesh.
@@ -109,22 +97,21 @@ fn for_any_mesh(
         && let Some(key) = keys.draw(KeyForm::TOKEN)
     {
         let place = purpose.key(1);
-        let secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(key.pem()));
+        let mut secret =
+            owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(key.pem()));
+        issuing::mark(&mut secret, mesh);
         put_absent(secret, index, &mut writes);
     }
     for (place, data) in authority::missing(mesh, index, env, keys)? {
         let mut secret = owned(mesh, place.kind, &place.name, env, mode).with_spec(token::secret_spec(data));
-        mark_key(&mut secret, mesh);
+        issuing::mark(&mut secret, mesh);
         let when =
             index.get(&place).map_or(Precondition::Absent, |existing| Precondition::At(existing.revision));
         writes.push(Write::put_when(secret, when));
     }
-    for known in index.list_in_mesh(&kinds::secret::SECRET, mesh.name()) {
-        let mut marked = Resource::clone(known);
-        mark_key(&mut marked, mesh);
-        let is_rewritten = writes.iter().any(|write| *write.key() == known.key);
-        if marked.labels != known.labels && !is_rewritten {
-            writes.push(Write::put_when(marked, Precondition::At(known.revision)));
+    for marked in issuing::marks(mesh, index) {
+        if !writes.iter().any(|write| write.key() == marked.key()) {
+            writes.push(marked);
         }
     }
     Ok(writes)

@@ -53,6 +53,8 @@ async fn global_makes_its_defaults_once() {
     }
     let index = plane.index.current();
     assert!(!cluster_id(&index).is_empty());
+    let key = token::Purpose::Dataplane { mesh: "default" }.key(1);
+    assert_eq!(index.get(&key).unwrap().label(labels::ISSUING), Some(labels::ISSUING_ZONE));
     assert_eq!(plane.start(&Mode::Global).await, made);
     assert_eq!(plane.index.current().revision, index.revision, "a second start writes nothing");
 

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     issuing,
     model::{Origin, Resource, labels},
+    token,
 };
 
 /// Name of the one `Config` that zones need.
@@ -46,13 +47,34 @@ pub struct Audience {
     only: Option<Arc<str>>,
     /// What a receiver must be able to do.
     needs: Vec<&'static str>,
-    /// Whether it is meant for those only who have no issuing key of their own.
-    for_others_to_sign: bool,
+    /// Which half of a key it is that they get; `None` for what is no such key.
+    half: Option<Half>,
+}
+
+/// A half of a key that signs for a whole mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    /// What signs, for zones that have no key of their own.
+    Private,
+    /// What checks, for zones that have.
+    Public,
 }
 
 impl Audience {
-    /// The audience of `resource`; `None` when it stays on global.
-    pub fn of(resource: &Resource) -> Option<Self> {
+    /// The audiences of `resource`, one for each form it leaves in. None when it stays on global.
+    pub fn of(resource: &Resource) -> Vec<Self> {
+        let Some(whole) = Self::of_whole(resource) else { return Vec::new() };
+        if resource.kind().name != "Secret" || !issuing::is_by_zone(resource) {
+            return vec![whole];
+        }
+        let half = |half| Self { half: Some(half), ..whole.clone() };
+        match token::is_dataplane_key(resource.name()) {
+            true => vec![half(Half::Private), half(Half::Public)],
+            false => vec![half(Half::Private)],
+        }
+    }
+
+    fn of_whole(resource: &Resource) -> Option<Self> {
         let flow = resource.kind().flow;
         let (travels, owner) = match &resource.origin {
             Origin::Global => (flow.global_to_zone(), None),
@@ -61,8 +83,7 @@ impl Audience {
         if !travels || is_withheld_by_author(resource) || !is_for_zones(resource) {
             return None;
         }
-        let for_others_to_sign = is_key_of_issuing_mesh(resource);
-        let mut audience = Self { owner, for_others_to_sign, ..Self::default() };
+        let mut audience = Self { owner, ..Self::default() };
         if resource.label(labels::ISSUER).is_some() {
             audience.needs.push(ISSUING);
         }
@@ -96,11 +117,16 @@ impl Audience {
         Some(())
     }
 
+    /// Whether they get the public half of a key in place of the key.
+    pub fn gets_public_half(&self) -> bool {
+        self.half == Some(Half::Public)
+    }
+
     /// Whether `to` is one of them. `is_enabled` says whether a zone's resources may be used by others; a
     /// zone nobody knows counts as enabled.
     pub fn includes(&self, to: Receiver<'_>, is_enabled: impl Fn(&str) -> bool) -> bool {
         self.needs.iter().all(|feature| to.features.has(feature))
-            && !(self.for_others_to_sign && to.issues)
+            && self.half.is_none_or(|half| (half == Half::Public) == to.issues)
             && self.only.as_ref().is_none_or(|only| **only == *to.zone)
             && self.owner.as_ref().is_none_or(|owner| **owner != *to.zone && is_enabled(owner))
     }
@@ -132,11 +158,6 @@ fn is_for_zones(resource: &Resource) -> bool {
     }
 }
 
-/// Whether it holds the key of a mesh whose zones have keys of their own.
-fn is_key_of_issuing_mesh(resource: &Resource) -> bool {
-    resource.kind().name == "Secret" && issuing::is_by_zone(resource)
-}
-
 /// The JSON spec; null when it does not decode.
 fn spec(resource: &Resource) -> Value {
     serde_json::from_slice(&resource.spec).unwrap_or_default()
@@ -164,7 +185,7 @@ mod tests {
 
     fn down(resource: &Resource, features: &Features) -> bool {
         let receiver = Receiver { zone: "zone-1", features, issues: false };
-        Audience::of(resource).is_some_and(|all| all.includes(receiver, |zone| zone != "switched-off"))
+        Audience::of(resource).iter().any(|all| all.includes(receiver, |zone| zone != "switched-off"))
     }
 
     #[test]
@@ -184,6 +205,26 @@ mod tests {
         check(global(&kinds::secret::SECRET, "ca"), true);
         check(global(&kinds::zone::KIND, "zone-1"), false);
         check(global(&kinds::zone_insight::KIND, "zone-1"), false);
+    }
+
+    #[test]
+    fn keys_of_a_mesh_whose_zones_have_their_own() {
+        let features = Features::ours();
+        // Whether it goes, and as public half, to those who have a key of their own and to those who have none.
+        let forms = |name: &str, by: &str| {
+            let secret =
+                resource(&kinds::secret::SECRET, name, Origin::Global).with_label(labels::ISSUING, by);
+            [true, false].map(|issues| {
+                let to = Receiver { zone: "zone-1", features: &features, issues };
+                let all = Audience::of(&secret).into_iter().filter(|a| a.includes(to, |_| true));
+                all.map(|audience| audience.gets_public_half()).collect::<Vec<_>>()
+            })
+        };
+        let (key, root) = ("dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca");
+        assert_eq!(forms(key, "zone"), [vec![true], vec![false]]);
+        assert_eq!(forms(root, "zone"), [vec![], vec![false]]);
+        assert_eq!(forms(key, "mesh"), [vec![false], vec![false]]);
+        assert_eq!(forms(root, "mesh"), [vec![false], vec![false]]);
     }
 
     #[test]

@@ -13,9 +13,6 @@ use crate::{
     token::{self, TokenError},
 };
 
-const SIGNING_KEY: &str = "zone-token-signing-key";
-const PUBLIC_KEY: &str = "zone-token-signing-public-key";
-
 /// Why a resource has no form to leave in. It is withheld then.
 #[derive(Debug, Error)]
 pub enum MapError {
@@ -48,22 +45,31 @@ impl DownForm {
 /// # Errors
 /// [`MapError`] when it must be withheld.
 pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> {
+    if resource.kind().name == "GlobalSecret" && token::is_zone_key(resource.name()) {
+        // Zones check tokens; only global may sign them, so the private key never leaves.
+        return down_public(resource, form);
+    }
     let mut mapped = resource.clone();
     mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_GLOBAL.to_owned());
     drop_prefixes(&mut mapped, &form.skip_prefixes);
-    if resource.kind().name == "GlobalSecret"
-        && let Some(serial) = resource.name().strip_prefix(SIGNING_KEY)
-    {
-        // Zones check tokens; only global may sign them, so the private key never leaves.
-        mapped.spec = token::secret_spec(token::zone_public_key(resource)?).into();
-        rename(&mut mapped, format!("{PUBLIC_KEY}{serial}"));
-    }
     mapped.status = blank_status(resource.kind());
     if form.hashes_names && !resource.kind().keeps_name {
         let name = names::hashed_name(&mapped);
         rename(&mut mapped, name);
     }
     Ok(mapped)
+}
+
+/// The form in which global sends the signing key `secret` to a zone that checks tokens and may not make them.
+///
+/// # Errors
+/// [`MapError`] when it must be withheld.
+pub fn down_public(secret: &Resource, form: &DownForm) -> Result<Resource, MapError> {
+    let (name, pem) = token::public_half(secret)?;
+    let mut half = secret.clone();
+    half.spec = token::secret_spec(pem).into();
+    rename(&mut half, name);
+    down(&half, form)
 }
 
 /// The form in which `zone` sends `resource` to global. Whatever its author wrote into it, it says that it
@@ -221,5 +227,12 @@ mod tests {
         let public = |pem: &[u8]| crate::keys::rsa_public_der(pem).unwrap();
         assert_eq!(public(&sent), public(private.pem().as_bytes()));
         assert!(down(&secret(b"not a key"), &form()).is_err());
+
+        let of_mesh = resource(&kinds::secret::SECRET, "dataplane-token-signing-key-default-1")
+            .with_spec(token::secret_spec(private.pem()));
+        assert_eq!(down(&of_mesh, &form()).unwrap().spec, of_mesh.spec);
+        let half = down_public(&of_mesh, &form()).unwrap();
+        assert_eq!(half.name(), "dataplane-token-signing-public-key-default-1");
+        assert_eq!(token::data_of(&half).unwrap(), sent);
     }
 }

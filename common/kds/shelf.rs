@@ -22,14 +22,14 @@ const TOLD: usize = 10;
 
 /// Which resources leave in one direction, and how they look then.
 pub trait Form: Send + Sync + 'static {
-    /// Whom `resource` is for; `None` when it stays.
-    fn audience(&self, resource: &Resource) -> Option<Audience>;
+    /// Whom `resource` is for, once for each form it leaves in. Nobody when it stays.
+    fn audiences(&self, resource: &Resource) -> Vec<Audience>;
 
-    /// The form it leaves in.
+    /// The form it leaves in for `audience`.
     ///
     /// # Errors
     /// [`MapError`] when it has none; it is withheld then.
-    fn map(&self, resource: &Resource) -> Result<Resource, MapError>;
+    fn map(&self, resource: &Resource, audience: &Audience) -> Result<Resource, MapError>;
 
     /// The largest resource that can be sent, in bytes.
     fn largest(&self) -> usize;
@@ -72,7 +72,7 @@ pub struct Shelf {
     /// Zones an operator took out of cross-zone traffic.
     pub disabled: Arc<BTreeSet<Arc<str>>>,
     by_kind: Shelves,
-    withheld: OrdMap<ResourceKey, Arc<Withheld>>,
+    withheld: OrdMap<ResourceKey, Vec<Arc<Withheld>>>,
 }
 
 /// Names of what differs between two shelves, by type.
@@ -112,33 +112,35 @@ impl Shelf {
     }
 
     fn put(&mut self, resource: &Arc<Resource>, form: &impl Form) {
-        let Some(audience) = form.audience(resource) else { return };
-        match leaving(resource, form) {
-            Ok(wanted) => {
-                let shelved = Shelved { resource: Arc::clone(resource), audience, wanted };
-                let kind = self.by_kind.entry(resource.kind().name).or_default();
-                kind.insert(Arc::clone(&shelved.wanted.name), Arc::new(shelved));
-            }
-            Err(reason) => {
-                let type_name = resource.kind().name;
-                metrics::counter!("kds_resources_withheld_total", "resource_type" => type_name).increment(1);
-                tracing::warn!(resource = %resource.key, reason, "resource is withheld from sync");
-                self.withheld.insert(resource.key.clone(), Arc::new(Withheld { audience, reason }));
+        for audience in form.audiences(resource) {
+            match leaving(resource, &audience, form) {
+                Ok(wanted) => {
+                    let shelved = Shelved { resource: Arc::clone(resource), audience, wanted };
+                    let kind = self.by_kind.entry(resource.kind().name).or_default();
+                    kind.insert(Arc::clone(&shelved.wanted.name), Arc::new(shelved));
+                }
+                Err(reason) => {
+                    let type_name = resource.kind().name;
+                    metrics::counter!("kds_resources_withheld_total", "resource_type" => type_name)
+                        .increment(1);
+                    tracing::warn!(resource = %resource.key, reason, "resource is withheld from sync");
+                    let withheld = self.withheld.entry(resource.key.clone()).or_default();
+                    withheld.push(Arc::new(Withheld { audience, reason }));
+                }
             }
         }
     }
 
     fn remove(&mut self, resource: &Resource, form: &impl Form) {
         // Most changes are of what stays; they leave the shelf as it is, and every reader sees that at once.
-        if form.audience(resource).is_none() {
-            return;
-        }
-        self.withheld.remove(&resource.key);
-        let Ok(mapped) = form.map(resource) else { return };
-        let name = delta_name(mapped.name(), mapped.mesh());
-        let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
-        if kind.get(name.as_str()).is_some_and(|shelved| shelved.resource.key == resource.key) {
-            kind.remove(name.as_str());
+        for audience in form.audiences(resource) {
+            self.withheld.remove(&resource.key);
+            let Ok(mapped) = form.map(resource, &audience) else { continue };
+            let name = delta_name(mapped.name(), mapped.mesh());
+            let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
+            if kind.get(name.as_str()).is_some_and(|shelved| shelved.resource.key == resource.key) {
+                kind.remove(name.as_str());
+            }
         }
     }
 
@@ -182,7 +184,7 @@ impl Shelf {
 
     /// What should leave and cannot, in the order of keys.
     pub fn withheld(&self) -> impl Iterator<Item = (&ResourceKey, &Arc<Withheld>)> {
-        self.withheld.iter()
+        self.withheld.iter().flat_map(|(key, withheld)| withheld.iter().map(move |withheld| (key, withheld)))
     }
 
     /// The key under which what is called `name` on the wire is stored here.
@@ -192,8 +194,8 @@ impl Shelf {
 }
 
 /// A resource as it leaves, or why it cannot.
-fn leaving(resource: &Resource, form: &impl Form) -> Result<Wanted, String> {
-    let wanted = codec::encode(&form.map(resource).map_err(|error| error.to_string())?);
+fn leaving(resource: &Resource, audience: &Audience, form: &impl Form) -> Result<Wanted, String> {
+    let wanted = codec::encode(&form.map(resource, audience).map_err(|error| error.to_string())?);
     let (size, largest) = (wanted.size(), form.largest());
     if size > largest {
         return Err(format!(
@@ -277,6 +279,7 @@ mod tests {
     use super::*;
     use crate::{
         kds::{features::Features, mapper},
+        model::labels,
         policy::mesh_timeout,
         store::{Change, StoreIdentity},
     };
@@ -284,12 +287,21 @@ mod tests {
     struct Down;
 
     impl Form for Down {
-        fn audience(&self, resource: &Resource) -> Option<Audience> {
-            resource.label("stays").is_none().then(Audience::default)
+        fn audiences(&self, resource: &Resource) -> Vec<Audience> {
+            match (resource.label("stays"), resource.label("x")) {
+                (Some(_), _) => Vec::new(),
+                (None, Some("halves")) => Audience::of(&signing_key()),
+                (None, _) => vec![Audience::default()],
+            }
         }
 
-        fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
-            mapper::down(resource, &mapper::DownForm::of(&Features::ours(), &[]))
+        fn map(&self, resource: &Resource, audience: &Audience) -> Result<Resource, MapError> {
+            let mut resource = resource.clone();
+            if audience.gets_public_half() {
+                let name = format!("half-of-{}", resource.name());
+                resource.key = ResourceKey::new(resource.kind(), resource.mesh(), &name);
+            }
+            mapper::down(&resource, &mapper::DownForm::of(&Features::ours(), &[]))
         }
 
         fn largest(&self) -> usize {
@@ -298,6 +310,13 @@ mod tests {
     }
 
     const LARGEST: usize = 1000;
+
+    /// What leaves in two forms.
+    fn signing_key() -> Resource {
+        let key =
+            ResourceKey::new(&kinds::secret::SECRET, "default", "dataplane-token-signing-key-default-1");
+        Resource::new(key, DateTime::UNIX_EPOCH).with_label(labels::ISSUING, labels::ISSUING_ZONE)
+    }
 
     fn contents(shelf: &Shelf) -> Vec<(String, String)> {
         shelf.list("MeshTimeout").map(|s| (s.wanted.name.to_string(), s.wanted.version.to_string())).collect()
@@ -343,7 +362,7 @@ mod tests {
     proptest! {
         #[test]
         fn moving_on_equals_starting_over(
-            steps in proptest::collection::vec((0..5usize, 0..4usize), 0..20),
+            steps in proptest::collection::vec((0..5usize, 0..5usize), 0..20),
             cut in 0..20usize,
         ) {
             let mut index = Index::empty(StoreIdentity { store_id: Uuid::nil(), epoch: 1 });
@@ -354,6 +373,7 @@ mod tests {
                 let resource = match what {
                     0 => None,
                     1 => Some(resource.with_label("stays", "here")),
+                    2 => Some(resource.with_label("x", "halves")),
                     label => Some(resource.with_label("x", &label.to_string())),
                 };
                 let change = Change { revision: revision as u64 + 1, key: key(*name), resource: resource.map(Arc::new) };

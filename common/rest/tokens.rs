@@ -167,6 +167,7 @@ fn issue<C: Claims>(
         Err(error @ TokenError::NoKey(..)) => {
             Err(ApiError::new(StatusCode::NOT_FOUND, "Signing Key not found", error.to_string()))
         }
+        Err(error @ TokenError::OnlyPublic(_)) => Err(ApiError::read_only(error.to_string())),
         Err(error) => Err(ApiError::internal(TITLE, error)),
     }
 }

@@ -12,6 +12,9 @@ use crate::{
 
 /// Global secret that holds the token of the first administrator.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
+const DATAPLANE_KEY: &str = "dataplane-token-signing-key";
+const DATAPLANE_PUBLIC_KEY: &str = "dataplane-token-signing-public-key";
+const ZONE_KEY: &str = "zone-token-signing-key";
 const ZONE_PUBLIC_KEY: &str = "zone-token-signing-public-key";
 
 /// What a key signs.
@@ -51,9 +54,18 @@ impl Purpose<'_> {
 
     fn prefix(&self) -> String {
         match self {
-            Self::Dataplane { mesh } => format!("dataplane-token-signing-key-{mesh}"),
-            Self::Zone => "zone-token-signing-key".to_owned(),
+            Self::Dataplane { mesh } => format!("{DATAPLANE_KEY}-{mesh}"),
+            Self::Zone => ZONE_KEY.to_owned(),
             Self::User => "user-token-signing-key".to_owned(),
+        }
+    }
+
+    /// The same for public halves; user tokens are good only where they are made.
+    fn public_prefix(&self) -> Option<String> {
+        match self {
+            Self::Dataplane { mesh } => Some(format!("{DATAPLANE_PUBLIC_KEY}-{mesh}")),
+            Self::Zone => Some(ZONE_PUBLIC_KEY.to_owned()),
+            Self::User => None,
         }
     }
 
@@ -109,10 +121,14 @@ impl Purpose<'_> {
     /// The key that signs new tokens: the one with the highest serial.
     ///
     /// # Errors
-    /// [`TokenError::NoKey`] when there is none.
+    /// [`TokenError::OnlyPublic`] when only tokens can be checked here, [`TokenError::NoKey`] when there is none.
     pub fn newest_key(&self, index: &Index) -> Result<SigningKey, TokenError> {
         let newest = self.secrets(index, &self.prefix()).max_by_key(|(serial, _)| *serial);
-        let missing = || TokenError::NoKey(self.word(), self.key(1).name.to_string());
+        let checks = |prefix: String| self.secrets(index, &prefix).next().is_some();
+        let missing = || match self.public_prefix().is_some_and(checks) {
+            true => TokenError::OnlyPublic(self.word()),
+            false => TokenError::NoKey(self.word(), self.key(1).name.to_string()),
+        };
         let (serial, secret) = newest.ok_or_else(missing)?;
         let pem = data_of(secret).unwrap_or_default();
         Ok(SigningKey { name: secret.name().to_owned(), kid: serial.to_string(), pem })
@@ -132,8 +148,7 @@ impl Purpose<'_> {
 
     /// What the names of secrets with keys to check tokens begin with.
     fn prefixes(&self) -> impl Iterator<Item = String> + use<> {
-        let public = (*self == Self::Zone).then(|| ZONE_PUBLIC_KEY.to_owned());
-        [self.prefix()].into_iter().chain(public)
+        [self.prefix()].into_iter().chain(self.public_prefix())
     }
 
     /// All secrets `<prefix>-<serial>` with their serials.
@@ -162,19 +177,30 @@ pub fn secret_spec(data: impl Into<Vec<u8>>) -> Vec<u8> {
     Secret { data: Some(BytesValue { value: data.into() }) }.encode_to_vec()
 }
 
-/// Name under which zones get the public part of the zone key `name`; `None` when it is not one.
-pub fn zone_public_key_name(name: &str) -> Option<String> {
-    let serial: u32 = name.strip_prefix("zone-token-signing-key-")?.parse().ok()?;
-    Some(format!("{ZONE_PUBLIC_KEY}-{serial}"))
+/// Whether a secret of a mesh with this name holds a key that signs dataplane tokens.
+pub fn is_dataplane_key(name: &str) -> bool {
+    name.starts_with(DATAPLANE_KEY)
 }
 
-/// The public part of a zone signing key, as PEM: what a zone gets to check tokens of its proxies.
+/// Whether a global secret with this name holds a key that signs zone tokens.
+pub fn is_zone_key(name: &str) -> bool {
+    name.starts_with(ZONE_KEY)
+}
+
+/// The public half of a key that signs dataplane or zone tokens, for whoever checks them and may not make them:
+/// the name of its secret, and its PEM text. The name for zone tokens is Kuma's; for dataplane tokens Kuma has none.
 ///
 /// # Errors
-/// [`TokenError::BrokenKey`] when the secret holds no RSA key.
-pub fn zone_public_key(secret: &Resource) -> Result<String, TokenError> {
+/// [`TokenError::BrokenKey`] when the secret has another name or holds no RSA key.
+pub fn public_half(secret: &Resource) -> Result<(String, String), TokenError> {
+    let halves = [(DATAPLANE_KEY, DATAPLANE_PUBLIC_KEY), (ZONE_KEY, ZONE_PUBLIC_KEY)];
+    let public = |(key, public)| Some(format!("{public}{}", secret.name().strip_prefix(key)?));
+    let name = halves.into_iter().find_map(public).ok_or_else(|| TokenError::BrokenKey {
+        name: secret.name().to_owned(),
+        reason: "a key of this name has no public half".to_owned(),
+    })?;
     let pem = data_of(secret).unwrap_or_default();
-    keys::rsa_public_pem(&pem).map_err(|e| broken(secret.name(), e))
+    Ok((name, keys::rsa_public_pem(&pem).map_err(|e| broken(secret.name(), e))?))
 }
 
 /// A new private key. Slow; a server draws one from its [`KeySupply`](crate::keys::KeySupply).

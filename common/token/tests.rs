@@ -120,7 +120,7 @@ fn what_tokens_depend_on_is_told_from_what_they_do_not() {
 }
 
 #[test]
-fn the_newest_key_signs_and_the_public_part_is_enough_to_check() {
+fn the_newest_key_signs_and_the_public_half_is_enough_to_check() {
     let env = env();
     let full = index(&env, &[Purpose::Zone.key(1), Purpose::Zone.key(12), Purpose::Zone.key(2)], None);
     assert_eq!(Purpose::Zone.newest_key(&full).unwrap().kid, "12");
@@ -128,10 +128,31 @@ fn the_newest_key_signs_and_the_public_part_is_enough_to_check() {
     let token = issue(&full, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
 
     let private = full.get(&Purpose::Zone.key(12)).unwrap();
-    let public = zone_public_key(private).unwrap();
-    let name = zone_public_key_name(private.name()).unwrap();
+    let (name, public) = public_half(private).unwrap();
     assert_eq!(name, "zone-token-signing-public-key-12");
     let key = ResourceKey::global(&secret::GLOBAL_SECRET, &name);
     let zone = index(&env, &[], Some((key, &public)));
     assert!(validate_zone(&zone, &token, scope::INGRESS, "any", env.now()).is_ok());
+}
+
+#[test]
+fn who_has_the_public_half_checks_dataplane_tokens_and_makes_none() {
+    let env = env();
+    let purpose = Purpose::Dataplane { mesh: "m" };
+    let full = index(&env, &[purpose.key(3)], None);
+    let claims = DataplaneClaims { mesh: "m".to_owned(), ..DataplaneClaims::default() };
+    let token = issue(&full, purpose, &claims, TEN_YEARS, &env).unwrap();
+
+    let (name, public) = public_half(full.get(&purpose.key(3)).unwrap()).unwrap();
+    assert_eq!(name, "dataplane-token-signing-public-key-m-3");
+    let zone = index(&env, &[], Some((ResourceKey::new(&secret::SECRET, "m", &name), &public)));
+    assert!(validate_dataplane(&zone, &token, "m", "web", None, env.now()).is_ok());
+    assert!(validate_dataplane(&zone, &token, "other", "web", None, env.now()).is_err());
+    let refused = issue(&zone, purpose, &claims, TEN_YEARS, &env).unwrap_err();
+    assert!(matches!(refused, TokenError::OnlyPublic("dataplane")), "{refused}");
+    let none = issue(&zone, Purpose::Dataplane { mesh: "n" }, &claims, TEN_YEARS, &env).unwrap_err();
+    assert!(matches!(none, TokenError::NoKey(..)), "{none}");
+
+    let user = index(&env, &[Purpose::User.key(1)], None);
+    assert!(public_half(user.get(&Purpose::User.key(1)).unwrap()).is_err());
 }

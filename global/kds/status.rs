@@ -46,7 +46,7 @@ impl ZoneStatusSource for Kds {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
         if status.status == Health::Online && signs_for_meshes(zone, index) {
-            let note = "it has no issuing key of its own and got those of whole meshes, as Kuma's zones do: stolen, \
+            let note = "it has no issuing key of its own and got the keys of whole meshes, as Kuma's zones do: stolen, \
                         it could speak for every zone (README, Who may sign)";
             status.notes.push(note.to_owned());
         }
@@ -54,7 +54,7 @@ impl ZoneStatusSource for Kds {
     }
 }
 
-/// Whether the zone was given the key of a mesh in which zones have their own.
+/// Whether the zone was given a key of a mesh in which zones have their own.
 fn signs_for_meshes(zone: &str, index: &Index) -> bool {
     let request = issuing::request_secret(zone);
     index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_none()
@@ -87,7 +87,7 @@ fn missed(zone: &str, acked: Revision, index: &Index) -> u64 {
     let newer = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));
     let newer = newer.filter(|resource| resource.revision > acked);
     let meant = |audience: Audience| audience.includes(receiver, is_enabled);
-    newer.filter(|resource| Audience::of(resource).is_some_and(meant)).count() as u64
+    newer.filter(|resource| Audience::of(resource).into_iter().any(meant)).count() as u64
 }
 
 /// The dataplanes of every zone, counted once per index however many zones are asked about.

@@ -24,11 +24,14 @@ pub(crate) struct Downward {
 }
 
 impl Form for Downward {
-    fn audience(&self, resource: &Resource) -> Option<Audience> {
+    fn audiences(&self, resource: &Resource) -> Vec<Audience> {
         Audience::of(resource)
     }
 
-    fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
+    fn map(&self, resource: &Resource, audience: &Audience) -> Result<Resource, MapError> {
+        if audience.gets_public_half() {
+            return mapper::down_public(resource, &self.form);
+        }
         mapper::down(resource, &self.form)
     }
 
@@ -136,11 +139,13 @@ fn cross_zone_names(shelf: &Shelf, zone: &str) -> Vec<(&'static str, Name)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use chrono::DateTime;
     use common::{
-        model::{Kind, kinds},
+        model::{Kind, kinds, labels},
         policy::mesh_timeout,
         store::{Snapshot, StoreIdentity},
+        token,
     };
     use uuid::Uuid;
 
@@ -198,6 +203,66 @@ mod tests {
         let changed = view.advance(&index(2, vec![ingress(), zone("zone-2", false)]));
         assert!(names(&view, &kinds::zone_ingress::KIND).is_empty());
         assert_eq!(changed["ZoneIngress"].len(), 1);
+    }
+
+    #[test]
+    fn signing_keys_change_their_form_with_who_may_sign() {
+        let (whole, half) =
+            ("dataplane-token-signing-key-default-1", "dataplane-token-signing-public-key-default-1");
+        let private = token::new_signing_key().unwrap();
+        let key = |by: &str| {
+            let key = resource(&kinds::secret::SECRET, whole, "").with_label(labels::ISSUING, by);
+            key.with_spec(token::secret_spec(private.pem()))
+        };
+        let (room, before) = (room(), index(1, vec![key("zone")]));
+        let kumas = Features::ours().without(ISSUING);
+        let mut views = [Features::ours(), kumas]
+            .map(|features| ZoneView::new("zone-1".into(), features, false, Arc::clone(&room), &before));
+        let held = |views: &[ZoneView; 2]| views.each_ref().map(|view| names(view, &kinds::secret::SECRET));
+        let named = |name: &str| vec![format!("{name}.default")];
+        assert_eq!(held(&views), [named(half), named(whole)]);
+        let sent = views[0].get("Secret", &named(half)[0]).unwrap().value;
+        assert!(!String::from_utf8_lossy(&sent).contains("PRIVATE KEY"));
+        assert!(views[0].get("Secret", &named(whole)[0]).is_none());
+
+        // There and back: what comes and what goes is named to both.
+        for (revision, by, expected) in
+            [(2, "mesh", [named(whole), named(whole)]), (3, "zone", [named(half), named(whole)])]
+        {
+            let next = index(revision, vec![key(by)]);
+            for view in &mut views {
+                let mut changed = view.advance(&next).remove("Secret").unwrap();
+                changed.sort();
+                assert_eq!(
+                    changed.iter().map(|name| &**name).collect::<Vec<_>>(),
+                    [named(whole)[0].as_str(), named(half)[0].as_str(),]
+                );
+            }
+            assert_eq!(held(&views), expected);
+        }
+        for view in &mut views {
+            view.advance(&index(4, Vec::new()));
+        }
+        assert_eq!(held(&views), [vec![], vec![]] as [Vec<String>; 2]);
+    }
+
+    #[test]
+    fn a_zone_that_asked_before_gets_no_key_by_hiding_it() {
+        let asked = resource(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret("zone-1"), "");
+        let asked = Resource { key: ResourceKey::global(&GLOBAL_SECRET, asked.name()), ..asked };
+        let key = |name| {
+            resource(&kinds::secret::SECRET, name, "")
+                .with_label(labels::ISSUING, labels::ISSUING_ZONE)
+                .with_spec(token::secret_spec(token::new_signing_key().unwrap().pem()))
+        };
+        let keys = ["dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca"].map(key);
+        let index = index(1, keys.into_iter().chain([asked]).collect());
+        let of = |zone: &str| {
+            let view = ZoneView::new(zone.into(), Features::default(), false, room(), &index);
+            names(&view, &kinds::secret::SECRET)
+        };
+        assert_eq!(of("zone-1"), ["dataplane-token-signing-public-key-default-1.default"]);
+        assert_eq!(of("zone-2").len(), 2);
     }
 
     #[test]

@@ -18,4 +18,5 @@ mod secrets;
 mod shapes;
 mod slow;
 mod stage;
+mod tokens;
 mod zone_identity;

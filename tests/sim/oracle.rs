@@ -67,8 +67,11 @@ fn downward(on_global: &[Arc<Resource>], zone: &str) -> Contents {
         let zone = on_global.iter().find(|r| r.kind() == &kinds::zone::KIND && r.name() == name);
         zone.is_none_or(|zone| transcode::to_json(zone.kind(), &zone.spec).unwrap()["enabled"] != false)
     };
-    let sent = on_global
-        .iter()
-        .filter(|r| Audience::of(r).is_some_and(|audience| audience.includes(receiver, is_enabled)));
-    sent.map(|r| line(&mapper::down(r, &form).unwrap())).collect()
+    let forms = on_global.iter().flat_map(|r| Audience::of(r).into_iter().map(move |audience| (r, audience)));
+    let sent = forms.filter(|(_, audience)| audience.includes(receiver, is_enabled));
+    let as_sent = |(r, audience): (&Arc<Resource>, Audience)| match audience.gets_public_half() {
+        true => mapper::down_public(r, &form),
+        false => mapper::down(r, &form),
+    };
+    sent.map(|form| line(&as_sent(form).unwrap())).collect()
 }

@@ -24,11 +24,11 @@ pub(super) struct Upward {
 }
 
 impl Form for Upward {
-    fn audience(&self, resource: &Resource) -> Option<Audience> {
-        filter::goes_up(resource, &self.zone).then(Audience::default)
+    fn audiences(&self, resource: &Resource) -> Vec<Audience> {
+        filter::goes_up(resource, &self.zone).then(Audience::default).into_iter().collect()
     }
 
-    fn map(&self, resource: &Resource) -> Result<Resource, MapError> {
+    fn map(&self, resource: &Resource, _: &Audience) -> Result<Resource, MapError> {
         mapper::up(resource, &self.zone, &self.skip_prefixes)
     }
 

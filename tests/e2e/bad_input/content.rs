@@ -149,7 +149,7 @@ async fn a_zone_finds_what_is_wrong_in_dataplanes_wherever_they_come_from() {
     let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default"]).trim().to_owned();
+    let token = zone.proxy_token("default", &[]).await;
     let streams = Streams(Grpc::new("ADS", zone.dp_server, &certificate), token.clone());
     let bootstraps = Bootstraps(Http::tls("bootstrap", zone.dp_server, &certificate), token);
     let rest = Rest(Http::plain("zone REST", &zone.url("")));

@@ -216,10 +216,10 @@ async fn a_proxy_that_talks_nonsense_hurts_nobody_and_the_next_one_is_served() {
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     zone.apply(&ads::dataplane("web-1"));
     zone.apply(&ads::dataplane("web-2"));
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default", "--name", "web-1"]);
+    let token = zone.proxy_token("default", &["--name", "web-1"]).await;
     let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
     let ads = Grpc::new("ADS", zone.dp_server, &certificate);
-    let front = Authorized { ads, token: token.trim().to_owned() };
+    let front = Authorized { ads, token };
     all_right([run(&front, &table(), &[&zone.process]).await]);
     assert_eq!(ads::well_behaved(&front.ads, ID, &front.token).await.verdict, "served");
     zone.get("/meshes/default/dataplanes/web-1").await;

@@ -22,7 +22,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig},
 };
 
-use crate::harness::{Zone, eventually, wait::PATIENCE};
+use crate::harness::{Zone, wait::PATIENCE};
 
 /// Clusters.
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -36,14 +36,9 @@ pub async fn channel(zone: &Zone) -> Channel {
     endpoint.connect().await.expect("the zone accepts connections")
 }
 
-/// A dataplane token the zone makes, once it has the key from global.
+/// A dataplane token of the default mesh, once the zone can check it.
 pub async fn token(zone: &Zone, more: &[&str]) -> String {
-    let args = [&["generate", "dataplane-token"][..], more].concat();
-    let made = eventually("a token is made", || {
-        let (ok, made, error) = zone.try_straitctl(&args);
-        async move { if ok { Ok(made) } else { Err(error) } }
-    });
-    made.await.trim().to_owned()
+    zone.proxy_token("default", more).await
 }
 
 /// A node that brings this resource along.

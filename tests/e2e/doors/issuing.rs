@@ -3,13 +3,24 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use common::{issuing, tls::KeyPairPem};
+use common::{
+    issuing,
+    kds::{
+        features::{self, Features},
+        metadata::Peer,
+    },
+    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Item},
+    tls::KeyPairPem,
+};
 use reqwest::{Client, Identity as ClientIdentity, Method, StatusCode};
 use serde_json::{Value, json};
 use zone::mesh::{Authority, AuthorityPem, Identity, WorkloadCertificate, WorkloadKey};
 
 use crate::{
-    harness::{Envoy, Global, Options, Zone, control_plane::ControlPlane, envoy::admin_address, eventually},
+    harness::{
+        Envoy, Global, Options, Zone, control_plane::ControlPlane, envoy::admin_address, eventually,
+        kds_peer::KdsPeer,
+    },
     mesh::{ALLOW_ALL, MESH, Member, Shape, ingress},
 };
 
@@ -206,17 +217,71 @@ async fn refusals(member: &Member) -> u64 {
     sum
 }
 
+/// The secrets global sends to this peer when it says that it has no issuing key.
+async fn secrets_sent_to(peer: &KdsPeer) -> Vec<(String, String)> {
+    let features = Features::ours().without(features::RESUME).without(features::ISSUING);
+    let node = Peer { features, ..Peer::default() }.node(&peer.caller.zone);
+    let first = DeltaDiscoveryRequest { node: Some(node), ..peer.first("Secret", Peer::default()) };
+    let mut down = peer.down(first).await.expect("the token is good");
+    let sent = down.next().await.expect("the secrets of the mesh");
+    let text = |item: Item| String::from_utf8_lossy(&item.resource.unwrap_or_default().value).into_owned();
+    sent.resources.into_iter().map(|item| (item.name.clone(), text(item))).collect()
+}
+
 #[tokio::test]
 async fn a_zone_does_not_get_the_key_of_the_mesh_by_hiding_that_it_has_its_own() {
+    let (global, mut zones) = federation().await;
+    Loot::of(&zones[0]).await;
+    eventually("the request of the zone", || global.try_get("/global-secrets/zone-issuing-request.zone-1"))
+        .await;
+
+    // The thief of zone 1 comes as a zone of Kuma would, and one of Kuma comes for the first time.
+    zones.remove(0).process.stop().await;
+    let thief = KdsPeer::connect(&global, "zone-1").await;
+    let sent = secrets_sent_to(&thief).await;
+    let has = |sent: &[(String, String)], part: &str| sent.iter().any(|(name, _)| name.contains(part));
+    assert!(has(&sent, "ca-builtin-cert") && has(&sent, "dataplane-token-signing-public-key"), "{sent:?}");
+    assert!(!has(&sent, "ca-builtin-key") && !has(&sent, "dataplane-token-signing-key"), "{sent:?}");
+    assert!(!sent.iter().any(|(_, data)| data.contains("PRIVATE KEY")), "{sent:?}");
+
+    let kumas = KdsPeer::connect(&global, "zone-3").await;
+    let sent = secrets_sent_to(&kumas).await;
+    assert!(has(&sent, "ca-builtin-key") && has(&sent, "dataplane-token-signing-key"), "{sent:?}");
+    assert!(!has(&sent, "dataplane-token-signing-public-key"), "{sent:?}");
+}
+
+/// What `inspect zones` says about who has the keys of the mesh.
+async fn is_noted(global: &Global, zone: &str) -> Result<bool, String> {
+    let overview = global.try_get(&format!("/zones/{zone}/_overview")).await?;
+    match overview["strait"]["status"].as_str() {
+        Some("online") => {
+            Ok(overview["strait"]["notes"].to_string().contains("got the keys of whole meshes"))
+        }
+        other => Err(format!("it is {other:?}")),
+    }
+}
+
+#[tokio::test]
+async fn a_zone_that_holds_the_keys_of_a_mesh_is_noted_and_no_other() {
     let (global, zones) = federation().await;
     Loot::of(&zones[0]).await;
-    let asked = eventually("the request of the zone", || {
-        global.try_get("/global-secrets/zone-issuing-request.zone-1")
-    })
-    .await;
-    assert!(asked["data"].is_string());
+    let kumas = KdsPeer::connect(&global, "zone-3").await;
+    let first = kumas.first("Secret", Peer::default());
+    let node = Peer { features: Features::default(), ..Peer::default() }.node("zone-3");
+    let _stream =
+        kumas.down(DeltaDiscoveryRequest { node: Some(node), ..first }).await.expect("it is let in");
+    assert!(eventually("zone-3 is there", || is_noted(&global, "zone-3")).await);
+    assert!(!eventually("zone-1 is there", || is_noted(&global, "zone-1")).await);
 
-    // The mesh may be told to sign as Kuma does: then the key goes to the zones, and back it stays on global.
+    // No zone has more than the others where all have the same.
+    global.apply(&format!("{MESH}labels: {{ strait.io/issuing: mesh }}\n"));
+    assert!(!eventually("zone-3 is there", || is_noted(&global, "zone-3")).await);
+}
+
+#[tokio::test]
+async fn the_label_of_the_mesh_decides_whether_zones_have_its_root() {
+    let (global, zones) = federation().await;
+    Loot::of(&zones[0]).await;
     global.apply(&format!("{MESH}labels: {{ strait.io/issuing: mesh }}\n"));
     eventually("the key of the mesh in the zone", || secret(&zones[0], ROOT_KEY)).await;
     global.apply(&format!("{MESH}labels: {{ strait.io/issuing: zone }}\n"));

@@ -65,7 +65,7 @@ async fn unknown_types(zone: &Zone) {
         "{type: Dataplane, mesh: default, name: web-1, networking: {address: 127.0.0.1, inbound: [{port: 80, \
          tags: {kuma.io/service: web}}]}}",
     );
-    let token = zone.straitctl(&["generate", "dataplane-token", "--name", "web-1"]);
+    let token = zone.proxy_token("default", &["--name", "web-1"]).await;
     let channel = channel(format!("https://{}", zone.dp_server), &zone.certificate()).await;
     let ask = |n: usize| DiscoveryRequest {
         type_url: format!("type.googleapis.com/invented{n}"),

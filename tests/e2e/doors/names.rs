@@ -191,7 +191,7 @@ async fn a_proxy_that_subscribes_to_endless_names_is_sent_away_and_costs_little(
     let (_global, zones) = federation(1).await;
     let zone = &zones[0];
     zone.apply(WEB);
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default", "--name", "web"]);
+    let token = zone.proxy_token("default", &["--name", "web"]).await;
     let before = zone.process.resident();
     let subscribe = |names: Vec<String>| DeltaDiscoveryRequest {
         node: Some(Node { id: "default.web".to_owned(), ..Node::default() }),

@@ -214,7 +214,7 @@ async fn what_a_proxy_says_about_itself_never_outgrows_its_insight() {
     let zone = &zones[0];
     zone.apply(&dataplane("web"));
     dataplanes(&global, 1).await;
-    let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", "default", "--name", "web"]);
+    let token = zone.proxy_token("default", &["--name", "web"]).await;
     let text = |text: String| ProtoValue { kind: Some(Json::StringValue(text)) };
     let object = |fields: Vec<(&str, ProtoValue)>| {
         let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

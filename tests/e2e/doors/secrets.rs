@@ -180,9 +180,9 @@ async fn leaky(zone: &Zone, secrets: &mut Vec<Secret>) -> (Process, std::net::So
         admin.port(),
         addresses::free_port(address),
     ));
-    let token = zone.straitctl(&["generate", "dataplane-token", "--name", "leaky-1"]);
-    let old = zone.straitctl(&["generate", "dataplane-token", "--name", "leaky-1", "--valid-for", "1h"]);
-    let (token, old) = (token.trim(), old.trim());
+    let token = zone.proxy_token("default", &["--name", "leaky-1"]).await;
+    let old = zone.proxy_token("default", &["--name", "leaky-1", "--valid-for", "1h"]).await;
+    let (token, old) = (token.as_str(), old.as_str());
     let token_file = write(zone.folder.path(), "leaky.token", token).display().to_string();
     let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate().display().to_string());
     let bootstrap = zone.straitctl(&[

@@ -227,15 +227,19 @@ impl ControlPlane {
 
     /// Runs straitctl against this process. Gives success, standard output, standard error.
     pub fn try_straitctl(&self, args: &[&str]) -> (bool, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))
-            .args(["--address", &format!("http://{}", self.api)])
-            .args(args)
-            .env("HOME", self.folder.path())
-            .output()
-            .expect("straitctl runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.success(), text(&output.stdout), text(&output.stderr))
+        try_straitctl(self.api, self.folder.path(), args)
     }
+}
+
+fn try_straitctl(api: SocketAddr, home: &Path, args: &[&str]) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))
+        .args(["--address", &format!("http://{api}")])
+        .args(args)
+        .env("HOME", home)
+        .output()
+        .expect("straitctl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
 /// A running global.
@@ -307,6 +311,8 @@ pub struct Zone {
     pub dp_server: SocketAddr,
     /// Its name.
     pub zone: String,
+    /// REST API of its global.
+    global: SocketAddr,
 }
 
 impl std::ops::Deref for Zone {
@@ -352,7 +358,21 @@ impl Zone {
         ];
         let program = env!("CARGO_BIN_EXE_strait-zone");
         let cp = ControlPlane::start(name, program, folder, args, options, address).await;
-        Self { cp, dp_server, zone: name.to_owned() }
+        Self { cp, dp_server, zone: name.to_owned(), global: global.api }
+    }
+
+    /// A token for a proxy here, made on global and given once the zone can check it.
+    pub async fn proxy_token(&self, mesh: &str, more: &[&str]) -> String {
+        let keys = format!("/meshes/{mesh}/secrets?size=1000");
+        eventually("the key that checks tokens", || async {
+            let secrets = self.try_get(&keys).await?.to_string();
+            if secrets.contains("dataplane-token-signing-") { Ok(()) } else { Err(secrets) }
+        })
+        .await;
+        let args = [&["generate", "dataplane-token", "--mesh", mesh][..], more].concat();
+        let (ok, token, error) = try_straitctl(self.global, self.folder.path(), &args);
+        assert!(ok, "straitctl {args:?} on global: {error}");
+        token.trim().to_owned()
     }
 
     /// The certificate it shows to proxies.

@@ -33,12 +33,12 @@ fn base_id() -> String {
 impl Envoy {
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
-        let token = zone.straitctl(&["generate", "dataplane-token", "--mesh", mesh, "--name", name]);
-        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], token.trim()).await;
+        let token = zone.proxy_token(mesh, &["--name", name]).await;
+        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
         Self::start(name, bootstrap, admin).await
     }
 
-    /// The proxy of a zone ingress; the token comes from global, which holds the signing key.
+    /// The proxy of a zone ingress.
     pub async fn ingress(zone: &Zone, token: &str, name: &str, admin: SocketAddr) -> Self {
         let bootstrap = Self::bootstrap(zone, &["--proxy-type", "ingress", "--name", name], token).await;
         Self::start(name, bootstrap, admin).await
