@@ -5,6 +5,7 @@
 //! for `make fuzz`, which searches on with libFuzzer. What it finds goes into `tests/fuzz/found/<target>`.
 
 #![allow(unreachable_pub, clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "tests take their options from the environment")]
 
 mod corpus;
 mod mutate;
