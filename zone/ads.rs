@@ -20,6 +20,7 @@ pub mod config;
 pub mod debug;
 pub mod envoys;
 mod hosts;
+pub(crate) mod inherited;
 mod insight;
 mod metrics;
 pub mod node;
