@@ -26,6 +26,7 @@ use crate::{
         auth::{Credential, Requirement},
         bootstrap, debug,
         envoys::Envoys,
+        inherited,
         proxies::Proxies,
     },
     api,
@@ -71,6 +72,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     }
     role::take(&cp.store, &mode).await?;
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
+    inherited::mark(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults.with_api(&settings.api_server))
         .await?;
 

@@ -34,7 +34,7 @@ const VALUES: usize = 4096;
 /// How deep they may nest.
 const DEPTH: usize = 16;
 /// Key of the resource that a proxy brings along.
-const RESOURCE: &str = "dataplane.resource";
+pub(super) const RESOURCE: &str = "dataplane.resource";
 /// Key of the versions a proxy names.
 const VERSIONS: &str = "version";
 
