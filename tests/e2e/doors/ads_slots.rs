@@ -20,7 +20,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 
 async fn zone() -> (Global, Zone) {
     let global = Global::start().await;
-    let zone = Zone::start(&global, "zone-1").await;
+    let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     (global, zone)
 }
