@@ -18,4 +18,5 @@ mod secrets;
 mod shapes;
 mod slow;
 mod stage;
+mod stolen_zone;
 mod zone_identity;
