@@ -88,7 +88,7 @@ async fn settle(store: &Arc<dyn Store>, index: &Arc<Index>, now: DateTime<Utc>) 
 
 /// What is to be written so that each zone has the certificates it should have, and no key it should not.
 fn plan(index: &Index, now: DateTime<Utc>) -> Vec<Write> {
-    let mut writes = Vec::new();
+    let mut writes = kept(index);
     let mut wanted = BTreeSet::new();
     let requests: Vec<(&str, String)> = index
         .list(&GLOBAL_SECRET)
@@ -99,17 +99,19 @@ fn plan(index: &Index, now: DateTime<Utc>) -> Vec<Write> {
         writes.extend(issuing::marks(mesh, index));
         let backends = mesh.spec::<Mesh>().ok().and_then(|mesh| mesh.mtls).unwrap_or_default().backends;
         for backend in backends.iter().filter(|backend| backend.r#type == CA_BUILTIN) {
-            let Some(root) = root(index, mesh.name(), &backend.name) else { continue };
+            let root = root(index, mesh.name(), &backend.name);
             for (zone, request) in &requests {
                 let name = issuing::certificate_secret(mesh.name(), &backend.name, zone);
                 let key = ResourceKey::new(&SECRET, mesh.name(), &name);
                 let existing = index.get(&key).map(Arc::as_ref);
+                // Also while the root is away: its two secrets are replaced one after the other.
                 wanted.insert(key.clone());
-                let made_of = made_of(&root, request, zone);
+                let Some(root) = &root else { continue };
+                let made_of = made_of(root, request, zone);
                 if existing.is_some_and(|existing| is_good(existing, &made_of, now)) {
                     continue;
                 }
-                match issuing::certify(request, &root, zone, mesh.name(), now) {
+                match issuing::certify(request, root, zone, mesh.name(), now) {
                     Ok(certificate) => {
                         let secret = certificate_of(zone, mesh, key, &made_of, &certificate, now);
                         let when = existing.map_or(Precondition::Absent, |e| Precondition::At(e.revision));
@@ -126,6 +128,19 @@ fn plan(index: &Index, now: DateTime<Utc>) -> Vec<Write> {
         index.list(&SECRET).filter(|s| s.label(labels::ISSUER).is_some() && !wanted.contains(&s.key));
     writes.extend(obsolete.map(|s| Write::delete_when(s.key.clone(), Precondition::At(s.revision))));
     writes
+}
+
+/// Requests outlive their zones, so that who connects under the name of a deleted one still gets no key of a mesh.
+/// Earlier versions stored them to go with the zone.
+fn kept(index: &Index) -> Vec<Write> {
+    let requests =
+        index.list(&GLOBAL_SECRET).filter(|secret| issuing::requesting_zone(secret.name()).is_some());
+    let owned = requests.filter(|request| request.owner.is_some());
+    let kept = owned.map(|request| {
+        let when = Precondition::At(request.revision);
+        Write::put_when(Resource { owner: None, ..Resource::clone(request) }, when)
+    });
+    kept.collect()
 }
 
 fn certificate_of(
@@ -243,7 +258,11 @@ mod tests {
             let writes = plan(&self.0, now() + chrono::Duration::days(days));
             let said = writes.into_iter().map(|write| match write {
                 Write::Put { resource, .. } => {
-                    let word = if resource.label(MADE_OF).is_some() { "sign" } else { "mark" };
+                    let word = match resource.kind() {
+                        kind if kind == &GLOBAL_SECRET => "keep",
+                        _ if resource.label(MADE_OF).is_some() => "sign",
+                        _ => "mark",
+                    };
                     let said = format!("{word} {}", resource.name());
                     self.put(*resource);
                     said
@@ -286,6 +305,32 @@ mod tests {
         }
         let said = world.settle(0);
         assert_eq!(said, ["mark dataplane-token-signing-key-m-1", "mark m.ca-builtin-key-old"]);
+        assert!(world.settle(0).is_empty());
+    }
+
+    #[test]
+    fn a_root_that_is_away_for_a_moment_costs_no_zone_its_certificate() {
+        let mut world = World::new("zone");
+        world.settle(0);
+        for name in [ca::certificate_secret("m", "ca"), ca::key_secret("m", "ca")] {
+            world.delete(ResourceKey::new(&SECRET, "m", &name));
+            assert!(world.settle(0).is_empty(), "without {name}");
+        }
+        world.new_root();
+        assert_eq!(world.settle(0), ["sign m.ca-zone-cert-ca.one"], "the root is another");
+    }
+
+    #[test]
+    fn a_request_that_would_go_with_its_zone_is_kept() {
+        let mut world = World::new("mesh");
+        let key = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret("one"));
+        let mut owned = Resource::clone(world.0.get(&key).unwrap());
+        owned.owner = Some(ResourceKey::global(&zone::KIND, "one"));
+        let data = token::data_of(&owned);
+        world.put(owned);
+        assert_eq!(world.settle(0), ["keep zone-issuing-request.one"]);
+        let kept = world.0.get(&key).unwrap();
+        assert_eq!((&kept.owner, token::data_of(kept)), (&None, data));
         assert!(world.settle(0).is_empty());
     }
 

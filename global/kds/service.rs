@@ -9,7 +9,7 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         attribution::Foreign,
-        features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME},
+        features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
         headers::{Caller, Upstream},
@@ -38,7 +38,7 @@ use common::{
         },
     },
     runtime::http::Client,
-    store::{Batch, Precondition, StoreError, Write},
+    store::{Batch, Precondition, StoreError, Write, index::Index},
     token,
     xds::Refusals,
 };
@@ -108,11 +108,12 @@ impl KdsSyncService for Kds {
         let inner = Arc::clone(&self.inner);
         let view = {
             let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
-            move |peer: &Peer, index: &_| {
+            move |peer: &Peer, index: &Arc<Index>| {
                 let mut features = peer.features.clone();
                 features.extend(session.features());
                 let stamped = features.has(RESUME);
                 let room = inner.room_for(&features);
+                warn_of_hidden_key(&session.zone, &features, index);
                 ZoneView::new(Arc::clone(&session.zone), features, stamped, room, index)
             }
         };
@@ -295,8 +296,8 @@ impl Inner {
             return Ok(());
         }
         issuing::read_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let mut secret = Resource::new(key, self.env.now()).with_spec(token::secret_spec(request));
-        secret.owner = Some(ResourceKey::global(&kinds::zone::KIND, &caller.zone));
+        // It has no owner: when the zone is deleted, nobody gets by its name what was kept from it.
+        let secret = Resource::new(key, self.env.now()).with_spec(token::secret_spec(request));
         let when = known.map_or(Precondition::Absent, |known| Precondition::At(known.revision));
         match self.store.transact(Batch::of([Write::put_when(secret, when)])).await {
             Ok(commit) => {
@@ -342,6 +343,18 @@ impl Inner {
             // A zone may always remove what it owns.
             fuse: Fuse::OPEN,
         }
+    }
+}
+
+/// Says who comes without the key that was seen under this name.
+fn warn_of_hidden_key(zone: &str, features: &Features, index: &Index) {
+    let request = issuing::request_secret(zone);
+    if !features.has(ISSUING) && index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_some() {
+        tracing::warn!(
+            zone,
+            "a zone of this name had an issuing key of its own, and who connects now has none: it gets no key that \
+             is kept from such zones; if it is a zone of Kuma now, delete the global secret {request}"
+        );
     }
 }
 

@@ -19,5 +19,6 @@ mod secrets;
 mod shapes;
 mod slow;
 mod stage;
+mod stolen_zone;
 mod tokens;
 mod zone_identity;

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use tonic::{Code, Request, Status, transport::Channel};
 
 use super::ads_peer::{channel, join, meanwhile, node, token};
-use crate::harness::{Global, Zone, eventually};
+use crate::harness::{Global, Options, Zone, eventually};
 
 /// Connections of the strangers.
 const CONNECTIONS: usize = 4;

@@ -34,14 +34,14 @@ async fn secret(of: &ControlPlane, path: &str) -> Result<String, String> {
 }
 
 /// What a thief finds in a zone.
-struct Loot {
+pub(super) struct Loot {
     root: String,
     key: String,
     certificate: String,
 }
 
 impl Loot {
-    async fn of(zone: &Zone) -> Self {
+    pub(super) async fn of(zone: &Zone) -> Self {
         let own =
             format!("/meshes/default/secrets/{}", issuing::certificate_secret("default", "ca-1", &zone.zone));
         let certificate = eventually("the certificate of the zone", || secret(zone, &own)).await;
@@ -54,7 +54,7 @@ impl Loot {
     }
 
     /// Signs for the service `backend` in `claimed`, with the DNS name of the zone `named`, or without one.
-    fn sign(&self, claimed: &str, named: Option<&str>) -> KeyPairPem {
+    pub(super) fn sign(&self, claimed: &str, named: Option<&str>) -> KeyPairPem {
         let (root, key) = (self.root.clone(), self.key.clone());
         let material = match named {
             Some(zone) => AuthorityPem { root, key, zone: Some((zone.to_owned(), self.certificate.clone())) },
@@ -112,7 +112,7 @@ async fn impostor(address: SocketAddr, pair: &KeyPairPem) -> Envoy {
 }
 
 /// Calls the sidecar at `address` with this certificate.
-async fn call_as(pair: &KeyPairPem, address: SocketAddr) -> Option<StatusCode> {
+pub(super) async fn call_as(pair: &KeyPairPem, address: SocketAddr) -> Option<StatusCode> {
     let pem = format!("{}{}", pair.certificate, pair.key);
     let identity = ClientIdentity::from_pem(pem.as_bytes()).expect("a good pair");
     let client = Client::builder().identity(identity).danger_accept_invalid_certs(true).http1_only();
@@ -120,7 +120,7 @@ async fn call_as(pair: &KeyPairPem, address: SocketAddr) -> Option<StatusCode> {
     client.get(format!("https://{address}/")).send().await.ok().map(|answer| answer.status())
 }
 
-async fn federation() -> (Global, Vec<Zone>) {
+pub(super) async fn federation() -> (Global, Vec<Zone>) {
     let global = Global::start().await;
     let mut zones = Vec::new();
     for name in ["zone-1", "zone-2"] {

@@ -1,6 +1,6 @@
 //! Permissions for groups of clients, told apart by the tags in their certificates.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use common::{
     issuing,
@@ -75,12 +75,12 @@ fn group(mesh: &MeshContext, subset: &Subset) -> Principal {
 
 fn condition(context: &MeshContext, tag: &Tag) -> Principal {
     let mesh = &context.mesh;
-    let issuers = context.mtls.as_ref().map(|mtls| &mtls.issuers);
+    let issuers = context.mtls.as_ref().map(|mtls| &mtls.issuers).filter(|issuers| !issuers.is_empty());
     let name = match (tag.key.as_str(), tag.value.as_str()) {
+        (labels::ZONE, zone) if tag.not && issuers.is_some() => return elsewhere(context, zone),
         // Any zone can sign the URI name of another; the DNS names of a zone only itself.
         (labels::ZONE, zone) if issuers.is_some_and(|issuers| issuers.contains(zone)) => {
-            let names = tls::dns(tls::suffix(format!(".{}", issuing::domain(zone, mesh))));
-            return unless(tag.not, proven(names));
+            return below(&issuing::domain(zone, mesh));
         }
         // Any value at all: certificates carry a name per tag.
         (labels::TAG_SERVICE, "*") => tls::prefix(format!("spiffe://{mesh}/")),
@@ -89,6 +89,39 @@ fn condition(context: &MeshContext, tag: &Tag) -> Principal {
         (key, value) => tls::exact(format!("kuma://{key}/{value}")),
     };
     unless(tag.not, authenticated(name))
+}
+
+/// Clients that prove to be in a zone other than `zone`; none when that is `*`.
+///
+/// That a name is missing proves nothing where zones sign, since they may leave out what they like. So a client
+/// needs a DNS name of the mesh, which then is one of the zone that signed it. Zones without a key of their own,
+/// known by their ingresses, put no such name into certificates; their URI names have to be believed.
+fn elsewhere(context: &MeshContext, zone: &str) -> Principal {
+    if zone == "*" {
+        return unless(true, principal(Identifier::Any(true)));
+    }
+    let mesh = &context.mesh;
+    // The domains of all zones of the mesh end so; it begins with the dot.
+    let somewhere = proven(tls::dns(tls::suffix(issuing::domain("", mesh))));
+    let not_there = unless(true, below(&issuing::domain(zone, mesh)));
+    let proven = principal(Identifier::AndIds(principal::Set { ids: vec![somewhere, not_there.clone()] }));
+    let issuers = context.mtls.as_ref().map(|mtls| &mtls.issuers);
+    let others: BTreeSet<&str> = context.ingresses.iter().filter_map(|ingress| ingress.zone()).collect();
+    let others = others.into_iter().filter(|other| {
+        *other != zone && *other != &*context.zone && issuers.is_none_or(|issuers| !issuers.contains(*other))
+    });
+    let believed = others.map(|other| {
+        let claimed = authenticated(tls::exact(format!("kuma://{}/{other}", labels::ZONE)));
+        principal(Identifier::AndIds(principal::Set { ids: vec![claimed, not_there.clone()] }))
+    });
+    let mut ids = vec![proven];
+    ids.extend(believed);
+    principal(Identifier::OrIds(principal::Set { ids }))
+}
+
+/// Clients with a DNS name below `domain`.
+fn below(domain: &str) -> Principal {
+    proven(tls::dns(tls::suffix(format!(".{domain}"))))
 }
 
 fn unless(not: bool, holds: Principal) -> Principal {
