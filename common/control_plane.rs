@@ -187,6 +187,7 @@ impl ControlPlane {
             tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
         }
         let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
+        let limits = Limits { streams: 32, ..limits };
         if settings.http.enabled {
             let http = &settings.http;
             let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;
