@@ -44,7 +44,7 @@ use crate::{
     keys::KeyMaker,
     mode::Mode,
     model::{Kind, registry},
-    runtime::Env,
+    runtime::{Env, Offload},
     store::{Store, index::IndexReader},
 };
 
@@ -134,6 +134,8 @@ pub struct Api {
     keys: KeyMaker,
     config: ApiConfig,
     intake: Intake,
+    /// Where what strangers read is searched for secrets.
+    searching: Offload,
 }
 
 /// The API seen from the routes of one kind.
@@ -146,7 +148,8 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config, intake: Intake::default() })
+        let (keys, intake, searching) = (KeyMaker::default(), Intake::default(), Offload::default());
+        Arc::new(Self { store, index, env, keys, config, intake, searching })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`
