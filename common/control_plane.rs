@@ -186,7 +186,11 @@ impl ControlPlane {
         if settings.authn.anonymous_may_write {
             tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
         }
+        if settings.authn.localhost_is_admin && settings.is_beyond_loopback() {
+            tracing::warn!("{}", rest::LOCALHOST_IS_ADMIN);
+        }
         let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
+        let limits = Limits { streams: 32, ..limits };
         if settings.http.enabled {
             let http = &settings.http;
             let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;

@@ -5,6 +5,7 @@
 //! secrets by their looks, wherever they stand and however they are encoded. What cannot be looked through is
 //! withheld, and what is no secret but looks like one is lost: a dump is for people.
 
+mod effort;
 mod names;
 mod patterns;
 mod structure;
@@ -16,6 +17,8 @@ use serde::Serialize;
 use serde_json::{Map, Serializer, Value, ser::PrettyFormatter};
 use thiserror::Error;
 use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use self::effort::{At, Effort};
 
 /// Stands where something was taken out.
 pub const REDACTED: &str = "[redacted]";
@@ -47,18 +50,20 @@ pub fn is_secret(name: &str) -> bool {
 
 /// Takes secrets out of a document.
 pub fn json(value: &mut Value) {
-    walk(value, 0);
+    walk(value, None);
 }
 
 pub use structure::structure;
 
-/// Takes secrets out of a text; one that holds JSON is looked through as such.
+/// Takes secrets out of a text; one that holds JSON is looked through as such. A text on which the search would
+/// take far longer than its length explains is withheld.
 pub fn text(text: &str) -> Cow<'_, str> {
-    text_at(text, 0)
+    let effort = Effort::of(text.len());
+    text_at(text, effort.start())
 }
 
-fn text_at(text: &str, depth: usize) -> Cow<'_, str> {
-    document_in(text, depth).map_or_else(|| patterns::clean(text, depth), Cow::Owned)
+fn text_at<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
+    document_in(text, at).map_or_else(|| patterns::clean(text, at), Cow::Owned)
 }
 
 /// Takes secrets out of an answer of an Envoy, off the threads that serve requests.
@@ -107,16 +112,16 @@ fn pretty(document: &Value) -> Vec<u8> {
     text
 }
 
-fn walk(value: &mut Value, depth: usize) {
+fn walk(value: &mut Value, at: Option<At<'_>>) {
     match value {
-        Value::Object(members) => object(members, depth),
-        Value::Array(items) => items.iter_mut().for_each(|item| walk(item, depth)),
-        Value::String(text) => clean(text, depth),
+        Value::Object(members) => object(members, at),
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(item, at)),
+        Value::String(text) => clean(text, at),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn object(members: &mut Map<String, Value>, depth: usize) {
+fn object(members: &mut Map<String, Value>, at: Option<At<'_>>) {
     // `{"key": "authorization", "value": …}` and its kin.
     let pair = names::PAIR_NAMES
         .iter()
@@ -125,40 +130,40 @@ fn object(members: &mut Map<String, Value>, depth: usize) {
     for (name, member) in members.iter_mut() {
         let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());
         if by_pair || typed.contains(&name.as_str()) {
-            conceal(member, depth);
+            conceal(member, at);
         } else if names::is_secret(name) && !names::is_envelope(member) && !names::is_report(name, member) {
-            conceal_as(name, member, depth);
+            conceal_as(name, member, at);
         } else {
-            walk(member, depth);
+            walk(member, at);
         }
     }
 }
 
 /// Takes out the value of a member whose name says that it is secret.
-fn conceal_as(name: &str, value: &mut Value, depth: usize) {
+fn conceal_as(name: &str, value: &mut Value, at: Option<At<'_>>) {
     match value {
         // Buckets hold tokens, too.
         Value::Number(_) if names::counts(name) => {}
         Value::Number(_) => *value = REDACTED.into(),
-        _ => conceal(value, depth),
+        _ => conceal(value, at),
     }
 }
 
 /// Takes out every text in `value`, but for what says where the secret is kept.
-fn conceal(value: &mut Value, depth: usize) {
+fn conceal(value: &mut Value, at: Option<At<'_>>) {
     match value {
         Value::String(text) if text.is_empty() || text == MASKED => {}
         Value::String(text) => REDACTED.clone_into(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| conceal(item, depth)),
+        Value::Array(items) => items.iter_mut().for_each(|item| conceal(item, at)),
         Value::Object(members) => {
             let is_pair = names::PAIR_VALUES.iter().any(|name| members.contains_key(*name));
             let by_reference = members.contains_key("sdsConfig");
             for (name, member) in members.iter_mut() {
                 match name.as_str() {
-                    "@type" | "filename" | "environmentVariable" => walk(member, depth),
-                    "key" if is_pair => walk(member, depth),
-                    "name" | "sdsConfig" if by_reference => walk(member, depth),
-                    _ => conceal(member, depth),
+                    "@type" | "filename" | "environmentVariable" => walk(member, at),
+                    "key" if is_pair => walk(member, at),
+                    "name" | "sdsConfig" if by_reference => walk(member, at),
+                    _ => conceal(member, at),
                 }
             }
         }
@@ -166,20 +171,28 @@ fn conceal(value: &mut Value, depth: usize) {
     }
 }
 
-fn clean(text: &mut String, depth: usize) {
-    if let Cow::Owned(cleaned) = text_at(text, depth) {
-        *text = cleaned;
+/// Each text of a document is searched for its own, one inside another for the outer one.
+fn clean(text: &mut String, at: Option<At<'_>>) {
+    let cleaned = match at {
+        Some(at) => text_at(text, at),
+        None => self::text(text),
+    };
+    if *cleaned != **text {
+        *text = cleaned.into_owned();
     }
 }
 
 /// What a text becomes that is a JSON document with secrets in it.
-fn document_in(text: &str, depth: usize) -> Option<String> {
-    if depth >= DEPTH || !text.trim_start().starts_with(['{', '[']) {
+fn document_in(text: &str, at: At<'_>) -> Option<String> {
+    if !at.opens() || !text.trim_start().starts_with(['{', '[']) {
         return None;
+    }
+    if !at.spend(text.len()) {
+        return Some(REDACTED.to_owned());
     }
     let mut document: Value = serde_json::from_str(text).ok()?;
     let before = document.clone();
-    walk(&mut document, depth + 1);
+    walk(&mut document, Some(at.deeper()));
     (document != before).then(|| document.to_string())
 }
 

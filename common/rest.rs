@@ -44,7 +44,7 @@ use crate::{
     keys::KeyMaker,
     mode::Mode,
     model::{Kind, registry},
-    runtime::Env,
+    runtime::{Env, Offload},
     store::{Store, index::IndexReader},
 };
 
@@ -52,7 +52,7 @@ pub use access::{Access, AccessRule, User};
 pub use admission::{Admission, Deletion, Put};
 pub use body::{BodyError, Intake, Received, json_response};
 pub use error::ApiError;
-pub(crate) use metadata::ANONYMOUS_MAY_WRITE;
+pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
 pub use rules::standard as standard_admissions;
 pub use zone_status::{Health, Progress, ZoneStatus, ZoneStatusSource};
@@ -68,6 +68,8 @@ pub struct ApiConfig {
     pub read_only: bool,
     /// Requests from this machine come from an administrator.
     pub localhost_is_admin: bool,
+    /// The API can be reached from other machines.
+    pub beyond_loopback: bool,
     /// Callers who show nothing may write.
     pub anonymous_may_write: bool,
     /// User tokens are made on request.
@@ -98,6 +100,7 @@ impl ApiConfig {
         Self {
             read_only: api.read_only,
             localhost_is_admin: api.authn.localhost_is_admin,
+            beyond_loopback: api.is_beyond_loopback(),
             anonymous_may_write: api.authn.anonymous_may_write,
             issues_user_tokens: api.authn.tokens.enable_issuer,
             access: access.rules.clone(),
@@ -111,6 +114,7 @@ impl ApiConfig {
             mode,
             read_only: false,
             localhost_is_admin: true,
+            beyond_loopback: false,
             anonymous_may_write: false,
             issues_user_tokens: true,
             access: Access::default(),
@@ -134,6 +138,8 @@ pub struct Api {
     keys: KeyMaker,
     config: ApiConfig,
     intake: Intake,
+    /// Where what strangers read is searched for secrets.
+    searching: Offload,
 }
 
 /// The API seen from the routes of one kind.
@@ -146,7 +152,8 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        Arc::new(Self { store, index, env, keys: KeyMaker::default(), config, intake: Intake::default() })
+        let (keys, intake, searching) = (KeyMaker::default(), Intake::default(), Offload::default());
+        Arc::new(Self { store, index, env, keys, config, intake, searching })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`

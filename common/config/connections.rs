@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::{ConfigError, Interval};
 use crate::runtime::http::Limits;
 
+/// A client that may keep a connection for longer than this has no deadline in practice.
+const LONGEST: Interval = Interval::seconds(24 * 60 * 60);
+
 /// `general.connections`: the same for every listener.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -70,8 +73,38 @@ impl Connections {
             ("requestTimeout", self.request_timeout),
             ("idleTimeout", self.idle_timeout),
         ];
-        timeouts
-            .into_iter()
-            .try_for_each(|(path, timeout)| at_least(path, timeout >= Interval::millis(100), "100ms"))
+        timeouts.into_iter().try_for_each(|(path, timeout)| {
+            at_least(path, timeout >= Interval::millis(100), "100ms")?;
+            if timeout <= LONGEST {
+                return Ok(());
+            }
+            let reason =
+                format!("must be at most {LONGEST}, or connections that nobody uses are never closed");
+            Err(ConfigError::rule(&format!("general.connections.{path}"), reason))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_neither_at_once_nor_never() {
+        let set: [fn(&mut Connections) -> &mut Interval; 3] =
+            [|c| &mut c.first_request_timeout, |c| &mut c.request_timeout, |c| &mut c.idle_timeout];
+        for timeout in set {
+            let check = |text: &str| {
+                let mut connections = Connections::default();
+                *timeout(&mut connections) = Interval::parse(text).unwrap();
+                connections.validate().map_err(|error| error.to_string())
+            };
+            assert_eq!(check("100ms"), Ok(()));
+            assert_eq!(check("24h"), Ok(()));
+            assert!(check("99ms").unwrap_err().contains("at least 100ms"));
+            assert!(check("2562047h").unwrap_err().contains("at most 24h0m0s"));
+        }
     }
 }

@@ -4,6 +4,9 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// The longest one, that of Go's `time.Duration`: some 292 years. Any clock can still add it to now.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+
 /// A length of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval(pub Duration);
@@ -41,7 +44,8 @@ impl Interval {
         if text.is_empty() {
             return Err(wrong());
         }
-        Duration::try_from_secs_f64(total).map(Self).map_err(|_| wrong())
+        let length = Duration::try_from_secs_f64(total).ok().filter(|length| *length <= LONGEST);
+        length.map(Self).ok_or_else(|| format!("{text:?} is longer than any clock runs (292 years)"))
     }
 }
 
@@ -94,6 +98,8 @@ impl<'de> Deserialize<'de> for Interval {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::Interval;
 
     #[test]
@@ -104,6 +110,15 @@ mod tests {
         assert_eq!(Interval::parse("1h30m").map(|i| i.0.as_secs()), Ok(5400));
         for wrong in ["", "10", "s", "10 s", "1d", "-1s"] {
             assert!(Interval::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_clock_can_add_is_refused() {
+        assert!(Interval::parse("2562047h").is_ok());
+        let digits = "9".repeat(400);
+        for endless in ["2562048h", "5000000000h", "5124095576030431h", &format!("{digits}h")] {
+            assert!(Interval::parse(endless).unwrap_err().contains("292 years"), "{endless}");
         }
     }
 }

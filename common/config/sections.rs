@@ -167,6 +167,15 @@ pub struct ApiServer {
     pub read_only: bool,
 }
 
+impl ApiServer {
+    /// Whether callers on other machines can reach it.
+    pub(crate) fn is_beyond_loopback(&self) -> bool {
+        let listeners =
+            [(self.http.enabled, self.http.interface), (self.https.enabled, self.https.interface)];
+        listeners.into_iter().any(|(enabled, interface)| enabled && !interface.is_loopback())
+    }
+}
+
 /// `apiServer.http`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use super::{DEPTH, REDACTED};
+use super::{REDACTED, effort::At};
 
 /// Shorter texts hold no secret one could tell from other words.
 const SHORTEST: usize = 8;
@@ -64,23 +64,26 @@ static HEX: LazyLock<Regex> = LazyLock::new(|| regex(r"(?:[0-9a-fA-F]{2}){32,}")
 /// A word with percent signs.
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| regex(r#"[^\s"'<>]*%[0-9a-fA-F]{2}[^\s"'<>]*"#));
 
-/// The text without secrets.
-pub(super) fn clean(text: &str, depth: usize) -> Cow<'_, str> {
+/// The text without secrets; nothing of it where the search would take too long.
+pub(super) fn clean<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
     if text.len() < SHORTEST {
         return Cow::Borrowed(text);
     }
+    if !at.spend(text.len()) {
+        return Cow::Borrowed(REDACTED);
+    }
     let mut text = Cow::Borrowed(text);
     then(&mut text, |text| PEM.replace_all(text, REDACTED));
-    then(&mut text, without_tokens);
+    then(&mut text, |text| without_tokens(text, at));
     then(&mut text, |text| ADDRESS.replace_all(text, |of: &Captures<'_>| format!("{}{REDACTED}@", &of[1])));
     then(&mut text, |text| SCHEME.replace_all(text, scheme));
     then(&mut text, |text| HASH.replace_all(text, REDACTED));
     then(&mut text, |text| PAIR.replace_all(text, |of: &Captures<'_>| format!("{}\"{REDACTED}\"", &of[1])));
     then(&mut text, |text| ASSIGNMENT.replace_all(text, assignment));
-    if depth < DEPTH {
-        then(&mut text, |text| ENCODED.replace_all(text, |of: &Captures<'_>| packed(&of[0], depth)));
-        then(&mut text, |text| HEX.replace_all(text, |of: &Captures<'_>| hexadecimal(&of[0], depth)));
-        then(&mut text, |text| PERCENT.replace_all(text, |of: &Captures<'_>| escaped(&of[0], depth)));
+    if at.opens() {
+        then(&mut text, |text| ENCODED.replace_all(text, |of: &Captures<'_>| packed(&of[0], at)));
+        then(&mut text, |text| HEX.replace_all(text, |of: &Captures<'_>| hexadecimal(&of[0], at)));
+        then(&mut text, |text| PERCENT.replace_all(text, |of: &Captures<'_>| escaped(&of[0], at)));
     }
     text
 }
@@ -97,17 +100,23 @@ fn then<'a>(text: &mut Cow<'a, str>, step: impl for<'b> Fn(&'b str) -> Cow<'b, s
 /// The longest first part of a token that is looked at; real ones have a tenth of it.
 const LONGEST_HEADER: usize = 1024;
 
+/// What each place costs at which one might begin: most are given up after a few bytes.
+const TOKEN_BEGIN: usize = 16;
+
 /// How a JSON object begins in base64: with a quote or white space after the brace.
 static OBJECT: LazyLock<Regex> = LazyLock::new(|| regex("ey[A-DI-L]|ew[k-r0-3]"));
 
 /// Takes out what is signed or encrypted as JSON web tokens are: parts in base64 between dots, of which the
 /// first is a JSON object.
-fn without_tokens(text: &str) -> Cow<'_, str> {
+fn without_tokens<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
     let mut kept = String::new();
     let mut done = 0;
     for start in OBJECT.find_iter(text).map(|found| found.start()) {
         if start < done {
             continue;
+        }
+        if !at.spend(TOKEN_BEGIN) {
+            return Cow::Owned(REDACTED.to_owned());
         }
         if let Some(length) = token(&text[start..]) {
             kept.push_str(&text[done..start]);
@@ -169,44 +178,44 @@ fn assignment(of: &Captures<'_>) -> String {
     if harmless { of[0].to_owned() } else { format!("{}{REDACTED}", &of[1]) }
 }
 
-fn packed(word: &str, depth: usize) -> String {
+fn packed(word: &str, at: At<'_>) -> String {
     let joined: String = word.replace("\\n", "").replace("\\r", "").split_whitespace().collect();
-    let pieces = word.split(|c: char| c.is_whitespace() || c == '\\');
-    let hides = std::iter::once(joined.as_str()).chain(pieces).any(|piece| hides_in_base64(piece, depth));
+    let pieces = word.split(|c: char| c.is_whitespace() || c == '\\').filter(|piece| *piece != joined);
+    let hides = std::iter::once(joined.as_str()).chain(pieces).any(|piece| hides_in_base64(piece, at));
     if hides { REDACTED.to_owned() } else { word.to_owned() }
 }
 
 /// Where it begins is not known when something stands before it that could belong to it.
-fn hides_in_base64(text: &str, depth: usize) -> bool {
+fn hides_in_base64(text: &str, at: At<'_>) -> bool {
     // Either alphabet, and what stands before may be of the other.
     let text = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
     (0..4).filter_map(|start| text.get(start..)).any(|text| {
         // One character more than whole bytes need is left over from something else.
         let text = if text.len() % 4 == 1 { &text[..text.len() - 1] } else { text };
-        BASE64.decode(text).is_ok_and(|bytes| hides(&bytes, depth))
+        BASE64.decode(text).is_ok_and(|bytes| hides(&bytes, at))
     })
 }
 
-fn hexadecimal(word: &str, depth: usize) -> String {
+fn hexadecimal(word: &str, at: At<'_>) -> String {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes: Option<Vec<u8>> =
         word.as_bytes().chunks_exact(2).map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?)).collect();
-    if bytes.is_some_and(|bytes| hides(&bytes, depth)) { REDACTED.to_owned() } else { word.to_owned() }
+    if bytes.is_some_and(|bytes| hides(&bytes, at)) { REDACTED.to_owned() } else { word.to_owned() }
 }
 
-fn escaped(word: &str, depth: usize) -> String {
+fn escaped(word: &str, at: At<'_>) -> String {
     let decoded = percent_decode_str(word).decode_utf8_lossy();
-    let changed = decoded != word && clean(&decoded, depth + 1) != decoded;
+    let changed = decoded != word && clean(&decoded, at.deeper()) != decoded;
     if changed { REDACTED.to_owned() } else { word.to_owned() }
 }
 
-/// Whether there is a secret in something that was encoded.
-fn hides(bytes: &[u8], depth: usize) -> bool {
+/// Whether there is a secret in something that was encoded, or nobody can tell.
+fn hides(bytes: &[u8], at: At<'_>) -> bool {
     if is_private_key(bytes) {
         return true;
     }
     let text = String::from_utf8_lossy(bytes);
-    super::document_in(&text, depth + 1).is_some() || clean(&text, depth + 1) != text
+    super::document_in(&text, at.deeper()).is_some() || clean(&text, at.deeper()) != text
 }
 
 /// Whether there is a private key in these bytes, in the form PKCS #8, PKCS #1 or SEC 1 gives it: a sequence

@@ -7,7 +7,7 @@ use crate::proto::google::protobuf::{ListValue, Struct, Value, value::Kind};
 /// Takes secrets out of a structure.
 pub fn structure(structure: &mut Struct) {
     let mut members = to_json(std::mem::take(structure));
-    super::object(&mut members, 0);
+    super::object(&mut members, None);
     *structure = from_json(members);
 }
 

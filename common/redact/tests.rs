@@ -186,3 +186,26 @@ fn what_was_made_to_take_long_does_not() {
         json(&mut document);
     }
 }
+
+#[test]
+fn a_text_costs_no_more_than_its_length_explains() {
+    let packed = |text: String| BASE64_STANDARD.encode(text);
+    let words = "nothing to hide here, ".repeat(3 << 13);
+    let thrice = |text: &str| packed(packed(packed(text.to_owned())));
+    for (text, is_withheld) in [
+        (thrice(&words[..16 << 10]), false),
+        (thrice(&words.repeat(4)), true),
+        ("eyJ".repeat(1 << 19), true),
+        (words, false),
+    ] {
+        let effort = Effort::of(text.len());
+        let shown = text_at(&text, effort.start());
+        assert_eq!(&*shown == REDACTED, is_withheld, "{} bytes: {}", text.len(), effort.left());
+        assert_eq!(effort.left() == 0, is_withheld, "what costs too much is withheld, and nothing else");
+    }
+    // Also where it stands in a document inside a text.
+    let inside = json!({"a": json!({"b": "eyJ".repeat(1 << 19)}).to_string()});
+    let mut shown = inside.clone();
+    json(&mut shown);
+    assert!(!shown.to_string().contains("eyJeyJ"), "nothing of it is shown");
+}

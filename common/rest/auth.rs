@@ -77,15 +77,17 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
     }
 }
 
-/// Whether a program on this machine sent the request on its own behalf: not a proxy for someone else,
-/// and not a browser acting for a page from elsewhere.
+/// Whether a program on this machine sent the request on its own behalf, as far as it shows: not a proxy for
+/// someone else that says so, and not a browser acting for a page from elsewhere. A proxy that adds nothing and
+/// speaks HTTP/1.1, as newer versions of nginx, HAProxy and whatever copies bytes do by default, cannot be told
+/// from such a program; that is what `apiServer.authn.localhostIsAdmin: false` is for.
 fn is_local(request: &Request) -> bool {
     let headers = request.headers();
     let Some(connection) = request.extensions().get::<Connection>() else { return false };
     if !is_loopback(connection.peer.ip()) {
         return false;
     }
-    // Proxies that add no header at all, as nginx unless it is told to, speak the old version behind them.
+    // Older versions of nginx add no header and speak the old version of HTTP to what is behind them.
     if request.version() < Version::HTTP_11 || !headers.keys().all(is_own) {
         return false;
     }

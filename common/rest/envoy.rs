@@ -62,11 +62,12 @@ pub(super) async fn ask(
     };
     let body = envoys.ask(&key, ask).await.map_err(|error| match error {
         AskError::Unknown(_) => ApiError::not_found(TITLE),
+        error @ (AskError::Busy(_) | AskError::TooLate(_)) => ApiError::busy(TITLE, error.to_string()),
         error => ApiError::bad_request(error.to_string()),
     })?;
     // A zone of another make may send what its Envoy said as it is.
     let body = redact::dump(body, ask.is_json());
-    let body = body.await.map_err(|withheld| ApiError::bad_request(withheld.to_string()))?;
+    let body = body.await?;
     let form = if ask.is_json() { "application/json" } else { "text/plain" };
     let mut response = (StatusCode::OK, body).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));

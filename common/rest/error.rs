@@ -12,6 +12,7 @@ use super::body::json_response;
 use crate::{
     clip::clipped,
     model::{SpecError, Violations},
+    redact::Withheld,
     store::StoreError,
 };
 
@@ -30,6 +31,15 @@ pub struct ApiError {
     title: Cow<'static, str>,
     detail: String,
     parameters: Vec<(String, String)>,
+}
+
+impl From<Withheld> for ApiError {
+    fn from(withheld: Withheld) -> Self {
+        match withheld {
+            Withheld::NotJson => Self::bad_request(withheld.to_string()),
+            Withheld::Unsearched => Self::busy("Could not show an answer", withheld.to_string()),
+        }
+    }
 }
 
 impl ApiError {

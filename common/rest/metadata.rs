@@ -23,6 +23,10 @@ pub const CLUSTER_ID: &str = "kuma-cluster-id";
 pub(crate) const ANONYMOUS_MAY_WRITE: &str =
     "whoever reaches the API may write, without a token (apiServer.authn.anonymousMayWrite is true)";
 
+/// Told in the log and in `GET /`.
+pub(crate) const LOCALHOST_IS_ADMIN: &str = "callers on this machine are administrators, and a proxy here that adds no header makes its callers so \
+     (apiServer.authn.localhostIsAdmin is true and the API listens beyond loopback)";
+
 /// `GET /`.
 pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
     let body = json!({
@@ -45,7 +49,9 @@ pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
 impl ApiConfig {
     /// What an operator should know about these settings.
     fn warnings(&self) -> Vec<&'static str> {
-        self.anonymous_may_write.then_some(ANONYMOUS_MAY_WRITE).into_iter().collect()
+        let local = self.localhost_is_admin && self.beyond_loopback;
+        let warnings = [(self.anonymous_may_write, ANONYMOUS_MAY_WRITE), (local, LOCALHOST_IS_ADMIN)];
+        warnings.into_iter().filter_map(|(is_so, warning)| is_so.then_some(warning)).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Overviews: a resource together with what the control plane knows about it.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::{MatchedPath, Path, Query as QueryOf, Request, State},
@@ -12,7 +14,7 @@ use super::{
     ApiError, Endpoint, User,
     body::json_response,
     page::Query,
-    read::{Found, Target},
+    read::{Found, Sight, Target},
 };
 use crate::{
     model::{
@@ -86,7 +88,11 @@ pub(super) async fn item(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
-    Ok(json_response(StatusCode::OK, &at.api.shown_to(&user, show(&at, &index, resource)?)))
+    let (resource, api) = (Arc::clone(resource), Arc::clone(&at.api));
+    let shown = [Arc::clone(&resource)];
+    let answer =
+        move |sight: Sight| Ok(json_response(StatusCode::OK, &sight.of(show(&at, &index, &resource)?)));
+    api.shown_to(&user, &shown, answer).await
 }
 
 /// `GET` of a list of overviews; pages over the base resources.
@@ -102,7 +108,8 @@ pub(super) async fn list(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    found.respond(&request, &query, |resource| Ok(at.api.shown_to(&user, show(&at, &index, resource)?)))
+    let api = Arc::clone(&at.api);
+    found.respond(&api, &user, request, query, move |resource| show(&at, &index, resource)).await
 }
 
 fn show(at: &Endpoint, index: &Index, resource: &Resource) -> Result<Value, ApiError> {

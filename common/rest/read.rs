@@ -36,14 +36,38 @@ pub(super) struct Target {
     pub(super) name: String,
 }
 
-impl Api {
-    /// A document as `user` may see it: what nobody vouches for sees no keys and passwords that an author
-    /// put into it.
-    pub(super) fn shown_to(&self, user: &User, mut document: Value) -> Value {
-        if !self.trusts(user) {
+/// How much of a document its reader sees.
+#[derive(Clone, Copy)]
+pub(super) enum Sight {
+    /// As it is stored.
+    Whole,
+    /// Without the keys and passwords that an author put into it.
+    WithoutSecrets,
+}
+
+impl Sight {
+    pub(super) fn of(self, mut document: Value) -> Value {
+        if matches!(self, Self::WithoutSecrets) {
             redact::json(&mut document);
         }
         document
+    }
+}
+
+impl Api {
+    /// Answers `user` from these resources. The search for secrets takes a stranger's answer off the threads
+    /// that serve everybody; it is made there as a whole, so that those in line hold no documents.
+    pub(super) async fn shown_to(
+        &self,
+        user: &User,
+        resources: &[Arc<Resource>],
+        answer: impl FnOnce(Sight) -> Result<Response, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        if self.trusts(user) {
+            return answer(Sight::Whole);
+        }
+        let bytes = resources.iter().map(|resource| resource.spec.len()).sum();
+        self.searching.run(bytes, || answer(Sight::WithoutSecrets)).await
     }
 }
 
@@ -81,15 +105,25 @@ pub(super) async fn item(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
-    let document = at.api.shown_to(&user, form.render(resource)?);
     // The tag stands for the whole document in the form in which it is written.
     if !matches!(form, Form::Universal) || !at.api.trusts(&user) {
-        return Ok(json_response(StatusCode::OK, &document));
+        return one(&at.api, &user, resource, query).await;
     }
+    let document = form.render(resource)?;
     if Conditions::of(&headers)?.has_already(resource) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), resource));
     }
     Ok(tagged(json_response(StatusCode::OK, &document), resource))
+}
+
+/// One resource in the form that is asked for.
+async fn one(api: &Api, user: &User, resource: &Arc<Resource>, query: Query) -> Result<Response, ApiError> {
+    let shown = Arc::clone(resource);
+    let answer = move |sight: Sight| {
+        let document = Form::parse(&query)?.render(&shown)?;
+        Ok(json_response(StatusCode::OK, &sight.of(document)))
+    };
+    api.shown_to(user, std::slice::from_ref(resource), answer).await
 }
 
 /// `GET` of a list, of one mesh or of all.
@@ -105,7 +139,7 @@ pub(super) async fn list(
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    found.respond(&request, &query, |resource| Ok(at.api.shown_to(&user, render(LIST, resource)?)))
+    found.respond(&at.api, &user, request, query, |resource| render(LIST, resource)).await
 }
 
 /// The resources a list request asks for.
@@ -137,15 +171,23 @@ impl Found {
         Ok(Self { total, on_page, next })
     }
 
-    /// The answer, each resource in the form `show` gives it.
-    pub(super) fn respond(
+    /// The answer for `user`, each resource in the form `show` gives it.
+    pub(super) async fn respond(
         self,
-        request: &Request,
-        query: &Query,
-        show: impl Fn(&Resource) -> Result<Value, ApiError>,
+        api: &Api,
+        user: &User,
+        request: Request,
+        query: Query,
+        show: impl Fn(&Resource) -> Result<Value, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let items = self.on_page.iter().map(|r| show(r)).collect::<Result<Vec<_>, _>>()?;
-        Ok(page::respond(request, query, self.total, items, self.next))
+        let Self { total, on_page, next } = self;
+        let shown = on_page.clone();
+        let answer = move |sight: Sight| {
+            let items = shown.iter().map(|resource| Ok(sight.of(show(resource)?)));
+            let items = items.collect::<Result<Vec<_>, ApiError>>()?;
+            Ok(page::respond(&request, &query, total, items, next))
+        };
+        api.shown_to(user, &on_page, answer).await
     }
 }
 
@@ -156,7 +198,7 @@ pub(super) async fn by_kri(
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
-    let form = Form::parse(&query)?;
+    Form::parse(&query)?;
     let kri = Kri::parse(&text).map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
     let at = Endpoint { api, kind: kri.kind() };
     let index = at.api.index.current();
@@ -167,7 +209,7 @@ pub(super) async fn by_kri(
     // Two zones may use one name; of one that says no zone, the identifier is believed.
     let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
     let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &at.api.shown_to(&user, form.render(resource)?)))
+    one(&at.api, &user, resource, query).await
 }
 
 /// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own

@@ -7,6 +7,7 @@
 //!                 └── progress: by when must it come further? ◄── watched ─┴─────────┘ vouches for the client
 //! ```
 
+mod answers;
 mod connections;
 mod limits;
 mod progress;
@@ -252,6 +253,7 @@ impl Serving {
     {
         let (router, client) = (self.router.clone(), Client(Arc::downgrade(seat)));
         let (guest, peer) = (Arc::clone(&seat.guest), seat.guest.peer());
+        let connections = Arc::clone(seat.connections());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let open = Open::new(Arc::clone(&guest), request.version() == Version::HTTP_2);
             let mut request =
@@ -259,9 +261,10 @@ impl Serving {
             request.extensions_mut().insert(Connection { peer, tls });
             request.extensions_mut().insert(client.clone());
             let response = router.clone().oneshot(request);
+            let connections = Arc::clone(&connections);
             async move {
                 let response = response.await.unwrap_or_else(|never| match never {});
-                Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
+                Ok::<_, Infallible>(response.map(|body| Answer::new(body, open, connections)))
             }
         });
         let protocol = limits.protocol();

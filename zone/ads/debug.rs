@@ -79,8 +79,7 @@ impl Window {
 }
 
 async fn shown(document: Value) -> Result<Json<Value>, ApiError> {
-    let document = redact::document(document).await;
-    document.map(Json).map_err(|withheld| ApiError::bad_request(withheld.to_string()))
+    Ok(Json(redact::document(document).await?))
 }
 
 fn summary(view: &ProxyView) -> Value {

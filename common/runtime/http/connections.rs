@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Limits,
+    answers::{Held, Lying, Ready},
     progress::{Over, Progress},
-    refusal::{Reason, Refusals},
+    refusal::{Line, Reason, Refusals},
 };
 
 /// Displaced connections that have not closed yet; before more are displaced, these close.
@@ -24,13 +25,14 @@ const LEAVING: usize = 64;
 
 /// The connections of one listener.
 pub(super) struct Connections {
-    listener: &'static str,
     limits: Limits,
+    ready: Ready,
     inner: Mutex<Inner>,
     left: Notify,
 }
 
 struct Inner {
+    listener: &'static str,
     next: u64,
     /// Open ones, the displaced included.
     total: usize,
@@ -46,6 +48,7 @@ struct Inner {
 pub(super) struct Guest {
     peer: SocketAddr,
     progress: Mutex<Progress>,
+    lying: Arc<Lying>,
     /// Its deadline moved closer.
     sooner: Notify,
     displaced: CancellationToken,
@@ -65,6 +68,7 @@ pub(super) struct Seat {
 impl Connections {
     pub(super) fn new(listener: &'static str, limits: Limits) -> Arc<Self> {
         let inner = Inner {
+            listener,
             next: 0,
             total: 0,
             leaving: 0,
@@ -73,7 +77,7 @@ impl Connections {
             known: HashMap::new(),
             refusals: Refusals::new(listener),
         };
-        Arc::new(Self { listener, limits, inner: Mutex::new(inner), left: Notify::new() })
+        Arc::new(Self { limits, ready: Ready::default(), inner: Mutex::new(inner), left: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -82,7 +86,8 @@ impl Connections {
 
     /// Counts a connection that is cut off, or not let in.
     pub(super) fn note(&self, reason: Reason, peer: Option<SocketAddr>, detail: &str) {
-        self.lock().refusals.note(reason, peer, detail, Instant::now());
+        let line = self.lock().refusals.note(reason, peer, Instant::now());
+        line.into_iter().for_each(|line| line.tell(detail));
     }
 
     /// Waits while too many that were displaced are still closing.
@@ -94,64 +99,122 @@ impl Connections {
 
     /// Makes room for `peer`, or says why there is none.
     pub(super) fn enter(self: &Arc<Self>, peer: SocketAddr, now: Instant) -> Result<Seat, Reason> {
-        let mut inner = self.lock();
-        let at = network(peer.ip());
-        let here = inner.unknown_at.get(&at);
-        if here.is_some_and(|here| here.len() >= self.limits.unknown_per_address) {
-            let oldest = here.and_then(|here| inner.longest_waiting(here.iter(), now));
-            inner.displace(oldest, Reason::AddressShed, now).map_err(|()| Reason::Address)?;
-        }
-        let taken = inner.total - inner.leaving;
-        if inner.unknown.len() >= self.limits.unknown || taken >= self.limits.connections {
-            let oldest = inner.longest_waiting(inner.unknown.keys(), now);
-            inner.displace(oldest, Reason::Shed, now).map_err(|()| Reason::Full)?;
-        }
-        let number = inner.next;
-        inner.next += 1;
-        inner.total += 1;
-        let guest = Arc::new(Guest {
-            peer,
-            progress: Mutex::new(Progress::new(now)),
-            sooner: Notify::new(),
-            displaced: CancellationToken::new(),
-        });
-        inner.unknown.insert(number, Arc::clone(&guest));
-        inner.unknown_at.entry(at).or_default().insert(number);
-        inner.show(self.listener);
-        drop(inner);
+        let mut lines = Vec::new();
+        let entered = self.lock().enter(peer, &self.limits, self.ready.clone(), now, &mut lines);
+        lines.into_iter().for_each(|line| line.tell(""));
+        let (number, guest) = entered?;
         let (connections, name) = (Arc::clone(self), Mutex::new(None));
         Ok(Seat { guest, knocks: Arc::default(), connections, number, name })
+    }
+
+    /// Counts so many bytes of an answer until what is returned is dropped; `None` where they do not count.
+    /// When too much lies ready, whoever leaves most of it lying is cut off.
+    pub(super) fn hold(&self, guest: &Guest, bytes: usize, now: Instant) -> Option<Held> {
+        let held = guest.lying.hold(bytes, now)?;
+        let mut lines = Vec::new();
+        let is_too_much = |ready: usize| ready > self.limits.answers && ready > held.bytes();
+        if is_too_much(self.ready.bytes()) {
+            let mut inner = self.lock();
+            while is_too_much(self.ready.bytes()) {
+                let most = inner.lies_most();
+                if inner.displace(most, Reason::Answers, now, &mut lines).is_err() {
+                    break;
+                }
+            }
+        }
+        lines.into_iter().for_each(|line| line.tell(""));
+        Some(held)
     }
 
     /// The system has no file left: displaces one that waits, so that the next one gets its file.
     pub(super) fn out_of_files(&self, detail: &str) {
         let now = Instant::now();
+        let mut shed = Vec::new();
         let mut inner = self.lock();
-        inner.refusals.note(Reason::Files, None, detail, now);
+        let line = inner.refusals.note(Reason::Files, None, now);
         let oldest = inner.longest_waiting(inner.unknown.keys(), now);
-        let _nobody_waits = inner.displace(oldest, Reason::Shed, now);
+        let _nobody_waits = inner.displace(oldest, Reason::Shed, now, &mut shed);
+        drop(inner);
+        line.into_iter().for_each(|line| line.tell(detail));
+        shed.into_iter().for_each(|line| line.tell(""));
     }
 }
 
 impl Inner {
-    /// Of these the oldest that keeps us waiting; one that never asked anything, if there is one.
-    fn longest_waiting<'a>(&self, of: impl Iterator<Item = &'a u64> + Clone, now: Instant) -> Option<u64> {
-        let waiting = |asked: bool| {
-            of.clone().copied().find(|number| {
-                self.unknown.get(number).is_some_and(|guest| {
-                    let progress = guest.progress();
-                    progress.has_asked() == asked && progress.is_waiting(now)
-                })
-            })
-        };
-        waiting(false).or_else(|| waiting(true))
+    fn enter(
+        &mut self,
+        peer: SocketAddr,
+        limits: &Limits,
+        ready: Ready,
+        now: Instant,
+        lines: &mut Vec<Line>,
+    ) -> Result<(u64, Arc<Guest>), Reason> {
+        let at = network(peer.ip());
+        let here = self.unknown_at.get(&at);
+        if here.is_some_and(|here| here.len() >= limits.unknown_per_address) {
+            let oldest = here.and_then(|here| self.longest_waiting(here.iter(), now));
+            self.displace(oldest, Reason::AddressShed, now, lines).map_err(|()| Reason::Address)?;
+        }
+        let taken = self.total - self.leaving;
+        if self.unknown.len() >= limits.unknown || taken >= limits.connections {
+            let oldest = self.longest_waiting(self.unknown.keys(), now);
+            self.displace(oldest, Reason::Shed, now, lines).map_err(|()| Reason::Full)?;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.total += 1;
+        let guest = Arc::new(Guest {
+            peer,
+            progress: Mutex::new(Progress::new(now)),
+            lying: Arc::new(Lying::new(ready, now)),
+            sooner: Notify::new(),
+            displaced: CancellationToken::new(),
+        });
+        self.unknown.insert(number, Arc::clone(&guest));
+        self.unknown_at.entry(at).or_default().insert(number);
+        self.show();
+        Ok((number, guest))
     }
 
-    fn displace(&mut self, number: Option<u64>, reason: Reason, now: Instant) -> Result<(), ()> {
+    /// Of these the oldest that keeps us waiting; one that never asked anything, if there is one.
+    fn longest_waiting<'a>(&self, of: impl Iterator<Item = &'a u64>, now: Instant) -> Option<u64> {
+        let mut asked = None;
+        for number in of {
+            let Some(guest) = self.unknown.get(number) else { continue };
+            let progress = guest.progress();
+            match (progress.is_waiting(now), progress.has_asked()) {
+                (true, false) => return Some(*number),
+                (true, true) => asked = asked.or(Some(*number)),
+                (false, _) => {}
+            }
+        }
+        asked
+    }
+
+    /// Of the address for which most lies ready, the client that has taken nothing for longest: many
+    /// connections of one address are one client, and who takes his answer is not cut off for who does not.
+    fn lies_most(&self) -> Option<u64> {
+        let of = |here: &BTreeSet<u64>| {
+            let guests = here.iter().filter_map(|number| Some((*number, self.unknown.get(number)?)));
+            let lying = guests.map(|(number, guest)| (number, guest.lying.now()));
+            let lying = lying.filter(|(_, (bytes, _))| *bytes > 0);
+            let sum = lying.clone().map(|(_, (bytes, _))| bytes).sum::<usize>();
+            Some((sum, lying.min_by_key(|(_, (_, since))| *since)?.0))
+        };
+        self.unknown_at.values().filter_map(of).max().map(|(_, number)| number)
+    }
+
+    fn displace(
+        &mut self,
+        number: Option<u64>,
+        reason: Reason,
+        now: Instant,
+        lines: &mut Vec<Line>,
+    ) -> Result<(), ()> {
         let number = number.ok_or(())?;
         let guest = self.forget(number).ok_or(())?;
         self.leaving += 1;
-        self.refusals.note(reason, Some(guest.peer), "", now);
+        lines.extend(self.refusals.note(reason, Some(guest.peer), now));
         guest.displaced.cancel();
         Ok(())
     }
@@ -159,6 +222,7 @@ impl Inner {
     /// Takes it out of the unknown ones.
     fn forget(&mut self, number: u64) -> Option<Arc<Guest>> {
         let guest = self.unknown.remove(&number)?;
+        guest.lying.forget();
         let at = network(guest.peer.ip());
         if let Some(here) = self.unknown_at.get_mut(&at) {
             here.remove(&number);
@@ -170,7 +234,8 @@ impl Inner {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 connections")]
-    fn show(&self, listener: &'static str) {
+    fn show(&self) {
+        let listener = self.listener;
         let unknown = self.unknown.len();
         let known = self.total - self.leaving - unknown;
         metrics::gauge!("connections_open", "listener" => listener, "client" => "unknown")
@@ -194,6 +259,12 @@ impl Guest {
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes went to it.
+    pub(super) fn told(&self, bytes: usize, now: Instant) {
+        self.progress().told(bytes, now);
+        self.lying.taken(bytes, now);
     }
 
     /// Resolves when it made way for somebody else.
@@ -231,6 +302,10 @@ impl Guest {
 }
 
 impl Seat {
+    pub(super) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
     pub(super) fn limits(&self) -> &Limits {
         &self.connections.limits
     }
@@ -253,7 +328,7 @@ impl Seat {
         }
         let name: Arc<str> = name.into();
         *inner.known.entry(Arc::clone(&name)).or_default() += 1;
-        inner.show(self.connections.listener);
+        inner.show();
         *own = Some(name);
         drop(inner);
         self.guest.progress().vouched();
@@ -284,7 +359,7 @@ impl Drop for Seat {
             None if inner.forget(self.number).is_none() => inner.leaving -= 1,
             None => {}
         }
-        inner.show(self.connections.listener);
+        inner.show();
         drop(inner);
         self.connections.left.notify_one();
     }
@@ -341,6 +416,30 @@ mod tests {
         drop(silent);
         let inner = connections.lock();
         assert_eq!((inner.total, inner.leaving, inner.unknown.len()), (3, 0, 2));
+    }
+
+    #[test]
+    fn who_leaves_answers_lying_is_cut_off_and_who_takes_them_is_not() {
+        let connections = connections(Limits { answers: 1000, ..Limits::default() });
+        let start = Instant::now();
+        let later = start + std::time::Duration::from_secs(1);
+        let hold = |seat: &Seat, bytes, now| connections.hold(&seat.guest, bytes, now);
+        let honest = connections.enter(peer(1, 1), start).unwrap();
+        let taken = hold(&honest, 300, start);
+        let lying: Vec<_> = (0..20).map(|port| connections.enter(peer(2, port), start).unwrap()).collect();
+        let mut held = Vec::new();
+        for seat in &lying {
+            held.push(hold(seat, 100, later));
+            assert!(connections.ready.bytes() <= 1000);
+        }
+        assert_eq!(lying.iter().filter(|seat| displaced(seat)).count(), 13);
+        assert!(!displaced(&honest), "another address leaves more lying");
+        drop((taken, held));
+        assert_eq!(connections.ready.bytes(), 0);
+        let alone = hold(&honest, 5000, later);
+        assert!(alone.is_some() && !displaced(&honest), "one that is longer is given");
+        let _second = hold(&honest, 5000, later);
+        assert!(displaced(&honest) && connections.ready.bytes() == 0);
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a client may leave a response lying, unless it has shown who it is.
     pub unread: Duration,
+    /// Bytes of answers that lie ready for clients that have not shown who they are. One answer that is longer
+    /// is given while no other lies there.
+    pub answers: usize,
     /// How long open requests may take to end at shutdown.
     pub drain: Duration,
     /// Whether HTTP/1 is spoken beside HTTP/2.
@@ -73,6 +76,7 @@ impl Default for Limits {
             request: Duration::from_secs(120),
             idle: Duration::from_secs(120),
             unread: Duration::from_secs(30),
+            answers: 64 << 20,
             drain: Duration::from_secs(5),
             http1: true,
             streams: 100,

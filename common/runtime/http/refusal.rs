@@ -32,11 +32,13 @@ pub(super) enum Reason {
     Tls,
     /// The process has no file left for it.
     Files,
+    /// It left its answers lying, and there was no more room for those of others.
+    Answers,
 }
 
 impl Reason {
     /// All of them.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::NoRequest,
         Self::SlowRequest,
         Self::Flood,
@@ -46,6 +48,7 @@ impl Reason {
         Self::Full,
         Self::Tls,
         Self::Files,
+        Self::Answers,
     ];
 
     /// Its value of the metric's label.
@@ -60,6 +63,7 @@ impl Reason {
             Self::Full => "full",
             Self::Tls => "tls",
             Self::Files => "files",
+            Self::Answers => "answers",
         }
     }
 
@@ -75,6 +79,9 @@ impl Reason {
             Self::Full => "there are more connections than this process serves at once",
             Self::Tls => "TLS handshakes fail; do the clients trust this certificate?",
             Self::Files => "the system gives this process no more files",
+            Self::Answers => {
+                "clients leave more answers lying than there is room for; one of them was cut off"
+            }
         }
     }
 }
@@ -84,6 +91,25 @@ impl Reason {
 pub(super) struct Refusals {
     listener: &'static str,
     counted: [Counted; Reason::ALL.len()],
+}
+
+/// What is to be told, by whoever holds no lock: a log that is not read makes its writer wait.
+#[must_use = "nobody else tells it"]
+#[derive(Debug)]
+pub(super) struct Line {
+    listener: &'static str,
+    reason: Reason,
+    count: u64,
+    peer: Option<SocketAddr>,
+}
+
+impl Line {
+    pub(super) fn tell(self, detail: &str) {
+        let Self { listener, reason, count, peer } = self;
+        let peer = peer.map(tracing::field::display);
+        let detail = Some(clip(detail, DETAIL)).filter(|detail| !detail.is_empty());
+        tracing::warn!(listener, reason = reason.label(), count, peer, detail, "{}", reason.told());
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,15 +127,12 @@ impl Refusals {
         Self { listener, counted: Default::default() }
     }
 
-    /// Counts one; the first, and then one in a while, is told with the number of those since.
-    pub(super) fn note(&mut self, reason: Reason, peer: Option<SocketAddr>, detail: &str, now: Instant) {
+    /// Counts one; the first, and then one in a while, is to be told with the number of those since.
+    pub(super) fn note(&mut self, reason: Reason, peer: Option<SocketAddr>, now: Instant) -> Option<Line> {
         let listener = self.listener;
         metrics::counter!("connections_refused_total", "listener" => listener, "reason" => reason.label())
             .increment(1);
-        let Some(count) = self.due(reason, now) else { return };
-        let peer = peer.map(tracing::field::display);
-        let detail = Some(clip(detail, DETAIL)).filter(|detail| !detail.is_empty());
-        tracing::warn!(listener, reason = reason.label(), count, peer, detail, "{}", reason.told());
+        Some(Line { listener, reason, count: self.due(reason, now)?, peer })
     }
 
     /// How many are to be told of now.

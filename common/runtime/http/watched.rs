@@ -15,7 +15,11 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Limits, connections::Guest};
+use super::{
+    Limits,
+    answers::Held,
+    connections::{Connections, Guest},
+};
 
 /// Largest piece of an answer that is handed on at once, so that a client that takes nothing shows.
 const PIECE: usize = 64 << 10;
@@ -75,7 +79,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WatchedIo<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let bytes = ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
-        this.guest.progress().told(bytes, Instant::now());
+        this.guest.told(bytes, Instant::now());
         Poll::Ready(Ok(bytes))
     }
 
@@ -94,7 +98,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WatchedIo<IO> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let bytes = ready!(Pin::new(&mut this.io).poll_write_vectored(cx, bufs))?;
-        this.guest.progress().told(bytes, Instant::now());
+        this.guest.told(bytes, Instant::now());
         Poll::Ready(Ok(bytes))
     }
 
@@ -186,14 +190,29 @@ pub(super) struct Answer {
     body: Body,
     rest: Bytes,
     open: Open,
+    connections: Arc<Connections>,
+    /// For what the handler has made and nobody has asked `body` for yet.
+    made: Option<Held>,
 }
 
 impl Answer {
-    pub(super) fn new(body: Body, open: Open) -> Self {
+    pub(super) fn new(body: Body, open: Open, connections: Arc<Connections>) -> Self {
         let mut open = open;
         open.whole = body.is_end_stream();
         open.offer(Some(Instant::now()));
-        Self { body, rest: Bytes::new(), open }
+        let made = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let made = made.and_then(|bytes| connections.hold(&open.guest, bytes, Instant::now()));
+        Self { body, rest: Bytes::new(), open, connections, made }
+    }
+
+    /// Counts a piece of the body until it is gone.
+    fn counted(&mut self, data: Bytes) -> Bytes {
+        let made = self.made.take();
+        let held = made.or_else(|| self.connections.hold(&self.open.guest, data.len(), Instant::now()));
+        match held {
+            Some(held) => held.with(data),
+            None => data,
+        }
     }
 
     fn last(&mut self, trailers: Frame<Bytes>) -> Frame<Bytes> {
@@ -218,7 +237,7 @@ impl HttpBody for Answer {
             };
             match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => this.rest = data,
+                    Ok(data) => this.rest = this.counted(data),
                     Err(trailers) => return Poll::Ready(Some(Ok(this.last(trailers)))),
                 },
                 end => {
