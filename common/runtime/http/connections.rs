@@ -5,7 +5,7 @@
 //! So those who only hold connections open displace each other, and nobody else.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
@@ -40,7 +40,7 @@ struct Inner {
     /// In the order in which they came.
     unknown: BTreeMap<u64, Arc<Guest>>,
     unknown_at: HashMap<IpAddr, BTreeSet<u64>>,
-    known: HashMap<Arc<str>, usize>,
+    known: HashMap<Share, usize>,
     refusals: Refusals,
 }
 
@@ -61,8 +61,19 @@ pub(super) struct Seat {
     pub(super) knocks: Arc<AtomicUsize>,
     connections: Arc<Connections>,
     number: u64,
-    /// Name under which it counts, once it is known.
-    name: Mutex<Option<Arc<str>>>,
+    /// As what it counts, once its client is known.
+    shares: Mutex<Vec<Share>>,
+}
+
+/// What the connection of a known client counts against.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Share {
+    /// The client itself.
+    Client(Arc<str>),
+    /// What it showed, and others may show as well.
+    Credential(Arc<str>),
+    /// Where it is.
+    Address(IpAddr),
 }
 
 impl Connections {
@@ -103,8 +114,8 @@ impl Connections {
         let entered = self.lock().enter(peer, &self.limits, self.ready.clone(), now, &mut lines);
         lines.into_iter().for_each(|line| line.tell(""));
         let (number, guest) = entered?;
-        let (connections, name) = (Arc::clone(self), Mutex::new(None));
-        Ok(Seat { guest, knocks: Arc::default(), connections, number, name })
+        let (connections, shares) = (Arc::clone(self), Mutex::default());
+        Ok(Seat { guest, knocks: Arc::default(), connections, number, shares })
     }
 
     /// Counts so many bytes of an answer until what is returned is dropped; `None` where they do not count.
@@ -312,24 +323,33 @@ impl Seat {
 
     /// Whether the client has shown who it is.
     pub(super) fn is_known(&self) -> bool {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.shares.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The client has shown that it is `name`. Beyond the connections one client may have it stays unknown.
-    pub(super) fn vouch(&self, name: &str) {
-        let mut own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.is_some() {
+    /// The client has shown that it is `name`, by a credential others may share. Beyond the connections one
+    /// client, one credential or one address may have it stays unknown.
+    pub(super) fn vouch(&self, name: &str, credential: Option<&str>) {
+        let mut own = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if !own.is_empty() {
             return;
         }
+        let client = [Share::Client(name.into()), Share::Address(network(self.guest.peer.ip()))];
+        let shares: Vec<Share> =
+            client.into_iter().chain(credential.map(|shown| Share::Credential(shown.into()))).collect();
         let mut inner = self.connections.lock();
-        let held = inner.known.get(name).copied().unwrap_or_default();
-        if held >= self.connections.limits.per_peer || inner.forget(self.number).is_none() {
+        let limits = &self.connections.limits;
+        let is_full = |share: &Share| {
+            let most = if matches!(share, Share::Client(_)) { limits.per_peer } else { limits.per_share };
+            inner.known.get(share).is_some_and(|count| *count >= most)
+        };
+        if shares.iter().any(is_full) || inner.forget(self.number).is_none() {
             return;
         }
-        let name: Arc<str> = name.into();
-        *inner.known.entry(Arc::clone(&name)).or_default() += 1;
+        for share in &shares {
+            *inner.known.entry(share.clone()).or_default() += 1;
+        }
         inner.show();
-        *own = Some(name);
+        *own = shares;
         drop(inner);
         self.guest.progress().vouched();
         self.guest.hurry();
@@ -344,20 +364,18 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut inner = self.connections.lock();
         inner.total -= 1;
-        let name = self.name.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        match name {
-            Some(name) => {
-                let held = inner.known.get_mut(&name).map_or(0, |held| {
-                    *held -= 1;
-                    *held
-                });
-                if held == 0 {
-                    inner.known.remove(&name);
+        let shares = std::mem::take(self.shares.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // An unknown one that is not there any more was displaced.
+        if shares.is_empty() && inner.forget(self.number).is_none() {
+            inner.leaving -= 1;
+        }
+        for share in shares {
+            if let Entry::Occupied(mut count) = inner.known.entry(share) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
                 }
             }
-            // One that is not there any more was displaced.
-            None if inner.forget(self.number).is_none() => inner.leaving -= 1,
-            None => {}
         }
         inner.show();
         drop(inner);
@@ -380,7 +398,14 @@ mod tests {
     }
 
     fn small() -> Limits {
-        Limits { connections: 8, unknown: 4, unknown_per_address: 2, per_peer: 3, ..Limits::default() }
+        Limits {
+            connections: 8,
+            unknown: 4,
+            unknown_per_address: 2,
+            per_peer: 3,
+            per_share: 4,
+            ..Limits::default()
+        }
     }
 
     fn displaced(seat: &Seat) -> bool {
@@ -403,7 +428,7 @@ mod tests {
         let connections = connections(small());
         let now = Instant::now();
         let zone = connections.enter(peer(1, 1), now).unwrap();
-        zone.vouch("zone-1");
+        zone.vouch("zone-1", None);
         let asked = connections.enter(peer(2, 1), now).unwrap();
         let request = asked.guest.progress().asked(false, now);
         asked.guest.progress().arrived(request);
@@ -470,7 +495,7 @@ mod tests {
                 let Ok(seat) = connections.enter(peer(u8::try_from(number).unwrap(), port), now) else {
                     continue;
                 };
-                seat.vouch(zone);
+                seat.vouch(zone, None);
                 seats.push(seat);
             }
         }
@@ -478,8 +503,27 @@ mod tests {
         assert_eq!(connections.enter(peer(9, 1), now).err(), Some(Reason::Full));
         seats.truncate(3);
         let fourth = connections.enter(peer(9, 1), now).unwrap();
-        fourth.vouch("a");
+        fourth.vouch("a", None);
         assert!(connections.lock().unknown.contains_key(&fourth.number), "its fourth counts as unknown");
+    }
+
+    #[test]
+    fn names_that_a_token_makes_up_fill_no_more_than_its_share() {
+        let (connections, now) = (connections(small()), Instant::now());
+        let known = |last: u8, n: u16, token: &str| {
+            let seat = connections.enter(peer(last, n), now).unwrap();
+            seat.vouch(&format!("proxy-{last}-{n}"), Some(token));
+            seat
+        };
+        // From many addresses with one token, and from one address with many tokens.
+        let stolen: Vec<_> = (0..7).map(|n| known(n, 1, "stolen")).collect();
+        assert_eq!(stolen.iter().filter(|seat| seat.is_known()).count(), 4);
+        drop(stolen);
+        let tokens: Vec<_> = (0..7).map(|n| known(1, n, &format!("token-{n}"))).collect();
+        assert_eq!(tokens.iter().filter(|seat| seat.is_known()).count(), 4);
+        assert!(known(2, 1, "honest").is_known());
+        drop(tokens);
+        assert!(connections.lock().known.is_empty(), "who left counts no more");
     }
 
     #[test]
@@ -489,7 +533,7 @@ mod tests {
         // All of them come at once, with two connections each, and only then show who they are.
         let zones: Vec<_> = (0..1000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
         for (n, seat) in zones.iter().enumerate() {
-            seat.vouch(&format!("zone-{}", n / 2));
+            seat.vouch(&format!("zone-{}", n / 2), None);
         }
         // Whoever else is at that address waits at its own expense.
         let strangers: Vec<_> =

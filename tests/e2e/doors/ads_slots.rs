@@ -22,6 +22,10 @@ async fn zone() -> (Global, Zone) {
     let global = Global::start().await;
     let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
+    zone.apply(
+        "{type: Dataplane, mesh: default, name: probe, networking: {address: 127.0.0.1, inbound: [{port: 80, \
+         servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: probe}}]}}",
+    );
     (global, zone)
 }
 
