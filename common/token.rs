@@ -6,6 +6,7 @@
 
 mod claims;
 mod keys;
+mod parsed;
 mod screen;
 mod validate;
 

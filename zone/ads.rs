@@ -211,6 +211,8 @@ impl Ads {
             registrar: Registrar::new(store, index, self.config.mode.clone(), env.clone()),
             authenticator: Authenticator::new(self.config.requirement, Arc::clone(&self.zone), env),
             index: self.index.clone(),
+            slots: Semaphore::new(self.config.streams),
+            screeners: Offload::default(),
             judges: Offload::default(),
             readers: Offload::default(),
             identifier: identity.to_string(),
@@ -228,11 +230,7 @@ impl Ads {
         certificate: Option<Arc<ServerCertificate>>,
         address: SocketAddr,
     ) -> Router {
-        let service = Service {
-            streams: Arc::clone(streams),
-            slots: Arc::new(Semaphore::new(self.config.streams)),
-            tasks: tasks.clone(),
-        };
+        let service = Service { streams: Arc::clone(streams), tasks: tasks.clone() };
         let service = AggregatedDiscoveryServiceServer::new(service)
             .max_decoding_message_size(self.config.message_bytes);
         let bootstraps = Bootstraps {

@@ -18,7 +18,10 @@ use std::{
     fs::File,
     net::SocketAddr,
     pin::pin,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -65,6 +68,29 @@ impl Client {
     pub fn vouch(&self, name: &str) {
         if let Some(seat) = self.0.upgrade() {
             seat.vouch(name);
+        }
+    }
+
+    /// Begins one of the long exchanges of this client. One that has not shown who it is may have `most`
+    /// at once: they cost more than the connection they share.
+    pub fn knock(&self, most: usize) -> Option<Knock> {
+        let Some(seat) = self.0.upgrade().filter(|seat| !seat.is_known()) else {
+            return Some(Knock(None));
+        };
+        let counted = &seat.knocks;
+        let more = |held: usize| (held < most).then_some(held + 1);
+        counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Knock(Some(Arc::clone(counted))))
+    }
+}
+
+/// One of the few long exchanges of a client that was unknown when it began; it counts until it is dropped.
+pub struct Knock(Option<Arc<AtomicUsize>>);
+
+impl Drop for Knock {
+    fn drop(&mut self) {
+        if let Some(counted) = &self.0 {
+            counted.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Work that takes long, off the threads that answer everybody.
 
-use std::{sync::Arc, thread::available_parallelism};
+use std::{sync::Arc, thread::available_parallelism, time::Duration};
 
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, spawn_blocking},
+    time::timeout,
 };
 
 /// Work on so few bytes is done faster than it is handed over.
@@ -37,18 +38,35 @@ impl Offload {
 
     /// Does `work` on a thread when one is free.
     pub async fn long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let seat = Arc::clone(&self.seats).acquire_owned().await.expect("the seats are never closed");
-        let working = spawn_blocking(move || {
-            let done = work();
-            drop(seat);
-            done
-        });
-        match working.await.map_err(JoinError::try_into_panic) {
-            Ok(done) => done,
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // The process ends before the work began, and whoever waits ends with it.
-            Err(Err(_cancelled)) => std::future::pending().await,
-        }
+        on(self.seat().await, work).await
+    }
+
+    /// Does `work` on a thread that is free within `wait`; `None` when none is.
+    pub async fn soon<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let seat = timeout(wait, self.seat()).await.ok()?;
+        Some(on(seat, work).await)
+    }
+
+    async fn seat(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.seats).acquire_owned().await.expect("the seats are never closed")
+    }
+}
+
+async fn on<T: Send + 'static>(seat: OwnedSemaphorePermit, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let working = spawn_blocking(move || {
+        let done = work();
+        drop(seat);
+        done
+    });
+    match working.await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The process ends before the work began, and whoever waits ends with it.
+        Err(Err(_cancelled)) => std::future::pending().await,
     }
 }
 
@@ -58,6 +76,16 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_need_not_wait_for_long_is_told() {
+        let offload = Offload { seats: Arc::new(Semaphore::new(1)) };
+        let wait = Duration::from_secs(5);
+        let taken = offload.seat().await;
+        assert_eq!(offload.soon(wait, || 1).await, None);
+        drop(taken);
+        assert_eq!(offload.soon(wait, || 1).await, Some(1));
+    }
 
     #[tokio::test]
     async fn what_is_long_waits_for_a_thread_and_leaves_this_one_free() {

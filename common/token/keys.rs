@@ -1,9 +1,12 @@
 //! Signing keys: where they are kept, and how one is made.
 
+use std::sync::Arc;
+
 use prost::Message;
 
-use super::TokenError;
+use super::{TokenError, parsed};
 use crate::{
+    clip::clip,
     keys::{self, KeyError, KeyForm, PrivateKey},
     model::{Kind, Resource, ResourceKey, kinds::secret},
     proto::{google::protobuf::BytesValue, kuma::system::v1alpha1::Secret},
@@ -13,6 +16,8 @@ use crate::{
 /// Global secret that holds the token of the first administrator.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
 const ZONE_PUBLIC_KEY: &str = "zone-token-signing-public-key";
+/// Bytes of the `kid` of a token in an error.
+const KID: usize = 64;
 
 /// What a key signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,14 +125,17 @@ impl Purpose<'_> {
 
     /// The public key a token with this `kid` is checked against, as PKCS#1 DER.
     pub(super) fn public_key(&self, index: &Index, kid: &str) -> Result<Vec<u8>, TokenError> {
-        for prefix in self.prefixes() {
-            let found = self.secrets(index, &prefix).find(|(serial, _)| serial.to_string() == kid);
-            if let Some((_, secret)) = found {
-                let pem = data_of(secret).unwrap_or_default();
-                return keys::rsa_public_der(&pem).map_err(|e| broken(secret.name(), e));
-            }
-        }
-        Err(TokenError::UnknownKey { kid: kid.to_owned() })
+        let unknown = || TokenError::UnknownKey { kid: clip(kid, KID).to_owned() };
+        let secret = self.key_of(index, kid).ok_or_else(unknown)?;
+        let pem = data_of(secret).unwrap_or_default();
+        parsed::rsa_public_der(&pem).map_err(|e| broken(secret.name(), e))
+    }
+
+    /// The secret with the key of this `kid`, which is no more than a number.
+    pub(super) fn key_of<'a>(&self, index: &'a Index, kid: &str) -> Option<&'a Resource> {
+        let serial = kid.parse().ok().filter(|serial: &u32| serial.to_string() == kid)?;
+        let place = |prefix| ResourceKey::new(self.kind(), self.mesh(), &format!("{prefix}-{serial}"));
+        self.prefixes().find_map(|prefix| index.get(&place(prefix))).map(Arc::as_ref)
     }
 
     /// What the names of secrets with keys to check tokens begin with.

@@ -2,6 +2,7 @@
 
 mod access;
 mod ads_peer;
+mod ads_slots;
 mod bodies;
 mod bootstrap_token;
 mod conditions;

@@ -10,18 +10,19 @@ use common::{
     runtime::http::{Client, Connection},
     xds::{Delta, Sotw},
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::stream::{Peer, QUEUE, Streams, Wire};
 
+/// Streams on a connection of which no proxy was let in yet.
+const UNKNOWN: usize = 10;
+
 /// Serves ADS in both protocols.
 pub(super) struct Service {
     pub(super) streams: Arc<Streams>,
-    /// One permit per stream.
-    pub(super) slots: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
 }
 
@@ -36,14 +37,15 @@ impl Service {
         D::Request: 'static,
         D::Response: 'static,
     {
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
-        let slot = slot.map_err(|_| Status::resource_exhausted("too many streams on this control plane"))?;
         let peer = peer(&request);
+        let knock = peer.client.knock(UNKNOWN).ok_or_else(|| {
+            Status::unavailable("too many streams on a connection that has not shown yet who it is")
+        })?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let (streams, requests) = (Arc::clone(&self.streams), request.into_inner());
         self.tasks.spawn(async move {
             streams.serve::<D>(peer, requests, sender).await;
-            drop(slot);
+            drop(knock);
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }

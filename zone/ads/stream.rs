@@ -16,7 +16,7 @@ use common::{
 };
 use futures::{Stream, StreamExt};
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -44,6 +44,8 @@ const KEPT: usize = 8 << 10;
 const SHOWN: usize = 10;
 /// How long a new stream may stay silent.
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
+/// How long a token may wait for somebody who checks it.
+const JUDGED_WITHIN: Duration = Duration::from_secs(10);
 /// How long the status at the end may wait for the responses before it.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -54,7 +56,11 @@ pub(super) struct Streams {
     pub(super) registrar: Registrar,
     pub(super) authenticator: Authenticator,
     pub(super) index: IndexReader,
-    /// Threads that check tokens.
+    /// One permit for each stream whose token was found good.
+    pub(super) slots: Semaphore,
+    /// Threads that look at the tokens of whoever comes.
+    pub(super) screeners: Offload,
+    /// Threads that judge what a good token is good for; others, so that strangers hold up nobody.
     pub(super) judges: Offload,
     /// Threads that read long resources; others than those, so that they hold up nobody who is let in.
     pub(super) readers: Offload,
@@ -129,7 +135,12 @@ impl Streams {
         responses: &mpsc::Sender<Result<D::Response, Status>>,
     ) -> Result<(), Status> {
         // Who shows nothing is not listened to: a request takes memory before it is known who sent it.
-        self.judge(peer, |authenticator, token, index| authenticator.screen(token, index)).await?;
+        let screen = |authenticator: &Authenticator, token: Option<&str>, index: &Index| {
+            authenticator.screen(token, index)
+        };
+        self.judge_on(&self.screeners, peer, screen).await?;
+        let full = |_| Status::resource_exhausted("too many streams on this control plane");
+        let _slot = self.slots.try_acquire().map_err(full)?;
         let first = timeout(FIRST_REQUEST, requests.next()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
         let Some(first) = first.transpose()? else { return Ok(()) };
@@ -196,10 +207,21 @@ impl Streams {
         peer: &Peer,
         judge: impl FnOnce(&Authenticator, Option<&str>, &Index) -> Result<(), AuthError> + Send + 'static,
     ) -> Result<(), Status> {
+        self.judge_on(&self.judges, peer, judge).await
+    }
+
+    async fn judge_on(
+        &self,
+        judges: &Offload,
+        peer: &Peer,
+        judge: impl FnOnce(&Authenticator, Option<&str>, &Index) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), Status> {
         let (authenticator, index) = (self.authenticator.clone(), self.index.current());
         let token = peer.token.clone();
-        let judged = self.judges.long(move || judge(&authenticator, token.as_deref(), &index)).await;
-        Ok(judged?)
+        let judged =
+            judges.soon(JUDGED_WITHIN, move || judge(&authenticator, token.as_deref(), &index)).await;
+        let busy = || Status::unavailable("too many tokens are being checked at the moment; try again");
+        Ok(judged.ok_or_else(busy)??)
     }
 }
 

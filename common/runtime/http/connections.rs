@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -54,6 +54,8 @@ pub(super) struct Guest {
 /// The place of one connection, free again when it is dropped.
 pub(super) struct Seat {
     pub(super) guest: Arc<Guest>,
+    /// Long exchanges it began while it was unknown.
+    pub(super) knocks: Arc<AtomicUsize>,
     connections: Arc<Connections>,
     number: u64,
     /// Name under which it counts, once it is known.
@@ -117,7 +119,8 @@ impl Connections {
         inner.unknown_at.entry(at).or_default().insert(number);
         inner.show(self.listener);
         drop(inner);
-        Ok(Seat { guest, connections: Arc::clone(self), number, name: Mutex::new(None) })
+        let (connections, name) = (Arc::clone(self), Mutex::new(None));
+        Ok(Seat { guest, knocks: Arc::default(), connections, number, name })
     }
 
     /// The system has no file left: displaces one that waits, so that the next one gets its file.
@@ -230,6 +233,11 @@ impl Guest {
 impl Seat {
     pub(super) fn limits(&self) -> &Limits {
         &self.connections.limits
+    }
+
+    /// Whether the client has shown who it is.
+    pub(super) fn is_known(&self) -> bool {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The client has shown that it is `name`. Beyond the connections one client may have it stays unknown.

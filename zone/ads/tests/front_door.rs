@@ -78,6 +78,29 @@ async fn another_grpc_service_is_unimplemented() {
 }
 
 #[tokio::test]
+async fn a_connection_has_few_streams_until_a_proxy_was_let_in() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let token = zone.token_for("web-1");
+    let mut stub = AggregatedDiscoveryServiceClient::new(channel(&zone).await);
+    let silent = || {
+        let mut request = tonic::Request::new(tokio_stream::pending::<DiscoveryRequest>());
+        request.metadata_mut().insert("authorization", token.parse().unwrap());
+        request
+    };
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(stub.stream_aggregated_resources(silent()).await.unwrap());
+    }
+    let refused = stub.stream_aggregated_resources(silent()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    drop(held);
+    let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+    zone.stop().await;
+}
+
+#[tokio::test]
 async fn streams_and_requests_have_limits() {
     let zone = Zone::start_with(|config| {
         config.streams = 1;
@@ -89,10 +112,11 @@ async fn streams_and_requests_have_limits() {
     let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
     client.take(CDS).await;
 
-    let mut stub = AggregatedDiscoveryServiceClient::new(channel(&zone).await);
-    let requests = tokio_stream::pending::<DiscoveryRequest>();
-    let refused = stub.stream_aggregated_resources(requests).await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
+    // Who shows nothing is told so, whether there is room or not.
+    for (token, code) in [(&*token, tonic::Code::ResourceExhausted), ("", tonic::Code::Unauthenticated)] {
+        let mut second = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", token)).await;
+        assert_eq!(second.end().await.code(), code);
+    }
 
     let long = "x".repeat(8192);
     client.subscribe(EDS, &[&long]).await;

@@ -1,0 +1,63 @@
+//! Strangers who open more streams than there is room for, each with a token that looks right.
+
+use std::time::Duration;
+
+use common::proto::envoy::service::discovery::v3::{
+    DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+};
+use futures::future::join_all;
+use tonic::{Code, Request, Status, transport::Channel};
+
+use super::ads_peer::{channel, join, meanwhile, node, token};
+use crate::harness::{Global, Options, Zone, eventually};
+
+/// Connections of the strangers.
+const CONNECTIONS: usize = 4;
+/// Streams each of them has open at once.
+const STREAMS: usize = 500;
+/// An answer to somebody else takes no longer meanwhile, with two busy cores and a debug build.
+const BUDGET: Duration = Duration::from_secs(10);
+
+async fn zone() -> (Global, Zone) {
+    let global = Global::start().await;
+    let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
+    eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
+    zone.apply(
+        "{type: Dataplane, mesh: default, name: probe, networking: {address: 127.0.0.1, inbound: [{port: 80, \
+         servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: probe}}]}}",
+    );
+    (global, zone)
+}
+
+/// With the key id and the signature of a good token, and claims that name no mesh.
+fn forged(good: &str) -> String {
+    let mut parts = good.split('.');
+    let (header, signature) = (parts.next().unwrap(), parts.nth(1).unwrap());
+    format!("{header}.eyJOYW1lIjoieCJ9.{signature}")
+}
+
+/// Opens a stream, says nothing on it, and waits for its end.
+async fn silent(channel: Channel, token: &str) -> Result<(), Status> {
+    let mut request = Request::new(tokio_stream::pending::<DiscoveryRequest>());
+    request.metadata_mut().insert("authorization", token.parse().unwrap());
+    let mut client = AggregatedDiscoveryServiceClient::new(channel);
+    client.stream_aggregated_resources(request).await?.into_inner().message().await.map(|_| ())
+}
+
+#[tokio::test]
+async fn many_streams_with_forged_tokens_keep_no_proxy_out() {
+    let (_global, zone) = zone().await;
+    let good = token(&zone, &["--name", "probe"]).await;
+    let forged = forged(&good);
+    let flood = join_all((0..CONNECTIONS).map(|_| async {
+        let channel = channel(&zone).await;
+        join_all((0..STREAMS).map(|_| silent(channel.clone(), &forged))).await
+    }));
+    let ends = meanwhile(&zone, &good, BUDGET, flood).await;
+    let codes = ends.into_iter().flatten().map(|end| end.expect_err("it is forged").code());
+    let (judged, turned_away): (Vec<_>, Vec<_>) = codes.partition(|code| *code == Code::Unauthenticated);
+    assert!(turned_away.iter().all(|code| *code == Code::Unavailable), "{turned_away:?}");
+    // Most are not even looked at.
+    assert!(!judged.is_empty() && !turned_away.is_empty(), "{} {}", judged.len(), turned_away.len());
+    join(&zone, node("default.probe", None), Some(&good)).await.expect("it is served afterwards");
+}
