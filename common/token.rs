@@ -27,7 +27,7 @@ pub use keys::{
     zone_public_key_name,
 };
 pub use screen::screen;
-pub use validate::{expiry, validate_dataplane, validate_user, validate_zone};
+pub use validate::{expiry, fingerprint, validate_dataplane, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

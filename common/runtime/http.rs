@@ -64,10 +64,10 @@ pub struct Connection {
 pub struct Client(Weak<Seat>);
 
 impl Client {
-    /// The client has shown that it is `name`.
-    pub fn vouch(&self, name: &str) {
+    /// The client has shown that it is `name`; by `credential`, where others may show that as well.
+    pub fn vouch(&self, name: &str, credential: Option<&str>) {
         if let Some(seat) = self.0.upgrade() {
-            seat.vouch(name);
+            seat.vouch(name, credential);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Whether a token is good, and for whom.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
@@ -77,6 +78,12 @@ pub fn validate_dataplane(
         }
     }
     Ok(claims)
+}
+
+/// Tells a token that was found valid from every other, and opens nothing.
+pub fn fingerprint(token: &str) -> String {
+    let digest = digest(&SHA256, token.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// When a token that was found valid runs out; `None` when it never does.

@@ -202,7 +202,7 @@ impl Kds {
         }
         let caller = auth::admit(Caller::read(request.metadata()), &*self.inner.authenticator)?;
         if let Some(client) = request.extensions().get::<Client>() {
-            client.vouch(&caller.zone);
+            client.vouch(&caller.zone, None);
         }
         Ok(caller)
     }

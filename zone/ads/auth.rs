@@ -120,6 +120,12 @@ impl Authenticator {
         Self { requirement, zone, env }
     }
 
+    /// What tells the token a proxy of this kind was let in with from others; `None` where none is demanded,
+    /// and anything may be shown.
+    pub fn credential(&self, kind: ProxyKind, token: Option<&str>) -> Option<String> {
+        self.requirement.token_of(kind).and(token).map(token::fingerprint)
+    }
+
     /// Whether the bearer of `token` can be any proxy at all, judged before it says which.
     ///
     /// # Errors

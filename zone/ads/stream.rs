@@ -148,7 +148,6 @@ impl Streams {
             Proxy::of(D::node(&first).cloned()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let proxy = Arc::new(proxy);
         let registered = self.admit(&proxy.id, resource, peer).await?;
-        peer.client.vouch(&proxy.id.to_string());
 
         let view = StreamView { peer: peer.address.clone(), protocol: D::PROTOCOL, ..StreamView::default() };
         let deregister_after = registered.then_some(self.deregister_after);
@@ -372,8 +371,14 @@ impl<D: Wire> Driver<'_, D> {
     /// Takes the newest configuration. The resource may have changed with it, so the proxy must still be
     /// allowed to be what it says it is.
     fn reconfigure(&mut self) -> Result<(), Status> {
-        let Some(newest) = self.session.config.borrow_and_update().clone() else { return Ok(()) };
         let index = self.streams.index.current();
+        // Of names that nothing is known by, a token may be good for as many as its bearer makes up.
+        if index.get(&self.proxy.id.key()).is_some() {
+            let token = self.peer.token.as_deref();
+            let credential = self.streams.authenticator.credential(self.proxy.id.kind, token);
+            self.peer.client.vouch(&self.proxy.id.to_string(), credential.as_deref());
+        }
+        let Some(newest) = self.session.config.borrow_and_update().clone() else { return Ok(()) };
         self.streams.authenticator.check(&self.proxy.id, self.peer.token.as_deref(), &index)?;
         let before = self.served.0.replace(Arc::clone(&newest));
         match before {

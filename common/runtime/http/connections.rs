@@ -5,7 +5,7 @@
 //! So those who only hold connections open displace each other, and nobody else.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
@@ -38,7 +38,7 @@ struct Inner {
     /// In the order in which they came.
     unknown: BTreeMap<u64, Arc<Guest>>,
     unknown_at: HashMap<IpAddr, BTreeSet<u64>>,
-    known: HashMap<Arc<str>, usize>,
+    known: HashMap<Held, usize>,
     refusals: Refusals,
 }
 
@@ -58,8 +58,19 @@ pub(super) struct Seat {
     pub(super) knocks: Arc<AtomicUsize>,
     connections: Arc<Connections>,
     number: u64,
-    /// Name under which it counts, once it is known.
-    name: Mutex<Option<Arc<str>>>,
+    /// As what it counts, once its client is known.
+    held: Mutex<Vec<Held>>,
+}
+
+/// What the connection of a known client counts against.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Held {
+    /// The client itself.
+    Client(Arc<str>),
+    /// What it showed, and others may show as well.
+    Credential(Arc<str>),
+    /// Where it is.
+    Address(IpAddr),
 }
 
 impl Connections {
@@ -119,8 +130,8 @@ impl Connections {
         inner.unknown_at.entry(at).or_default().insert(number);
         inner.show(self.listener);
         drop(inner);
-        let (connections, name) = (Arc::clone(self), Mutex::new(None));
-        Ok(Seat { guest, knocks: Arc::default(), connections, number, name })
+        let (connections, held) = (Arc::clone(self), Mutex::default());
+        Ok(Seat { guest, knocks: Arc::default(), connections, number, held })
     }
 
     /// The system has no file left: displaces one that waits, so that the next one gets its file.
@@ -237,24 +248,33 @@ impl Seat {
 
     /// Whether the client has shown who it is.
     pub(super) fn is_known(&self) -> bool {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.held.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The client has shown that it is `name`. Beyond the connections one client may have it stays unknown.
-    pub(super) fn vouch(&self, name: &str) {
-        let mut own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.is_some() {
+    /// The client has shown that it is `name`, by a credential others may share. Beyond the connections one
+    /// client, one credential or one address may have it stays unknown.
+    pub(super) fn vouch(&self, name: &str, credential: Option<&str>) {
+        let mut own = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !own.is_empty() {
             return;
         }
+        let client = [Held::Client(name.into()), Held::Address(network(self.guest.peer.ip()))];
+        let held: Vec<Held> =
+            client.into_iter().chain(credential.map(|shown| Held::Credential(shown.into()))).collect();
         let mut inner = self.connections.lock();
-        let held = inner.known.get(name).copied().unwrap_or_default();
-        if held >= self.connections.limits.per_peer || inner.forget(self.number).is_none() {
+        let limits = &self.connections.limits;
+        let is_full = |held: &Held| {
+            let most = if matches!(held, Held::Client(_)) { limits.per_peer } else { limits.per_share };
+            inner.known.get(held).is_some_and(|count| *count >= most)
+        };
+        if held.iter().any(is_full) || inner.forget(self.number).is_none() {
             return;
         }
-        let name: Arc<str> = name.into();
-        *inner.known.entry(Arc::clone(&name)).or_default() += 1;
+        for held in &held {
+            *inner.known.entry(held.clone()).or_default() += 1;
+        }
         inner.show(self.connections.listener);
-        *own = Some(name);
+        *own = held;
         drop(inner);
         self.guest.progress().vouched();
         self.guest.hurry();
@@ -269,20 +289,18 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut inner = self.connections.lock();
         inner.total -= 1;
-        let name = self.name.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        match name {
-            Some(name) => {
-                let held = inner.known.get_mut(&name).map_or(0, |held| {
-                    *held -= 1;
-                    *held
-                });
-                if held == 0 {
-                    inner.known.remove(&name);
+        let held = std::mem::take(self.held.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // An unknown one that is not there any more was displaced.
+        if held.is_empty() && inner.forget(self.number).is_none() {
+            inner.leaving -= 1;
+        }
+        for held in held {
+            if let Entry::Occupied(mut count) = inner.known.entry(held) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
                 }
             }
-            // One that is not there any more was displaced.
-            None if inner.forget(self.number).is_none() => inner.leaving -= 1,
-            None => {}
         }
         inner.show(self.connections.listener);
         drop(inner);
@@ -305,7 +323,14 @@ mod tests {
     }
 
     fn small() -> Limits {
-        Limits { connections: 8, unknown: 4, unknown_per_address: 2, per_peer: 3, ..Limits::default() }
+        Limits {
+            connections: 8,
+            unknown: 4,
+            unknown_per_address: 2,
+            per_peer: 3,
+            per_share: 4,
+            ..Limits::default()
+        }
     }
 
     fn displaced(seat: &Seat) -> bool {
@@ -328,7 +353,7 @@ mod tests {
         let connections = connections(small());
         let now = Instant::now();
         let zone = connections.enter(peer(1, 1), now).unwrap();
-        zone.vouch("zone-1");
+        zone.vouch("zone-1", None);
         let asked = connections.enter(peer(2, 1), now).unwrap();
         let request = asked.guest.progress().asked(false, now);
         asked.guest.progress().arrived(request);
@@ -371,7 +396,7 @@ mod tests {
                 let Ok(seat) = connections.enter(peer(u8::try_from(number).unwrap(), port), now) else {
                     continue;
                 };
-                seat.vouch(zone);
+                seat.vouch(zone, None);
                 seats.push(seat);
             }
         }
@@ -379,8 +404,27 @@ mod tests {
         assert_eq!(connections.enter(peer(9, 1), now).err(), Some(Reason::Full));
         seats.truncate(3);
         let fourth = connections.enter(peer(9, 1), now).unwrap();
-        fourth.vouch("a");
+        fourth.vouch("a", None);
         assert!(connections.lock().unknown.contains_key(&fourth.number), "its fourth counts as unknown");
+    }
+
+    #[test]
+    fn names_that_a_token_makes_up_fill_no_more_than_its_share() {
+        let (connections, now) = (connections(small()), Instant::now());
+        let known = |last: u8, n: u16, token: &str| {
+            let seat = connections.enter(peer(last, n), now).unwrap();
+            seat.vouch(&format!("proxy-{last}-{n}"), Some(token));
+            seat
+        };
+        // From many addresses with one token, and from one address with many tokens.
+        let stolen: Vec<_> = (0..7).map(|n| known(n, 1, "stolen")).collect();
+        assert_eq!(stolen.iter().filter(|seat| seat.is_known()).count(), 4);
+        drop(stolen);
+        let tokens: Vec<_> = (0..7).map(|n| known(1, n, &format!("token-{n}"))).collect();
+        assert_eq!(tokens.iter().filter(|seat| seat.is_known()).count(), 4);
+        assert!(known(2, 1, "honest").is_known());
+        drop(tokens);
+        assert!(connections.lock().known.is_empty(), "who left counts no more");
     }
 
     #[test]
@@ -390,7 +434,7 @@ mod tests {
         // All of them come at once, with two connections each, and only then show who they are.
         let zones: Vec<_> = (0..1000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
         for (n, seat) in zones.iter().enumerate() {
-            seat.vouch(&format!("zone-{}", n / 2));
+            seat.vouch(&format!("zone-{}", n / 2), None);
         }
         // Whoever else is at that address waits at its own expense.
         let strangers: Vec<_> =

@@ -40,6 +40,9 @@ pub struct Limits {
     pub unknown_per_address: usize,
     /// Connections of one client that has shown who it is; those beyond count as unknown.
     pub per_peer: usize,
+    /// The same of all clients that share a credential or an address: a stolen token shows as many names as
+    /// its thief likes, and who sits behind one address may be thousands.
+    pub per_share: usize,
     /// Time from the connection to its first request, TLS included, and for the headers of a later one. A
     /// client must send a first byte within half of it.
     pub first_request: Duration,
@@ -69,6 +72,7 @@ impl Default for Limits {
             unknown: 2048,
             unknown_per_address: 1024,
             per_peer: 256,
+            per_share: 2048,
             first_request: Duration::from_secs(10),
             request: Duration::from_secs(120),
             idle: Duration::from_secs(120),
@@ -83,12 +87,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same for `connections` at once. No address takes more than half of what unknown clients have.
+    /// The same for `connections` at once. No address takes more than half of what unknown clients have, and
+    /// no address or credential more than half of everything.
     #[must_use]
     pub fn for_connections(self, connections: usize) -> Self {
         let unknown = self.unknown.min(connections).max(1);
         let unknown_per_address = self.unknown_per_address.min(unknown.div_ceil(2));
-        Self { connections, unknown, unknown_per_address, ..self }
+        let per_share = connections.div_ceil(2);
+        Self { connections, unknown, unknown_per_address, per_share, ..self }
     }
 
     /// The same where clients show who they are: half of the connections stay for those who have.

@@ -22,7 +22,7 @@ async fn start(limits: Limits) -> Running {
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
     let vouching = |Extension(client): Extension<Client>| async move {
-        client.vouch("somebody");
+        client.vouch("somebody", None);
         std::future::pending::<()>().await;
     };
     let router = Router::new().route("/ready", get(async || "yes")).route("/known", get(vouching));
