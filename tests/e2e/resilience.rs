@@ -71,6 +71,8 @@ async fn traffic_flows_while_global_and_zone_restart() {
     let load = Load::on(format!("http://{}/", client.outbounds[0]));
     load.more(50).await;
 
+    zones[0].keep_tokens(&["client-2"]).await;
+
     // Global dies: the zone keeps everything, also across its own restart.
     global.process.kill();
     load.more(50).await;
@@ -169,6 +171,7 @@ async fn a_new_proxy_joins_while_global_is_away() {
         zone.try_get("/meshes/default/meshtrafficpermissions/allow-all-6cf46w7x6f445w75")
     })
     .await;
+    zone.keep_tokens(&["backend-1", "client-1"]).await;
     global.process.kill();
     let _backend = Member::join(zone, Shape::http("backend-1", "backend", &[])).await;
     let client = Member::join(zone, Shape::http("client-1", "client", &["backend"])).await;

@@ -25,8 +25,9 @@ const FRAME: u32 = 16 << 10;
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// And has this long to answer.
 const PING_WAIT: Duration = Duration::from_secs(20);
-/// Bytes beyond bodies that a connection may send in a burst.
-const NOISE: u64 = 256 << 10;
+/// Bytes beyond bodies that a connection may send in a burst. More than a client may send of a body before
+/// anybody has looked at its request, or a request with a large body could pass for a flood.
+const NOISE: u64 = 1 << 20;
 
 /// Limits of one listener.
 #[derive(Clone, Debug)]

@@ -375,6 +375,19 @@ impl Zone {
         token.trim().to_owned()
     }
 
+    /// Makes the tokens of proxies that will join while global is away.
+    pub async fn keep_tokens(&self, names: &[&str]) {
+        for name in names {
+            let token = self.proxy_token("default", &["--name", name]).await;
+            write(self.folder.path(), &format!("kept-{name}.token"), &token);
+        }
+    }
+
+    /// The token that was made before for this proxy, if it was.
+    pub fn kept_token(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.folder.path().join(format!("kept-{name}.token"))).ok()
+    }
+
     /// The certificate it shows to proxies.
     pub fn certificate(&self) -> PathBuf {
         self.folder.path().join("strait.crt")

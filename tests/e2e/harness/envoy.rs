@@ -33,7 +33,10 @@ fn base_id() -> String {
 impl Envoy {
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
-        let token = zone.proxy_token(mesh, &["--name", name]).await;
+        let token = match zone.kept_token(name) {
+            Some(token) => token,
+            None => zone.proxy_token(mesh, &["--name", name]).await,
+        };
         let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
         Self::start(name, bootstrap, admin).await
     }
