@@ -274,7 +274,8 @@ mod tests {
         let number = progress.asked(true, start);
         progress.arrived(number);
         progress.answered(number, true, start);
-        progress.heard(2 * windows, &limits, start);
+        let burst = usize::try_from(limits.noise(false)).unwrap();
+        progress.heard(windows + burst + 1, &limits, start);
         assert!(progress.is_flooded(), "after a whole body nothing more is to come");
     }
 
