@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 
 FROM debian:bookworm-slim AS base
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates curl && rm -rf /var/lib/apt/lists/* \
- && useradd --create-home --uid 5678 strait && install -d -o strait /var/lib/strait
+ && useradd --create-home --uid 5678 strait && install -d -m 700 -o strait /var/lib/strait
 COPY --from=build /out/strait-global /out/strait-zone /out/straitctl /usr/local/bin/
 ENV STRAIT_GENERAL_WORK_DIR=/var/lib/strait
 USER strait

@@ -2,15 +2,17 @@
 
 use anyhow::{Context, bail};
 use clap::Args;
+use common::model::kinds::mesh;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     documents::{self, Checked},
     kinds, output,
+    sync::WaitFor,
 };
 
 /// From this many documents on, a bar shows how far it is.
@@ -32,6 +34,8 @@ pub(crate) struct Apply {
     /// Check the documents and send nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    wait: WaitFor,
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -46,25 +50,26 @@ struct PutAnswer {
 }
 
 impl Apply {
-    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<ApiClient>) -> anyhow::Result<()> {
         let documents = documents::load(&self.file, &self.var, &self.mesh).await?;
         if self.dry_run {
             for document in &documents {
                 let line = format!("{} is valid", title(document));
-                Message { line, warnings: document.warnings.clone() }.print();
+                Message { line, warnings: document.warnings.clone(), revision: None }.print();
             }
             return Ok(());
         }
         let client = client()?;
         let bar = bar(documents.len());
-        let meshes = documents.iter().take_while(|d| d.kind.name == "Mesh").count();
+        let meshes = documents.iter().take_while(|d| d.kind == &mesh::KIND).count();
         let (meshes, rest) = documents.split_at(meshes);
-        let done = std::cell::Cell::new(0);
+        let (done, newest) = (std::cell::Cell::new(0), std::cell::Cell::new(None));
         let outcome = async {
             for (documents, parallel) in [(meshes, 1), (rest, PARALLEL)] {
                 let puts = stream::iter(documents).map(|document| put(&client, document)).buffered(parallel);
                 puts.try_for_each(async |message| {
                     done.set(done.get() + 1);
+                    newest.set(newest.get().max(message.revision));
                     bar.inc(1);
                     bar.suspend(|| message.print());
                     Ok(())
@@ -79,7 +84,8 @@ impl Apply {
         outcome.with_context(|| match left {
             1 => "1 document was not applied".to_owned(),
             left => format!("{left} of {} documents were not applied", documents.len()),
-        })
+        })?;
+        self.wait.wait(&client, newest.get(), "everything is applied").await
     }
 }
 
@@ -95,6 +101,7 @@ fn bar(total: usize) -> ProgressBar {
 struct Message {
     line: String,
     warnings: Vec<String>,
+    revision: Option<u64>,
 }
 
 impl Message {
@@ -106,7 +113,7 @@ impl Message {
     }
 }
 
-async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
+async fn put(client: &ApiClient, document: &Checked) -> anyhow::Result<Message> {
     let path = kinds::item(document.kind, &document.mesh, &document.name);
     let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
     if answer.status == StatusCode::NOT_FOUND && document.kind.is_mesh_scoped() {
@@ -121,7 +128,7 @@ async fn put(client: &Client, document: &Checked) -> anyhow::Result<Message> {
     let mut warnings = document.warnings.clone();
     let of_server = answer.json::<PutAnswer>().unwrap_or_default().warnings;
     warnings.extend(of_server.into_iter().filter(|warning| !document.warnings.contains(warning)));
-    Ok(Message { line: format!("{} {verb}", title(document)), warnings })
+    Ok(Message { line: format!("{} {verb}", title(document)), warnings, revision: answer.revision })
 }
 
 fn title(document: &Checked) -> String {

@@ -1,5 +1,7 @@
 //! `straitctl bootstrap`.
 
+mod grpc;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,13 +13,13 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    Connection,
-    client::{Client, Endpoint},
+    ConnectionArgs,
+    client::{ApiClient, ControlPlaneEndpoint},
     output,
 };
 
 #[derive(Args)]
-pub(crate) struct Bootstrap {
+pub(crate) struct BootstrapArgs {
     /// Address of the zone's server for proxies
     #[arg(long, value_name = "URL", default_value = "https://localhost:5678")]
     cp_address: String,
@@ -29,7 +31,7 @@ pub(crate) struct Bootstrap {
     mesh: String,
     /// What the proxy stands for
     #[arg(long, default_value = "dataplane")]
-    proxy_type: ProxyType,
+    proxy_type: BootstrapProxyType,
     /// File with the token of the proxy; Envoy reads it there when it starts
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -40,30 +42,40 @@ pub(crate) struct Bootstrap {
     /// File with the resource, when the proxy brings its own
     #[arg(short, long, value_name = "FILE")]
     dataplane_file: Option<PathBuf>,
+    #[command(flatten)]
+    grpc: grpc::GrpcBootstrapArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ProxyType {
+enum BootstrapProxyType {
     Dataplane,
     Ingress,
     Egress,
 }
 
-impl Bootstrap {
-    pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<()> {
+impl BootstrapArgs {
+    pub(crate) async fn run(self, connection: &ConnectionArgs) -> anyhow::Result<()> {
         let read = |file: &Option<PathBuf>| match file {
             Some(file) => fs::read_to_string(file).with_context(|| format!("read {}", file.display())),
             None => Ok(String::new()),
         };
+        if self.grpc.grpc {
+            if self.proxy_type != BootstrapProxyType::Dataplane {
+                bail!("an application with a gRPC library is a dataplane; leave out --proxy-type");
+            }
+            let document = self.grpc.document(&self.mesh, &self.name, &read(&self.dataplane_file)?)?;
+            output::line(&serde_json::to_string_pretty(&document)?);
+            return Ok(());
+        }
         let token = read(&self.token_file)?;
         let credential = match &self.token_file {
             Some(file) if !self.inline_token => credential(file, &token)?,
             _ => String::new(),
         };
         let (proxy_type, mesh) = match self.proxy_type {
-            ProxyType::Dataplane => ("dataplane", self.mesh.as_str()),
-            ProxyType::Ingress => ("ingress", ""),
-            ProxyType::Egress => ("egress", ""),
+            BootstrapProxyType::Dataplane => ("dataplane", self.mesh.as_str()),
+            BootstrapProxyType::Ingress => ("ingress", ""),
+            BootstrapProxyType::Egress => ("egress", ""),
         };
         let body = json!({
             "mesh": mesh,
@@ -73,14 +85,15 @@ impl Bootstrap {
             "credentialFile": credential,
             "dataplaneResource": read(&self.dataplane_file)?,
             "caCert": read(&connection.ca_cert_file)?,
+            "systemCaPath": system_ca().unwrap_or_default(),
         });
-        let endpoint = Endpoint {
+        let endpoint = ControlPlaneEndpoint {
             url: self.cp_address.clone(),
             ca_cert_file: connection.ca_cert_file.clone(),
             skip_verify: connection.skip_verify,
-            ..Endpoint::default()
+            ..ControlPlaneEndpoint::default()
         };
-        let client = Client::new(endpoint, connection.api_timeout)?;
+        let client = ApiClient::new(endpoint, connection.api_timeout)?;
         let answer = client.send(Method::POST, "/bootstrap", Some(&body)).await?;
         if answer.status == StatusCode::NOT_FOUND && answer.body.is_empty() {
             bail!(
@@ -95,6 +108,20 @@ impl Bootstrap {
         output::text(&yaml(&answer.success()?.body)?);
         Ok(())
     }
+}
+
+/// The certificates this machine believes, by which an egress checks services outside the mesh that have no CA of
+/// their own.
+fn system_ca() -> Option<&'static str> {
+    const PLACES: [&str; 6] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/pki/tls/cacert.pem",
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+    ];
+    PLACES.into_iter().find(|place| Path::new(place).is_file())
 }
 
 /// Where Envoy finds the token, which it shows byte for byte.

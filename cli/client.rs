@@ -3,53 +3,100 @@
 use std::{error::Error, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
-use common::tls::Trust;
-use reqwest::{Method, StatusCode, Url, header};
+use common::{rest::REVISION, tls::Trust};
+use reqwest::{ClientBuilder, Method, StatusCode, Url, header, redirect::Policy};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::machine::{self, LocalCredential};
 
 /// Longest time a document from the web may take.
 const FETCH: Duration = Duration::from_secs(60);
 
 /// One control plane.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Endpoint {
+pub(crate) struct ControlPlaneEndpoint {
     pub(crate) url: String,
     pub(crate) token: Option<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) ca_cert_file: Option<PathBuf>,
     pub(crate) skip_verify: bool,
+    /// What to show where nobody named a credential.
+    pub(crate) found: Option<LocalCredential>,
+}
+
+impl ControlPlaneEndpoint {
+    /// Whether somebody said what to show.
+    pub(crate) fn has_credential(&self) -> bool {
+        let is_credential = |name: &str| name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str());
+        self.token.is_some() || self.headers.iter().any(|(name, _)| is_credential(name))
+    }
 }
 
 /// Talks to one control plane.
-pub(crate) struct Client {
+pub(crate) struct ApiClient {
     http: reqwest::Client,
     base: Url,
+    advice: Advice,
+}
+
+/// What to do when the control plane refuses us.
+#[derive(Clone, Debug, Default)]
+struct Advice {
+    unknown: Option<String>,
+    forbidden: Option<String>,
+}
+
+impl Advice {
+    fn of(found: Option<&LocalCredential>) -> Self {
+        match found {
+            None => Self::default(),
+            Some(LocalCredential::Token(_)) => Self {
+                unknown: Some(
+                    "; the token in the work folder here is not one of this control plane: --work-dir names its \
+                     folder, --token shows another token"
+                        .to_owned(),
+                ),
+                forbidden: None,
+            },
+            Some(LocalCredential::Nothing(why)) => Self { unknown: None, forbidden: Some(format!("; {why}")) },
+        }
+    }
 }
 
 /// An answer that is not a failure of the connection.
-pub(crate) struct Answer {
+pub(crate) struct ApiAnswer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
+    /// Of the write, if it names one.
+    pub(crate) revision: Option<u64>,
     what: String,
+    advice: Advice,
 }
 
-impl Client {
+impl ApiClient {
     /// A client of `endpoint` whose requests take at most `timeout`.
-    pub(crate) fn new(endpoint: Endpoint, timeout: Duration) -> anyhow::Result<Self> {
+    pub(crate) fn new(endpoint: ControlPlaneEndpoint, timeout: Duration) -> anyhow::Result<Self> {
         let base = address(&endpoint.url)?;
         let trust = Trust::from_settings(endpoint.ca_cert_file.as_deref(), endpoint.skip_verify)?;
         let mut headers = header::HeaderMap::new();
         headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+        let advice = Advice::of(endpoint.found.as_ref());
+        let (token, stays) = match endpoint.found {
+            Some(LocalCredential::Token(token)) => (Some(token), true),
+            Some(LocalCredential::Nothing(_)) | None => (endpoint.token, false),
+        };
         let bearer =
-            endpoint.token.map(|token| ("authorization".to_owned(), format!("Bearer {}", token.trim())));
+            token.map(|token| (header::AUTHORIZATION.to_string(), format!("Bearer {}", token.trim())));
         for (name, value) in endpoint.headers.into_iter().chain(bearer) {
             let name: header::HeaderName =
                 name.parse().with_context(|| format!("{name:?} is not a header name"))?;
             let value = value.parse().with_context(|| format!("the value of header {name} is not text"))?;
             headers.insert(name, value);
         }
-        Ok(Self { http: http(&trust, headers, timeout)?, base })
+        let http = http(&trust, headers, timeout)?;
+        let http = if stays { staying_here(http) } else { http };
+        Ok(Self { http: http.build().context("prepare the connection")?, base, advice })
     }
 
     /// Sends a request and takes any answer.
@@ -58,7 +105,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ApiAnswer> {
         let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
         let mut request = self.http.request(method.clone(), &url);
         if let Some(body) = body {
@@ -66,8 +113,9 @@ impl Client {
         }
         let answer = request.send().await.map_err(|error| self.explain(&error))?;
         let status = answer.status();
+        let revision = answer.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
         let body = answer.text().await.map_err(|error| self.explain(&error))?;
-        Ok(Answer { status, body, what: format!("{method} {url}") })
+        Ok(ApiAnswer { status, body, revision, what: format!("{method} {url}"), advice: self.advice.clone() })
     }
 
     /// A document; an error for anything but success.
@@ -145,7 +193,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ApiAnswer {
     /// The answer, unless it is an error.
     pub(crate) fn success(self) -> anyhow::Result<Self> {
         if self.status.is_success() { Ok(self) } else { Err(self.error()) }
@@ -159,12 +207,15 @@ impl Answer {
 
     /// What went wrong, in the words of the server.
     pub(crate) fn error(&self) -> anyhow::Error {
+        let Advice { unknown, forbidden } = &self.advice;
         let hint = match self.status {
-            StatusCode::UNAUTHORIZED => {
-                "; the token is not valid, make one with `straitctl generate user-token`"
-            }
+            StatusCode::UNAUTHORIZED => unknown
+                .as_deref()
+                .unwrap_or("; the token is not valid, make one with `straitctl generate user-token`"),
             StatusCode::NOT_FOUND => "; is this the API of a control plane?",
-            StatusCode::FORBIDDEN => "; send the token of someone who may with --token or STRAITCTL_TOKEN",
+            StatusCode::FORBIDDEN => forbidden
+                .as_deref()
+                .unwrap_or("; send the token of someone who may with --token or STRAITCTL_TOKEN"),
             _ => "",
         };
         let parsed: Option<Value> = serde_json::from_str(&self.body).ok();
@@ -187,19 +238,24 @@ impl Answer {
     }
 }
 
-fn http(trust: &Trust, headers: header::HeaderMap, timeout: Duration) -> anyhow::Result<reqwest::Client> {
-    reqwest::Client::builder()
+fn http(trust: &Trust, headers: header::HeaderMap, timeout: Duration) -> anyhow::Result<ClientBuilder> {
+    Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(trust.client_config(&["h2", "http/1.1"])?)
         .user_agent(concat!("straitctl/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
-        .timeout(timeout)
-        .build()
-        .context("prepare the connection")
+        .timeout(timeout))
+}
+
+/// What is sent goes to this machine only: by no proxy, to no address somebody else resolves, and not on to
+/// where an answer points.
+fn staying_here(client: ClientBuilder) -> ClientBuilder {
+    client.no_proxy().redirect(Policy::none()).resolve_to_addrs(machine::LOCALHOST, &machine::loopback())
 }
 
 /// The text at any address of the web.
 pub(crate) async fn fetch(url: &str) -> anyhow::Result<String> {
     let client = http(&Trust::System, header::HeaderMap::new(), FETCH)?;
+    let client = client.build().context("prepare the connection")?;
     let answer = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
     let text = answer.with_context(|| format!("fetch {url}"))?.text().await;
     text.with_context(|| format!("fetch {url}"))
@@ -212,7 +268,7 @@ pub(crate) fn warnings(index: &Value) -> Vec<String> {
 }
 
 /// The address of a control plane; `http` when no scheme is given.
-fn address(text: &str) -> anyhow::Result<Url> {
+pub(crate) fn address(text: &str) -> anyhow::Result<Url> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&full)
         .with_context(|| format!("{text:?} is not an address like http://localhost:5681"))?;

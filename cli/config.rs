@@ -8,13 +8,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use common::model::text::{self, Limits};
+use common::model::text::{self, TextLimits, to_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Connection,
-    client::{Client, Endpoint},
+    ConnectionArgs,
+    client::{ApiClient, ControlPlaneEndpoint},
     output, table,
 };
 
@@ -22,13 +22,13 @@ const DEFAULT_NAME: &str = "local";
 const DEFAULT_URL: &str = "http://localhost:5681";
 
 #[derive(Args)]
-pub(crate) struct Config {
+pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Known control planes
     #[command(subcommand)]
     ControlPlanes(ControlPlanes),
@@ -63,15 +63,15 @@ enum ControlPlanes {
     List,
     /// Chooses one
     #[command(alias = "switch")]
-    Use(Name),
+    Use(ControlPlaneName),
     /// Forgets one
-    Remove(Name),
+    Remove(ControlPlaneName),
 }
 
 /// A known control plane.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Name {
+struct ControlPlaneName {
     /// Its name
     name: Option<String>,
     /// The same, as kumactl takes it
@@ -79,7 +79,7 @@ struct Name {
     flag: Option<String>,
 }
 
-impl Name {
+impl ControlPlaneName {
     fn get(self) -> String {
         self.name.or(self.flag).unwrap_or_default()
     }
@@ -90,24 +90,24 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-impl Config {
-    pub(crate) async fn run(self, mut file: ConfigFile, connection: &Connection) -> anyhow::Result<()> {
+impl ConfigArgs {
+    pub(crate) async fn run(self, mut file: ConfigFile, connection: &ConnectionArgs) -> anyhow::Result<()> {
         match self.what {
-            What::View => output::text(&serde_norway::to_string(&file.content)?),
-            What::ControlPlanes(ControlPlanes::List) => file.print(),
-            What::ControlPlanes(ControlPlanes::Use(name)) => {
+            ConfigCommand::View => output::text(&to_yaml(&file.content)?),
+            ConfigCommand::ControlPlanes(ControlPlanes::List) => file.print(),
+            ConfigCommand::ControlPlanes(ControlPlanes::Use(name)) => {
                 let name = name.get();
                 file.choose(&name)?;
                 file.save()?;
                 output::line(&format!("using {name}"));
             }
-            What::ControlPlanes(ControlPlanes::Remove(name)) => {
+            ConfigCommand::ControlPlanes(ControlPlanes::Remove(name)) => {
                 let name = name.get();
                 file.remove(&name)?;
                 file.save()?;
                 output::line(&format!("forgot {name}"));
             }
-            What::ControlPlanes(ControlPlanes::Add {
+            ConfigCommand::ControlPlanes(ControlPlanes::Add {
                 name,
                 auth_type: _,
                 auth_conf,
@@ -124,12 +124,13 @@ impl Config {
                 if !skip_check {
                     check(connection, address).await?;
                 }
-                let mut server = ApiServer::of(connection, address);
+                let mut server = ApiServerCoordinates::of(connection, address);
                 for (key, value) in auth_conf {
                     "tokens".clone_into(&mut server.auth_type);
                     server.auth_conf.insert(key, value);
                 }
-                server.headers = headers.into_iter().map(|(key, value)| Header { key, value }).collect();
+                server.headers =
+                    headers.into_iter().map(|(key, value)| ApiServerHeader { key, value }).collect();
                 file.add(&name, server);
                 file.save()?;
                 output::line(&format!("added {name} and using it"));
@@ -140,14 +141,14 @@ impl Config {
 }
 
 /// Fails unless a control plane answers there.
-async fn check(connection: &Connection, address: &str) -> anyhow::Result<()> {
-    let endpoint = Endpoint {
+async fn check(connection: &ConnectionArgs, address: &str) -> anyhow::Result<()> {
+    let endpoint = ControlPlaneEndpoint {
         url: address.to_owned(),
         ca_cert_file: connection.ca_cert_file.clone(),
         skip_verify: connection.skip_verify,
-        ..Endpoint::default()
+        ..ControlPlaneEndpoint::default()
     };
-    let index: Value = Client::new(endpoint, connection.api_timeout)?.get("/").await?;
+    let index: Value = ApiClient::new(endpoint, connection.api_timeout)?.get("/").await?;
     if index["product"] != "Kuma" {
         bail!("what answers at {address} is not a control plane; --skip-check adds it anyway");
     }
@@ -157,20 +158,20 @@ async fn check(connection: &Connection, address: &str) -> anyhow::Result<()> {
 /// The file, and where it is.
 pub(crate) struct ConfigFile {
     path: PathBuf,
-    content: Content,
+    content: ConfigDocument,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Content {
-    contexts: Vec<Named>,
-    control_planes: Vec<ControlPlane>,
+struct ConfigDocument {
+    contexts: Vec<ConfigContext>,
+    control_planes: Vec<KnownControlPlane>,
     current_context: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Named {
+struct ConfigContext {
     control_plane: String,
     name: String,
     #[serde(flatten)]
@@ -179,7 +180,7 @@ struct Named {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct ControlPlane {
+struct KnownControlPlane {
     coordinates: Coordinates,
     name: String,
 }
@@ -187,19 +188,19 @@ struct ControlPlane {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Coordinates {
-    api_server: ApiServer,
+    api_server: ApiServerCoordinates,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ApiServer {
+struct ApiServerCoordinates {
     url: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     ca_cert_file: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skip_verify: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    headers: Vec<Header>,
+    headers: Vec<ApiServerHeader>,
     #[serde(skip_serializing_if = "String::is_empty")]
     auth_type: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -209,14 +210,14 @@ struct ApiServer {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Header {
+struct ApiServerHeader {
     key: String,
     value: String,
 }
 
-impl ApiServer {
+impl ApiServerCoordinates {
     /// The one at `address`, to be asked as the flags say.
-    fn of(connection: &Connection, address: &str) -> Self {
+    fn of(connection: &ConnectionArgs, address: &str) -> Self {
         let ca = connection.ca_cert_file.as_deref();
         let ca = ca.map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
         let mut server = Self {
@@ -241,11 +242,11 @@ impl ConfigFile {
             None => std::env::home_dir().unwrap_or_default().join(".straitctl").join("config"),
         };
         let content = match fs::read_to_string(&path) {
-            Ok(text) => text::yaml(&text, Limits::BODY)
+            Ok(text) => text::yaml(&text, TextLimits::BODY)
                 .map_err(anyhow::Error::from)
                 .and_then(|content| Ok(serde_json::from_value(content)?))
                 .with_context(|| format!("{} is not a config file", path.display()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::default(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => ConfigDocument::default(),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
         Ok(Self { path, content })
@@ -256,7 +257,7 @@ impl ConfigFile {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder).with_context(shown)?;
         }
-        let text = serde_norway::to_string(&self.content)?;
+        let text = to_yaml(&self.content)?;
         // Written beside and moved over it, so that a full disk does not lose the old one. It may hold tokens.
         let beside = self.path.with_extension("new");
         let mut options = fs::OpenOptions::new();
@@ -267,10 +268,13 @@ impl ConfigFile {
     }
 
     /// The control plane of the current context.
-    pub(crate) fn current(&self) -> anyhow::Result<Endpoint> {
+    pub(crate) fn current(&self) -> anyhow::Result<ControlPlaneEndpoint> {
         let chosen = &self.content.current_context;
         if chosen.is_empty() {
-            return Ok(Endpoint { url: DEFAULT_URL.to_owned(), ..Endpoint::default() });
+            return Ok(ControlPlaneEndpoint {
+                url: DEFAULT_URL.to_owned(),
+                ..ControlPlaneEndpoint::default()
+            });
         }
         let context = self.content.contexts.iter().find(|c| c.name == *chosen);
         let plane = context.and_then(|c| self.find(&c.control_plane));
@@ -278,26 +282,27 @@ impl ConfigFile {
             bail!("{}: the current context {chosen:?} names no control plane", self.path.display());
         };
         let server = plane.coordinates.api_server.clone();
-        Ok(Endpoint {
+        Ok(ControlPlaneEndpoint {
             url: server.url,
             token: server.auth_conf.get("token").cloned(),
             headers: server.headers.into_iter().map(|h| (h.key, h.value)).collect(),
             ca_cert_file: (!server.ca_cert_file.is_empty()).then(|| server.ca_cert_file.into()),
             skip_verify: server.skip_verify,
+            found: None,
         })
     }
 
-    fn find(&self, name: &str) -> Option<&ControlPlane> {
+    fn find(&self, name: &str) -> Option<&KnownControlPlane> {
         self.content.control_planes.iter().find(|plane| plane.name == name)
     }
 
-    fn add(&mut self, name: &str, server: ApiServer) {
+    fn add(&mut self, name: &str, server: ApiServerCoordinates) {
         let content = &mut self.content;
         content.control_planes.retain(|plane| plane.name != name);
         content.contexts.retain(|context| context.name != name);
         let coordinates = Coordinates { api_server: server };
-        content.control_planes.push(ControlPlane { coordinates, name: name.to_owned() });
-        content.contexts.push(Named {
+        content.control_planes.push(KnownControlPlane { coordinates, name: name.to_owned() });
+        content.contexts.push(ConfigContext {
             control_plane: name.to_owned(),
             name: name.to_owned(),
             other: BTreeMap::new(),

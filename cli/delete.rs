@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Method, StatusCode};
 
-use crate::{client::Client, kinds, output};
+use crate::{client::ApiClient, kinds, output, sync::WaitFor};
 
 #[derive(Args)]
 #[command(after_help = kinds::help())]
@@ -16,10 +16,12 @@ pub(crate) struct Delete {
     /// Mesh
     #[arg(short, long, default_value = "default")]
     mesh: String,
+    #[command(flatten)]
+    wait: WaitFor,
 }
 
 impl Delete {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         let kind = kinds::find(&self.r#type)?;
         let title = kinds::title(kind, &self.mesh, &self.name);
         let path = kinds::item(kind, &self.mesh, &self.name);
@@ -27,8 +29,9 @@ impl Delete {
         if answer.status == StatusCode::NOT_FOUND {
             bail!("there is no {title}; `straitctl get {}` lists what there is", kind.path);
         }
-        answer.success().with_context(|| title.clone())?;
-        output::line(&format!("{title} deleted"));
-        Ok(())
+        let revision = answer.success().with_context(|| title.clone())?.revision;
+        let done = format!("{title} deleted");
+        output::line(&done);
+        self.wait.wait(client, revision, &done).await
     }
 }

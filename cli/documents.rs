@@ -7,11 +7,14 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use common::model::{
-    Kind,
+use common::{
     document::{self, Document, DocumentError},
-    labels,
-    text::{self, Limits},
+    model::{
+        Kind,
+        kinds::mesh,
+        labels,
+        text::{self, TextLimits},
+    },
 };
 use serde_json::{Value, json};
 
@@ -56,7 +59,7 @@ pub(crate) async fn load(
         bail!("there is no document in {}", names.join(", "));
     }
     // A mesh has to exist before what lives in it.
-    documents.sort_by_key(|document| document.kind.name != "Mesh");
+    documents.sort_by_key(|document| document.kind != &mesh::KIND);
     Ok(documents)
 }
 
@@ -84,9 +87,9 @@ async fn texts(source: &str) -> anyhow::Result<Vec<(String, String)>> {
 /// All of a file, unless it is longer than any file of documents; some never end.
 fn read(file: impl Read) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
-    file.take(Limits::FILE.bytes as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > Limits::FILE.bytes {
-        bail!("it is longer than {} bytes: split it", Limits::FILE.bytes);
+    file.take(TextLimits::FILE.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > TextLimits::FILE.bytes {
+        bail!("it is longer than {} bytes: split it", TextLimits::FILE.bytes);
     }
     String::from_utf8(bytes).context("it is no text: save it as UTF-8")
 }
@@ -127,7 +130,7 @@ fn placeholder(text: &str) -> Option<&str> {
 
 fn parse(text: &str, mesh: &str) -> anyhow::Result<Vec<Checked>> {
     let mut checked = Vec::new();
-    for (i, value) in text::yaml_documents(text, Limits::FILE)?.into_iter().enumerate() {
+    for (i, value) in text::yaml_documents(text, TextLimits::FILE)?.into_iter().enumerate() {
         let place = || format!("document {}", i + 1);
         let items = match value {
             Value::Null => Vec::new(),
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn documents_are_split_completed_and_checked() {
-        let text = "type: Mesh\nname: m\n---\n---\ntype: MeshTrace\nname: r\nspec: {}\n---\n\
+        let text = "type: Mesh\nname: m\n---\n---\ntype: MeshTrace\nname: r\nspec: {default: {backends: []}}\n---\n\
                     items:\n- {type: Zone, name: z}\n";
         let found = parse(text, "m").unwrap();
         let titles: Vec<String> =
@@ -214,8 +217,8 @@ mod tests {
         ] {
             assert!(error(text).contains(says), "{text}: {}", error(text));
         }
-        let dataplane = error("type: Dataplane\nname: d\nnetworking: {address: 10.0.0.1}\n");
-        assert!(dataplane.contains("networking: has to contain"), "{dataplane}");
+        let dataplane = error("type: Dataplane\nname: d\nnetworking: {address: a b}\n");
+        assert!(dataplane.contains("networking.address: address has to be"), "{dataplane}");
     }
 
     #[test]

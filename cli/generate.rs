@@ -8,16 +8,16 @@ use common::token;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, output};
+use crate::{client::ApiClient, output};
 
 #[derive(Args)]
 pub(crate) struct Generate {
     #[command(subcommand)]
-    what: What,
+    what: GenerateCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum GenerateCommand {
     /// A token for the proxies or the control plane of a zone
     #[command(name = "zone-token")]
     Zone {
@@ -82,12 +82,12 @@ enum KeyFormat {
 }
 
 impl Generate {
-    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<ApiClient>) -> anyhow::Result<()> {
         let made = match self.what.request()? {
-            Request::Token(path, body) => {
+            GenerateRequest::Token(path, body) => {
                 client()?.send(Method::POST, path, Some(&body)).await?.success()?.body
             }
-            Request::Key(format) => {
+            GenerateRequest::Key(format) => {
                 let pem = token::new_signing_key()?.pem().to_owned();
                 match format {
                     KeyFormat::Pem => pem,
@@ -106,17 +106,17 @@ impl Generate {
 }
 
 /// What it takes to make something.
-enum Request {
+enum GenerateRequest {
     /// A post to this path of the control plane.
     Token(&'static str, Value),
     /// Nothing from outside.
     Key(KeyFormat),
 }
 
-impl What {
-    fn request(self) -> anyhow::Result<Request> {
+impl GenerateCommand {
+    fn request(self) -> anyhow::Result<GenerateRequest> {
         let (path, body) = match self {
-            Self::SigningKey { format } => return Ok(Request::Key(format)),
+            Self::SigningKey { format } => return Ok(GenerateRequest::Key(format)),
             Self::Zone { zone, scope, valid_for } => {
                 ("/tokens/zone", json!({ "zone": zone, "scope": scope, "validFor": valid_for }))
             }
@@ -135,7 +135,7 @@ impl What {
                 ("/tokens/user", json!({ "name": name, "groups": group, "validFor": valid_for }))
             }
         };
-        Ok(Request::Token(path, body))
+        Ok(GenerateRequest::Token(path, body))
     }
 }
 

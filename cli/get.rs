@@ -2,12 +2,12 @@
 
 use anyhow::bail;
 use clap::Args;
-use common::model::Kind;
+use common::model::{Kind, labels};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     kinds,
     output::{self, Output},
     table,
@@ -41,7 +41,7 @@ pub(crate) struct Get {
 }
 
 impl Get {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         let kind = kinds::find(&self.r#type)?;
         let (items, document) = match &self.name {
             Some(name) => {
@@ -60,7 +60,7 @@ impl Get {
         })
     }
 
-    async fn item(&self, client: &Client, kind: &Kind, name: &str) -> anyhow::Result<Value> {
+    async fn item(&self, client: &ApiClient, kind: &Kind, name: &str) -> anyhow::Result<Value> {
         let answer = client.send(Method::GET, &kinds::item(kind, &self.mesh, name), None).await?;
         if answer.status == StatusCode::NOT_FOUND {
             let title = kinds::title(kind, &self.mesh, name);
@@ -69,7 +69,7 @@ impl Get {
         answer.success()?.json()
     }
 
-    async fn list(&self, client: &Client, kind: &Kind) -> anyhow::Result<Vec<Value>> {
+    async fn list(&self, client: &ApiClient, kind: &Kind) -> anyhow::Result<Vec<Value>> {
         let mut path =
             if self.all_meshes { format!("/{}", kind.path) } else { kinds::collection(kind, &self.mesh) };
         let mut filters: Vec<(&str, String)> =
@@ -94,22 +94,13 @@ impl Get {
 }
 
 fn print_table(kind: &Kind, items: &[Value]) {
-    let special: Vec<&str> = match kind.name {
-        "Mesh" => vec!["MTLS"],
-        "Dataplane" => vec!["SERVICES", "ADDRESS"],
-        _ => vec![],
-    };
     let mut headings = if kind.is_mesh_scoped() { vec!["MESH", "NAME"] } else { vec!["NAME"] };
-    headings.extend(&special);
+    headings.extend(kind.columns.iter().map(|column| column.heading));
     headings.extend(["ORIGIN", "AGE"]);
     let row = |item: &Value| {
         let mut row = if kind.is_mesh_scoped() { vec![table::text(&item["mesh"])] } else { vec![] };
         row.push(table::text(&item["name"]));
-        match kind.name {
-            "Mesh" => row.push(table::text(&item["mtls"]["enabledBackend"])),
-            "Dataplane" => row.extend([services(item), table::text(&item["networking"]["address"])]),
-            _ => {}
-        }
+        row.extend(kind.columns.iter().map(|column| table::text(&(column.value)(item))));
         row.extend([origin(item), table::age(&item["modificationTime"])]);
         row
     };
@@ -118,19 +109,9 @@ fn print_table(kind: &Kind, items: &[Value]) {
 
 /// Who owns a resource, seen from the control plane that was asked.
 fn origin(item: &Value) -> String {
-    let labels = &item["labels"];
-    match labels["kuma.io/zone"].as_str().filter(|zone| !zone.is_empty()) {
+    let own = &item["labels"];
+    match own[labels::ZONE].as_str().filter(|zone| !zone.is_empty()) {
         Some(zone) => format!("zone {zone}"),
-        None => table::text(&labels["kuma.io/origin"]),
+        None => table::text(&own[labels::ORIGIN]),
     }
-}
-
-/// The services of a dataplane.
-pub(crate) fn services(dataplane: &Value) -> String {
-    let networking = &dataplane["networking"];
-    let inbounds = networking["inbound"].as_array().into_iter().flatten();
-    let tags = inbounds.map(|i| &i["tags"]).chain([&networking["gateway"]["tags"]]);
-    let mut services: Vec<&str> = tags.filter_map(|t| t["kuma.io/service"].as_str()).collect();
-    services.dedup();
-    if services.is_empty() { "-".to_owned() } else { services.join(", ") }
 }

@@ -9,25 +9,27 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use zones::Zone;
+pub(crate) use proxies::problems;
+pub(crate) use zones::ZoneOverview;
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     kinds::{query, segment},
     output::{self, Output},
+    sync,
 };
 
 #[derive(Args)]
 pub(crate) struct Inspect {
     #[command(subcommand)]
-    what: What,
+    what: InspectCommand,
     /// Form of the answer
     #[arg(short, long, global = true, default_value = "table")]
     output: Output,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum InspectCommand {
     /// Zones: whether they are online, since when, and how far behind
     #[command(alias = "zone")]
     Zones {
@@ -80,6 +82,8 @@ enum What {
         #[arg(short, long, default_value = "default")]
         mesh: String,
     },
+    /// Sync: how far each zone is in each direction, and what was refused
+    Sync,
 }
 
 /// What the Envoy itself says, instead of what is known about it.
@@ -87,11 +91,11 @@ enum What {
 struct OfEnvoy {
     /// Ask its Envoy, through the control plane
     #[arg(long = "type", value_name = "WHAT", requires = "name")]
-    what: Option<Question>,
+    what: Option<EnvoyQuestion>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Question {
+enum EnvoyQuestion {
     /// The configuration it runs with
     ConfigDump,
     /// Its counters
@@ -102,12 +106,12 @@ enum Question {
 
 impl OfEnvoy {
     /// Prints the answer, when one is asked for.
-    async fn print(&self, client: &Client, list: &str, name: Option<&str>) -> anyhow::Result<bool> {
+    async fn print(&self, client: &ApiClient, list: &str, name: Option<&str>) -> anyhow::Result<bool> {
         let (Some(what), Some(name)) = (self.what, name) else { return Ok(false) };
         let what = match what {
-            Question::ConfigDump => "xds",
-            Question::Stats => "stats",
-            Question::Clusters => "clusters",
+            EnvoyQuestion::ConfigDump => "xds",
+            EnvoyQuestion::Stats => "stats",
+            EnvoyQuestion::Clusters => "clusters",
         };
         let answer = client.send(Method::GET, &format!("{list}/{}/{what}", segment(name)), None).await?;
         output::text(&answer.success()?.body);
@@ -121,11 +125,11 @@ fn tag(text: &str) -> Result<(String, String), String> {
 }
 
 impl Inspect {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         let output = self.output;
         match self.what {
-            What::Zones { name } => {
-                let found = Found::overviews(client, "/zones", name, &[]).await?;
+            InspectCommand::Zones { name } => {
+                let found = Inspection::overviews(client, "/zones", name, &[]).await?;
                 found.print(output, "no zone has connected yet", zones::print)?;
                 // Those who watch the zones look here; whether they are told is no reason to fail.
                 for warning in client.warnings().await {
@@ -133,7 +137,7 @@ impl Inspect {
                 }
                 Ok(())
             }
-            What::Dataplanes { name, mesh, all_meshes, tag, gateway, envoy } => {
+            InspectCommand::Dataplanes { name, mesh, all_meshes, tag, gateway, envoy } => {
                 let filters = tag.iter().map(|(key, value)| ("tag", format!("{key}:{value}")));
                 let filters: Vec<_> =
                     filters.chain(gateway.then(|| ("gateway", "true".to_owned()))).collect();
@@ -144,53 +148,57 @@ impl Inspect {
                 if envoy.print(client, &list, name.as_deref()).await? {
                     return Ok(());
                 }
-                let found = Found::overviews(client, &list, name, &filters).await?;
+                let found = Inspection::overviews(client, &list, name, &filters).await?;
                 let none =
                     format!("there is no such dataplane in {}", if all_meshes { "any mesh" } else { &mesh });
                 found.print(output, &none, |items| proxies::print(items, all_meshes))
             }
-            What::ZoneIngresses { name, envoy } => {
+            InspectCommand::ZoneIngresses { name, envoy } => {
                 if envoy.print(client, "/zoneingresses", name.as_deref()).await? {
                     return Ok(());
                 }
-                let found = Found::overviews(client, "/zoneingresses", name, &[]).await?;
+                let found = Inspection::overviews(client, "/zoneingresses", name, &[]).await?;
                 found.print(output, "there is no zone ingress", proxies::print_of_zones)
             }
-            What::ZoneEgresses { name, envoy } => {
+            InspectCommand::ZoneEgresses { name, envoy } => {
                 if envoy.print(client, "/zoneegresses", name.as_deref()).await? {
                     return Ok(());
                 }
-                let found = Found::overviews(client, "/zoneegresses", name, &[]).await?;
+                let found = Inspection::overviews(client, "/zoneegresses", name, &[]).await?;
                 found.print(output, "there is no zone egress", proxies::print_of_zones)
             }
-            What::Meshes => {
-                let found = Found::list(client.list("/mesh-insights").await?);
+            InspectCommand::Meshes => {
+                let found = Inspection::list(client.list("/mesh-insights").await?);
                 let meshes = client.list("/meshes").await?;
                 found.print(output, "there is no mesh", |insights| meshes::print(&meshes, insights))
             }
-            What::Services { mesh } => {
+            InspectCommand::Services { mesh } => {
                 let path = format!("/meshes/{}/service-insights", segment(&mesh));
-                let found = Found::list(client.list(&path).await?);
+                let found = Inspection::list(client.list(&path).await?);
                 found.print(output, &format!("no service in mesh {mesh}"), meshes::print_services)
+            }
+            InspectCommand::Sync => {
+                let overview: Value = client.get("/sync").await?;
+                output.print(&overview, || sync::print(&overview))
             }
         }
     }
 }
 
 /// What is to be shown, and as which document.
-struct Found {
+struct Inspection {
     items: Vec<Value>,
     document: Value,
 }
 
-impl Found {
+impl Inspection {
     fn list(items: Vec<Value>) -> Self {
         Self { document: output::list(&items), items }
     }
 
     /// The overviews below `list`, or the one called `name`.
     async fn overviews(
-        client: &Client,
+        client: &ApiClient,
         list: &str,
         name: Option<String>,
         filters: &[(&str, String)],

@@ -1,7 +1,7 @@
 //! The kind a user means, and where it is served.
 
 use anyhow::anyhow;
-use common::model::{Kind, registry};
+use common::{model::Kind, registry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What stays as it is in a part of a path or query.

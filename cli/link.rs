@@ -5,25 +5,25 @@ use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{client::Client, output, table};
+use crate::{client::ApiClient, output, table};
 
 #[derive(Args)]
-pub(crate) struct Link {
+pub(crate) struct LinkArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<LinkAction>,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum LinkAction {
     /// Lets through what the zone holds back: another store of global, a mass deletion
     Approve,
 }
 
-impl Link {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+impl LinkArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         match self.action {
             None => show(client).await,
-            Some(Action::Approve) => {
+            Some(LinkAction::Approve) => {
                 ask(client, Method::POST, "/strait/link/approve").await?;
                 output::line("approved; the zone connects again and takes what global shows");
                 Ok(())
@@ -33,7 +33,7 @@ impl Link {
 }
 
 /// The body of the answer; only zones of a global answer here.
-async fn ask(client: &Client, method: Method, path: &str) -> anyhow::Result<String> {
+async fn ask(client: &ApiClient, method: Method, path: &str) -> anyhow::Result<String> {
     let answer = client.send(method, path, None).await?;
     if answer.status == StatusCode::NOT_FOUND {
         bail!("this control plane follows no global; ask a zone with --address");
@@ -41,7 +41,7 @@ async fn ask(client: &Client, method: Method, path: &str) -> anyhow::Result<Stri
     Ok(answer.success()?.body)
 }
 
-async fn show(client: &Client) -> anyhow::Result<()> {
+async fn show(client: &ApiClient) -> anyhow::Result<()> {
     let link = ask(client, Method::GET, "/strait/link").await?;
     let link: Value = serde_json::from_str(&link).context("read the answer")?;
     let state = match (link["connected"] == true, link["standby"] == true) {

@@ -9,12 +9,16 @@ mod client;
 mod config;
 mod delete;
 mod documents;
+mod explain;
 mod generate;
 mod get;
 mod inspect;
 mod kinds;
 mod link;
+mod machine;
 mod output;
+mod relay;
+mod sync;
 mod table;
 mod version;
 mod wait;
@@ -24,14 +28,14 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 
-use client::{Client, Endpoint};
+use client::{ApiClient, ControlPlaneEndpoint};
 
 /// Operates Strait and Kuma control planes.
 #[derive(Parser)]
 #[command(name = "straitctl", version, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -39,13 +43,22 @@ struct Cli {
 /// Where the control plane is, and as whom to ask it.
 #[derive(Args)]
 #[command(next_help_heading = "Connection")]
-struct Connection {
+struct ConnectionArgs {
     /// Address of the control plane, instead of the one of the current context
     #[arg(long, global = true, env = "STRAITCTL_ADDRESS", value_name = "URL")]
     address: Option<String>,
-    /// User token to send
+    /// User token to send; without any, the administrator's to the control plane on this machine
     #[arg(long, global = true, env = "STRAITCTL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
+    /// Work folder of the control plane on this machine, where the token of its administrator is
+    #[arg(
+        long,
+        global = true,
+        env = "STRAIT_GENERAL_WORK_DIR",
+        default_value = ".strait",
+        value_name = "FOLDER"
+    )]
+    work_dir: PathBuf,
     /// Certificate authority of the control plane, as PEM; the roots of the machine when absent
     #[arg(long, global = true, value_name = "FILE")]
     ca_cert_file: Option<PathBuf>,
@@ -70,16 +83,20 @@ enum Command {
     Delete(delete::Delete),
     /// Shows how zones, dataplanes and meshes are doing
     Inspect(inspect::Inspect),
+    /// Shows which resource put what into the configuration of a proxy, and what lost against it
+    Explain(explain::Explain),
     /// Makes tokens and keys to sign them with
     Generate(generate::Generate),
-    /// Asks a zone for the bootstrap of an Envoy
-    Bootstrap(bootstrap::Bootstrap),
+    /// Asks a zone for the bootstrap of an Envoy, or writes that of a gRPC library
+    Bootstrap(bootstrap::BootstrapArgs),
+    /// Connects an application that has a gRPC library instead of an Envoy with its zone
+    Relay(relay::RelayArgs),
     /// Shows how a zone stands with global, and approves what the zone holds back
-    Link(link::Link),
+    Link(link::LinkArgs),
     /// Waits until zones are online or a resource exists
     Wait(wait::Wait),
     /// Remembers control planes and chooses among them
-    Config(config::Config),
+    Config(config::ConfigArgs),
     /// Shows the version of this program and of the control plane
     Version,
 }
@@ -100,14 +117,16 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let connection = cli.connection;
     let file = || config::ConfigFile::open(connection.config_file.as_deref());
-    let client = || Client::new(connection.endpoint(&file()?)?, connection.api_timeout);
+    let client = || ApiClient::new(connection.endpoint(&file()?)?, connection.api_timeout);
     match cli.command {
         Command::Apply(apply) => apply.run(client).await,
         Command::Get(get) => get.run(&client()?).await,
         Command::Delete(delete) => delete.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
+        Command::Explain(explain) => explain.run(&client()?).await,
         Command::Generate(generate) => generate.run(client).await,
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
+        Command::Relay(relay) => relay.run(&connection).await,
         Command::Link(link) => link.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Version => version::print(client).await,
@@ -115,11 +134,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-impl Connection {
-    /// The current context, with the flags on top.
-    fn endpoint(&self, file: &config::ConfigFile) -> anyhow::Result<Endpoint> {
+impl ConnectionArgs {
+    /// The current context, with the flags on top. Who names no credential is the administrator of a control
+    /// plane on this machine, if he may read its token.
+    fn endpoint(&self, file: &config::ConfigFile) -> anyhow::Result<ControlPlaneEndpoint> {
         let mut endpoint = match &self.address {
-            Some(address) => Endpoint { url: address.clone(), ..Endpoint::default() },
+            Some(address) => ControlPlaneEndpoint { url: address.clone(), ..ControlPlaneEndpoint::default() },
             None => file.current()?,
         };
         if let Some(token) = &self.token {
@@ -129,6 +149,9 @@ impl Connection {
             endpoint.ca_cert_file = Some(file.clone());
         }
         endpoint.skip_verify |= self.skip_verify;
+        if !endpoint.has_credential() {
+            endpoint.found = machine::admin_token(&client::address(&endpoint.url)?, &self.work_dir)?;
+        }
         Ok(endpoint)
     }
 }

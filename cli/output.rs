@@ -4,6 +4,7 @@
 use std::io::{Write, stdout};
 
 use clap::ValueEnum;
+use common::model::text::to_yaml;
 use serde_json::{Value, json};
 
 /// Chosen with `-o`.
@@ -19,7 +20,7 @@ impl Output {
     pub(crate) fn print(self, document: &Value, table: impl FnOnce()) -> anyhow::Result<()> {
         match self {
             Self::Json => line(&serde_json::to_string_pretty(document)?),
-            Self::Yaml => text(&serde_norway::to_string(document)?),
+            Self::Yaml => text(&to_yaml(document)?),
             Self::Table => table(),
         }
         Ok(())

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use crate::{
-    client::{self, Client},
+    client::{self, ApiClient},
     output, table,
 };
 
 /// Prints both versions. A control plane that does not answer is worth a warning only.
-pub(crate) async fn print(connect: impl Fn() -> anyhow::Result<Client>) -> anyhow::Result<()> {
+pub(crate) async fn print(connect: impl Fn() -> anyhow::Result<ApiClient>) -> anyhow::Result<()> {
     output::line(concat!("straitctl ", env!("CARGO_PKG_VERSION")));
     let index = async { connect()?.get::<Value>("/").await };
     match index.await {

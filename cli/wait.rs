@@ -7,21 +7,33 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use crate::{client::Client, duration, inspect::Zone, kinds, output};
+use crate::{client::ApiClient, duration, inspect::ZoneOverview, kinds, output, sync};
 
 const POLL: Duration = Duration::from_millis(300);
 
 #[derive(Args)]
 pub(crate) struct Wait {
     #[command(subcommand)]
-    what: What,
+    what: WaitSubject,
     /// How long to wait
     #[arg(long, global = true, default_value = "60s", value_name = "DURATION", value_parser = duration)]
     timeout: Duration,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum WaitSubject {
+    /// Until every zone concerned has acknowledged a revision, as the answer to a write names it
+    Revision {
+        /// Number of the revision
+        revision: u64,
+    },
+    #[command(flatten)]
+    Condition(WaitCondition),
+}
+
+/// What is asked for again and again.
+#[derive(Subcommand)]
+enum WaitCondition {
     /// Until so many zones are online
     Zones {
         /// How many
@@ -41,10 +53,14 @@ enum What {
 }
 
 impl Wait {
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
+        let condition = match self.what {
+            WaitSubject::Revision { revision } => return sync::zones(client, revision, self.timeout).await,
+            WaitSubject::Condition(condition) => condition,
+        };
         let deadline = Instant::now() + self.timeout;
         loop {
-            let missing = match self.what.check(client).await {
+            let missing = match condition.check(client).await {
                 Ok(Ok(message)) => {
                     output::line(&message);
                     return Ok(());
@@ -61,14 +77,15 @@ impl Wait {
     }
 }
 
-impl What {
+impl WaitCondition {
     /// What is there, or what is still missing.
-    async fn check(&self, client: &Client) -> anyhow::Result<Result<String, String>> {
+    async fn check(&self, client: &ApiClient) -> anyhow::Result<Result<String, String>> {
         match self {
             Self::Zones { online } => {
-                let zones: Vec<Zone> = client.list("/zones/_overview").await?.iter().map(Zone::of).collect();
+                let zones: Vec<ZoneOverview> =
+                    client.list("/zones/_overview").await?.iter().map(ZoneOverview::of).collect();
                 let is_online: Vec<&str> =
-                    zones.iter().filter(|z| z.status() == "online").map(Zone::name).collect();
+                    zones.iter().filter(|z| z.status() == "online").map(ZoneOverview::name).collect();
                 if is_online.len() >= *online {
                     return Ok(Ok(format!("online: {}", is_online.join(", "))));
                 }

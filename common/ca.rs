@@ -6,7 +6,6 @@ use chrono::{DateTime, Duration, Utc};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
 use crate::{
@@ -51,19 +50,23 @@ pub const ADMIN_SECRET: &str = "envoy-admin-ca";
 /// How long that authority is valid.
 pub const ADMIN_LIFETIME: Duration = Duration::days(3650);
 
+/// Between mesh and backend, in the names of the secrets of a builtin backend.
+const CERTIFICATE_SECRET: &str = ".ca-builtin-cert-";
+const KEY_SECRET: &str = ".ca-builtin-key-";
+
 /// Name of the secret with the root certificate of a builtin backend.
 pub fn certificate_secret(mesh: &str, backend: &str) -> String {
-    format!("{mesh}.ca-builtin-cert-{backend}")
+    format!("{mesh}{CERTIFICATE_SECRET}{backend}")
 }
 
 /// Name of the secret with the root key of a builtin backend.
 pub fn key_secret(mesh: &str, backend: &str) -> String {
-    format!("{mesh}.ca-builtin-key-{backend}")
+    format!("{mesh}{KEY_SECRET}{backend}")
 }
 
 /// Whether a secret of this name holds the root key of a builtin backend.
 pub fn is_key_secret(mesh: &str, name: &str) -> bool {
-    name.strip_prefix(mesh).is_some_and(|rest| rest.starts_with(".ca-builtin-key-"))
+    name.strip_prefix(mesh).is_some_and(|rest| rest.starts_with(KEY_SECRET))
 }
 
 /// Makes the root of a builtin backend: a certificate for `spiffe://<mesh>`, signed by itself with `key`.
@@ -118,11 +121,6 @@ pub fn signing_key(pem: &str) -> Result<KeyPair, CaError> {
             "expected a PEM block RSA PRIVATE KEY (PKCS#1), EC PRIVATE KEY (SEC 1) or PRIVATE KEY (PKCS#8): {e}"
         ))
     })
-}
-
-/// Whether `pem` holds at least one readable certificate block.
-pub fn holds_certificate(pem: &str) -> bool {
-    rustls::pki_types::CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|c| c.is_ok())
 }
 
 #[cfg(test)]

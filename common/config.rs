@@ -12,28 +12,29 @@ mod environment;
 mod interval;
 mod leaf;
 mod sections;
+mod without_effect;
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
-use figment::{
-    Figment,
-    providers::{Format, Serialized, Yaml},
-};
+use figment::{Figment, providers::Serialized};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
+use self::without_effect::Cleaned;
 use crate::redact;
 
 pub use access::{AccessSection, AccessType, Authn, AuthnType, UserTokens};
-pub use connections::Connections;
+pub use connections::ConnectionsSection;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
     ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, Postgres,
     PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
+
+pub use without_effect::WITHOUT_EFFECT;
 
 /// Prefixes of environment variables; the first that is set wins.
 const PREFIXES: [&str; 2] = ["STRAIT", "KUMA"];
@@ -167,6 +168,27 @@ pub fn unknown_variables<C: Config>() -> Vec<String> {
     environment::strangers::<C>(variables()).idle
 }
 
+/// Settings in the file of `matches` that Kuma knows and that have no effect here.
+pub fn settings_without_effect<C: Config>(matches: &ArgMatches) -> Vec<&'static str> {
+    let file = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from);
+    file.map(|path| Cleaned::new(&path, has_setting::<C>).passed_over()).unwrap_or_default()
+}
+
+/// Whether `path` is a setting of this process, or a section with settings of it.
+fn has_setting<C: Config>(path: &str) -> bool {
+    let within = |leaf: &Leaf| {
+        leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    leaves(&defaults::<C>()).iter().any(within)
+}
+
+/// A variable of the environment that something other than a setting names.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+pub fn variable(name: &str) -> Option<String> {
+    // Names with these in them make the standard library panic.
+    (!name.is_empty() && !name.contains(['=', '\0'])).then(|| std::env::var(name).ok())?
+}
+
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 fn variables() -> impl Iterator<Item = (String, String)> {
     let lossy = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
@@ -189,7 +211,7 @@ fn merge<C: Config>(
         if !path.exists() {
             return Err(ConfigError::NoFile(path));
         }
-        figment = figment.merge(Yaml::file_exact(path));
+        figment = figment.merge(Cleaned::new(&path, has_setting::<C>));
     }
     for leaf in leaves(&defaults::<C>()) {
         for name in PREFIXES.iter().rev().flat_map(|prefix| variables_of(&leaf, prefix)) {

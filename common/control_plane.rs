@@ -1,24 +1,30 @@
 //! What a global and a zone process are both made of: store, index, certificate, API and diagnostics
 //! listeners, under one supervisor.
 
+mod admin_token;
+pub mod process;
 pub mod role;
+mod salvage;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     mem::ManuallyDrop,
     net::{IpAddr, SocketAddr},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::Context;
 use axum::Router;
+use chrono::{DateTime, Utc};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use self::admin_token::AdminToken;
 use crate::{
     config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
@@ -28,7 +34,7 @@ use crate::{
         Env, OpenFiles, Supervisor, bind,
         http::{Limits, Server},
     },
-    store::{self, Health, Store, feed::Feed, index::IndexReader},
+    store::{self, Store, StoreHealth, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
 };
@@ -63,6 +69,9 @@ pub struct ControlPlane {
     starting: ManuallyDrop<Pending>,
 }
 
+/// Before this was written. A machine without a clock of its own begins in 1970 until somebody tells it.
+const EARLIEST: DateTime<Utc> = DateTime::from_timestamp_nanos(1_735_689_600_000_000_000);
+
 impl ControlPlane {
     /// Opens the store, loads the index and serves diagnostics. `label` is the zone in metrics.
     ///
@@ -75,9 +84,15 @@ impl ControlPlane {
         store: &StoreSection,
         diagnostics: &Diagnostics,
     ) -> anyhow::Result<Self> {
+        let now = env.now();
+        anyhow::ensure!(
+            now >= EARLIEST,
+            "the clock of this machine says {}, which is long over: set it first, since certificates and tokens made \
+             by it would be out of date at once",
+            now.format("%Y-%m-%d")
+        );
         let work_dir = Path::new(&general.work_dir);
-        fs::create_dir_all(work_dir)
-            .with_context(|| format!("create {} (setting general.workDir)", work_dir.display()))?;
+        make(work_dir).with_context(|| format!("create {} (setting general.workDir)", work_dir.display()))?;
         let mut supervisor = Supervisor::new();
         let readiness = Readiness::new();
         let starting = ManuallyDrop::new(readiness.pending("start"));
@@ -178,7 +193,7 @@ impl ControlPlane {
         limits.keeping_room_for_the_known()
     }
 
-    /// Serves the REST API as configured.
+    /// Serves the REST API as configured, and keeps the token of its administrator.
     ///
     /// # Errors
     /// When a port is taken or the certificate is not usable.
@@ -186,27 +201,44 @@ impl ControlPlane {
         if settings.authn.anonymous_may_write {
             tracing::warn!("{}", rest::ANONYMOUS_MAY_WRITE);
         }
-        if settings.authn.localhost_is_admin && settings.is_beyond_loopback() {
+        if settings.authn.localhost_is_admin {
             tracing::warn!("{}", rest::LOCALHOST_IS_ADMIN);
         }
+        let mut ports = BTreeSet::new();
         let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
         let limits = Limits { streams: 32, ..limits };
         if settings.http.enabled {
             let http = &settings.http;
             let listener = self.bind("api", "apiServer.http.port", http.interface, http.port)?;
+            ports.insert(listener.local_addr()?.port());
             let server = Server::new("api", limits.clone());
             self.supervisor.spawn("api", server.serve(listener, router.clone(), self.supervisor.shutdown()));
         }
         if settings.https.enabled {
             let https = &settings.https;
             let listener = self.bind("apiTls", "apiServer.https.port", https.interface, https.port)?;
+            ports.insert(listener.local_addr()?.port());
             let pair = self.certificate(&https.tls_cert_file, &https.tls_key_file)?;
             let acceptor = TlsAcceptor::from(Arc::new(pair.server_config(&["h2", "http/1.1"])?));
             let server = Server::new("api_tls", limits).with_tls(Some(acceptor));
             let serving = server.serve(listener, router, self.supervisor.shutdown());
             self.supervisor.spawn("api with TLS", serving);
         }
+        self.keep_admin_token(settings, ports);
         Ok(())
+    }
+
+    /// Once the process is ready, the token is there. A start does not fail for it: what needs no administrator
+    /// goes on.
+    fn keep_admin_token(&mut self, settings: &ApiServer, ports: BTreeSet<u16>) {
+        let work_dir = Path::new(&self.general.work_dir);
+        if !settings.authn.tokens.bootstrap_admin_token {
+            return AdminToken::forget(work_dir);
+        }
+        let mut token = AdminToken::new(work_dir, ports, self.index.clone(), self.env.clone());
+        token.look();
+        let (events, shutdown) = (self.bus.subscribe("admin_token"), self.supervisor.shutdown());
+        self.supervisor.spawn("token of the administrator", token.run(events, shutdown));
     }
 
     /// Everything is bound: ready. Runs until `stop` or until a task ends, then stops in order: no new
@@ -238,7 +270,7 @@ fn limits(general: &General, connections: usize) -> Limits {
 /// Not ready while the store takes no writes or is damaged. Whatever needs no write goes on: reading, the
 /// configuration of proxies, the sync as far as it only sends.
 async fn tell(
-    mut health: watch::Receiver<Health>,
+    mut health: watch::Receiver<StoreHealth>,
     readiness: Readiness,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -260,6 +292,25 @@ async fn tell(
     }
 }
 
+/// Makes the work folder, which nobody else may look into: keys and a token will be in it. One that is there
+/// stays as its owner wants it.
+fn make(work_dir: &Path) -> std::io::Result<()> {
+    if let Some(parent) = work_dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    // Recursive, so that one that is there is no error.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(work_dir)?;
+    let mode = fs::metadata(work_dir)?.mode();
+    if mode & 0o022 != 0 {
+        let folder = work_dir.display();
+        tracing::warn!(
+            "others than its owner may write in {folder} (general.workDir), and so exchange what this process \
+             keeps there: chmod go-w {folder}"
+        );
+    }
+    Ok(())
+}
+
 /// Name of this machine; `localhost` where it has none.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -267,7 +318,8 @@ pub fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
-fn store_url(store: &StoreSection, work_dir: &Path) -> String {
+/// Where the settings put the store.
+pub(crate) fn store_url(store: &StoreSection, work_dir: &Path) -> String {
     match store.kind {
         StoreType::Memory => "memory:".to_owned(),
         StoreType::Sqlite if store.sqlite.path.is_empty() => {

@@ -10,14 +10,14 @@ use prost::Message;
 use thiserror::Error;
 
 use crate::{
+    access::User,
     ca::{self, CaError},
     config::DataplaneDefaults,
     issuing,
     keys::{KeyError, KeyForm, KeyMaker, KeySupply},
     mode::Mode,
-    model::{Kind, Resource, ResourceKey, SpecError, kinds, labels, transcode},
+    model::{Kind, Resource, ResourceKey, SpecError, kinds, transcode},
     proto::kuma::system::v1alpha1::Config,
-    rest::{CLUSTER_ID, User},
     runtime::Env,
     store::{
         Batch, Precondition, Store, StoreError, Write,
@@ -127,7 +127,7 @@ impl Start<'_> {
                 self.put_secret(&Purpose::Zone.key(1), key.pem(), &mut writes);
             }
             let cluster = Config { config: self.env.entropy.uuid().to_string() };
-            let config = self.resource(&kinds::config::KIND, "", CLUSTER_ID);
+            let config = self.resource(&kinds::config::KIND, "", kinds::config::CLUSTER_ID);
             self.put_absent(config.with_spec(cluster.encode_to_vec()), &mut writes);
             if !options.skip_mesh_creation {
                 self.default_mesh(&mut writes)?;
@@ -184,7 +184,7 @@ impl Start<'_> {
     fn resource(&self, kind: &'static Kind, mesh: &str, name: &str) -> Resource {
         let mut resource = Resource::new(ResourceKey::new(kind, mesh, name), self.env.now());
         resource.origin = self.mode.origin_of(kind);
-        labels::compute(&mut resource, self.mode);
+        self.mode.label(&mut resource);
         resource
     }
 

@@ -1,5 +1,7 @@
 //! Health, readiness and metrics, on a port of their own.
 
+mod scrape;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -8,15 +10,16 @@ use std::{
 use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 use serde_json::json;
 
+use self::scrape::Scrapes;
 use crate::telemetry::Metrics;
 
 /// What still has to happen before the process is ready, or what keeps it from being so again. Each part
 /// takes a [`Pending`] guard while the process is built and drops it when it is up.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<Mutex<Parts>>);
+pub struct Readiness(Arc<Mutex<UnreadyParts>>);
 
 /// Parts that are not ready, each with the reason where there is one.
-pub type Parts = BTreeMap<&'static str, Option<Arc<str>>>;
+pub type UnreadyParts = BTreeMap<&'static str, Option<Arc<str>>>;
 
 /// Not ready for as long as this lives.
 pub struct Pending {
@@ -45,11 +48,11 @@ impl Readiness {
     }
 
     /// The parts that are not ready, each with the reason where there is one.
-    pub fn missing(&self) -> Parts {
+    pub fn missing(&self) -> UnreadyParts {
         self.parts().clone()
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
+    fn parts(&self) -> MutexGuard<'_, UnreadyParts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,9 +71,9 @@ impl Drop for Pending {
 }
 
 #[derive(Clone)]
-struct Diagnostics {
+struct DiagnosticsState {
     readiness: Readiness,
-    metrics: Option<Metrics>,
+    scrapes: Arc<Scrapes>,
 }
 
 /// `/healthy` (the process runs), `/ready` (it serves; 503 with what is missing otherwise) and `/metrics`
@@ -80,10 +83,10 @@ pub fn router(readiness: Readiness, metrics: Option<Metrics>) -> Router {
         .route("/healthy", get(|| async { "OK" }))
         .route("/ready", get(ready))
         .route("/metrics", get(scrape))
-        .with_state(Diagnostics { readiness, metrics })
+        .with_state(DiagnosticsState { readiness, scrapes: Arc::new(Scrapes::of(metrics)) })
 }
 
-async fn ready(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
+async fn ready(State(diagnostics): State<DiagnosticsState>) -> impl IntoResponse {
     let missing = diagnostics.readiness.missing();
     let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let waiting_for: Vec<&str> = missing.keys().copied().collect();
@@ -92,8 +95,8 @@ async fn ready(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
     (status, Json(json!({ "ready": missing.is_empty(), "waitingFor": waiting_for, "reasons": reasons })))
 }
 
-async fn scrape(State(diagnostics): State<Diagnostics>) -> impl IntoResponse {
-    let text = diagnostics.metrics.map(|m| m.render()).unwrap_or_default();
+async fn scrape(State(diagnostics): State<DiagnosticsState>) -> impl IntoResponse {
+    let text = diagnostics.scrapes.text().await;
     ([("content-type", "text/plain; version=0.0.4")], text)
 }
 

@@ -1,4 +1,4 @@
-//! What may be asked of the Envoy of a proxy, and who can ask it.
+//! What may be asked of the Envoy of a proxy, and of what the control plane has for it, and who can ask.
 //!
 //! A zone asks its own Envoys, global asks the zone; who wants to know sees no difference.
 
@@ -21,20 +21,54 @@ pub enum Ask {
     /// Its counters.
     Stats {
         /// How to write them.
-        format: Format,
+        format: AdminFormat,
         /// Only those that were ever changed.
         used_only: bool,
     },
     /// Its clusters and the state of their endpoints.
     Clusters {
         /// How to write them.
-        format: Format,
+        format: AdminFormat,
     },
+    /// What it is to run with. That is asked of its control plane.
+    Plan(ConfigOptions),
+}
+
+/// Which configuration is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfigOptions {
+    /// With the policies that are only being tried out.
+    pub shadow: bool,
+    /// And what they change.
+    pub diff: bool,
+}
+
+impl ConfigOptions {
+    /// From the query of a request; an error names the parameter that makes no sense.
+    ///
+    /// # Errors
+    /// The name of a parameter with another value than those there are.
+    pub fn parse(query: &[(String, String)]) -> Result<Self, &'static str> {
+        let value = |name: &str| {
+            let found = query.iter().find(|(key, _)| key == name);
+            found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        };
+        let shadow = match value("shadow") {
+            None | Some("0" | "f" | "F" | "false" | "False" | "FALSE") => false,
+            Some("1" | "t" | "T" | "true" | "True" | "TRUE") => true,
+            Some(_) => return Err("shadow"),
+        };
+        let include = value("include");
+        if include.into_iter().flat_map(|list| list.split(',')).any(|word| word != "diff") {
+            return Err("include");
+        }
+        Ok(Self { shadow, diff: include.is_some() })
+    }
 }
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum AdminFormat {
     /// For people.
     #[default]
     Text,
@@ -43,7 +77,7 @@ pub enum Format {
 }
 
 impl Ask {
-    /// Path and query under which Envoy answers it.
+    /// Path and query under which it is answered, by Envoy where it is asked.
     pub fn path(self) -> String {
         let (path, parameters) = match self {
             Self::ConfigDump { include_eds } => ("/config_dump", vec![("include_eds", include_eds)]),
@@ -51,6 +85,9 @@ impl Ask {
                 ("/stats", vec![("usedonly", used_only), ("format=json", self.is_json())])
             }
             Self::Clusters { .. } => ("/clusters", vec![("format=json", self.is_json())]),
+            Self::Plan(ConfigOptions { shadow, diff }) => {
+                ("/_config", vec![("shadow=true", shadow), ("include=diff", diff)])
+            }
         };
         let set: Vec<&str> = parameters.into_iter().filter_map(|(name, set)| set.then_some(name)).collect();
         if set.is_empty() { path.to_owned() } else { format!("{path}?{}", set.join("&")) }
@@ -59,22 +96,22 @@ impl Ask {
     /// Whether the answer is JSON.
     pub fn is_json(self) -> bool {
         match self {
-            Self::ConfigDump { .. } => true,
-            Self::Stats { format, .. } | Self::Clusters { format } => format == Format::Json,
+            Self::ConfigDump { .. } | Self::Plan(_) => true,
+            Self::Stats { format, .. } | Self::Clusters { format } => format == AdminFormat::Json,
         }
     }
 
     /// The stream of a zone on which global asks it.
     pub fn stream(self) -> StreamKind {
         match self {
-            Self::ConfigDump { .. } => StreamKind::ConfigDump,
+            Self::ConfigDump { .. } | Self::Plan(_) => StreamKind::ConfigDump,
             Self::Stats { .. } => StreamKind::Stats,
             Self::Clusters { .. } => StreamKind::Clusters,
         }
     }
 }
 
-/// Who can ask Envoys.
+/// Who can ask Envoys, and say what they are to run with.
 #[async_trait]
 pub trait EnvoyAdmin: Send + Sync + 'static {
     /// The answer of the Envoy of `proxy`: a `Dataplane`, `ZoneIngress` or `ZoneEgress` by its name here.
@@ -137,6 +174,9 @@ pub enum AskError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The zone does not know what it was asked.
+    #[error("the zone of {0} shows what its Envoy runs with and nothing else: ask its own control plane")]
+    Unplanned(ResourceKey),
     /// The zone answered with an error.
     #[error("zone {zone}: {reason}")]
     Zone {
@@ -156,9 +196,10 @@ mod tests {
         let path = |ask: Ask, expected: &str| assert_eq!(ask.path(), expected, "{ask:?}");
         path(Ask::ConfigDump { include_eds: false }, "/config_dump");
         path(Ask::ConfigDump { include_eds: true }, "/config_dump?include_eds");
-        path(Ask::Stats { format: Format::Text, used_only: false }, "/stats");
-        path(Ask::Stats { format: Format::Json, used_only: true }, "/stats?usedonly&format=json");
-        path(Ask::Clusters { format: Format::Text }, "/clusters");
-        path(Ask::Clusters { format: Format::Json }, "/clusters?format=json");
+        path(Ask::Stats { format: AdminFormat::Text, used_only: false }, "/stats");
+        path(Ask::Stats { format: AdminFormat::Json, used_only: true }, "/stats?usedonly&format=json");
+        path(Ask::Clusters { format: AdminFormat::Text }, "/clusters");
+        path(Ask::Clusters { format: AdminFormat::Json }, "/clusters?format=json");
+        path(Ask::Plan(ConfigOptions { shadow: true, diff: true }), "/_config?shadow=true&include=diff");
     }
 }

@@ -10,8 +10,7 @@ use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 
 use crate::{
     metering,
-    model::ResourceKey,
-    store::{Change, Revision},
+    model::{ResourceKey, Revision},
 };
 
 /// Changes told with one event; more of them make more events.
@@ -132,12 +131,6 @@ pub struct ResourceChange {
     pub deleted: bool,
 }
 
-impl From<&Change> for ResourceChange {
-    fn from(change: &Change) -> Self {
-        Self { revision: change.revision, key: change.key.clone(), deleted: change.resource.is_none() }
-    }
-}
-
 /// The bus. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventBus(broadcast::Sender<Event>);
@@ -158,7 +151,10 @@ impl EventBus {
     }
 
     /// Tells that the index moved on. Costs nothing while nobody listens.
-    pub fn resources_changed(&self, changes: &[Change]) {
+    pub fn resources_changed<C>(&self, changes: &[C])
+    where
+        for<'a> ResourceChange: From<&'a C>,
+    {
         if self.0.receiver_count() == 0 {
             return;
         }
@@ -223,7 +219,10 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::model::{Resource, kinds};
+    use crate::{
+        model::{Resource, kinds},
+        store::Change,
+    };
 
     fn offline(epoch: u64) -> Event {
         Event::ZoneWentOffline { zone: "zone-1".into(), epoch }

@@ -7,6 +7,7 @@
 //! zone of a workload look at its DNS names.
 //!
 //! Such zones get no key of the whole mesh: not that of the root, and of those for dataplane tokens the public halves.
+//! Other zones do get the keys, because they can do nothing else, unless the mesh is for zones with keys only.
 
 use std::sync::Arc;
 
@@ -53,7 +54,13 @@ pub fn certificate_secret(mesh: &str, backend: &str, zone: &str) -> String {
 
 /// Whether the zones of this mesh sign with keys of their own.
 pub fn is_by_zone(mesh: &Resource) -> bool {
-    mesh.label(labels::ISSUING) == Some(labels::ISSUING_ZONE)
+    mesh.label(labels::ISSUING) == Some(labels::ISSUING_ZONE) || is_by_zone_only(mesh)
+}
+
+/// Whether nobody signs for this mesh but zones with keys of their own, so that a name in a certificate that a zone
+/// could make up is never believed.
+pub fn is_by_zone_only(mesh: &Resource) -> bool {
+    mesh.label(labels::ISSUING) == Some(labels::ISSUING_ZONE_ONLY)
 }
 
 /// Marks `secret`, when it holds a key that signs workloads or dataplane tokens of `mesh`, as the mesh is marked: by
@@ -146,6 +153,8 @@ pub fn certify(
     params.distinguished_name.push(DnType::OrganizationalUnitName, mesh);
     params.distinguished_name.push(DnType::CommonName, zone);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    // While a mesh moves from one root to another both have the same name.
+    params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.name_constraints = Some(NameConstraints {
         permitted_subtrees: vec![GeneralSubtree::DnsName(domain(zone, mesh))],

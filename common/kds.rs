@@ -1,7 +1,7 @@
 //! The KDS dialect of Delta xDS: what global and zones say to each other.
 //!
 //! ```text
-//! resource ─ filter ─► mapper ─► codec ─► shelf ══ wire ══► codec ─► apply ─► store
+//! resource ─ filter ─► mapper ─► codec ─► outgoing ══ wire ══► codec ─► apply ─► store
 //! ```
 //!
 //! The same modules serve both directions; what differs per direction is a filter, a mapper and a
@@ -22,12 +22,12 @@ mod meter;
 pub mod names;
 pub mod order;
 pub mod outbox;
+pub mod outgoing;
 pub mod ownership;
 pub mod recorder;
 pub mod reverse;
 pub mod role;
 pub mod serve;
-pub mod shelf;
 pub mod size;
 pub mod verdict;
 pub mod watch;

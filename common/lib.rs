@@ -3,14 +3,18 @@
 //! A write becomes a revision in the [`store`]; the feed says that something changed; the index is
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
+pub mod access;
 pub mod ca;
 pub mod clip;
 pub mod config;
 pub mod control_plane;
 pub mod defaults;
 pub mod diagnostics;
+pub mod document;
 pub mod envoy_admin;
+pub mod envoy_config;
 pub mod events;
+pub mod interner;
 pub mod issuing;
 pub mod kds;
 pub mod keys;
@@ -20,9 +24,11 @@ pub mod model;
 pub mod policy;
 pub mod proto;
 pub mod redact;
+pub mod registry;
 pub mod rest;
 pub mod runtime;
 pub mod store;
+pub mod structure;
 pub mod telemetry;
 #[doc(hidden)]
 pub mod testing;

@@ -10,7 +10,7 @@ use std::{
 
 use http::Method;
 
-use crate::model::registry;
+use crate::registry;
 
 /// Stands for every value that is in no set.
 pub const OTHER: &str = "other";
@@ -21,7 +21,7 @@ const MOST_ZONES: usize = 4096;
 
 /// Where the values of a label come from.
 #[derive(Clone, Copy, Debug)]
-pub enum Values {
+pub enum LabelValues {
     /// These.
     These(&'static [&'static str]),
     /// Names in the source, which only a change of the source can add to.
@@ -46,58 +46,71 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// Its labels.
-    pub labels: &'static [(&'static str, Values)],
+    pub labels: &'static [(&'static str, LabelValues)],
 }
 
-const fn metric(name: &'static str, labels: &'static [(&'static str, Values)]) -> Metric {
+const fn metric(name: &'static str, labels: &'static [(&'static str, LabelValues)]) -> Metric {
     Metric { name, labels }
 }
 
-const CONFIRMATION: Values = Values::These(&["", "ACK", "NACK"]);
+const CONFIRMATION: LabelValues = LabelValues::These(&["", "ACK", "NACK"]);
 
 /// All metrics. Each carries also the label `zone`, which names the process it comes from.
 pub const ALL: &[Metric] = &[
+    metric("answers_lying_bytes", &[("listener", LabelValues::Constants)]),
     metric(
         "api_server_http_request_duration_seconds",
-        &[("code", Values::Statuses), ("handler", Values::Routes), ("method", Values::Methods)],
+        &[
+            ("code", LabelValues::Statuses),
+            ("handler", LabelValues::Routes),
+            ("method", LabelValues::Methods),
+        ],
     ),
-    metric("connections_open", &[("listener", Values::Constants), ("client", Values::Constants)]),
-    metric("connections_refused_total", &[("listener", Values::Constants), ("reason", Values::Constants)]),
-    metric("events_lost_total", &[("subscriber", Values::Constants)]),
+    metric("connections_open", &[("listener", LabelValues::Constants), ("client", LabelValues::Constants)]),
+    metric(
+        "connections_refused_total",
+        &[("listener", LabelValues::Constants), ("reason", LabelValues::Constants)],
+    ),
+    metric("events_lost_total", &[("subscriber", LabelValues::Constants)]),
     metric(
         "kds_delta_requests_received",
-        &[("type_url", Values::Kinds), ("confirmation", Values::Constants)],
+        &[("type_url", LabelValues::Kinds), ("confirmation", LabelValues::Constants)],
     ),
-    metric("kds_delta_resources_sent", &[("type_url", Values::Kinds)]),
-    metric("kds_delta_responses_sent", &[("type_url", Values::Kinds)]),
+    metric("kds_delta_resources_sent", &[("type_url", LabelValues::Kinds)]),
+    metric("kds_delta_responses_sent", &[("type_url", LabelValues::Kinds)]),
     metric("kds_delta_streams_active", &[]),
-    metric("kds_nack_total", &[("zone_name", Values::Zones), ("resource_type", Values::Kinds)]),
-    metric("kds_resources_withheld_total", &[("resource_type", Values::Kinds)]),
-    metric("kds_zone_active_connections", &[("zone_name", Values::Zones)]),
-    metric("kds_zone_attribution_refusals_total", &[("resource_type", Values::Kinds)]),
-    metric("kds_zone_attribution_rewrites_total", &[("resource_type", Values::Kinds)]),
-    metric("kds_zone_rejected_total", &[("reason", Values::Constants)]),
-    metric("log_lines_left_out_total", &[("level", Values::Constants)]),
-    metric("log_lines_total", &[("level", Values::Constants)]),
+    metric("kds_nack_total", &[("zone_name", LabelValues::Zones), ("resource_type", LabelValues::Kinds)]),
+    metric("kds_resources_withheld_total", &[("resource_type", LabelValues::Kinds)]),
+    metric("kds_zone_active_connections", &[("zone_name", LabelValues::Zones)]),
+    metric("kds_zone_attribution_refusals_total", &[("resource_type", LabelValues::Kinds)]),
+    metric("kds_zone_attribution_rewrites_total", &[("resource_type", LabelValues::Kinds)]),
+    metric("kds_zone_rejected_total", &[("reason", LabelValues::Constants)]),
+    metric("log_lines_left_out_total", &[("level", LabelValues::Constants)]),
+    metric("log_lines_total", &[("level", LabelValues::Constants)]),
+    metric("resource_files", &[("state", LabelValues::These(&["broken", "good"]))]),
     metric("store_damaged", &[]),
     metric("store_revision", &[]),
+    metric("store_rows_unverified_total", &[]),
     metric("store_writable", &[]),
     metric("store_write_failures_total", &[]),
+    metric("xds_convergence_time", &[]),
     metric("xds_delivery", &[]),
-    metric("xds_generation", &[("proxy_type", Values::Constants), ("result", Values::Constants)]),
+    metric("xds_generation", &[("proxy_type", LabelValues::Constants), ("result", LabelValues::Constants)]),
     metric("xds_generation_errors", &[]),
+    metric("xds_queue_time", &[]),
     metric(
         "xds_requests_received",
         &[
-            ("type_url", Values::TypeUrls),
+            ("type_url", LabelValues::TypeUrls),
             ("confirmation", CONFIRMATION),
-            ("error_type", Values::These(&["no_error", "user"])),
+            ("error_type", LabelValues::These(&["no_error", "user"])),
         ],
     ),
-    metric("xds_responses_sent", &[("type_url", Values::TypeUrls)]),
+    metric("xds_responses_oversized", &[("type_url", LabelValues::TypeUrls)]),
+    metric("xds_responses_sent", &[("type_url", LabelValues::TypeUrls)]),
     metric("xds_responses_sent_bytes", &[]),
     metric("xds_streams_active", &[]),
-    metric("zone_events_total", &[("event", Values::Constants), ("zone_name", Values::Zones)]),
+    metric("zone_events_total", &[("event", LabelValues::Constants), ("zone_name", LabelValues::Zones)]),
 ];
 
 /// A method of HTTP as a label.
@@ -119,7 +132,7 @@ pub fn method(method: &Method) -> &'static str {
 
 /// A resource type as a label.
 pub fn kind(name: &str) -> &'static str {
-    registry::ALL.iter().find(|kind| kind.name == name).map_or(OTHER, |kind| kind.name)
+    registry::by_name(name).map_or(OTHER, |kind| kind.name)
 }
 
 /// The name of a zone as a label.

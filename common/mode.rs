@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Kind, Origin};
+use crate::model::{Kind, Origin, Resource, labels};
 
 /// The role of a control plane, which decides what may be written through its API and who owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,25 @@ impl Mode {
                 Self::Zone { federated: true, .. } => kind.flow.written_by_zone(),
                 Self::Zone { federated: false, .. } => true,
             }
+    }
+
+    /// Completes the labels of a resource that was written here.
+    pub fn label(&self, resource: &mut Resource) {
+        let kind = resource.kind();
+        if kind.is_mesh_scoped() {
+            let mesh = resource.mesh().to_owned();
+            resource.labels.entry(labels::MESH.to_owned()).or_insert(mesh);
+        }
+        if let Some(zone) = self.zone().filter(|_| kind.flow.written_by_zone()) {
+            let own = &mut resource.labels;
+            let origin =
+                own.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
+            if origin != labels::ORIGIN_GLOBAL {
+                own.entry(labels::ZONE.to_owned()).or_insert_with(|| zone.to_owned());
+                own.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
+            }
+        }
+        kind.label(resource);
     }
 
     /// Who owns a resource of `kind` that is written here.

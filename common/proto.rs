@@ -20,7 +20,7 @@ pub mod kuma {
     }
 }
 
-pub use envoy_types::pb::{envoy, google, xds};
+pub use envoy_types::pb::{envoy, google, opentelemetry, xds};
 
 /// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.
 pub static RESOURCE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/resources.bin"));
@@ -28,3 +28,6 @@ pub static RESOURCE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"),
 /// Serialized `FileDescriptorSet` of the Envoy messages this workspace sends, for their JSON form and for
 /// encoding their maps in a stable order.
 pub static ENVOY_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy.bin"));
+
+/// Serialized `FileDescriptorSet` of everything Envoy knows, for what users write in its own terms.
+pub static NATIVE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/native.bin"));

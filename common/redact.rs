@@ -2,10 +2,12 @@
 //! documents for those who may not write them.
 //!
 //! Two passes. [`names`] knows members that hold something secret whatever it looks like; [`patterns`] knows
-//! secrets by their looks, wherever they stand and however they are encoded. What cannot be looked through is
-//! withheld, and what is no secret but looks like one is lost: a dump is for people.
+//! secrets by their looks, wherever they stand and however they are encoded, in the names of members too
+//! ([`members`]). What cannot be looked through is withheld, and what is no secret but looks like one is lost:
+//! a dump is for people.
 
 mod effort;
+mod members;
 mod names;
 mod patterns;
 mod structure;
@@ -18,7 +20,8 @@ use serde_json::{Map, Serializer, Value, ser::PrettyFormatter};
 use thiserror::Error;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use self::effort::{At, Effort};
+use self::effort::{Effort, Nesting};
+use crate::clip::clipped;
 
 /// Stands where something was taken out.
 pub const REDACTED: &str = "[redacted]";
@@ -62,7 +65,12 @@ pub fn text(text: &str) -> Cow<'_, str> {
     text_at(text, effort.start())
 }
 
-fn text_at<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
+/// What is kept and shown of the words of a peer: without secrets, and so many bytes at most.
+pub fn words(words: &str, longest: usize) -> String {
+    clipped(text(words).into_owned(), longest)
+}
+
+fn text_at<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
     document_in(text, at).map_or_else(|| patterns::clean(text, at), Cow::Owned)
 }
 
@@ -112,7 +120,7 @@ fn pretty(document: &Value) -> Vec<u8> {
     text
 }
 
-fn walk(value: &mut Value, at: Option<At<'_>>) {
+fn walk(value: &mut Value, at: Option<Nesting<'_>>) {
     match value {
         Value::Object(members) => object(members, at),
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, at)),
@@ -121,7 +129,7 @@ fn walk(value: &mut Value, at: Option<At<'_>>) {
     }
 }
 
-fn object(members: &mut Map<String, Value>, at: Option<At<'_>>) {
+fn object(members: &mut Map<String, Value>, at: Option<Nesting<'_>>) {
     // `{"key": "authorization", "value": …}` and its kin.
     let pair = names::PAIR_NAMES
         .iter()
@@ -137,20 +145,26 @@ fn object(members: &mut Map<String, Value>, at: Option<At<'_>>) {
             walk(member, at);
         }
     }
+    members::rename(members, |name| text_within(name, at));
 }
 
 /// Takes out the value of a member whose name says that it is secret.
-fn conceal_as(name: &str, value: &mut Value, at: Option<At<'_>>) {
+fn conceal_as(name: &str, value: &mut Value, at: Option<Nesting<'_>>) {
     match value {
         // Buckets hold tokens, too.
         Value::Number(_) if names::counts(name) => {}
         Value::Number(_) => *value = REDACTED.into(),
+        Value::Object(resources) if names::is_type_url(name) => {
+            // What there is of a type, by name: the names are not the secrets.
+            resources.values_mut().for_each(|resource| conceal(resource, at));
+            members::rename(resources, |name| text_within(name, at));
+        }
         _ => conceal(value, at),
     }
 }
 
 /// Takes out every text in `value`, but for what says where the secret is kept.
-fn conceal(value: &mut Value, at: Option<At<'_>>) {
+fn conceal(value: &mut Value, at: Option<Nesting<'_>>) {
     match value {
         Value::String(text) if text.is_empty() || text == MASKED => {}
         Value::String(text) => REDACTED.clone_into(text),
@@ -166,24 +180,32 @@ fn conceal(value: &mut Value, at: Option<At<'_>>) {
                     _ => conceal(member, at),
                 }
             }
+            members::rename(members, |name| match names::is_field(name) {
+                true => Cow::Borrowed(name),
+                false => Cow::Borrowed(REDACTED),
+            });
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 /// Each text of a document is searched for its own, one inside another for the outer one.
-fn clean(text: &mut String, at: Option<At<'_>>) {
-    let cleaned = match at {
-        Some(at) => text_at(text, at),
-        None => self::text(text),
-    };
+fn clean(text: &mut String, at: Option<Nesting<'_>>) {
+    let cleaned = text_within(text, at);
     if *cleaned != **text {
         *text = cleaned.into_owned();
     }
 }
 
+fn text_within<'a>(text: &'a str, at: Option<Nesting<'_>>) -> Cow<'a, str> {
+    match at {
+        Some(at) => text_at(text, at),
+        None => self::text(text),
+    }
+}
+
 /// What a text becomes that is a JSON document with secrets in it.
-fn document_in(text: &str, at: At<'_>) -> Option<String> {
+fn document_in(text: &str, at: Nesting<'_>) -> Option<String> {
     if !at.opens() || !text.trim_start().starts_with(['{', '[']) {
         return None;
     }

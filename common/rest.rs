@@ -3,16 +3,19 @@
 //! One request goes: [`auth`] says who asks, [`read`] and [`mod@write`] check in the order a Kuma client
 //! expects, a write becomes one store batch, and the answer waits until the index shows it.
 
-mod access;
+mod absent;
 mod admission;
 mod auth;
 mod body;
+mod commit;
 mod condition;
 mod envoy;
 mod error;
+mod files;
 mod filter;
 mod global_insight;
 mod insight;
+mod inspect;
 mod kubernetes;
 mod measure;
 mod meta;
@@ -22,6 +25,7 @@ mod page;
 mod precondition;
 mod read;
 mod rules;
+mod sync;
 mod tokens;
 mod warnings;
 mod write;
@@ -39,23 +43,26 @@ use axum::{
 use serde_json::Value;
 
 use crate::{
+    access::{self, Access, AccessRule, User},
     config::{AccessSection, ApiServer},
     envoy_admin::EnvoyAdmin,
     keys::KeyMaker,
     mode::Mode,
-    model::{Kind, registry},
+    model::{Kind, kinds::summaries},
+    registry,
     runtime::{Env, Offload},
     store::{Store, index::IndexReader},
 };
 
-pub use access::{Access, AccessRule, User};
 pub use admission::{Admission, Deletion, Put};
-pub use body::{BodyError, Intake, Received, json_response};
+pub use body::{BodyError, Intake, ReceivedBody, json_response};
 pub use error::ApiError;
+pub use files::{FileDocument, ResourceFiles};
 pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
-pub use metadata::{API_VERSION, CLUSTER_ID, cluster_id};
+pub use metadata::{API_VERSION, cluster_id};
 pub use rules::standard as standard_admissions;
-pub use zone_status::{Health, Progress, ZoneStatus, ZoneStatusSource};
+pub use sync::REVISION;
+pub use zone_status::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource};
 
 /// Longest wait for the index to show a committed write.
 const READ_YOUR_WRITES: Duration = Duration::from_secs(5);
@@ -68,8 +75,6 @@ pub struct ApiConfig {
     pub read_only: bool,
     /// Requests from this machine come from an administrator.
     pub localhost_is_admin: bool,
-    /// The API can be reached from other machines.
-    pub beyond_loopback: bool,
     /// Callers who show nothing may write.
     pub anonymous_may_write: bool,
     /// User tokens are made on request.
@@ -90,6 +95,8 @@ pub struct ApiConfig {
     pub admissions: Vec<Arc<dyn Admission>>,
     /// Live state of the zones, on global.
     pub zone_status: Option<Arc<dyn ZoneStatusSource>>,
+    /// Present where resources come from files too, which clients may not write then.
+    pub files: Option<Arc<dyn ResourceFiles>>,
     /// Who can ask the Envoys of proxies.
     pub envoys: Option<Arc<dyn EnvoyAdmin>>,
 }
@@ -100,7 +107,6 @@ impl ApiConfig {
         Self {
             read_only: api.read_only,
             localhost_is_admin: api.authn.localhost_is_admin,
-            beyond_loopback: api.is_beyond_loopback(),
             anonymous_may_write: api.authn.anonymous_may_write,
             issues_user_tokens: api.authn.tokens.enable_issuer,
             access: access.rules.clone(),
@@ -113,8 +119,7 @@ impl ApiConfig {
         Self {
             mode,
             read_only: false,
-            localhost_is_admin: true,
-            beyond_loopback: false,
+            localhost_is_admin: false,
             anonymous_may_write: false,
             issues_user_tokens: true,
             access: Access::default(),
@@ -125,6 +130,7 @@ impl ApiConfig {
             gui: String::new(),
             admissions: Vec::new(),
             zone_status: None,
+            files: None,
             envoys: None,
         }
     }
@@ -138,13 +144,13 @@ pub struct Api {
     keys: KeyMaker,
     config: ApiConfig,
     intake: Intake,
-    /// Where what strangers read is searched for secrets.
-    searching: Offload,
+    /// Where long answers are made, and searched for secrets.
+    making: Offload,
 }
 
 /// The API seen from the routes of one kind.
 #[derive(Clone)]
-struct Endpoint {
+struct KindApi {
     api: Arc<Api>,
     kind: &'static Kind,
 }
@@ -152,8 +158,8 @@ struct Endpoint {
 impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
-        let (keys, intake, searching) = (KeyMaker::default(), Intake::default(), Offload::default());
-        Arc::new(Self { store, index, env, keys, config, intake, searching })
+        let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
+        Arc::new(Self { store, index, env, keys, config, intake, making })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`
@@ -168,11 +174,14 @@ impl Api {
             .route("/global-insight", get(global_insight::global_insight))
             .route("/global-insights", get(global_insight::legacy))
             .route("/_kri/{kri}", get(read::by_kri))
+            .route("/sync", get(sync::overview))
+            .route("/sync/revisions/{revision}", get(sync::revision))
+            .route("/sync/zones/{zone}/{kind}/{name}", get(sync::item))
             .merge(tokens::routes())
             .with_state(Arc::clone(self));
         let kinds = registry::ALL.iter().filter(|kind| !kind.path.is_empty());
         let router = kinds.fold(general, |router, &kind| {
-            let endpoint = Endpoint { api: Arc::clone(self), kind };
+            let endpoint = KindApi { api: Arc::clone(self), kind };
             router.merge(kind_routes(kind).with_state(endpoint))
         });
         router
@@ -191,22 +200,24 @@ fn plain(status: StatusCode, text: &'static str) -> Response {
     (status, text).into_response()
 }
 
-fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
+fn kind_routes(kind: &'static Kind) -> Router<KindApi> {
     let paths = [kind.path, kind.alias].into_iter().filter(|path| !path.is_empty());
     let mut routes = paths.fold(Router::new(), |routes, path| {
         let list = list_path(kind, path);
-        let (all, one) = match kind.name {
-            "MeshInsight" => (get(insight::meshes), get(insight::mesh)),
-            "ServiceInsight" => (get(insight::services), get(insight::service)),
+        // Nobody stores these two: they are counted when they are asked for.
+        let (all, one) = match kind {
+            kind if kind == &summaries::MESH_INSIGHT => (get(insight::meshes), get(insight::mesh)),
+            kind if kind == &summaries::SERVICE_INSIGHT => (get(insight::services), get(insight::service)),
             _ => (get(read::list), get(read::item)),
         };
         let item = one.put(write::put).delete(write::delete);
         let routes = routes.route(&list, all.clone()).route(&format!("{list}/{{name}}"), item);
         let routes = if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), all) } else { routes };
-        let routes = match envoy::has(kind) {
+        let routes = match kind.is_proxy {
             true => routes.route(&format!("{list}/{{name}}/{{what}}"), get(envoy::ask)),
             false => routes,
         };
+        let routes = routes.merge(inspect::routes(kind, path));
         if overview::of(kind).is_none() {
             return routes;
         }
@@ -223,6 +234,9 @@ fn kind_routes(kind: &'static Kind) -> Router<Endpoint> {
         let list = list_path(kind, overview.legacy_path);
         routes =
             routes.route(&list, get(overview::list)).route(&format!("{list}/{{name}}"), get(overview::item));
+        if kind.is_mesh_scoped() {
+            routes = routes.route(&format!("/{}", overview.legacy_path), get(overview::list));
+        }
     }
     routes
 }

@@ -5,11 +5,12 @@ pub mod http;
 mod listen;
 mod offload;
 mod open_files;
-pub mod process;
+mod private;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};
 pub use listen::{Accept, BindError, bind};
 pub use offload::Offload;
 pub use open_files::OpenFiles;
+pub use private::warn_if_open;
 pub use supervisor::{Supervisor, stop_signal};

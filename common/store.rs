@@ -12,9 +12,11 @@ pub mod feed;
 pub mod index;
 pub mod memory;
 pub mod postgres;
+pub mod salvage;
 pub mod sqlite;
 
 mod checksum;
+mod finding;
 mod health;
 mod open;
 mod recent;
@@ -25,7 +27,7 @@ mod wanted;
 mod writer;
 
 pub use self::{
-    health::Health,
+    health::StoreHealth,
     open::{masked, open},
 };
 
@@ -37,11 +39,11 @@ use thiserror::Error;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::model::{Origin, Resource, ResourceKey};
-
-/// Position in the history of one store; 0 is the empty store. Each committed batch that changed
-/// something takes the next number.
-pub type Revision = u64;
+pub use crate::model::Revision;
+use crate::{
+    events::ResourceChange,
+    model::{Origin, Resource, ResourceKey},
+};
 
 /// Entries of the change log kept by default.
 const RETAINED: usize = 100_000;
@@ -183,6 +185,12 @@ pub struct Change {
     pub resource: Option<Arc<Resource>>,
 }
 
+impl From<&Change> for ResourceChange {
+    fn from(change: &Change) -> Self {
+        Self { revision: change.revision, key: change.key.clone(), deleted: change.resource.is_none() }
+    }
+}
+
 /// The answer of the feed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Changes {
@@ -321,8 +329,8 @@ pub trait Store: Send + Sync + 'static {
     fn watch_head(&self) -> watch::Receiver<Revision>;
 
     /// Whether writes go through, and whether what is stored is sound. A store that cannot fail needs none.
-    fn health(&self) -> watch::Receiver<Health> {
-        watch::channel(Health::default()).1
+    fn health(&self) -> watch::Receiver<StoreHealth> {
+        watch::channel(StoreHealth::default()).1
     }
 
     /// Compares what is stored with what was written, away from writers and readers. What it finds shows

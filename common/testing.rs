@@ -2,5 +2,9 @@
 
 pub mod api;
 pub mod goldens;
+pub mod mutation;
 pub mod needs;
 pub mod postgres;
+pub mod rooms;
+#[cfg(test)]
+mod type_names;

@@ -20,6 +20,8 @@ use rustls::{
 };
 use thiserror::Error;
 
+use crate::runtime::warn_if_open;
+
 /// Why TLS could not be set up.
 #[derive(Debug, Error)]
 pub enum TlsError {
@@ -67,7 +69,9 @@ impl KeyPairPem {
     /// # Errors
     /// [`TlsError::File`] naming the file.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        Ok(Self { certificate: read(certificate)?, key: read(key)? })
+        let pair = Self { certificate: read(certificate)?, key: read(key)? };
+        warn_if_open(key, "the private key in it");
+        Ok(pair)
     }
 
     /// Makes a server certificate for these host names and addresses, valid ten years, and an authority
@@ -248,10 +252,19 @@ fn read(path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|source| file("read", path, source))
 }
 
+/// All of it or nothing: half a key, left by a full disk, would stop every start after it.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
     let mut options = fs::OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(mode).open(path);
-    opened.and_then(|mut f| f.write_all(text.as_bytes())).map_err(|source| file("write", path, source))
+    let opened = options.write(true).create(true).truncate(true).mode(mode).open(&beside);
+    let written = opened.and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()));
+    let named = written.and_then(|()| fs::rename(&beside, path));
+    named.map_err(|source| {
+        // What is left of it is written over by the next try, if it cannot be removed.
+        let _ = fs::remove_file(&beside);
+        file("write", path, source)
+    })
 }
 
 fn file(doing: &'static str, path: &Path, source: std::io::Error) -> TlsError {

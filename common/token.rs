@@ -4,7 +4,9 @@
 //! that rotating one is writing a secret with the next serial and deleting the old one later, and revoking
 //! a token is naming its id in another secret.
 
+mod admin;
 mod claims;
+mod file;
 mod keys;
 mod parsed;
 mod screen;
@@ -21,13 +23,15 @@ use crate::{
     store::index::Index,
 };
 
-pub use claims::{Claims, DataplaneClaims, UserClaims, ZoneClaims, scope};
+pub use admin::{AdminClaims, issue_admin, outdated, ports_of};
+pub use claims::{Claims, DataplaneClaims, NODE_GROUP, UserClaims, ZoneClaims, scope};
+pub use file::{AdminFileError, AdminTokenFile};
 pub use keys::{
-    ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, is_dataplane_key, is_zone_key, new_signing_key,
-    public_half, secret_spec,
+    ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, is_dataplane_key, is_of_users, is_zone_key,
+    new_signing_key, public_half, secret_spec,
 };
-pub use screen::screen;
-pub use validate::{expiry, fingerprint, validate_dataplane, validate_user, validate_zone};
+pub use screen::{is_of_a_node, screen};
+pub use validate::{expiry, fingerprint, validate_dataplane, validate_node, validate_user, validate_zone};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -75,6 +79,19 @@ pub enum TokenError {
     Mismatch(String),
 }
 
+/// The token of an `authorization` header. The scheme may be written in any case, or left out. A scheme alone is
+/// no token, however often it stands there.
+pub fn bare(header: &str) -> Option<&str> {
+    let mut token = header.trim();
+    loop {
+        let (word, rest) = token.split_once(char::is_whitespace).unwrap_or((token, ""));
+        if !word.eq_ignore_ascii_case("bearer") {
+            return (!token.is_empty()).then_some(token);
+        }
+        token = rest.trim();
+    }
+}
+
 /// What is wrong, without the words of the token: they are those of a stranger.
 fn malformed(error: &jsonwebtoken::errors::Error) -> String {
     match error.kind() {
@@ -113,7 +130,7 @@ pub fn sign<C: Claims>(
     now: DateTime<Utc>,
     entropy: &Entropy,
 ) -> Result<String, TokenError> {
-    let signed = claims::Signed {
+    let signed = claims::TokenPayload {
         registered: claims::Registered::new(entropy.uuid(), now, CLOCK_SKEW, valid_for),
         claims,
     };

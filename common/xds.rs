@@ -12,7 +12,8 @@
 //!    └────── reads through Want ──────┘  └══ ACK, NACK ══════┘ └──────────── verdict ────────────┘
 //! ```
 //!
-//! * [`Want`] is what a peer should have; [`Snapshot`] is the plain in-memory one.
+//! * [`Want`] is what a peer should have; [`WantSnapshot`] is the plain in-memory one. What it shows as a
+//!   [`Collection`] is kept by reference, so that a peer costs what differs from what it was sent.
 //! * [`Subscription`] is one type on one stream in server role: what the peer said it holds and refused.
 //! * [`Source`] is a whole stream in server role, over any [`Dialect`]: [`Delta`] or [`Sotw`].
 //! * [`Sink`] is a whole delta stream in client role.
@@ -23,7 +24,10 @@
 
 mod backoff;
 mod dialect;
+mod names;
+mod outline;
 mod refusals;
+mod response;
 mod retry;
 mod rules;
 mod sink;
@@ -36,13 +40,20 @@ mod version;
 mod want;
 
 pub use backoff::Backoff;
-pub use dialect::{Delta, Dialect, Envelope, Header, Heard};
+pub use dialect::{Delta, Dialect, Envelope, Header, Heard, SaidBefore};
+pub use names::{NamePool, NameSet};
+pub use outline::{Outline, Repeat, RequestFields, Unreadable};
 pub use refusals::Refusals;
+pub use response::{Encoding, ResponseFields, ResponseParts};
 pub use retry::Retry;
-pub use rules::{Settings, TypeRule, Unknown, envoy};
-pub use sink::{Batch, Received, Refusal, Sink, SinkError, SinkType, Versions};
+pub use rules::{SourceSettings, TypeRule, Unknown, envoy};
+pub use sink::{Refusal, ResponseBatch, Sink, SinkError, SinkEvent, SinkType, Versions};
 pub use sotw::Sotw;
-pub use source::{DeltaSource, Event, Input, Malformed, Output, Progress, SotwSource, Source};
-pub use subscription::{Interest, Offer, Part, Settled, Subscription, Verdict};
+pub use source::{
+    DeltaSource, Input, Malformed, SotwSource, Source, SourceEvent, SourceOutput, TypeProgress,
+};
+pub use subscription::{
+    Confirmation, DeltaPart, Interest, Offer, Settled, Standing, StillGood, Subscription,
+};
 pub use version::Version;
-pub use want::{Name, Snapshot, Want, Wanted};
+pub use want::{Collection, Name, Want, WantSnapshot, Wanted};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job on one machine: a global and two zones on SQLite, real Envoys, mutual TLS, a request
-# inside a zone and one across zones, and a policy that takes effect in both. Run it with `make demo`;
-# ONCE=1 stops after the last proof.
+# inside a zone, one across zones and one to the outside, a policy that takes effect in both, and a service of both that
+# outlives its workload in one. Run it with `make demo`; ONCE=1 stops after the last proof.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ names=()
 step=0
 
 bold() { printf '\033[1m%s\033[0m\n' "$*"; }
-say() { step=$((step + 1)); printf '\n\033[1m[%d/9]\033[0m %s\n' "$step" "$*"; }
+say() { step=$((step + 1)); printf '\n\033[1m[%d/11]\033[0m %s\n' "$step" "$*"; }
 ok() { printf '  \033[32m✓\033[0m %s\n' "$*"; }
 fail() {
   printf '  \033[31m✗\033[0m %s\n' "$*" >&2
@@ -47,6 +47,19 @@ start() {
   names+=("$name")
 }
 
+# stop NAME: ends one of them, which may be started again.
+stop() {
+  local i
+  for i in "${!started[@]}"; do
+    [ "${names[i]}" = "$1" ] || continue
+    kill -TERM "${started[i]}"
+    wait "${started[i]}" 2>/dev/null || true
+    unset "started[i]" "names[i]"
+  done
+  started=("${started[@]}")
+  names=("${names[@]}")
+}
+
 # Fails, with its last words, when one of the processes is gone.
 all_alive() {
   local i
@@ -75,15 +88,21 @@ until_ok() {
   ok "$what"
 }
 
-ctl() { local cp=$1; shift; HOME=$run "$bin/straitctl" --address "$cp" "$@"; }
+# ctl ADDRESS ARGS...: straitctl as the administrator of the control plane there, whose token is in its folder.
+ctl() {
+  local cp=$1 folder
+  shift
+  case $cp in "$global") folder=global ;; "$zone1") folder=zone-1 ;; "$zone2") folder=zone-2 ;; esac
+  HOME=$run STRAIT_GENERAL_WORK_DIR=$run/$folder "$bin/straitctl" --address "$cp" "$@"
+}
 global=http://127.0.0.1:5681
 zone1=http://127.0.0.1:15681
 zone2=http://127.0.0.1:25681
 
 # Whoever listens on one of these already would otherwise be met half-way, or answer in our place.
-needed=(127.0.0.1:{5680,5681,5685} 127.0.0.1:{1,2}{5678,5680,5681} 127.0.0.1:{28000,28001,28011,28012}
-  127.0.0.1:{19001,19002,19003,19011,19012,19013} 127.0.0.1:{13001,13002,13011,13012}
-  127.0.{1,2}.{2,3}:18000 127.0.{1,2}.4:18443)
+needed=(127.0.0.1:{5680,5681,5685} 127.0.0.1:{1,2}{5678,5680,5681} 127.0.0.1:{28000,28001,28002,28011,28012,28021}
+  127.0.0.1:{19001,19002,19003,19004,19005,19011,19012,19013} 127.0.0.1:{13001,13002,13003,13004,13011,13012}
+  127.0.{1,2}.{2,3}:18000 127.0.{1,2}.4:18443 127.0.1.5:18444 127.0.1.6:18000)
 taken=()
 for at in "${needed[@]}"; do
   if (exec 3<>"/dev/tcp/${at/://}") 2>/dev/null; then taken+=("$at"); fi
@@ -112,7 +131,7 @@ start_zone() {
   start "$name" "$bin/strait-zone" --general.workDir "$run/$name" --apiServer.https.enabled false \
     --apiServer.http.interface 127.0.0.1 --apiServer.http.port "${base}5681" \
     --diagnostics.interface 127.0.0.1 --diagnostics.serverPort "${base}5680" \
-    --dpServer.interface 127.0.0.1 --dpServer.port "${base}5678" \
+    --dpServer.interface 127.0.0.1 --dpServer.port "${base}5678" --dpServer.hds.interval 1s \
     --multizone.zone.name "$name" --multizone.zone.globalAddress grpcs://127.0.0.1:5685 \
     --multizone.zone.kds.rootCaFile "$run/global/strait.crt" --multizone.zone.kds.tokenFile "$run/$name.token"
   until_ok "$name is ready" 60 curl -fsS "http://127.0.0.1:${base}5680/ready"
@@ -135,6 +154,7 @@ start echo-client-1 "$bin/examples/echo" --listen 127.0.0.1:28000 --name client-
 start echo-backend-1 "$bin/examples/echo" --listen 127.0.0.1:28001 --name backend-1
 start echo-inventory-1 "$bin/examples/echo" --listen 127.0.0.1:28011 --name inventory-1
 start echo-client-2 "$bin/examples/echo" --listen 127.0.0.1:28012 --name client-2
+start echo-outside "$bin/examples/echo" --listen 127.0.0.1:28021 --name outside
 envoys=0
 # proxy ZONE API DP_SERVER NAME ADMIN_PORT TOKEN_ARGS... -- BOOTSTRAP_ARGS...
 start_envoy() {
@@ -155,9 +175,14 @@ ingress() {
   ctl "$global" generate zone-token --zone "$1" --scope ingress >"$run/$4.token"
   start_envoy "$@" --proxy-type ingress
 }
+egress() {
+  ctl "$global" generate zone-token --zone "$1" --scope egress >"$run/$4.token"
+  start_envoy "$@" --proxy-type egress
+}
 sidecar zone-1 "$zone1" https://127.0.0.1:15678 backend-1 19002
 sidecar zone-1 "$zone1" https://127.0.0.1:15678 client-1 19001
 ingress zone-1 "$zone1" https://127.0.0.1:15678 ingress-1 19003
+egress zone-1 "$zone1" https://127.0.0.1:15678 egress-1 19004
 sidecar zone-2 "$zone2" https://127.0.0.1:25678 inventory-1 19011
 sidecar zone-2 "$zone2" https://127.0.0.1:25678 client-2 19012
 ingress zone-2 "$zone2" https://127.0.0.1:25678 ingress-2 19013
@@ -172,6 +197,12 @@ grep -o 'URI=spiffe://default/client[^",]*' "$run/last.out" | head -n1 | sed 's/
 until_ok "client-1 reaches inventory-1 in zone 2, through the ingress" 60 answers 13002 inventory-1
 until_ok "client-2 reaches backend-1 in zone 1, through the ingress" 60 answers 13012 backend-1
 
+say "A service outside the mesh, reached through the egress of zone 1"
+ctl "$global" apply -f examples/external-service.yaml
+until_ok "client-1 reaches a service outside the mesh" 60 answers 13003 outside
+through_egress() { curl -fsS "http://127.0.0.1:19004/clusters" | grep '^default_outside.*rq_success::[1-9]'; }
+until_ok "the egress has let it out" 30 through_egress
+
 say "A policy applied on global changes requests in both zones"
 marked() { answers "$1" "$2" | grep '"x-strait-demo":"policy-from-global"'; }
 if marked 13001 backend-1 >/dev/null; then fail "the mark was there before the policy"; fi
@@ -179,13 +210,28 @@ ctl "$global" apply -f examples/policy.yaml
 until_ok "zone 1: requests to backend carry the mark" 30 marked 13001 backend-1
 until_ok "zone 2: requests to inventory carry the mark" 30 marked 13011 inventory-1
 
+say "A service of both zones: its workload here ends, and comes back"
+ctl "$global" apply -f examples/services/both-zones.yaml
+until_ok "client-1 calls inventory, which only zone 2 has" 60 answers 13004 inventory-1
+ctl "$zone1" apply -f examples/services/inventory-here.yaml
+here() { start echo-inventory-2 "$bin/examples/echo" --listen 127.0.0.1:28002 --name inventory-2; }
+here
+sidecar zone-1 "$zone1" https://127.0.0.1:15678 inventory-2 19005
+until_ok "now its own zone has it, and is preferred" 60 answers 13004 inventory-2
+stop echo-inventory-2
+until_ok "the workload of zone 1 ended, and zone 2 answers" 60 answers 13004 inventory-1
+here
+until_ok "it is back, and answers in zone 1 again" 60 answers 13004 inventory-2
+
 say "Everything works"
 cat <<END
-  global REST     $global        (try: $bin/straitctl inspect zones)
+  global REST     $global        (try: $bin/straitctl --work-dir ${run#"$PWD"/}/global inspect zones)
   zone 1 REST     $zone1       zone 2 REST     $zone2
   metrics         http://127.0.0.1:5680/metrics
   in zone 1       curl http://127.0.0.1:13001/
   across zones    curl http://127.0.0.1:13002/
+  to the outside  curl http://127.0.0.1:13003/
+  of both zones   curl http://127.0.0.1:13004/
   Envoy of client-1  http://127.0.0.1:19001/
   logs            $run/*.log
 END

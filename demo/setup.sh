@@ -32,6 +32,14 @@ if [ "$purpose" = test ]; then
   need prlimit util-linux
   need pkill procps
   need chattr e2fsprogs
+  need mkfs.ext4 e2fsprogs
+  # Traffic that the kernel redirects, in network namespaces.
+  need ip iproute2
+  need iptables iptables
+  # Applications with a gRPC library in place of an Envoy.
+  python3 -c 'import ensurepip' >/dev/null 2>&1 || packages+=(python3-venv)
+  need node nodejs
+  need npm npm
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   command -v apt-get >/dev/null 2>&1 || {
@@ -56,4 +64,20 @@ fi
 if [ "$purpose" != build ] && [ ! -x .strait/envoy/envoy ]; then
   say "fetching Envoy (37 MB)"
   demo/envoy.sh .strait/envoy
+fi
+
+# What the libraries need is in their packages; nothing is built or fetched when they are installed.
+if [ "$purpose" = test ] && [ ! -e .strait/grpc/installed ]; then
+  say "fetching gRPC libraries for Python and Node (25 MB)"
+  rm -rf .strait/grpc
+  mkdir -p .strait/grpc
+  python3 -m venv .strait/grpc/venv
+  .strait/grpc/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+    'grpcio==1.85.*'
+  if ! npm install --prefix .strait/grpc --ignore-scripts --no-audit --no-fund --loglevel error \
+    '@grpc/grpc-js@~1.14' '@grpc/grpc-js-xds@~1.14' >/dev/null; then
+    rm -rf .strait/grpc/node_modules
+    say "no gRPC library for Node, since its registry is out of reach: the test of it will look at nothing"
+  fi
+  touch .strait/grpc/installed
 fi

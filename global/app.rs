@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     config::{GlobalConfig, ZoneAuth},
     issuing,
-    kds::{AnyZone, Kds, KdsSettings, TokenOfZone, ZoneAuthenticator},
+    kds::{AnyZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
 };
 
 /// One line for `--help`.
@@ -67,7 +67,7 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
         }
     };
     let kds = Kds::new(
-        KdsSettings::from(section),
+        GlobalKdsSettings::from(section),
         Arc::clone(&cp.store),
         cp.index.clone(),
         cp.bus.clone(),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GlobalConfig {
     /// Kuma's switch between its modes; here only a check that the file is meant for this process.
-    pub mode: Mode,
+    pub mode: GlobalMode,
     /// Where resources live.
     pub store: StoreSection,
     /// REST.
@@ -29,13 +29,13 @@ pub struct GlobalConfig {
     /// What a fresh control plane makes for itself.
     pub defaults: DataplaneDefaults,
     /// Zones.
-    pub multizone: Multizone,
+    pub multizone: GlobalMultizoneSection,
 }
 
 /// `mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum GlobalMode {
     /// The only value this process accepts.
     #[default]
     Global,
@@ -44,23 +44,23 @@ pub enum Mode {
 /// `multizone`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Multizone {
+pub struct GlobalMultizoneSection {
     /// The global side.
-    pub global: Global,
+    pub global: GlobalSection,
 }
 
 /// `multizone.global`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Global {
+pub struct GlobalSection {
     /// The listener zones connect to.
-    pub kds: Kds,
+    pub kds: GlobalKdsSection,
 }
 
 /// `multizone.global.kds`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Kds {
+pub struct GlobalKdsSection {
     /// On which address.
     pub interface: IpAddr,
     /// On which port; 0 takes a free one.
@@ -85,7 +85,7 @@ pub struct Kds {
     pub labels: SyncLabels,
 }
 
-impl Default for Kds {
+impl Default for GlobalKdsSection {
     fn default() -> Self {
         Self {
             interface: Ipv4Addr::UNSPECIFIED.into(),

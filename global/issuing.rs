@@ -193,8 +193,8 @@ fn text_of(secret: &Resource) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use common::{
+        document::Document,
         keys::{KeyForm, PrivateKey},
-        model::document::Document,
         store::{Change, StoreIdentity},
     };
     use serde_json::json;

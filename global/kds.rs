@@ -5,6 +5,7 @@ mod ending;
 mod health;
 mod insights;
 mod instances;
+mod questions;
 mod replicas;
 mod reverse;
 mod service;
@@ -19,7 +20,10 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     events::EventBus,
-    kds::{features::Features, mapper::DownForm, recorder::Recorder, shelf::ShelfRoom, size::largest_sent},
+    kds::{
+        features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
+        size::largest_sent,
+    },
     model::Origin,
     runtime::{
         Accept, Env,
@@ -27,16 +31,19 @@ use common::{
     },
     store::{Store, index::IndexReader},
 };
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use auth::{AnyZone, AuthError, TokenOfZone, ZoneAuthenticator};
-pub use settings::KdsSettings;
+pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
+pub use settings::GlobalKdsSettings;
 
 use self::{
-    health::Patience, insights::Insights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    status::Census, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, sessions::Sessions,
+    status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -47,21 +54,23 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// The server zones connect to. Cheap to clone.
 #[derive(Clone)]
 pub struct Kds {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<KdsInner>,
 }
 
 /// What all streams share.
-pub(crate) struct Inner {
-    pub(crate) settings: KdsSettings,
+pub(crate) struct KdsInner {
+    pub(crate) settings: GlobalKdsSettings,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) index: IndexReader,
     pub(crate) bus: EventBus,
     pub(crate) env: Env,
     pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
     pub(crate) sessions: Arc<Sessions>,
+    /// Changes whenever a zone comes further, comes or goes.
+    pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
-    pub(crate) census: Census,
-    pub(crate) room: Arc<ShelfRoom<Downward>>,
+    pub(crate) dataplane_counts: DataplaneCounts,
+    pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) started: Instant,
@@ -71,18 +80,20 @@ impl Kds {
     /// A server over `store`, read through `index`, that lets in whom `authenticator` accepts. `bus` is the
     /// one on which the feed of `index` tells what changes.
     pub fn new(
-        settings: KdsSettings,
+        settings: GlobalKdsSettings,
         store: Arc<dyn Store>,
         index: IndexReader,
         bus: EventBus,
         env: Env,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Self {
-        let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus.clone()));
+        let progress = watch::Sender::new(());
+        let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
+        let sessions = Arc::new(sessions);
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
-        let inner = Inner {
+        let inner = KdsInner {
             settings,
             store,
             index,
@@ -90,9 +101,10 @@ impl Kds {
             env,
             authenticator,
             sessions,
+            progress,
             replicas,
-            census: Census::default(),
-            room: Arc::new(ShelfRoom::new(downward)),
+            dataplane_counts: DataplaneCounts::default(),
+            outgoing: Arc::new(SharedOutgoing::new(downward)),
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),
@@ -152,7 +164,7 @@ impl Kds {
             env: inner.env.clone(),
             patience: self.patience(),
         };
-        let insights = Insights {
+        let insights = ZoneInsights {
             sessions: Arc::clone(&inner.sessions),
             recorder: recorder.clone(),
             interval: inner.settings.flush_interval,

@@ -104,8 +104,8 @@ impl Plane {
         }
     }
 
-    pub fn settings() -> global::kds::KdsSettings {
-        global::kds::KdsSettings::default()
+    pub fn settings() -> global::kds::GlobalKdsSettings {
+        global::kds::GlobalKdsSettings::default()
     }
 
     /// KDS of a global that lets anyone in.
@@ -115,7 +115,7 @@ impl Plane {
 
     pub fn kds_with(
         &self,
-        settings: global::kds::KdsSettings,
+        settings: global::kds::GlobalKdsSettings,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Kds {
         let (store, bus) = (Arc::clone(&self.store) as Arc<dyn Store>, self.bus.clone());
@@ -124,7 +124,7 @@ impl Plane {
 
     pub fn connector(
         &self,
-        settings: zone::kds::KdsSettings,
+        settings: zone::kds::ZoneKdsSettings,
         dial: Arc<dyn Dial>,
         envoys: Arc<dyn EnvoyAdmin>,
     ) -> Connector {
@@ -133,14 +133,14 @@ impl Plane {
     }
 
     /// Starts following a global.
-    pub fn follow(&mut self, settings: zone::kds::KdsSettings, dial: Arc<dyn Dial>) -> Link {
+    pub fn follow(&mut self, settings: zone::kds::ZoneKdsSettings, dial: Arc<dyn Dial>) -> Link {
         self.follow_with(settings, dial, Arc::new(NoEnvoys))
     }
 
     /// Starts following a global that may ask `envoys`.
     pub fn follow_with(
         &mut self,
-        settings: zone::kds::KdsSettings,
+        settings: zone::kds::ZoneKdsSettings,
         dial: Arc<dyn Dial>,
         envoys: Arc<dyn EnvoyAdmin>,
     ) -> Link {

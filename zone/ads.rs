@@ -11,19 +11,28 @@
 //! sends whatever [`push`] publishes there. **What cannot be generated, or is refused by a proxy, leaves
 //! the last good configuration in place.**
 
+pub(crate) mod absence;
+mod addresses;
 pub mod admin_authority;
 pub mod auth;
 mod availability;
 pub mod bootstrap;
 pub mod certificate;
+mod client_status;
 pub mod config;
 pub mod debug;
 pub mod envoys;
+mod fetch;
+pub mod grant;
+pub mod health;
 mod hosts;
 pub(crate) mod inherited;
+mod inquiry;
 mod insight;
 mod metrics;
 pub mod node;
+mod nodes;
+pub mod preview;
 pub mod proxies;
 mod push;
 mod registration;
@@ -42,8 +51,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use common::{
+    access::AccessRule,
     mode::Mode,
-    proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer,
     runtime::{
         Env, Offload, Supervisor,
         http::{Limits, Server},
@@ -51,24 +60,33 @@ use common::{
     store::{Store, index::IndexReader},
     tls::KeyPairPem,
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    addresses::Addresses,
     admin_authority::AdminAuthority,
     auth::{Authenticator, Requirement},
     availability::Availability,
-    bootstrap::Bootstraps,
+    bootstrap::{Bootstraps, Judge},
     certificate::ServerCertificate,
+    client_status::StatusDesk,
+    health::{CheckSettings, Health},
     hosts::Resolver,
-    insight::Insights,
+    insight::ProxyInsights,
+    nodes::Nodes,
+    preview::Previews,
     proxies::Proxies,
     push::Push,
-    registration::Registrar,
-    service::Service,
-    stream::Streams,
+    registration::{Registrar, RegistrationRules},
+    service::AdsService,
+    stream::{Streams, Turns},
 };
+use crate::mesh::{Hosts, Naming, Surroundings};
 
 /// How the server of the proxies behaves.
 #[derive(Clone, Debug)]
@@ -79,8 +97,10 @@ pub struct AdsConfig {
     pub admin_authority: Option<AdminAuthority>,
     /// Which tokens proxies must show.
     pub requirement: Requirement,
+    /// Who may see what proxies were sent.
+    pub view_config_dump: AccessRule,
     /// What goes into bootstraps.
-    pub bootstrap: bootstrap::Settings,
+    pub bootstrap: bootstrap::BootstrapSettings,
     /// Port bootstraps name; `None` for that of the listener.
     pub advertised_port: Option<u16>,
     /// Certificate of the listener. `None` serves plaintext, tokens included: only behind something that
@@ -90,12 +110,23 @@ pub struct AdsConfig {
     pub deregister_after: Duration,
     /// How often counters of streams are written.
     pub insight_interval: Duration,
+    /// How many streams of each proxy are remembered.
+    pub subscriptions: usize,
+    /// After how long of silence another process may believe that proxies which are said to be here are not.
+    pub idle: Duration,
     /// How long a proxy may leave a response unanswered.
     pub patience: Duration,
     /// How long a proxy keeps what it had before it is first offered again what it refused.
     pub reconsider_after: Duration,
+    /// How long a proxy keeps endpoints and runtime layers of which it hears nothing, if it knows how; `None` for as
+    /// long as it likes.
+    pub resource_ttl: Option<Duration>,
     /// Streams at once.
     pub streams: usize,
+    /// How services that are known by their tags are called.
+    pub naming: Naming,
+    /// How proxies look whether their workloads serve; `None` where they do not.
+    pub health: Option<CheckSettings>,
     /// Largest request of a proxy, which it may make the process keep before it is known who it is. The
     /// largest is the list of all names in the state-of-the-world protocol, some hundred bytes each.
     pub message_bytes: usize,
@@ -113,16 +144,22 @@ impl AdsConfig {
             mode,
             admin_authority: None,
             requirement: Requirement::default(),
-            bootstrap: bootstrap::Settings::default(),
+            view_config_dump: AccessRule::admins(),
+            bootstrap: bootstrap::BootstrapSettings::default(),
             advertised_port: None,
             certificate,
             deregister_after: Duration::from_secs(10),
             insight_interval: Duration::from_secs(10),
+            subscriptions: insight::SUBSCRIPTIONS,
+            idle: absence::AbsenceTimeouts::default().idle,
             patience: Duration::from_secs(120),
             reconsider_after: Duration::from_secs(10),
+            resource_ttl: None,
             streams: 20_000,
+            naming: Naming::default(),
+            health: Some(CheckSettings::default()),
             message_bytes: 4 << 20,
-            http: Limits::default().for_connections(20_000),
+            http: Limits { send_buffer: 32 << 10, ..Limits::default() }.for_connections(20_000),
             sole_writer: true,
         }
     }
@@ -136,18 +173,34 @@ pub struct Ads {
     index: IndexReader,
     env: Env,
     proxies: Arc<Proxies>,
+    resolver: Resolver,
+    authenticator: Authenticator,
 }
 
 impl Ads {
     /// A server over this store and the index that follows it.
     pub fn new(config: AdsConfig, store: Arc<dyn Store>, index: IndexReader, env: Env) -> Self {
         let zone = config.mode.zone().unwrap_or_default().into();
-        Self { config, zone, store, index, env, proxies: Arc::default() }
+        let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
+        let resolver = Resolver::new(index.clone());
+        Self { config, zone, store, index, env, proxies: Arc::default(), resolver, authenticator }
+    }
+
+    /// What makes configurations that nobody is sent; lives on its own.
+    pub fn previews(&self) -> Previews {
+        let (zone, hosts) = (Arc::clone(&self.zone), self.resolver.subscribe());
+        let previews = Previews::new(zone, self.proxies(), self.index.clone(), hosts, self.env.clone());
+        previews.with_naming(self.config.naming.clone())
     }
 
     /// Who is connected, for inspection; lives on its own.
     pub fn proxies(&self) -> Arc<Proxies> {
         Arc::clone(&self.proxies)
+    }
+
+    /// Who judges the tokens of proxies.
+    pub fn authenticator(&self) -> Authenticator {
+        self.authenticator.clone()
     }
 
     /// Starts everything under `supervisor`, serving on `listener`, which the caller bound.
@@ -163,18 +216,25 @@ impl Ads {
         }
         let address = listener.local_addr().context("read the address of the dataplane server")?;
 
-        let resolver = Resolver::new(self.index.clone());
-        let hosts = resolver.subscribe();
-        let insights = Arc::new(Insights::new(&self.zone, &self.env));
+        let hosts = self.resolver.subscribe();
+        let sign_of_life =
+            (!self.config.sole_writer).then_some((self.config.idle / 2).max(Duration::from_secs(1)));
+        let insights =
+            ProxyInsights::new(&self.zone, &self.env).with(self.config.subscriptions, sign_of_life);
+        let insights = Arc::new(insights);
         let streams = self.streams(&insights, &shutdown);
         let tasks = TaskTracker::new();
-        let router = self.router(&streams, &tasks, certificate.clone(), address);
+        let health = self.health(&streams, &hosts);
+        let router = self.router(&streams, &tasks, health.clone(), certificate.clone(), address);
+        if let Some(health) = health {
+            let stop = shutdown.clone();
+            supervisor.spawn("health", endless(async move { health.run(stop).await }));
+        }
         let tls = certificate.map(|c| TlsAcceptor::from(c.tls()));
 
-        let stop = shutdown.clone();
-        supervisor.spawn("host names", endless(async move { resolver.run(stop).await }));
+        let naming = self.config.naming.clone();
         let push = Push::new(
-            Arc::clone(&self.zone),
+            Surroundings { zone: Arc::clone(&self.zone), naming: naming.clone(), ..Surroundings::default() },
             self.env.clone(),
             self.index.clone(),
             hosts.clone(),
@@ -193,60 +253,99 @@ impl Ads {
         );
         let stop = shutdown.clone();
         supervisor.spawn("available services", endless(async move { availability.run(stop).await }));
+        let (store, env) = (Arc::clone(&self.store), self.env.clone());
+        let addresses = Addresses::new(Arc::clone(&self.zone), naming, store, env, self.index.clone());
+        let stop = shutdown.clone();
+        supervisor.spawn("virtual addresses", endless(async move { addresses.run(stop).await }));
+        let (grants, index, stop) = (Arc::clone(&streams.grants), self.index.clone(), shutdown.clone());
+        supervisor.spawn("grants", endless(async move { grants.run(index, stop).await }));
+        let (nodes, index, stop) = (Arc::clone(&streams.nodes), self.index.clone(), shutdown.clone());
+        supervisor.spawn("nodes", endless(async move { nodes.run(index, stop).await }));
         let (proxies, stop) = (Arc::clone(&self.proxies), shutdown.clone());
         supervisor
             .spawn("deregistration", endless(async move { streams.registrar.run(&proxies, stop).await }));
         self.spawn_insights(supervisor, insights, tasks);
+        let (resolver, stop) = (self.resolver, shutdown.clone());
+        supervisor.spawn("host names", endless(async move { resolver.run(stop).await }));
         let server = Server::new("dp_server", self.config.http).with_tls(tls);
         supervisor.spawn("dataplane server", server.serve(listener, router, shutdown));
         Ok(())
     }
 
-    fn streams(&self, insights: &Arc<Insights>, shutdown: &CancellationToken) -> Arc<Streams> {
+    fn streams(&self, insights: &Arc<ProxyInsights>, shutdown: &CancellationToken) -> Arc<Streams> {
         let identity = serde_json::json!({"identifier": &*self.env.instance_id, "zone": &*self.zone});
         let (store, index, env) = (Arc::clone(&self.store), self.index.clone(), self.env.clone());
         Arc::new(Streams {
             proxies: Arc::clone(&self.proxies),
+            nodes: Arc::new(Nodes::new(self.config.requirement)),
             insights: Arc::clone(insights),
-            registrar: Registrar::new(store, index, self.config.mode.clone(), env.clone()),
-            authenticator: Authenticator::new(self.config.requirement, Arc::clone(&self.zone), env),
+            registrar: Registrar::new(store, index, RegistrationRules::new(self.config.mode.clone(), env)),
+            authenticator: self.authenticator.clone(),
+            grants: Arc::default(),
+            names: Arc::default(),
             index: self.index.clone(),
             slots: Semaphore::new(self.config.streams),
             screeners: Offload::default(),
             judges: Offload::default(),
             readers: Offload::default(),
             identifier: identity.to_string(),
+            resource_ttl: self.config.resource_ttl,
             patience: self.config.patience,
             reconsider_after: self.config.reconsider_after,
             deregister_after: self.config.deregister_after,
+            turns: Turns::new(),
             shutdown: shutdown.clone(),
         })
+    }
+
+    fn health(&self, streams: &Arc<Streams>, hosts: &watch::Receiver<Hosts>) -> Option<Arc<Health>> {
+        let settings = self.config.health.clone()?;
+        let (store, env) = (Arc::clone(&self.store), self.env.clone());
+        Some(Arc::new(Health::new(Arc::clone(streams), store, env, hosts.clone(), settings)))
     }
 
     fn router(
         &self,
         streams: &Arc<Streams>,
         tasks: &TaskTracker,
+        health: Option<Arc<Health>>,
         certificate: Option<Arc<ServerCertificate>>,
         address: SocketAddr,
     ) -> Router {
-        let service = Service { streams: Arc::clone(streams), tasks: tasks.clone() };
-        let service = AggregatedDiscoveryServiceServer::new(service)
-            .max_decoding_message_size(self.config.message_bytes);
+        let message_bytes = self.config.message_bytes;
+        let settings =
+            bootstrap::BootstrapSettings { health: health.is_some(), ..self.config.bootstrap.clone() };
+        let service =
+            AdsService { streams: Arc::clone(streams), tasks: tasks.clone(), message_bytes, health };
         let bootstraps = Bootstraps {
-            settings: self.config.bootstrap.clone(),
+            settings,
             requirement: self.config.requirement,
             certificate,
             port: self.config.advertised_port.unwrap_or(address.port()),
             ipv4_only: address.is_ipv4(),
         };
-        tonic::service::Routes::new(service)
-            .into_axum_router()
-            .merge(bootstrap::handler::router(bootstraps, streams.authenticator.clone(), self.index.clone()))
+        let judge = Judge::new(streams.authenticator.clone(), self.config.mode.clone(), self.env.clone());
+        service
+            .router()
+            .merge(fetch::router(streams, message_bytes))
+            .merge(client_status::router(self.status_desk(streams)))
+            .merge(bootstrap::handler::router(bootstraps, judge, self.index.clone()))
             .fallback(nothing_here)
     }
 
-    fn spawn_insights(&self, supervisor: &mut Supervisor, insights: Arc<Insights>, tasks: TaskTracker) {
+    fn status_desk(&self, streams: &Streams) -> StatusDesk {
+        StatusDesk {
+            proxies: Arc::clone(&self.proxies),
+            index: self.index.clone(),
+            env: self.env.clone(),
+            rule: self.config.view_config_dump.clone(),
+            judges: Offload::default(),
+            making: Offload::default(),
+            shutdown: streams.shutdown.clone(),
+        }
+    }
+
+    fn spawn_insights(&self, supervisor: &mut Supervisor, insights: Arc<ProxyInsights>, tasks: TaskTracker) {
         let (store, index, shutdown) = (Arc::clone(&self.store), self.index.clone(), supervisor.shutdown());
         let (every, sole_writer) = (self.config.insight_interval, self.config.sole_writer);
         supervisor.spawn("insights", async move {
@@ -274,7 +373,7 @@ async fn nothing_here(headers: HeaderMap) -> Response {
     let grpc =
         headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/grpc"));
     if grpc {
-        return tonic::Status::unimplemented("this port serves ADS only").into_http();
+        return tonic::Status::unimplemented("this port serves ADS and health discovery only").into_http();
     }
     (StatusCode::NOT_FOUND, "404: Page Not Found").into_response()
 }

@@ -1,5 +1,7 @@
 //! What the API of a zone has besides the resources: its link to global and its proxies.
 
+use std::sync::Arc;
+
 use axum::{
     Extension, Json, Router,
     extract::State,
@@ -7,13 +9,17 @@ use axum::{
     routing::{get, post},
 };
 use common::{
+    access::{AccessRule, User},
     redact,
-    rest::{AccessRule, ApiError, User},
+    rest::ApiError,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::kds::{Link, LinkStatus};
+use crate::{
+    folder::FolderStatus,
+    kds::{Link, LinkStatus},
+};
 
 /// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve`, for
 /// administrators, lets what the delete fuse holds back through.
@@ -22,6 +28,19 @@ pub(crate) fn link(link: Link) -> Router {
         .route("/strait/link", get(show))
         .route("/strait/link/approve", post(approve))
         .with_state(link)
+}
+
+/// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them.
+pub(crate) fn resources(status: Arc<FolderStatus>) -> Router {
+    Router::new().route("/strait/resources", get(show_resources)).with_state(status)
+}
+
+async fn show_resources(State(status): State<Arc<FolderStatus>>) -> Json<Value> {
+    let (folder, view) = status.view();
+    let mut shown = json!({ "folder": folder, "state": view });
+    // Problems quote what is in the files.
+    redact::json(&mut shown);
+    Json(shown)
 }
 
 async fn show(State(link): State<Link>) -> Json<Value> {
@@ -49,7 +68,7 @@ fn status(status: &LinkStatus) -> Value {
 
 async fn approve(State(link): State<Link>, Extension(user): Extension<User>) -> Response {
     if let Err(error) = AccessRule::admins().check(&user, "approve what global wants removed") {
-        return error.into_response();
+        return ApiError::from(error).into_response();
     }
     let status = link.status();
     if status.standby {

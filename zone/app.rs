@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use anyhow::Context;
 use axum::Router;
 use common::{
     config::{self, StoreType},
@@ -11,29 +12,32 @@ use common::{
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
-    rest::{Api, ApiConfig, standard_admissions},
+    rest::{Api, ApiConfig, ResourceFiles, standard_admissions},
     runtime::{Env, stop_signal},
-    store::Fence,
     tls::Trust,
     token,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     ads::{
         Ads, AdsConfig,
+        absence::{Absence, AbsenceTimeouts},
         admin_authority::AdminAuthority,
         auth::{Credential, Requirement},
         bootstrap, debug,
         envoys::Envoys,
+        health::CheckSettings,
         inherited,
+        preview::Previews,
         proxies::Proxies,
     },
     api,
-    config::{DpProxyAuth, ZoneConfig, ZoneProxyAuth},
-    kds::{Connector, KdsSettings, TokenSource, Trusted},
-    leader::{Candidate, Work},
+    config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
+    folder::{FolderResources, FolderStatus},
+    kds::{Connector, TokenSource, Trusted, ZoneKdsSettings},
+    leader::{Both, Candidate, Work},
     renamed,
+    services::{self, Services},
 };
 
 /// One line for `--help`.
@@ -77,15 +81,26 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         .await?;
 
     let admin = admin_authority(&cp);
-    let proxies = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
-    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(Envoys::new(Arc::clone(&proxies), admin.as_ref()));
-    let mut routes = debug::router(proxies, settings.access.rules.view_config_dump.clone());
-    if settings.is_federated() {
-        routes = routes.merge(follow_global(&mut cp, &settings, candidate, Arc::clone(&envoys))?);
-    } else {
-        lead(&mut cp, candidate, Nothing);
+    let (proxies, previews) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
+    let absence = absence(&cp, &settings, Arc::clone(&proxies));
+    let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
+    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
+    let mut routes = debug::router(proxies, previews, settings.access.rules.view_config_dump.clone());
+    let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
+    let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
+    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone());
+    let folder = folder.zip(files.clone()).map(|(folder, files)| {
+        FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
+    });
+    if let Some(files) = files {
+        routes = routes.merge(api::resources(files));
     }
-    let api = resources(&cp, &settings, mode, envoys);
+    let work = Both(folder, Both(services(&cp, &settings)?, absence));
+    if settings.is_federated() {
+        routes = routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys)?);
+    } else {
+        lead(&mut cp, candidate, work);
+    }
     cp.serve_api(&settings.api_server, api.router(routes))?;
     Ok(cp)
 }
@@ -115,16 +130,19 @@ fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
     }
 }
 
-/// Gives the proxies that are connected.
+/// Gives the proxies that are connected, and what shows what they would get.
 fn serve_proxies(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     mode: &Mode,
     alone: bool,
     admin_authority: Option<AdminAuthority>,
-) -> anyhow::Result<Arc<Proxies>> {
+) -> anyhow::Result<(Arc<Proxies>, Previews)> {
     let section = &settings.dp_server;
-    let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
+    let pair = match section.plaintext {
+        true => None,
+        false => Some(cp.certificate(&section.tls_cert_file, &section.tls_key_file)?),
+    };
     let params = &settings.bootstrap_server.params;
     let demand = |token: bool| if token { Credential::Token } else { Credential::None };
     let config = AdsConfig {
@@ -132,27 +150,58 @@ fn serve_proxies(
         requirement: Requirement {
             dataplane: demand(section.authn.dp_proxy.kind == DpProxyAuth::DpToken),
             zone_proxy: demand(section.authn.zone_proxy.kind == ZoneProxyAuth::ZoneToken),
+            node: demand(section.authn.node.kind == NodeAuth::UserToken),
             bound: section.authn.dp_proxy.dp_token.require_bound,
         },
-        bootstrap: bootstrap::Settings {
+        view_config_dump: settings.access.rules.view_config_dump.clone(),
+        bootstrap: bootstrap::BootstrapSettings {
             xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),
             connect_timeout: params.xds_connect_timeout.0,
             admin_address: params.admin_address.clone(),
             admin_port: params.admin_port,
-            ..bootstrap::Settings::default()
+            admin_access_log: params.admin_access_log_path.clone(),
+            admin_socket: params.envoy_admin_unix_socket,
+            gateway_connections: settings.proxy.gateway.connections(),
+            corefile_template: corefile_template(&params.corefile_template_path)?,
+            ..bootstrap::BootstrapSettings::default()
         },
         advertised_port: Some(params.xds_port).filter(|port| *port != 0),
         deregister_after: settings.xds_server.dataplane_deregistration_delay.0,
+        resource_ttl: Some(settings.xds_server.resource_ttl.0).filter(|ttl| !ttl.is_zero()),
         insight_interval: settings.xds_server.dataplane_status_flush_interval.0,
+        subscriptions: settings.metrics.dataplane.subscription_limit.into(),
+        idle: settings.metrics.dataplane.idle_timeout.0,
+        naming: settings.dns_server.naming()?,
+        health: checks(&section.hds),
         http: cp.main_limits(),
         sole_writer: alone,
-        ..AdsConfig::new(mode.clone(), Some(pair))
+        ..AdsConfig::new(mode.clone(), pair)
     };
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
-    let proxies = ads.proxies();
+    let (proxies, previews) = (ads.proxies(), ads.previews());
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
     ads.spawn(&mut cp.supervisor, listener)?;
-    Ok(proxies)
+    Ok((proxies, previews))
+}
+
+/// Read once: Kuma too reads it only at its start.
+fn corefile_template(path: &str) -> anyhow::Result<Option<String>> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let read = std::fs::read_to_string(path);
+    read.map(Some).with_context(|| format!("read bootstrapServer.params.corefileTemplatePath {path}"))
+}
+
+fn checks(hds: &Hds) -> Option<CheckSettings> {
+    let defaults = &hds.check_defaults;
+    hds.enabled.then(|| CheckSettings {
+        report_interval: hds.interval.0,
+        interval: defaults.interval.0,
+        timeout: defaults.timeout.0,
+        healthy_threshold: defaults.healthy_threshold.max(1),
+        unhealthy_threshold: defaults.unhealthy_threshold.max(1),
+    })
 }
 
 /// Gives the routes that show the link.
@@ -160,6 +209,7 @@ fn follow_global(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     candidate: Candidate,
+    work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
 ) -> anyhow::Result<Router> {
     let section = &settings.multizone.zone;
@@ -167,19 +217,19 @@ fn follow_global(
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
     let dial = Arc::new(Trusted::new(&section.global_address, &trust)?);
     let general = &settings.general;
-    let kds = KdsSettings {
+    let kds = ZoneKdsSettings {
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
         config: config::masked(settings).to_string(),
         issuing_request: issuing_request(cp),
-        ..KdsSettings::new(&section.name)
+        ..ZoneKdsSettings::new(&section.name)
     };
     let connector =
         Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys);
     let link = connector.link();
-    lead(cp, candidate, connector);
+    lead(cp, candidate, Both(connector, work));
     Ok(api::link(link))
 }
 
@@ -192,18 +242,35 @@ fn lead(cp: &mut ControlPlane, candidate: Candidate, work: impl Work + Sync + 's
     });
 }
 
-/// A zone on its own has nothing that only one replica may do; holding the lead shows that it runs.
-struct Nothing;
-
-impl Work for Nothing {
-    async fn lead(&self, _fence: Fence, stop: CancellationToken) {
-        stop.cancelled().await;
-    }
-
-    fn stand_by(&self) {}
+/// Forgets proxies that stay away.
+fn absence(cp: &ControlPlane, settings: &ZoneConfig, proxies: Arc<Proxies>) -> Absence {
+    let universal = &settings.runtime.universal;
+    let patience = AbsenceTimeouts {
+        dataplane: universal.dataplane_cleanup_age.0,
+        zone_proxy: universal.zone_resource_cleanup_age.0,
+        idle: settings.metrics.dataplane.idle_timeout.0,
+    };
+    let zone = settings.multizone.zone.name.as_str().into();
+    Absence::new(zone, patience, Arc::clone(&cp.store), cp.index.clone(), proxies, cp.env.clone())
 }
 
-fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode, envoys: Arc<dyn EnvoyAdmin>) -> Arc<Api> {
+/// Keeps the services of the zone.
+fn services(cp: &ControlPlane, settings: &ZoneConfig) -> anyhow::Result<Services> {
+    let chosen = services::ServiceSettings {
+        zone: settings.multizone.zone.name.as_str().into(),
+        grace: settings.mesh_service.deletion_grace_period.0,
+        ranges: settings.ipam.ranges()?,
+    };
+    Ok(Services::new(chosen, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone()))
+}
+
+fn resources(
+    cp: &ControlPlane,
+    settings: &ZoneConfig,
+    mode: Mode,
+    envoys: Arc<dyn EnvoyAdmin>,
+    files: Option<Arc<FolderStatus>>,
+) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
     let config = ApiConfig {
@@ -212,6 +279,7 @@ fn resources(cp: &ControlPlane, settings: &ZoneConfig, mode: Mode, envoys: Arc<d
         hostname: host_name(),
         admissions,
         envoys: Some(envoys),
+        files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

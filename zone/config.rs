@@ -1,6 +1,6 @@
 //! Settings of `strait-zone`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
@@ -8,14 +8,27 @@ use common::config::{
 };
 use serde::{Deserialize, Serialize};
 
+mod dp_server;
+mod proxies;
+mod services;
+
+pub use dp_server::{
+    CheckDefaults, DpAuthn, DpProxy, DpProxyAuth, DpServer, DpToken, Hds, NodeAuth, NodeAuthn, ZoneProxy,
+    ZoneProxyAuth,
+};
+pub use proxies::{MetricsSection, ProxySection, Runtime, Universal};
+pub use services::{DnsServer, Ipam, MeshServiceSection};
+
 /// All settings; the paths are Kuma's where Kuma has the setting.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ZoneConfig {
     /// Kuma's switch between its modes; here only a check that the file is meant for this process.
-    pub mode: Mode,
+    pub mode: ZoneMode,
     /// Where resources live.
     pub store: StoreSection,
+    /// Folder with files of resources, beside those that are applied; empty for none.
+    pub resources: String,
     /// REST.
     pub api_server: ApiServer,
     /// Who may do what in REST.
@@ -29,19 +42,31 @@ pub struct ZoneConfig {
     /// What a fresh control plane makes for itself.
     pub defaults: DataplaneDefaults,
     /// The zone and its global.
-    pub multizone: Multizone,
+    pub multizone: ZoneMultizoneSection,
     /// The listener proxies connect to.
     pub dp_server: DpServer,
     /// What proxies are told at their start.
     pub bootstrap_server: BootstrapServer,
     /// Serving configuration to proxies.
     pub xds_server: XdsServer,
+    /// Limits of proxies.
+    pub proxy: ProxySection,
+    /// What is remembered of proxies.
+    pub metrics: MetricsSection,
+    /// When proxies are forgotten.
+    pub runtime: Runtime,
+    /// Names and addresses of services that are known by their tags.
+    pub dns_server: DnsServer,
+    /// Virtual addresses.
+    pub ipam: Ipam,
+    /// Services made of the tags of proxies.
+    pub mesh_service: MeshServiceSection,
 }
 
 /// `mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum ZoneMode {
     /// The only value this process accepts.
     #[default]
     Zone,
@@ -50,31 +75,31 @@ pub enum Mode {
 /// `multizone`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Multizone {
+pub struct ZoneMultizoneSection {
     /// The zone side.
-    pub zone: Zone,
+    pub zone: ZoneSection,
 }
 
 /// `multizone.zone`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Zone {
+pub struct ZoneSection {
     /// Name of this zone.
     pub name: String,
     /// Where global is: `grpcs://host:5685`, or `grpc://` without TLS; empty for a zone on its own.
     pub global_address: String,
     /// The connection to global.
-    pub kds: Kds,
+    pub kds: ZoneKdsSection,
     /// Accept policies without the label `kuma.io/origin: zone`.
     pub disable_origin_label_validation: bool,
 }
 
-impl Default for Zone {
+impl Default for ZoneSection {
     fn default() -> Self {
         Self {
             name: "default".to_owned(),
             global_address: String::new(),
-            kds: Kds::default(),
+            kds: ZoneKdsSection::default(),
             disable_origin_label_validation: false,
         }
     }
@@ -83,7 +108,7 @@ impl Default for Zone {
 /// `multizone.zone.kds`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Kds {
+pub struct ZoneKdsSection {
     /// PEM file with the roots global's certificate is checked against; empty: those of the machine.
     pub root_ca_file: String,
     /// Do not check global's certificate.
@@ -98,7 +123,7 @@ pub struct Kds {
     pub labels: SyncLabels,
 }
 
-impl Default for Kds {
+impl Default for ZoneKdsSection {
     fn default() -> Self {
         Self {
             root_ca_file: String::new(),
@@ -109,97 +134,6 @@ impl Default for Kds {
             labels: SyncLabels::default(),
         }
     }
-}
-
-/// `dpServer`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DpServer {
-    /// On which address.
-    pub interface: IpAddr,
-    /// On which port; 0 takes a free one.
-    pub port: u16,
-    /// How proxies prove who they are.
-    pub authn: DpAuthn,
-    /// Certificate; empty means the one of `general`.
-    pub tls_cert_file: String,
-    /// Its key.
-    pub tls_key_file: String,
-}
-
-impl Default for DpServer {
-    fn default() -> Self {
-        Self {
-            interface: Ipv4Addr::UNSPECIFIED.into(),
-            port: 5678,
-            authn: DpAuthn::default(),
-            tls_cert_file: String::new(),
-            tls_key_file: String::new(),
-        }
-    }
-}
-
-/// `dpServer.authn`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DpAuthn {
-    /// Of dataplanes.
-    pub dp_proxy: DpProxy,
-    /// Of zone ingresses and egresses.
-    pub zone_proxy: ZoneProxy,
-}
-
-/// `dpServer.authn.dpProxy`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DpProxy {
-    /// Which proof.
-    #[serde(rename = "type")]
-    pub kind: DpProxyAuth,
-    /// What is asked of dataplane tokens.
-    pub dp_token: DpToken,
-}
-
-/// `dpServer.authn.dpProxy.dpToken`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DpToken {
-    /// Whether the token of a proxy that brings its own resource must name the tag `kuma.io/service` or a
-    /// workload: one that names only a proxy lets it take any service's place.
-    pub require_bound: bool,
-}
-
-/// `dpServer.authn.dpProxy.type`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DpProxyAuth {
-    /// A dataplane token.
-    #[default]
-    #[serde(rename = "dpToken")]
-    DpToken,
-    /// None: whoever reaches the port may be any dataplane.
-    #[serde(rename = "none")]
-    None,
-}
-
-/// `dpServer.authn.zoneProxy`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ZoneProxy {
-    /// Which proof.
-    #[serde(rename = "type")]
-    pub kind: ZoneProxyAuth,
-}
-
-/// `dpServer.authn.zoneProxy.type`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ZoneProxyAuth {
-    /// A zone token with the scope of the proxy.
-    #[default]
-    #[serde(rename = "zoneToken")]
-    ZoneToken,
-    /// None: whoever reaches the port may be any zone proxy.
-    #[serde(rename = "none")]
-    None,
 }
 
 /// `bootstrapServer`.
@@ -224,6 +158,12 @@ pub struct BootstrapParams {
     pub admin_address: String,
     /// Its port, unless the dataplane names one; 0 for none.
     pub admin_port: u16,
+    /// File it logs to; empty for none.
+    pub admin_access_log_path: String,
+    /// Whether a proxy that names a work folder gets its admin endpoint on a socket there.
+    pub envoy_admin_unix_socket: bool,
+    /// Template of the configuration of a DNS server that runs beside a proxy; empty: its own.
+    pub corefile_template_path: String,
 }
 
 impl Default for BootstrapParams {
@@ -234,9 +174,15 @@ impl Default for BootstrapParams {
             xds_connect_timeout: Interval::seconds(1),
             admin_address: "127.0.0.1".to_owned(),
             admin_port: 9901,
+            admin_access_log_path: "/dev/null".to_owned(),
+            envoy_admin_unix_socket: true,
+            corefile_template_path: String::new(),
         }
     }
 }
+
+/// Shortest time after which a proxy may drop what it hears nothing of: it hears three times of it within that.
+const SHORTEST_TTL: Duration = Duration::from_secs(3);
 
 /// `xdsServer`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -246,6 +192,8 @@ pub struct XdsServer {
     pub dataplane_deregistration_delay: Interval,
     /// How often counters of a proxy's subscription are written.
     pub dataplane_status_flush_interval: Interval,
+    /// How long a proxy keeps endpoints and runtime layers of which it hears nothing; 0: for as long as it likes.
+    pub resource_ttl: Interval,
 }
 
 impl Default for XdsServer {
@@ -253,6 +201,7 @@ impl Default for XdsServer {
         Self {
             dataplane_deregistration_delay: Interval::seconds(10),
             dataplane_status_flush_interval: Interval::seconds(10),
+            resource_ttl: Interval::seconds(0),
         }
     }
 }
@@ -286,6 +235,15 @@ impl Config for ZoneConfig {
             "Let a proxy bring its own resource only with a token bound to kuma.io/service or a workload",
         ),
         ("dpServer.authn.zoneProxy.type", "How zone proxies prove who they are: zoneToken or none (unsafe)"),
+        ("resources", "Folder of YAML files with resources, followed as they change; empty: none"),
+        ("dpServer.authn.node.type", "How nodes of no mesh prove who they are: userToken or none (unsafe)"),
+        ("dpServer.plaintext", "Whether it speaks without TLS (unsafe: tokens and keys are for all to read)"),
+        ("dpServer.hds.enabled", "Whether proxies look whether their workloads serve"),
+        ("dpServer.hds.interval", "How often they say what they found"),
+        ("dpServer.hds.checkDefaults.interval", "How often they look, where a probe does not say it"),
+        ("dpServer.hds.checkDefaults.timeout", "How long a workload may take to answer a probe"),
+        ("dpServer.hds.checkDefaults.healthyThreshold", "After how many good probes a workload serves"),
+        ("dpServer.hds.checkDefaults.unhealthyThreshold", "After how many bad probes it does not"),
         ("dpServer.tlsCertFile", "Certificate shown to proxies; empty: the general one"),
         ("dpServer.tlsKeyFile", "Key of that certificate"),
         ("bootstrapServer.params.xdsHost", "Host proxies connect to; empty: where they asked"),
@@ -293,8 +251,36 @@ impl Config for ZoneConfig {
         ("bootstrapServer.params.xdsConnectTimeout", "How long that may take"),
         ("bootstrapServer.params.adminAddress", "Address of Envoy's admin listener"),
         ("bootstrapServer.params.adminPort", "Its port, unless the dataplane names one; 0: none"),
+        ("bootstrapServer.params.adminAccessLogPath", "File it logs to; empty: none"),
+        (
+            "bootstrapServer.params.envoyAdminUnixSocket",
+            "Whether it is a socket in the work folder of the proxy",
+        ),
+        (
+            "bootstrapServer.params.corefileTemplatePath",
+            "Template for the DNS server beside a proxy; empty: its own",
+        ),
+        ("proxy.gateway.globalDownstreamMaxConnections", "Connections a builtin gateway takes; 0: 50000"),
+        ("metrics.dataplane.subscriptionLimit", "How many connections of a proxy are remembered"),
+        ("metrics.dataplane.idleTimeout", "Silence after which a proxy of another replica is offline"),
+        ("runtime.universal.dataplaneCleanupAge", "Absence after which a dataplane is deleted"),
+        (
+            "runtime.universal.zoneResourceCleanupAge",
+            "Absence after which a zone ingress or egress is deleted",
+        ),
+        ("dnsServer.domain", "Below which services that are known by their tags have names"),
+        ("dnsServer.CIDR", "Virtual addresses of services that are known by their tags"),
+        ("dnsServer.serviceVipPort", "The port on which they are called there"),
         ("xdsServer.dataplaneDeregistrationDelay", "Absence after which a self-registered proxy is deleted"),
         ("xdsServer.dataplaneStatusFlushInterval", "How often counters of proxies are written"),
+        (
+            "xdsServer.resourceTtl",
+            "How long proxies keep endpoints they hear nothing of; 0: as long as they like, else 3s or more",
+        ),
+        ("ipam.meshService.cidr", "Virtual addresses of services of one zone"),
+        ("ipam.meshExternalService.cidr", "Virtual addresses of services outside the mesh"),
+        ("ipam.meshMultiZoneService.cidr", "Virtual addresses of services of several zones"),
+        ("meshService.deletionGracePeriod", "How long a generated service stays without any proxy"),
     ];
 
     const ELSEWHERE: &'static [&'static str] = &["MULTIZONE_GLOBAL_"];
@@ -302,6 +288,15 @@ impl Config for ZoneConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         self.general.validate()?;
         self.api_server.authn.validate()?;
+        self.ipam.ranges()?;
+        self.dns_server.naming()?;
+        if self.metrics.dataplane.idle_timeout.0.is_zero() {
+            return Err(ConfigError::rule("metrics.dataplane.idleTimeout", "must be longer than nothing"));
+        }
+        let ttl = self.xds_server.resource_ttl.0;
+        if !ttl.is_zero() && ttl < SHORTEST_TTL {
+            return Err(ConfigError::rule("xdsServer.resourceTtl", "must be 0 or at least 3s"));
+        }
         let zone = &self.multizone.zone;
         let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let name = zone.name.as_str();
@@ -351,5 +346,39 @@ mod tests {
             assert!(!check(name, ""), "{name:?}");
         }
         assert!(!check("zone-1", "http://global:5685"));
+    }
+
+    #[test]
+    fn a_time_to_live_is_long_enough_to_be_renewed() {
+        let check = |seconds: u64| {
+            let mut config = ZoneConfig::default();
+            config.xds_server.resource_ttl = Interval::seconds(seconds);
+            config.validate().map_err(|error| error.to_string())
+        };
+        assert!(check(0).is_ok() && check(3).is_ok());
+        assert!(check(2).unwrap_err().contains("xdsServer.resourceTtl"));
+    }
+
+    #[test]
+    fn ranges_of_addresses_are_checked() {
+        let mut config = ZoneConfig::default();
+        assert!(config.validate().is_ok());
+        config.ipam.mesh_service.cidr = "241.0.0.0".to_owned();
+        let refused = config.validate().unwrap_err().to_string();
+        assert!(refused.contains("ipam.meshService.cidr"), "{refused}");
+        for (domain, cidr, port, setting) in [
+            ("mesh.", "240.0.0.0/4", 80, "dnsServer.domain"),
+            ("Mesh", "240.0.0.0/4", 80, "dnsServer.domain"),
+            ("mesh", "240.0.0.0", 80, "dnsServer.CIDR"),
+            ("mesh", "fd00::/8", 80, "dnsServer.CIDR"),
+            ("mesh", "240.0.0.0/4", 0, "dnsServer.serviceVipPort"),
+        ] {
+            let dns_server =
+                DnsServer { domain: domain.to_owned(), cidr: cidr.to_owned(), service_vip_port: port };
+            let refused = ZoneConfig { dns_server, ..ZoneConfig::default() }.validate().unwrap_err();
+            assert!(refused.to_string().contains(setting), "{refused}");
+        }
+        let usual = DnsServer::default().naming().unwrap();
+        assert_eq!(usual, crate::mesh::Naming::default());
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A zone without its global keeps everything and keeps serving; nothing here ends the process.
 
+mod call;
 mod connect;
 mod dial;
 mod gate;
@@ -15,4 +16,4 @@ mod up;
 pub use connect::Connector;
 pub use dial::{Dial, DialError, Trusted};
 pub use link::{Link, LinkStatus};
-pub use settings::{KdsSettings, TokenSource};
+pub use settings::{TokenSource, ZoneKdsSettings};

@@ -51,6 +51,36 @@ pub(crate) trait Work: Send {
     fn stand_by(&self);
 }
 
+/// Two pieces of work that the same replica does.
+pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A: Work + Sync, B: Work + Sync> Work for Both<A, B> {
+    async fn lead(&self, fence: Fence, stop: CancellationToken) {
+        tokio::join!(self.0.lead(fence.clone(), stop.clone()), self.1.lead(fence, stop));
+    }
+
+    fn stand_by(&self) {
+        self.0.stand_by();
+        self.1.stand_by();
+    }
+}
+
+/// What there is to do only where somebody wants it.
+impl<W: Work + Sync> Work for Option<W> {
+    async fn lead(&self, fence: Fence, stop: CancellationToken) {
+        match self {
+            Some(work) => work.lead(fence, stop).await,
+            None => stop.cancelled().await,
+        }
+    }
+
+    fn stand_by(&self) {
+        if let Some(work) = self {
+            work.stand_by();
+        }
+    }
+}
+
 /// This replica, as a candidate.
 pub(crate) struct Candidate {
     store: Arc<dyn Store>,

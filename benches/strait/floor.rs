@@ -10,18 +10,19 @@ use common::proto::{
     },
 };
 use futures::{Stream, StreamExt, future::join_all};
+use load::process::processor;
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::{net::TcpListener, sync::broadcast, sync::mpsc, time::Instant};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{cpu, sample::Sample};
+use crate::sample::Sample;
 
 /// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
 pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usize) -> Sample {
     let (send, _) = broadcast::channel(16);
     let (acked, mut acks) = mpsc::channel(clients);
-    let server = Server::start(Bare { send: send.clone(), acked }).await;
+    let server = FloorServer::start(FloorService { send: send.clone(), acked }).await;
     let first = vec![DeltaDiscoveryRequest::default()];
     let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
     let mut sample = Sample::default();
@@ -38,12 +39,12 @@ pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usi
 }
 
 /// A server of the floor; ends when dropped.
-struct Server {
+struct FloorServer {
     url: String,
     task: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
-impl Server {
+impl FloorServer {
     async fn start(service: impl KdsSyncService) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let address = listener.local_addr().expect("a bound listener has an address");
@@ -53,7 +54,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for FloorServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -78,17 +79,17 @@ async fn client(url: String, first: Vec<DeltaDiscoveryRequest>) -> tokio::task::
     })
 }
 
-struct Bare {
+struct FloorService {
     send: broadcast::Sender<DeltaDiscoveryResponse>,
     acked: mpsc::Sender<()>,
 }
 
-type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type FloorResponses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl KdsSyncService for Bare {
-    type GlobalToZoneSyncStream = Responses<DeltaDiscoveryResponse>;
-    type ZoneToGlobalSyncStream = Responses<DeltaDiscoveryRequest>;
+impl KdsSyncService for FloorService {
+    type GlobalToZoneSyncStream = FloorResponses<DeltaDiscoveryResponse>;
+    type ZoneToGlobalSyncStream = FloorResponses<DeltaDiscoveryRequest>;
 
     async fn global_to_zone_sync(
         &self,
@@ -128,7 +129,7 @@ impl KdsSyncService for Bare {
 /// empty response to each of them and answers it. The time until the last answer arrived.
 pub async fn reconnect(requests: Vec<DeltaDiscoveryRequest>, clients: usize) -> Duration {
     let (acked, mut acks) = mpsc::channel(clients * requests.len());
-    let server = Server::start(Answering { acked }).await;
+    let server = FloorServer::start(Answering { acked }).await;
     let start = Instant::now();
     let connected = join_all((0..clients).map(|_| client(server.url.clone(), requests.clone()))).await;
     for _ in 0..clients * requests.len() {
@@ -142,13 +143,13 @@ pub async fn reconnect(requests: Vec<DeltaDiscoveryRequest>, clients: usize) -> 
 /// F1 at rest: the processor time a bare server and `clients` clients use together in `idle`.
 pub async fn at_rest(clients: usize, idle: Duration) -> Duration {
     let (acked, mut acks) = mpsc::channel(clients);
-    let server = Server::start(Answering { acked }).await;
+    let server = FloorServer::start(Answering { acked }).await;
     let first = vec![DeltaDiscoveryRequest::default()];
     let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
     for _ in 0..clients {
         acks.recv().await.expect("the server lives");
     }
-    let used = || cpu::used(std::process::id()).unwrap_or_default();
+    let used = || processor(std::process::id()).unwrap_or_default();
     let before = used();
     tokio::time::sleep(idle).await;
     let used = used().saturating_sub(before);
@@ -163,8 +164,8 @@ struct Answering {
 
 #[tonic::async_trait]
 impl KdsSyncService for Answering {
-    type GlobalToZoneSyncStream = Responses<DeltaDiscoveryResponse>;
-    type ZoneToGlobalSyncStream = Responses<DeltaDiscoveryRequest>;
+    type GlobalToZoneSyncStream = FloorResponses<DeltaDiscoveryResponse>;
+    type ZoneToGlobalSyncStream = FloorResponses<DeltaDiscoveryRequest>;
 
     async fn global_to_zone_sync(
         &self,
@@ -223,6 +224,30 @@ pub async fn commit(folder: &Path, bytes: usize, rounds: usize) -> Sample {
         sample.push(start.elapsed());
     }
     sample
+}
+
+/// F2 for many rows: as many durable commits as it takes when `at_once` rows wait together.
+pub async fn batches(folder: &Path, bytes: usize, rows: usize, at_once: usize) -> Duration {
+    let options = SqliteConnectOptions::new()
+        .filename(folder.join("batches.db"))
+        .create_if_missing(true)
+        .pragma("journal_mode", "WAL")
+        .pragma("synchronous", "FULL");
+    let mut database = SqliteConnection::connect_with(&options).await.expect("a fresh database opens");
+    let create = "CREATE TABLE row (id INTEGER PRIMARY KEY, spec BLOB NOT NULL)";
+    sqlx::query(create).execute(&mut database).await.expect("a fresh database takes a table");
+    let row = vec![7_u8; bytes];
+    let start = Instant::now();
+    for first in (0..rows).step_by(at_once) {
+        let mut transaction = database.begin().await.expect("a transaction begins");
+        for id in first..rows.min(first + at_once) {
+            let id = i64::try_from(id).unwrap_or(i64::MAX);
+            let put = sqlx::query("INSERT INTO row (id, spec) VALUES (?, ?)").bind(id).bind(row.as_slice());
+            put.execute(&mut *transaction).await.expect("the disk takes a row");
+        }
+        transaction.commit().await.expect("the disk takes a transaction");
+    }
+    start.elapsed()
 }
 
 /// Two floors one after the other, quantile by quantile.

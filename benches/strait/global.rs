@@ -15,8 +15,8 @@ use tempfile::TempDir;
 /// Requests under way while policies are loaded.
 const LOADERS: usize = 16;
 
-/// A running `strait-global` on SQLite, without TLS and zone tokens, like the floor it is compared to.
-pub struct Global {
+/// A running `strait-global` on SQLite, without TLS and tokens, like the floor it is compared to.
+pub struct MeasuredGlobal {
     child: Child,
     _folder: TempDir,
     http: Client,
@@ -24,7 +24,7 @@ pub struct Global {
     kds: SocketAddr,
 }
 
-impl Global {
+impl MeasuredGlobal {
     /// Starts it and waits until it is ready.
     pub async fn start() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
@@ -42,6 +42,7 @@ impl Global {
             .args(["--multizone.global.kds.interface", "127.0.0.1"])
             .args(["--multizone.global.kds.grpcPort", &kds.port().to_string()])
             .args(["--multizone.global.kds.tlsEnabled", "false", "--multizone.global.kds.auth", "none"])
+            .args(["--apiServer.authn.localhostIsAdmin", "true"])
             .env("RUST_LOG", "warn")
             .stderr(Stdio::piped())
             .spawn()
@@ -57,6 +58,11 @@ impl Global {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Self { child, _folder: folder, http, api, kds }
+    }
+
+    /// Its REST API.
+    pub fn api(&self) -> String {
+        format!("http://{}", self.api)
     }
 
     /// Process id.
@@ -88,7 +94,7 @@ impl Global {
     }
 }
 
-impl Drop for Global {
+impl Drop for MeasuredGlobal {
     fn drop(&mut self) {
         let _already_gone = self.child.kill();
         let _reaped = self.child.wait();

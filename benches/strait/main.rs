@@ -1,33 +1,66 @@
 //! `make bench`: what the control plane costs, each figure beside a floor measured in the same run.
 //!
-//! A machine is rarely quiet, so a time means little and a ratio more. `BENCH=p6` runs one scenario,
+//! P1, P6 and P7 are about global and its zones, P4 and P5 about a zone and its proxies, P8 about what one
+//! change costs in either; `put`, `storm` and `edits` about many changes. A machine is rarely quiet, so a time means little and a ratio more. `BENCH=p6` runs one scenario,
 //! `BENCH_SCALE=0.1` shrinks the counts. Latencies end when the last zone has sent its acknowledgement; the
 //! floor ends when its server has received the last one.
 
 // A benchmark binary has no outside; `pub` here means: for the scenarios.
 #![allow(unreachable_pub)]
 
-mod cpu;
+mod ads_floor;
+mod changes;
+mod cost;
 mod floor;
 mod global;
+mod mesh;
+mod push;
 mod sample;
 mod scenario;
 mod zone;
+
+use std::path::Path;
+
+use load::AdsProtocol;
 
 #[tokio::main]
 async fn main() {
     let provided = rustls::crypto::ring::default_provider().install_default();
     provided.expect("nobody else sets a provider of cryptography");
+    // The floor of the push side is this program again, so that it has a process of its own.
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(ads_floor::ROLE) {
+        return ads_floor::serve(Path::new(&arguments.next().expect("a folder"))).await;
+    }
     let only = std::env::var_os("BENCH").map(|only| only.to_string_lossy().to_lowercase());
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only.is_empty() || only == name);
     if wanted("p1") {
         scenario::p1(1).await;
         scenario::p1(100).await;
     }
+    if wanted("p4") {
+        push::p4(AdsProtocol::Sotw).await;
+        push::p4(AdsProtocol::Delta).await;
+    }
+    if wanted("p5") {
+        push::p5().await;
+    }
     if wanted("p6") {
         scenario::p6().await;
     }
     if wanted("p7") {
         scenario::p7().await;
+    }
+    if wanted("p8") {
+        cost::p8().await;
+    }
+    if wanted("put") {
+        changes::put().await;
+    }
+    if wanted("storm") {
+        changes::storm().await;
+    }
+    if wanted("edits") {
+        changes::edits().await;
     }
 }

@@ -7,14 +7,15 @@ use common::proto::{
     google::protobuf::Any,
 };
 use futures::future::join_all;
+use load::process::{processor, resident};
 use tempfile::TempDir;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    cpu, floor,
-    global::Global,
+    floor,
+    global::MeasuredGlobal,
     sample::{Sample, ratio, show},
-    zone::{Counters, Held, News, Zone, sink},
+    zone::{BareZone, Counters, HeldVersions, News, sink},
 };
 
 /// Longest wait for anything.
@@ -32,23 +33,22 @@ pub fn scaled(count: usize) -> usize {
 
 /// `count` zones, connected at once and in sync. Gives what the first one holds, if asked for.
 async fn connect(
-    global: &Global,
+    global: &MeasuredGlobal,
     count: usize,
-    held: Option<&Held>,
+    held: Option<&HeldVersions>,
     tell_held: bool,
     counters: &Counters,
-) -> (Vec<Zone>, mpsc::Receiver<News>, Held) {
+) -> (Vec<BareZone>, mpsc::Receiver<News>, HeldVersions) {
     let (news, mut told) = mpsc::channel(count.max(1) * 64);
     let url = global.kds();
-    let zones =
-        join_all((0..count).map(|n| {
-            let (url, news, counters) = (url.as_str(), news.clone(), counters.clone());
-            async move {
-                Zone::connect(url, &format!("zone-{n}"), held, tell_held && n == 0, counters, news).await
-            }
-        }))
-        .await;
-    let mut first = Held::new();
+    let zones = join_all((0..count).map(|n| {
+        let (url, news, counters) = (url.as_str(), news.clone(), counters.clone());
+        async move {
+            BareZone::connect(url, &format!("zone-{n}"), held, tell_held && n == 0, counters, news).await
+        }
+    }))
+    .await;
+    let mut first = HeldVersions::new();
     let mut ready = 0;
     while ready < count {
         match tokio::time::timeout(PATIENCE, told.recv()).await {
@@ -70,7 +70,7 @@ pub async fn p1(zones: usize) {
     let policies = scaled(1_000);
     let zones = scaled(zones);
     let rounds = 60;
-    let global = Global::start().await;
+    let global = MeasuredGlobal::start().await;
     global.load_policies(policies).await;
     let (_zones, mut told, _) = connect(&global, zones, None, false, &Counters::default()).await;
     let (mut whole, mut push) = (Sample::default(), Sample::default());
@@ -128,7 +128,7 @@ fn message() -> DeltaDiscoveryResponse {
 /// P6: every zone reconnects at once and nothing has changed.
 pub async fn p6() {
     let resources = scaled(10_000);
-    let global = Global::start().await;
+    let global = MeasuredGlobal::start().await;
     global.load_policies(resources).await;
     let (one, _, held) = connect(&global, 1, None, true, &Counters::default()).await;
     drop(one);
@@ -148,7 +148,7 @@ pub async fn p6() {
             show(floor),
             ratio(settled, floor),
             counters.resources.load(Ordering::Relaxed),
-            cpu::resident(global.pid()).unwrap_or_default() >> 20,
+            resident(global.pid()).unwrap_or_default() >> 20,
         );
     }
     println!("    time per zone, many over few: {} (1.00x is linear)", ratio(per_zone[1], per_zone[0]));
@@ -158,15 +158,15 @@ pub async fn p6() {
 pub async fn p7() {
     let zones = scaled(100);
     let idle = Duration::from_secs(60);
-    let global = Global::start().await;
+    let global = MeasuredGlobal::start().await;
     let counters = Counters::default();
     let (connected, ..) = connect(&global, zones, None, false, &counters).await;
     // The last writes of connecting must not count as idle work.
     tokio::time::sleep(Duration::from_secs(15)).await;
     let responses = counters.responses.load(Ordering::Relaxed);
-    let before = cpu::used(global.pid()).unwrap_or_default();
+    let before = processor(global.pid()).unwrap_or_default();
     tokio::time::sleep(idle).await;
-    let used = cpu::used(global.pid()).unwrap_or_default().saturating_sub(before);
+    let used = processor(global.pid()).unwrap_or_default().saturating_sub(before);
     drop(connected);
     let floor = floor::at_rest(zones, idle).await;
     let share = |used: Duration| used.as_secs_f64() / idle.as_secs_f64() * 100.0;

@@ -9,13 +9,13 @@ use std::{
 };
 
 use common::{
-    kds::{features::Features, headers::Caller, metadata::Peer},
-    model::registry,
+    kds::{features::Features, headers::KdsCaller, metadata::Peer},
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
         kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
     },
-    xds::{Received, Sink, SinkType, Versions},
+    registry,
+    xds::{Sink, SinkEvent, SinkType, Versions},
 };
 use futures::StreamExt;
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -26,13 +26,13 @@ use tonic::{
 };
 
 /// What a zone holds, by type.
-pub type Held = BTreeMap<&'static str, Versions>;
+pub type HeldVersions = BTreeMap<&'static str, Versions>;
 
 /// What zones tell the scenario.
 #[derive(Debug)]
 pub enum News {
     /// Every type was answered; this zone is in sync. What it holds, when it was asked to tell.
-    Ready(Held),
+    Ready(HeldVersions),
     /// It acknowledged a response with this many resources after it was ready.
     Acked(usize),
 }
@@ -47,20 +47,20 @@ pub struct Counters {
 }
 
 /// A connected zone; ends when dropped.
-pub struct Zone(Vec<JoinHandle<()>>);
+pub struct BareZone(Vec<JoinHandle<()>>);
 
-impl Drop for Zone {
+impl Drop for BareZone {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl Zone {
+impl BareZone {
     /// Connects as `name`, resuming from `held` when there is any, and reports to `news`.
     pub async fn connect(
         url: &str,
         name: &str,
-        held: Option<&Held>,
+        held: Option<&HeldVersions>,
         tell_held: bool,
         counters: Counters,
         news: mpsc::Sender<News>,
@@ -68,7 +68,7 @@ impl Zone {
         let endpoint = Endpoint::from_shared(url.to_owned()).expect("a URL");
         let channel = endpoint.connect().await.expect("global listens");
         let client = KdsSyncServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: name.to_owned(),
             features: Features::ours(),
             session: Some(name.to_owned()),
@@ -84,8 +84,8 @@ impl Zone {
 
 async fn follow(
     mut client: KdsSyncServiceClient<Channel>,
-    caller: Caller,
-    held: Option<Held>,
+    caller: KdsCaller,
+    held: Option<HeldVersions>,
     tell_held: bool,
     counters: Counters,
     news: mpsc::Sender<News>,
@@ -100,7 +100,7 @@ async fn follow(
     let mut responses = client.global_to_zone_sync(request).await.expect("the stream opens").into_inner();
     let mut ready = false;
     while let Some(Ok(response)) = responses.next().await {
-        let Ok(Received::Batch(batch)) = sink.receive(response) else { return };
+        let Ok(SinkEvent::Batch(batch)) = sink.receive(response) else { return };
         counters.responses.fetch_add(1, Ordering::Relaxed);
         counters.resources.fetch_add(batch.added.len() as u64, Ordering::Relaxed);
         let Some(ack) = sink.verdict(batch.type_url, &batch.nonce, &[]) else { return };
@@ -112,7 +112,7 @@ async fn follow(
         }
         if !ready && sink.is_ready() {
             ready = true;
-            let held = if tell_held { holds(&sink) } else { Held::new() };
+            let held = if tell_held { holds(&sink) } else { HeldVersions::new() };
             if news.send(News::Ready(held)).await.is_err() {
                 return;
             }
@@ -121,7 +121,7 @@ async fn follow(
 }
 
 /// The protocol side of a zone that resumes from `held`, or starts anew.
-pub fn sink(zone: &str, held: Option<&Held>) -> Sink {
+pub fn sink(zone: &str, held: Option<&HeldVersions>) -> Sink {
     let types = registry::ALL.iter().filter(|kind| kind.flow.requested_by_zone()).map(|kind| SinkType {
         type_url: kind.name,
         resume: held.map(|held| held.get(kind.name).cloned().unwrap_or_default()),
@@ -135,12 +135,12 @@ pub fn sink(zone: &str, held: Option<&Held>) -> Sink {
     Sink::new(peer.node(zone), types)
 }
 
-fn holds(sink: &Sink) -> Held {
+fn holds(sink: &Sink) -> HeldVersions {
     registry::ALL.iter().filter_map(|kind| Some((kind.name, sink.held(kind.name)?.clone()))).collect()
 }
 
 /// The way up of a zone that owns nothing.
-async fn answer_nothing(mut client: KdsSyncServiceClient<Channel>, caller: Caller) {
+async fn answer_nothing(mut client: KdsSyncServiceClient<Channel>, caller: KdsCaller) {
     let (responses, receiver) = mpsc::channel::<DeltaDiscoveryResponse>(64);
     let mut request = Request::new(ReceiverStream::new(receiver));
     caller.write(request.metadata_mut());

@@ -1,8 +1,11 @@
 //! Proxies: connected or not, and what they made of what they were sent.
 
+use std::collections::BTreeMap;
+
+use common::model::{kinds::dataplane, labels};
 use serde_json::Value;
 
-use crate::{get, table};
+use crate::table;
 
 /// Dataplanes, with their mesh when there may be several.
 pub(super) fn print(items: &[Value], with_mesh: bool) {
@@ -12,19 +15,30 @@ pub(super) fn print(items: &[Value], with_mesh: bool) {
         row.extend([
             table::text(&item["name"]),
             status(&item["dataplane"], &item["dataplaneInsight"]).to_owned(),
-            get::services(&item["dataplane"]),
-            table::text(&item["labels"]["kuma.io/zone"]),
+            dataplane::services(&item["dataplane"]),
+            table::text(&item["labels"][labels::ZONE]),
             table::age(&last["connectTime"]),
             table::text(&last["version"]["envoy"]["version"]),
             table::text(&last["status"]["total"]["responsesRejected"]),
+            count_of_problems(&item["dataplaneInsight"]),
             table::age(&item["dataplaneInsight"]["mTLS"]["lastCertificateRegeneration"]),
         ]);
         row
     };
     let mut headings = if with_mesh { vec!["MESH"] } else { vec![] };
-    headings.extend(["NAME", "STATUS", "SERVICES", "ZONE", "CONNECTED", "ENVOY", "REJECTED", "CERT AGE"]);
+    headings.extend([
+        "NAME",
+        "STATUS",
+        "SERVICES",
+        "ZONE",
+        "CONNECTED",
+        "ENVOY",
+        "REJECTED",
+        "PROBLEMS",
+        "CERT AGE",
+    ]);
     table::print(&headings, items.iter().map(row).collect());
-    print_rejections(items.iter().map(|item| (item, &item["dataplaneInsight"])));
+    print_notes(items.iter().map(|item| (item, &item["dataplaneInsight"])));
 }
 
 /// An ingress or egress with its insight.
@@ -41,7 +55,7 @@ pub(super) fn print_of_zones(items: &[Value]) {
         let (proxy, insight) = of_zone(item);
         let last = last_subscription(insight);
         let networking = &proxy["networking"];
-        let zone = item["labels"]["kuma.io/zone"].as_str().or_else(|| proxy["zone"].as_str());
+        let zone = item["labels"][labels::ZONE].as_str().or_else(|| proxy["zone"].as_str());
         vec![
             table::text(&item["name"]),
             status(proxy, insight).to_owned(),
@@ -51,17 +65,52 @@ pub(super) fn print_of_zones(items: &[Value]) {
             table::age(&last["connectTime"]),
             table::text(&last["version"]["envoy"]["version"]),
             table::text(&last["status"]["total"]["responsesRejected"]),
+            count_of_problems(insight),
         ]
     };
-    let headings = ["NAME", "STATUS", "ZONE", "ADDRESS", "ADVERTISED", "CONNECTED", "ENVOY", "REJECTED"];
+    let headings =
+        ["NAME", "STATUS", "ZONE", "ADDRESS", "ADVERTISED", "CONNECTED", "ENVOY", "REJECTED", "PROBLEMS"];
     table::print(&headings, items.iter().map(row).collect());
-    print_rejections(items.iter().map(|item| (item, of_zone(item).1)));
+    print_notes(items.iter().map(|item| (item, of_zone(item).1)));
 }
 
-/// What else to know about proxies, on standard error.
-fn print_rejections<'a>(proxies: impl Iterator<Item = (&'a Value, &'a Value)>) {
-    for note in proxies.flat_map(|(item, insight)| rejections(item, insight)) {
-        eprintln!("{note}");
+/// What else to know about proxies, on standard error: what each refuses, and what was left out, once for all of whom
+/// it is true.
+fn print_notes<'a>(proxies: impl Iterator<Item = (&'a Value, &'a Value)>) {
+    let mut left_out: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (item, insight) in proxies {
+        for note in rejections(item, insight) {
+            eprintln!("{note}");
+        }
+        for problem in problems(insight) {
+            left_out.entry(problem).or_default().push(table::text(&item["name"]));
+        }
+    }
+    for (problem, names) in left_out {
+        eprintln!("{}: left out of its configuration: {problem}", some_of(&names));
+    }
+}
+
+/// The first names of a list, and how many there are besides.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// What could not be done for a proxy.
+pub(crate) fn problems(insight: &Value) -> impl Iterator<Item = &str> {
+    let problems = insight["metadata"]["strait"]["problems"].as_array();
+    problems.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn count_of_problems(insight: &Value) -> String {
+    match problems(insight).count() {
+        0 => "-".to_owned(),
+        some => some.to_string(),
     }
 }
 
@@ -119,6 +168,15 @@ mod tests {
         let told = rejections(&json!({ "name": "web" }), &insight);
         assert!(told[0].starts_with("web: Envoy refused its Listener") && told[0].ends_with(": cannot bind"));
         assert!(rejections(&json!({ "name": "web" }), &Value::Null).is_empty());
+    }
+
+    #[test]
+    fn what_was_left_out_is_counted_and_told_once_for_all() {
+        let insight = json!({ "metadata": { "strait": { "problems": ["MeshTrace: nothing is traced"] } } });
+        assert_eq!(problems(&insight).collect::<Vec<_>>(), ["MeshTrace: nothing is traced"]);
+        assert_eq!([count_of_problems(&insight), count_of_problems(&Value::Null)], ["1", "-"]);
+        let names: Vec<String> = (1..=5).map(|n| format!("web-{n}")).collect();
+        assert_eq!([some_of(&names[..1]), some_of(&names)], ["web-1", "web-1, web-2, web-3 and 2 more"]);
     }
 
     #[test]

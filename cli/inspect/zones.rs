@@ -9,20 +9,20 @@ const HEADINGS: [&str; 10] =
 
 /// The table, then what else to know about them on standard error.
 pub(super) fn print(items: &[Value]) {
-    let zones: Vec<Zone> = items.iter().map(Zone::of).collect();
-    let notes: Vec<String> = zones.iter().flat_map(Zone::notes).collect();
-    table::print(&HEADINGS, zones.into_iter().map(Zone::row).collect());
+    let zones: Vec<ZoneOverview> = items.iter().map(ZoneOverview::of).collect();
+    let notes: Vec<String> = zones.iter().flat_map(ZoneOverview::notes).collect();
+    table::print(&HEADINGS, zones.into_iter().map(ZoneOverview::row).collect());
     for note in notes {
         eprintln!("{note}");
     }
 }
 
 /// One zone as its overview shows it.
-pub(crate) struct Zone {
+pub(crate) struct ZoneOverview {
     item: Value,
 }
 
-impl Zone {
+impl ZoneOverview {
     pub(crate) fn of(item: &Value) -> Self {
         Self { item: item.clone() }
     }
@@ -100,15 +100,16 @@ mod tests {
 
     #[test]
     fn notes_are_counted_in_the_table_and_told_with_the_name_of_the_zone() {
-        let zone = Zone::of(&json!({ "name": "z", "strait": { "notes": ["a", "b"] } }));
+        let zone = ZoneOverview::of(&json!({ "name": "z", "strait": { "notes": ["a", "b"] } }));
         assert_eq!(zone.notes(), ["z: a", "z: b"]);
         assert_eq!(zone.row().last().map(String::as_str), Some("2"));
-        assert_eq!(Zone::of(&json!({})).row().last().map(String::as_str), Some("-"));
+        assert_eq!(ZoneOverview::of(&json!({})).row().last().map(String::as_str), Some("-"));
     }
 
     #[test]
     fn the_status_of_a_zone_comes_from_strait_or_from_subscriptions() {
-        let check = |item: Value, status: &str| assert_eq!(Zone::of(&item).status(), status, "{item}");
+        let check =
+            |item: Value, status: &str| assert_eq!(ZoneOverview::of(&item).status(), status, "{item}");
         check(json!({ "strait": { "status": "unknown" } }), "unknown");
         check(json!({ "zone": { "enabled": false }, "strait": { "status": "online" } }), "disabled");
         let connected = json!([{ "connectTime": "2026-01-01T00:00:00Z" }]);

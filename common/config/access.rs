@@ -3,14 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use crate::rest::Access;
+use crate::access::Access;
 
 /// Help for the settings of this file, by path.
 pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.authn.type", "How callers prove who they are: tokens"),
-    ("apiServer.authn.localhostIsAdmin", "Callers from this machine are administrators"),
+    (
+        "apiServer.authn.localhostIsAdmin",
+        "Callers from this machine are administrators, and whoever a proxy here speaks for (unsafe)",
+    ),
     ("apiServer.authn.anonymousMayWrite", "Callers from elsewhere write without a token (unsafe)"),
-    ("apiServer.authn.tokens.bootstrapAdminToken", "Make a token for the first administrator"),
+    (
+        "apiServer.authn.tokens.bootstrapAdminToken",
+        "Keep a token of the administrator: the file admin-user-token in general.workDir, and a global secret",
+    ),
     ("apiServer.authn.tokens.enableIssuer", "Make user tokens for those who may ask for them"),
     ("access.type", "How rights are given: static"),
     ("access.static.adminResources.users", "Users who may read and write secrets"),
@@ -53,29 +59,19 @@ pub enum AccessType {
 }
 
 /// `apiServer.authn`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Authn {
     /// How callers prove who they are.
     #[serde(rename = "type")]
     pub kind: AuthnType,
-    /// Callers from this machine are administrators.
+    /// Callers from this machine are administrators, as with Kuma. So is then everybody for whom a proxy on
+    /// this machine speaks without saying so.
     pub localhost_is_admin: bool,
     /// Callers from elsewhere who show nothing may write, as with Kuma.
     pub anonymous_may_write: bool,
     /// User tokens.
     pub tokens: UserTokens,
-}
-
-impl Default for Authn {
-    fn default() -> Self {
-        Self {
-            kind: AuthnType::default(),
-            localhost_is_admin: true,
-            anonymous_may_write: false,
-            tokens: UserTokens::default(),
-        }
-    }
 }
 
 /// `apiServer.authn.type`.
@@ -93,7 +89,7 @@ pub enum AuthnType {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct UserTokens {
-    /// Make a token for the first administrator, kept as a global secret.
+    /// Keep a token of the administrator in the work folder, and make one more, kept as a global secret.
     pub bootstrap_admin_token: bool,
     /// Make user tokens on request.
     pub enable_issuer: bool,

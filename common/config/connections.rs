@@ -11,7 +11,7 @@ const LONGEST: Interval = Interval::seconds(24 * 60 * 60);
 /// `general.connections`: the same for every listener.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Connections {
+pub struct ConnectionsSection {
     /// Connections of all listeners together; 0: as many as the limit of open files allows.
     pub max: usize,
     /// Connections of one listener whose clients have not shown who they are.
@@ -26,7 +26,7 @@ pub struct Connections {
     pub idle_timeout: Interval,
 }
 
-impl Default for Connections {
+impl Default for ConnectionsSection {
     fn default() -> Self {
         let limits = Limits::default();
         Self {
@@ -40,7 +40,7 @@ impl Default for Connections {
     }
 }
 
-impl Connections {
+impl ConnectionsSection {
     /// The limits of a listener with this share of the connections.
     pub fn limits(&self, connections: usize) -> Limits {
         let limits = Limits {
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn a_deadline_is_neither_at_once_nor_never() {
-        let set: [fn(&mut Connections) -> &mut Interval; 3] =
+        let set: [fn(&mut ConnectionsSection) -> &mut Interval; 3] =
             [|c| &mut c.first_request_timeout, |c| &mut c.request_timeout, |c| &mut c.idle_timeout];
         for timeout in set {
             let check = |text: &str| {
-                let mut connections = Connections::default();
+                let mut connections = ConnectionsSection::default();
                 *timeout(&mut connections) = Interval::parse(text).unwrap();
                 connections.validate().map_err(|error| error.to_string())
             };

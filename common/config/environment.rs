@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use super::{Config, PREFIXES, leaves, variables_of};
 
 /// Settings of Kuma whose variable is not named after their path.
-const ALIASES: [(&str, &str); 3] = [
+const ALIASES: [(&str, &str); 4] = [
     ("access.static.viewConfigDump.users", "ACCESS_STATIC_GET_CONFIG_DUMP_USERS"),
     ("access.static.viewConfigDump.groups", "ACCESS_STATIC_GET_CONFIG_DUMP_GROUPS"),
     ("xdsServer.dataplaneDeregistrationDelay", "XDS_DATAPLANE_DEREGISTRATION_DELAY"),
+    ("dnsServer.serviceVipPort", "DNS_SERVICE_SERVICE_VIP_PORT"),
 ];
 
 /// Sections that are about nothing but security, wherever they stand.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Authn, ConfigError, Connections, Interval};
+use super::{Authn, ConfigError, ConnectionsSection, Interval};
 use crate::telemetry::LogFormat;
 
 /// Help for the settings of this file, by path.
@@ -29,7 +29,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.readOnly", "Refuse every write"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
     ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
-    ("general.workDir", "Folder for the database and the certificate the process makes"),
+    (
+        "general.workDir",
+        "Folder for the database, the certificate and the administrator's token the process makes",
+    ),
     ("general.tlsCertFile", "Certificate of all TLS listeners; empty: a self-signed one in workDir"),
     ("general.tlsKeyFile", "Key of that certificate"),
     ("general.resilientComponentBaseBackoff", "Shortest pause before a broken connection is retried"),
@@ -167,15 +170,6 @@ pub struct ApiServer {
     pub read_only: bool,
 }
 
-impl ApiServer {
-    /// Whether callers on other machines can reach it.
-    pub(crate) fn is_beyond_loopback(&self) -> bool {
-        let listeners =
-            [(self.http.enabled, self.http.interface), (self.https.enabled, self.https.interface)];
-        listeners.into_iter().any(|(enabled, interface)| enabled && !interface.is_loopback())
-    }
-}
-
 /// `apiServer.http`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -242,7 +236,8 @@ impl Default for Diagnostics {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct General {
-    /// Folder for what the process makes for itself: the database, its certificate.
+    /// Folder for what the process makes for itself: the database, its certificate, the token of its
+    /// administrator.
     pub work_dir: String,
     /// Certificate of every TLS listener without one of its own; empty means a self-signed one.
     pub tls_cert_file: String,
@@ -255,7 +250,7 @@ pub struct General {
     /// How long streams and requests may take to end at shutdown.
     pub graceful_shutdown_timeout: Interval,
     /// Who may connect.
-    pub connections: Connections,
+    pub connections: ConnectionsSection,
 }
 
 impl Default for General {
@@ -267,7 +262,7 @@ impl Default for General {
             resilient_component_base_backoff: Interval::seconds(1),
             resilient_component_max_backoff: Interval::seconds(30),
             graceful_shutdown_timeout: Interval::seconds(5),
-            connections: Connections::default(),
+            connections: ConnectionsSection::default(),
         }
     }
 }
@@ -315,7 +310,7 @@ pub struct DataplaneDefaults {
     pub skip_mesh_creation: bool,
     /// Do not create hostname generators.
     pub skip_hostname_generators: bool,
-    /// Do not create the token of the first administrator; set in `apiServer.authn.tokens`.
+    /// Do not create the token of the first administrator as a secret; set in `apiServer.authn.tokens`.
     #[serde(skip)]
     pub skip_admin_token: bool,
 }

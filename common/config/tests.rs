@@ -72,6 +72,18 @@ fn secrets_are_masked() {
 }
 
 #[test]
+fn nobody_is_administrator_by_address_unless_somebody_says_so() {
+    let name = "KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN";
+    for (environment, is_admin) in [(&[][..], false), (&[(name, "true")], true), (&[(name, "false")], false)]
+    {
+        assert_eq!(sample(&[], environment).unwrap().api_server.authn.localhost_is_admin, is_admin);
+    }
+    let kumas_file = file("apiServer: {authn: {localhostIsAdmin: true}}");
+    let path = kumas_file.path().display().to_string();
+    assert!(sample(&["--config-file", &path], &[]).unwrap().api_server.authn.localhost_is_admin);
+}
+
+#[test]
 fn rights_are_set_as_kuma_sets_them() {
     let users =
         |config: &Sample| config.access.rules.view_config_dump.users.iter().cloned().collect::<Vec<_>>();
@@ -100,4 +112,32 @@ fn rights_are_set_as_kuma_sets_them() {
         refused.contains("apiServer.authn.type: adminClientCerts is not supported: use tokens"),
         "{refused}"
     );
+}
+
+#[test]
+fn what_has_no_effect_here_is_passed_over_and_told() {
+    let kept = "store: {cache: {enabled: true}, postgres: {dbName: file}}\nreports: {enabled: false}\n";
+    let kept = file(&format!("{kept}dpServer: {{hds: {{refreshInterval: 10s}}}}\n"));
+    let path = kept.path().to_str().unwrap();
+    assert_eq!(sample(&["-c", path], &[]).unwrap().store.postgres.db_name, "file");
+    let matches =
+        command::<Sample>(Command::new("sample")).try_get_matches_from(["sample", "-c", path]).unwrap();
+    let told = settings_without_effect::<Sample>(&matches);
+    assert_eq!(told, ["dpServer.hds.refreshInterval", "store.cache", "reports"]);
+    // What stands beside it in a section that is not known here stays an error.
+    let other = file("dpServer: {hds: {refreshInterval: 10s, other: 1}}");
+    let refused = sample(&["-c", other.path().to_str().unwrap()], &[]).unwrap_err().to_string();
+    assert!(refused.contains("dpServer"), "{refused}");
+    let wrong = file("store: {cache: {}, type: paper}");
+    let refused = sample(&["-c", wrong.path().to_str().unwrap()], &[]).unwrap_err().to_string();
+    assert!(refused.contains("store.type") && refused.contains(wrong.path().to_str().unwrap()), "{refused}");
+}
+
+#[test]
+fn no_setting_that_promises_security_is_passed_over() {
+    for (path, _) in WITHOUT_EFFECT {
+        let variable = Leaf { path: (*path).to_owned(), default: Value::Null }.variable("KUMA");
+        let strangers = environment::strangers::<Sample>([(variable.clone(), "1".to_owned())].into_iter());
+        assert_eq!(strangers.idle, [variable]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::mode::Mode;
+use crate::{mode::Mode, model::labels};
 
 /// The generators of a control plane of this role: name and spec.
 pub(super) fn generators(mode: &Mode) -> Vec<(&'static str, Value)> {
@@ -16,13 +16,15 @@ pub(super) fn generators(mode: &Mode) -> Vec<(&'static str, Value)> {
 fn synced() -> Vec<(&'static str, Value)> {
     let kubernetes = |headless: &str| {
         json!({ "matchLabels": {
-            "kuma.io/origin": "global",
+            (labels::ORIGIN): labels::ORIGIN_GLOBAL,
             "k8s.kuma.io/is-headless-service": headless,
-            "kuma.io/env": "kubernetes",
+            (labels::ENV): "kubernetes",
         } })
     };
-    let global = json!({ "matchLabels": { "kuma.io/origin": "global" } });
-    let universal = json!({ "matchLabels": { "kuma.io/origin": "global", "kuma.io/env": "universal" } });
+    let global = json!({ "matchLabels": { (labels::ORIGIN): labels::ORIGIN_GLOBAL } });
+    let universal = json!({
+        "matchLabels": { (labels::ORIGIN): labels::ORIGIN_GLOBAL, (labels::ENV): labels::ENV_UNIVERSAL }
+    });
     vec![
         (
             "synced-mesh-multi-zone-service",
@@ -58,8 +60,10 @@ fn synced() -> Vec<(&'static str, Value)> {
 
 /// For services as their own zone sees them.
 fn local() -> Vec<(&'static str, Value)> {
-    let zone = json!({ "matchLabels": { "kuma.io/origin": "zone" } });
-    let universal = json!({ "matchLabels": { "kuma.io/origin": "zone", "kuma.io/env": "universal" } });
+    let zone = json!({ "matchLabels": { (labels::ORIGIN): labels::ORIGIN_ZONE } });
+    let universal = json!({
+        "matchLabels": { (labels::ORIGIN): labels::ORIGIN_ZONE, (labels::ENV): labels::ENV_UNIVERSAL }
+    });
     vec![
         (
             "local-mesh-external-service",

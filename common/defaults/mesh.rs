@@ -36,8 +36,8 @@ impl Admission for MeshDefaults {
         }
         choose_issuing(put.resource, put.existing, put.mode);
         let chosen = put.resource.label(labels::ISSUING);
-        if chosen.is_some_and(|by| ![labels::ISSUING_ZONE, labels::ISSUING_MESH].contains(&by)) {
-            let reason = format!("must be {:?} or {:?}", labels::ISSUING_ZONE, labels::ISSUING_MESH);
+        if chosen.is_some_and(|by| !known_issuing(put.mode).contains(&by)) {
+            let reason = format!("must be one of {}", known_issuing(put.mode).join(", "));
             return Err(Violations::one(format!("labels[{:?}]", labels::ISSUING).as_str(), reason));
         }
         let writes = match put.existing {
@@ -47,6 +47,14 @@ impl Admission for MeshDefaults {
         let writes = writes.map_err(|error| Violations::one("mesh", error.to_string()))?;
         put.also.extend(writes);
         Ok(())
+    }
+}
+
+/// Who may sign the workloads of a mesh. A zone on its own has nobody that certifies its key.
+fn known_issuing(mode: &Mode) -> &'static [&'static str] {
+    match mode {
+        Mode::Global => &[labels::ISSUING_ZONE, labels::ISSUING_ZONE_ONLY, labels::ISSUING_MESH],
+        Mode::Zone { .. } => &[labels::ISSUING_ZONE, labels::ISSUING_MESH],
     }
 }
 
@@ -122,7 +130,7 @@ fn owned(mesh: &Resource, kind: &'static Kind, name: &str, env: &Env, mode: &Mod
     let mut resource = Resource::new(ResourceKey::new(kind, mesh.name(), name), env.now());
     resource.origin = mode.origin_of(kind);
     resource.owner = Some(mesh.key.clone());
-    labels::compute(&mut resource, mode);
+    mode.label(&mut resource);
     resource
 }
 
@@ -168,9 +176,8 @@ fn policies() -> [(&'static Kind, &'static str, Value); 4] {
                     "http": { "streamIdleTimeout": "5s", "requestHeadersTimeout": "500ms" },
                 } }],
                 "to": [{ "targetRef": everything(), "default": {
-                    "connectionTimeout": "5s",
                     "idleTimeout": "1h",
-                    "http": { "requestTimeout": "15s", "streamIdleTimeout": "5s" },
+                    "http": { "streamIdleTimeout": "5s" },
                 } }],
             }),
         ),

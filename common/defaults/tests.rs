@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
+    model::labels,
     rest::cluster_id,
     store::{feed::Feed, memory::MemoryStore},
 };

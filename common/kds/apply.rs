@@ -13,13 +13,13 @@ use chrono::{DateTime, Utc};
 use thiserror::Error;
 
 use super::{
-    attribution::{self, Claim, Foreign},
+    attribution::{self, Foreign, OriginClaim},
     codec::{self, Item},
     fuse::Fuse,
     names::{candidates, delta_name},
-    ownership::{self, Naming},
+    ownership::{self, ZoneNaming},
     size,
-    verdict::{Cause, Verdict},
+    verdict::{RefusalCause, Verdict},
 };
 use crate::{
     clip::clip,
@@ -49,7 +49,7 @@ pub enum Follower {
         /// What becomes of items that claim another zone.
         foreign: Foreign,
         /// How its names are made.
-        naming: Naming,
+        naming: ZoneNaming,
     },
 }
 
@@ -82,7 +82,7 @@ impl Follower {
 
 /// One response, decoded. Items that do not decode are verdicts already.
 #[derive(Debug)]
-pub struct Received {
+pub struct DecodedResponse {
     /// Type of the response.
     pub kind: &'static Kind,
     /// What it adds or changes; a later item of the same key wins.
@@ -98,10 +98,10 @@ pub struct Received {
     /// Keys of refused items; what is stored under them stays as it is.
     spared: BTreeSet<ResourceKey>,
     /// Items that claimed another zone, by name.
-    pub misattributed: Vec<(String, Claim)>,
+    pub misattributed: Vec<(String, OriginClaim)>,
 }
 
-impl Received {
+impl DecodedResponse {
     /// Decodes a response of `kind` as seen by `follower`.
     pub fn decode<'a>(
         kind: &'static Kind,
@@ -128,7 +128,7 @@ impl Received {
             }
         }
         match follower {
-            Follower::Global { zone, naming: Naming::Below, .. } => received.below(zone),
+            Follower::Global { zone, naming: ZoneNaming::Below, .. } => received.below(zone),
             _ => received,
         }
     }
@@ -180,7 +180,7 @@ impl Received {
             Some(key) => drop(self.spared.insert(key)),
             None => self.spared.extend(candidates(self.kind, name)),
         }
-        self.refused.push(Verdict { name: name.to_owned(), cause: Cause::Invalid, reason });
+        self.refused.push(Verdict { name: name.to_owned(), cause: RefusalCause::Invalid, reason });
     }
 }
 
@@ -198,7 +198,7 @@ pub struct Plan {
 }
 
 /// Decides what `received` means for the resources of `index`.
-pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTime<Utc>) -> Plan {
+pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now: DateTime<Utc>) -> Plan {
     let mut plan = Plan { verdicts: received.refused.clone(), ..Plan::default() };
     let in_scope = || index.list(received.kind).filter(|resource| follower.in_scope(resource));
     if received.guarded {
@@ -228,7 +228,7 @@ pub fn plan(index: &Index, received: &Received, follower: &Follower, now: DateTi
 /// The resource a removed name means. A name that is added as well counts as added.
 fn removed<'a>(
     index: &'a Index,
-    received: &Received,
+    received: &DecodedResponse,
     follower: &Follower,
     name: &str,
 ) -> Option<&'a Arc<Resource>> {
@@ -244,9 +244,11 @@ fn may_be_called_so(index: &Index, item: &Item, follower: &Follower) -> Result<(
     let Follower::Global { zone, naming, .. } = follower else { return Ok(()) };
     match ownership::refusal(&item.key, &item.labels, zone, *naming, index) {
         None => Ok(()),
-        Some(reason) => {
-            Err(Verdict { name: delta_name(&item.key.name, &item.key.mesh), cause: Cause::Conflict, reason })
-        }
+        Some(reason) => Err(Verdict {
+            name: delta_name(&item.key.name, &item.key.mesh),
+            cause: RefusalCause::Conflict,
+            reason,
+        }),
     }
 }
 
@@ -301,7 +303,7 @@ fn conflict(existing: &Resource, follower: &Follower) -> Verdict {
     let (owner, writer) = (name_of(&existing.origin), name_of(&follower.origin()));
     Verdict {
         name: delta_name(existing.name(), existing.mesh()),
-        cause: Cause::Conflict,
+        cause: RefusalCause::Conflict,
         reason: format!(
             "{} of this name belongs to {owner}; the one of {writer} was not taken: rename or delete one of the two",
             existing.kind().name
@@ -368,7 +370,7 @@ impl Applier {
     ///
     /// # Errors
     /// [`ApplyError`]; nothing of the response is applied then.
-    pub async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
+    pub async fn apply(&self, received: &DecodedResponse) -> Result<Applied, ApplyError> {
         let mut index = self.index.current();
         for attempt in 1.. {
             let zone = self.zone(&index)?;

@@ -12,7 +12,7 @@ use prost_reflect::{DynamicMessage, MapKey, Value};
 
 use crate::{
     clip::clip,
-    model::{Format, Kind, SpecError, labels, names::MAX_NAME, transcode},
+    model::{Format, Kind, SpecError, ZoneField, ZoneFieldForm, labels, names::MAX_NAME, transcode},
 };
 
 /// What global does with an item that claims another zone than its sender.
@@ -27,14 +27,14 @@ pub enum Foreign {
 
 /// Where an item claims another zone than its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct OriginClaim {
     /// The field that names it.
     pub field: &'static str,
     /// The zone it names.
     pub zone: String,
 }
 
-impl Claim {
+impl OriginClaim {
     /// The claim of a field that names `named`; none when that is nobody, or `zone` itself.
     fn of(field: &'static str, named: &str, zone: &str) -> Option<Self> {
         let another = !named.is_empty() && named != zone;
@@ -42,56 +42,9 @@ impl Claim {
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for OriginClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} names zone {:?}", self.field, self.zone)
-    }
-}
-
-/// A place in a spec that names a zone.
-struct Place {
-    /// The field, for people.
-    shown: &'static str,
-    /// Names of the fields that lead there, from the outside in.
-    path: &'static [&'static str],
-    names: Names,
-}
-
-/// How a place names a zone.
-#[derive(Clone, Copy)]
-enum Names {
-    /// The field is the name, and always set.
-    Itself,
-    /// The field is a map of tags, one of which may be the name. A tag that is absent stays absent.
-    InTags,
-}
-
-/// The zone of a zone proxy.
-const ZONE: Place = Place { shown: "zone", path: &["zone"], names: Names::Itself };
-
-/// Every place of a kind whose spec names the zone it belongs to. Tags of an outbound or a policy say whom
-/// it is about, not whose it is; specs in JSON name no zone but in their labels.
-fn places(kind: &Kind) -> &'static [Place] {
-    const SERVICES: Place = Place {
-        shown: "availableServices[].tags[\"kuma.io/zone\"]",
-        path: &["availableServices", "tags"],
-        names: Names::InTags,
-    };
-    const INBOUNDS: Place = Place {
-        shown: "networking.inbound[].tags[\"kuma.io/zone\"]",
-        path: &["networking", "inbound", "tags"],
-        names: Names::InTags,
-    };
-    const GATEWAY: Place = Place {
-        shown: "networking.gateway.tags[\"kuma.io/zone\"]",
-        path: &["networking", "gateway", "tags"],
-        names: Names::InTags,
-    };
-    match kind.name {
-        "ZoneIngress" => &[ZONE, SERVICES],
-        "ZoneEgress" => &[ZONE],
-        "Dataplane" => &[INBOUNDS, GATEWAY],
-        _ => &[],
     }
 }
 
@@ -105,18 +58,17 @@ pub fn pin(
     labels: &mut BTreeMap<String, String>,
     spec: &mut Bytes,
     zone: &str,
-) -> Result<Option<Claim>, SpecError> {
+) -> Result<Option<OriginClaim>, SpecError> {
     let labelled = labels.insert(labels::ZONE.to_owned(), zone.to_owned()).unwrap_or_default();
     labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
-    let mut claim = Claim::of("labels[\"kuma.io/zone\"]", &labelled, zone);
-    let places = places(kind);
+    let mut claim = OriginClaim::of("labels[\"kuma.io/zone\"]", &labelled, zone);
     if let Format::Proto { message } = kind.format
-        && !places.is_empty()
+        && !kind.zone_fields.is_empty()
     {
         let mut decoded = transcode::reflect(message, spec)?;
-        for place in places {
+        for field in kind.zone_fields {
             let mut named = None;
-            place.pin(&mut decoded, zone, &mut named);
+            pin_field(field, &mut decoded, zone, &mut named);
             claim = claim.or(named);
         }
         *spec = transcode::stable(&decoded).into();
@@ -124,20 +76,18 @@ pub fn pin(
     Ok(claim)
 }
 
-impl Place {
-    fn pin(&self, message: &mut DynamicMessage, zone: &str, claim: &mut Option<Claim>) {
-        each(message, self.path, &mut |value| {
-            let named = match (self.names, &mut *value) {
-                (Names::Itself, itself) => Some(itself),
-                (Names::InTags, Value::Map(tags)) => tags.get_mut(&MapKey::String(labels::ZONE.to_owned())),
-                (Names::InTags, _) => None,
-            };
-            if let Some(Value::String(named)) = named {
-                *claim = claim.take().or_else(|| Claim::of(self.shown, named, zone));
-                zone.clone_into(named);
-            }
-        });
-    }
+fn pin_field(field: &ZoneField, message: &mut DynamicMessage, zone: &str, claim: &mut Option<OriginClaim>) {
+    each(message, field.path, &mut |value| {
+        let named = match (field.form, &mut *value) {
+            (ZoneFieldForm::Name, name) => Some(name),
+            (ZoneFieldForm::Tags, Value::Map(tags)) => tags.get_mut(&MapKey::String(labels::ZONE.to_owned())),
+            (ZoneFieldForm::Tags, _) => None,
+        };
+        if let Some(Value::String(named)) = named {
+            *claim = claim.take().or_else(|| OriginClaim::of(field.shown, named, zone));
+            zone.clone_into(named);
+        }
+    });
 }
 
 /// Visits the value of the field `path` leads to, in every item of the lists on the way. What is absent on

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{
-    apply::{Applied, Applier, ApplyError, Follower, Received as Response},
-    attribution::Claim,
+    apply::{Applied, Applier, ApplyError, DecodedResponse, Follower},
+    attribution::OriginClaim,
     codec,
     headers::Upstream,
     insight::Outcome,
@@ -21,12 +21,13 @@ use super::{
     watch::{Position, Watch},
 };
 use crate::{
-    clip::{clip, clipped},
+    clip::clipped,
     metering,
-    model::{Kind, registry},
+    model::Kind,
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    redact, registry,
     store::{StoreError, index::Index},
-    xds::{Batch, Name, Received, Refusal, Refusals, Sink, SinkType, Versions},
+    xds::{Name, Refusal, Refusals, ResponseBatch, Sink, SinkEvent, SinkType, Versions},
 };
 
 /// Stands for a whole response where names are expected; no resource is called so.
@@ -76,7 +77,7 @@ pub struct BatchReport {
     /// Resources that changed here.
     pub changed: usize,
     /// Items that claimed another zone, by name.
-    pub misattributed: Vec<(String, Claim)>,
+    pub misattributed: Vec<(String, OriginClaim)>,
     /// Whether the fuse of mass deletion blew.
     pub blown: bool,
     /// Whether the first state of every type was taken by now and none was refused whole: from here on
@@ -146,8 +147,8 @@ impl Following {
         self.watch.counted(&response.type_url, Outcome::Sent);
         let received = sink.receive(response).map_err(|e| Ended::Protocol(e.to_string()))?;
         let answer = match received {
-            Received::Unasked { answer, .. } => Some(*answer),
-            Received::Batch(batch) => self.apply(sink, &batch).await?,
+            SinkEvent::Unasked { answer, .. } => Some(*answer),
+            SinkEvent::Batch(batch) => self.apply(sink, &batch).await?,
         };
         Ok(answer.into_iter().try_for_each(|answer| self.outbox.push(answer))?)
     }
@@ -155,12 +156,12 @@ impl Following {
     async fn apply(
         &mut self,
         sink: &mut Sink,
-        batch: &Batch,
+        batch: &ResponseBatch,
     ) -> Result<Option<DeltaDiscoveryRequest>, Ended> {
         let kind = registry::by_name(batch.type_url).expect("only registered types are subscribed to");
         let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
         let follower = &self.applier.follower;
-        let mut response = Response::decode(kind, items, batch.removed.clone(), batch.full, follower);
+        let mut response = DecodedResponse::decode(kind, items, batch.removed.clone(), batch.full, follower);
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,
@@ -187,10 +188,13 @@ impl Following {
                 tracing::error!(%error, "held back a mass deletion");
                 self.watch.counted(kind.name, Outcome::Rejected);
                 self.refusals.add(kind.name, [&Name::from(WHOLE)], &error.to_string());
-                self.watch.refused(kind.name, self.refusals.text(kind.name));
+                self.watch.refused(kind.name, &self.refusals);
                 sink.refuse(batch.type_url, &batch.nonce, &error.to_string())
             }
             Err(ApplyError::Store(StoreError::Fenced { .. })) => return Err(Ended::Stopped),
+            Err(ApplyError::Store(error)) if is_passing(&error) && !batch.full => {
+                self.put_off(sink, batch, &error)
+            }
             Err(error) => return Err(error.into()),
         };
         report.settled = sink.is_ready();
@@ -200,7 +204,33 @@ impl Following {
         Ok(answer)
     }
 
-    fn answer(&mut self, sink: &mut Sink, batch: &Batch, applied: &Applied) -> Option<DeltaDiscoveryRequest> {
+    /// The store does not take it now. The rest of the stream has nothing to do with that, and the peer offers
+    /// this again.
+    fn put_off(
+        &mut self,
+        sink: &mut Sink,
+        batch: &ResponseBatch,
+        error: &StoreError,
+    ) -> Option<DeltaDiscoveryRequest> {
+        // What is wrong with the store is for who looks after it.
+        let reason = match &self.applier.follower {
+            Follower::Zone => "the store of the zone cannot be written now, offer it again",
+            Follower::Global { .. } => "the store of global cannot be written now, offer it again",
+        };
+        let items = batch.added.len() + batch.removed.len();
+        tracing::warn!(zone = &*self.zone, type_name = batch.type_url, items, %error, "put off what cannot be stored");
+        self.watch.counted(batch.type_url, Outcome::Rejected);
+        self.refusals.add(batch.type_url, [&Name::from(WHOLE)], reason);
+        self.watch.refused(batch.type_url, &self.refusals);
+        sink.put_off(batch.type_url, &batch.nonce, reason)
+    }
+
+    fn answer(
+        &mut self,
+        sink: &mut Sink,
+        batch: &ResponseBatch,
+        applied: &Applied,
+    ) -> Option<DeltaDiscoveryRequest> {
         let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
         let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
         let text = nack_text(&applied.verdicts).map(|text| clipped(text, LONGEST_REFUSAL));
@@ -214,7 +244,7 @@ impl Following {
             tracing::warn!(
                 zone = &*self.zone,
                 type_name = batch.type_url,
-                reason = clip(&text, LONGEST_LOGGED),
+                reason = redact::words(&text, LONGEST_LOGGED),
                 "refused resources"
             );
             status.message = text;
@@ -223,16 +253,17 @@ impl Following {
     }
 
     /// Keeps in mind what is refused. What this response does not mention stays as refused as it was.
-    fn note(&mut self, batch: &Batch, verdicts: &[Verdict]) {
+    fn note(&mut self, batch: &ResponseBatch, verdicts: &[Verdict]) {
         let added = batch.added.iter().map(|item| item.name.as_str());
         let named: BTreeSet<&str> = added.chain(batch.removed.iter().map(String::as_str)).collect();
         let mentioned = |name: &str| batch.full || name == WHOLE || named.contains(name);
         self.refusals.retain(batch.type_url, |name| !mentioned(name));
         for verdict in verdicts {
             let name = Name::from(verdict.name.as_str());
-            self.refusals.add(batch.type_url, [&name], &verdict.to_string());
+            // Why something is refused is told in words of whoever sent it.
+            self.refusals.add(batch.type_url, [&name], &redact::words(&verdict.to_string(), LONGEST_LOGGED));
         }
-        self.watch.refused(batch.type_url, self.refusals.text(batch.type_url));
+        self.watch.refused(batch.type_url, &self.refusals);
     }
 
     fn reached(&self, upstream: Option<Upstream>) {
@@ -240,6 +271,11 @@ impl Following {
             self.watch.reached(Position { head: upstream.revision, acked: upstream.revision, lag: 0 });
         }
     }
+}
+
+/// Whether the store may take the same at another time.
+fn is_passing(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unwritable(_) | StoreError::Backend { .. })
 }
 
 /// Name and version of everything of `kind` the upstream decides about, as the upstream sent it.

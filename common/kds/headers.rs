@@ -10,6 +10,7 @@ use super::{
 use crate::{
     clip::clipped,
     store::{Revision, StoreIdentity},
+    token,
 };
 
 const CLIENT_ID: &str = "client-id";
@@ -27,7 +28,7 @@ const LONGEST_TEXT: usize = 256;
 
 /// What a zone says about itself with every call.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct KdsCaller {
     /// The zone it claims to be.
     pub zone: String,
     /// What it can do.
@@ -42,7 +43,7 @@ pub struct Caller {
     pub issuing_request: Option<String>,
 }
 
-impl Caller {
+impl KdsCaller {
     /// Reads the headers of a call; `None` without a usable `client-id`.
     pub fn read(headers: &MetadataMap) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
@@ -53,7 +54,7 @@ impl Caller {
             // The 3.0 line takes such policies as a matter of course and no longer says so.
             features.insert(features::OPTIONAL_TOP_LEVEL_TARGET_REF);
         }
-        let token = text(AUTHORIZATION).map(|value| bare_token(&value).to_owned());
+        let token = text(AUTHORIZATION).as_deref().and_then(token::bare).map(str::to_owned);
         let brief = |name: &str| text(name).map(|text| clipped(text, LONGEST_TEXT));
         Some(Self {
             zone,
@@ -90,14 +91,6 @@ impl Caller {
                 headers.append(FEATURES, value);
             }
         }
-    }
-}
-
-/// The credential of an `authorization` header. The scheme may be written in any case, or left out.
-fn bare_token(header: &str) -> &str {
-    match header.trim().split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-        _ => header.trim(),
     }
 }
 
@@ -173,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_caller_survives_its_headers() {
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: "zone-1".to_owned(),
             features: [features::ZONE_PING_HEALTH, features::RESUME].into_iter().collect(),
             session: Some("s".to_owned()),
@@ -183,14 +176,14 @@ mod tests {
         };
         let mut headers = MetadataMap::new();
         caller.write(&mut headers);
-        let read = Caller::read(&headers).unwrap();
+        let read = KdsCaller::read(&headers).unwrap();
         assert_eq!(read.features, caller.features);
         assert_eq!((read.zone, read.session, read.token), (caller.zone, caller.session, caller.token));
     }
 
     #[test]
     fn a_call_without_an_identity_has_no_caller() {
-        assert!(Caller::read(&MetadataMap::new()).is_none());
+        assert!(KdsCaller::read(&MetadataMap::new()).is_none());
     }
 
     #[test]
@@ -199,7 +192,17 @@ mod tests {
             let mut headers = MetadataMap::new();
             headers.insert(CLIENT_ID, MetadataValue::from_static("zone-1"));
             headers.insert(AUTHORIZATION, header.parse().unwrap());
-            assert_eq!(Caller::read(&headers).unwrap().token.as_deref(), Some("t.o.k"), "{header:?}");
+            assert_eq!(KdsCaller::read(&headers).unwrap().token.as_deref(), Some("t.o.k"), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_alone_is_no_credential() {
+        for header in ["Bearer ", "Bearer", "bearer    ", "BEARER\t", " ", "", "  Bearer", "Bearer bearer "] {
+            let mut headers = MetadataMap::new();
+            headers.insert(CLIENT_ID, MetadataValue::from_static("zone-1"));
+            headers.insert(AUTHORIZATION, header.parse().unwrap());
+            assert_eq!(KdsCaller::read(&headers).unwrap().token, None, "{header:?}");
         }
     }
 
@@ -209,11 +212,11 @@ mod tests {
         headers.insert(CLIENT_ID, MetadataValue::from_static("zone-1"));
         headers.append(FEATURES, MetadataValue::from_static("zone-ping-health, a"));
         headers.append(FEATURES, MetadataValue::from_static("hash-suffix"));
-        let read = Caller::read(&headers).unwrap();
+        let read = KdsCaller::read(&headers).unwrap();
         assert_eq!(read.features.iter().collect::<Vec<_>>(), ["a", "hash-suffix", "zone-ping-health"]);
         assert!(!read.features.has(features::OPTIONAL_TOP_LEVEL_TARGET_REF));
         headers.insert(ZONE_VERSION, MetadataValue::from_static("v3"));
-        let newer = Caller::read(&headers).unwrap();
+        let newer = KdsCaller::read(&headers).unwrap();
         assert!(newer.features.has(features::OPTIONAL_TOP_LEVEL_TARGET_REF), "the 3.0 line implies it");
     }
 

@@ -34,12 +34,12 @@ pub enum Outcome {
 
 /// The subscription of a stream that is open, and whether it was written since it changed.
 #[derive(Clone, Debug)]
-pub struct Subscription {
+pub struct SubscriptionRecord {
     entry: KdsSubscription,
     dirty: bool,
 }
 
-impl Subscription {
+impl SubscriptionRecord {
     /// Of a stream that `instance` opened at `now`.
     pub fn open(id: String, instance: &str, token_provided: bool, now: DateTime<Utc>) -> Self {
         let entry = KdsSubscription {
@@ -174,8 +174,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn open(id: &str) -> Subscription {
-        Subscription::open(id.to_owned(), "global-1", false, DateTime::UNIX_EPOCH)
+    fn open(id: &str) -> SubscriptionRecord {
+        SubscriptionRecord::open(id.to_owned(), "global-1", false, DateTime::UNIX_EPOCH)
     }
 
     #[test]

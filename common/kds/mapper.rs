@@ -9,7 +9,7 @@ use super::{
     features::{Features, HASH_SUFFIX},
 };
 use crate::{
-    model::{Format, Kind, Resource, ResourceKey, SpecError, labels, names, transcode},
+    model::{Format, Kind, Resource, ResourceKey, SpecError, kinds::secret, labels, names, transcode},
     token::{self, TokenError},
 };
 
@@ -45,7 +45,7 @@ impl DownForm {
 /// # Errors
 /// [`MapError`] when it must be withheld.
 pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> {
-    if resource.kind().name == "GlobalSecret" && token::is_zone_key(resource.name()) {
+    if resource.kind() == &secret::GLOBAL_SECRET && token::is_zone_key(resource.name()) {
         // Zones check tokens; only global may sign them, so the private key never leaves.
         return down_public(resource, form);
     }
@@ -81,9 +81,11 @@ pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<R
     let mut mapped = resource.clone();
     attribution::pin(resource.kind(), &mut mapped.labels, &mut mapped.spec, zone)?;
     mapped.labels.remove(labels::DELETION_GRACE_PERIOD_STARTED_AT);
+    // Where it came from is the zone's own business.
+    mapped.labels.remove(labels::PROVIDED_BY);
     drop_prefixes(&mut mapped, skip_prefixes);
     if let Format::Proto { message } = resource.kind().format
-        && resource.kind().name.ends_with("Insight")
+        && resource.kind().is_insight
     {
         mapped.spec = without_generations(message, &mapped.spec)?.into();
     }

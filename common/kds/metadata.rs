@@ -10,6 +10,7 @@ use crate::{
         google::protobuf::{ListValue, Struct, Value, value::Kind as Kinds},
         kuma::system::v1alpha1::KumaCpVersion,
     },
+    redact,
 };
 
 const VERSION: &str = "version";
@@ -66,7 +67,7 @@ impl Peer {
             .and_then(as_fields)
             .unwrap_or(&empty);
         let whole = |fields, name| member(fields, name).and_then(as_text).unwrap_or_default();
-        let string = |fields, name| clip(whole(fields, name), LONGEST_TEXT).to_owned();
+        let string = |fields, name| redact::words(clip(whole(fields, name), LONGEST_TEXT), LONGEST_TEXT);
         let features = match member(metadata, FEATURES).and_then(|v| v.kind.as_ref()) {
             Some(Kinds::ListValue(list)) => list.values.iter().filter_map(as_text).collect(),
             _ => Features::default(),

@@ -1,10 +1,6 @@
-//! Which types are requested per direction, and in which order: what others refer to comes first, so that
-//! a policy does not arrive before its mesh.
+//! Which types are requested per direction, and in which order.
 
-use crate::model::{Kind, registry};
-
-/// Types whose resources others refer to, in the order they are asked for.
-const FIRST: [&str; 5] = ["Mesh", "Config", "GlobalSecret", "Secret", "Dataplane"];
+use crate::{model::Kind, registry};
 
 /// What a zone asks of global.
 pub fn requested_by_zone() -> Vec<&'static Kind> {
@@ -17,9 +13,8 @@ pub fn requested_by_global() -> Vec<&'static Kind> {
 }
 
 fn ordered(kinds: impl Iterator<Item = &'static Kind>) -> Vec<&'static Kind> {
-    let rank = |kind: &Kind| FIRST.iter().position(|name| *name == kind.name).unwrap_or(FIRST.len());
     let mut kinds: Vec<_> = kinds.collect();
-    kinds.sort_by_key(|kind| (rank(kind), kind.name));
+    kinds.sort_by_key(|kind| (kind.sync_stage, kind.name));
     kinds
 }
 
@@ -29,7 +24,9 @@ mod tests {
 
     #[test]
     fn meshes_come_before_what_lives_in_them() {
-        assert_eq!(requested_by_zone()[0].name, "Mesh");
+        let first: Vec<_> = requested_by_zone().iter().map(|kind| kind.name).take(4).collect();
+        assert_eq!(first, ["Mesh", "Config", "GlobalSecret", "Secret"]);
+        assert_eq!(requested_by_global()[0].name, "Dataplane");
         assert_eq!(requested_by_zone().len(), 45);
         assert_eq!(requested_by_global().len(), 31);
     }

@@ -18,7 +18,7 @@ const SHOWN: usize = names::MAX_NAME;
 
 /// How the resources of a zone are called on global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Naming {
+pub enum ZoneNaming {
     /// By their hashed names, as the zone sends them.
     Hashed,
     /// By their names at home, below the zone.
@@ -59,12 +59,12 @@ pub(super) fn refusal(
     key: &ResourceKey,
     labels: &BTreeMap<String, String>,
     zone: &str,
-    naming: Naming,
+    naming: ZoneNaming,
     index: &Index,
 ) -> Option<String> {
     let is_own = match naming {
-        Naming::Hashed => claim(key, labels, zone).is_some() && names::is_hashed(&key.name),
-        Naming::Below => below(&key.name, zone).is_some(),
+        ZoneNaming::Hashed => claim(key, labels, zone).is_some() && names::is_hashed(&key.name),
+        ZoneNaming::Below => below(&key.name, zone).is_some(),
     };
     if is_own {
         return None;
@@ -79,12 +79,12 @@ pub(super) fn refusal(
     };
     let called = clip(called, SHOWN);
     Some(match naming {
-        Naming::Hashed => format!(
+        ZoneNaming::Hashed => format!(
             "{:?} is not the name on global of what zone {zone:?} calls {called:?}, which is {:?}; {owner}",
             key.name,
             name_in(zone)
         ),
-        Naming::Below => format!(
+        ZoneNaming::Below => format!(
             "{:?} of zone {zone:?} has the form of a hashed name; {owner}: rename it, or let the zone send hashed names",
             key.name
         ),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use prost::Message;
 
-use super::insight::{Subscription, close_open, set_health, set_streams};
+use super::insight::{SubscriptionRecord, close_open, set_health, set_streams};
 use crate::{
     model::{Origin, Resource, ResourceKey, kinds},
     proto::kuma::system::v1alpha1::ZoneInsight,
@@ -34,7 +34,7 @@ pub struct Recorder {
 
 /// When a session was opened and last heard; only global keeps it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct SessionTimes {
     /// First stream.
     pub opened: DateTime<Utc>,
     /// Last sign of life.
@@ -50,8 +50,8 @@ impl Recorder {
     pub async fn record(
         &self,
         zone: &str,
-        subscription: &Subscription,
-        seen: Option<Seen>,
+        subscription: &SubscriptionRecord,
+        seen: Option<SessionTimes>,
         fence: Option<Fence>,
     ) -> Result<(), StoreError> {
         let instance = Arc::clone(&self.env.instance_id);
@@ -166,7 +166,7 @@ mod tests {
             Recorder { store: Arc::clone(&store), index, env: env.clone(), origin: Origin::Global };
         // The index of the writer does not show yet that the zone is gone.
         store.transact(Batch::of([Write::delete_when(key, Precondition::Exists)])).await.unwrap();
-        let subscription = Subscription::open("s".to_owned(), "global", true, env.now());
+        let subscription = SubscriptionRecord::open("s".to_owned(), "global", true, env.now());
         let stop = CancellationToken::new();
         let writing = async {
             recorder.record("zone-1", &subscription, None, None).await.unwrap();

@@ -6,15 +6,13 @@
 use bytes::Bytes;
 
 use crate::{
-    envoy_admin::{Ask, Format},
-    model::{
-        ResourceKey,
-        kinds::{dataplane, zone_egress, zone_ingress},
-    },
+    envoy_admin::{AdminFormat, Ask, ConfigOptions},
+    model::ResourceKey,
     proto::kuma::mesh::v1alpha1::{
-        AdminOutputFormat, ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
-        XdsConfigResponse, clusters_response, stats_response, xds_config_response,
+        AdminOutputFormat, ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, StraitPlan,
+        XdsConfigRequest, XdsConfigResponse, clusters_response, stats_response, xds_config_response,
     },
+    registry,
 };
 
 /// How long a zone takes at most. Global of Kuma gives up after 10 s, and takes an answer after that for a
@@ -50,8 +48,7 @@ pub struct Answer {
 impl Call {
     /// The proxy it is about, unless no resource of that type has an Envoy.
     pub fn proxy(&self) -> Option<ResourceKey> {
-        let kinds = [&dataplane::KIND, &zone_ingress::KIND, &zone_egress::KIND];
-        let kind = kinds.into_iter().find(|kind| kind.name == self.resource_type)?;
+        let kind = registry::by_name(&self.resource_type).filter(|kind| kind.is_proxy)?;
         Some(ResourceKey::new(kind, if kind.is_mesh_scoped() { &self.mesh } else { "" }, &self.name))
     }
 
@@ -60,17 +57,20 @@ impl Call {
     }
 }
 
-fn format(of: AdminOutputFormat) -> Format {
+fn format(of: AdminOutputFormat) -> AdminFormat {
     match of {
-        AdminOutputFormat::Text => Format::Text,
-        AdminOutputFormat::Json => Format::Json,
+        AdminOutputFormat::Text => AdminFormat::Text,
+        AdminOutputFormat::Json => AdminFormat::Json,
     }
 }
 
 impl From<XdsConfigRequest> for Call {
     fn from(request: XdsConfigRequest) -> Self {
         Self {
-            ask: Ask::ConfigDump { include_eds: request.include_eds },
+            ask: match request.strait_plan {
+                Some(StraitPlan { shadow, diff }) => Ask::Plan(ConfigOptions { shadow, diff }),
+                None => Ask::ConfigDump { include_eds: request.include_eds },
+            },
             id: request.request_id,
             resource_type: request.resource_type,
             mesh: request.resource_mesh,
@@ -107,6 +107,10 @@ impl From<Call> for XdsConfigRequest {
     fn from(call: Call) -> Self {
         Self {
             include_eds: matches!(call.ask, Ask::ConfigDump { include_eds: true }),
+            strait_plan: match call.ask {
+                Ask::Plan(ConfigOptions { shadow, diff }) => Some(StraitPlan { shadow, diff }),
+                _ => None,
+            },
             request_id: call.id,
             resource_type: call.resource_type,
             resource_name: call.name,
@@ -216,8 +220,8 @@ mod tests {
             let call = call(Ask::ConfigDump { include_eds });
             assert_eq!(Call::from(XdsConfigRequest::from(call.clone())), call);
         }
-        for format in [Format::Text, Format::Json] {
-            let stats = call(Ask::Stats { format, used_only: format == Format::Json });
+        for format in [AdminFormat::Text, AdminFormat::Json] {
+            let stats = call(Ask::Stats { format, used_only: format == AdminFormat::Json });
             assert_eq!(Call::from(StatsRequest::from(stats.clone())), stats);
             let clusters = call(Ask::Clusters { format });
             assert_eq!(Call::from(ClustersRequest::from(clusters.clone())), clusters);

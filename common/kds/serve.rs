@@ -14,21 +14,24 @@ use super::{
     metadata::Peer,
     meter,
     outbox::{Outbox, OutboxError},
-    shelf::ChangedNames,
+    outgoing::ChangedNames,
     size::largest_sent,
     watch::{Position, Watch},
 };
 use crate::{
     clip::clip,
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+    redact,
     store::index::{Index, IndexReader},
-    xds::{DeltaSource, Event, Input, Malformed, Progress, Refusals, Retry, Settings, Want},
+    xds::{DeltaSource, Input, Malformed, Refusals, Retry, SourceEvent, SourceSettings, TypeProgress, Want},
 };
 
 /// Bytes of one response to a peer that takes a state in parts.
 const CHUNK: usize = 512 * 1024;
 /// What of the words of a peer is logged, in bytes; the status of the zone shows the rest.
 const LONGEST_LOGGED: usize = 1024;
+/// And what of them is kept.
+const LONGEST_WORDS: usize = 4096;
 /// How long a peer of another make may owe an answer. It stores one type after the other, and rolls back
 /// what it has not finished when its stream ends: cut short, a large first state would start over for ever.
 const FOREIGN_PATIENCE: Duration = Duration::from_secs(300);
@@ -49,7 +52,7 @@ pub enum Ended {
     #[error("the peer closed the stream")]
     ByPeer,
     /// The stream broke.
-    #[error("the stream broke: {:?} {}", .0.code(), .0.message())]
+    #[error("the stream broke: {:?} {}", .0.code(), redact::words(.0.message(), LONGEST_LOGGED))]
     Broken(Status),
     /// This side was told to end it.
     #[error("the stream was ended from this side")]
@@ -114,7 +117,7 @@ impl Serving {
         };
         let peer = first.node.as_ref().map(Peer::read).unwrap_or_default();
         let mut source =
-            DeltaSource::new(Settings::kds(self.identifier.as_str(), self.types.iter().copied()));
+            DeltaSource::new(SourceSettings::kds(self.identifier.as_str(), self.types.iter().copied()));
         let fits = largest_sent(self.max_message);
         if peer.features.has(RESUME) {
             source.limit_bytes(Some(CHUNK.min(fits)));
@@ -143,9 +146,9 @@ impl Serving {
         let mut retry = Retry::new(RECONSIDER_AFTER);
         let mut withheld = BTreeMap::new();
         self.tell_withheld(view, &mut withheld);
-        self.hear(source, view, &first, &mut retry)?;
+        let mut answered = self.hear(source, view, &first, &mut retry)?;
         loop {
-            self.send(source, view)?;
+            self.send(source, view, answered)?;
             let patience = source.stalled_since().map(|since| since + self.stall_after);
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
@@ -153,7 +156,7 @@ impl Serving {
                 request = inbound.next() => match request {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
-                    Some(Ok(request)) => self.hear(source, view, &request, &mut retry)?,
+                    Some(Ok(request)) => answered |= self.hear(source, view, &request, &mut retry)?,
                 },
                 changed = self.index.changed() => {
                     if !changed {
@@ -172,37 +175,47 @@ impl Serving {
         }
     }
 
+    /// Takes a request; whether it was an answer.
     fn hear(
         &mut self,
         source: &mut DeltaSource,
         view: &impl View,
         request: &DeltaDiscoveryRequest,
         retry: &mut Retry,
-    ) -> Result<(), Ended> {
+    ) -> Result<bool, Ended> {
         self.watch.heard();
         match source.handle(Input::Request(request), view)? {
-            Some(Event::Acked { type_url, .. }) => {
+            Some(SourceEvent::Acked { type_url, .. }) => {
                 meter::received(type_url, "ACK");
                 self.watch.counted(type_url, Outcome::Acknowledged);
                 self.refusals.retain(type_url, |name| source.refuses(type_url, name));
                 if source.is_content() {
                     retry.cleared();
                 }
-                self.watch.refused(type_url, self.refusals.text(type_url));
+                self.watch.refused(type_url, &self.refusals);
             }
-            Some(Event::Nacked { type_url, message, refused, .. }) => {
+            Some(SourceEvent::Nacked { type_url, message, refused, passing, .. }) => {
+                // Who refuses quotes what he refuses.
+                let message = redact::words(&message, LONGEST_WORDS);
                 let (items, reason) = (refused.len(), clip(&message, LONGEST_LOGGED));
                 tracing::warn!(type_name = type_url, items, reason, "the peer refused resources");
                 meter::received(type_url, "NACK");
                 self.watch.counted(type_url, Outcome::Rejected);
                 self.refusals.retain(type_url, |name| source.refuses(type_url, name));
                 self.refusals.add(type_url, &refused, &message);
-                retry.refused(Instant::now());
-                self.watch.refused(type_url, self.refusals.text(type_url));
+                if passing {
+                    retry.put_off(Instant::now());
+                } else {
+                    retry.refused(Instant::now());
+                }
+                self.watch.refused(type_url, &self.refusals);
             }
-            Some(Event::Subscribed { .. } | Event::Stale { .. } | Event::Unserved { .. }) | None => {}
+            Some(
+                SourceEvent::Subscribed { .. } | SourceEvent::Stale { .. } | SourceEvent::Unserved { .. },
+            )
+            | None => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Tells what cannot be sent, when that is not what was `told` before.
@@ -219,7 +232,7 @@ impl Serving {
         *told = now;
     }
 
-    fn send(&mut self, source: &mut DeltaSource, view: &impl View) -> Result<(), Ended> {
+    fn send(&mut self, source: &mut DeltaSource, view: &impl View, answered: bool) -> Result<(), Ended> {
         while let Some(response) = source.next(Instant::now(), view) {
             // What a peer asks for in vain is not counted: it could make up names for ever.
             if self.types.contains(&response.type_url.as_str()) {
@@ -228,13 +241,16 @@ impl Serving {
             }
             self.outbox.push(response)?;
         }
-        self.watch.reached(position(source.progress(), view.revision()));
+        // A type that was not asked for yet has acknowledged nothing; who answers has asked for all it knows.
+        if answered || source.progress().count() == self.types.len() {
+            self.watch.reached(position(source.progress(), view.revision()));
+        }
         Ok(())
     }
 }
 
 /// Where a whole stream is: as far as its slowest type.
-fn position(progress: impl Iterator<Item = Progress>, head: u64) -> Position {
+fn position(progress: impl Iterator<Item = TypeProgress>, head: u64) -> Position {
     let mut position = Position { head, acked: head, lag: 0 };
     for progress in progress {
         position.acked = position.acked.min(progress.acked);

@@ -12,12 +12,6 @@ use crate::model::Kind;
 pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
 /// What a message needs besides the resource in it, in bytes; far more than names and labels can have.
 const AROUND: usize = 256 * 1024;
-/// Largest resource that is taken, in bytes of spec, status and labels: as much as Kubernetes stores of one.
-const MAX_RESOURCE: usize = 1536 * 1024;
-/// The same for a zone ingress, which lists all services of its zone.
-const MAX_ZONE_INGRESS: usize = 4 * 1024 * 1024;
-/// The same for what describes one proxy. Two bytes can make a part of it that takes hundreds to decode.
-const MAX_PROXY: usize = 256 * 1024;
 /// Labels a resource may have, and bytes of one label.
 const MAX_LABELS: usize = 128;
 const MAX_LABEL: usize = 1024;
@@ -27,22 +21,12 @@ pub fn largest_sent(max_message: usize) -> usize {
     max_message.saturating_sub(AROUND).max(max_message / 2)
 }
 
-/// The largest resource of `kind` that is taken from a user or a zone.
-pub fn largest_taken(kind: &Kind) -> usize {
-    match kind.name {
-        "ZoneIngress" => MAX_ZONE_INGRESS,
-        "Dataplane" | "ZoneEgress" => MAX_PROXY,
-        name if name.ends_with("Insight") => MAX_PROXY,
-        _ => MAX_RESOURCE,
-    }
-}
-
 /// Whether an encoded resource of `kind` is worth decoding, which takes many times its bytes of memory.
 ///
 /// # Errors
 /// What is too large about it.
 pub(super) fn admits(kind: &Kind, bytes: usize) -> Result<(), String> {
-    let largest = largest_taken(kind) + AROUND;
+    let largest = kind.largest + AROUND;
     match bytes > largest {
         true => Err(format!(
             "it has {bytes} bytes, more than the {largest} a {} may have in a message",
@@ -65,7 +49,7 @@ pub fn excess(
     if labels.iter().any(|(key, value)| key.len() + value.len() > MAX_LABEL) {
         return Some(format!("one of its labels has more than {MAX_LABEL} bytes"));
     }
-    let (bytes, largest) = (spec.len() + status.map_or(0, <[u8]>::len), largest_taken(kind));
+    let (bytes, largest) = (spec.len() + status.map_or(0, <[u8]>::len), kind.largest);
     (bytes > largest)
         .then(|| format!("it has {bytes} bytes, more than the {largest} a {} may have", kind.name))
 }
@@ -73,23 +57,20 @@ pub fn excess(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::{kinds, registry},
-        policy::mesh_timeout,
-    };
+    use crate::{model::kinds, policy::mesh_timeout, registry};
 
     #[test]
     fn whatever_is_taken_can_be_sent_on() {
         for kind in registry::ALL.iter() {
             let labels = MAX_LABELS * (MAX_LABEL + 16);
-            assert!(largest_taken(kind) + labels <= largest_sent(MAX_MESSAGE), "{kind:?}");
+            assert!(kind.largest + labels <= largest_sent(MAX_MESSAGE), "{kind:?}");
         }
     }
 
     #[test]
     fn what_is_too_large_is_said() {
         let none = BTreeMap::new();
-        let spec = vec![0; MAX_RESOURCE + 1];
+        let spec = vec![0; Kind::LARGEST + 1];
         let said = |kind, labels: &_, spec: &[u8]| excess(kind, labels, spec, None).unwrap_or_default();
         assert_eq!(said(&mesh_timeout::KIND, &none, &spec[1..]), "");
         assert!(said(&mesh_timeout::KIND, &none, &spec).contains("a MeshTimeout may have"));

@@ -7,7 +7,7 @@ const CONFLICT_MARK: &str = "user error\n";
 
 /// Why an item was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum RefusalCause {
     /// It is not valid; sending the same content again is pointless.
     Invalid,
     /// Its name is taken by a resource of another origin.
@@ -20,7 +20,7 @@ pub struct Verdict {
     /// Delta name of the item.
     pub name: String,
     /// Which kind of refusal.
-    pub cause: Cause,
+    pub cause: RefusalCause,
     /// What is wrong, for the person who can fix it.
     pub reason: String,
 }
@@ -37,10 +37,11 @@ pub fn nack_text(verdicts: &[Verdict]) -> Option<String> {
     if verdicts.is_empty() {
         return None;
     }
-    let lines = |cause: Cause| verdicts.iter().filter(move |v| v.cause == cause).map(ToString::to_string);
-    let conflicts: Vec<String> = lines(Cause::Conflict).collect();
+    let lines =
+        |cause: RefusalCause| verdicts.iter().filter(move |v| v.cause == cause).map(ToString::to_string);
+    let conflicts: Vec<String> = lines(RefusalCause::Conflict).collect();
     let mark = if conflicts.is_empty() { "" } else { CONFLICT_MARK };
-    let all: Vec<String> = conflicts.into_iter().chain(lines(Cause::Invalid)).collect();
+    let all: Vec<String> = conflicts.into_iter().chain(lines(RefusalCause::Invalid)).collect();
     Some(format!("{mark}{}", all.join("\n")))
 }
 
@@ -52,9 +53,9 @@ mod tests {
     fn conflicts_are_marked_and_come_first() {
         let verdict = |cause, name: &str| Verdict { name: name.into(), cause, reason: "why".into() };
         assert_eq!(nack_text(&[]), None);
-        let invalid = verdict(Cause::Invalid, "a.m");
+        let invalid = verdict(RefusalCause::Invalid, "a.m");
         assert_eq!(nack_text(std::slice::from_ref(&invalid)).as_deref(), Some("a.m: why"));
-        let both = [invalid, verdict(Cause::Conflict, "b.m")];
+        let both = [invalid, verdict(RefusalCause::Conflict, "b.m")];
         assert_eq!(nack_text(&both).as_deref(), Some("user error\nb.m: why\na.m: why"));
     }
 }

@@ -1,7 +1,7 @@
 //! What a control plane keeps track of about a stream while it runs.
 
 use super::{insight::Outcome, metadata::Peer};
-use crate::store::Revision;
+use crate::{store::Revision, xds::Refusals};
 
 /// How far one direction has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub trait Watch: Send + Sync + 'static {
     /// The stream came this far.
     fn reached(&self, position: Position);
 
-    /// Something was not taken, for an operator to read; `None` when that is over.
-    fn refused(&self, type_name: &str, reason: Option<String>);
+    /// What is not taken has changed for this type.
+    fn refused(&self, type_name: &str, refusals: &Refusals);
 
     /// Something of this type should be sent and cannot, for an operator to read; `None` when that is over.
     fn withheld(&self, type_name: &str, reason: Option<String>);

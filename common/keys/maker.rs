@@ -15,10 +15,10 @@ const PLACES: usize = 8;
 
 /// Makes keys for whoever has a place in its queue. Clones share the queue.
 #[derive(Clone, Debug)]
-pub struct KeyMaker(Arc<Inner>);
+pub struct KeyMaker(Arc<KeyMakerInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct KeyMakerInner {
     places: Semaphore,
     turn: Arc<Semaphore>,
     /// It rests as long as it worked, so that a flood of wishes costs no more than half of a processor.
@@ -27,7 +27,7 @@ struct Inner {
 
 impl Default for KeyMaker {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(KeyMakerInner {
             places: Semaphore::new(PLACES),
             turn: Arc::new(Semaphore::new(1)),
             rests_until: Mutex::new(Instant::now()),

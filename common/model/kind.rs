@@ -1,108 +1,23 @@
 //! What is known about a type of resource, independent of any one resource.
 
+mod build;
+mod flow;
+mod traits;
+
+pub use flow::Flow;
+pub use traits::{
+    Column, Format, ItemForm, KubernetesForm, PolicyTraits, PortsIn, Preset, Presets, Referent, Scope,
+    SyncStage, TagSets, ZoneField, ZoneFieldForm,
+};
+
 use super::{
-    FieldPath, Violations,
+    FieldPath, Resource, Violations,
     resource::{Spec, SpecError},
     shape::Shape,
 };
 
-/// Whether resources of a kind live inside a mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One namespace for the whole control plane; the mesh of the key is empty.
-    Global,
-    /// Names are unique within a mesh.
-    Mesh,
-}
-
-/// Who owns resources of a kind and which way they travel; the bits of Kuma's descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow(u8);
-
-impl Flow {
-    const CONSUMED_BY_ZONE: u8 = 1;
-    const CONSUMED_BY_GLOBAL: u8 = 4;
-    const PROVIDED_BY_ZONE: u8 = 8;
-    const PROVIDED_BY_GLOBAL: u8 = 16;
-    const ACROSS_ZONES: u8 = 32;
-
-    /// From the bit set as Kuma writes it.
-    pub const fn from_bits(bits: u8) -> Self {
-        Self(bits)
-    }
-
-    const fn has(self, bits: u8) -> bool {
-        self.0 & bits == bits
-    }
-
-    /// May be written through the API of global.
-    pub const fn written_by_global(self) -> bool {
-        self.has(Self::PROVIDED_BY_GLOBAL)
-    }
-
-    /// May be written through the API of a federated zone.
-    pub const fn written_by_zone(self) -> bool {
-        self.has(Self::PROVIDED_BY_ZONE)
-    }
-
-    /// Owned by global and sent to zones.
-    pub const fn global_to_zone(self) -> bool {
-        self.has(Self::PROVIDED_BY_GLOBAL | Self::CONSUMED_BY_ZONE)
-    }
-
-    /// Owned by a zone and sent to global.
-    pub const fn zone_to_global(self) -> bool {
-        self.has(Self::PROVIDED_BY_ZONE | Self::CONSUMED_BY_GLOBAL)
-    }
-
-    /// Copies of one zone's resources are forwarded to all other zones.
-    pub const fn across_zones(self) -> bool {
-        self.has(Self::ACROSS_ZONES)
-    }
-
-    /// Requested by a zone on `GlobalToZoneSync`.
-    pub const fn requested_by_zone(self) -> bool {
-        self.global_to_zone() || self.across_zones()
-    }
-
-    /// Requested by global on `ZoneToGlobalSync`.
-    pub const fn requested_by_global(self) -> bool {
-        self.zone_to_global()
-    }
-}
-
-/// How the spec of a kind is encoded, in the store and on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Protobuf bytes of this message; REST shows its fields inline beside the meta.
-    Proto {
-        /// Full message name, without the type URL prefix.
-        message: &'static str,
-    },
-    /// JSON text; REST shows it below `spec`.
-    Json {
-        /// Whether the kind has a `status` written by the control plane.
-        status: bool,
-    },
-}
-
-/// What REST and the rule engine need to know about a policy kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PolicyTraits {
-    /// Selects proxies by `targetRef` (the newer generation) rather than by `sources`/`selectors`.
-    pub target_ref: bool,
-    /// The spec has a `to` list.
-    pub to: bool,
-    /// The spec has a `from` list.
-    pub from: bool,
-    /// The spec has a `rules` list.
-    pub rules: bool,
-    /// A `from` list is read as inbound `rules`.
-    pub from_as_rules: bool,
-}
-
 /// The descriptor of one type of resource. There is one `static` per kind, listed in
-/// [`super::registry`]; kinds are compared by [`Kind::name`].
+/// [`crate::registry`]; kinds are compared by [`Kind::name`].
 pub struct Kind {
     /// Type name, as in `type:` and as the bare KDS type URL.
     pub name: &'static str,
@@ -120,126 +35,67 @@ pub struct Kind {
     pub flow: Flow,
     /// Encoding of the spec.
     pub format: Format,
-    /// Never written through REST (insights).
+    /// Never written through REST.
     pub read_only: bool,
+    /// Says what the control plane has seen of something else.
+    pub is_insight: bool,
+    /// Describes a proxy that has an Envoy.
+    pub is_proxy: bool,
     /// Only administrators may read or write (secrets).
     pub admin_only: bool,
     /// Keeps its name when it travels down (Mesh, Secret, GlobalSecret, Config).
     pub keeps_name: bool,
     /// Present for policies.
     pub policy: Option<PolicyTraits>,
+    /// Where items of a policy keep what is merged.
+    pub item_form: ItemForm,
+    /// Present for what items of policies may point at.
+    pub referent: Option<Referent>,
+    /// Present for services: where the spec says their ports.
+    pub service: Option<PortsIn>,
+    /// When it is asked for in a sync.
+    pub sync_stage: SyncStage,
+    /// Where the spec names the zone it belongs to. Tags of an outbound or a policy say whom it is about, not
+    /// whose it is; specs in JSON name no zone but in their labels.
+    pub zone_fields: &'static [ZoneField],
+    /// Largest resource that is taken, in bytes of spec, status and labels.
+    pub largest: usize,
+    /// Stays when its mesh is deleted.
+    pub outlives_mesh: bool,
+    /// How it would stand in Kubernetes.
+    pub kubernetes: KubernetesForm,
+    /// Present where lists can be filtered by tags.
+    pub tag_sets: Option<TagSets>,
+    /// Members of the spec that still work and should not be used any more.
+    pub deprecated: &'static [&'static str],
+    /// What of a spec is stored and has no effect.
+    pub caveat: Caveat,
+    /// Columns of its own in tables for people.
+    pub columns: &'static [Column],
+    /// What is filled in before policies of the kind are merged.
+    pub presets: Presets,
     /// What is shown as the status while nobody has written one.
     pub empty_status: &'static str,
+    /// Decoded and checked as a type of its own, rather than by its shape alone.
+    pub is_typed: bool,
     shape: &'static Shape,
     check: fn(&[u8]) -> Result<Violations, SpecError>,
     normalize: fn(&[u8]) -> Result<Vec<u8>, SpecError>,
+    settle: Settle,
+    label: fn(&mut Resource),
 }
 
+/// What of a spec is stored and has no effect, as an author is told.
+pub type Caveat = fn(&[u8]) -> Option<&'static str>;
+
+/// Checks a spec and gives it in its stored form, in one walk.
+type Settle = fn(&[u8]) -> Result<(Violations, Vec<u8>), SpecError>;
+
 impl Kind {
-    /// A kind whose spec is an unchecked protobuf `message`.
-    pub const fn proto(name: &'static str, path: &'static str, message: &'static str) -> Self {
-        Self::new(name, path, Format::Proto { message })
-    }
-
-    /// A kind whose spec is an unchecked JSON object.
-    pub const fn json(name: &'static str, path: &'static str) -> Self {
-        Self::new(name, path, Format::Json { status: false })
-    }
-
-    const fn new(name: &'static str, path: &'static str, format: Format) -> Self {
-        Self {
-            name,
-            path,
-            alias: "",
-            arg: "",
-            short: "",
-            scope: Scope::Mesh,
-            flow: Flow::from_bits(0),
-            format,
-            read_only: false,
-            admin_only: false,
-            keeps_name: false,
-            policy: None,
-            empty_status: "{}",
-            shape: &Shape::Any,
-            check: accept,
-            normalize: keep,
-        }
-    }
-
-    /// Decodes, validates and normalises specs of this kind as `S`.
-    pub const fn typed<S: Spec>(mut self) -> Self {
-        self.check = check::<S>;
-        self.normalize = normalize::<S>;
-        self
-    }
-
-    /// Sets the shape of a JSON spec that stays encoded.
-    pub const fn shaped(mut self, shape: &'static Shape) -> Self {
-        self.shape = shape;
-        self
-    }
-
-    /// Sets the scope to [`Scope::Global`].
-    pub const fn global(mut self) -> Self {
-        self.scope = Scope::Global;
-        self
-    }
-
-    /// Sets ownership and direction of sync, in Kuma's bits.
-    pub const fn flow(mut self, bits: u8) -> Self {
-        self.flow = Flow::from_bits(bits);
-        self
-    }
-
-    /// Sets command line argument and short name.
-    pub const fn named(mut self, arg: &'static str, short: &'static str) -> Self {
-        self.arg = arg;
-        self.short = short;
-        self
-    }
-
-    /// Sets the second path.
-    pub const fn alias(mut self, path: &'static str) -> Self {
-        self.alias = path;
-        self
-    }
-
-    /// Gives a JSON kind a `status`.
-    pub const fn with_status(mut self) -> Self {
-        self.format = Format::Json { status: true };
-        self
-    }
-
-    /// Sets what is shown as the status while nobody has written one, as JSON.
-    pub const fn empty_status(mut self, json: &'static str) -> Self {
-        self.empty_status = json;
-        self
-    }
-
-    /// Forbids writes through REST.
-    pub const fn read_only(mut self) -> Self {
-        self.read_only = true;
-        self
-    }
-
-    /// Restricts access to administrators.
-    pub const fn admin_only(mut self) -> Self {
-        self.admin_only = true;
-        self
-    }
-
-    /// Keeps the name unhashed on the way down.
-    pub const fn keeps_name(mut self) -> Self {
-        self.keeps_name = true;
-        self
-    }
-
-    /// Marks the kind as a policy.
-    pub const fn policy(mut self, traits: PolicyTraits) -> Self {
-        self.policy = Some(traits);
-        self
-    }
+    /// What [`Kind::largest`] is where nothing else is said: as much as Kubernetes stores of one.
+    pub const LARGEST: usize = 1536 * 1024;
+    /// The same for what describes one proxy. Two bytes can make a part of it that takes hundreds to decode.
+    pub const LARGEST_PROXY: usize = 256 * 1024;
 
     /// Whether the spec is JSON (a "plugin originated" kind in Kuma's words).
     pub const fn is_json(&self) -> bool {
@@ -256,6 +112,11 @@ impl Kind {
         matches!(self.scope, Scope::Mesh)
     }
 
+    /// Adds the labels that follow from the spec.
+    pub fn label(&self, resource: &mut Resource) {
+        (self.label)(resource);
+    }
+
     /// Validates an encoded spec. Field paths start at the spec (`networking.address`, and for JSON
     /// kinds `spec.to[0].targetRef`).
     ///
@@ -265,20 +126,32 @@ impl Kind {
         (self.check)(spec)
     }
 
-    /// The same for what a user wrote, whose shape is checked where nothing decodes it. A peer may be newer
-    /// and know more shapes.
+    /// The same for what a user wrote, whose shape is checked first: what has another one is not looked into any
+    /// further. A peer may be newer and know more shapes.
     ///
     /// # Errors
     /// [`SpecError`] when the bytes do not decode as the type of this kind.
     pub fn validate_authored(&self, spec: &[u8]) -> Result<Violations, SpecError> {
-        let mut violations = self.validate(spec)?;
+        let violations = self.check_shape(spec)?;
+        if violations.is_empty() { self.validate(spec) } else { Ok(violations) }
+    }
+
+    fn check_shape(&self, spec: &[u8]) -> Result<Violations, SpecError> {
         if matches!(self.shape, Shape::Any) {
-            return Ok(violations);
+            return Ok(Violations::none());
         }
         let json = serde_json::from_slice(spec)
             .map_err(|e| SpecError::Json { path: "spec".to_owned(), reason: e.to_string() })?;
-        violations.extend(self.shape.check(&FieldPath::new("spec"), &json));
-        Ok(violations)
+        Ok(self.shape.check(&FieldPath::new("spec"), &json))
+    }
+
+    /// What [`Kind::validate_authored`] and [`Kind::normalize`] say, from decoding it once.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the bytes do not decode as the type of this kind.
+    pub fn settle_authored(&self, spec: &[u8]) -> Result<(Violations, Vec<u8>), SpecError> {
+        let violations = self.check_shape(spec)?;
+        if violations.is_empty() { (self.settle)(spec) } else { Ok((violations, spec.to_vec())) }
     }
 
     /// The canonical encoding of what a user wrote: defaults filled in, members nobody knows pruned.
@@ -305,6 +178,8 @@ impl std::fmt::Debug for Kind {
     }
 }
 
+fn no_labels(_: &mut Resource) {}
+
 fn accept(_: &[u8]) -> Result<Violations, SpecError> {
     Ok(Violations::default())
 }
@@ -313,10 +188,27 @@ fn keep(spec: &[u8]) -> Result<Vec<u8>, SpecError> {
     Ok(spec.to_vec())
 }
 
+fn accept_and_keep(spec: &[u8]) -> Result<(Violations, Vec<u8>), SpecError> {
+    Ok((Violations::default(), spec.to_vec()))
+}
+
+fn nothing(_spec: &[u8]) -> Option<&'static str> {
+    None
+}
+
 fn check<S: Spec>(spec: &[u8]) -> Result<Violations, SpecError> {
     Ok(S::decode(spec)?.validate())
 }
 
 fn normalize<S: Spec>(spec: &[u8]) -> Result<Vec<u8>, SpecError> {
-    Ok(S::decode(spec)?.encode())
+    let mut spec = S::decode(spec)?;
+    spec.fill();
+    Ok(spec.encode())
+}
+
+fn settle<S: Spec>(spec: &[u8]) -> Result<(Violations, Vec<u8>), SpecError> {
+    let mut spec = S::decode(spec)?;
+    let violations = spec.validate();
+    spec.fill();
+    Ok((violations, spec.encode()))
 }

@@ -1,16 +1,32 @@
-//! The kinds: one file per kind with a typed spec, one per family otherwise.
+//! The kinds: one file per kind, but for a few that are told in few lines.
 
 mod address;
 pub mod config;
+pub mod data_source;
 pub mod dataplane;
 pub mod dataplane_insight;
+pub mod dataplane_networking;
 pub mod destinations;
+pub mod hostname_generator;
+pub mod identity;
 pub mod legacy;
 pub mod mesh;
+pub mod mesh_external_service;
+pub mod mesh_gateway;
+pub mod mesh_gateway_route;
+pub mod mesh_identity;
+pub mod mesh_multi_zone_service;
+pub mod mesh_open_telemetry_backend;
 pub mod mesh_service;
+pub mod mesh_trust;
+pub mod mesh_zone_address;
 pub mod secret;
+mod selectors;
+pub mod service_status;
 pub mod summaries;
 mod tags;
+pub mod virtual_outbound;
+pub mod workload;
 pub mod zone;
 pub mod zone_egress;
 pub mod zone_egress_insight;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::{Kind, Resource, labels, registry};
+use super::{Kind, Resource, labels};
 
 /// A parsed identifier. Empty parts stay empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,11 +57,11 @@ impl Kri {
         self
     }
 
-    /// Parses the text form; underscores beyond the sixth belong to the section.
+    /// Parses the text form; underscores beyond the sixth belong to the section. `by_short` knows the kinds.
     ///
     /// # Errors
     /// [`KriError`] when the shape is wrong or the kind unknown.
-    pub fn parse(text: &str) -> Result<Self, KriError> {
+    pub fn parse(text: &str, by_short: impl FnOnce(&str) -> Option<&'static Kind>) -> Result<Self, KriError> {
         let parts: Vec<&str> = text.splitn(7, '_').collect();
         let [start, short, mesh, zone, namespace, name, section] = parts[..] else {
             return Err(KriError::Shape(text.to_owned()));
@@ -69,7 +69,7 @@ impl Kri {
         if start != "kri" {
             return Err(KriError::Start(text.to_owned()));
         }
-        let kind = registry::by_short(short).ok_or_else(|| KriError::Kind(short.to_owned()))?;
+        let kind = by_short(short).ok_or_else(|| KriError::Kind(short.to_owned()))?;
         Ok(Self {
             short: kind.short,
             mesh: mesh.to_owned(),
@@ -78,11 +78,6 @@ impl Kri {
             name: name.to_owned(),
             section: section.to_owned(),
         })
-    }
-
-    /// Its kind.
-    pub fn kind(&self) -> &'static Kind {
-        registry::by_short(self.short).expect("a Kri is only built from a registered short name")
     }
 }
 

@@ -1,10 +1,10 @@
 //! The label vocabulary shared with Kuma.
 
-mod compute;
 mod syntax;
 
-pub use compute::compute;
 pub use syntax::{dns_1035_problem, key_problems, subdomain_problem, value_problem};
+
+use super::Resource;
 
 /// `global` or `zone`, seen from where the resource is stored.
 pub const ORIGIN: &str = "kuma.io/origin";
@@ -14,11 +14,13 @@ pub const ORIGIN_GLOBAL: &str = "global";
 pub const ORIGIN_ZONE: &str = "zone";
 /// Owning zone.
 pub const ZONE: &str = "kuma.io/zone";
-/// On a mesh: who signs its workloads. [`ISSUING_ZONE`] lets each zone sign with a key of its own; anything else
-/// lets every zone sign with the key of the mesh. On the secret of that key it says the same.
+/// On a mesh: who signs its workloads. [`ISSUING_ZONE`] and [`ISSUING_ZONE_ONLY`] let each zone sign with a key of
+/// its own; anything else lets every zone sign with the key of the mesh. On the secret of that key it says the same.
 pub const ISSUING: &str = "strait.io/issuing";
 /// Value of [`ISSUING`].
 pub const ISSUING_ZONE: &str = "zone";
+/// Value of [`ISSUING`]: and who has no key of its own gets none of the mesh either.
+pub const ISSUING_ZONE_ONLY: &str = "zone-only";
 /// Value of [`ISSUING`].
 pub const ISSUING_MESH: &str = "mesh";
 /// On the certificate with which a zone signs: that zone.
@@ -33,6 +35,8 @@ pub const ENV: &str = "kuma.io/env";
 pub const ENV_UNIVERSAL: &str = "universal";
 /// Kubernetes namespace; part of the hashed name.
 pub const NAMESPACE: &str = "k8s.kuma.io/namespace";
+/// Value of [`NAMESPACE`] for what belongs to the control plane.
+pub const SYSTEM_NAMESPACE: &str = "kuma-system";
 /// `system`, `producer`, `consumer` or `workload-owner`.
 pub const POLICY_ROLE: &str = "kuma.io/policy-role";
 /// `sidecar`, `gateway`, `zoneingress` or `zoneegress`.
@@ -43,15 +47,25 @@ pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
 pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
 /// `enabled` or `disabled`: the author's word on whether the resource is synced.
 pub const KDS_SYNC: &str = "kuma.io/kds-sync";
-/// Which generator made the resource.
-pub const MANAGED_BY: &str = "kuma.io/managed-by";
 /// When a generated resource lost its last reason to exist; never synced.
 pub const DELETION_GRACE_PERIOD_STARTED_AT: &str = "kuma.io/deletion-grace-period-started-at";
+/// Who made a resource that nobody wrote.
+pub const MANAGED_BY: &str = "kuma.io/managed-by";
+/// Value of [`MANAGED_BY`] for services made of the tags of proxies.
+pub const MANAGED_BY_SERVICE_GENERATOR: &str = "meshservice-generator";
+/// Value of [`MANAGED_BY`] for workloads that proxies name.
+pub const MANAGED_BY_WORKLOAD_GENERATOR: &str = "workload-generator";
+/// How labels begin that note which others a generated service has from its proxies.
+pub const PROPAGATED_PREFIX: &str = "kuma.io/pkey-";
 /// `proxy`: a proxy brought the resource along, so it may replace it, and the resource goes when it does.
 /// Whatever lacks this was applied by somebody.
 pub const REGISTERED: &str = "kuma.io/registered-by";
 /// Value of [`REGISTERED`].
 pub const REGISTERED_BY_PROXY: &str = "proxy";
+/// `files`: the resource is in a file of its control plane, and goes when it is there no more.
+pub const PROVIDED_BY: &str = "strait.io/provided-by";
+/// Value of [`PROVIDED_BY`].
+pub const PROVIDED_BY_FILES: &str = "files";
 /// Workload of a dataplane.
 pub const WORKLOAD: &str = "kuma.io/workload";
 /// `shadow`: computed but not applied.
@@ -61,3 +75,11 @@ pub const EFFECT: &str = "kuma.io/effect";
 pub const TAG_SERVICE: &str = "kuma.io/service";
 /// Tag that names the protocol of an inbound.
 pub const TAG_PROTOCOL: &str = "kuma.io/protocol";
+
+/// Sets or removes a label the control plane computes.
+pub(crate) fn set(resource: &mut Resource, key: &str, value: Option<&str>) {
+    match value {
+        Some(value) => resource.labels.insert(key.to_owned(), value.to_owned()),
+        None => resource.labels.remove(key),
+    };
+}

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Kind, ResourceKey, Violations, labels};
+use super::{Kind, ResourceKey, Violations, labels, transcode};
 
 /// A typed spec. Implemented by the type each typed kind names in its descriptor.
 pub trait Spec: Sized + Send + Sync + 'static {
@@ -19,14 +19,25 @@ pub trait Spec: Sized + Send + Sync + 'static {
     fn encode(&self) -> Vec<u8>;
     /// Everything that is wrong with the content, with a path for each.
     fn validate(&self) -> Violations;
+    /// Fills in what its author left to the control plane.
+    fn fill(&mut self) {}
 }
 
 /// A spec that is one of the protobuf messages.
 pub trait MessageSpec: prost::Message + Default + 'static {
+    /// The name of the message, when objects of any shape stand in it. Their members are held in no order, and
+    /// stored in that of their names.
+    fn open(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Everything that is wrong with the content.
     fn violations(&self) -> Violations {
         Violations::none()
     }
+
+    /// Fills in what its author left to the control plane.
+    fn fill(&mut self) {}
 }
 
 impl<M: MessageSpec> Spec for M {
@@ -35,11 +46,17 @@ impl<M: MessageSpec> Spec for M {
     }
 
     fn encode(&self) -> Vec<u8> {
-        self.encode_to_vec()
+        let spec = self.encode_to_vec();
+        let ordered = self.open().and_then(|name| transcode::reflect(name, &spec).ok());
+        ordered.map_or(spec, |message| transcode::stable(&message))
     }
 
     fn validate(&self) -> Violations {
         self.violations()
+    }
+
+    fn fill(&mut self) {
+        MessageSpec::fill(self);
     }
 }
 
@@ -57,6 +74,9 @@ pub enum SpecError {
         /// What is wrong.
         reason: String,
     },
+    /// The JSON does not fit the type, in all of these places.
+    #[error("spec field {0}")]
+    Shape(Violations),
 }
 
 /// Who owns a resource. Taken from the authenticated session or from the process itself, never from
@@ -84,6 +104,10 @@ impl Origin {
     }
 }
 
+/// Position in the history of one store; 0 is the empty store. Each committed batch that changed
+/// something takes the next number.
+pub type Revision = u64;
+
 /// One resource at one revision. Immutable once stored; share it as `Arc<Resource>`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
@@ -104,7 +128,7 @@ pub struct Resource {
     /// When spec, labels or status last changed here.
     pub modified: DateTime<Utc>,
     /// Store revision of the last change; 0 before it is stored.
-    pub revision: u64,
+    pub revision: Revision,
 }
 
 impl Resource {

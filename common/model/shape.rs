@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::{FieldPath, Violations};
-use crate::policy::Duration;
+use crate::model::Duration;
 
 /// What a JSON value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,10 @@ pub enum Shape {
     OneOf(&'static [&'static str]),
     /// A list.
     List(&'static Shape),
+    /// A list with something in it.
+    OneOrMore(&'static Shape),
+    /// A string of at most so many characters.
+    UpTo(usize),
     /// An object with any keys.
     Map(&'static Shape),
     /// An object with these members, each of which may be absent or null.
@@ -90,7 +94,14 @@ impl Shape {
                 let reason = || format!("in body should be one of [{}]", allowed.join(" "));
                 return violations.check(!allowed.contains(&text.as_str()), path.clone(), reason());
             }
-            (Self::List(item), Value::Array(items)) => {
+            (Self::UpTo(most), Value::String(text)) => {
+                let reason = || format!("in body should be at most {most} chars long");
+                return violations.check(text.chars().count() > *most, path.clone(), reason());
+            }
+            (Self::OneOrMore(_), Value::Array(items)) if items.is_empty() => {
+                return violations.add(path.clone(), "in body should have at least 1 items");
+            }
+            (Self::List(item) | Self::OneOrMore(item), Value::Array(items)) => {
                 return items.iter().enumerate().for_each(|(i, v)| item.visit(&path.index(i), v, violations));
             }
             (Self::Map(item), Value::Object(entries)) => {
@@ -103,11 +114,11 @@ impl Shape {
                 visit_members(members, path, object, violations);
                 return visit_tag(by, path, object, violations);
             }
-            (Self::Text | Self::Duration | Self::OneOf(_), _) => "string",
+            (Self::Text | Self::UpTo(_) | Self::Duration | Self::OneOf(_), _) => "string",
             (Self::Flag, _) => "boolean",
             (Self::Integer | Self::Port, _) => "integer",
             (Self::IntOrText, _) => "integer,string",
-            (Self::List(_), _) => "array",
+            (Self::List(_) | Self::OneOrMore(_), _) => "array",
             (Self::Map(_) | Self::Object(_) | Self::Tagged { .. }, _) => "object",
         };
         violations.add(path.clone(), format!("in body must be of type {expected}: {:?}", json_type(value)));

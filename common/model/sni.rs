@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Resource, labels};
+use super::{PortsIn, Resource, labels};
 
 /// The server name of one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,29 +15,29 @@ pub struct PortName {
 }
 
 #[derive(Deserialize)]
-struct Ports {
+struct SniPorts {
     #[serde(default)]
-    ports: Vec<Port>,
+    ports: Vec<SniPort>,
     #[serde(rename = "match")]
-    external: Option<Port>,
+    external: Option<SniPort>,
 }
 
 #[derive(Deserialize)]
-struct Port {
+struct SniPort {
     port: u32,
     #[serde(default)]
     name: Value,
 }
 
-/// The server names of a `MeshService`, `MeshMultiZoneService` or `MeshExternalService`; none for other
-/// kinds.
+/// The server names of a service; none for other kinds.
 pub fn of(resource: &Resource) -> Vec<PortName> {
     let kind = resource.kind();
-    if !matches!(kind.name, "MeshService" | "MeshMultiZoneService" | "MeshExternalService") {
-        return Vec::new();
-    }
-    let Ok(spec) = serde_json::from_slice::<Ports>(&resource.spec) else { return Vec::new() };
-    let ports = if kind.name == "MeshExternalService" { Vec::from_iter(spec.external) } else { spec.ports };
+    let Some(place) = kind.service else { return Vec::new() };
+    let Ok(spec) = serde_json::from_slice::<SniPorts>(&resource.spec) else { return Vec::new() };
+    let ports = match place {
+        PortsIn::Ports => spec.ports,
+        PortsIn::Match => Vec::from_iter(spec.external),
+    };
     let zone = resource.label(labels::ZONE);
     let namespace = resource.label(labels::NAMESPACE).filter(|_| zone.is_some());
     let names = ports.into_iter().map(|port| {

@@ -6,7 +6,7 @@
 use std::{cell::Cell, fmt};
 
 use serde::{
-    Deserializer,
+    Deserializer, Serialize,
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Number, Value};
@@ -24,14 +24,14 @@ const REASON: usize = 512;
 
 /// How much one text may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TextLimits {
     /// Bytes of text.
     pub bytes: usize,
     /// Keys and values in it. One takes some 50 bytes of memory, and no more than two bytes of text.
     pub values: usize,
 }
 
-impl Limits {
+impl TextLimits {
     /// The body of a request that brings one resource.
     pub const BODY: Self = Self { bytes: 4 << 20, values: 250_000 };
     /// The resource a proxy brings along; thousands of outbounds fit.
@@ -66,7 +66,7 @@ impl TextError {
 ///
 /// # Errors
 /// [`TextError`].
-pub fn json(text: &[u8], limits: Limits) -> Result<Value, TextError> {
+pub fn json(text: &[u8], limits: TextLimits) -> Result<Value, TextError> {
     within(text.len(), limits)?;
     let left = Cell::new(limits.values);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -79,7 +79,7 @@ pub fn json(text: &[u8], limits: Limits) -> Result<Value, TextError> {
 ///
 /// # Errors
 /// [`TextError`]; more than one document is one.
-pub fn yaml(text: &str, limits: Limits) -> Result<Value, TextError> {
+pub fn yaml(text: &str, limits: TextLimits) -> Result<Value, TextError> {
     within(text.len(), limits)?;
     serde_saphyr::from_str_with_options(text, options(limits)).map_err(TextError::syntax)
 }
@@ -88,7 +88,7 @@ pub fn yaml(text: &str, limits: Limits) -> Result<Value, TextError> {
 ///
 /// # Errors
 /// [`TextError`] of the first that is wrong, with its number; what follows it is not read.
-pub fn yaml_documents(text: &str, limits: Limits) -> Result<Vec<Value>, TextError> {
+pub fn yaml_documents(text: &str, limits: TextLimits) -> Result<Vec<Value>, TextError> {
     within(text.len(), limits)?;
     let mut text = text.as_bytes();
     let documents = serde_saphyr::read_with_options(&mut text, options(limits)).enumerate();
@@ -98,7 +98,7 @@ pub fn yaml_documents(text: &str, limits: Limits) -> Result<Vec<Value>, TextErro
     documents.map(numbered).collect()
 }
 
-fn within(length: usize, limits: Limits) -> Result<(), TextError> {
+fn within(length: usize, limits: TextLimits) -> Result<(), TextError> {
     if length > limits.bytes {
         return Err(TextError::TooLong { length, limit: limits.bytes });
     }
@@ -107,7 +107,7 @@ fn within(length: usize, limits: Limits) -> Result<(), TextError> {
 
 /// The budget of the YAML parser, and the words it takes for booleans and numbers: those of JSON, so that
 /// `no`, `0755` and `1_000` stay text.
-fn options(limits: Limits) -> Options {
+fn options(limits: TextLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: DEPTH,
@@ -218,6 +218,30 @@ impl<'de> Visitor<'de> for Strict<'_> {
         }
         Ok(Value::Object(members))
     }
+}
+
+/// What ends a line in YAML 1.1, which the writer follows, and no more in YAML 1.2, which we read.
+const OLD_BREAKS: [(char, &str); 3] =
+    [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+
+/// `value` as YAML that readers of either version understand alike: as JSON, which is YAML too, where they would
+/// not.
+///
+/// # Errors
+/// [`serde_norway::Error`] when it has no such form.
+pub fn to_yaml(value: &impl Serialize) -> Result<String, serde_norway::Error> {
+    let text = serde_norway::to_string(value)?;
+    // Of a key the writer does not know that readers take it for a merge.
+    if !text.contains(OLD_BREAKS.map(|(char, _)| char)) && !text.contains("<<:") {
+        return Ok(text);
+    }
+    // By way of a document, which no key of ours fails to be part of.
+    let document: Value =
+        serde_json::to_value(value).map_err(<serde_norway::Error as serde::ser::Error>::custom)?;
+    // They stand in texts and keys only, where they may be written like this.
+    let json =
+        OLD_BREAKS.iter().fold(format!("{document:#}"), |json, (char, escape)| json.replace(*char, escape));
+    Ok(json + "\n")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! code: one path for every kind, and fields a newer peer added survive being edited.
 
 mod authored;
+mod direct;
 mod stable;
 
 use std::sync::LazyLock;
@@ -52,22 +53,46 @@ pub fn to_json(kind: &Kind, spec: &[u8]) -> Result<Value, SpecError> {
 /// # Errors
 /// [`SpecError::Json`] naming the member that does not fit.
 pub fn from_json(kind: &Kind, json: &Value) -> Result<Vec<u8>, SpecError> {
-    match kind.format {
-        Format::Proto { message } => {
-            let options = DeserializeOptions::new().deny_unknown_fields(false);
-            let message = descriptor(message);
-            let Authored { json, .. } = Authored::read(&message, json)?;
-            let mut track = serde_path_to_error::Track::new();
-            let tracked = serde_path_to_error::Deserializer::new(&json, &mut track);
-            match DynamicMessage::deserialize_with_options(message, tracked, &options) {
-                Ok(message) => Ok(stable(&message)),
-                Err(e) => Err(SpecError::Json { path: track.path().to_string(), reason: e.to_string() }),
-            }
+    match (kind.format, json) {
+        (Format::Proto { message }, Value::Object(members)) => {
+            members_from_json(message, members, |_| true).map(|(spec, _)| spec)
         }
-        Format::Json { .. } if json.is_object() => Ok(json.to_string().into_bytes()),
-        Format::Json { .. } => {
+        (Format::Proto { message }, json) => reflected(&descriptor(message), json).map(|(spec, _)| spec),
+        (Format::Json { .. }, Value::Object(_)) => Ok(json.to_string().into_bytes()),
+        (Format::Json { .. }, _) => {
             Err(SpecError::Json { path: "spec".to_owned(), reason: "must be an object".to_owned() })
         }
+    }
+}
+
+/// The stored form of a protobuf spec whose members are those of a document that are `wanted`, and which of
+/// them no field is called.
+///
+/// # Errors
+/// [`SpecError::Json`] naming the member that does not fit.
+pub fn members_from_json(
+    message: &str,
+    document: &Map<String, Value>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(Vec<u8>, Vec<FieldPath>), SpecError> {
+    let message = descriptor(message);
+    if let Some(encoded) = direct::encode(&message, document, &wanted) {
+        return Ok(encoded);
+    }
+    let members = document.iter().filter(|(name, _)| wanted(name));
+    let members = members.map(|(name, value)| (name.clone(), value.clone())).collect();
+    reflected(&message, &Value::Object(members))
+}
+
+/// The same by reflection, which knows all of JSON that a `message` may be written in.
+fn reflected(message: &MessageDescriptor, json: &Value) -> Result<(Vec<u8>, Vec<FieldPath>), SpecError> {
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let Authored { json, unknown } = Authored::read(message, json)?;
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(&json, &mut track);
+    match DynamicMessage::deserialize_with_options(message.clone(), tracked, &options) {
+        Ok(message) => Ok((stable(&message), unknown)),
+        Err(e) => Err(SpecError::Json { path: track.path().to_string(), reason: e.to_string() }),
     }
 }
 
@@ -148,3 +173,6 @@ fn json_error(path: &str, error: &serde_json::Error) -> SpecError {
 pub fn empty_object() -> Value {
     Value::Object(Map::new())
 }
+
+#[cfg(test)]
+mod tests;

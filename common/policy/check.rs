@@ -1,5 +1,9 @@
 //! Rules about values that several policies share.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::{Duration, IntOrString};
 use crate::model::{FieldPath, Violations};
 
@@ -7,6 +11,8 @@ use crate::model::{FieldPath, Violations};
 pub(super) const NOT_EMPTY: &str = "must not be empty";
 /// A member that must be there.
 pub(super) const DEFINED: &str = "must be defined";
+/// A member that must not be there.
+pub(super) const NOT_DEFINED: &str = "must not be defined";
 /// A number or duration that must be positive.
 pub(super) const POSITIVE: &str = "has to be greater than zero";
 
@@ -22,6 +28,8 @@ pub(super) trait Checks {
     fn percent(&mut self, path: FieldPath, value: Option<u32>);
     /// A percentage that may have decimals, when set.
     fn decimal_percent(&mut self, path: FieldPath, value: Option<&IntOrString>);
+    /// A status of an HTTP response.
+    fn status(&mut self, path: FieldPath, value: i64);
     /// A member that must not be set here, for this reason.
     fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str);
 }
@@ -37,24 +45,37 @@ impl Checks for Violations {
     }
 
     fn above_zero(&mut self, path: FieldPath, value: Option<u32>) {
-        self.check(value == Some(0), path, "must be greater than zero when defined");
+        self.check(value == Some(0), path, "must be greater than 0");
     }
 
     fn percent(&mut self, path: FieldPath, value: Option<u32>) {
-        self.check(value.is_some_and(|v| v > 100), path, "has to be in [0 - 100] range");
+        self.check(value.is_some_and(|v| v > 100), path, "must be in inclusive range [0, 100]");
     }
 
     fn decimal_percent(&mut self, path: FieldPath, value: Option<&IntOrString>) {
         match value.map(IntOrString::value) {
             None => {}
-            Some(None) => self.add(path, "string has to be a decimal number"),
+            Some(None) => self.add(path, "string must be a valid number"),
             Some(Some(v)) => {
-                self.check(!(0.0..=100.0).contains(&v), path, "has to be in [0 - 100] range");
+                self.check(!(0.0..=100.0).contains(&v), path, "must be in inclusive range [0.0, 100.0]");
             }
         }
+    }
+
+    fn status(&mut self, path: FieldPath, value: i64) {
+        self.check(!(100..600).contains(&value), path, "must be in inclusive range [100, 599]");
     }
 
     fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str) {
         self.check(value.is_some(), path, reason);
     }
+}
+
+/// Whether this is an absolute path of a file, on whichever system.
+pub(super) fn is_file(path: &str) -> bool {
+    static FILE: LazyLock<Regex> = LazyLock::new(|| {
+        let drive = r#"[a-zA-Z]:\\(?:[^\\/:*?"<>|\r\n]+\\)*[^\\/:*?"<>|\r\n]*"#;
+        Regex::new(&format!(r"^(?:/[^\x00]*|{drive})$")).expect("the expression is valid")
+    });
+    FILE.is_match(path)
 }

@@ -23,28 +23,28 @@ pub struct MeshCircuitBreaker {
     pub target_ref: Option<TargetRef>,
     /// Per destination.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<PeerItem<Conf>>,
+    pub to: Vec<PeerItem<CircuitBreakerConf>>,
     /// For inbound traffic, the older form of `rules`.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<PeerItem<Conf>>,
+    pub from: Vec<PeerItem<CircuitBreakerConf>>,
     /// For inbound traffic.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<CircuitBreakerRule>,
 }
 
 /// An entry of `rules`. It has no conditions: what is limited are connections to the workload, which
 /// clients share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct CircuitBreakerRule {
     /// The configuration.
     #[serde(default, deserialize_with = "decode::conf")]
-    pub default: Conf,
+    pub default: CircuitBreakerConf,
 }
 
 /// Limits and detection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Conf {
+pub struct CircuitBreakerConf {
     /// What a cluster may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_limits: Option<ConnectionLimits>,

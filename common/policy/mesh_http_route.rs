@@ -15,13 +15,15 @@ pub use matching::{
 };
 
 use super::{BackendRef, TargetRef, decode};
-use crate::model::{Kind, PolicyTraits, Spec, SpecError, Violations};
+use crate::model::{ItemForm, Kind, PolicyTraits, Referent, Spec, SpecError, Violations};
 
 /// The descriptor.
 pub static KIND: Kind = Kind::json("MeshHTTPRoute", "meshhttproutes")
     .flow(61)
     .named("meshhttproute", "mhttpr")
     .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false })
+    .items(ItemForm::RulesByMatches)
+    .referent(Referent::Requests)
     .typed::<MeshHttpRoute>();
 
 /// The spec.
@@ -33,13 +35,13 @@ pub struct MeshHttpRoute {
     pub target_ref: Option<TargetRef>,
     /// Per destination.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<To>,
+    pub to: Vec<HttpRouteTo>,
 }
 
 /// Rules for one destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct To {
+pub struct HttpRouteTo {
     /// Only on gateways: requests for these host names.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub hostnames: Vec<String>,
@@ -47,24 +49,24 @@ pub struct To {
     pub target_ref: TargetRef,
     /// What happens to which requests.
     #[serde(default, deserialize_with = "decode::list")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<HttpRouteRule>,
 }
 
 /// What happens to requests that match.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct HttpRouteRule {
     /// Any of these.
     #[serde(default, deserialize_with = "decode::list")]
     pub matches: Vec<Match>,
     /// What happens.
     #[serde(default, deserialize_with = "decode::conf")]
-    pub default: RuleConf,
+    pub default: HttpRouteRuleConf,
 }
 
 /// What happens to a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RuleConf {
+pub struct HttpRouteRuleConf {
     /// How it is changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Vec<Filter>>,
@@ -75,10 +77,10 @@ pub struct RuleConf {
 
 /// The merged configuration of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Conf {
+pub struct HttpRouteConf {
     /// Rules in order of precedence.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<HttpRouteRule>,
     /// Host names these rules are for; none means any.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub hostnames: Vec<String>,

@@ -23,29 +23,29 @@ pub struct MeshRetry {
     /// For which proxies; none means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Per destination.
-    #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<PeerItem<Conf>>,
+    /// Per destination. It has to be there, and may be empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Vec<PeerItem<RetryConf>>>,
 }
 
 /// Per protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conf {
+pub struct RetryConf {
     /// TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tcp: Option<Tcp>,
+    pub tcp: Option<TcpRetry>,
     /// HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http: Option<Http>,
+    pub http: Option<HttpRetry>,
     /// gRPC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grpc: Option<Grpc>,
+    pub grpc: Option<GrpcRetry>,
 }
 
 /// Retries of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tcp {
+pub struct TcpRetry {
     /// Connection attempts before giving up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_connect_attempt: Option<u32>,
@@ -54,7 +54,7 @@ pub struct Tcp {
 /// Retries of HTTP requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Http {
+pub struct HttpRetry {
     /// How often; zero turns retries off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,
@@ -87,7 +87,7 @@ pub struct Http {
 /// Retries of gRPC calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Grpc {
+pub struct GrpcRetry {
     /// How often; zero turns retries off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Allowed, BackendRef, TargetKind, TargetKind::*, TargetRef, check::DEFINED, decode};
-use crate::model::{FieldPath, Kind, PolicyTraits, Spec, SpecError, Violations};
+use crate::model::{FieldPath, ItemForm, Kind, PolicyTraits, Spec, SpecError, Violations};
 
 /// The descriptor.
 pub static KIND: Kind = Kind::json("MeshTCPRoute", "meshtcproutes")
     .flow(61)
     .named("meshtcproute", "mtcpr")
     .policy(PolicyTraits { target_ref: true, to: true, from: false, rules: false, from_as_rules: false })
+    .items(ItemForm::OneRule)
     .typed::<MeshTcpRoute>();
 
 /// The spec.
@@ -21,32 +22,32 @@ pub struct MeshTcpRoute {
     pub target_ref: Option<TargetRef>,
     /// Per destination.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<To>,
+    pub to: Vec<TcpRouteTo>,
 }
 
 /// Rules for one destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct To {
+pub struct TcpRouteTo {
     /// The destination.
     pub target_ref: TargetRef,
     /// At most one.
     #[serde(default, deserialize_with = "decode::list")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<TcpRouteRule>,
 }
 
 /// The one rule, which is also the merged configuration of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct TcpRouteRule {
     /// What it does.
     #[serde(default, deserialize_with = "decode::conf")]
-    pub default: RuleConf,
+    pub default: TcpRouteRuleConf,
 }
 
 /// What happens to a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RuleConf {
+pub struct TcpRouteRuleConf {
     /// Where it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend_refs: Option<Vec<BackendRef>>,
@@ -96,8 +97,8 @@ pub(super) fn check_backend_refs(path: &FieldPath, refs: &[BackendRef]) -> Viola
         let at = path.index(i);
         violations.extend(Allowed::kinds(BACKENDS).check(&at, &backend.target()));
         if backend.kind == MeshMultiZoneService {
-            let portless = backend.port.is_none() && backend.section_name.is_none();
-            violations.check(portless, at.field("port"), DEFINED);
+            let reason = "must be defined with kind MeshMultiZoneService";
+            violations.check(backend.port.is_none(), at.field("port"), reason);
         }
         let out_of_range = backend.port.is_some_and(|p| p == 0 || p > 65535);
         violations.check(out_of_range, at.field("port"), "port must be in the range [1, 65535]");

@@ -23,19 +23,19 @@ pub struct MeshTimeout {
     pub target_ref: Option<TargetRef>,
     /// Per destination.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<PeerItem<Conf>>,
+    pub to: Vec<PeerItem<TimeoutConf>>,
     /// For inbound traffic, the older form of `rules`.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<PeerItem<Conf>>,
+    pub from: Vec<PeerItem<TimeoutConf>>,
     /// For inbound traffic.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<InboundItem<Conf>>,
+    pub rules: Vec<InboundItem<TimeoutConf>>,
 }
 
 /// Timeouts; zero disables one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Conf {
+pub struct TimeoutConf {
     /// To establish a connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_timeout: Option<Duration>,
@@ -44,13 +44,13 @@ pub struct Conf {
     pub idle_timeout: Option<Duration>,
     /// Only for HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http: Option<Http>,
+    pub http: Option<HttpTimeouts>,
 }
 
 /// Timeouts of HTTP traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Http {
+pub struct HttpTimeouts {
     /// From the last byte of the request to the last byte of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<Duration>,

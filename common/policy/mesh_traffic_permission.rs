@@ -21,10 +21,10 @@ pub struct MeshTrafficPermission {
     pub target_ref: Option<TargetRef>,
     /// Clients by tags.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<PeerItem<Conf>>,
+    pub from: Vec<PeerItem<TrafficPermissionConf>>,
     /// Clients by identity.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<TrafficPermissionRule>,
 }
 
 /// What happens to a client.
@@ -40,7 +40,7 @@ pub enum Action {
 
 /// The configuration of a `from` item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conf {
+pub struct TrafficPermissionConf {
     /// What happens to these clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
@@ -48,16 +48,16 @@ pub struct Conf {
 
 /// An entry of `rules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct TrafficPermissionRule {
     /// The clients.
     #[serde(default, deserialize_with = "decode::conf")]
-    pub default: RuleConf,
+    pub default: TrafficPermissionRuleConf,
 }
 
 /// Clients by identity. A denied client is denied whatever allows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RuleConf {
+pub struct TrafficPermissionRuleConf {
     /// May not connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny: Option<Vec<PeerMatch>>,
@@ -85,20 +85,20 @@ impl Spec for MeshTrafficPermission {
             let inbound = !self.from.is_empty() || !self.rules.is_empty();
             violations.extend(Allowed::top(TOP, inbound).check(&path.field("targetRef"), target));
         }
-        if self.from.is_empty() && self.rules.is_empty() {
-            violations.add(path.clone(), "at least one of 'from', 'rules' has to be defined");
-        }
         if !self.from.is_empty() && !self.rules.is_empty() {
             violations.add(path.clone(), "field 'from' must be empty when 'rules' is defined");
+        }
+        if self.from.is_empty() && self.rules.is_empty() {
+            violations.add(path.clone(), "at least one of 'from' or 'rules' has to be defined");
+        }
+        for (i, rule) in self.rules.iter().enumerate() {
+            violations.extend(check_rule(&path.field("rules").index(i), &rule.default));
         }
         for (i, item) in self.from.iter().enumerate() {
             let at = path.field("from").index(i);
             violations.extend(Allowed::kinds(FROM).check(&at.field("targetRef"), &item.target_ref));
             let action = at.field("default").field("action");
             violations.check(item.default.action.is_none(), action, DEFINED);
-        }
-        for (i, rule) in self.rules.iter().enumerate() {
-            violations.extend(check_rule(&path.field("rules").index(i).field("default"), &rule.default));
         }
         violations
     }
@@ -107,14 +107,15 @@ impl Spec for MeshTrafficPermission {
 const TOP: &[TargetKind] = &[Mesh, MeshSubset, MeshService, MeshServiceSubset, Dataplane];
 const FROM: &[TargetKind] = &[Mesh, MeshSubset, MeshService, MeshServiceSubset];
 
-fn check_rule(path: &FieldPath, conf: &RuleConf) -> Violations {
-    if *conf == RuleConf::default() {
-        let reason = "at least one of 'allow', 'allowWithShadowDeny', 'deny' has to be defined";
-        return Violations::one(path.clone(), reason);
-    }
+/// Lists are named as if they stood in the rule itself, where clients of the API look for what is wrong.
+fn check_rule(path: &FieldPath, conf: &TrafficPermissionRuleConf) -> Violations {
     let mut violations = Violations::none();
     let lists =
-        [("deny", &conf.deny), ("allowWithShadowDeny", &conf.allow_with_shadow_deny), ("allow", &conf.allow)];
+        [("allow", &conf.allow), ("allowWithShadowDeny", &conf.allow_with_shadow_deny), ("deny", &conf.deny)];
+    if lists.iter().all(|(_, list)| list.as_ref().is_none_or(Vec::is_empty)) {
+        let reason = "at least one of 'allow', 'allowWithShadowDeny', 'deny' has to be defined";
+        violations.add(path.clone(), reason);
+    }
     for (name, list) in lists {
         for (i, peer) in list.iter().flatten().enumerate() {
             violations.extend(peer.check(&path.field(name).index(i)));

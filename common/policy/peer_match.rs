@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{FieldPath, Violations};
+use crate::model::{FieldPath, Violations, spiffe};
 
 /// How an identity is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl PeerMatch {
     /// What is wrong with it.
     pub fn check(&self, path: &FieldPath) -> Violations {
         let mut violations = Violations::none();
-        if let Some(problem) = self.spiffe_id.as_ref().and_then(|m| spiffe_problem(&m.value)) {
+        if let Some(problem) = self.spiffe_id.as_ref().and_then(|m| spiffe::problem(&m.value)) {
             violations.add(path.field("spiffeID"), format!("must be a valid Spiffe ID: {problem}"));
         }
         if let Some(sni) = &self.sni {
@@ -84,43 +84,6 @@ impl PeerMatch {
 }
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
-/// Why `text` is not a SPIFFE identity, `None` when it is one.
-fn spiffe_problem(text: &str) -> Option<&'static str> {
-    let Some(rest) = text.strip_prefix("spiffe://") else {
-        return Some(if text.is_empty() { "cannot be empty" } else { "scheme is missing or invalid" });
-    };
-    let (domain, path) = rest.split_once('/').map_or((rest, None), |(d, p)| (d, Some(p)));
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | '_');
-    if domain.is_empty() {
-        return Some("trust domain is missing");
-    }
-    if !domain.chars().all(plain) {
-        return Some(
-            "trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores",
-        );
-    }
-    let segments = path.into_iter().flat_map(|p| p.split('/'));
-    for segment in segments {
-        if segment.is_empty() {
-            let trailing = path.is_some_and(|p| p.ends_with('/') || p.is_empty());
-            return Some(if trailing {
-                "path cannot have a trailing slash"
-            } else {
-                "path cannot contain empty segments"
-            });
-        }
-        if segment == "." || segment == ".." {
-            return Some("path cannot contain dot segments");
-        }
-        if !segment.chars().all(|c| plain(c) || c.is_ascii_uppercase()) {
-            return Some(
-                "path segment characters are limited to letters, numbers, dots, dashes, and underscores",
-            );
-        }
-    }
-    None
-}
 
 /// Whether `text` is a lower-case RFC 1123 subdomain.
 pub(super) fn is_subdomain(text: &str) -> bool {

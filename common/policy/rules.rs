@@ -1,28 +1,37 @@
 //! From many policies to one answer: sort, select, merge. Everything here is a pure function of values.
 //!
 //! ```text
-//! Resource ── Policy::parse (once per policy) ──► PolicySet ── select(proxy) ──► Selection
-//!                                                                                   │
-//!      per inbound: inbound_rules, access_rules and client_rules (groups of clients) ◄┤
-//!      per destination: to_rules ── tag service ──► TagRules                        ◄┤
-//!                                └─ real resource ─► ResourceRules (KRI → service → Mesh)
+//! Resource ── Policy::parse (once per policy) ──► PolicySet ── by Reach, of(proxy) ──► Selection
+//!                                                                                         │
+//!      per inbound: inbound_rules, access_rules and client_rules (groups of clients) ◄────┤
+//!      per destination, one on demand: OutboundRules                                    ◄─┤
+//!      per destination, all: to_rules ── tag service ──► TagRules                       ◄─┘
+//!                                     └─ real resource ─► ResourceRules (KRI → service → Mesh)
 //! ```
+//!
+//! What is kept ([`PolicySet`], [`Destinations`], [`Selection`], [`OutboundRules`]) is changed by one resource
+//! at a time, at the cost of that resource; what it is for is found by an index: policies by what a proxy must
+//! have ([`Reach`]), items by what they point at.
 //!
 //! Configurations are merged as JSON, because one algorithm then serves every kind, and decoded into the
 //! type of the kind at the end ([`TagRule::conf`], [`ResourceRule::conf`], [`InboundRules::unconditional`]).
 
 mod access;
+mod by_service;
 mod destinations;
 mod gateway;
 mod inbound;
 mod memo;
 pub mod merge;
 pub mod order;
+mod outbound;
 mod partition;
 mod policy;
 mod proxy;
+mod reach;
 mod resource;
 mod select;
+mod set;
 mod subset;
 mod tag;
 #[cfg(test)]
@@ -36,13 +45,16 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use access::access_rules;
-pub use destinations::{Destination, Destinations, Port};
-pub use gateway::{Gateway, ListenerKey};
+pub use destinations::{Destinations, ServicePort, TargetResource};
+pub use gateway::{ListenerKey, SelectableGateway};
 pub use inbound::{InboundRule, InboundRules};
-pub use policy::{Policy, PolicyItem, PolicySet, RuleItem};
-pub use proxy::{Inbound, InboundKey, Proxy};
+pub use outbound::{Concern, OutboundRules, PointedAt};
+pub use policy::{Policy, PolicyItem, RuleItem};
+pub use proxy::{InboundKey, SelectableInbound, SelectableProxy};
+pub use reach::{Reach, ReachIndex, most_telling};
 pub use resource::{ResourceRule, ResourceRules};
 pub use select::Selection;
+pub use set::{Policies, PolicyChange, PolicySet};
 pub use subset::{Element, Subset, Tag};
 pub use tag::{TagRule, TagRules};
 pub use to::{MATCHES_HASH_TAG, ToRules, to_rules};
@@ -51,7 +63,7 @@ use super::decode;
 use crate::model::{FieldPath, SpecError};
 
 /// Why policies cannot be turned into rules.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum RulesError {
     /// The targets of `from` or `to` overlap in more ways than can be told apart.
     #[error("the targets of these policies overlap in more than {limit} ways; use fewer tags per list")]
@@ -71,7 +83,7 @@ pub enum RulesError {
 
 /// A policy item that contributed to a configuration.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct RuleOrigin {
     /// The policy.
     pub policy: Arc<Policy>,
     /// Which item of its list.
@@ -84,8 +96,8 @@ fn decode_conf<C: DeserializeOwned>(conf: &Value) -> Result<C, SpecError> {
 }
 
 /// `origins` without repetition: of policy and index, or of the policy alone.
-fn distinct(origins: impl IntoIterator<Item = Origin>, by_index: bool) -> Vec<Origin> {
+fn distinct(origins: impl IntoIterator<Item = RuleOrigin>, by_index: bool) -> Vec<RuleOrigin> {
     let mut seen = HashSet::new();
-    let index = |o: &Origin| if by_index { o.index } else { 0 };
+    let index = |o: &RuleOrigin| if by_index { o.index } else { 0 };
     origins.into_iter().filter(|o| seen.insert((o.policy.resource.key.clone(), index(o)))).collect()
 }

@@ -53,11 +53,6 @@ impl TargetKind {
     pub const fn is_resource(self) -> bool {
         !matches!(self, Self::MeshSubset | Self::MeshServiceSubset)
     }
-
-    /// Whether an item of this kind can be expressed as a set of tags.
-    pub const fn is_tag_set(self) -> bool {
-        matches!(self, Self::Mesh | Self::MeshSubset | Self::MeshService | Self::MeshServiceSubset)
-    }
 }
 
 /// Sidecars or gateways.
@@ -146,6 +141,15 @@ impl TargetRef {
     /// Label requirements, `None` when there is none.
     pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
         self.labels.as_ref().filter(|l| !l.is_empty())
+    }
+
+    /// Whether a policy for these proxies may be for gateways.
+    pub fn includes_gateways(&self) -> bool {
+        match self.kind {
+            TargetKind::MeshGateway | TargetKind::MeshHttpRoute => true,
+            TargetKind::Mesh | TargetKind::MeshSubset => self.includes(ProxyType::Gateway),
+            _ => false,
+        }
     }
 
     /// Whether proxies of this type are meant.

@@ -19,7 +19,7 @@ pub(super) struct Effort {
 
 /// How deep in a text the search is, and what it may still cost.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct Nesting<'a> {
     depth: usize,
     effort: &'a Effort,
 }
@@ -32,8 +32,8 @@ impl Effort {
     }
 
     /// Where the search begins.
-    pub(super) fn start(&self) -> At<'_> {
-        At { depth: 0, effort: self }
+    pub(super) fn start(&self) -> Nesting<'_> {
+        Nesting { depth: 0, effort: self }
     }
 
     #[cfg(test)]
@@ -42,7 +42,7 @@ impl Effort {
     }
 }
 
-impl At<'_> {
+impl Nesting<'_> {
     /// Inside something packed.
     pub(super) fn deeper(self) -> Self {
         Self { depth: self.depth + 1, ..self }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::registry;
+
 /// How the names of secret members end, without case and separators.
 #[rustfmt::skip]
 const ENDINGS: [&str; 40] = [
@@ -52,6 +54,21 @@ pub(super) fn is_secret_header(name: &str) -> bool {
     ENDINGS.iter().chain(&HEADER_ENDINGS).any(|ending| plain.ends_with(ending))
 }
 
+/// Longest name that a message gives a member of it.
+const LONGEST_FIELD: usize = 48;
+
+/// Whether a member of this name can be a field of a message, inside something secret whose members nobody knows.
+pub(super) fn is_field(name: &str) -> bool {
+    let bare = name.strip_prefix('@').unwrap_or(name);
+    let is_word = bare.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+    name.len() <= LONGEST_FIELD && is_word
+}
+
+/// Whether a member of this name holds messages of the type it names.
+pub(super) fn is_type_url(name: &str) -> bool {
+    name.strip_prefix("type.googleapis.com/").is_some_and(|of| !of.is_empty())
+}
+
 /// Whether numbers under this name are amounts.
 pub(super) fn counts(name: &str) -> bool {
     let plain = plain(name);
@@ -72,7 +89,7 @@ const REPORT: [&str; 8] = [
 
 /// Whether `value` tells about resources of the type `name`, rather than being one.
 pub(super) fn is_report(name: &str, value: &Value) -> bool {
-    matches!(name, "Secret" | "GlobalSecret")
+    is_secret_type(name)
         && match value {
             Value::Number(_) => true,
             // A sentence: why they are refused.
@@ -88,11 +105,16 @@ pub(super) fn secret_members(members: &Map<String, Value>) -> &'static [&'static
     if members.contains_key("kty") {
         return &PRIVATE_JWK;
     }
-    if matches!(text("type"), Some("Secret" | "GlobalSecret")) {
+    if text("type").is_some_and(is_secret_type) {
         return &["data"];
     }
     let Some(name) = text("@type").and_then(|url| url.rsplit('/').next()) else { return &[] };
     TYPED.iter().find(|(of, _)| *of == name).map_or(&[], |(_, members)| members)
+}
+
+/// Whether resources of the type `name` are secrets.
+fn is_secret_type(name: &str) -> bool {
+    registry::by_name(name).is_some_and(|kind| kind.admin_only)
 }
 
 fn plain(name: &str) -> String {

@@ -12,10 +12,12 @@ use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use super::{REDACTED, effort::At};
+use super::{REDACTED, effort::Nesting};
 
 /// Shorter texts hold no secret one could tell from other words.
 const SHORTEST: usize = 8;
+/// Shorter words are not searched for something packed.
+const SHORTEST_PACKED: usize = 32;
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
@@ -65,8 +67,8 @@ static HEX: LazyLock<Regex> = LazyLock::new(|| regex(r"(?:[0-9a-fA-F]{2}){32,}")
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| regex(r#"[^\s"'<>]*%[0-9a-fA-F]{2}[^\s"'<>]*"#));
 
 /// The text without secrets; nothing of it where the search would take too long.
-pub(super) fn clean<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
-    if text.len() < SHORTEST {
+pub(super) fn clean<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
+    if text.len() < SHORTEST || is_word(text) {
         return Cow::Borrowed(text);
     }
     if !at.spend(text.len()) {
@@ -86,6 +88,12 @@ pub(super) fn clean<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
         then(&mut text, |text| PERCENT.replace_all(text, |of: &Captures<'_>| escaped(&of[0], at)));
     }
     text
+}
+
+/// Whether it is one short word, in which nothing is packed and nothing is said: most names and many values are.
+fn is_word(text: &str) -> bool {
+    text.len() < SHORTEST_PACKED
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 /// One step; a text in which it finds nothing stays as it is.
@@ -108,7 +116,7 @@ static OBJECT: LazyLock<Regex> = LazyLock::new(|| regex("ey[A-DI-L]|ew[k-r0-3]")
 
 /// Takes out what is signed or encrypted as JSON web tokens are: parts in base64 between dots, of which the
 /// first is a JSON object.
-fn without_tokens<'a>(text: &'a str, at: At<'_>) -> Cow<'a, str> {
+fn without_tokens<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
     let mut kept = String::new();
     let mut done = 0;
     for start in OBJECT.find_iter(text).map(|found| found.start()) {
@@ -178,7 +186,7 @@ fn assignment(of: &Captures<'_>) -> String {
     if harmless { of[0].to_owned() } else { format!("{}{REDACTED}", &of[1]) }
 }
 
-fn packed(word: &str, at: At<'_>) -> String {
+fn packed(word: &str, at: Nesting<'_>) -> String {
     let joined: String = word.replace("\\n", "").replace("\\r", "").split_whitespace().collect();
     let pieces = word.split(|c: char| c.is_whitespace() || c == '\\').filter(|piece| *piece != joined);
     let hides = std::iter::once(joined.as_str()).chain(pieces).any(|piece| hides_in_base64(piece, at));
@@ -186,7 +194,7 @@ fn packed(word: &str, at: At<'_>) -> String {
 }
 
 /// Where it begins is not known when something stands before it that could belong to it.
-fn hides_in_base64(text: &str, at: At<'_>) -> bool {
+fn hides_in_base64(text: &str, at: Nesting<'_>) -> bool {
     // Either alphabet, and what stands before may be of the other.
     let text = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
     (0..4).filter_map(|start| text.get(start..)).any(|text| {
@@ -196,21 +204,21 @@ fn hides_in_base64(text: &str, at: At<'_>) -> bool {
     })
 }
 
-fn hexadecimal(word: &str, at: At<'_>) -> String {
+fn hexadecimal(word: &str, at: Nesting<'_>) -> String {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes: Option<Vec<u8>> =
         word.as_bytes().chunks_exact(2).map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?)).collect();
     if bytes.is_some_and(|bytes| hides(&bytes, at)) { REDACTED.to_owned() } else { word.to_owned() }
 }
 
-fn escaped(word: &str, at: At<'_>) -> String {
+fn escaped(word: &str, at: Nesting<'_>) -> String {
     let decoded = percent_decode_str(word).decode_utf8_lossy();
     let changed = decoded != word && clean(&decoded, at.deeper()) != decoded;
     if changed { REDACTED.to_owned() } else { word.to_owned() }
 }
 
 /// Whether there is a secret in something that was encoded, or nobody can tell.
-fn hides(bytes: &[u8], at: At<'_>) -> bool {
+fn hides(bytes: &[u8], at: Nesting<'_>) -> bool {
     if is_private_key(bytes) {
         return true;
     }

@@ -75,12 +75,16 @@ fn a_secret_is_found_in_every_disguise() {
             for trace in traces(&secret) {
                 assert!(!shown.contains(&trace), "{what} {how}: {trace} is left in {shown}");
             }
-            let mut document = json!({"configs": [{"typedConfig": {"value": disguised}}]});
-            json(&mut document);
-            assert!(
-                !document.to_string().contains(&traces(&secret)[0]),
-                "{what} {how} in a member: {document}"
-            );
+            let named = json!({ "a": 1, &disguised: { "b": [{ &disguised: 2 }] } });
+            for (place, mut document) in [
+                ("in a member", json!({"configs": [{"typedConfig": {"value": disguised}}]})),
+                ("as its name", named.clone()),
+                ("as a name in a document in a text", json!({"inner": named.to_string()})),
+            ] {
+                json(&mut document);
+                let shown = document.to_string();
+                assert!(!shown.contains(&traces(&secret)[0]), "{what} {how} {place}: {shown}");
+            }
         }
     }
 }
@@ -118,6 +122,9 @@ fn a_secret_is_known_by_where_it_stands() {
     check(json!({"dataplane.resource": "type: Dataplane\nlabels:\n  token: hunter2\n"}));
     check(json!({"error": "cannot parse key: \"authorization\" value: \"hunter2\""}));
     check(json!({"error": r#"in {\"password\": \"hunter2\"}"#}));
+    check(json!({"tokens": {"hunter2": {"valid": true}}}));
+    check(json!({"headers": [{"name": "x-api-key", "values": {"hunter2": 1}}]}));
+    check(json!({"password=hunter2": true, "a": {"postgres://kuma:hunter2@10.0.0.1/db": 1}}));
     check(json!({"line": "GET / password=hunter2&x=1"}));
     check(json!({"line": "Authorization: Bearer hunter2hunter2"}));
 }
@@ -150,6 +157,29 @@ fn what_is_no_secret_stays() {
     assert_eq!(text(&public), public, "certificates are public");
     let public = pair.signing_key.public_key_pem();
     assert_eq!(text(&public), public, "public keys are");
+}
+
+#[test]
+fn of_the_words_of_a_peer_a_part_is_shown() {
+    for (what, secret) in secrets() {
+        let said = format!("cannot take {secret}: {}", "no ".repeat(100));
+        let shown = words(&said, 200);
+        assert!(shown.starts_with("cannot take") && shown.len() <= 200, "{what}: {shown}");
+        assert!(traces(&secret).iter().all(|trace| !shown.contains(trace)), "{what}: {shown}");
+    }
+}
+
+#[test]
+fn names_that_become_one_keep_their_members() {
+    let token = |name: &str| format!("{}.{name}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#));
+    let mut document =
+        json!({ token("a"): 1, "[redacted] 1": 2, "other": 3, token("b"): 4, token("c"): 5, REDACTED: 6 });
+    json(&mut document);
+    let members = document.as_object().unwrap();
+    let mut values: Vec<u64> = members.values().filter_map(Value::as_u64).collect();
+    values.sort_unstable();
+    assert_eq!(values, [1, 2, 3, 4, 5, 6], "{document}");
+    assert_eq!((&members["other"], &members[REDACTED]), (&json!(3), &json!(6)));
 }
 
 #[tokio::test]
@@ -208,4 +238,12 @@ fn a_text_costs_no_more_than_its_length_explains() {
     let mut shown = inside.clone();
     json(&mut shown);
     assert!(!shown.to_string().contains("eyJeyJ"), "nothing of it is shown");
+}
+
+#[test]
+fn what_there_is_of_a_secret_type_is_listed_by_name() {
+    let url = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+    let mut document = json!({url: {"identity_cert:secret:default": {"content": "hunter2"}}});
+    json(&mut document);
+    assert_eq!(document, json!({url: {"identity_cert:secret:default": {"content": REDACTED}}}));
 }

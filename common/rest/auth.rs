@@ -1,5 +1,5 @@
-//! Who sends a request: an administrator on this machine, the bearer of a user token, or anybody; and that
-//! anybody reads only.
+//! Who sends a request: the bearer of a user token, where the settings say so an administrator on this machine,
+//! or anybody; and that anybody reads only.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -11,7 +11,11 @@ use axum::{
 };
 
 use super::{Api, ApiError, User, access::WAY_IN};
-use crate::{clip::clip, runtime::http::Connection, token};
+use crate::{
+    clip::clip,
+    runtime::http::Connection,
+    token::{self, NODE_GROUP},
+};
 
 /// Longest reason that is logged why a token was refused.
 const LONGEST_REASON: usize = 256;
@@ -66,6 +70,8 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let Some(token) = bearer.and_then(|v| v.strip_prefix("Bearer ")) else { return Ok(User::anonymous()) };
     match token::validate_user(&api.index.current(), token, api.env.now()) {
+        // What a node shows to be served proves nobody who writes.
+        Ok(claims) if claims.groups.iter().any(|group| group == NODE_GROUP) => Ok(User::anonymous()),
         Ok(claims) => Ok(User::authenticated(claims.name, claims.groups)),
         // The identity document must stay readable with a token that ran out.
         Err(_) if request.uri().path() == "/" => Ok(User::anonymous()),
@@ -80,7 +86,7 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
 /// Whether a program on this machine sent the request on its own behalf, as far as it shows: not a proxy for
 /// someone else that says so, and not a browser acting for a page from elsewhere. A proxy that adds nothing and
 /// speaks HTTP/1.1, as newer versions of nginx, HAProxy and whatever copies bytes do by default, cannot be told
-/// from such a program; that is what `apiServer.authn.localhostIsAdmin: false` is for.
+/// from such a program; that is why `apiServer.authn.localhostIsAdmin` is off unless somebody turns it on.
 fn is_local(request: &Request) -> bool {
     let headers = request.headers();
     let Some(connection) = request.extensions().get::<Connection>() else { return false };
@@ -96,12 +102,22 @@ fn is_local(request: &Request) -> bool {
     if !["host", "origin", "sec-fetch-site"].into_iter().all(once) {
         return false;
     }
-    let authority = request.uri().authority().map(|a| a.as_str());
-    let Some(host) = text(headers, header::HOST.as_str()).or(authority) else { return false };
+    let Some(host) = host(request) else { return false };
     let same_site = text(headers, "sec-fetch-site").is_none_or(|v| v == "same-origin" || v == "none");
     let same_origin = text(headers, header::ORIGIN.as_str())
         .is_none_or(|origin| origin.split_once("://").is_some_and(|(_, authority)| authority == host));
     is_local_name(host) && same_site && same_origin
+}
+
+/// Whom the request is for, which its line and a header may both say. Where they say different things, nobody
+/// can tell which of them was looked at on the way here.
+fn host(request: &Request) -> Option<&str> {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    match (authority, request.headers().get(header::HOST)) {
+        (Some(line), Some(header)) => (header.as_bytes() == line.as_bytes()).then_some(line),
+        (Some(line), None) => Some(line),
+        (None, header) => header?.to_str().ok(),
+    }
 }
 
 fn is_own(name: &HeaderName) -> bool {
@@ -173,6 +189,22 @@ mod tests {
         for name in of_proxies {
             check("127.0.0.1:1", &[("host", "localhost"), (name, "10.0.0.1")], false);
             check("127.0.0.1:1", &[("host", "localhost"), (name, "")], false);
+        }
+        for (line, host, local) in [
+            ("http://localhost:5681/secrets", None, true),
+            ("http://localhost:5681/secrets", Some("localhost:5681"), true),
+            ("http://localhost:5681/secrets", Some("global.example"), false),
+            ("http://global.example/secrets", Some("localhost:5681"), false),
+            ("http://localhost:5681/secrets", Some("127.0.0.1:5681"), false),
+            ("http://localhost:5681/secrets", Some("localhost:1"), false),
+            ("http://localhost:5681/secrets", Some(""), false),
+            ("http://me@localhost:5681/secrets", None, false),
+            ("http://global.example@localhost:5681/secrets", None, false),
+        ] {
+            let headers: Vec<_> = host.map(|host| ("host", host)).into_iter().collect();
+            let mut asked = request("127.0.0.1:1", &headers);
+            *asked.uri_mut() = line.parse().unwrap();
+            assert_eq!(is_local(&asked), local, "{line} {host:?}");
         }
         let mut old = request("127.0.0.1:1", &[("host", "localhost")]);
         *old.version_mut() = Version::HTTP_10;

@@ -2,6 +2,8 @@
 
 mod intake;
 
+use std::io::Write;
+
 use axum::{
     body::Body,
     extract::Request,
@@ -12,18 +14,29 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Serializer, ser::PrettyFormatter};
 
-pub use self::intake::{BodyError, Intake, Received};
+pub use self::intake::{BodyError, Intake, ReceivedBody};
 use super::ApiError;
 
 /// A JSON answer, indented for people.
 pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::with_capacity(256);
-    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
-    if let Err(error) = body.serialize(&mut serializer) {
+    if let Err(error) = pretty(body, &mut text) {
         tracing::error!(%error, "cannot encode an answer");
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    text.push(b'\n');
+    json_text(status, text)
+}
+
+/// Writes JSON as it is answered.
+pub(super) fn pretty(body: &impl Serialize, mut text: impl Write) -> serde_json::Result<()> {
+    body.serialize(&mut Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" ")))?;
+    text.write_all(b"\n").map_err(serde_json::Error::io)
+}
+
+/// An answer of JSON that is written already.
+pub(super) fn json_text(status: StatusCode, mut text: Vec<u8>) -> Response {
+    // It is counted by its length, and grew by doubling.
+    text.shrink_to_fit();
     let mut response = (status, Body::from(text)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

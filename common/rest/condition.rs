@@ -17,7 +17,7 @@ use crate::{
 
 /// How well one proxy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum ProxyCondition {
     Online,
     Partial,
     Offline,
@@ -34,28 +34,28 @@ pub(super) struct Count {
 }
 
 impl Count {
-    pub(super) fn add(&mut self, condition: Condition) {
+    pub(super) fn add(&mut self, condition: ProxyCondition) {
         self.total += 1;
         match condition {
-            Condition::Online => self.online += 1,
-            Condition::Partial => self.partially_degraded += 1,
-            Condition::Offline => self.offline += 1,
+            ProxyCondition::Online => self.online += 1,
+            ProxyCondition::Partial => self.partially_degraded += 1,
+            ProxyCondition::Offline => self.offline += 1,
         }
     }
 }
 
 /// A dataplane with what its control plane reported about it.
-pub(super) struct Proxy {
-    pub(super) condition: Condition,
+pub(super) struct ReportedDataplane {
+    pub(super) condition: ProxyCondition,
     /// `None` for a sidecar.
     pub(super) gateway: Option<GatewayType>,
     /// Services it serves, each with the condition of that part.
-    pub(super) services: Vec<(String, Condition)>,
+    pub(super) services: Vec<(String, ProxyCondition)>,
     pub(super) zone: String,
     pub(super) insight: DataplaneInsight,
 }
 
-impl Proxy {
+impl ReportedDataplane {
     /// All dataplanes of `mesh`, or of all meshes when it is empty.
     pub(super) fn all(index: &Index, mesh: &str) -> Vec<Self> {
         let dataplanes = index.list(&dataplane::KIND).filter(|d| mesh.is_empty() || d.mesh() == mesh);
@@ -68,8 +68,8 @@ impl Proxy {
         let insight = insight.and_then(|i| i.spec::<DataplaneInsight>().ok()).unwrap_or_default();
         let connected = is_connected(&insight.subscriptions);
         let part = |ready| match (connected, ready) {
-            (true, true) => Condition::Online,
-            _ => Condition::Offline,
+            (true, true) => ProxyCondition::Online,
+            _ => ProxyCondition::Offline,
         };
         let inbounds = networking.inbound.iter().map(|i| (&i.tags, i.state() == inbound::State::Ready));
         let parts = inbounds.chain(networking.gateway.iter().map(|g| (&g.tags, true)));
@@ -78,10 +78,10 @@ impl Proxy {
             .collect();
         let ready = networking.inbound.iter().filter(|i| i.state() == inbound::State::Ready).count();
         let condition = match (connected, ready, networking.inbound.len()) {
-            (false, ..) => Condition::Offline,
-            (true, ready, all) if ready == all => Condition::Online,
-            (true, 0, _) => Condition::Offline,
-            (true, ..) => Condition::Partial,
+            (false, ..) => ProxyCondition::Offline,
+            (true, ready, all) if ready == all => ProxyCondition::Online,
+            (true, 0, _) => ProxyCondition::Offline,
+            (true, ..) => ProxyCondition::Partial,
         };
         Self {
             condition,

@@ -1,6 +1,9 @@
 //! The one error type of the API: it decides status and body, and never shows internals.
 
-use std::{borrow::Cow, fmt::Display};
+use std::{
+    borrow::Cow,
+    fmt::{self, Display},
+};
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -10,9 +13,11 @@ use serde::Serialize;
 
 use super::body::json_response;
 use crate::{
+    access::Denied,
     clip::clipped,
     model::{SpecError, Violations},
     redact::Withheld,
+    runtime::http::Crowded,
     store::StoreError,
 };
 
@@ -42,6 +47,28 @@ impl From<Withheld> for ApiError {
     }
 }
 
+impl From<Denied> for ApiError {
+    fn from(denied: Denied) -> Self {
+        Self::forbidden(denied.to_string())
+    }
+}
+
+impl From<Crowded> for ApiError {
+    fn from(crowded: Crowded) -> Self {
+        Self::busy("Too many requests", crowded.to_string())
+    }
+}
+
+impl Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        for (i, (field, reason)) in self.parameters.iter().enumerate() {
+            write!(f, "{} {field}: {reason}", if i == 0 { ":" } else { ";" })?;
+        }
+        Ok(())
+    }
+}
+
 impl ApiError {
     /// Any status with a title (what failed) and a detail (why).
     pub fn new(status: StatusCode, title: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
@@ -56,6 +83,11 @@ impl ApiError {
     /// 400 of a request that makes no sense.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", detail)
+    }
+
+    /// 400 of a query whose parameter of this name makes no sense.
+    pub fn unsupported(parameter: &str) -> Self {
+        Self::bad_request(format!("bad request: unsupported value for query parameter '{parameter}'"))
     }
 
     /// 400 of a resource that breaks rules.
@@ -130,7 +162,14 @@ impl ApiError {
             SpecError::Json { path, reason } => {
                 Self::invalid(title, &Violations::one(path.as_str(), schema_reason(reason)))
             }
+            SpecError::Shape(violations) => Self::invalid(title, violations),
         }
+    }
+
+    /// The same, where it has to be said what it is about.
+    pub(super) fn about(mut self, subject: impl Display) -> Self {
+        self.detail = format!("{subject}: {}", self.detail);
+        self
     }
 
     /// HTTP status.
@@ -188,7 +227,7 @@ struct Body<'a> {
     // `details` and `causes` repeat `detail` and `invalid_parameters` for old clients.
     details: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause<'a>>,
+    causes: Vec<ErrorCause<'a>>,
 }
 
 #[derive(Serialize)]
@@ -198,7 +237,7 @@ struct Parameter<'a> {
 }
 
 #[derive(Serialize)]
-struct Cause<'a> {
+struct ErrorCause<'a> {
     field: &'a str,
     message: &'a str,
 }
@@ -213,7 +252,7 @@ impl IntoResponse for ApiError {
             detail: &self.detail,
             invalid_parameters: pairs().map(|(field, reason)| Parameter { field, reason }).collect(),
             details: &self.detail,
-            causes: pairs().map(|(field, message)| Cause { field, message }).collect(),
+            causes: pairs().map(|(field, message)| ErrorCause { field, message }).collect(),
         };
         let mut response = json_response(self.status, &body);
         if self.status == StatusCode::SERVICE_UNAVAILABLE {

@@ -7,28 +7,30 @@ use super::{
     page::{self, Query},
 };
 use crate::{
-    model::Spec,
-    model::{Kind, Resource, Violations},
-    proto::kuma::mesh::v1alpha1::{Dataplane, ExternalService, dataplane::networking::gateway::GatewayType},
+    model::{
+        Kind, Resource, Violations,
+        kinds::{dataplane, dataplane_networking},
+    },
+    proto::kuma::mesh::v1alpha1::dataplane::networking::gateway::GatewayType,
 };
 
 /// What must hold for a resource to be listed.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct ListFilter {
     name: Option<String>,
     labels: Vec<(String, String)>,
     tags: Vec<(String, String)>,
-    gateway: Option<Gateway>,
+    gateway: Option<GatewayFilter>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Gateway {
+enum GatewayFilter {
     Any,
     None,
     Of(GatewayType),
 }
 
-impl Filter {
+impl ListFilter {
     /// From the query of a list of `kind` at the route `route`.
     pub(super) fn parse(
         kind: &Kind,
@@ -52,12 +54,12 @@ impl Filter {
         if !violations.is_empty() {
             return Err(ApiError::invalid(title, &violations));
         }
-        if matches!(kind.name, "Dataplane" | "ExternalService") {
+        if kind.tag_sets.is_some() {
             let tags = query.iter().filter(|(key, _)| key == "tag").map(|(_, value)| value);
             filter.tags =
                 tags.filter_map(|t| t.split_once(':')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         }
-        if kind.name == "Dataplane" {
+        if kind == &dataplane::KIND {
             filter.gateway = page::value(query, "gateway").map(gateway).transpose()?;
         }
         Ok(filter)
@@ -71,24 +73,13 @@ impl Filter {
     }
 
     fn matches_spec(&self, resource: &Resource) -> bool {
-        if self.tags.is_empty() && self.gateway.is_none() {
-            return true;
-        }
-        if resource.kind().name == "ExternalService" {
-            return ExternalService::decode(&resource.spec).is_ok_and(|s| self.matches_tags(&s.tags));
-        }
-        let Ok(dataplane) = Dataplane::decode(&resource.spec) else { return false };
-        let networking = dataplane.networking.unwrap_or_default();
-        let kind = networking.gateway.as_ref().map(|g| g.r#type());
-        let gateway = match self.gateway {
-            None => true,
-            Some(Gateway::Any) => kind.is_some(),
-            Some(Gateway::None) => kind.is_none(),
-            Some(Gateway::Of(wanted)) => kind == Some(wanted),
-        };
-        let mut tag_sets =
-            networking.inbound.iter().map(|i| &i.tags).chain(networking.gateway.iter().map(|g| &g.tags));
-        gateway && (self.tags.is_empty() || tag_sets.any(|tags| self.matches_tags(tags)))
+        self.gateway.is_none_or(|wanted| is_gateway(&resource.spec, wanted))
+            && (self.tags.is_empty() || self.matches_tag_sets(resource))
+    }
+
+    fn matches_tag_sets(&self, resource: &Resource) -> bool {
+        let Some(Ok(sets)) = resource.kind().tag_sets.map(|sets| sets(&resource.spec)) else { return false };
+        sets.iter().any(|tags| self.matches_tags(tags))
     }
 
     fn matches_tags(&self, tags: &BTreeMap<String, String>) -> bool {
@@ -96,12 +87,22 @@ impl Filter {
     }
 }
 
-fn gateway(text: &str) -> Result<Gateway, ApiError> {
+fn is_gateway(dataplane: &[u8], wanted: GatewayFilter) -> bool {
+    let Ok(networking) = dataplane_networking::networking(dataplane) else { return false };
+    let kind = networking.gateway.map(|gateway| gateway.r#type());
+    match wanted {
+        GatewayFilter::Any => kind.is_some(),
+        GatewayFilter::None => kind.is_none(),
+        GatewayFilter::Of(wanted) => kind == Some(wanted),
+    }
+}
+
+fn gateway(text: &str) -> Result<GatewayFilter, ApiError> {
     Ok(match text {
-        "true" => Gateway::Any,
-        "false" => Gateway::None,
-        "builtin" => Gateway::Of(GatewayType::Builtin),
-        "delegated" => Gateway::Of(GatewayType::Delegated),
+        "true" => GatewayFilter::Any,
+        "false" => GatewayFilter::None,
+        "builtin" => GatewayFilter::Of(GatewayType::Builtin),
+        "delegated" => GatewayFilter::Of(GatewayType::Delegated),
         _ => {
             let violation = Violations::one("gateway", "must be true, false, builtin or delegated");
             return Err(ApiError::invalid("Could not retrieve resources", &violation));

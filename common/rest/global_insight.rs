@@ -7,31 +7,44 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Api, Health,
+    Api, ApiError, ZoneHealth,
     body::json_response,
-    condition::{Count, Proxy, is_connected},
-    insight::Service,
+    condition::{Count, ReportedDataplane, is_connected},
+    insight::ServiceCounts,
 };
 use crate::{
+    document,
     model::{
-        Kind, Resource, Scope, document,
-        kinds::{legacy, mesh, zone, zone_egress, zone_egress_insight, zone_ingress, zone_ingress_insight},
-        registry,
+        Kind, Resource, Scope,
+        kinds::{
+            legacy, mesh, zone, zone_egress, zone_egress_insight, zone_ingress, zone_ingress_insight,
+            zone_insight,
+        },
     },
     proto::kuma::mesh::v1alpha1::{
         ZoneEgressInsight, ZoneIngressInsight, dataplane::networking::gateway::GatewayType,
     },
+    registry,
+    runtime::http::Client,
     store::index::Index,
 };
 
 #[derive(Default, Serialize)]
-struct Zones {
+struct ZoneCounts {
     online: u64,
     total: u64,
 }
 
 /// The whole document.
-pub(super) async fn global_insight(State(api): State<Arc<Api>>) -> Response {
+pub(super) async fn global_insight(
+    State(api): State<Arc<Api>>,
+    client: Client,
+) -> Result<Response, ApiError> {
+    let counting = Arc::clone(&api);
+    api.count(&client, "", move || Ok(count(&counting))).await
+}
+
+fn count(api: &Api) -> Response {
     let index = api.index.current();
     let policies: usize =
         registry::ALL.iter().filter(|kind| kind.policy.is_some()).map(|kind| index.count(kind)).sum();
@@ -40,9 +53,9 @@ pub(super) async fn global_insight(State(api): State<Arc<Api>>) -> Response {
         "dataplanes": dataplanes(&index),
         "meshes": { "total": index.count(&mesh::KIND) },
         "policies": { "total": policies },
-        "resources": resources(&index, |kind| !kind.path.is_empty() && !kind.read_only),
+        "resources": of_meshes(&index),
         "services": services(&index),
-        "zones": zones(&api, &index),
+        "zones": zones(api, &index),
     });
     json_response(StatusCode::OK, &body)
 }
@@ -54,7 +67,7 @@ pub(super) async fn legacy(State(api): State<Arc<Api>>) -> Response {
         "type": "GlobalInsights",
         "creationTime": document::time(api.env.now()),
         "resources": resources(&index, |kind| {
-            kind.scope == Scope::Global && !kind.path.is_empty() && !kind.name.ends_with("Insight")
+            kind.scope == Scope::Global && !kind.path.is_empty() && !kind.is_insight
         }),
     });
     json_response(StatusCode::OK, &body)
@@ -66,9 +79,16 @@ fn resources(index: &Index, counted: impl Fn(&Kind) -> bool) -> Value {
     Value::Object(counts.collect::<Map<_, _>>())
 }
 
+/// What the summaries of all meshes come to.
+fn of_meshes(index: &Index) -> Value {
+    let kinds = registry::ALL.iter().filter(|kind| kind.is_mesh_scoped() && !kind.read_only);
+    let counts = kinds.map(|kind| (kind.name.to_owned(), index.count(kind))).filter(|(_, total)| *total > 0);
+    Value::Object(counts.map(|(kind, total)| (kind, json!({ "total": total }))).collect())
+}
+
 fn dataplanes(index: &Index) -> Value {
     let [mut standard, mut builtin, mut delegated] = [Count::default(); 3];
-    for proxy in Proxy::all(index, "") {
+    for proxy in ReportedDataplane::all(index, "") {
         match proxy.gateway {
             None => standard.add(proxy.condition),
             Some(GatewayType::Builtin) => builtin.add(proxy.condition),
@@ -81,7 +101,7 @@ fn dataplanes(index: &Index) -> Value {
 fn services(index: &Index) -> Value {
     let [mut internal, mut builtin, mut delegated] = [Count::default(); 3];
     for mesh in index.list(&mesh::KIND) {
-        for service in Service::all(index, mesh.name()).values() {
+        for service in ServiceCounts::all(index, mesh.name()).values() {
             let Some(condition) = service.condition() else { continue };
             match service.gateway {
                 None => internal.add(condition),
@@ -100,18 +120,20 @@ fn services(index: &Index) -> Value {
 
 fn zones(api: &Api, index: &Index) -> Value {
     let source = api.config.zone_status.as_ref();
-    let mut control_planes = Zones::default();
+    let mut control_planes = ZoneCounts::default();
+    // Those who were never connected count as little as those who are not there.
     for zone in index.list(&zone::KIND) {
-        control_planes.total += 1;
         let status = source.and_then(|s| s.zone_status(zone.name(), index));
-        control_planes.online += u64::from(status.is_some_and(|s| s.status == Health::Online));
+        let online = status.is_some_and(|s| s.status == ZoneHealth::Online);
+        let known = online || index.find(&zone_insight::KIND, "", zone.name()).is_some();
+        control_planes.total += u64::from(known);
+        control_planes.online += u64::from(online);
     }
     let proxies = |base: &Kind, insight: &'static Kind, connected: fn(&Resource) -> bool| {
-        let mut zones = Zones::default();
-        for proxy in index.list(base) {
+        let mut zones = ZoneCounts::default();
+        for insight in index.list(base).filter_map(|proxy| index.find(insight, "", proxy.name())) {
             zones.total += 1;
-            let insight = index.find(insight, "", proxy.name());
-            zones.online += u64::from(insight.is_some_and(|i| connected(i)));
+            zones.online += u64::from(connected(insight));
         }
         zones
     };

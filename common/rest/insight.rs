@@ -11,96 +11,156 @@ use axum::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    ApiError, Endpoint,
+    Api, ApiError, KindApi,
     body::json_response,
-    condition::{Condition, Count, Proxy},
-    page::{self, Page, Query},
-    read::Target,
+    condition::{Count, ProxyCondition, ReportedDataplane},
+    inspect::is_exclusive,
+    page::{self, Page, PageLink, Query},
+    read::{ResourcePath, weight},
 };
 use crate::{
+    document,
     model::{
-        Kind, Resource, ResourceKey, document,
-        kinds::{legacy, mesh, summaries},
-        labels, registry,
+        Kind, Resource, ResourceKey, Violations,
+        kinds::{dataplane, dataplane_insight, legacy, mesh, summaries},
+        labels,
     },
     proto::kuma::mesh::v1alpha1::{ExternalService, dataplane::networking::gateway::GatewayType},
+    registry,
+    runtime::http::Client,
     store::index::Index,
 };
 
 const ITEM: &str = "Could not retrieve a resource";
 const LIST: &str = "Could not retrieve resources";
+/// The version of who has not told it.
+const UNKNOWN: &str = "unknown";
 
 /// `GET /mesh-insights`.
 pub(super) async fn meshes(
-    State(at): State<Endpoint>,
+    State(at): State<KindApi>,
     QueryOf(query): QueryOf<Query>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, LIST)?;
     let index = at.api.index.current();
-    let name = page::value(&query, "name").unwrap_or_default();
-    let meshes = index.list(&mesh::KIND).filter(|mesh| mesh.name().contains(name));
-    let all: Vec<&Resource> = meshes.map(AsRef::as_ref).collect();
-    let total = all.len();
-    let (meshes, next) = page.cut(all);
-    let items = meshes.into_iter().map(|mesh| of_mesh(&index, mesh)).collect();
-    Ok(page::respond(&request, &query, total, items, next))
+    let link = PageLink::of(request, query.clone());
+    let answer = move || {
+        let name = page::value(&query, "name").unwrap_or_default();
+        let meshes = index.list(&mesh::KIND).filter(|mesh| mesh.name().contains(name));
+        let all: Vec<&Resource> = meshes.map(AsRef::as_ref).collect();
+        let total = all.len();
+        page.respond(link, total, page.cut(all).into_iter().map(|mesh| Ok(of_mesh(&index, mesh))))
+    };
+    at.api.count(&client, "", answer).await
 }
 
 /// `GET /mesh-insights/{name}`.
 pub(super) async fn mesh(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
-    let mesh = index.find(&mesh::KIND, "", &target.name).ok_or_else(|| ApiError::not_found(ITEM))?;
-    Ok(json_response(StatusCode::OK, &of_mesh(&index, mesh)))
+    index.find(&mesh::KIND, "", &target.name).ok_or_else(|| ApiError::not_found(ITEM))?;
+    let name = target.name.clone();
+    let answer = move || {
+        let mesh = index.find(&mesh::KIND, "", &name).ok_or_else(|| ApiError::not_found(ITEM))?;
+        Ok(json_response(StatusCode::OK, &of_mesh(&index, mesh)))
+    };
+    at.api.count(&client, &target.name, answer).await
 }
 
 /// `GET` of the services of one mesh or all.
 pub(super) async fn services(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, LIST)?;
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let name = page::value(&query, "name").unwrap_or_default();
-    let types: Option<Vec<&str>> = page::value(&query, "type").map(|types| types.split(',').collect());
-    let meshes = index.list(&mesh::KIND).filter(|m| target.mesh.is_empty() || m.name() == target.mesh);
-    let mut all = Vec::new();
-    for mesh in meshes {
-        let services = Service::all(&index, mesh.name()).into_iter();
-        let wanted = services.filter(|(service, stat)| {
-            service.contains(name) && types.as_ref().is_none_or(|types| types.contains(&stat.word()))
-        });
-        all.extend(wanted.map(|(service, stat)| stat.show(mesh, &service)));
+    if let Some(unknown) = types_of(&query).into_iter().flatten().find(|one| !TYPES.contains(one)) {
+        let reason = format!("{unknown:?} is none of {}", TYPES.join(", "));
+        return Err(ApiError::invalid(LIST, &Violations::one("type", reason)));
     }
-    let total = all.len();
-    let (items, next) = page.cut(all);
-    Ok(page::respond(&request, &query, total, items, next))
+    let (link, of) = (PageLink::of(request, query.clone()), target.mesh.clone());
+    let answer = move || {
+        let name = page::value(&query, "name").unwrap_or_default();
+        let types = types_of(&query);
+        let mut all = Vec::new();
+        let meshes = index.list(&mesh::KIND).filter(|m| of.is_empty() || m.name() == of);
+        // Where services are resources, they say themselves how they are.
+        for mesh in meshes.filter(|mesh| !is_exclusive(&index, mesh.name())) {
+            let services = ServiceCounts::all(&index, mesh.name()).into_iter();
+            let wanted = services.filter(|(service, stat)| {
+                service.contains(name) && types.as_ref().is_none_or(|types| types.contains(&stat.word()))
+            });
+            all.extend(wanted.map(|(service, stat)| (mesh, service, stat)));
+        }
+        let total = all.len();
+        let shown = page.cut(all).into_iter().map(|(mesh, service, stat)| Ok(stat.show(mesh, &service)));
+        page.respond(link, total, shown)
+    };
+    at.api.count(&client, &target.mesh, answer).await
 }
 
 /// `GET` of one service; one that nobody serves is shown as such.
 pub(super) async fn service(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let mesh = index.find(&mesh::KIND, "", &target.mesh).ok_or_else(|| ApiError::not_found(ITEM))?;
-    let stat = Service::all(&index, &target.mesh).remove(&target.name).unwrap_or_default();
-    Ok(json_response(StatusCode::OK, &stat.show(mesh, &target.name)))
+    let mesh = target.mesh.clone();
+    let answer = move || {
+        let mesh = index.find(&mesh::KIND, "", &target.mesh).ok_or_else(|| ApiError::not_found(ITEM))?;
+        if is_exclusive(&index, &target.mesh) {
+            return Err(ApiError::not_found(ITEM));
+        }
+        let stat = ServiceCounts::all(&index, &target.mesh).remove(&target.name).unwrap_or_default();
+        Ok(json_response(StatusCode::OK, &stat.show(mesh, &target.name)))
+    };
+    at.api.count(&client, &mesh, answer).await
+}
+
+/// Types of services one may ask for.
+const TYPES: [&str; 4] = ["internal", "external", "gateway_delegated", "gateway_builtin"];
+
+fn types_of(query: &Query) -> Option<Vec<&str>> {
+    page::value(query, "type").filter(|types| !types.is_empty()).map(|types| types.split(',').collect())
+}
+
+impl Api {
+    /// Makes an answer for `client` that counts the proxies of one mesh, or of all.
+    pub(super) async fn count(
+        &self,
+        client: &Client,
+        mesh: &str,
+        answer: impl FnOnce() -> Result<Response, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let index = self.index.current();
+        let counted = [&dataplane::KIND, &dataplane_insight::KIND].map(|kind| {
+            if mesh.is_empty() {
+                index.list(kind).map(|one| weight(one)).sum::<usize>()
+            } else {
+                index.list_in_mesh(kind, mesh).map(|one| weight(one)).sum()
+            }
+        });
+        self.make(client, counted.iter().sum(), answer).await
+    }
 }
 
 fn of_mesh(index: &Index, mesh: &Resource) -> Value {
     let name = mesh.name();
     let [mut all, mut standard, mut gateway, mut builtin, mut delegated] = [Count::default(); 5];
     let (mut envoys, mut agents) = (BTreeMap::<String, Count>::new(), BTreeMap::<String, Count>::new());
-    let mut issued = BTreeMap::<String, Count>::new();
-    for proxy in Proxy::all(index, name) {
+    let (mut issued, mut supported) = (BTreeMap::<String, Count>::new(), BTreeMap::<String, Count>::new());
+    for proxy in ReportedDataplane::all(index, name) {
         let condition = proxy.condition;
         all.add(condition);
         match proxy.gateway {
@@ -115,15 +175,20 @@ fn of_mesh(index: &Index, mesh: &Resource) -> Value {
         let versions = [
             (&mut envoys, version.envoy.map(|v| v.version)),
             (&mut agents, version.kuma_dp.map(|v| v.version)),
-            (&mut issued, proxy.insight.m_tls.map(|m| m.issued_backend)),
         ];
-        for (counts, key) in versions {
-            if let Some(key) = key.filter(|key| !key.is_empty()) {
-                counts.entry(key).or_default().add(condition);
-            }
+        for (counts, version) in versions {
+            let version = version.filter(|version| !version.is_empty());
+            counts.entry(version.unwrap_or_else(|| UNKNOWN.to_owned())).or_default().add(condition);
+        }
+        let mtls = proxy.insight.m_tls.unwrap_or_default();
+        for backend in mtls.supported_backends {
+            supported.entry(backend).or_default().add(condition);
+        }
+        if !mtls.issued_backend.is_empty() {
+            issued.entry(mtls.issued_backend).or_default().add(condition);
         }
     }
-    let services = Service::all(index, name);
+    let services = ServiceCounts::all(index, name);
     let external = services.values().filter(|s| s.external).count();
     let internal = services.len() - external;
     let mut shown = summary(&summaries::MESH_INSIGHT, mesh, "", name);
@@ -131,7 +196,7 @@ fn of_mesh(index: &Index, mesh: &Resource) -> Value {
         "dataplanes": all,
         "policies": counts(index, name, true),
         "dpVersions": { "kumaDp": agents, "envoy": envoys },
-        "mTLS": { "issuedBackends": issued },
+        "mTLS": { "issuedBackends": issued, "supportedBackends": supported },
         "services": { "total": services.len(), "internal": internal, "external": external },
         "dataplanesByType": {
             "standard": standard,
@@ -167,19 +232,21 @@ fn summary(kind: &'static Kind, of: &Resource, mesh: &str, name: &str) -> Map<St
 
 /// What is known about one service.
 #[derive(Default)]
-pub(super) struct Service {
+pub(super) struct ServiceCounts {
     dataplanes: Count,
     issued: BTreeMap<String, u64>,
     zones: BTreeSet<String>,
     pub(super) gateway: Option<GatewayType>,
     external: bool,
+    /// Where an external one is.
+    address: String,
 }
 
-impl Service {
+impl ServiceCounts {
     /// The services of a mesh, by name.
     pub(super) fn all(index: &Index, mesh: &str) -> BTreeMap<String, Self> {
         let mut services: BTreeMap<String, Self> = BTreeMap::new();
-        for proxy in Proxy::all(index, mesh) {
+        for proxy in ReportedDataplane::all(index, mesh) {
             let issued = proxy.insight.m_tls.map(|m| m.issued_backend).filter(|b| !b.is_empty());
             for (name, condition) in proxy.services {
                 let service = services.entry(name).or_default();
@@ -194,21 +261,23 @@ impl Service {
             }
         }
         for resource in index.list_in_mesh(&legacy::EXTERNAL_SERVICE, mesh) {
-            let tags = resource.spec::<ExternalService>().unwrap_or_default().tags;
-            if let Some(name) = tags.get(labels::TAG_SERVICE) {
-                services.entry(name.clone()).or_default().external = true;
+            let spec = resource.spec::<ExternalService>().unwrap_or_default();
+            if let Some(name) = spec.tags.get(labels::TAG_SERVICE) {
+                let service = services.entry(name.clone()).or_default();
+                service.external = true;
+                service.address = spec.networking.map(|networking| networking.address).unwrap_or_default();
             }
         }
         services
     }
 
     /// How well it does; nobody knows of an external one.
-    pub(super) fn condition(&self) -> Option<Condition> {
+    pub(super) fn condition(&self) -> Option<ProxyCondition> {
         match self.dataplanes {
             _ if self.external => None,
-            Count { online: 0, .. } => Some(Condition::Offline),
-            Count { online, total, .. } if online == total => Some(Condition::Online),
-            _ => Some(Condition::Partial),
+            Count { online: 0, .. } => Some(ProxyCondition::Offline),
+            Count { online, total, .. } if online == total => Some(ProxyCondition::Online),
+            _ => Some(ProxyCondition::Partial),
         }
     }
 
@@ -224,9 +293,9 @@ impl Service {
     fn show(&self, mesh: &Resource, name: &str) -> Value {
         let status = match self.condition() {
             None => "not_available",
-            Some(Condition::Online) => "online",
-            Some(Condition::Partial) => "partially_degraded",
-            Some(Condition::Offline) => "offline",
+            Some(ProxyCondition::Online) => "online",
+            Some(ProxyCondition::Partial) => "partially_degraded",
+            Some(ProxyCondition::Offline) => "offline",
         };
         let Count { online, total, .. } = self.dataplanes;
         let mut shown = summary(&summaries::SERVICE_INSIGHT, mesh, mesh.name(), name);
@@ -234,10 +303,17 @@ impl Service {
             "status": status,
             "dataplanes": { "total": total, "online": online, "offline": total - online },
             "issuedBackends": self.issued,
-            "serviceType": self.word(),
-            "addressPort": format!("{name}.mesh:80"),
             "zones": self.zones,
         });
+        // A gateway is not called by a name of the mesh.
+        let address = match self.gateway {
+            _ if self.external => Some(self.address.clone()),
+            Some(_) => None,
+            None => Some(format!("{name}.mesh:80")),
+        };
+        shown.extend(address.map(|address| ("addressPort".to_owned(), address.into())));
+        let word = Some(self.word()).filter(|word| *word != TYPES[0]);
+        shown.extend(word.map(|word| ("serviceType".to_owned(), word.into())));
         if let Value::Object(members) = members {
             shown.extend(members);
         }

@@ -4,21 +4,7 @@
 use chrono::SecondsFormat;
 use serde_json::{Map, Value, json};
 
-use crate::model::{Kind, Resource, SpecError, labels, transcode};
-
-/// Where resources live that belong to the control plane.
-const SYSTEM_NAMESPACE: &str = "kuma-system";
-/// Kinds with a protobuf spec that live in a namespace; all kinds with a JSON spec do.
-const NAMESPACED: [&str; 8] = [
-    "Dataplane",
-    "DataplaneInsight",
-    "ZoneIngress",
-    "ZoneIngressInsight",
-    "ZoneEgress",
-    "ZoneEgressInsight",
-    "Secret",
-    "GlobalSecret",
-];
+use crate::model::{KubernetesForm, Resource, SpecError, labels, transcode};
 
 /// The object of `resource`, in `namespace` when its kind has one.
 ///
@@ -28,7 +14,7 @@ pub(super) fn render(resource: &Resource, namespace: Option<&str>) -> Result<Val
     let kind = resource.kind();
     let spec = transcode::to_json(kind, &resource.spec)?;
     let metadata = metadata(resource, namespace);
-    if let Some(r#type) = secret_type(kind) {
+    if let KubernetesForm::Secret(r#type) = kind.kubernetes {
         let data = json!({ "value": spec["data"] });
         return Ok(json!({
             "kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": data, "type": r#type,
@@ -50,27 +36,18 @@ fn metadata(resource: &Resource, namespace: Option<&str>) -> Value {
     let kind = resource.kind();
     let mut metadata = Map::new();
     metadata.insert("name".into(), resource.name().into());
-    if kind.is_json() || NAMESPACED.contains(&kind.name) {
+    if kind.kubernetes != KubernetesForm::Cluster {
         let own = resource.label(labels::NAMESPACE);
-        metadata.insert("namespace".into(), namespace.or(own).unwrap_or(SYSTEM_NAMESPACE).into());
+        metadata.insert("namespace".into(), namespace.or(own).unwrap_or(labels::SYSTEM_NAMESPACE).into());
     }
     let created = resource.created.to_rfc3339_opts(SecondsFormat::Secs, true);
     metadata.insert("creationTimestamp".into(), created.into());
     let mut shown = resource.labels.clone();
-    if kind.is_mesh_scoped() && (kind.is_json() || secret_type(kind).is_some()) {
+    if kind.is_mesh_scoped() && (kind.is_json() || matches!(kind.kubernetes, KubernetesForm::Secret(_))) {
         shown.entry(labels::MESH.to_owned()).or_insert_with(|| resource.mesh().to_owned());
     }
     if !shown.is_empty() {
         metadata.insert("labels".into(), json!(shown));
     }
     Value::Object(metadata)
-}
-
-/// Secrets are those of Kubernetes itself.
-fn secret_type(kind: &Kind) -> Option<&'static str> {
-    match kind.name {
-        "Secret" => Some("system.kuma.io/secret"),
-        "GlobalSecret" => Some("system.kuma.io/global-secret"),
-        _ => None,
-    }
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{ApiConfig, read::Target};
+use super::{ApiConfig, read::ResourcePath};
 use crate::{
     mode::Mode,
-    model::{FieldPath, Kind, Violations, labels, names},
+    model::{
+        FieldPath, Kind, Violations,
+        kinds::{dataplane, mesh, mesh_service},
+        labels, names,
+    },
 };
 
 /// What the body of a put says about itself.
-pub(super) struct Claims<'a> {
+pub(super) struct BodyClaims<'a> {
     pub(super) type_name: &'a str,
     /// `None` when absent, which means `default`.
     pub(super) mesh: Option<&'a str>,
@@ -22,9 +26,15 @@ pub(super) fn label(key: &str) -> FieldPath {
     FieldPath::new("labels").key(key)
 }
 
-impl Claims<'_> {
+impl BodyClaims<'_> {
     /// Everything that is wrong with it, at this URL of this control plane.
-    pub(super) fn check(&self, config: &ApiConfig, kind: &Kind, target: &Target, create: bool) -> Violations {
+    pub(super) fn check(
+        &self,
+        config: &ApiConfig,
+        kind: &Kind,
+        target: &ResourcePath,
+        create: bool,
+    ) -> Violations {
         let mut violations = Violations::none();
         let same = "from the URL has to be the same as in body";
         violations.check(self.name != target.name, "name".into(), format!("name {same}"));
@@ -87,7 +97,7 @@ impl Claims<'_> {
 
     /// A workload becomes part of the identity of its dataplanes.
     fn check_workload(&self, config: &ApiConfig, kind: &Kind, violations: &mut Violations) {
-        let Some(workload) = self.labels.get(labels::WORKLOAD).filter(|_| kind.name == "Dataplane") else {
+        let Some(workload) = self.labels.get(labels::WORKLOAD).filter(|_| kind == &dataplane::KIND) else {
             return;
         };
         let field = label(labels::WORKLOAD);
@@ -105,9 +115,14 @@ impl Claims<'_> {
             violations.add("name".into(), reason);
         }
         violations.check(
-            kind.name == "Mesh" && self.name.len() > MAX_MESH_NAME,
+            kind == &mesh::KIND && self.name.len() > MAX_MESH_NAME,
             "name".into(),
             format!("cannot be longer than {MAX_MESH_NAME} characters"),
+        );
+        violations.check(
+            kind == &mesh_service::KIND && self.name.len() > MAX_SERVICE_NAME,
+            "name".into(),
+            format!("must not be longer than {MAX_SERVICE_NAME} characters"),
         );
         if let Some(zone) = config.mode.zone().filter(|_| config.mode.is_federated_zone()) {
             let full = zone.len() + 1 + self.name.len();
@@ -122,6 +137,8 @@ impl Claims<'_> {
 
 /// The mesh name becomes part of trust domains and SNI labels.
 const MAX_MESH_NAME: usize = 63;
+/// The name of a service becomes a label of host names.
+const MAX_SERVICE_NAME: usize = 63;
 
 fn check_mesh(mesh: &str, violations: &mut Violations) {
     let allowed = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || matches!(c, '-' | '_' | '.');

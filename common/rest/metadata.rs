@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Api, ApiConfig, ApiError, User, body::json_response};
 use crate::{
-    model::{Kind, Scope, kinds::config, registry},
+    model::{Kind, Scope, kinds::config},
     proto::kuma::system::v1alpha1::Config,
+    registry,
     store::index::Index,
 };
 
@@ -16,8 +17,6 @@ use crate::{
 const PRODUCT: &str = "Kuma";
 /// The API we serve.
 pub const API_VERSION: &str = "2.14.3";
-/// The config that names the whole deployment.
-pub const CLUSTER_ID: &str = "kuma-cluster-id";
 
 /// Told in the log and in `GET /`.
 pub(crate) const ANONYMOUS_MAY_WRITE: &str =
@@ -25,7 +24,7 @@ pub(crate) const ANONYMOUS_MAY_WRITE: &str =
 
 /// Told in the log and in `GET /`.
 pub(crate) const LOCALHOST_IS_ADMIN: &str = "callers on this machine are administrators, and a proxy here that adds no header makes its callers so \
-     (apiServer.authn.localhostIsAdmin is true and the API listens beyond loopback)";
+     (apiServer.authn.localhostIsAdmin is true)";
 
 /// `GET /`.
 pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
@@ -49,15 +48,15 @@ pub(super) async fn index(State(api): State<Arc<Api>>) -> Response {
 impl ApiConfig {
     /// What an operator should know about these settings.
     fn warnings(&self) -> Vec<&'static str> {
-        let local = self.localhost_is_admin && self.beyond_loopback;
-        let warnings = [(self.anonymous_may_write, ANONYMOUS_MAY_WRITE), (local, LOCALHOST_IS_ADMIN)];
+        let warnings =
+            [(self.anonymous_may_write, ANONYMOUS_MAY_WRITE), (self.localhost_is_admin, LOCALHOST_IS_ADMIN)];
         warnings.into_iter().filter_map(|(is_so, warning)| is_so.then_some(warning)).collect()
     }
 }
 
 /// The identifier of the deployment; empty until it is made or synced.
 pub fn cluster_id(index: &Index) -> String {
-    let config = index.find(&config::KIND, "", CLUSTER_ID);
+    let config = index.find(&config::KIND, "", config::CLUSTER_ID);
     config.and_then(|c| c.spec::<Config>().ok()).map(|c| c.config).unwrap_or_default()
 }
 

@@ -11,20 +11,22 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    ApiError, Endpoint, User,
+    ApiError, KindApi, User,
     body::json_response,
-    page::Query,
-    read::{Found, Sight, Target},
+    page::{PageLink, Query},
+    read::{self, ListPage, ResourcePath, Sight},
 };
 use crate::{
+    document,
     model::{
-        Kind, Resource, ResourceKey, document,
+        Kind, Resource, ResourceKey,
         kinds::{
             dataplane, dataplane_insight, zone, zone_egress, zone_egress_insight, zone_ingress,
             zone_ingress_insight, zone_insight,
         },
         transcode,
     },
+    runtime::http::Client,
     store::index::Index,
 };
 
@@ -80,39 +82,50 @@ pub(super) fn of(kind: &Kind) -> Option<&'static Overview> {
 
 /// `GET` of one overview.
 pub(super) async fn item(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     Extension(user): Extension<User>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
     let (resource, api) = (Arc::clone(resource), Arc::clone(&at.api));
-    let shown = [Arc::clone(&resource)];
-    let answer =
-        move |sight: Sight| Ok(json_response(StatusCode::OK, &sight.of(show(&at, &index, &resource)?)));
-    api.shown_to(&user, &shown, answer).await
+    let (sight, bytes) = (api.sight(&user), weight(&at, &index, &resource));
+    let answer = move || Ok(json_response(StatusCode::OK, &sight.of(show(&at, &index, &resource)?)));
+    api.make(&client, bytes, answer).await
 }
 
 /// `GET` of a list of overviews; pages over the base resources.
 pub(super) async fn list(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    client: Client,
     route: MatchedPath,
     request: Request,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
-    let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    let api = Arc::clone(&at.api);
-    found.respond(&api, &user, request, query, move |resource| show(&at, &index, resource)).await
+    let found = ListPage::search(&index, at.kind, &target, &query, route.as_str())?;
+    let (api, sight, link) = (Arc::clone(&at.api), at.api.sight(&user), PageLink::of(request, query));
+    let bytes = found.weighed(|resource| weight(&at, &index, resource));
+    let answer = move || found.respond(link, |one| Ok(sight.of(show(&at, &index, one)?)));
+    api.make(&client, bytes, answer).await
 }
 
-fn show(at: &Endpoint, index: &Index, resource: &Resource) -> Result<Value, ApiError> {
+/// Bytes that an overview is made from.
+fn weight(at: &KindApi, index: &Index, resource: &Resource) -> usize {
+    let insight = of(at.kind).and_then(|overview| {
+        index.get(&ResourceKey::new(overview.insight, resource.mesh(), resource.name()))
+    });
+    read::weight(resource) + insight.map_or(0, |insight| read::weight(insight))
+}
+
+fn show(at: &KindApi, index: &Index, resource: &Resource) -> Result<Value, ApiError> {
     let Some(overview) = of(at.kind) else { return Err(ApiError::not_found(TITLE)) };
     let spec = |resource: &Resource| {
         transcode::to_json(resource.kind(), &resource.spec)
@@ -123,7 +136,7 @@ fn show(at: &Endpoint, index: &Index, resource: &Resource) -> Result<Value, ApiE
     object.insert(overview.members.0.into(), spec(resource)?);
     let key = ResourceKey::new(overview.insight, resource.mesh(), resource.name());
     if let Some(insight) = index.get(&key) {
-        object.insert(overview.members.1.into(), spec(insight)?);
+        object.insert(overview.members.1.into(), Sight::Whole.on(overview.insight).of(spec(insight)?));
     }
     if resource.kind() == &zone::KIND {
         let source = at.api.config.zone_status.as_ref();

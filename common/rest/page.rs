@@ -1,19 +1,32 @@
-//! Pages of a list.
+//! Pages of a list: of so many items, and of fewer where they are long.
 
-use std::num::IntErrorKind;
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    num::IntErrorKind,
+};
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, StatusCode, Uri, header},
+    http::{StatusCode, header},
     response::Response,
+};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error, SerializeSeq},
 };
 use serde_json::{Value, json};
 
-use super::{ApiError, body::json_response};
+use super::{
+    ApiError,
+    body::{json_text, pretty},
+};
 use crate::runtime::http::Connection;
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
+/// A page that has become so long is over: the rest of it is on the next.
+const LONG: usize = 4 << 20;
 
 /// The query of a request, decoded, in its order.
 pub(super) type Query = Vec<(String, String)>;
@@ -61,11 +74,109 @@ impl Page {
         Ok(Self { size, offset })
     }
 
-    /// The part of `items` on this page, and the offset of the next one.
-    pub(super) fn cut<T>(self, items: Vec<T>) -> (Vec<T>, Option<usize>) {
-        let end = self.offset.saturating_add(self.size);
-        let next = (end < items.len()).then_some(end);
-        (items.into_iter().skip(self.offset).take(self.size).collect(), next)
+    /// The part of `items` on this page.
+    pub(super) fn cut<T>(self, items: Vec<T>) -> Vec<T> {
+        items.into_iter().skip(self.offset).take(self.size).collect()
+    }
+
+    /// The answer to a request for this page of a list of `total`. Its items are taken one by one, until there
+    /// are none left or the page is [`LONG`].
+    pub(super) fn respond(
+        self,
+        link: PageLink,
+        total: usize,
+        items: impl Iterator<Item = Result<Value, ApiError>>,
+    ) -> Result<Response, ApiError> {
+        let (written, failed) = (Cell::new(0), Cell::new(None));
+        let (items, shown) = (RefCell::new(items), Cell::new(0));
+        let listing = Listing {
+            total,
+            items: Items { items: &items, written: &written, shown: &shown, failed: &failed },
+            next: Next { link: &link, page: self, total, shown: &shown },
+        };
+        let mut text = Vec::with_capacity(1024);
+        let encoded = pretty(&listing, MeasuredWriter { text: &mut text, written: &written });
+        if let Some(error) = failed.take() {
+            return Err(error);
+        }
+        encoded.map_err(|error| ApiError::internal("Could not encode a list", error))?;
+        Ok(json_text(StatusCode::OK, text))
+    }
+
+    /// This page of short items, which says what is next only when there is more.
+    pub(super) fn brief(self, link: &PageLink, all: Vec<Value>) -> Value {
+        let total = all.len();
+        let items = self.cut(all);
+        let end = self.offset.saturating_add(items.len());
+        let mut list = json!({"total": total, "items": items});
+        if end < total {
+            list["next"] = link.to(end).into();
+        }
+        list
+    }
+}
+
+/// A page as it is written: how long its items are decides what is next.
+#[derive(Serialize)]
+struct Listing<'a, I> {
+    total: usize,
+    #[serde(bound(serialize = "I: Iterator<Item = Result<Value, ApiError>>"))]
+    items: Items<'a, I>,
+    next: Next<'a>,
+}
+
+struct Items<'a, I> {
+    items: &'a RefCell<I>,
+    written: &'a Cell<usize>,
+    shown: &'a Cell<usize>,
+    failed: &'a Cell<Option<ApiError>>,
+}
+
+impl<I: Iterator<Item = Result<Value, ApiError>>> Serialize for Items<'_, I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut items = serializer.serialize_seq(None)?;
+        while self.written.get() < LONG {
+            let Some(item) = self.items.borrow_mut().next() else { break };
+            let item = item.map_err(|error| {
+                self.failed.set(Some(error));
+                S::Error::custom("an item cannot be shown")
+            })?;
+            items.serialize_element(&item)?;
+            self.shown.set(self.shown.get() + 1);
+        }
+        items.end()
+    }
+}
+
+struct Next<'a> {
+    link: &'a PageLink,
+    page: Page,
+    total: usize,
+    shown: &'a Cell<usize>,
+}
+
+impl Serialize for Next<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let end = self.page.offset.saturating_add(self.shown.get());
+        (end < self.total).then(|| self.link.to(end)).serialize(serializer)
+    }
+}
+
+/// Says how much was written.
+struct MeasuredWriter<'a> {
+    text: &'a mut Vec<u8>,
+    written: &'a Cell<usize>,
+}
+
+impl io::Write for MeasuredWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        self.written.set(self.text.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -74,17 +185,33 @@ pub(super) fn value<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
     query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
 }
 
-/// Where the next page is: the address the client used, with another offset.
-fn next_link(next: Option<usize>, tls: bool, headers: &HeaderMap, uri: &Uri, query: &Query) -> Value {
-    let Some(offset) = next else { return Value::Null };
-    let scheme = if tls { "https" } else { "http" };
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
-    let host = host.or_else(|| uri.authority().map(|a| a.as_str())).unwrap_or_default();
-    let mut pairs: Query = query.iter().filter(|(key, _)| key != "offset").cloned().collect();
-    pairs.push(("offset".to_owned(), offset.to_string()));
-    pairs.sort_by(|a, b| a.0.cmp(&b.0));
-    let encoded: Vec<String> = pairs.iter().map(|(k, v)| format!("{}={}", encode(k), encode(v))).collect();
-    Value::String(format!("{scheme}://{host}{}?{}", uri.path(), encoded.join("&")))
+/// Where the pages of a list are: the address the client used, with another offset.
+pub(super) struct PageLink {
+    /// Up to the query.
+    address: String,
+    query: Query,
+}
+
+impl PageLink {
+    /// Lets go of the request: whoever waits for a long answer holds no more than this.
+    pub(super) fn of(request: Request, mut query: Query) -> Self {
+        let tls = request.extensions().get::<Connection>().is_some_and(|c| c.tls);
+        let scheme = if tls { "https" } else { "http" };
+        let (headers, uri) = (request.headers(), request.uri());
+        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
+        let host = host.or_else(|| uri.authority().map(|a| a.as_str())).unwrap_or_default();
+        query.retain(|(key, _)| key != "offset");
+        Self { address: format!("{scheme}://{host}{}", uri.path()), query }
+    }
+
+    fn to(&self, offset: usize) -> String {
+        let offset = ("offset".to_owned(), offset.to_string());
+        let mut pairs: Vec<_> = self.query.iter().chain([&offset]).collect();
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
+        let encoded: Vec<String> =
+            pairs.iter().map(|(k, v)| format!("{}={}", encode(k), encode(v))).collect();
+        format!("{}?{}", self.address, encoded.join("&"))
+    }
 }
 
 fn encode(text: &str) -> String {
@@ -98,17 +225,4 @@ fn encode(text: &str) -> String {
         }
     }
     encoded
-}
-
-/// The answer to a list request.
-pub(super) fn respond(
-    request: &Request,
-    query: &Query,
-    total: usize,
-    items: Vec<Value>,
-    next: Option<usize>,
-) -> Response {
-    let tls = request.extensions().get::<Connection>().is_some_and(|c| c.tls);
-    let next = next_link(next, tls, request.headers(), request.uri(), query);
-    json_response(StatusCode::OK, &json!({ "total": total, "items": items, "next": next }))
 }

@@ -16,23 +16,26 @@ use crate::{
     store::{Revision, index::IndexReader},
 };
 
+/// What may stand around the members of a list.
+const BLANK: [char; 2] = [' ', '\t'];
+
 /// What a client says about the resource it writes.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
-    matches: Option<Tags>,
-    none_matches: Option<Tags>,
+    matches: Option<EntityTags>,
+    none_matches: Option<EntityTags>,
 }
 
 /// A list of entity tags.
 #[derive(Debug)]
-enum Tags {
+enum EntityTags {
     /// `*`: whatever exists.
     Any,
-    Listed(Vec<Tag>),
+    Listed(Vec<EntityTag>),
 }
 
 #[derive(Debug)]
-struct Tag {
+struct EntityTag {
     weak: bool,
     text: String,
 }
@@ -44,8 +47,8 @@ impl Conditions {
     /// 400 for a header that is no list of entity tags.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         Ok(Self {
-            matches: Tags::of(headers, &header::IF_MATCH)?,
-            none_matches: Tags::of(headers, &header::IF_NONE_MATCH)?,
+            matches: EntityTags::of(headers, &header::IF_MATCH)?,
+            none_matches: EntityTags::of(headers, &header::IF_NONE_MATCH)?,
         })
     }
 
@@ -54,7 +57,8 @@ impl Conditions {
     /// # Errors
     /// 412 that says what is there.
     pub(super) fn check(&self, title: &'static str, existing: Option<&Resource>) -> Result<(), ApiError> {
-        let has = |tags: &Tags, strong: bool| existing.is_some_and(|resource| tags.name(resource, strong));
+        let has =
+            |tags: &EntityTags, strong: bool| existing.is_some_and(|resource| tags.name(resource, strong));
         let is_missed = self.matches.as_ref().is_some_and(|tags| !has(tags, true));
         let is_hit = self.none_matches.as_ref().is_some_and(|tags| has(tags, false));
         if !is_missed && !is_hit {
@@ -78,36 +82,25 @@ impl Conditions {
     pub(super) fn newest(&self) -> Option<Revision> {
         let lists = [&self.matches, &self.none_matches].into_iter().flatten();
         let tags = lists.filter_map(|tags| match tags {
-            Tags::Listed(tags) => Some(tags),
-            Tags::Any => None,
+            EntityTags::Listed(tags) => Some(tags),
+            EntityTags::Any => None,
         });
         tags.flatten().filter_map(|tag| tag.text.parse().ok()).max()
     }
 }
 
-impl Tags {
+impl EntityTags {
     fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Self>, ApiError> {
         let mut listed = Vec::new();
         let mut any = false;
         for value in headers.get_all(name) {
             let wrong = || ApiError::bad_request(format!("{name} is neither * nor a list of entity tags"));
-            let mut rest = value.to_str().map_err(|_| wrong())?.trim();
+            let rest = value.to_str().map_err(|_| wrong())?.trim_matches(BLANK);
             if rest == "*" {
                 any = true;
                 continue;
             }
-            while !rest.is_empty() {
-                let weak = rest.starts_with("W/");
-                let quoted = rest.trim_start_matches("W/").strip_prefix('"').ok_or_else(wrong)?;
-                let (text, after) = quoted.split_once('"').ok_or_else(wrong)?;
-                listed.push(Tag { weak, text: text.to_owned() });
-                let after = after.trim_start();
-                rest = match after.strip_prefix(',') {
-                    Some(next) => next.trim_start(),
-                    None if after.is_empty() => after,
-                    None => return Err(wrong()),
-                };
-            }
+            EntityTag::read_list(rest, &mut listed).ok_or_else(wrong)?;
         }
         Ok(match headers.contains_key(name) {
             false => None,
@@ -125,6 +118,37 @@ impl Tags {
                 tags.iter().any(|tag| tag.text == revision && !(strong && tag.weak))
             }
         }
+    }
+}
+
+impl EntityTag {
+    /// Adds the tags of one header; members of a list may be empty. `None` for what is no list of them.
+    fn read_list(mut rest: &str, listed: &mut Vec<Self>) -> Option<()> {
+        loop {
+            rest = rest.trim_start_matches(BLANK);
+            if !rest.is_empty() && !rest.starts_with(',') {
+                let (tag, after) = Self::read(rest)?;
+                listed.push(tag);
+                rest = after.trim_start_matches(BLANK);
+            }
+            match rest.strip_prefix(',') {
+                Some(next) => rest = next,
+                None => return rest.is_empty().then_some(()),
+            }
+        }
+    }
+
+    /// RFC 9110, section 8.8.3: `W/`, once and with a capital, or nothing, then what stands between quotes and
+    /// has neither blanks nor control characters in it.
+    fn read(text: &str) -> Option<(Self, &str)> {
+        let (weak, opaque) = match text.strip_prefix("W/") {
+            Some(opaque) => (true, opaque),
+            None => (false, text),
+        };
+        let (text, after) = opaque.strip_prefix('"')?.split_once('"')?;
+        text.bytes()
+            .all(|b| b == b'!' || b > b'"' && b != 0x7f)
+            .then(|| (Self { weak, text: text.to_owned() }, after))
     }
 }
 
@@ -171,6 +195,10 @@ mod tests {
             ("\"6\", \"7\"", true),
             ("\"6\"", false),
             ("\"6\",", false),
+            (" , ,\"6\"\t,\"7\", ", true),
+            ("\"!7\"", false),
+            ("\"\"", false),
+            (",", false),
             ("\"70\"", false),
             ("", false),
         ] {
@@ -181,7 +209,25 @@ mod tests {
         }
         check(header::IF_MATCH, "W/\"7\"", true, false);
         check(header::IF_NONE_MATCH, "W/\"7\"", true, false);
-        for wrong in ["7", "\"7", "\"7\" \"8\"", "x\"7\"", "*, \"7\""] {
+        for wrong in [
+            "7",
+            "\"7",
+            "\"7\" \"8\"",
+            "x\"7\"",
+            "*, \"7\"",
+            "W/W/\"7\"",
+            "w/\"7\"",
+            "W/ \"7\"",
+            "W/7",
+            "W/",
+            "\"7\"W/",
+            "\"7 8\"",
+            "\"7\t\"",
+            "\"7\", 8",
+            "/\"7\"",
+            "\"7\"\"8\"",
+            "\"7\",*",
+        ] {
             let headers = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_str(wrong).unwrap())]);
             assert!(Conditions::of(&headers).is_err(), "{wrong}");
         }

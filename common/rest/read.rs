@@ -12,16 +12,18 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Api, ApiError, Endpoint, User,
+    Api, ApiError, KindApi, User,
     body::json_response,
-    filter::Filter,
+    filter::ListFilter,
     kubernetes,
-    page::{self, Page, Query},
+    page::{self, Page, PageLink, Query},
     precondition::{Conditions, tagged},
 };
 use crate::{
-    model::{Kind, Resource, ResourceKey, Violations, document, kinds::mesh, kri::Kri, labels, names},
-    redact,
+    document,
+    model::{Kind, Resource, ResourceKey, Violations, kinds::mesh, kri::Kri, labels, names},
+    redact, registry,
+    runtime::{Offload, http::Client},
     store::index::Index,
 };
 
@@ -31,7 +33,7 @@ const LIST: &str = "Could not retrieve resources";
 /// Mesh and name in the URL, empty where the route has none.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Target {
+pub(super) struct ResourcePath {
     pub(super) mesh: String,
     pub(super) name: String,
 }
@@ -46,6 +48,12 @@ pub(super) enum Sight {
 }
 
 impl Sight {
+    /// What control planes tell about others is for reading, and nobody writes it back: what a peer let slip
+    /// into it is shown to nobody.
+    pub(super) fn on(self, kind: &Kind) -> Self {
+        if kind.read_only { Self::WithoutSecrets } else { self }
+    }
+
     pub(super) fn of(self, mut document: Value) -> Value {
         if matches!(self, Self::WithoutSecrets) {
             redact::json(&mut document);
@@ -55,29 +63,41 @@ impl Sight {
 }
 
 impl Api {
-    /// Answers `user` from these resources. The search for secrets takes a stranger's answer off the threads
-    /// that serve everybody; it is made there as a whole, so that those in line hold no documents.
-    pub(super) async fn shown_to(
+    /// Makes an answer for `client` from so many bytes of resources. A long one waits for its turn and is made
+    /// off the threads that serve everybody, as a whole, so that those in line hold no documents.
+    pub(super) async fn make(
         &self,
-        user: &User,
-        resources: &[Arc<Resource>],
-        answer: impl FnOnce(Sight) -> Result<Response, ApiError> + Send + 'static,
+        client: &Client,
+        bytes: usize,
+        answer: impl FnOnce() -> Result<Response, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        if self.trusts(user) {
-            return answer(Sight::Whole);
+        if !Offload::is_worth(bytes) {
+            return answer();
         }
-        let bytes = resources.iter().map(|resource| resource.spec.len()).sum();
-        self.searching.run(bytes, || answer(Sight::WithoutSecrets)).await
+        let turn = client.turn().await?;
+        self.making.long(|| Ok(turn.made(answer()?))).await
+    }
+
+    /// How much of a document `user` sees.
+    pub(super) fn sight(&self, user: &User) -> Sight {
+        if self.trusts(user) { Sight::Whole } else { Sight::WithoutSecrets }
     }
 }
 
-impl Endpoint {
-    pub(super) fn key(&self, target: &Target) -> ResourceKey {
+/// Bytes that a resource is shown from.
+pub(super) fn weight(resource: &Resource) -> usize {
+    let labels = resource.labels.iter().map(|(name, value)| name.len() + value.len());
+    let status = resource.status.as_ref().map_or(0, |status| status.len());
+    resource.spec.len() + status + labels.sum::<usize>()
+}
+
+impl KindApi {
+    pub(super) fn key(&self, target: &ResourcePath) -> ResourceKey {
         ResourceKey::new(self.kind, &target.mesh, &target.name)
     }
 
     /// 404 unless the mesh in the URL exists.
-    pub(super) fn require_mesh(&self, index: &Index, target: &Target) -> Result<(), ApiError> {
+    pub(super) fn require_mesh(&self, index: &Index, target: &ResourcePath) -> Result<(), ApiError> {
         let missing = !target.mesh.is_empty() && index.find(&mesh::KIND, "", &target.mesh).is_none();
         if missing { Err(ApiError::not_found("Failed to retrieve Mesh")) } else { Ok(()) }
     }
@@ -88,78 +108,87 @@ impl Endpoint {
             return Ok(());
         }
         let what = format!("access the resource of type {:?}", self.kind.name);
-        self.api.config.access.admin_resources.check(user, &what)
+        Ok(self.api.config.access.admin_resources.check(user, &what)?)
     }
 }
 
 /// `GET` of one resource.
 pub(super) async fn item(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    client: Client,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let form = Form::parse(&query)?;
+    let form = ResourceForm::parse(&query)?;
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
     // The tag stands for the whole document in the form in which it is written.
-    if !matches!(form, Form::Universal) || !at.api.trusts(&user) {
-        return one(&at.api, &user, resource, query).await;
+    if !matches!(form, ResourceForm::Universal) || !at.api.trusts(&user) {
+        return one(&at.api, &user, &client, resource, query).await;
     }
-    let document = form.render(resource)?;
     if Conditions::of(&headers)?.has_already(resource) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), resource));
     }
-    Ok(tagged(json_response(StatusCode::OK, &document), resource))
+    Ok(tagged(one(&at.api, &user, &client, resource, query).await?, resource))
 }
 
 /// One resource in the form that is asked for.
-async fn one(api: &Api, user: &User, resource: &Arc<Resource>, query: Query) -> Result<Response, ApiError> {
-    let shown = Arc::clone(resource);
-    let answer = move |sight: Sight| {
-        let document = Form::parse(&query)?.render(&shown)?;
+async fn one(
+    api: &Api,
+    user: &User,
+    client: &Client,
+    resource: &Arc<Resource>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let (shown, sight) = (Arc::clone(resource), api.sight(user).on(resource.kind()));
+    let answer = move || {
+        let document = ResourceForm::parse(&query)?.render(&shown)?;
         Ok(json_response(StatusCode::OK, &sight.of(document)))
     };
-    api.shown_to(user, std::slice::from_ref(resource), answer).await
+    api.make(client, weight(resource), answer).await
 }
 
 /// `GET` of a list, of one mesh or of all.
 pub(super) async fn list(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    client: Client,
     route: MatchedPath,
     request: Request,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     at.require_access(&user)?;
-    let found = Found::search(&index, at.kind, &target, &query, route.as_str())?;
-    found.respond(&at.api, &user, request, query, |resource| render(LIST, resource)).await
+    let found = ListPage::search(&index, at.kind, &target, &query, route.as_str())?;
+    let (sight, link) = (at.api.sight(&user).on(at.kind), PageLink::of(request, query));
+    let bytes = found.weighed(weight);
+    at.api.make(&client, bytes, move || found.respond(link, |one| Ok(sight.of(render(LIST, one)?)))).await
 }
 
 /// The resources a list request asks for.
-pub(super) struct Found {
+pub(super) struct ListPage {
     total: usize,
+    page: Page,
     on_page: Vec<Arc<Resource>>,
-    next: Option<usize>,
 }
 
-impl Found {
+impl ListPage {
     /// Filters, then cuts the page.
     pub(super) fn search(
         index: &Index,
         kind: &Kind,
-        target: &Target,
+        target: &ResourcePath,
         query: &Query,
         route: &str,
     ) -> Result<Self, ApiError> {
         let page = Page::parse(query, LIST)?;
-        let filter = Filter::parse(kind, query, route, LIST)?;
+        let filter = ListFilter::parse(kind, query, route, LIST)?;
         let matching = |resource: &&Arc<Resource>| filter.matches(resource);
         let all: Vec<Arc<Resource>> = if target.mesh.is_empty() {
             index.list(kind).filter(matching).cloned().collect()
@@ -167,27 +196,22 @@ impl Found {
             index.list_in_mesh(kind, &target.mesh).filter(matching).cloned().collect()
         };
         let total = all.len();
-        let (on_page, next) = page.cut(all);
-        Ok(Self { total, on_page, next })
+        Ok(Self { total, page, on_page: page.cut(all) })
     }
 
-    /// The answer for `user`, each resource in the form `show` gives it.
-    pub(super) async fn respond(
+    /// Bytes that the page is made from, where `weight` says it of each resource.
+    pub(super) fn weighed(&self, weight: impl Fn(&Resource) -> usize) -> usize {
+        self.on_page.iter().map(|resource| weight(resource)).sum()
+    }
+
+    /// The answer, each resource in the form `show` gives it.
+    pub(super) fn respond(
         self,
-        api: &Api,
-        user: &User,
-        request: Request,
-        query: Query,
-        show: impl Fn(&Resource) -> Result<Value, ApiError> + Send + 'static,
+        link: PageLink,
+        show: impl Fn(&Resource) -> Result<Value, ApiError>,
     ) -> Result<Response, ApiError> {
-        let Self { total, on_page, next } = self;
-        let shown = on_page.clone();
-        let answer = move |sight: Sight| {
-            let items = shown.iter().map(|resource| Ok(sight.of(show(resource)?)));
-            let items = items.collect::<Result<Vec<_>, ApiError>>()?;
-            Ok(page::respond(&request, &query, total, items, next))
-        };
-        api.shown_to(user, &on_page, answer).await
+        let shown = self.on_page.iter().map(|resource| show(resource));
+        self.page.respond(link, self.total, shown)
     }
 }
 
@@ -197,24 +221,26 @@ pub(super) async fn by_kri(
     Path(text): Path<String>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    client: Client,
 ) -> Result<Response, ApiError> {
-    Form::parse(&query)?;
-    let kri = Kri::parse(&text).map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
-    let at = Endpoint { api, kind: kri.kind() };
+    ResourceForm::parse(&query)?;
+    let kri = Kri::parse(&text, registry::by_short)
+        .map_err(|error| ApiError::bad_request(format!("bad request: {error}")))?;
+    let at = KindApi { api, kind: registry::of_kri(&kri) };
     let index = at.api.index.current();
-    let target = |name: String| Target { mesh: kri.mesh.clone(), name };
+    let target = |name: String| ResourcePath { mesh: kri.mesh.clone(), name };
     at.require_mesh(&index, &target(String::new()))?;
     at.require_access(&user)?;
     let stored = stored_names(&at, &kri).into_iter().filter_map(|name| index.get(&at.key(&target(name))));
     // Two zones may use one name; of one that says no zone, the identifier is believed.
     let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
     let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
-    one(&at.api, &user, resource, query).await
+    one(&at.api, &user, &client, resource, query).await
 }
 
 /// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own
 /// before it followed a global has both without a zone in the identifier.
-fn stored_names(at: &Endpoint, kri: &Kri) -> Vec<String> {
+fn stored_names(at: &KindApi, kri: &Kri) -> Vec<String> {
     let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let (zone, namespace) = (part(&kri.zone), part(&kri.namespace));
     let hashed = names::hashed(&kri.mesh, &kri.name, zone.as_deref(), namespace.as_deref());
@@ -229,12 +255,12 @@ fn stored_names(at: &Endpoint, kri: &Kri) -> Vec<String> {
 }
 
 /// The form in which one resource is asked for.
-enum Form<'a> {
+enum ResourceForm<'a> {
     Universal,
     Kubernetes { namespace: Option<&'a str> },
 }
 
-impl<'a> Form<'a> {
+impl<'a> ResourceForm<'a> {
     fn parse(query: &'a Query) -> Result<Self, ApiError> {
         match page::value(query, "format") {
             None | Some("universal") => Ok(Self::Universal),

@@ -1,16 +1,23 @@
 //! The rules of Kuma's control planes that look beyond one resource.
 
+mod provided;
+
 use std::sync::Arc;
 
-use super::{Admission, Deletion, Health, Put, ZoneStatusSource};
+use super::{Admission, Deletion, Put, ZoneHealth, ZoneStatusSource};
 use crate::{
+    ca,
     model::{
-        FieldPath, Kind, Resource, Spec, Violations,
-        kinds::{dataplane, mesh, secret, zone_egress, zone_ingress},
+        FieldPath, Kind, Resource, Violations,
+        kinds::{
+            dataplane, dataplane_networking::change_served, mesh, secret, zone, zone_egress, zone_ingress,
+        },
         labels,
     },
     proto::kuma::mesh::v1alpha1::{
-        Dataplane, Mesh, ZoneEgress, ZoneIngress, dataplane::networking::inbound, mesh::mesh_services,
+        Mesh, ZoneEgress, ZoneIngress,
+        dataplane::networking::{Gateway, Inbound, inbound},
+        mesh::mesh_services,
     },
     store::index::Index,
 };
@@ -36,17 +43,19 @@ impl Admission for MeshRules {
     }
 
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
-        let Some(existing) = put.existing else { return Ok(()) };
-        let (old, new) = (enabled_backend(existing), enabled_backend(put.resource));
+        let old = put.existing.map(enabled_backend).unwrap_or_default();
+        let new = enabled_backend(put.resource);
         let swapped = !old.is_empty() && !new.is_empty() && old != new;
-        if swapped {
+        let known = put.existing.is_some_and(|mesh| has_backend(mesh, &new));
+        if swapped && !(known && has_backend(put.resource, &old)) {
             let reason = format!(
-                "changing the enabled backend from {old:?} to {new:?} while mTLS is on would break traffic: \
-                 disable mTLS first, then enable the other backend"
+                "changing the enabled backend from {old:?} to {new:?} while mTLS is on would break traffic: first add \
+                 {new:?} to mtls.backends, so that proxies trust both, then enable it, and take {old:?} out last"
             );
             return Err(Violations::one("mtls.enabledBackend", reason));
         }
-        Ok(())
+        let violations = provided::check(put.resource, put.index);
+        if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
     fn delete(&self, deletion: &Deletion<'_>) -> Result<(), Violations> {
@@ -65,6 +74,11 @@ fn enabled_backend(mesh: &Resource) -> String {
     spec.mtls.map(|m| m.enabled_backend).unwrap_or_default()
 }
 
+fn has_backend(mesh: &Resource, name: &str) -> bool {
+    let spec = mesh.spec::<Mesh>().unwrap_or_default();
+    spec.mtls.is_some_and(|mtls| mtls.backends.iter().any(|backend| backend.name == name))
+}
+
 struct ZoneRules {
     unsafe_delete: bool,
     zones: Option<Arc<dyn ZoneStatusSource>>,
@@ -72,13 +86,13 @@ struct ZoneRules {
 
 impl Admission for ZoneRules {
     fn concerns(&self, kind: &Kind) -> bool {
-        kind.name == "Zone"
+        kind == &zone::KIND
     }
 
     fn delete(&self, deletion: &Deletion<'_>) -> Result<(), Violations> {
         let zone = deletion.resource.name();
         let status = self.zones.as_ref().and_then(|z| z.zone_status(zone, deletion.index));
-        if self.unsafe_delete || status.is_none_or(|s| s.status != Health::Online) {
+        if self.unsafe_delete || status.is_none_or(|s| s.status != ZoneHealth::Online) {
             return Ok(());
         }
         let reason = "unable to delete zone, the zone control plane is still connected: stop it first";
@@ -96,24 +110,27 @@ impl Admission for DataplaneRules {
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
         let Some(mesh) = put.index.find(&mesh::KIND, "", put.resource.mesh()) else { return Ok(()) };
         let mesh = mesh.spec::<Mesh>().unwrap_or_default();
-        let Ok(mut dataplane) = put.resource.spec::<Dataplane>() else { return Ok(()) };
-        if let Some(zone) = put.mode.zone() {
-            complete(&mut dataplane, &mesh, zone, put.existing.is_none());
-        }
-        let violations = check_membership(&dataplane, &mesh);
+        let mut violations = Violations::none();
+        let spec = change_served(&put.resource.spec, |inbounds, gateway| {
+            if let Some(zone) = put.mode.zone() {
+                complete(inbounds, gateway.as_mut(), &mesh, zone, put.existing.is_none());
+            }
+            violations = check_membership(inbounds, gateway.as_ref(), &mesh);
+        });
+        // What does not decode was refused before.
+        let Ok(spec) = spec else { return Ok(()) };
         if !violations.is_empty() {
             return Err(violations);
         }
-        put.resource.spec = Spec::encode(&dataplane).into();
+        put.resource.spec = spec;
         Ok(())
     }
 }
 
 /// Adds what the author of a dataplane leaves to the zone control plane.
-fn complete(dataplane: &mut Dataplane, mesh: &Mesh, zone: &str, create: bool) {
-    let Some(networking) = &mut dataplane.networking else { return };
+fn complete(inbounds: &mut [Inbound], gateway: Option<&mut Gateway>, mesh: &Mesh, zone: &str, create: bool) {
     let exclusive = mesh.mesh_services.as_ref().is_some_and(|m| m.mode() == mesh_services::Mode::Exclusive);
-    for inbound in &mut networking.inbound {
+    for inbound in inbounds {
         if !(inbound.tags.is_empty() && exclusive) {
             inbound.tags.insert(labels::ZONE.to_owned(), zone.to_owned());
         }
@@ -122,23 +139,22 @@ fn complete(dataplane: &mut Dataplane, mesh: &Mesh, zone: &str, create: bool) {
             inbound.health = Some(inbound::Health { ready: false });
         }
     }
-    if let Some(gateway) = &mut networking.gateway {
+    if let Some(gateway) = gateway {
         gateway.tags.insert(labels::ZONE.to_owned(), zone.to_owned());
     }
 }
 
 /// Whether the mesh lets a proxy with these tags in.
-fn check_membership(dataplane: &Dataplane, mesh: &Mesh) -> Violations {
+fn check_membership(inbounds: &[Inbound], gateway: Option<&Gateway>, mesh: &Mesh) -> Violations {
     let mut violations = Violations::none();
     let constraints = mesh.constraints.as_ref().and_then(|c| c.dataplane_proxy.as_ref());
-    let (Some(constraints), Some(networking)) = (constraints, &dataplane.networking) else {
-        return violations;
-    };
-    let inbounds = networking.inbound.iter().enumerate();
+    let Some(constraints) = constraints else { return violations };
     let mut sets: Vec<_> = inbounds
+        .iter()
+        .enumerate()
         .map(|(i, inbound)| (FieldPath::new("networking").field("inbound").index(i), &inbound.tags))
         .collect();
-    if let Some(gateway) = &networking.gateway {
+    if let Some(gateway) = gateway {
         sets.push((FieldPath::new("networking").field("gateway"), &gateway.tags));
     }
     for (path, tags) in sets {
@@ -205,7 +221,7 @@ impl Admission for SecretRules {
 fn backend_using(index: &Index, mesh: &str, name: &str) -> Option<String> {
     let spec = index.find(&mesh::KIND, "", mesh)?.spec::<Mesh>().ok()?;
     let backend = spec.mtls?.backends.into_iter().find(|backend| {
-        let builtin = ["cert", "key"].map(|part| format!("{mesh}.ca-builtin-{part}-{}", backend.name));
+        let builtin = [ca::certificate_secret, ca::key_secret].map(|name| name(mesh, &backend.name));
         let named = backend.conf.iter().flat_map(|conf| conf.fields.values()).any(|source| {
             use crate::proto::google::protobuf::value::Kind::{StringValue, StructValue};
             let Some(StructValue(source)) = &source.kind else { return false };

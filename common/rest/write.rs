@@ -1,6 +1,6 @@
 //! Writing: put and delete, each one batch.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -9,28 +9,26 @@ use axum::{
     response::Response,
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::{
-    Api, ApiError, Deletion, Endpoint, Put, READ_YOUR_WRITES, User,
-    body::json_response,
-    meta,
-    precondition::{self, Conditions},
-    read::Target,
-    warnings,
+    Api, ApiError, Deletion, KindApi, Put, User, absent, body::json_response, commit::Prepared, meta,
+    precondition::Conditions, read::ResourcePath, sync, warnings,
 };
 use crate::{
     clip::clipped,
+    document::{Document, DocumentError},
     kds::size,
-    keys::{KeyError, KeySupply},
+    keys::KeySupply,
     mode::Mode,
     model::{
         Kind, Resource, ResourceKey, Violations,
-        document::{Document, DocumentError},
-        kinds::mesh,
+        kinds::{
+            mesh,
+            mesh_service::{self, MeshService},
+        },
         labels, text,
     },
-    store::{Batch, Precondition, StoreError, Write, index::Index},
+    store::{Batch, Precondition, Write, index::Index},
 };
 
 /// What a failing put is called before it is known whether it creates or updates.
@@ -43,130 +41,71 @@ const DELETE: &str = "Could not delete a resource";
 const WARNINGS: usize = 100;
 /// Bytes of one of them; it names the field.
 const WARNING: usize = 512;
-/// How often a write that lost a race against another is tried again.
-const ATTEMPTS: usize = 8;
-/// Longest wait for another replica's write to arrive.
-const NEXT_INDEX: Duration = Duration::from_millis(250);
 
 /// `PUT` of one resource.
 pub(super) async fn put(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
+    at.require_written_here()?;
     at.require_mesh(&at.api.index.current(), &target)?;
     at.require_access(&user)?;
     let conditions = Conditions::of(request.headers())?;
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
     let kind = at.kind;
-    let draft = at.api.intake.work(body, move |body| Draft::parse(kind, body)).await?;
+    let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
     at.api.see_what_is_known(&conditions).await;
-    let prepare = |index: &Index, keys: &mut KeySupply| draft.prepare(&at, index, keys, &target, &conditions);
-    let done = at.api.commit(prepare).await?;
+    let prepare = |index: &Index, keys: &mut KeySupply| {
+        draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)
+    };
+    let (done, revision) = at.api.commit(prepare, None).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
-    Ok(json_response(if done.created { StatusCode::CREATED } else { StatusCode::OK }, &body))
+    let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(sync::stamped(json_response(status, &body), revision))
 }
 
 /// `DELETE` of one resource, with everything it owns.
 pub(super) async fn delete(
-    State(at): State<Endpoint>,
-    Path(target): Path<Target>,
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
     Extension(user): Extension<User>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
+    at.require_written_here()?;
     let conditions = Conditions::of(&headers)?;
     at.api.see_what_is_known(&conditions).await;
-    at.api.commit(|index, _| prepare_delete(&at, index, &target, &user, &conditions)).await?;
-    Ok(json_response(StatusCode::OK, &json!({})))
+    let prepare = |index: &Index, _: &mut KeySupply| {
+        deletion(&at, index, &target, &conditions, WrittenBy::Client, || at.require_access(&user))
+    };
+    let (_, revision) = at.api.commit(prepare, None).await?;
+    Ok(sync::stamped(json_response(StatusCode::OK, &json!({})), revision))
 }
 
-/// A write that may be committed, decided on one index.
-struct Prepared {
-    title: &'static str,
-    batch: Batch,
-    created: bool,
-    warnings: Vec<String>,
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrittenBy {
+    /// Somebody who asked for it.
+    Client,
+    /// A file of this control plane, which nobody else writes for from then on.
+    File,
 }
 
-impl Api {
-    /// Decides on the newest index and commits on the condition that the resource has not changed since;
-    /// decides again when it has, or when the keys it lacked are made. Returns once the index shows the write.
-    async fn commit(
-        &self,
-        prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
-    ) -> Result<Prepared, ApiError> {
-        let mut keys = KeySupply::default();
-        let mut attempt = 1;
-        loop {
-            keys.begin();
-            let mut prepared = prepare(&self.index.current(), &mut keys)?;
-            if !keys.missing().is_empty() {
-                self.keys.fill(&mut keys).await.map_err(|error| match error {
-                    KeyError::Busy => ApiError::busy(prepared.title, error.to_string()),
-                    other => ApiError::internal(prepared.title, other),
-                })?;
-                continue;
-            }
-            let batch = std::mem::take(&mut prepared.batch);
-            match self.store.transact(batch).await {
-                Ok(commit) => {
-                    self.catch_up(commit.revision).await;
-                    return Ok(prepared);
-                }
-                Err(error) if attempt < ATTEMPTS && lost_race(&error) => {
-                    attempt += 1;
-                    self.see_the_winner().await;
-                }
-                Err(error) => return Err(ApiError::store(prepared.title, &error)),
-            }
-        }
-    }
-
-    /// Waits for the index to show what the client has read, perhaps on another replica.
-    async fn see_what_is_known(&self, conditions: &Conditions) {
-        let head = *self.store.watch_head().borrow();
-        if let Some(revision) = precondition::awaited(conditions, &self.index, head) {
-            self.catch_up(revision).await;
-        }
-    }
-
-    /// Waits for the index to show what another writer, perhaps on another replica, has just stored.
-    async fn see_the_winner(&self) {
-        let mut index = self.index.clone();
-        let before = index.latest().revision;
-        let head = *self.store.watch_head().borrow();
-        self.catch_up(head).await;
-        if self.index.current().revision == before {
-            // The head is only a hint and may lag behind as well; trying again too early costs one attempt.
-            let _changed = timeout(NEXT_INDEX, index.changed()).await;
-        }
-    }
-
-    async fn catch_up(&self, revision: u64) {
-        // The write is safe already; a slow index only delays when readers see it.
-        if timeout(READ_YOUR_WRITES, self.index.wait_for(revision)).await.is_err() {
-            tracing::warn!(revision, "the index is far behind the store");
-        }
-    }
-}
-
-fn lost_race(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. }
-    )
-}
-
-impl Endpoint {
-    /// 405 unless resources of this kind are written here.
+impl KindApi {
+    /// 405 where clients write nothing.
     fn require_writable(&self) -> Result<(), ApiError> {
-        let config = &self.api.config;
-        if config.read_only {
-            return Err(ApiError::read_only("this control plane is configured to be read-only"));
+        match self.api.config.read_only {
+            true => Err(ApiError::read_only("this control plane is configured to be read-only")),
+            false => Ok(()),
         }
+    }
+
+    /// 405 unless resources of this kind are written here.
+    pub(super) fn require_written_here(&self) -> Result<(), ApiError> {
+        let config = &self.api.config;
         if config.mode.may_write(self.kind) {
             return Ok(());
         }
@@ -176,6 +115,18 @@ impl Endpoint {
             Mode::Global => format!("{kind} is owned by zones: apply it on the zone control plane"),
             Mode::Zone { .. } => format!("{kind} is owned by global: apply it on the global control plane"),
         }))
+    }
+
+    /// 405 for what is in a file, unless that is who writes.
+    fn require_no_file(&self, existing: &Resource, by: WrittenBy) -> Result<(), ApiError> {
+        let Some(files) = &self.api.config.files else { return Ok(()) };
+        let is_in_a_file = existing.label(labels::PROVIDED_BY) == Some(labels::PROVIDED_BY_FILES);
+        if by == WrittenBy::File || !is_in_a_file {
+            return Ok(());
+        }
+        let file =
+            files.file_of(&existing.key).unwrap_or_else(|| "a file of the resources folder".to_owned());
+        Err(ApiError::read_only(format!("{} is in {file}: change it there", existing.key)))
     }
 
     /// Refuses to touch what another control plane owns.
@@ -197,56 +148,62 @@ impl Endpoint {
 }
 
 /// A body that decodes and whose spec is valid.
-struct Draft {
+pub(super) struct ValidBody {
     document: Document,
     type_name: String,
     warnings: Vec<String>,
 }
 
-impl Draft {
+impl ValidBody {
     fn parse(kind: &'static Kind, body: &[u8]) -> Result<Self, ApiError> {
-        let json = text::json(body, text::Limits::BODY).map_err(|e| {
+        let json = text::json(body, text::TextLimits::BODY).map_err(|e| {
             ApiError::bad_request(format!(
                 "the request body is not JSON: {e}; `straitctl apply` takes YAML too"
             ))
         })?;
-        let violations = outline(kind, &json);
+        Self::of_json(kind, &json)
+    }
+
+    /// The same for what was read before.
+    pub(super) fn of_json(kind: &'static Kind, json: &Value) -> Result<Self, ApiError> {
+        let violations = outline(kind, json);
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         let type_name = json.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut document = Document::parse_as(kind, &json).map_err(|error| match error {
+        let mut document = Document::parse_as(kind, json).map_err(|error| match error {
             DocumentError::Spec(error) => ApiError::spec(PROCESS, &error),
             other => ApiError::bad_request(other.to_string()),
         })?;
         let spec = |error| ApiError::spec(PROCESS, &error);
-        let violations = kind.validate_authored(&document.spec).map_err(spec)?;
+        let (violations, normal) = kind.settle_authored(&document.spec).map_err(spec)?;
         if !violations.is_empty() {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
-        document.spec = kind.normalize(&document.spec).map_err(spec)?;
+        document.spec = normal;
         // What is stored here is sent on, and with its defaults filled in it is larger than it was.
         if let Some(excess) = size::excess(kind, &document.labels, &document.spec, None) {
             let detail = format!("{excess}: make it smaller, or spread it over several resources");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
         }
-        let warnings = warnings::of_unknown(kind, &json).into_iter().take(WARNINGS);
+        let warnings = warnings::of_ignored(&document.ignored).take(WARNINGS);
         let warnings = warnings.map(|warning| clipped(warning, WARNING)).collect();
         Ok(Self { document, type_name, warnings })
     }
 
-    fn prepare(
+    pub(super) fn prepare(
         &self,
-        at: &Endpoint,
+        at: &KindApi,
         index: &Index,
         keys: &mut KeySupply,
-        target: &Target,
+        target: &ResourcePath,
         conditions: &Conditions,
+        by: WrittenBy,
     ) -> Result<Prepared, ApiError> {
         let api = &at.api;
         at.require_mesh(index, target)?;
         let existing = index.get(&at.key(target)).map(Arc::as_ref);
-        let claims = meta::Claims {
+        let claims = meta::BodyClaims {
             type_name: &self.type_name,
             mesh: self.document.mesh.as_deref(),
             name: &self.document.name,
@@ -257,13 +214,17 @@ impl Draft {
             return Err(ApiError::invalid(PROCESS, &violations));
         }
         let mut resource = self.resource(at, target, existing);
-        labels::compute(&mut resource, &api.config.mode);
+        if by == WrittenBy::File {
+            resource.labels.insert(labels::PROVIDED_BY.to_owned(), labels::PROVIDED_BY_FILES.to_owned());
+        }
+        api.config.mode.label(&mut resource);
         if let Some(existing) = existing {
             let violations = meta::immutable(&existing.labels, &resource.labels);
             if !violations.is_empty() {
                 return Err(ApiError::invalid(UPDATE, &violations));
             }
             at.require_own(UPDATE, existing)?;
+            at.require_no_file(existing, by)?;
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
         conditions.check(title, existing)?;
@@ -276,28 +237,36 @@ impl Draft {
             writes.also.push(Write::put_when(Resource::clone(mesh), when));
         }
         let mut warnings = warnings::of(writes.resource());
+        // Nobody reads what is said about a file.
+        if by != WrittenBy::File {
+            let absent = absent::of(writes.resource(), index).into_iter().take(WARNINGS);
+            warnings.extend(absent.map(|warning| clipped(warning, WARNING)));
+        }
         warnings.extend(self.warnings.iter().cloned());
         Ok(Prepared { title, batch: writes.batch(existing), created: existing.is_none(), warnings })
     }
 
     /// The resource to store: labels and spec of the body, status and ownership of what is stored.
-    fn resource(&self, at: &Endpoint, target: &Target, existing: Option<&Resource>) -> Resource {
+    fn resource(&self, at: &KindApi, target: &ResourcePath, existing: Option<&Resource>) -> Resource {
         let mut resource = Resource::new(at.key(target), at.api.env.now());
         resource.labels.clone_from(&self.document.labels);
         // Whoever writes a resource here answers for it from now on.
         resource.labels.remove(labels::REGISTERED);
+        resource.labels.remove(labels::PROVIDED_BY);
         resource.spec = self.document.spec.clone().into();
         match existing {
             Some(existing) => {
                 resource.status.clone_from(&existing.status);
+                if at.kind == &mesh_service::KIND {
+                    resource.spec = MeshService::keeping(&resource.spec, &existing.spec).into();
+                }
                 resource.origin = existing.origin.clone();
                 resource.owner.clone_from(&existing.owner);
                 resource.created = existing.created;
             }
             None => {
                 resource.origin = at.api.config.mode.origin_of(at.kind);
-                // Dataplanes keep their mesh alive; a secret may be meant for a mesh made anew.
-                let owned = at.kind.is_mesh_scoped() && !matches!(at.kind.name, "Dataplane" | "Secret");
+                let owned = at.kind.is_mesh_scoped() && !at.kind.outlives_mesh;
                 resource.owner = owned.then(|| ResourceKey::global(&mesh::KIND, &target.mesh));
             }
         }
@@ -360,17 +329,20 @@ fn admit(
     Ok(Writes { resource, also })
 }
 
-fn prepare_delete(
-    at: &Endpoint,
+/// Deletes what is there, if the client `may` and nothing else is in the way.
+pub(super) fn deletion(
+    at: &KindApi,
     index: &Index,
-    target: &Target,
-    user: &User,
+    target: &ResourcePath,
     conditions: &Conditions,
+    by: WrittenBy,
+    may: impl Fn() -> Result<(), ApiError>,
 ) -> Result<Prepared, ApiError> {
     at.require_mesh(index, target)?;
     let resource = index.get(&at.key(target)).ok_or_else(|| ApiError::not_found(DELETE))?;
     at.require_own(DELETE, resource)?;
-    at.require_access(user)?;
+    may()?;
+    at.require_no_file(resource, by)?;
     conditions.check(DELETE, Some(resource))?;
     let config = &at.api.config;
     for admission in config.admissions.iter().filter(|a| a.concerns(at.kind)) {

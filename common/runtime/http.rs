@@ -9,9 +9,12 @@
 
 mod answers;
 mod connections;
+mod guest;
 mod limits;
+mod paced;
 mod progress;
 mod refusal;
+mod turns;
 mod watched;
 
 use std::{
@@ -26,8 +29,12 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body};
-use hyper::{Request, Version, body::Incoming};
+use axum::{Router, body::Body, extract::FromRequestParts, http::request::Parts};
+use hyper::{
+    Request, Response, StatusCode, Version,
+    body::Incoming,
+    header::{self, HeaderValue},
+};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
 use tokio::{
@@ -38,12 +45,16 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-pub use self::limits::Limits;
 use self::{
     connections::{Connections, Seat},
+    paced::Paced,
     progress::Over,
     refusal::Reason,
-    watched::{Answer, Open, Question, WatchedIo},
+    watched::{Open, WatchedIo, WatchedRequestBody, WatchedResponseBody},
+};
+pub use self::{
+    limits::Limits,
+    turns::{AnswerTurn, Crowded},
 };
 use super::Accept;
 
@@ -72,6 +83,11 @@ impl Client {
         }
     }
 
+    /// Whether the client has shown who it is.
+    pub fn is_known(&self) -> bool {
+        self.0.upgrade().is_none_or(|seat| seat.is_known())
+    }
+
     /// Begins one of the long exchanges of this client. One that has not shown who it is may have `most`
     /// at once: they cost more than the connection they share.
     pub fn knock(&self, most: usize) -> Option<Knock> {
@@ -82,6 +98,32 @@ impl Client {
         let more = |held: usize| (held < most).then_some(held + 1);
         counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Knock(Some(Arc::clone(counted))))
+    }
+
+    /// Waits for leave to make a large answer, which [goes along](AnswerTurn::made) with it until it is counted.
+    /// There is always leave where no server counts.
+    ///
+    /// # Errors
+    /// When too many are asked for, or the client is not there any more.
+    pub async fn turn(&self) -> Result<AnswerTurn, Crowded> {
+        if self.0.ptr_eq(&Weak::new()) {
+            return Ok(AnswerTurn::default());
+        }
+        let (connections, guest) = {
+            // The seat itself would keep its place as long as this waits.
+            let seat = self.0.upgrade().ok_or(Crowded)?;
+            (Arc::clone(seat.connections()), Arc::clone(&seat.guest))
+        };
+        connections.turn(&guest).await
+    }
+}
+
+/// The client of a request; of one that came through no server, nobody in particular.
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
     }
 }
 
@@ -132,13 +174,13 @@ impl Server {
         router: Router,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
-        let mut door = Door {
+        let mut door = ConnectionAcceptor {
             listener,
             connections: Connections::new(self.name, self.limits),
             spares: Spares::new(self.spare_files),
         };
         let open = TaskTracker::new();
-        let server = Serving { name: self.name, tls: self.tls, router, shutdown: shutdown.clone() };
+        let server = ConnectionServer { name: self.name, tls: self.tls, router, shutdown: shutdown.clone() };
         loop {
             let accepted = tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -157,13 +199,13 @@ impl Server {
 }
 
 /// Where connections come in.
-struct Door<L> {
+struct ConnectionAcceptor<L> {
     listener: L,
     connections: Arc<Connections>,
     spares: Spares,
 }
 
-impl<L: Accept> Door<L> {
+impl<L: Accept> ConnectionAcceptor<L> {
     /// The next connection that there is room for; `None` where one was refused.
     async fn next(&mut self) -> Option<(L::Io, Seat)> {
         self.connections.settled().await;
@@ -215,14 +257,14 @@ impl Spares {
 }
 
 #[derive(Clone)]
-struct Serving {
+struct ConnectionServer {
     name: &'static str,
     tls: Option<TlsAcceptor>,
     router: Router,
     shutdown: CancellationToken,
 }
 
-impl Serving {
+impl ConnectionServer {
     async fn connection<IO>(&self, stream: IO, seat: Seat)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -254,21 +296,29 @@ impl Serving {
         let (router, client) = (self.router.clone(), Client(Arc::downgrade(seat)));
         let (guest, peer) = (Arc::clone(&seat.guest), seat.guest.peer());
         let connections = Arc::clone(seat.connections());
+        let window = limits.window as usize;
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let open = Open::new(Arc::clone(&guest), request.version() == Version::HTTP_2);
-            let mut request =
-                request.map(|body| Body::new(Question::new(body, Arc::clone(&guest), open.number())));
+            let multiplexed = request.version() == Version::HTTP_2;
+            let open = Open::new(Arc::clone(&guest), multiplexed);
+            // With HTTP/1 nothing comes that nobody asked for, and asking would invite it.
+            let window = if multiplexed { window } else { 0 };
+            let mut request = request.map(|body| Body::new(WatchedRequestBody::new(body, &open, window)));
             request.extensions_mut().insert(Connection { peer, tls });
             request.extensions_mut().insert(client.clone());
             let response = router.clone().oneshot(request);
-            let connections = Arc::clone(&connections);
+            let (guest, connections) = (Arc::clone(&guest), Arc::clone(&connections));
             async move {
-                let response = response.await.unwrap_or_else(|never| match never {});
-                Ok::<_, Infallible>(response.map(|body| Answer::new(body, open, connections)))
+                let response = tokio::select! {
+                    biased;
+                    // What was begun for it is dropped.
+                    () = guest.displaced() => nobody_waits(),
+                    response = response => response.unwrap_or_else(|never| match never {}),
+                };
+                Ok::<_, Infallible>(counted(response, open, connections))
             }
         });
         let protocol = limits.protocol();
-        let mut serving = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+        let mut serving = pin!(protocol.serve_connection(TokioIo::new(Paced::new(stream)), service));
         let mut closing = pin!(sleep_until(Instant::now()));
         let mut leaving = false;
         let outcome = loop {
@@ -294,6 +344,27 @@ impl Serving {
             tracing::debug!(listener = self.name, %peer, %error, "connection ended");
         }
     }
+}
+
+/// An answer for a client whose connection made way; if it hears it, it may come again.
+fn nobody_waits() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
+/// Counts the body of an answer; only then somebody else has the turn in which it was made.
+fn counted(
+    response: Response<Body>,
+    open: Open,
+    connections: Arc<Connections>,
+) -> Response<WatchedResponseBody> {
+    let (mut head, body) = response.into_parts();
+    let turn = head.extensions.remove::<AnswerTurn>();
+    let answer = WatchedResponseBody::new(body, open, connections);
+    drop(turn);
+    Response::from_parts(head, answer)
 }
 
 impl Seat {

@@ -11,8 +11,8 @@ use tokio::{
 /// Work on so few bytes is done faster than it is handed over.
 const SMALL: usize = 8 << 10;
 
-/// A few threads for work whose length strangers decide: reading what they sent. Whoever brings more of it
-/// waits in line, while everything else goes on.
+/// A few threads for work whose length strangers decide: reading what they sent, writing what they ask for.
+/// Whoever brings more of it waits in line, while everything else goes on.
 #[derive(Clone, Debug)]
 pub struct Offload {
     seats: Arc<Semaphore>,
@@ -30,10 +30,12 @@ impl Offload {
     /// Does `work` on `bytes` of input: at once when they are few, else on a thread when one is free. Work
     /// that nobody waits for any more is still finished, and holds its thread until then.
     pub async fn run<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if bytes <= SMALL {
-            return work();
-        }
-        self.long(work).await
+        if Self::is_worth(bytes) { self.long(work).await } else { work() }
+    }
+
+    /// Whether work on so many bytes takes longer than handing it over.
+    pub fn is_worth(bytes: usize) -> bool {
+        bytes > SMALL
     }
 
     /// Does `work` on a thread when one is free.

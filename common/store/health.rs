@@ -15,26 +15,31 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Pause before the first try while writing fails; doubled up to [`LONGEST`].
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(5);
+/// How often it is looked whether damage is gone, which means to read everything.
+const DAMAGE_LOOK: Duration = Duration::from_secs(15);
 
 /// What is wrong with a store. What it holds can be read all the same, from the index if not from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct StoreHealth {
     /// Why writes are refused; `None` while they go through.
     pub writing: Option<Arc<str>>,
-    /// What was found damaged. Stays until the process is started on something sound.
+    /// Why the next write may not find room, where it is known before it is tried.
+    pub room: Option<Arc<str>>,
+    /// What was found damaged. Stays until it is gone from a database that others reach as well, or the
+    /// process is started on something sound.
     pub damage: Option<Arc<str>>,
 }
 
-impl Health {
+impl StoreHealth {
     /// What an operator has to know, the worst first.
     pub fn trouble(&self) -> Option<&Arc<str>> {
-        self.damage.as_ref().or(self.writing.as_ref())
+        self.damage.as_ref().or(self.writing.as_ref()).or(self.room.as_ref())
     }
 }
 
 /// Keeps the health of one store and tells it.
 pub(super) struct Vitals {
-    health: watch::Sender<Health>,
+    health: watch::Sender<StoreHealth>,
     episode: Mutex<Episode>,
 }
 
@@ -44,6 +49,8 @@ struct Episode {
     since: Option<(Instant, u64)>,
     pause: Duration,
     told: Option<Instant>,
+    /// When damage was found, or last looked for.
+    damage_seen: Option<Instant>,
 }
 
 impl Vitals {
@@ -51,10 +58,10 @@ impl Vitals {
         metrics::gauge!("store_writable").set(1.0);
         metrics::gauge!("store_damaged").set(0.0);
         metrics::counter!("store_write_failures_total").absolute(0);
-        Arc::new(Self { health: watch::Sender::new(Health::default()), episode: Mutex::default() })
+        Arc::new(Self { health: watch::Sender::new(StoreHealth::default()), episode: Mutex::default() })
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<Health> {
+    pub(super) fn watch(&self) -> watch::Receiver<StoreHealth> {
         self.health.subscribe()
     }
 
@@ -105,6 +112,19 @@ impl Vitals {
         });
     }
 
+    /// What a look at the disk says about the next write.
+    pub(super) fn has_room(&self, shortage: Option<Arc<str>>) {
+        let told = shortage.clone();
+        let mut before = None;
+        self.health.send_if_modified(|health| {
+            before = std::mem::replace(&mut health.room, shortage);
+            before != health.room
+        });
+        if let Some(reason) = told.filter(|_| before.is_none()) {
+            tracing::warn!(%reason, "the store is running out of room");
+        }
+    }
+
     /// A write, or an attempt to, went through.
     pub(super) fn works(&self) {
         if self.health.borrow().writing.is_none() {
@@ -132,8 +152,28 @@ impl Vitals {
             new
         });
         if new {
+            self.episode().damage_seen = Some(Instant::now());
             metrics::gauge!("store_damaged").set(1.0);
             tracing::error!(%error, "the store is damaged: writes are refused, what is in memory is served on");
+        }
+    }
+
+    /// Whether it is time to look whether the damage is gone.
+    pub(super) fn may_be_sound(&self) -> bool {
+        let mut episode = self.episode();
+        let due = episode.damage_seen.is_some_and(|seen| seen.elapsed() >= DAMAGE_LOOK);
+        if due {
+            episode.damage_seen = Some(Instant::now());
+        }
+        due
+    }
+
+    /// What was found damaged is gone.
+    pub(super) fn healed(&self) {
+        self.episode().damage_seen = None;
+        if self.health.send_if_modified(|health| health.damage.take().is_some()) {
+            metrics::gauge!("store_damaged").set(0.0);
+            tracing::info!("what was damaged in the store is gone: writes are taken again");
         }
     }
 
@@ -174,5 +214,20 @@ mod tests {
         vitals.damaged(&StoreError::Damaged("page 3".into()));
         vitals.works();
         assert_eq!(vitals.watch().borrow().trouble().map(|t| &**t), Some("page 3"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_looked_now_and_then_whether_damage_is_gone() {
+        let vitals = Vitals::new();
+        assert!(!vitals.may_be_sound());
+        vitals.damaged(&StoreError::Damaged("page 3".into()));
+        assert!(!vitals.may_be_sound(), "it was only just found");
+        tokio::time::advance(DAMAGE_LOOK).await;
+        assert!(vitals.may_be_sound());
+        assert!(!vitals.may_be_sound(), "it was only just looked");
+        vitals.healed();
+        assert_eq!(vitals.watch().borrow().trouble(), None);
+        tokio::time::advance(DAMAGE_LOOK).await;
+        assert!(!vitals.may_be_sound());
     }
 }

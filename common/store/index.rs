@@ -9,7 +9,7 @@ use super::{Change, Revision, Snapshot, StoreIdentity};
 use crate::model::{Kind, Resource, ResourceKey};
 
 /// Mesh and name of a resource inside its kind, in list order.
-type Place = (Arc<str>, Arc<str>);
+type ListKey = (Arc<str>, Arc<str>);
 
 /// Every resource of the store at [`Index::revision`]. Cloning shares; applying a change copies only the
 /// path to it.
@@ -19,7 +19,7 @@ pub struct Index {
     pub store: StoreIdentity,
     /// The revision this is at.
     pub revision: Revision,
-    by_kind: OrdMap<&'static str, OrdMap<Place, Arc<Resource>>>,
+    by_kind: OrdMap<&'static str, OrdMap<ListKey, Arc<Resource>>>,
 }
 
 impl Index {
@@ -77,7 +77,7 @@ impl Index {
         kind: &Kind,
         mesh: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
-        let from: Place = (mesh.into(), "".into());
+        let from: ListKey = (mesh.into(), "".into());
         let resources = self.by_kind.get(kind.name).into_iter();
         resources
             .flat_map(move |all| all.range(from.clone()..))
@@ -119,7 +119,7 @@ impl Index {
     }
 }
 
-fn place(key: &ResourceKey) -> Place {
+fn place(key: &ResourceKey) -> ListKey {
     (Arc::clone(&key.mesh), Arc::clone(&key.name))
 }
 

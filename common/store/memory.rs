@@ -19,12 +19,12 @@ use super::{
 pub struct MemoryStore {
     identity: StoreIdentity,
     retained: usize,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     head: watch::Sender<Revision>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     revision: Revision,
     rows: Rows,
     changes: VecDeque<Change>,
@@ -49,13 +49,13 @@ impl MemoryStore {
         Self { identity, retained, state: Mutex::default(), head: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A batch applies whole or undoes itself, and nothing in between can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MemoryState {
     /// Drops the oldest whole batches beyond `retained` entries, never the newest batch.
     fn trim(&mut self, retained: usize) {
         while self.changes.len() > retained {

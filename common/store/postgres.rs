@@ -6,6 +6,8 @@
 
 mod hint;
 mod ledger;
+mod salvage;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -13,16 +15,18 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, PgPool,
+    ConnectOptions, Connection, Executor, PgPool,
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::sync::watch;
 use uuid::Uuid;
 
+pub(super) use self::salvage::PostgresWreck;
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
-    Batch, Changes, Commit, Health, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
+    StoreIdentity,
     health::Vitals,
     masked,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
@@ -149,7 +153,7 @@ async fn prepare(options: &PgConnectOptions) -> Result<MetaRecord, StoreError> {
     }
     MIGRATIONS.run(&alone).await.map_err(|error| migrating(&place, error))?;
     let meta = identify(&alone).await.map_err(failed("identify"))?;
-    fill(&alone).await.map_err(failed("give checksums to the rows of"))?;
+    fill(&alone).await?;
     alone.close().await;
     Ok(meta)
 }
@@ -184,18 +188,37 @@ async fn identify(pool: &PgPool) -> sqlx::Result<MetaRecord> {
     sqlx::query_as(META).fetch_one(pool).await
 }
 
-/// Gives rows of a version without checksums theirs. What such a version changes meanwhile keeps none.
-async fn fill(pool: &PgPool) -> sqlx::Result<()> {
-    let unsummed = AssertSqlSafe(ALL_RESOURCES.replace("ORDER BY", "WHERE checksum IS NULL ORDER BY"));
-    let rows: Vec<ResourceRecord> = sqlx::query_as(unsummed).fetch_all(pool).await?;
-    for row in &rows {
-        let (kind, mesh, name) = row.place();
-        let put = "UPDATE resources SET checksum = $1 \
-            WHERE kind = $2 AND mesh = $3 AND name = $4 AND revision = $5 AND checksum IS NULL";
-        let put = sqlx::query(put).bind(row.sum()).bind(kind).bind(mesh).bind(name).bind(row.revision());
-        put.execute(pool).await?;
+/// Rows without a checksum get one, and are counted: a replica that knows none wrote them.
+async fn fill(pool: &PgPool) -> Result<(), StoreError> {
+    let filled = sums::fill(pool).await;
+    let filled = filled.map_err(|error| unread("give checksums to rows of an older version", error))?;
+    metrics::counter!("store_rows_unverified_total").increment(filled);
+    if filled > 0 {
+        tracing::info!(
+            rows = filled,
+            "rows that an older version wrote have checksums now; what became of them before is not known"
+        );
     }
     Ok(())
+}
+
+/// Postgres' codes for a row or an index that is damaged.
+const DAMAGE: [&str; 2] = ["XX001", "XX002"];
+
+/// Whether reading failed because of what is stored.
+fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    // A value that does not decode was written as another.
+    matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
+        || code.is_some_and(|code| DAMAGE.contains(&&*code))
+}
+
+/// What reading failed with while `doing`.
+fn unread(doing: &str, error: sqlx::Error) -> StoreError {
+    if is_damage(&error) {
+        return record::damaged(format_args!("{doing}: {error}: something"));
+    }
+    StoreError::backend(doing, error)
 }
 
 #[async_trait]
@@ -214,12 +237,12 @@ impl Store for PostgresStore {
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
             .fetch_all(&self.pool)
             .await
-            .map_err(|error| StoreError::backend("read the change feed", error))?;
+            .map_err(|error| self.noticed(unread("read the change feed", error)))?;
         record::changes(&rows, self.identity, revision).map_err(|error| self.noticed(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let failed = |error| StoreError::backend("read a snapshot", error);
+        let failed = |error| self.noticed(unread("read a snapshot", error));
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let mut view = self.pool.begin_with(begin).await.map_err(failed)?;
         let meta: MetaRecord = sqlx::query_as(META).fetch_one(&mut *view).await.map_err(failed)?;
@@ -230,8 +253,14 @@ impl Store for PostgresStore {
         record::snapshot(&meta, rows).map_err(|error| self.noticed(error))
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<StoreHealth> {
         self.vitals.watch()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        // What a replica of an older version wrote meanwhile, too.
+        fill(&self.pool).await.map_err(|error| self.noticed(error))?;
+        sums::compare(&self.pool).await.map_err(|error| self.noticed(error))
     }
 
     fn watch_head(&self) -> watch::Receiver<Revision> {
@@ -300,7 +329,7 @@ impl Store for PostgresStore {
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
         let rows = sqlx::query(sessions::WITH_PREFIX).bind(prefix).fetch_all(&self.pool).await;
-        let rows = rows.map_err(|error| StoreError::backend("read session documents", error))?;
+        let rows = rows.map_err(|error| self.noticed(unread("read session documents", error)))?;
         sessions::read(&rows).map_err(|error| self.noticed(error))
     }
 

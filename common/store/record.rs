@@ -1,20 +1,48 @@
 //! The column form of a resource and of a change, the same in every SQL store.
 
+mod raw;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
+pub(super) use self::raw::RawColumns;
 use super::{
     Change, Changes, Revision, Snapshot, StoreError, StoreIdentity, checksum::Checksum, rows::LogEntry,
 };
-use crate::model::{Origin, Resource, ResourceKey, registry};
+use crate::{
+    model::{Origin, Resource, ResourceKey},
+    registry,
+};
 
 /// Every resource.
 pub(super) const ALL_RESOURCES: &str = "\
     SELECT kind, mesh, name, origin_zone, display_name, labels, spec, status, \
         owner_kind, owner_mesh, owner_name, created, modified, revision, checksum \
     FROM resources ORDER BY kind, mesh, name";
+
+/// A resource that is not as the change log says: a page may have gone back to what it held before, in which
+/// every row fits its checksum.
+pub(super) const OUT_OF_STEP: &str = "\
+    SELECT l.kind, l.mesh, l.name FROM (\
+        SELECT kind, mesh, name, op, revision, \
+            ROW_NUMBER() OVER (PARTITION BY kind, mesh, name ORDER BY revision DESC) AS n FROM changes\
+    ) l LEFT JOIN resources r ON r.kind = l.kind AND r.mesh = l.mesh AND r.name = l.name \
+    WHERE l.n = 1 AND CASE l.op WHEN 'put' THEN r.revision IS NULL OR r.revision <> l.revision \
+        ELSE r.revision IS NOT NULL END \
+    UNION ALL \
+    SELECT r.kind, r.mesh, r.name FROM resources r CROSS JOIN meta m \
+    WHERE r.revision > m.oldest AND NOT EXISTS (SELECT 1 FROM changes c WHERE c.revision = r.revision \
+        AND c.kind = r.kind AND c.mesh = r.mesh AND c.name = r.name) \
+    LIMIT 1";
+
+/// What [`OUT_OF_STEP`] found.
+pub(super) fn out_of_step((kind, mesh, name): &(String, String, String)) -> StoreError {
+    damaged(format_args!(
+        "the row resource/{kind}/{mesh}/{name}, which is not at the revision its changes end at,"
+    ))
+}
 
 /// The one row of `meta`.
 pub(super) const META: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta";
@@ -65,11 +93,6 @@ impl ResourceRecord {
         (&self.kind, &self.mesh, &self.name)
     }
 
-    /// Which version of the row this is.
-    pub(super) fn revision(&self) -> i64 {
-        self.revision
-    }
-
     /// The resource; `None` when it is, or belongs to something, of a kind unknown here.
     ///
     /// # Errors
@@ -77,7 +100,7 @@ impl ResourceRecord {
     pub(super) fn into_resource(self) -> Result<Option<Arc<Resource>>, StoreError> {
         // Before anything is made of it: damage to the kind would hide the row.
         if self.checksum.is_some_and(|sum| sum != self.sum()) {
-            return Err(damaged(format_args!("the row of {} {}/{}", self.kind, self.mesh, self.name)));
+            return Err(damaged(format_args!("the row resource/{}/{}/{}", self.kind, self.mesh, self.name)));
         }
         let Some(key) = known_key(&self.kind, &self.mesh, &self.name) else { return Ok(None) };
         let owner = match (self.owner_kind, self.owner_mesh, self.owner_name) {
@@ -87,8 +110,8 @@ impl ResourceRecord {
             },
             _ => None,
         };
-        let labels: BTreeMap<String, String> = serde_json::from_str(&self.labels)
-            .map_err(|error| StoreError::backend(format!("read the labels of {key}"), error))?;
+        let labels: BTreeMap<String, String> =
+            serde_json::from_str(&self.labels).map_err(|_| damaged(format_args!("the labels of {key}")))?;
         Ok(Some(Arc::new(Resource {
             key,
             labels,
@@ -105,10 +128,12 @@ impl ResourceRecord {
 
 /// A row is not what was written.
 pub(super) fn damaged(what: std::fmt::Arguments<'_>) -> StoreError {
-    StoreError::Damaged(format!(
-        "{what} is not what was written to the database: restore the database from a backup"
-    ))
+    StoreError::Damaged(format!("{what} is not what was written to the database: {WAY_ON}"))
 }
+
+/// What an operator can do.
+pub(super) const WAY_ON: &str = "restore it from a backup, or, without one, let `salvage list` of this program \
+    show what is damaged and how to go on without it";
 
 /// A row of `meta`.
 #[derive(FromRow)]
@@ -121,10 +146,8 @@ pub(super) struct MetaRecord {
 
 impl MetaRecord {
     pub(super) fn identity(&self) -> Result<StoreIdentity, StoreError> {
-        let store_id = self
-            .store_id
-            .parse()
-            .map_err(|error| StoreError::backend("read the identity of the store", error))?;
+        let store_id =
+            self.store_id.parse().map_err(|_| damaged(format_args!("the identity of the store")))?;
         Ok(StoreIdentity { store_id, epoch: self.epoch.unsigned_abs() })
     }
 

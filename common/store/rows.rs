@@ -182,7 +182,7 @@ impl LogEntry {
 }
 
 /// What a group of batches does, committed together.
-pub(super) struct Verdict {
+pub(super) struct GroupCommit {
     /// One answer per batch, in order.
     pub(super) replies: Vec<Result<Commit, StoreError>>,
     /// Revision of the store after the group.
@@ -191,7 +191,7 @@ pub(super) struct Verdict {
     pub(super) log: Vec<LogEntry>,
 }
 
-impl Verdict {
+impl GroupCommit {
     /// Judges each batch on its own, in order: a refused one leaves no trace, an accepted one that
     /// changes something takes the next revision. `leases` holds the epochs of the leases that fences
     /// name. `rows` is left as the group leaves it.

@@ -13,10 +13,12 @@ mod files;
 mod inspect;
 mod ledger;
 mod mend;
+mod salvage;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -30,15 +32,17 @@ use sqlx::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
+pub(super) use self::salvage::SqliteWreck;
 use self::{
     acknowledged::Acknowledged,
-    connections::{Connections, Pen, Reader},
+    connections::{Pen, Reader, SqliteConnections},
     file::FileLock,
     ledger::SqliteLedger,
     mend::Keeper,
 };
 use super::{
-    Batch, Changes, Commit, Health, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
+    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
+    StoreIdentity,
     health::Vitals,
     recent::Recent,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
@@ -68,7 +72,7 @@ const CHANGES_SINCE: &str = "\
 pub struct SqliteStore {
     identity: StoreIdentity,
     writer: Writer,
-    connections: Arc<Connections>,
+    connections: Arc<SqliteConnections>,
     head: Arc<watch::Sender<Revision>>,
     /// Filled by the writer; no other process writes to this file.
     recent: Arc<Recent>,
@@ -98,12 +102,13 @@ impl SqliteStore {
     pub(super) async fn open_with(path: &Path, retained: usize, recent: Recent) -> Result<Self, StoreError> {
         let lock = FileLock::take(path).await?;
         let existed = file::check(path).await?;
-        let connections = Arc::new(Connections::new(path, lock));
+        let connections = Arc::new(SqliteConnections::new(path, lock));
         let unusable = |error: std::io::Error| opening(path, error.into());
         connections.files().begin().map_err(unusable)?;
         let mut anchor = connections.anchor().await.map_err(|error| opening(path, error))?;
         let meta = prepare(&mut anchor, path).await?;
-        let acknowledged = Acknowledged::open(path, meta.identity()?, meta.head(), existed)?;
+        let identity = meta.identity().map_err(|error| about(path, error))?;
+        let acknowledged = Acknowledged::open(path, identity, meta.head(), existed)?;
         connections.files().settle().map_err(unusable)?;
         connections.open().await.map_err(|error| opening(path, error))?;
 
@@ -112,7 +117,7 @@ impl SqliteStore {
         let keeper = Keeper::new(Arc::clone(&connections), anchor, acknowledged, &meta)?;
         let ledger = SqliteLedger::new(keeper, Arc::clone(&head), Arc::clone(&recent), retained);
         let writer = Writer::start(ledger, Arc::clone(&vitals));
-        Ok(Self { identity: meta.identity()?, writer, connections, head, recent, vitals })
+        Ok(Self { identity, writer, connections, head, recent, vitals })
     }
 
     /// The connection for what is written beside the change feed.
@@ -124,8 +129,8 @@ impl SqliteStore {
     }
 
     /// `pen` wrote it; it counts once it can be found again.
-    fn written(&self, pen: Pen) -> Result<(), StoreError> {
-        pen.done().map_err(|trouble| trouble.into_error(self.connections.path()))
+    async fn written(&self, pen: Pen) -> Result<(), StoreError> {
+        pen.done().await.map_err(|trouble| trouble.into_error(self.connections.path()))
     }
 
     async fn reader(&self) -> Result<Reader, StoreError> {
@@ -140,13 +145,20 @@ impl SqliteStore {
         self.noticed(inspect::error(self.connections.path(), error.into()))
     }
 
+    /// What writing failed with while `doing`: what keeps a row from being written keeps all of them, and is told
+    /// at once. The writer finds out when it is over.
+    fn unwritten(&self, doing: impl Display, error: sqlx::Error) -> StoreError {
+        if inspect::is_damage(&error) {
+            return self.noticed(inspect::error(self.connections.path(), error.into()));
+        }
+        let error = StoreError::backend(format!("{doing} in {}", self.connections.path().display()), error);
+        self.vitals.failed(&error);
+        error
+    }
+
     /// What was read is not what was written here, or belongs to another history.
     fn misread(&self, error: StoreError) -> StoreError {
-        let path = self.connections.path();
-        self.noticed(match error {
-            StoreError::Damaged(what) | StoreError::Foreign(what) => file::damaged(path, &what),
-            other => other,
-        })
+        self.noticed(about(self.connections.path(), error))
     }
 
     fn noticed(&self, error: StoreError) -> StoreError {
@@ -192,6 +204,16 @@ async fn identify(anchor: &mut SqliteConnection) -> sqlx::Result<MetaRecord> {
     let meta = sqlx::query_as(META).fetch_one(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(meta)
+}
+
+/// What is wrong with a row, as an error about the file.
+fn about(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged(what) | StoreError::Foreign(what) => {
+            file::damaged(path, &format!("is damaged: {what}"))
+        }
+        other => other,
+    }
 }
 
 fn opening(path: &Path, error: sqlx::Error) -> StoreError {
@@ -252,7 +274,7 @@ impl Store for SqliteStore {
         record::snapshot(&meta, rows).map_err(|error| self.misread(error))
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<StoreHealth> {
         self.vitals.watch()
     }
 
@@ -276,7 +298,9 @@ impl Store for SqliteStore {
         steal: bool,
     ) -> Result<Option<Lease>, StoreError> {
         let mut pen = self.pen().await?;
-        let epoch: Option<i64> = sqlx::query_scalar(
+        // All of the answer is taken: the statement commits behind its last row, and what becomes of that is not
+        // told to who leaves after the first.
+        let epochs: Vec<i64> = sqlx::query_scalar(
             "INSERT INTO leases (name, holder, epoch, until) VALUES ($1, $2, 1, unixepoch('subsec') + $3) \
              ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, \
              epoch = epoch + CASE WHEN $4 OR until <= unixepoch('subsec') THEN 1 ELSE 0 END \
@@ -286,11 +310,11 @@ impl Store for SqliteStore {
         .bind(holder)
         .bind(ttl.as_secs_f64())
         .bind(steal)
-        .fetch_optional(&mut *pen)
+        .fetch_all(&mut *pen)
         .await
-        .map_err(|error| StoreError::backend(format!("take the lease {name}"), error))?;
-        self.written(pen)?;
-        Ok(epoch.map(|epoch| Lease {
+        .map_err(|error| self.unwritten(format!("take the lease {name}"), error))?;
+        self.written(pen).await?;
+        Ok(epochs.first().map(|epoch| Lease {
             name: name.to_owned(),
             holder: holder.to_owned(),
             epoch: epoch.unsigned_abs(),
@@ -306,12 +330,12 @@ impl Store for SqliteStore {
             .bind(number(lease.epoch))
             .execute(&mut *pen)
             .await
-            .map_err(|error| StoreError::backend(format!("give back the lease {}", lease.name), error))?;
-        self.written(pen)
+            .map_err(|error| self.unwritten(format!("give back the lease {}", lease.name), error))?;
+        self.written(pen).await
     }
 
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
-        let failed = |error| StoreError::backend("write session documents", error);
+        let failed = |error| self.unwritten("write session documents", error);
         let (kept, removed) = sessions::split(rows);
         let kept: Vec<(&str, &str, i64)> =
             kept.iter().map(|(k, d)| (&**k, &**d, session_sum(k, d))).collect();
@@ -332,7 +356,7 @@ impl Store for SqliteStore {
             .await
             .map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
-        self.written(pen)
+        self.written(pen).await
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -6,7 +6,7 @@ use super::{Batch, Write};
 use crate::model::ResourceKey;
 
 /// Keys and names to load, each once.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedKeys<'a> {
     /// Everything that is written by name.
     pub(super) keys: BTreeSet<&'a ResourceKey>,
     /// Whatever these own, directly or not, may fall: what is deleted, and, because a later batch of the
@@ -16,7 +16,7 @@ pub(super) struct Wanted<'a> {
     pub(super) leases: BTreeSet<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedKeys<'a> {
     pub(super) fn of(group: &'a [Batch]) -> Self {
         let writes = || group.iter().flat_map(|batch| &batch.writes);
         let deletes = writes().any(|write| matches!(write, Write::Delete { .. }));

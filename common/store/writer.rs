@@ -38,22 +38,34 @@ pub(super) trait Ledger: Send + 'static {
     /// it is known without anybody writing; mends what it can.
     async fn look(&mut self) -> Result<(), StoreError>;
 
+    /// Why the next write may not find room, if that can be seen. Called whenever it was looked whether a write
+    /// works.
+    async fn shortage(&mut self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Writes something durably that changes nothing. Called with growing pauses while writing fails, so
     /// that it is known without anybody writing when it works again.
     async fn probe(&mut self) -> Result<(), StoreError>;
+
+    /// Whether what was found damaged is sound now: somebody may have taken it out of a database that others
+    /// reach as well. Called now and then while there is damage.
+    async fn heal(&mut self) -> Result<(), StoreError> {
+        Err(StoreError::Damaged("only a start looks at all of the file".to_owned()))
+    }
 
     /// Lets go of what it holds. Nothing else is called afterwards.
     async fn close(&mut self) {}
 }
 
-struct Pending {
+struct PendingBatch {
     batch: Batch,
     reply: oneshot::Sender<Result<Commit, StoreError>>,
 }
 
 /// The way to the one task that writes. The task ends with the store it belongs to.
 pub(super) struct Writer {
-    queue: mpsc::Sender<Pending>,
+    queue: mpsc::Sender<PendingBatch>,
     closing: CancellationToken,
     task: TaskTracker,
 }
@@ -73,7 +85,7 @@ impl Writer {
     /// the caller goes away.
     pub(super) async fn submit(&self, batch: Batch) -> Result<Commit, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Pending { batch, reply }).await.map_err(|_| closed())?;
+        self.queue.send(PendingBatch { batch, reply }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -90,7 +102,7 @@ fn closed() -> StoreError {
 
 async fn run(
     mut ledger: impl Ledger,
-    mut waiting: mpsc::Receiver<Pending>,
+    mut waiting: mpsc::Receiver<PendingBatch>,
     closing: CancellationToken,
     vitals: Arc<Vitals>,
 ) {
@@ -116,6 +128,11 @@ async fn run(
             let _ = reply.send(answer);
         }
         ledger.tidy().await;
+        if vitals.watch().borrow().room.is_some() {
+            vitals.has_room(ledger.shortage().await);
+        }
+        // Also when those who are refused leave no time to look.
+        heal(&mut ledger, &vitals).await;
     }
     ledger.close().await;
 }
@@ -127,6 +144,16 @@ async fn look(ledger: &mut impl Ledger, vitals: &Vitals) {
     match outcome {
         Ok(()) => vitals.works(),
         Err(error) => vitals.note(&error),
+    }
+    vitals.has_room(ledger.shortage().await);
+    heal(ledger, vitals).await;
+}
+
+async fn heal(ledger: &mut impl Ledger, vitals: &Vitals) {
+    if vitals.may_be_sound()
+        && let Ok(()) = ledger.heal().await
+    {
+        vitals.healed();
     }
 }
 
@@ -143,7 +170,7 @@ async fn slow<T>(work: impl Future<Output = T>, vitals: &Vitals) -> T {
 
 type Replies = Vec<oneshot::Sender<Result<Commit, StoreError>>>;
 
-fn gather(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> (Vec<Batch>, Replies) {
+fn gather(first: PendingBatch, waiting: &mut mpsc::Receiver<PendingBatch>) -> (Vec<Batch>, Replies) {
     let mut writes = first.batch.writes.len();
     let mut batches = vec![first.batch];
     let mut replies = vec![first.reply];
@@ -169,7 +196,10 @@ async fn commit(
     }
     match ledger.commit(group).await {
         Ok(answers) => {
-            vitals.works();
+            // What changes nothing needs no disk, and says nothing about it.
+            if answers.iter().flatten().any(|commit| !commit.changed.is_empty()) {
+                vitals.works();
+            }
             answers
         }
         Err(error) if refuses_a_value(&error) && group.len() == 1 => vec![Err(error)],

@@ -162,11 +162,11 @@ impl<'a> FormatFields<'a> for SpanFields {
 #[derive(Default)]
 struct Fields {
     message: String,
-    others: Vec<Named>,
+    others: Vec<NamedValue>,
     used: usize,
 }
 
-struct Named {
+struct NamedValue {
     name: &'static str,
     value: Value,
     /// Whether the text form shows it between quotes.
@@ -185,7 +185,7 @@ impl Fields {
                 // Or a value could pass for a field of its own.
                 let quoted = quoted || text.contains('=');
                 let name = name.trim_start_matches("r#");
-                self.others.push(Named { name, value: Value::String(text), quoted });
+                self.others.push(NamedValue { name, value: Value::String(text), quoted });
             }
         }
     }
@@ -193,12 +193,12 @@ impl Fields {
     fn add_plain(&mut self, field: &Field, value: impl Into<Value>) {
         let name = field.name();
         if !name.starts_with("log.") {
-            self.others.push(Named { name, value: value.into(), quoted: false });
+            self.others.push(NamedValue { name, value: value.into(), quoted: false });
         }
     }
 
     fn text(self) -> String {
-        let fields = self.others.into_iter().map(|Named { name, value, quoted }| match value {
+        let fields = self.others.into_iter().map(|NamedValue { name, value, quoted }| match value {
             Value::String(text) if quoted => format!("{name}=\"{}\"", text.replace('"', "\\\"")),
             Value::String(text) => format!("{name}={text}"),
             plain => format!("{name}={plain}"),

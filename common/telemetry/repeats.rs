@@ -14,10 +14,10 @@ const PLACES: usize = 10_000;
 
 /// What every place has written lately.
 #[derive(Debug, Default)]
-pub(super) struct Repeats(HashMap<u64, Place>);
+pub(super) struct Repeats(HashMap<u64, CallSite>);
 
 #[derive(Debug)]
-struct Place {
+struct CallSite {
     /// When its burst is whole again.
     whole: Instant,
     left_out: u64,
@@ -29,7 +29,7 @@ impl Repeats {
         if self.0.len() >= PLACES {
             self.0.clear();
         }
-        let place = self.0.entry(place).or_insert(Place { whole: now, left_out: 0 });
+        let place = self.0.entry(place).or_insert(CallSite { whole: now, left_out: 0 });
         let whole = place.whole.max(now) + PAUSE;
         if whole > now + PAUSE * BURST {
             place.left_out += 1;

@@ -2,7 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{Router, body::Body, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, response::Parts},
+};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -10,7 +14,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 use crate::{
-    model::document::Document,
+    document::Document,
     rest::{Api, ApiConfig},
     runtime::{Env, http::Connection},
     store::{Batch, Store, Write, feed::Feed, index::IndexReader, memory::MemoryStore},
@@ -32,8 +36,19 @@ pub struct TestApi {
 }
 
 impl TestApi {
-    /// An API whose store holds exactly `documents`, written past every check.
+    /// An API whose store holds exactly `documents`, written past every check. Callers on this machine are
+    /// administrators.
     pub async fn start(config: ApiConfig, documents: &[Value]) -> Result<Self, String> {
+        Self::start_with(config, documents, |_, _| Router::new()).await
+    }
+
+    /// The same with routes of the caller beside those of the API.
+    pub async fn start_with(
+        config: ApiConfig,
+        documents: &[Value],
+        extra: impl FnOnce(&IndexReader, &Env) -> Router,
+    ) -> Result<Self, String> {
+        let config = ApiConfig { localhost_is_admin: true, ..config };
         let env = Env::system("test");
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
         let mut writes = Vec::new();
@@ -47,7 +62,8 @@ impl TestApi {
         let api = Api::new(Arc::clone(&store), index.clone(), env.clone(), config);
         let stop = CancellationToken::new();
         tokio::spawn(feed.run(stop.clone()));
-        Ok(Self { store, index, env, router: api.router(Router::new()), _stop: stop.drop_guard() })
+        let router = api.router(extra(&index, &env));
+        Ok(Self { store, index, env, router, _stop: stop.drop_guard() })
     }
 
     /// All its routes, to be served on a socket.
@@ -71,16 +87,22 @@ impl TestApi {
     }
 
     /// Sends any request from the machine with this address.
-    pub async fn send_from(
+    pub async fn send_from(&self, peer: [u8; 4], request: Request<Body>) -> Result<(u16, String), String> {
+        let (parts, body) = self.answer_from(peer, request).await?;
+        Ok((parts.status.as_u16(), body))
+    }
+
+    /// The same with the headers of the answer.
+    pub async fn answer_from(
         &self,
         peer: [u8; 4],
         mut request: Request<Body>,
-    ) -> Result<(u16, String), String> {
+    ) -> Result<(Parts, String), String> {
         let peer = SocketAddr::from((peer, 1));
         request.extensions_mut().insert(Connection { peer, tls: false });
         let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|e| e.to_string())?.to_bytes();
+        Ok((parts, String::from_utf8_lossy(&body).into_owned()))
     }
 }

@@ -15,8 +15,14 @@ use std::{
 const ENVOY: &str = "ENVOY_BIN";
 /// Set to `1`, leaves out what needs Envoy.
 const WITHOUT_ENVOY: &str = "WITHOUT_ENVOY";
+/// Names the folder of the gRPC libraries.
+const GRPC_LIBRARIES: &str = "GRPC_LIBRARIES";
 /// Names the folder of the golden cases.
 const GOLDENS: &str = "GOLDENS_DIR";
+/// Names a binary of Kuma's that runs a proxy.
+const KUMA_DP: &str = "KUMA_DP";
+/// Names a binary of Kuma's control plane.
+const KUMA_CP: &str = "KUMA_CP";
 
 /// The Envoy to run: the one `ENVOY_BIN` names, or the one that `demo/setup.sh test` fetched. `None` when
 /// `WITHOUT_ENVOY=1` says to leave the test out.
@@ -39,6 +45,22 @@ pub fn envoy() -> Option<PathBuf> {
     }
 }
 
+/// The folder of the gRPC libraries: a Python environment in `venv`, packages for Node in `node_modules`.
+///
+/// # Panics
+/// When it is not there.
+pub fn grpc_libraries() -> PathBuf {
+    let given = Given { named: variable(GRPC_LIBRARIES), usual: ".strait/grpc", optional: false };
+    match given.find() {
+        Ok(Some(found)) => found,
+        Ok(None) => unreachable!("it is not optional"),
+        Err(missing) => panic!(
+            "no gRPC libraries at {}: run `demo/setup.sh test`, or name their folder in {GRPC_LIBRARIES}",
+            missing.display()
+        ),
+    }
+}
+
 /// The folder of the golden cases: the one `GOLDENS_DIR` names, or the one beside this repository if there
 /// is one, which not everybody has.
 ///
@@ -53,6 +75,39 @@ pub fn goldens() -> Option<PathBuf> {
         say(&format!("{GOLDENS} is not set: no golden case is replayed"));
     }
     found
+}
+
+/// The unmodified kuma-dp that `KUMA_DP` names, if it does.
+///
+/// # Panics
+/// When it does not exist.
+pub fn kuma_dp() -> Option<PathBuf> {
+    named(KUMA_DP, "no unmodified kuma-dp is run")
+}
+
+/// The unmodified control plane that `KUMA_CP` names, if it does.
+///
+/// # Panics
+/// When it does not exist.
+pub fn kuma_cp() -> Option<PathBuf> {
+    named(KUMA_CP, "no mesh is shared with an unmodified control plane")
+}
+
+/// What only somebody who has it can name.
+fn named(variable_name: &str, without: &str) -> Option<PathBuf> {
+    let Some(named) = variable(variable_name) else {
+        say(&format!("{variable_name} is not set: {without}"));
+        return None;
+    };
+    match (Given { named: Some(named), usual: "", optional: false }).find() {
+        Ok(found) => found,
+        Err(missing) => panic!("{variable_name} names {}, which does not exist", missing.display()),
+    }
+}
+
+/// Says that something is left out, for a reason that nobody can do anything about here.
+pub fn left_out(what: &str) {
+    say(what);
 }
 
 /// Where to look for something.

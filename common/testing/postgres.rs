@@ -65,10 +65,21 @@ impl Connection {
     }
 }
 
+/// Where a server writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
+    /// Its data goes below this folder instead of the usual one.
+    pub data: Option<&'a Path>,
+    /// Its journal stays in the usual place when the data goes elsewhere.
+    pub journal_apart: bool,
+}
+
 /// A running server.
 pub struct Cluster {
     binaries: PathBuf,
     folder: TempDir,
+    /// Where the journal is, when it is not with the data.
+    journal: Option<TempDir>,
     port: u16,
     server: Mutex<Option<Child>>,
 }
@@ -79,26 +90,38 @@ impl Cluster {
     /// # Errors
     /// When the package is missing or its tools fail.
     pub async fn start() -> Result<Self, ClusterError> {
-        blocking(|| {
-            let cluster = Self::create()?;
+        Self::start_in(Places::default()).await
+    }
+
+    /// The same with what it writes in other places.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub async fn start_in(places: Places<'_>) -> Result<Self, ClusterError> {
+        let (data, journal_apart) = (places.data.map(Path::to_owned), places.journal_apart);
+        blocking(move || {
+            let cluster = Self::create(data.as_deref(), journal_apart)?;
             cluster.serve()?;
             Ok(cluster)
         })
         .await
     }
 
-    fn create() -> Result<Self, ClusterError> {
+    fn create(data: Option<&Path>, journal_apart: bool) -> Result<Self, ClusterError> {
         let binaries = binaries()?;
-        let folder = tempfile::Builder::new().prefix("pg-").tempdir().map_err(io_error("make a folder"))?;
+        let folder = folder(data)?;
+        let journal = if journal_apart { Some(self::folder(None)?) } else { None };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io_error("find a free port"))?;
         let port = listener.local_addr().map_err(io_error("find a free port"))?.port();
-        let cluster = Self { binaries, folder, port, server: Mutex::new(None) };
-        if is_root()? {
-            run(Command::new("chown").arg(ACCOUNT).arg(cluster.folder.path()))?;
-        }
+        let cluster = Self { binaries, folder, journal, port, server: Mutex::new(None) };
         let mut initdb = cluster.tool("initdb")?;
-        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--username", ACCOUNT, "-D"]);
-        run(initdb.arg(cluster.data()))?;
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--username", ACCOUNT]);
+        // Small, so that a small disk is full soon.
+        initdb.arg("--wal-segsize=1");
+        if let Some(journal) = &cluster.journal {
+            initdb.arg("--waldir").arg(journal.path().join("wal"));
+        }
+        run(initdb.arg("-D").arg(cluster.data()))?;
         Ok(cluster)
     }
 
@@ -123,7 +146,8 @@ impl Cluster {
     fn serve(&self) -> Result<(), ClusterError> {
         // Durability across a power cut is not what tests of this kind are about; speed is.
         let options = format!(
-            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={} -c fsync=off",
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={} -c fsync=off \
+             -c min_wal_size=2MB",
             self.port,
             self.folder.path().display(),
         );
@@ -131,8 +155,10 @@ impl Cluster {
         start.arg("start").arg("--wait").arg("-D").arg(self.data()).arg("-o").arg(options);
         start.arg("-l").arg(self.folder.path().join("log"));
         run(&mut start).map_err(|error| self.with_log(error))?;
-        let guard = self.guard()?;
-        *lock(&self.server) = Some(guard);
+        let mut server = lock(&self.server);
+        if server.is_none() {
+            *server = Some(self.guard()?);
+        }
         Ok(())
     }
 
@@ -189,6 +215,18 @@ impl Cluster {
         self.serve()
     }
 
+    /// Starts the server again if it ended by itself.
+    ///
+    /// # Errors
+    /// When the tools fail, also because it is just about to end.
+    pub fn revive(&self) -> Result<(), ClusterError> {
+        let mut status = self.tool("pg_ctl")?;
+        if run(status.arg("status").arg("-D").arg(self.data())).is_ok() {
+            return Ok(());
+        }
+        self.serve()
+    }
+
     /// Sends a signal, by name, to every process of the server.
     ///
     /// # Errors
@@ -241,6 +279,20 @@ async fn blocking<T: Send + 'static>(
 
 fn lock(server: &Mutex<Option<Child>>) -> std::sync::MutexGuard<'_, Option<Child>> {
     server.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A folder of the account of the server, below the usual one or below this.
+fn folder(below: Option<&Path>) -> Result<TempDir, ClusterError> {
+    let mut builder = tempfile::Builder::new();
+    let made = match below {
+        Some(below) => builder.prefix("pg-").tempdir_in(below),
+        None => builder.prefix("pg-").tempdir(),
+    };
+    let folder = made.map_err(io_error("make a folder"))?;
+    if is_root()? {
+        run(Command::new("chown").arg(ACCOUNT).arg(folder.path()))?;
+    }
+    Ok(folder)
 }
 
 /// The newest version installed.

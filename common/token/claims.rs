@@ -52,6 +52,9 @@ pub mod scope {
     pub const ALL: [&str; 3] = [INGRESS, EGRESS, CP];
 }
 
+/// The group of user tokens that say: the bearer is the node of this name, which belongs to no mesh.
+pub const NODE_GROUP: &str = "mesh-system:node";
+
 /// The bearer is this user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -103,7 +106,7 @@ impl Registered {
 
 /// The payload of a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Signed<C> {
+pub(super) struct TokenPayload<C> {
     #[serde(flatten)]
     pub(super) claims: C,
     #[serde(flatten)]

@@ -13,8 +13,9 @@ use crate::{
     store::index::Index,
 };
 
-/// Global secret that holds the token of the first administrator.
+/// Global secret that holds the token of the first administrator, and file that holds the one of its machine.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
+const USER_KEY: &str = "user-token-signing-key";
 const DATAPLANE_KEY: &str = "dataplane-token-signing-key";
 const DATAPLANE_PUBLIC_KEY: &str = "dataplane-token-signing-public-key";
 const ZONE_KEY: &str = "zone-token-signing-key";
@@ -61,7 +62,7 @@ impl Purpose<'_> {
         match self {
             Self::Dataplane { mesh } => format!("{DATAPLANE_KEY}-{mesh}"),
             Self::Zone => ZONE_KEY.to_owned(),
-            Self::User => "user-token-signing-key".to_owned(),
+            Self::User => USER_KEY.to_owned(),
         }
     }
 
@@ -118,6 +119,15 @@ impl Purpose<'_> {
         (is_place_of_keys && is_key()) || self.revocations().contains(key)
     }
 
+    /// Every resource that decides whether `token` is good, there or not: what its key may be, and where it
+    /// may be revoked.
+    pub fn rests_on(&self, token: &str) -> Vec<ResourceKey> {
+        let kid = jsonwebtoken::decode_header(token).ok().and_then(|header| header.kid).unwrap_or_default();
+        let mut keys = self.revocations();
+        keys.extend(self.places(&kid));
+        keys
+    }
+
     /// Whether any key of this purpose exists.
     pub fn has_key(&self, index: &Index) -> bool {
         self.secrets(index, &self.prefix()).next().is_some()
@@ -149,9 +159,15 @@ impl Purpose<'_> {
 
     /// The secret with the key of this `kid`, which is no more than a number.
     pub(super) fn key_of<'a>(&self, index: &'a Index, kid: &str) -> Option<&'a Resource> {
-        let serial = kid.parse().ok().filter(|serial: &u32| serial.to_string() == kid)?;
-        let place = |prefix| ResourceKey::new(self.kind(), self.mesh(), &format!("{prefix}-{serial}"));
-        self.prefixes().find_map(|prefix| index.get(&place(prefix))).map(Arc::as_ref)
+        self.places(kid).find_map(|place| index.get(&place)).map(Arc::as_ref)
+    }
+
+    /// Where the key of this `kid` can be.
+    fn places(&self, kid: &str) -> impl Iterator<Item = ResourceKey> {
+        let serial = kid.parse().ok().filter(|serial: &u32| serial.to_string() == kid);
+        let place =
+            |prefix, serial| ResourceKey::new(self.kind(), self.mesh(), &format!("{prefix}-{serial}"));
+        serial.into_iter().flat_map(move |serial| self.prefixes().map(move |prefix| place(prefix, serial)))
     }
 
     /// What the names of secrets with keys to check tokens begin with.
@@ -188,6 +204,13 @@ pub fn secret_spec(data: impl Into<Vec<u8>>) -> Vec<u8> {
 /// Whether a secret of a mesh with this name holds a key that signs dataplane tokens.
 pub fn is_dataplane_key(name: &str) -> bool {
     name.starts_with(DATAPLANE_KEY)
+}
+
+/// Whether a global secret with this name is about the tokens of users, which are good only where they are made.
+pub fn is_of_users(name: &str) -> bool {
+    name == ADMIN_USER_TOKEN
+        || name.starts_with(USER_KEY)
+        || Purpose::User.revocations().iter().any(|key| *key.name == *name)
 }
 
 /// Whether a global secret with this name holds a key that signs zone tokens.

@@ -13,14 +13,14 @@ use crate::keys::{self, KeyError};
 /// Keys kept; far more than a control plane has.
 const KEPT: usize = 1024;
 
-type Read = Result<Vec<u8>, KeyError>;
+type KeyReading = Result<Vec<u8>, KeyError>;
 
 /// By the digest of their text, so that what was read stays right whichever secret of whichever store holds
 /// it, and no private key is kept.
-static READ: LazyLock<Mutex<HashMap<[u8; 32], Read>>> = LazyLock::new(Mutex::default);
+static READ: LazyLock<Mutex<HashMap<[u8; 32], KeyReading>>> = LazyLock::new(Mutex::default);
 
 /// As [`keys::rsa_public_der`], read once.
-pub(super) fn rsa_public_der(pem: &[u8]) -> Read {
+pub(super) fn rsa_public_der(pem: &[u8]) -> KeyReading {
     let digest = digest(&SHA256, pem);
     let place: [u8; 32] = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
     let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);

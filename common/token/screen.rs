@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use super::{DataplaneClaims, Purpose, TokenError, ZoneClaims, validate::check};
+use super::{DataplaneClaims, NODE_GROUP, Purpose, TokenError, UserClaims, ZoneClaims, validate::check};
 use crate::{model::kinds::mesh, store::index::Index};
 
 /// Keys that are tried for a token that names no mesh.
@@ -12,22 +12,32 @@ const TRIED: usize = 8;
 /// What a token says about where its key is. It only decides which key the signature is checked with.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Claimed {
+struct UnverifiedClaims {
     mesh: String,
     scope: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
 }
 
-/// Whether `token` is a dataplane or zone token with a good signature, in its time and not revoked. Whom it
+/// Whether `token` says that it is one of a node that belongs to no mesh. That is not checked.
+pub fn is_of_a_node(token: &str) -> bool {
+    let claimed = jsonwebtoken::dangerous::insecure_decode_claims::<UnverifiedClaims>(token);
+    claimed.is_ok_and(|claimed| claimed.groups.iter().flatten().any(|group| group == NODE_GROUP))
+}
+
+/// Whether `token` is a dataplane or zone token, or one of a node of no mesh, with a good signature, in its time and not revoked. Whom it
 /// was made for is not looked at.
 ///
 /// # Errors
 /// [`TokenError`] saying why it opens nothing.
 pub fn screen(index: &Index, token: &str, now: DateTime<Utc>) -> Result<(), TokenError> {
-    let claimed: Claimed = jsonwebtoken::dangerous::insecure_decode_claims(token)?;
+    let claimed: UnverifiedClaims = jsonwebtoken::dangerous::insecure_decode_claims(token)?;
     let dataplane =
         |mesh: &str| check::<DataplaneClaims>(index, Purpose::Dataplane { mesh }, token, now).map(|_| ());
     if claimed.scope.is_some() {
         return check::<ZoneClaims>(index, Purpose::Zone, token, now).map(|_| ());
+    }
+    if claimed.groups.iter().flatten().any(|group| group == NODE_GROUP) {
+        return check::<UserClaims>(index, Purpose::User, token, now).map(|_| ());
     }
     if !claimed.mesh.is_empty() {
         return dataplane(&claimed.mesh);

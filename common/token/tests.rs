@@ -120,6 +120,25 @@ fn what_tokens_depend_on_is_told_from_what_they_do_not() {
 }
 
 #[test]
+fn what_one_token_rests_on_includes_what_is_not_there_yet() {
+    let env = env();
+    let purpose = Purpose::Dataplane { mesh: "default" };
+    let index = index(&env, &[purpose.key(3)], None);
+    let claims = DataplaneClaims { mesh: "default".to_owned(), ..DataplaneClaims::default() };
+    let token = issue(&index, purpose, &claims, TEN_YEARS, &env).unwrap();
+    let names: Vec<String> = purpose.rests_on(&token).iter().map(ToString::to_string).collect();
+    for (name, rests) in [
+        ("dataplane-token-revocations-default", true),
+        ("dataplane-token-signing-key-default-3", true),
+        ("dataplane-token-signing-public-key-default-3", true),
+        ("dataplane-token-signing-key-default-4", false),
+    ] {
+        assert_eq!(names.iter().any(|key| key.ends_with(name)), rests, "{name} in {names:?}");
+    }
+    assert!(purpose.rests_on(&token).iter().all(|key| purpose.depends_on(key)));
+}
+
+#[test]
 fn the_newest_key_signs_and_the_public_half_is_enough_to_check() {
     let env = env();
     let full = index(&env, &[Purpose::Zone.key(1), Purpose::Zone.key(12), Purpose::Zone.key(2)], None);

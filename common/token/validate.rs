@@ -6,7 +6,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
 use super::{
     Claims, DataplaneClaims, Purpose, TokenError, UserClaims, ZoneClaims,
-    claims::{Registered, Signed},
+    claims::{NODE_GROUP, Registered, TokenPayload},
     keys::data_of,
 };
 use crate::{proto::kuma::mesh::v1alpha1::Dataplane, store::index::Index};
@@ -17,6 +17,21 @@ use crate::{proto::kuma::mesh::v1alpha1::Dataplane, store::index::Index};
 /// [`TokenError`] saying why it is not accepted.
 pub fn validate_user(index: &Index, token: &str, now: DateTime<Utc>) -> Result<UserClaims, TokenError> {
     check(index, Purpose::User, token, now)
+}
+
+/// Whether the bearer may be the node with this id, which belongs to no mesh.
+///
+/// # Errors
+/// [`TokenError`] saying why it is not accepted.
+pub fn validate_node(index: &Index, token: &str, id: &str, now: DateTime<Utc>) -> Result<(), TokenError> {
+    let UserClaims { name, groups } = validate_user(index, token, now)?;
+    if !groups.iter().any(|group| group == NODE_GROUP) {
+        return Err(TokenError::Mismatch(format!("its groups are {groups:?}, {NODE_GROUP:?} is needed")));
+    }
+    if name != id {
+        return Err(TokenError::Mismatch(format!("it was made for node {name:?}, not for {id:?}")));
+    }
+    Ok(())
 }
 
 /// Whether the bearer may act as `scope` for `zone`.
@@ -114,8 +129,9 @@ pub(super) fn check<C: Claims>(
     validation.validate_exp = false;
     validation.validate_nbf = false;
     validation.required_spec_claims.clear();
-    let decoded = jsonwebtoken::decode::<Signed<C>>(token, &DecodingKey::from_rsa_der(&key), &validation)?;
-    let Signed { claims, registered } = decoded.claims;
+    let decoded =
+        jsonwebtoken::decode::<TokenPayload<C>>(token, &DecodingKey::from_rsa_der(&key), &validation)?;
+    let TokenPayload { claims, registered } = decoded.claims;
     check_times(&registered, now)?;
     check_revocation(index, purpose, &registered.jti)?;
     Ok(claims)

@@ -1,12 +1,17 @@
 //! The two forms a stream can take: incremental, and state of the world.
 
+use std::borrow::Cow;
+
 use prost::{Message, Name as _};
 
-use super::{Part, Settled, Subscription, TypeRule, Verdict, Want, subscription::WILDCARD};
+use super::{
+    Confirmation, DeltaPart, Encoding, Name, RequestFields, ResponseFields, ResponseParts, Settled,
+    Subscription, TypeRule, Want, subscription::WILDCARD, want::bare,
+};
 use crate::proto::{
     envoy::{
         config::core::v3::{ControlPlane, Node},
-        service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError},
+        service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource, ResourceError},
     },
     google::rpc::Status,
 };
@@ -18,6 +23,11 @@ pub trait Dialect: Sized {
     /// What it gets.
     type Response;
 
+    /// Where requests have what.
+    const REQUEST: RequestFields;
+    /// Where responses have what.
+    const RESPONSE: ResponseFields;
+
     /// The parts of a request that both variants have.
     fn envelope(request: &Self::Request) -> Envelope<'_>;
 
@@ -27,17 +37,49 @@ pub trait Dialect: Sized {
     /// Takes a later request.
     fn hear(&mut self, request: &Self::Request) -> Heard;
 
+    /// All names the peer is interested in, where a request lists them all.
+    fn listed(request: &Self::Request) -> Option<&[String]>;
+
+    /// Takes a later answer whose list of names is that of the last request that was not stale.
+    fn hear_again(&mut self, nonce: &str, error: Option<&Status>) -> Heard;
+
     /// The next response, as [`Subscription::next`].
     fn next(
         &mut self,
         want: &dyn Want,
-        part: Part,
+        part: DeltaPart,
         limit: Option<usize>,
         header: &Header<'_>,
-    ) -> Option<Self::Response>;
+    ) -> Option<ResponseParts>;
+
+    /// Whether a peer with these features is told how long it may keep something.
+    fn keeps_time(features: &[String]) -> bool;
+
+    /// Says of what the peer holds that it is still good, as [`Subscription::still_good`]; with the name after which
+    /// there is more to say.
+    fn still_good(
+        &mut self,
+        want: &dyn Want,
+        told: SaidBefore<'_>,
+        header: &Header<'_>,
+    ) -> Option<(ResponseParts, Option<Name>)>;
 
     /// The answer for a type this side does not have.
-    fn nothing(type_url: &str, header: &Header<'_>) -> Self::Response;
+    fn nothing(type_url: String, header: &Header<'_>) -> ResponseParts;
+
+    /// The message these parts make.
+    fn message(parts: &ResponseParts) -> Self::Response;
+
+    /// The same in the form it has on the wire.
+    fn encode(parts: ResponseParts) -> Encoding {
+        Encoding::new(parts, Self::RESPONSE)
+    }
+
+    /// About how many names the next response will be; [`usize::MAX`] when that is not known before all is
+    /// looked at.
+    fn burden(&self) -> usize {
+        self.subscription().burden()
+    }
 
     /// What the peer asked for, holds and refused.
     fn subscription(&self) -> &Subscription;
@@ -76,6 +118,25 @@ pub struct Heard {
     pub stale: bool,
 }
 
+/// What a client says that knows how long to keep something.
+pub(super) const TTL: &str = "xds.config.supports-resource-ttl";
+
+/// Whether one of `names` is one of the features.
+pub(super) fn has(features: &[String], names: &[&str]) -> bool {
+    features.iter().any(|feature| names.contains(&feature.as_str()))
+}
+
+/// What a peer was told before it is told that something is still good.
+#[derive(Clone, Copy, Debug)]
+pub struct SaidBefore<'a> {
+    /// At which version it has all of the type.
+    pub version: &'a str,
+    /// The names up to this one.
+    pub after: Option<&'a Name>,
+    /// Bytes of a response.
+    pub limit: Option<usize>,
+}
+
 /// Bytes of a refusal in words that are searched for names, and how many details are read.
 const LONGEST_WORDS: usize = 64 * 1024;
 const MOST_DETAILS: usize = 10_000;
@@ -89,9 +150,25 @@ pub struct Header<'a> {
     pub identifier: &'a str,
 }
 
-impl Header<'_> {
+impl ResponseParts {
+    /// The head of a response of this type.
+    pub(super) fn headed(type_url: impl Into<Cow<'static, str>>, header: &Header<'_>) -> Self {
+        Self {
+            type_url: type_url.into(),
+            nonce: header.nonce,
+            identifier: header.identifier.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// What it says about each resource.
+    pub(super) fn envelopes(&self) -> impl Iterator<Item = Resource> {
+        let updated = self.updated.iter().map(|wanted| wanted.to_resource(self.ttl));
+        updated.chain(self.alive.iter().map(|(name, version)| bare(name, version.clone(), self.ttl)))
+    }
+
     pub(super) fn control_plane(&self) -> Option<ControlPlane> {
-        (!self.identifier.is_empty()).then(|| ControlPlane { identifier: self.identifier.to_owned() })
+        (!self.identifier.is_empty()).then(|| ControlPlane { identifier: self.identifier.clone() })
     }
 }
 
@@ -102,6 +179,27 @@ pub struct Delta(Subscription);
 impl Dialect for Delta {
     type Request = DeltaDiscoveryRequest;
     type Response = DeltaDiscoveryResponse;
+
+    const REQUEST: RequestFields = RequestFields {
+        version: None,
+        node: 1,
+        type_url: 2,
+        names: &[3, 4],
+        held: Some(5),
+        nonce: 6,
+        error: 7,
+        locators: &[8, 9],
+    };
+    const RESPONSE: ResponseFields = ResponseFields {
+        version: 1,
+        resources: 2,
+        type_url: 4,
+        nonce: 5,
+        removed: Some(6),
+        control_plane: 7,
+        errors: None,
+        named: true,
+    };
 
     fn envelope(request: &Self::Request) -> Envelope<'_> {
         let held = request.initial_resource_versions.iter().flat_map(|(name, version)| [name, version]);
@@ -120,56 +218,89 @@ impl Dialect for Delta {
     }
 
     fn open(rule: &TypeRule, request: &Self::Request) -> Self {
-        let all = request.resource_names_subscribe.is_empty() && rule.implied_wildcard;
-        let names = request.resource_names_subscribe.iter().map(String::as_str);
+        let mut names = subscribed(request).peekable();
+        let all = names.peek().is_none() && rule.implied_wildcard;
         let held = request.initial_resource_versions.iter().map(|(name, version)| (&**name, &**version));
         let mut opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
-        opened.unsubscribe(request.resource_names_unsubscribe.iter().map(String::as_str));
+        opened.unsubscribe(unsubscribed(request));
         Self(opened)
     }
 
     fn hear(&mut self, request: &Self::Request) -> Heard {
         let mut heard = Heard::default();
-        let subscribe = &request.resource_names_subscribe;
         if request.response_nonce.is_empty() {
             // A second first request is promised an answer like the first.
-            if subscribe.iter().any(|name| name == WILDCARD) {
+            if subscribed(request).any(|name| name == WILDCARD) {
                 self.0.owe();
             }
         } else {
-            let verdict = verdict(request.error_detail.as_ref());
-            let nonce = request.response_nonce.parse().ok();
-            heard.settled = nonce.and_then(|nonce| self.0.settle(nonce, &verdict));
-            heard.stale = heard.settled.is_none();
+            heard = self.hear_again(&request.response_nonce, request.error_detail.as_ref());
         }
         // Subscriptions are differences too: they count even beside a stale nonce.
-        self.0.subscribe(subscribe.iter().map(String::as_str));
-        self.0.unsubscribe(request.resource_names_unsubscribe.iter().map(String::as_str));
+        self.0.subscribe(subscribed(request));
+        self.0.unsubscribe(unsubscribed(request));
         heard
+    }
+
+    fn listed(_request: &Self::Request) -> Option<&[String]> {
+        None
+    }
+
+    fn hear_again(&mut self, nonce: &str, error: Option<&Status>) -> Heard {
+        let nonce = nonce.parse().ok();
+        let settled = nonce.and_then(|nonce| self.0.settle(nonce, &verdict(error)));
+        Heard { stale: settled.is_none(), settled }
     }
 
     fn next(
         &mut self,
         want: &dyn Want,
-        part: Part,
+        part: DeltaPart,
         limit: Option<usize>,
         header: &Header<'_>,
-    ) -> Option<Self::Response> {
+    ) -> Option<ResponseParts> {
         let type_url = self.0.type_url();
         let offer = self.0.next(want, part, limit, header.nonce)?;
-        Some(DeltaDiscoveryResponse {
-            system_version_info: if offer.more { MORE.to_owned() } else { want.stamp() },
-            resources: offer.updated.iter().map(|wanted| wanted.to_resource()).collect(),
-            removed_resources: offer.removed.iter().map(ToString::to_string).collect(),
-            ..Self::nothing(type_url, header)
+        Some(ResponseParts {
+            version: if offer.more { MORE.to_owned() } else { want.stamp() },
+            updated: offer.updated,
+            removed: offer.removed,
+            ..ResponseParts::headed(type_url, header)
         })
     }
 
-    fn nothing(type_url: &str, header: &Header<'_>) -> Self::Response {
+    fn keeps_time(features: &[String]) -> bool {
+        has(features, &[TTL])
+    }
+
+    fn still_good(
+        &mut self,
+        want: &dyn Want,
+        told: SaidBefore<'_>,
+        header: &Header<'_>,
+    ) -> Option<(ResponseParts, Option<Name>)> {
+        let told = self.0.still_good(want, told.after, told.limit, header.nonce)?;
+        let alive = told.names.into_iter().map(|(name, version)| (name, version.to_string()));
+        let parts = ResponseParts {
+            version: want.stamp(),
+            alive: alive.collect(),
+            ..ResponseParts::headed(self.0.type_url(), header)
+        };
+        Some((parts, told.until))
+    }
+
+    fn nothing(type_url: String, header: &Header<'_>) -> ResponseParts {
+        ResponseParts::headed(type_url, header)
+    }
+
+    fn message(parts: &ResponseParts) -> Self::Response {
         DeltaDiscoveryResponse {
-            type_url: type_url.to_owned(),
-            nonce: header.nonce.to_string(),
-            control_plane: header.control_plane(),
+            system_version_info: parts.version.clone(),
+            resources: parts.envelopes().collect(),
+            removed_resources: parts.removed.iter().map(ToString::to_string).collect(),
+            type_url: parts.type_url.clone().into_owned(),
+            nonce: parts.nonce.to_string(),
+            control_plane: parts.control_plane(),
             ..DeltaDiscoveryResponse::default()
         }
     }
@@ -183,6 +314,18 @@ impl Dialect for Delta {
     }
 }
 
+/// Names a request adds, whether it has more to say about them or not: nothing here has variants.
+fn subscribed(request: &DeltaDiscoveryRequest) -> impl Iterator<Item = &str> {
+    let located = request.resource_locators_subscribe.iter().map(|locator| &*locator.name);
+    request.resource_names_subscribe.iter().map(String::as_str).chain(located)
+}
+
+/// Names a request takes away.
+fn unsubscribed(request: &DeltaDiscoveryRequest) -> impl Iterator<Item = &str> {
+    let located = request.resource_locators_unsubscribe.iter().map(|locator| &*locator.name);
+    request.resource_names_unsubscribe.iter().map(String::as_str).chain(located)
+}
+
 /// Bytes of all these texts, and of the longest.
 pub(super) fn measure<'a>(texts: impl Iterator<Item = &'a String>) -> (usize, usize) {
     texts.fold((0, 0), |(all, longest), text| (all + text.len(), longest.max(text.len())))
@@ -194,11 +337,11 @@ pub(super) const MORE: &str = "more";
 
 /// Reads an ACK or a NACK. A peer that can tell which items it refused lists them as `ResourceError`s;
 /// Envoy lists clusters and listeners in its text, unless the text became too long.
-pub(super) fn verdict(error: Option<&Status>) -> Verdict {
-    let Some(error) = error else { return Verdict::Accepted };
+pub(super) fn verdict(error: Option<&Status>) -> Confirmation {
+    let Some(error) = error else { return Confirmation::Accepted };
     if error.message.len() > LONGEST_WORDS || error.details.len() > MOST_DETAILS {
         // Nobody is made to look for names in that; then all of it is refused.
-        return Verdict::Refused { items: Vec::new() };
+        return Confirmation::Refused { items: Vec::new() };
     }
     let errors = error.details.iter().filter(|detail| detail.type_url == ResourceError::type_url());
     let items: Vec<String> = errors
@@ -208,8 +351,8 @@ pub(super) fn verdict(error: Option<&Status>) -> Verdict {
     let words = error.message.strip_prefix("Error adding/updating ").and_then(|words| words.split_once(' '));
     match words {
         Some((_, words)) if items.is_empty() && !words.ends_with("(truncated)") => {
-            Verdict::RefusedInWords(words.to_owned())
+            Confirmation::RefusedInWords(words.to_owned())
         }
-        _ => Verdict::Refused { items },
+        _ => Confirmation::Refused { items },
     }
 }

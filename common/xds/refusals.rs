@@ -46,6 +46,16 @@ impl Refusals {
         }
     }
 
+    /// What is refused of this type, and why.
+    pub fn of(&self, type_url: &str) -> BTreeMap<Name, Arc<str>> {
+        self.0.get(type_url).cloned().unwrap_or_default()
+    }
+
+    /// Why this name is refused, if it is.
+    pub fn reason(&self, type_url: &str, name: &str) -> Option<&Arc<str>> {
+        self.0.get(type_url)?.get(name)
+    }
+
     /// Why something of this type is refused; `None` when nothing is.
     pub fn text(&self, type_url: &str) -> Option<String> {
         let reasons: BTreeSet<&Arc<str>> = self.0.get(type_url)?.values().collect();
@@ -69,6 +79,8 @@ mod tests {
         assert_eq!(refusals.text("T").as_deref(), Some("a: why\nb: because"));
         refusals.retain("T", |name| name == "b");
         assert_eq!(refusals.text("T").as_deref(), Some("b: because"));
+        assert_eq!(refusals.reason("T", "b").map(|reason| &**reason), Some("b: because"));
+        assert_eq!(refusals.reason("T", "a"), None);
         refusals.add("T", &names, "no\n");
         assert_eq!(refusals.text("T").as_deref(), Some("no"), "the same words are told once");
         assert_eq!(refusals.text("U"), None);

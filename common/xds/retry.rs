@@ -10,6 +10,9 @@ use tokio::time::Instant;
 /// Longest pause.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// Longest pause after a refusal that had nothing to do with what was refused.
+const LONGEST_PASSING: Duration = Duration::from_secs(30);
+
 /// The clock of one stream.
 #[derive(Debug)]
 pub struct Retry {
@@ -33,6 +36,14 @@ impl Retry {
     pub fn refused(&mut self, now: Instant) {
         if self.at.is_none() {
             self.at = Some(now + self.pause);
+            self.pause = (self.pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Something was refused because the peer could not look after it at that moment.
+    pub fn put_off(&mut self, now: Instant) {
+        if self.at.is_none() {
+            self.at = Some(now + self.pause.min(LONGEST_PASSING));
             self.pause = (self.pause * 2).min(LONGEST);
         }
     }
@@ -64,6 +75,8 @@ mod tests {
             now += Duration::from_secs(pause);
             retry.offered();
         }
+        retry.put_off(now);
+        assert_eq!(retry.due(), Some(now + LONGEST_PASSING), "what will pass is not waited for as long");
         retry.cleared();
         retry.refused(now);
         assert_eq!(retry.due(), Some(now + first));

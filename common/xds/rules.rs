@@ -1,34 +1,42 @@
 //! What a stream serves and in which order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use prost::Message;
 
-use super::Wanted;
+use super::{NamePool, Wanted};
 use crate::proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 
 /// How one end in server role behaves.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SourceSettings {
     /// Who answers: `control_plane.identifier`.
     pub identifier: String,
     /// The types served, in the order they are sent in.
     pub types: Vec<TypeRule>,
     /// What a peer gets that asks for another type.
     pub unknown: Unknown,
+    /// The type a request means that names none, where a stream is about one type only.
+    pub implied: Option<&'static str>,
     /// Whether a removal waits until nothing can refer to the removed resource any more.
     pub make_before_break: bool,
     /// How long a type waits at most for the types it [waits for](TypeRule::waits_for).
     pub patience: Duration,
-    /// How many bytes a delta response may have. Only for peers that agreed to it: others take the first
-    /// response for the full state.
+    /// How many bytes a delta response may have, unless it is about one resource; what does not fit follows once it
+    /// was answered. Between control planes only for peers that agreed to it: others take the first response for
+    /// the full state.
     pub limit: Option<usize>,
+    /// How long a peer that can tell time keeps what is [perishable](TypeRule::perishable) without a word from this
+    /// side; `None` for as long as it likes.
+    pub ttl: Option<Duration>,
     /// How many names a peer may list per type.
     pub max_names: usize,
     /// How many bytes a name or a version a peer lists may have.
     pub max_name: usize,
     /// How many bytes of names one stream may make this side remember, over all types.
     pub max_bytes: usize,
+    /// Where the names of peers are kept that ask for the same; one for all streams of a server.
+    pub names: Arc<NamePool>,
 }
 
 /// How one type is served.
@@ -46,8 +54,15 @@ pub struct TypeRule {
     pub uses: &'static [&'static str],
     /// When a resource of this type is sent, the resource of that type with the same name is sent again.
     pub renews: Option<&'static str>,
+    /// What changed of a few names of this type may be told before more that waits of other types. Only for
+    /// what means something to a peer as it is now.
+    pub overtakes: bool,
     /// What stands for a name that does not exist, where the dialect has no other word for that.
     pub vacant: Option<fn(&str) -> Wanted>,
+    /// Peers are not told that a resource is gone: what they do then is worse than keeping it.
+    pub stays: bool,
+    /// A resource of this type may do harm when nobody looks after it any more.
+    pub perishable: bool,
 }
 
 /// What a peer gets that asks for a type which is not served.
@@ -73,6 +88,14 @@ pub mod envoy {
     pub const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
     /// RTDS.
     pub const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+    /// SRDS.
+    pub const SCOPED_ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+    /// VHDS.
+    pub const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    /// LEDS.
+    pub const LB_ENDPOINT: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
+    /// ECDS.
+    pub const EXTENSION_CONFIG: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
 }
 
 impl TypeRule {
@@ -85,7 +108,10 @@ impl TypeRule {
             waits_for: &[],
             uses: &[],
             renews: None,
+            overtakes: false,
             vacant: None,
+            stays: false,
+            perishable: false,
         }
     }
 
@@ -104,11 +130,25 @@ impl TypeRule {
 /// the same; so they are sent again.
 const ENVOY: [TypeRule; 6] = [
     TypeRule { renews: Some(envoy::ENDPOINTS), ..TypeRule::full(envoy::CLUSTER) },
-    TypeRule { vacant: Some(no_endpoints), ..TypeRule::named(envoy::ENDPOINTS) },
+    TypeRule {
+        overtakes: true,
+        vacant: Some(no_endpoints),
+        perishable: true,
+        ..TypeRule::named(envoy::ENDPOINTS)
+    },
     TypeRule::named(envoy::SECRET),
     TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::full(envoy::LISTENER) },
     TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::named(envoy::ROUTE) },
-    TypeRule::named(envoy::RUNTIME),
+    TypeRule { perishable: true, ..TypeRule::named(envoy::RUNTIME) },
+];
+
+/// Types that only streams of their own serve: of these a control plane of a mesh has nothing, and says so.
+const BESIDE_ADS: [TypeRule; 4] = [
+    TypeRule::alone(envoy::SCOPED_ROUTE),
+    TypeRule::named(envoy::VIRTUAL_HOST),
+    TypeRule::named(envoy::LB_ENDPOINT),
+    // An Envoy without the configuration of a filter refuses traffic.
+    TypeRule { stays: true, ..TypeRule::named(envoy::EXTENSION_CONFIG) },
 ];
 
 /// Lets a cluster get warm although nothing is behind it.
@@ -117,10 +157,13 @@ fn no_endpoints(cluster: &str) -> Wanted {
     Wanted::new(cluster, envoy::ENDPOINTS, none.encode_to_vec())
 }
 
+/// Bytes of a response that is one of several: half of what libraries of gRPC take if nobody asks them for more.
+const RESPONSE: usize = 2 << 20;
+
 /// Longest name or version a peer may list, in bytes: twice a name and a mesh as long as they can be.
 const LONGEST_NAME: usize = 1024;
 
-impl Settings {
+impl SourceSettings {
     /// For a control plane that synchronises its types with another: each for itself; a type this side
     /// lacks is empty.
     pub fn kds(identifier: impl Into<String>, types: impl IntoIterator<Item = &'static str>) -> Self {
@@ -128,12 +171,15 @@ impl Settings {
             identifier: identifier.into(),
             types: types.into_iter().map(TypeRule::alone).collect(),
             unknown: Unknown::Empty,
+            implied: None,
             make_before_break: false,
             patience: Duration::ZERO,
             limit: None,
+            ttl: None,
             max_names: 1_000_000,
             max_name: LONGEST_NAME,
             max_bytes: 64 * 1024 * 1024,
+            names: Arc::default(),
         }
     }
 
@@ -144,9 +190,22 @@ impl Settings {
             unknown: Unknown::Empty,
             make_before_break: true,
             patience: Duration::from_secs(5),
+            limit: Some(RESPONSE),
             max_names: 100_000,
             max_bytes: 4 * 1024 * 1024,
             ..Self::kds(identifier, [])
+        }
+    }
+
+    /// For Envoy and clients like it, over a stream that is about one type only. Nothing orders it with the
+    /// streams of other types.
+    pub fn alone(identifier: impl Into<String>, type_url: &'static str) -> Self {
+        let rule = ENVOY.iter().chain(&BESIDE_ADS).find(|rule| rule.type_url == type_url);
+        Self {
+            types: vec![rule.copied().unwrap_or(TypeRule::alone(type_url))],
+            unknown: Unknown::Refuse,
+            implied: Some(type_url),
+            ..Self::ads(identifier)
         }
     }
 }

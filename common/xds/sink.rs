@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::{Message, Name as _};
 
-use super::{dialect::MORE, subscription::WILDCARD};
+use super::{dialect::MORE, source::NOT_NOW, subscription::WILDCARD};
 use crate::proto::{
     envoy::{
         config::core::v3::Node,
@@ -28,7 +28,7 @@ const LONGEST: usize = 1024;
 #[derive(Debug)]
 pub struct Sink {
     node: Node,
-    types: BTreeMap<&'static str, Exchange>,
+    types: BTreeMap<&'static str, TypeExchange>,
 }
 
 /// A type to subscribe to.
@@ -42,9 +42,9 @@ pub struct SinkType {
 
 /// What came in.
 #[derive(Debug)]
-pub enum Received {
+pub enum SinkEvent {
     /// Resources to apply; every batch is to be answered with [`Sink::verdict`].
-    Batch(Batch),
+    Batch(ResponseBatch),
     /// Something this side never asked for: send this refusal.
     Unasked {
         /// Of which type.
@@ -56,7 +56,7 @@ pub enum Received {
 
 /// One response, to be applied as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
+pub struct ResponseBatch {
     /// Of which type.
     pub type_url: &'static str,
     /// Which response, for the verdict.
@@ -115,7 +115,7 @@ const MAX_OUTSTANDING: usize = 4;
 const MAX_REASONS: usize = 16 * 1024;
 
 #[derive(Debug)]
-struct Exchange {
+struct TypeExchange {
     resumed: bool,
     held: Versions,
     answered: bool,
@@ -143,7 +143,7 @@ impl Sink {
             let held = wanted.resume.unwrap_or_default();
             (
                 wanted.type_url,
-                Exchange {
+                TypeExchange {
                     resumed,
                     held,
                     answered: false,
@@ -171,7 +171,7 @@ impl Sink {
     }
 
     /// Takes a response. An error means that the stream must end.
-    pub fn receive(&mut self, response: DeltaDiscoveryResponse) -> Result<Received, SinkError> {
+    pub fn receive(&mut self, response: DeltaDiscoveryResponse) -> Result<SinkEvent, SinkError> {
         let bytes = response.nonce.len() + response.type_url.len();
         if bytes > LONGEST {
             return Err(SinkError::TooLong { bytes });
@@ -182,14 +182,14 @@ impl Sink {
         let Some((&type_url, exchange)) = self.types.get_key_value(response.type_url.as_str()) else {
             let error = status("this type was not subscribed to".to_owned(), &[]);
             let answer = Box::new(self.answer(&response.type_url, response.nonce, Some(error)));
-            return Ok(Received::Unasked { type_url: response.type_url, answer });
+            return Ok(SinkEvent::Unasked { type_url: response.type_url, answer });
         };
         if exchange.outstanding.len() == MAX_OUTSTANDING {
             return Err(SinkError::Flooded { type_url });
         }
         let (first, resumed) = (!exchange.answered, exchange.resumed);
         let more = response.system_version_info == MORE;
-        let batch = Batch {
+        let batch = ResponseBatch {
             type_url,
             nonce: response.nonce,
             first,
@@ -202,7 +202,7 @@ impl Sink {
         if let Some(exchange) = self.types.get_mut(type_url) {
             exchange.take(&batch);
         }
-        Ok(Received::Batch(batch))
+        Ok(SinkEvent::Batch(batch))
     }
 
     /// Settles a batch and makes the request that says so. Items that are not refused are held from now
@@ -230,6 +230,16 @@ impl Sink {
         exchange.ready = false;
         exchange.spoilt = true;
         Some(self.answer(type_url, nonce.to_owned(), Some(status(reason.to_owned(), &[]))))
+    }
+
+    /// Refuses a batch that could not be looked after now, whatever is in it. What was held stays held, and the
+    /// upstream offers it again after a while. Not for a [full](ResponseBatch::full) one, which is not offered twice.
+    pub fn put_off(&mut self, type_url: &str, nonce: &str, reason: &str) -> Option<DeltaDiscoveryRequest> {
+        let exchange = self.types.get_mut(type_url)?;
+        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
+        exchange.outstanding.remove(at)?;
+        let error = Status { code: NOT_NOW, ..status(reason.to_owned(), &[]) };
+        Some(self.answer(type_url, nonce.to_owned(), Some(error)))
     }
 
     /// Whether every type was answered in full and settled at least once, and no batch was refused whole.
@@ -263,8 +273,8 @@ impl Sink {
     }
 }
 
-impl Exchange {
-    fn take(&mut self, batch: &Batch) {
+impl TypeExchange {
+    fn take(&mut self, batch: &ResponseBatch) {
         self.answered = true;
         let added = batch.added.iter().map(|resource| (&*resource.name, &*resource.version));
         // What is no name or version of any upstream is not worth resuming from.

@@ -1,14 +1,26 @@
 //! The state-of-the-world form: a request lists every name of interest, and for some types a response
 //! lists everything there is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use prost::Message;
 
 use super::{
-    Dialect, Name, Part, Subscription, TypeRule, Verdict, Version, Want, Wanted,
-    dialect::{Envelope, Header, Heard, measure, verdict},
+    Collection, Confirmation, DeltaPart, Dialect, Name, RequestFields, ResponseFields, ResponseParts,
+    Subscription, TypeRule, Version, Want, Wanted,
+    dialect::{Envelope, Header, Heard, SaidBefore, TTL, has, measure, verdict},
+    response::{ENVELOPE, NO_SUCH_RESOURCE, NOT_FOUND},
     subscription::WILDCARD,
 };
-use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crate::proto::{
+    envoy::service::discovery::v3::{
+        DiscoveryRequest, DiscoveryResponse, Resource, ResourceError, ResourceName,
+    },
+    google::{protobuf::Any, rpc::Status},
+};
 
 #[cfg(test)]
 mod tests;
@@ -24,15 +36,74 @@ pub struct Sotw {
     subscription: Subscription,
     /// The peer never named anything, so it means all.
     implied_wildcard: bool,
+    /// It has named something, so that no names mean nothing from then on.
+    has_named: bool,
     /// Of full-state types: what was sent last, to keep what may not be removed yet.
-    sent: BTreeMap<Name, Wanted>,
+    sent: Sent,
     /// The newest response: requests that speak about an older one were overtaken by it.
     newest: Option<u64>,
+}
+
+/// What clients say that find a resource in an envelope; the second name is in the prose of the protocol.
+const ENVELOPES: [&str; 2] = ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"];
+
+/// A set that was sent.
+#[derive(Debug, Default)]
+struct Sent {
+    /// All of these.
+    all: Option<Arc<dyn Collection>>,
+    /// And these.
+    also: BTreeMap<Name, Wanted>,
+}
+
+impl Sent {
+    fn get(&self, name: &str) -> Option<Wanted> {
+        self.also.get(name).cloned().or_else(|| self.all.as_ref()?.get(name))
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        let also = self.also.get(name).map(|wanted| wanted.version);
+        also.or_else(|| self.all.as_ref()?.version(name))
+    }
+
+    /// In the order of their names.
+    fn list(&self) -> Vec<Wanted> {
+        let mut list = Vec::with_capacity(self.also.len() + self.all.as_ref().map_or(0, |all| all.len()));
+        if let Some(all) = &self.all {
+            all.each(&mut |wanted| list.push(wanted));
+        }
+        if !self.also.is_empty() {
+            list.extend(self.also.values().cloned());
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        list
+    }
 }
 
 impl Dialect for Sotw {
     type Request = DiscoveryRequest;
     type Response = DiscoveryResponse;
+
+    const REQUEST: RequestFields = RequestFields {
+        version: Some(1),
+        node: 2,
+        names: &[3],
+        type_url: 4,
+        nonce: 5,
+        error: 6,
+        locators: &[7],
+        held: None,
+    };
+    const RESPONSE: ResponseFields = ResponseFields {
+        version: 1,
+        resources: 2,
+        type_url: 4,
+        nonce: 5,
+        control_plane: 6,
+        removed: None,
+        errors: Some(7),
+        named: false,
+    };
 
     fn envelope(request: &Self::Request) -> Envelope<'_> {
         let (bytes, longest) = measure(request.resource_names.iter());
@@ -49,71 +120,111 @@ impl Dialect for Sotw {
     }
 
     fn open(rule: &TypeRule, request: &Self::Request) -> Self {
-        let implied_wildcard = request.resource_names.is_empty() && rule.implied_wildcard;
-        let names = request.resource_names.iter().map(String::as_str);
-        let names = names.chain(implied_wildcard.then_some(WILDCARD));
-        Self {
-            rule: *rule,
-            subscription: Subscription::open(rule.type_url, names, []),
-            implied_wildcard,
-            sent: BTreeMap::new(),
-            newest: None,
-        }
+        Self::begin(rule, request, false)
     }
 
     fn hear(&mut self, request: &Self::Request) -> Heard {
-        let nonce: Option<u64> = request.response_nonce.parse().ok();
-        if request.response_nonce.is_empty() && self.subscription.in_flight().is_none() {
+        if request.response_nonce.is_empty() && !self.subscription.is_in_flight() {
             // It starts over.
-            *self = Self { newest: self.newest, ..Self::open(&self.rule, request) };
+            *self = Self { newest: self.newest, ..Self::begin(&self.rule, request, self.has_named) };
             return Heard::default();
         }
+        let heard = self.hear_again(&request.response_nonce, request.error_detail.as_ref());
+        if heard.stale {
+            self.also_watch(request);
+        } else {
+            self.watch(request);
+        }
+        heard
+    }
+
+    fn listed(request: &Self::Request) -> Option<&[String]> {
+        Some(&request.resource_names)
+    }
+
+    fn hear_again(&mut self, nonce: &str, error: Option<&Status>) -> Heard {
+        let nonce: Option<u64> = nonce.parse().ok();
         if nonce.is_none() || nonce != self.newest {
             return Heard { settled: None, stale: true };
         }
-        let verdict = verdict(request.error_detail.as_ref());
-        let settled = nonce.and_then(|nonce| self.subscription.settle(nonce, &verdict));
-        self.watch(&request.resource_names);
+        let settled = nonce.and_then(|nonce| self.subscription.settle(nonce, &verdict(error)));
         Heard { settled, stale: false }
     }
 
     fn next(
         &mut self,
         want: &dyn Want,
-        part: Part,
+        part: DeltaPart,
         _limit: Option<usize>,
         header: &Header<'_>,
-    ) -> Option<Self::Response> {
-        let promised = self.subscription.is_owed() && part != Part::Removals;
+    ) -> Option<ResponseParts> {
+        let promised = self.subscription.is_owed() && part != DeltaPart::Removals;
         let offer = self.subscription.next(want, part, None, header.nonce)?;
-        let resources = if self.rule.full_state {
+        let missing = self.missing(&offer.removed);
+        let updated = if self.rule.full_state {
             self.full_set(want, &offer.removed)
         } else {
             let missing = offer.removed.iter().filter(|name| !self.subscription.surely_holds(name));
             let vacant = missing.filter_map(|name| Some(self.rule.vacant?(name)));
             offer.updated.into_iter().chain(vacant).collect()
         };
-        if !self.rule.full_state && resources.is_empty() && !promised {
+        if !self.rule.full_state && updated.is_empty() && missing.is_empty() && !promised {
             // That a resource is gone cannot be said; the peer finds out from what refers to it.
-            self.subscription.settle(header.nonce, &Verdict::Accepted);
+            self.subscription.settle(header.nonce, &Confirmation::Accepted);
             return None;
         }
         self.newest = Some(header.nonce);
-        Some(DiscoveryResponse {
-            version_info: fingerprint(&resources),
-            resources: resources.iter().map(Wanted::to_any).collect(),
-            ..Self::nothing(self.subscription.type_url(), header)
+        let version = fingerprint(&updated);
+        Some(ResponseParts {
+            version,
+            updated,
+            missing,
+            ..ResponseParts::headed(self.subscription.type_url(), header)
         })
     }
 
-    fn nothing(type_url: &str, header: &Header<'_>) -> Self::Response {
+    fn keeps_time(features: &[String]) -> bool {
+        has(features, &[TTL]) && has(features, &ENVELOPES)
+    }
+
+    fn still_good(
+        &mut self,
+        want: &dyn Want,
+        told: SaidBefore<'_>,
+        header: &Header<'_>,
+    ) -> Option<(ResponseParts, Option<Name>)> {
+        // Here a client knows one version of all there is.
+        let version = told.version.to_owned();
+        let told = self.subscription.still_good(want, told.after, told.limit, header.nonce)?;
+        self.newest = Some(header.nonce);
+        let alive = told.names.into_iter().map(|(name, _)| (name, version.clone())).collect();
+        let type_url = self.subscription.type_url();
+        let parts = ResponseParts { version, alive, ..ResponseParts::headed(type_url, header) };
+        Some((parts, told.until))
+    }
+
+    fn nothing(type_url: String, header: &Header<'_>) -> ResponseParts {
+        ResponseParts { version: fingerprint(&[]), ..ResponseParts::headed(type_url, header) }
+    }
+
+    fn message(parts: &ResponseParts) -> Self::Response {
         DiscoveryResponse {
-            version_info: fingerprint(&[]),
-            type_url: type_url.to_owned(),
-            nonce: header.nonce.to_string(),
-            control_plane: header.control_plane(),
+            version_info: parts.version.clone(),
+            resources: match parts.ttl {
+                Some(_) => parts.envelopes().map(|resource| packed(&resource)).collect(),
+                None => parts.updated.iter().map(Wanted::to_any).collect(),
+            },
+            type_url: parts.type_url.clone().into_owned(),
+            nonce: parts.nonce.to_string(),
+            control_plane: parts.control_plane(),
+            resource_errors: parts.missing.iter().map(not_found).collect(),
             ..DiscoveryResponse::default()
         }
+    }
+
+    fn burden(&self) -> usize {
+        let whole = self.rule.full_state && !self.subscription.is_drained();
+        if whole { usize::MAX } else { self.subscription.burden() }
     }
 
     fn subscription(&self) -> &Subscription {
@@ -125,53 +236,120 @@ impl Dialect for Sotw {
     }
 }
 
+/// All names a request lists.
+fn names(request: &DiscoveryRequest) -> BTreeSet<&str> {
+    let located = request.resource_locators.iter().map(|locator| &*locator.name);
+    request.resource_names.iter().map(String::as_str).chain(located).collect()
+}
+
 impl Sotw {
-    /// Moves the interest to exactly these names.
-    fn watch(&mut self, names: &[String]) {
-        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    /// The state after a request that nothing before it explains.
+    fn begin(rule: &TypeRule, request: &DiscoveryRequest, has_named: bool) -> Self {
+        let names = names(request);
+        let has_named = has_named || !names.is_empty();
+        let implied_wildcard = !has_named && rule.implied_wildcard;
+        let names = names.into_iter().chain(implied_wildcard.then_some(WILDCARD));
+        Self {
+            rule: *rule,
+            subscription: Subscription::open(rule.type_url, names, []),
+            implied_wildcard,
+            has_named,
+            sent: Sent::default(),
+            newest: None,
+        }
+    }
+
+    /// Takes in the names of a request that a response has overtaken. They may not be told again, so what is
+    /// new counts; what is missing may only have been asked for later.
+    fn also_watch(&mut self, request: &DiscoveryRequest) {
+        let names = names(request);
+        if !names.is_empty() {
+            (self.has_named, self.implied_wildcard) = (true, false);
+        }
+        let known = self.subscription.interest().names();
+        let new: Vec<&str> = names.into_iter().filter(|name| !known.contains(name)).collect();
+        self.subscription.subscribe(new);
+    }
+
+    /// Moves the interest to exactly the names of `request`.
+    fn watch(&mut self, request: &DiscoveryRequest) {
+        let names = names(request);
         if names.is_empty() && self.implied_wildcard {
             return;
         }
         self.implied_wildcard = false;
+        self.has_named = true;
         let interest = self.subscription.interest();
-        let dropped: Vec<Name> =
-            interest.names().iter().filter(|name| !names.contains(&***name)).cloned().collect();
+        let dropped = interest.names().iter().filter(|name| !names.contains(*name));
+        let dropped: Vec<String> = dropped.map(str::to_owned).collect();
         let added =
-            names.iter().copied().filter(|name| *name != WILDCARD && !interest.names().contains(*name));
+            names.iter().copied().filter(|name| *name != WILDCARD && !interest.names().contains(name));
         let added: Vec<&str> = added.collect();
         if interest.wildcard && !names.contains(WILDCARD) {
             self.subscription.unsubscribe([WILDCARD]);
         } else if names.contains(WILDCARD) {
             self.subscription.subscribe([WILDCARD]);
         }
-        self.subscription.unsubscribe(dropped.iter().map(|name| &**name));
+        self.subscription.unsubscribe(dropped.iter().map(String::as_str));
         self.subscription.subscribe(added);
+    }
+
+    /// Of the names that do not exist those the peer asked for and never had, unless there is a resource that stands
+    /// for nothing. It would wait for them, and is told once.
+    fn missing(&self, removed: &[Name]) -> Vec<Name> {
+        let has_no_word = self.rule.vacant.is_none() && !self.rule.stays;
+        let asked = removed.iter().filter(|name| {
+            let is_named = self.subscription.interest().names().contains(name);
+            has_no_word && is_named && !self.subscription.surely_holds(name)
+        });
+        asked.cloned().collect()
     }
 
     /// Everything of interest, and what the peer still holds of the rest unless it is removed now.
     fn full_set(&mut self, want: &dyn Want, removed: &[Name]) -> Vec<Wanted> {
         let type_url = self.subscription.type_url();
-        let mut set = BTreeMap::new();
-        let mut add = |name: &str| {
-            if let Some(wanted) = want.get(type_url, name) {
-                set.insert(Name::clone(&wanted.name), wanted);
-            }
-        };
         let interest = self.subscription.interest();
-        interest.names().iter().for_each(|name| add(name));
+        let mut set = Sent::default();
         if interest.wildcard {
-            want.each(type_url, &mut |name, _| add(name));
+            set.all = want.collection(type_url);
         }
-        let removed: BTreeSet<&Name> = removed.iter().collect();
-        for (name, kept) in std::mem::take(&mut self.sent) {
-            if !set.contains_key(&name) && !removed.contains(&name) && self.subscription.may_hold(&name) {
-                set.insert(name, kept);
+        if set.all.is_none() {
+            let mut add = |name: &str| {
+                if let Some(wanted) = want.get(type_url, name) {
+                    set.also.insert(Name::clone(&wanted.name), wanted);
+                }
+            };
+            interest.names().iter().for_each(&mut add);
+            if interest.wildcard {
+                want.each(type_url, &mut |name, _| add(name));
             }
         }
-        self.subscription.sent_whole(&set);
+        let removed: BTreeSet<&str> = removed.iter().map(|name| &**name).collect();
+        let mut kept = Vec::new();
+        for name in self.subscription.unsettled() {
+            let stays = self.subscription.may_hold(name) && !removed.contains(name);
+            if stays && set.version(name).is_none() {
+                kept.extend(self.sent.get(name));
+            }
+        }
+        set.also.extend(kept.into_iter().map(|wanted| (Name::clone(&wanted.name), wanted)));
+        self.subscription.sent_whole(|name| set.version(name));
+        let list = set.list();
         self.sent = set;
-        self.sent.values().cloned().collect()
+        list
     }
+}
+
+fn not_found(name: &Name) -> ResourceError {
+    let resource_name = ResourceName { name: name.to_string(), ..ResourceName::default() };
+    let message = NO_SUCH_RESOURCE.to_owned();
+    let code = i32::try_from(NOT_FOUND).unwrap_or_default();
+    let error_detail = Status { code, message, ..Status::default() };
+    ResourceError { resource_name: Some(resource_name), error_detail: Some(error_detail) }
+}
+
+fn packed(resource: &Resource) -> Any {
+    Any { type_url: ENVELOPE.to_owned(), value: resource.encode_to_vec() }
 }
 
 /// Equal sets have equal versions, whoever sends them.

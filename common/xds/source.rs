@@ -1,20 +1,29 @@
 //! A whole stream in server role: several types over one stream, in either dialect.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    hash::RandomState,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
 use super::{
-    Delta, Dialect, Name, Part, Settings, Sotw, Subscription, TypeRule, Unknown, Want,
-    dialect::{Header, Heard},
+    Delta, DeltaPart, Dialect, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings, Standing,
+    Subscription, TypeRule, Unknown, Version, Want,
+    dialect::{Envelope, Header, Heard},
+    outline::{Listed, Unreadable},
 };
 use crate::{clip::clip, proto::google::rpc::Status};
 
+mod heartbeat;
 mod report;
 #[cfg(test)]
 mod tests;
 
-pub use report::{Event, Malformed, Output, Progress};
+use heartbeat::Heartbeat;
+
+pub use report::{Malformed, SourceEvent, SourceOutput, TypeProgress};
 
 /// A delta stream in server role.
 pub type DeltaSource = Source<Delta>;
@@ -27,20 +36,27 @@ pub type SotwSource = Source<Sotw>;
 /// there is room to send them; what changes in the meantime merges. [`step`](Self::step) does both.
 #[derive(Debug)]
 pub struct Source<D: Dialect> {
-    settings: Settings,
-    slots: Vec<Slot<D>>,
+    settings: SourceSettings,
+    slots: Vec<TypeSlot<D>>,
     /// Types asked for that are not served, each owed one empty answer.
     unserved: VecDeque<String>,
     nonce: u64,
     revision: u64,
-    greeted: bool,
+    /// The id of its node, once the peer said it.
+    node: Option<Box<str>>,
+    /// What no peer knows of how lists of names are told from each other. It decides nothing but that.
+    hasher: RandomState,
+    /// How long the peer keeps what perishes.
+    ttl: Option<Duration>,
 }
 
 /// Something a stream has to react to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Input<'a, R> {
     /// The peer sent this.
     Request(&'a R),
+    /// The peer answered, and repeated the [names it is known to list](Source::repeat).
+    Repeat(&'a Repeat),
     /// The wanted version of these names, by type, may have changed. Changes that belong together come
     /// in one input, or a cluster could go before the listener that uses it was told.
     Changed(&'a BTreeMap<&'static str, Vec<Name>>),
@@ -50,27 +66,58 @@ pub enum Input<'a, R> {
     Wake,
 }
 
+impl<R> Copy for Input<'_, R> {}
+
+impl<R> Clone for Input<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
 #[derive(Debug)]
-struct Slot<D> {
+struct TypeSlot<D> {
     rule: TypeRule,
     /// `None` until the peer asks for the type.
     dialect: Option<D>,
     in_flight_since: Option<Instant>,
     sent: u64,
     acked: u64,
+    /// What tells the names that were listed last, where a request lists them all.
+    listed: Option<u64>,
+    /// Of what perishes.
+    heartbeat: Option<Box<Heartbeat>>,
 }
 
 /// What an error shows of the type of a request, in bytes.
 const LONGEST_TYPE: usize = 256;
+/// Code of a refusal that has nothing to do with what is refused: `UNAVAILABLE`.
+pub(super) const NOT_NOW: i32 = 14;
 /// Empty answers that may wait; a peer asks for each type once.
 const MAX_UNSERVED: usize = 64;
 
 impl<D: Dialect> Source<D> {
     /// A stream on which nothing was said yet.
-    pub fn new(settings: Settings) -> Self {
-        let slot = |&rule: &TypeRule| Slot { rule, dialect: None, in_flight_since: None, sent: 0, acked: 0 };
+    pub fn new(settings: SourceSettings) -> Self {
+        let slot = |&rule: &TypeRule| TypeSlot {
+            rule,
+            dialect: None,
+            in_flight_since: None,
+            sent: 0,
+            acked: 0,
+            listed: None,
+            heartbeat: None,
+        };
         let slots = settings.types.iter().map(slot).collect();
-        Self { settings, slots, unserved: VecDeque::new(), nonce: 0, revision: 0, greeted: false }
+        Self {
+            settings,
+            slots,
+            unserved: VecDeque::new(),
+            nonce: 0,
+            revision: 0,
+            node: None,
+            hasher: RandomState::new(),
+            ttl: None,
+        }
     }
 
     /// Bounds the bytes of a response from now on, once the peer turned out to understand that.
@@ -84,10 +131,10 @@ impl<D: Dialect> Source<D> {
         now: Instant,
         input: Input<'_, D::Request>,
         want: &dyn Want,
-    ) -> Result<Vec<Output<D::Response>>, Malformed> {
+    ) -> Result<Vec<SourceOutput<D::Response>>, Malformed> {
         let event = self.handle(input, want)?;
-        let mut outputs: Vec<_> = event.into_iter().map(Output::Event).collect();
-        outputs.extend(std::iter::from_fn(|| self.next(now, want)).map(Output::Send));
+        let mut outputs: Vec<_> = event.into_iter().map(SourceOutput::Event).collect();
+        outputs.extend(std::iter::from_fn(|| self.next(now, want)).map(SourceOutput::Send));
         Ok(outputs)
     }
 
@@ -96,19 +143,20 @@ impl<D: Dialect> Source<D> {
         &mut self,
         input: Input<'_, D::Request>,
         want: &dyn Want,
-    ) -> Result<Option<Event>, Malformed> {
+    ) -> Result<Option<SourceEvent>, Malformed> {
         let before = self.revision;
         // A request may arrive before the change that the newest `want` already shows was told.
-        if !self.greeted || !matches!(input, Input::Request(_)) {
+        if self.node.is_none() || !matches!(input, Input::Request(_) | Input::Repeat(_)) {
             self.revision = want.revision();
         }
         match input {
             Input::Request(request) => return self.request(request),
+            Input::Repeat(repeat) => return self.repeated(repeat),
             Input::Changed(changed) => {
                 for slot in &mut self.slots {
                     if let Some(names) = changed.get(slot.rule.type_url) {
                         slot.change(before, |dialect| {
-                            names.iter().for_each(|name| dialect.subscription_mut().touch(name));
+                            dialect.subscription_mut().touch(names);
                         });
                     }
                 }
@@ -123,17 +171,60 @@ impl<D: Dialect> Source<D> {
         Ok(None)
     }
 
+    /// Looks through a request as it came, before anything of it is kept.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when it cannot be one.
+    pub fn outline<'m>(&self, message: &'m [u8]) -> Result<Outline<'m>, Unreadable> {
+        Outline::of(message, &D::REQUEST, &self.hasher)
+    }
+
+    /// Whether a request is not too large to be decoded.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is: the stream must end.
+    pub fn admit(&self, outline: &Outline<'_>) -> Result<(), Malformed> {
+        self.measure(&Envelope {
+            node: None,
+            type_url: outline.type_url,
+            is_first: outline.nonce.is_empty(),
+            names: outline.names,
+            held: outline.held,
+            bytes: outline.bytes,
+            longest: outline.longest,
+            error: None,
+        })
+    }
+
+    /// The type a request is about that names `type_url`.
+    pub fn type_of<'t>(&self, type_url: &'t str) -> &'t str {
+        self.settings.implied.filter(|_| type_url.is_empty()).unwrap_or(type_url)
+    }
+
+    /// The request as an answer that needs no decoding, if its names are those that were listed before.
+    pub fn repeat(&self, outline: &Outline<'_>) -> Option<Repeat> {
+        let type_url = self.type_of(outline.type_url);
+        let slot = self.slots.iter().find(|slot| slot.rule.type_url == type_url)?;
+        let is_known = slot.dialect.is_some() && slot.listed == Some(outline.listed);
+        if is_known { outline.repeat() } else { None }
+    }
+
     /// The next response to send, or `None` when there is none before the next input.
     pub fn next(&mut self, now: Instant, want: &dyn Want) -> Option<D::Response> {
+        self.next_parts(now, want).as_ref().map(D::message)
+    }
+
+    /// The same in parts that are shared with others who are sent the same.
+    pub fn next_parts(&mut self, now: Instant, want: &dyn Want) -> Option<ResponseParts> {
         if let Some(type_url) = self.unserved.pop_front() {
             self.nonce += 1;
             let header = Header { nonce: self.nonce, identifier: &self.settings.identifier };
-            return Some(D::nothing(&type_url, &header));
+            return Some(D::nothing(type_url, &header));
         }
         let ordered = self.settings.make_before_break;
         for i in 0..self.slots.len() {
             if !self.must_wait(i, now) {
-                let part = if self.may_remove(i) { Part::All } else { Part::Updates };
+                let part = if self.may_remove(i) { DeltaPart::All } else { DeltaPart::Updates };
                 if let Some(response) = self.send(i, part, now, want) {
                     return Some(response);
                 }
@@ -142,7 +233,30 @@ impl<D: Dialect> Source<D> {
         let from_last_to_first = (0..self.slots.len()).rev().filter(|_| ordered);
         for i in from_last_to_first {
             if self.may_remove(i)
-                && let Some(response) = self.send(i, Part::Removals, now, want)
+                && let Some(response) = self.send(i, DeltaPart::Removals, now, want)
+            {
+                return Some(response);
+            }
+        }
+        self.next_heartbeat(now, want)
+    }
+
+    /// About how many names there is something to say, over all types; [`usize::MAX`] when that is not known
+    /// before all is looked at.
+    pub fn burden(&self) -> usize {
+        let burdens = self.slots.iter().filter_map(|slot| slot.dialect.as_ref()).map(D::burden);
+        burdens.fold(0, usize::saturating_add)
+    }
+
+    /// Of what there is to send, a response about at most `names` names that may [overtake] the rest.
+    ///
+    /// [overtake]: TypeRule::overtakes
+    pub fn next_ahead(&mut self, now: Instant, want: &dyn Want, names: usize) -> Option<ResponseParts> {
+        for i in 0..self.slots.len() {
+            let is_light = self.slots[i].dialect.as_ref().is_some_and(|dialect| dialect.burden() <= names);
+            if self.slots[i].rule.overtakes
+                && is_light
+                && let Some(response) = self.send(i, DeltaPart::Updates, now, want)
             {
                 return Some(response);
             }
@@ -160,14 +274,28 @@ impl<D: Dialect> Source<D> {
     /// Whether the peer took all there is. What it refused and is offered again, it has not taken before
     /// it says so.
     pub fn is_content(&self) -> bool {
-        let mut states = self.slots.iter().filter_map(Slot::subscription);
-        self.is_settled() && states.all(|state| state.refused().is_empty())
+        let mut states = self.slots.iter().filter_map(TypeSlot::subscription);
+        self.is_settled() && states.all(Subscription::is_accepted)
     }
 
     /// Whether the peer refused what there is under this name.
     pub fn refuses(&self, type_url: &str, name: &str) -> bool {
         let of_type = self.slots.iter().filter(|slot| slot.rule.type_url == type_url);
-        of_type.filter_map(Slot::subscription).any(|state| state.refused().contains_key(name))
+        of_type
+            .filter_map(TypeSlot::subscription)
+            .any(|state| state.refused().contains_key(name) || state.is_kept(name))
+    }
+
+    /// Whether the peer asked for this type.
+    pub fn is_asked_for(&self, type_url: &str) -> bool {
+        self.slots.iter().any(|slot| slot.rule.type_url == type_url && slot.dialect.is_some())
+    }
+
+    /// How far the peer is with this version of a resource.
+    pub fn standing(&self, type_url: &str, name: &str, version: Version) -> Standing {
+        let of_type = self.slots.iter().find(|slot| slot.rule.type_url == type_url);
+        let state = of_type.and_then(TypeSlot::subscription);
+        state.map_or(Standing::NotSent, |state| state.standing(name, version))
     }
 
     /// When to send [`Input::Wake`], if nothing else happens: a type has waited long enough for another.
@@ -176,7 +304,8 @@ impl<D: Dialect> Source<D> {
             slot.in_flight_since.is_none() && slot.subscription().is_some_and(|s| s.has_updates())
         });
         let since = waiting.flat_map(|slot| slot.rule.waits_for).filter_map(|other| self.flight_of(other));
-        since.map(|since| since + self.settings.patience).filter(|at| *at > now).min()
+        let patience = since.map(|since| since + self.settings.patience);
+        patience.chain(self.heartbeat_due()).filter(|at| *at > now).min()
     }
 
     /// Since when the oldest response waits for its answer.
@@ -185,7 +314,7 @@ impl<D: Dialect> Source<D> {
     }
 
     /// How far the peer is, for every type it asked for.
-    pub fn progress(&self) -> impl Iterator<Item = Progress> {
+    pub fn progress(&self) -> impl Iterator<Item = TypeProgress> {
         self.slots.iter().filter_map(|slot| slot.progress(self.revision))
     }
 
@@ -194,46 +323,80 @@ impl<D: Dialect> Source<D> {
         self.slots.iter().all(|slot| slot.dialect.is_none() || slot.is_idle())
     }
 
-    fn request(&mut self, request: &D::Request) -> Result<Option<Event>, Malformed> {
+    fn request(&mut self, request: &D::Request) -> Result<Option<SourceEvent>, Malformed> {
         let envelope = D::envelope(request);
+        let envelope = Envelope { type_url: self.type_of(envelope.type_url), ..envelope };
         if envelope.type_url.is_empty() {
             return Err(Malformed::NoType);
         }
-        if !self.greeted && envelope.node.is_none_or(|node| node.id.is_empty()) {
-            return Err(Malformed::NoNode);
+        let is_first = self.node.is_none();
+        self.greet(envelope.node.map(|node| &*node.id))?;
+        if let Some(node) = envelope.node.filter(|_| is_first) {
+            self.ttl = self.settings.ttl.filter(|_| D::keeps_time(&node.client_features));
         }
-        self.greeted = true;
-        let max = self.settings.max_names;
-        let too_many = || Malformed::TooManyNames { type_url: envelope.type_url.to_owned(), max };
-        if envelope.names > max || envelope.held > max {
-            return Err(too_many());
-        }
-        let type_url = || clip(envelope.type_url, LONGEST_TYPE).to_owned();
-        let (longest, too_long) = (envelope.longest.max(envelope.type_url.len()), self.settings.max_name);
-        if longest > too_long {
-            return Err(Malformed::LongName { type_url: type_url(), bytes: longest, max: too_long });
-        }
-        let max_bytes = self.settings.max_bytes;
-        if envelope.bytes > max_bytes {
-            return Err(Malformed::TooManyBytes { max: max_bytes });
-        }
+        self.measure(&envelope)?;
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.rule.type_url == envelope.type_url) else {
             return self.unserved(envelope.type_url, envelope.is_first);
         };
         let event = match &mut slot.dialect {
             None => Some(slot.open(request, envelope.held)),
-            Some(_) => slot.hear(request, envelope.error, self.revision),
+            Some(_) => slot.hear(self.revision, envelope.error, |dialect| dialect.hear(request)),
         };
+        let is_stale = matches!(event, Some(SourceEvent::Stale { .. }));
+        // A request that was overtaken adds names and takes none away, so the next list is neither.
+        let listed = D::listed(request).filter(|_| !is_stale);
+        slot.listed = listed.map(|names| Listed::of(names, &self.hasher));
+        if let Some(dialect) = &mut slot.dialect {
+            dialect.subscription_mut().share_names(&self.settings.names);
+        }
         let listed = slot.subscription().map_or(0, |s| s.interest().names().len());
+        let (max, max_bytes) = (self.settings.max_names, self.settings.max_bytes);
         if listed > max {
-            return Err(too_many());
+            return Err(Malformed::TooManyNames { type_url: envelope.type_url.to_owned(), max });
         }
         let remembered: usize =
-            self.slots.iter().filter_map(Slot::subscription).map(Subscription::bytes).sum();
+            self.slots.iter().filter_map(TypeSlot::subscription).map(Subscription::bytes).sum();
         if remembered > max_bytes { Err(Malformed::TooManyBytes { max: max_bytes }) } else { Ok(event) }
     }
 
-    fn unserved(&mut self, type_url: &str, is_first: bool) -> Result<Option<Event>, Malformed> {
+    /// Whether the peer lists no more than it may, and nothing that is longer than a name.
+    fn measure(&self, envelope: &Envelope<'_>) -> Result<(), Malformed> {
+        let type_url = || clip(envelope.type_url, LONGEST_TYPE).to_owned();
+        let max = self.settings.max_names;
+        if envelope.names > max || envelope.held > max {
+            return Err(Malformed::TooManyNames { type_url: type_url(), max });
+        }
+        let (longest, max) = (envelope.longest.max(envelope.type_url.len()), self.settings.max_name);
+        if longest > max {
+            return Err(Malformed::LongName { type_url: type_url(), bytes: longest, max });
+        }
+        let max = self.settings.max_bytes;
+        if envelope.bytes > max { Err(Malformed::TooManyBytes { max }) } else { Ok(()) }
+    }
+
+    /// Heeds what a request says about who asks: the first one has to, the others may, and it stays the same.
+    fn greet(&mut self, id: Option<&str>) -> Result<(), Malformed> {
+        let id = id.filter(|id| !id.is_empty());
+        match (&self.node, id) {
+            (None, None) => return Err(Malformed::NoNode),
+            (None, Some(id)) => self.node = Some(id.into()),
+            (Some(known), Some(id)) if **known != *id => return Err(Malformed::OtherNode),
+            (Some(_), _) => {}
+        }
+        Ok(())
+    }
+
+    fn repeated(&mut self, repeat: &Repeat) -> Result<Option<SourceEvent>, Malformed> {
+        self.greet(repeat.node.as_deref())?;
+        let type_url = self.type_of(&repeat.type_url);
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.rule.type_url == type_url) else {
+            return Ok(None);
+        };
+        let error = repeat.error.as_ref();
+        Ok(slot.hear(self.revision, error, |dialect| dialect.hear_again(&repeat.nonce, error)))
+    }
+
+    fn unserved(&mut self, type_url: &str, is_first: bool) -> Result<Option<SourceEvent>, Malformed> {
         let type_url = type_url.to_owned();
         if self.settings.unknown == Unknown::Refuse {
             return Err(Malformed::UnknownType { type_url });
@@ -245,28 +408,42 @@ impl<D: Dialect> Source<D> {
             return Err(Malformed::TooManyTypes);
         }
         self.unserved.push_back(type_url.clone());
-        Ok(Some(Event::Unserved { type_url }))
+        Ok(Some(SourceEvent::Unserved { type_url }))
     }
 
-    fn send(&mut self, i: usize, part: Part, now: Instant, want: &dyn Want) -> Option<D::Response> {
+    fn send(&mut self, i: usize, part: DeltaPart, now: Instant, want: &dyn Want) -> Option<ResponseParts> {
         let header = Header { nonce: self.nonce + 1, identifier: &self.settings.identifier };
         let slot = self.slots.get_mut(i)?;
         let dialect = slot.dialect.as_mut()?;
-        let response = dialect.next(want, part, self.settings.limit, &header)?;
+        let mut response = dialect.next(want, part, self.settings.limit, &header)?;
+        if slot.rule.stays {
+            response.removed.clear();
+        }
+        if slot.rule.perishable {
+            response.ttl = self.ttl;
+        }
         self.nonce += 1;
         slot.in_flight_since = Some(now);
         if dialect.subscription().is_drained() {
             slot.sent = self.revision;
         }
         if let Some(renewed) = slot.rule.renews {
-            let names: Vec<Name> =
-                dialect.subscription().in_flight().into_iter().flatten().cloned().collect();
-            let others = self.slots.iter_mut().filter(|other| other.rule.type_url == renewed);
-            for other in others.filter_map(|other| other.dialect.as_mut()) {
-                names.iter().for_each(|name| other.subscription_mut().renew(name));
-            }
+            self.renew(i, renewed);
         }
+        self.note_perishable(i, &response, now);
         Some(response)
+    }
+
+    /// What was sent of type `i` is followed by what there is under the same names of another type.
+    fn renew(&mut self, i: usize, renewed: &str) {
+        let Some(other) = self.slots.iter().position(|other| other.rule.type_url == renewed) else { return };
+        let Some(mut dialect) = self.slots[other].dialect.take() else { return };
+        let (sent, renewed) = (self.slots[i].subscription(), dialect.subscription_mut());
+        if !sent.is_some_and(|sent| renewed.renew_everything(sent)) {
+            let names = sent.map(Subscription::in_flight).unwrap_or_default();
+            names.iter().for_each(|name| renewed.renew(name));
+        }
+        self.slots[other].dialect = Some(dialect);
     }
 
     /// Whether additions to type `i` must wait for the peer to be ready for them.
@@ -292,30 +469,38 @@ impl<D: Dialect> Source<D> {
     }
 }
 
-impl<D: Dialect> Slot<D> {
+impl<D: Dialect> TypeSlot<D> {
     fn subscription(&self) -> Option<&Subscription> {
         self.dialect.as_ref().map(D::subscription)
     }
 
-    fn open(&mut self, request: &D::Request, resumed: usize) -> Event {
+    fn open(&mut self, request: &D::Request, resumed: usize) -> SourceEvent {
         let dialect = self.dialect.insert(D::open(&self.rule, request));
         let wildcard = dialect.subscription().interest().wildcard;
-        Event::Subscribed { type_url: self.rule.type_url, wildcard, resumed }
+        SourceEvent::Subscribed { type_url: self.rule.type_url, wildcard, resumed }
     }
 
-    fn hear(&mut self, request: &D::Request, error: Option<&Status>, revision: u64) -> Option<Event> {
+    fn hear(
+        &mut self,
+        revision: u64,
+        error: Option<&Status>,
+        hear: impl FnOnce(&mut D) -> Heard,
+    ) -> Option<SourceEvent> {
         let type_url = self.rule.type_url;
         let mut heard = Heard::default();
-        self.change(revision, |dialect| heard = dialect.hear(request));
-        let Some(settled) = heard.settled else { return heard.stale.then_some(Event::Stale { type_url }) };
+        self.change(revision, |dialect| heard = hear(dialect));
+        let Some(settled) = heard.settled else {
+            return heard.stale.then_some(SourceEvent::Stale { type_url });
+        };
         self.in_flight_since = None;
         self.acked = self.sent;
         let (nonce, accepted) = (settled.nonce, settled.accepted);
         Some(match error {
-            None => Event::Acked { type_url, nonce, accepted },
+            None => SourceEvent::Acked { type_url, nonce, accepted },
             Some(status) => {
                 let (refused, message) = (settled.refused, beginning(&status.message));
-                Event::Nacked { type_url, nonce, accepted, refused, message }
+                let passing = status.code == NOT_NOW;
+                SourceEvent::Nacked { type_url, nonce, accepted, refused, message, passing }
             }
         })
     }
@@ -334,10 +519,10 @@ impl<D: Dialect> Slot<D> {
         self.in_flight_since.is_none() && self.subscription().is_some_and(|state| state.is_drained())
     }
 
-    fn progress(&self, head: u64) -> Option<Progress> {
+    fn progress(&self, head: u64) -> Option<TypeProgress> {
         let state = self.subscription()?;
         let (sent, acked) = if self.is_idle() { (head, head) } else { (self.sent, self.acked) };
-        Some(Progress {
+        Some(TypeProgress {
             type_url: self.rule.type_url,
             head,
             sent,

@@ -6,11 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{Name, Version, Want, Wanted};
+use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted};
 
+mod alive;
 mod flight;
-use flight::Flight;
-pub use flight::{Settled, Verdict};
+mod holdings;
+mod standing;
+mod whole;
+pub use alive::StillGood;
+pub use flight::{Confirmation, Settled};
+use flight::{Flight, Updated};
+use holdings::{Holding, Holdings};
+pub use standing::Standing;
 #[cfg(test)]
 mod tests;
 
@@ -23,14 +30,21 @@ pub(super) const WILDCARD: &str = "*";
 pub struct Subscription {
     type_url: &'static str,
     interest: Interest,
-    /// What the peer holds. No version: it may hold something, nobody can say what.
-    held: BTreeMap<Name, Option<Version>>,
+    held: Holdings,
     /// Versions the peer refused, not to be offered again before they are [reconsidered](Self::reconsider).
     refused: BTreeMap<Name, Version>,
+    /// Removals the peer refused, not to be tried again before they are [reconsidered](Self::reconsider).
+    kept: BTreeSet<Name>,
     /// Names whose wanted version may differ from what the peer holds.
     dirty: BTreeSet<Name>,
     /// Names that were found held but no longer wanted, waiting for their turn to be removed.
     gone: BTreeSet<Name>,
+    /// Names the peer asked for on this stream and was not answered yet: it holds nothing under them, so that
+    /// one does not exist can be said at any time.
+    asked: BTreeSet<Name>,
+    /// Not all was sent yet, so that the same holds of every name it asked for, does not claim to hold and was not
+    /// sent.
+    is_new: bool,
     rescan: bool,
     /// The peer was promised an answer, even if there is nothing to say.
     owed: bool,
@@ -41,13 +55,12 @@ pub struct Subscription {
 }
 
 /// Which resources of the type the peer asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Interest {
     /// All of them.
     pub wildcard: bool,
     /// These by name, besides.
-    names: BTreeSet<Name>,
-    bytes: usize,
+    names: NameSet,
 }
 
 /// What to send next.
@@ -63,7 +76,7 @@ pub struct Offer {
 
 /// Which half of a difference to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum DeltaPart {
     /// Both, in one response.
     All,
     /// Additions and changes.
@@ -80,28 +93,31 @@ impl Subscription {
         subscribe: impl IntoIterator<Item = &'a str>,
         held: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let held = held.into_iter().map(|(name, version)| (Name::from(name), Version::parse(version)));
+        let claims = held.into_iter().map(|(name, version)| (Name::from(name), Version::parse(version)));
+        let held = Holdings::claimed(claims);
+        let mut interest = Interest::default();
+        let names = subscribe.into_iter().filter(|name| {
+            let all = *name == WILDCARD;
+            interest.wildcard |= all;
+            // Some clients list one empty name when they want nothing.
+            !all && !name.is_empty()
+        });
+        interest.names = names.collect();
         let mut opened = Self {
             type_url,
-            interest: Interest::default(),
-            held: held.collect(),
+            came_with: held.bytes(),
+            interest,
+            held,
             refused: BTreeMap::new(),
+            kept: BTreeSet::new(),
             dirty: BTreeSet::new(),
             gone: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            is_new: true,
             rescan: true,
             owed: true,
-            came_with: 0,
             flight: None,
         };
-        opened.came_with = opened.held.keys().map(|name| name.len()).sum();
-        for name in subscribe {
-            if name == WILDCARD {
-                opened.interest.wildcard = true;
-            } else {
-                opened.held.entry(name.into()).or_insert(None);
-                opened.interest.insert(name.into());
-            }
-        }
         opened.drop_uninteresting();
         opened
     }
@@ -111,10 +127,10 @@ impl Subscription {
     pub fn subscribe<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
             if name == WILDCARD {
-                self.rescan |= !mem::replace(&mut self.interest.wildcard, true);
-            } else {
-                self.interest.insert(name.into());
-                self.doubt(name.into());
+                self.widen();
+            } else if !name.is_empty() {
+                self.interest.names.insert(name);
+                self.ask(name.into());
             }
         }
     }
@@ -127,21 +143,22 @@ impl Subscription {
                 self.interest.wildcard = false;
                 self.drop_uninteresting();
             } else if !self.interest.wildcard {
-                self.interest.remove(name);
+                self.interest.names.remove(name);
                 self.forget(name);
-            } else if self.interest.remove(name) {
-                self.doubt(name.into());
+            } else if self.interest.names.remove(name) {
+                self.ask(name.into());
             } else {
                 self.renew(&name.into());
             }
         }
     }
 
-    /// Says that the wanted version of a name may have changed.
-    pub fn touch(&mut self, name: &Name) {
-        if self.interest.covers(name) {
-            self.dirty.insert(Arc::clone(name));
-        }
+    /// Says that the wanted versions of these names may have changed.
+    pub fn touch(&mut self, names: &[Name]) {
+        let interest = &self.interest;
+        // Many that are in order become a set without being compared with more than their neighbours.
+        let mut touched = names.iter().filter(|name| interest.covers(name)).cloned().collect();
+        self.dirty.append(&mut touched);
     }
 
     /// Says that anything may have changed.
@@ -156,8 +173,8 @@ impl Subscription {
 
     /// Tells again what there is under a name although the peer holds it or knows that there is nothing.
     pub fn renew(&mut self, name: &Name) {
-        let sent = self.flight.as_ref().is_some_and(|flight| flight.updated.contains_key(name));
-        if sent || self.held.contains_key(name) || self.interest.names.contains(name) {
+        let sent = self.flight.as_ref().is_some_and(|flight| flight.updated.contains(name));
+        if sent || self.may_hold(name) || self.interest.names.contains(name) {
             self.doubt(Arc::clone(name));
         }
     }
@@ -167,61 +184,104 @@ impl Subscription {
         for name in mem::take(&mut self.refused).into_keys() {
             self.doubt(name);
         }
+        self.gone.append(&mut self.kept);
     }
 
     /// The next response, numbered `nonce`: `None` when the peer is up to date, still owes an answer, or
     /// the state of the type is not known yet. `limit` bounds its bytes, but one item always goes.
-    pub fn next(&mut self, want: &dyn Want, part: Part, limit: Option<usize>, nonce: u64) -> Option<Offer> {
+    pub fn next(
+        &mut self,
+        want: &dyn Want,
+        part: DeltaPart,
+        limit: Option<usize>,
+        nonce: u64,
+    ) -> Option<Offer> {
         if self.flight.is_some() || !want.ready(self.type_url) {
             return None;
         }
-        if mem::take(&mut self.rescan) {
-            self.scan(want);
-        }
+        let collection = want.collection(self.type_url);
         let mut offer = Offer::default();
-        let mut room = Room { limit, used: 0 };
-        if part != Part::Removals {
-            self.offer_updates(want, &mut room, &mut offer);
+        let mut room = ResponseBudget { limit, used: 0 };
+        let mut everything = None;
+        if part != DeltaPart::Removals && self.is_fresh() {
+            everything = collection.clone().filter(|all| self.offer_all(&**all, limit, &mut offer));
         }
-        if part != Part::Updates && !offer.more {
-            self.offer_removals(want, &mut room, &mut offer);
+        if everything.is_none() {
+            if mem::take(&mut self.rescan) {
+                self.scan(want);
+            }
+            if part != DeltaPart::Removals {
+                self.offer_updates(want, &mut room, &mut offer);
+            }
         }
-        let promised = part != Part::Removals && mem::take(&mut self.owed);
+        if !offer.more {
+            self.offer_removals(want, part, &mut room, &mut offer);
+        }
+        // What nobody said has changed is what the peer holds.
+        let completes = collection.filter(|_| self.dirty.is_empty());
+        let promised = part != DeltaPart::Removals && mem::take(&mut self.owed);
         if offer.updated.is_empty() && offer.removed.is_empty() && !promised {
+            if let Some(newest) = completes.filter(|newest| !self.held.is_from(newest)) {
+                self.rebase(newest, &Updated::default());
+            }
             return None;
         }
         // Who was told that more follows waits for it, even if by then there is nothing left to say.
         self.owed |= offer.more;
-        self.flight = Some(Flight::new(nonce, &offer));
+        let updated = match everything {
+            Some(of) => Updated::All {
+                of,
+                interest: self.interest.clone(),
+                aside: BTreeSet::new(),
+                count: offer.updated.len(),
+            },
+            None => Updated::of(&offer),
+        };
+        self.is_new &= offer.more;
+        self.flight = Some(Flight::new(nonce, &offer, updated, completes));
         Some(offer)
     }
 
     /// Settles the response in flight. `None`: the nonce is not that of the response in flight, and
     /// nothing happened.
-    pub fn settle(&mut self, nonce: u64, verdict: &Verdict) -> Option<Settled> {
-        let flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
+    pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
+        let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
         let accused = flight.accused(verdict);
-        let items = flight.updated.len() + flight.removed.len();
-        for (name, version) in flight.updated {
-            if accused.contains(&name) {
-                // It may keep the older one or have taken this one in part.
-                self.held.insert(Arc::clone(&name), None);
-                self.refused.insert(name, version);
-            } else {
-                self.refused.remove(&name);
-                self.held.insert(name, Some(version));
-            }
+        let items = flight.len();
+        let completes = flight.completes.take();
+        let completed = completes.map(|collection| self.rebase(collection, &flight.updated)).is_some();
+        // What was sent is what there is in the collection; only exceptions say something else.
+        let is_told = completed && accused.is_empty() && self.refused.is_empty();
+        if is_told {
+            let news = self.held.exceptions(&self.interest).filter_map(|name| flight.updated.get(name));
+            let news: Vec<(Name, Version)> = news.collect();
+            news.into_iter()
+                .for_each(|(name, version)| self.held.set(name, Holding::At(version), &self.interest));
+        } else {
+            flight.updated.each(&mut |name, version| {
+                if accused.contains(name) {
+                    // It may keep the older one or have taken this one in part.
+                    self.held.set(Arc::clone(name), Holding::Something, &self.interest);
+                    self.refused.insert(Arc::clone(name), version);
+                } else {
+                    self.refused.remove(name);
+                    self.held.set(Arc::clone(name), Holding::At(version), &self.interest);
+                }
+            });
         }
         for name in flight.removed {
             self.refused.remove(&name);
+            self.kept.remove(&name);
             if !accused.contains(&name) {
-                self.held.remove(&name);
+                self.held.set(name, Holding::Nothing, &self.interest);
                 continue;
             }
             // It may have dropped the resource all the same.
-            self.held.insert(Arc::clone(&name), None);
+            self.held.set(Arc::clone(&name), Holding::Something, &self.interest);
             if flight.retry_removals {
                 self.gone.insert(name);
+            } else {
+                self.kept.insert(name);
             }
         }
         Some(Settled { nonce, accepted: items - accused.len(), refused: accused.into_iter().collect() })
@@ -239,7 +299,12 @@ impl Subscription {
 
     /// Bytes of the names the peer made this side remember.
     pub fn bytes(&self) -> usize {
-        self.came_with + self.interest.bytes
+        self.came_with + self.interest.names.bytes()
+    }
+
+    /// Lets the names the peer asked for be kept once for all peers that ask for the same.
+    pub fn share_names(&mut self, pool: &NamePool) {
+        self.interest.names.share(pool);
     }
 
     /// The names whose current version the peer refused, with that version.
@@ -247,9 +312,28 @@ impl Subscription {
         &self.refused
     }
 
+    /// Whether the peer refused to drop this.
+    pub fn is_kept(&self, name: &str) -> bool {
+        self.kept.contains(name)
+    }
+
+    /// Whether the peer refused nothing of what it was told.
+    pub fn is_accepted(&self) -> bool {
+        self.refused.is_empty() && self.kept.is_empty()
+    }
+
+    /// Whether a response waits for its answer.
+    pub fn is_in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
     /// Names in the response in flight that were added or changed.
-    pub fn in_flight(&self) -> Option<impl Iterator<Item = &Name>> {
-        self.flight.as_ref().map(|flight| flight.updated.keys())
+    pub fn in_flight(&self) -> Vec<Name> {
+        let mut names = Vec::new();
+        if let Some(flight) = &self.flight {
+            flight.updated.each(&mut |name, _| names.push(Arc::clone(name)));
+        }
+        names
     }
 
     /// Whether additions or changes may be waiting to be sent.
@@ -272,30 +356,38 @@ impl Subscription {
         self.dirty.len() + self.gone.len()
     }
 
-    /// Says that the response in flight is all the peer is to have: it offers the refused versions in it
-    /// again, and whatever is not in it goes with it.
-    pub(super) fn sent_whole(&mut self, set: &BTreeMap<Name, Wanted>) {
-        let Some(flight) = &mut self.flight else { return };
-        for (name, version) in &self.refused {
-            if set.get(name).is_some_and(|wanted| wanted.version == *version) {
-                flight.updated.insert(Arc::clone(name), *version);
-            }
-        }
-        flight.removed.extend(self.held.keys().filter(|name| !set.contains_key(*name)).cloned());
-        flight.retry_removals = false;
+    /// About how many names there is something to say; [`usize::MAX`] when everything has to be looked at.
+    pub fn burden(&self) -> usize {
+        if self.rescan { usize::MAX } else { self.pending() }
     }
 
     /// Whether the peer holds, or may hold, something under this name.
     pub(super) fn may_hold(&self, name: &str) -> bool {
-        self.held.contains_key(name)
+        self.holding(name) != Holding::Nothing
     }
 
     /// Whether the peer is known to hold something under this name.
     pub(super) fn surely_holds(&self, name: &str) -> bool {
-        self.held.get(name).is_some_and(Option::is_some)
+        matches!(self.holding(name), Holding::At(_))
     }
 
-    fn offer_updates(&mut self, want: &dyn Want, room: &mut Room, offer: &mut Offer) {
+    fn holding(&self, name: &str) -> Holding {
+        self.held.get(name, &self.interest)
+    }
+
+    fn widen(&mut self) {
+        if self.interest.wildcard {
+            return;
+        }
+        self.held.widen(&self.interest);
+        if let Some(flight) = &mut self.flight {
+            flight.completes = None;
+        }
+        self.interest.wildcard = true;
+        self.rescan = true;
+    }
+
+    fn offer_updates(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
         while let Some(name) = self.dirty.pop_first() {
             match want.get(self.type_url, &name) {
                 Some(wanted) if !self.is_settled(&name, wanted.version) => {
@@ -304,9 +396,10 @@ impl Subscription {
                         self.dirty.insert(name);
                         return;
                     }
+                    self.asked.remove(&name);
                     offer.updated.push(wanted);
                 }
-                None if self.held.contains_key(&name) => {
+                None if self.may_hold(&name) => {
                     self.gone.insert(name);
                 }
                 _ => {}
@@ -314,10 +407,32 @@ impl Subscription {
         }
     }
 
-    fn offer_removals(&mut self, want: &dyn Want, room: &mut Room, offer: &mut Offer) {
+    /// Offers what is gone; beside updates only what the peer asked for and never had.
+    fn offer_removals(
+        &mut self,
+        want: &dyn Want,
+        part: DeltaPart,
+        room: &mut ResponseBudget,
+        offer: &mut Offer,
+    ) {
+        if part == DeltaPart::Updates {
+            if self.asked.is_empty() && !self.is_new {
+                return;
+            }
+            let held = mem::take(&mut self.gone);
+            let (absent, held) = held.into_iter().partition(|name| self.was_only_asked(name));
+            self.gone = absent;
+            self.offer_gone(want, room, offer);
+            self.gone.extend::<BTreeSet<Name>>(held);
+        } else {
+            self.offer_gone(want, room, offer);
+        }
+    }
+
+    fn offer_gone(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
         while let Some(name) = self.gone.pop_first() {
             // It may have come back, or been forgotten, while it waited.
-            if !self.held.contains_key(&name) || want.get(self.type_url, &name).is_some() {
+            if !self.may_hold(&name) || want.get(self.type_url, &name).is_some() {
                 continue;
             }
             if !room.admit(name.len()) {
@@ -325,46 +440,63 @@ impl Subscription {
                 self.gone.insert(name);
                 return;
             }
+            self.asked.remove(&name);
             offer.removed.push(name);
         }
     }
 
+    /// Whether the peer asked for this name and cannot hold anything under it.
+    fn was_only_asked(&self, name: &str) -> bool {
+        self.asked.contains(name) || (self.is_new && self.held.was_only_asked(name, &self.interest))
+    }
+
     fn is_settled(&self, name: &str, version: Version) -> bool {
-        self.held.get(name) == Some(&Some(version)) || self.refused.get(name) == Some(&version)
+        self.holding(name) == Holding::At(version) || self.refused.get(name) == Some(&version)
     }
 
     /// Compares everything. Takes over the shared names on the way, so that what a resuming peer listed
     /// is not kept once per peer.
     fn scan(&mut self, want: &dyn Want) {
         if !self.interest.wildcard {
-            self.dirty.extend(self.interest.names.iter().cloned());
+            self.dirty.extend(self.interest.names.iter().map(Name::from));
             return;
         }
-        let mut before = mem::take(&mut self.held);
+        let (mut there, mut dirty) = (0, mem::take(&mut self.dirty));
         want.each(self.type_url, &mut |name, version| {
-            if let Some(held) = before.remove(name) {
-                self.held.insert(Arc::clone(name), held);
-            }
+            there += usize::from(self.may_hold(name));
+            self.held.adopt(name);
             if !self.is_settled(name, version) {
-                self.dirty.insert(Arc::clone(name));
+                dirty.insert(Arc::clone(name));
             }
         });
-        self.gone.extend(before.keys().cloned());
-        self.held.append(&mut before);
+        self.dirty = dirty;
+        let mut held = Vec::new();
+        self.held.each(&self.interest, &mut |name| held.push(Arc::clone(name)));
+        if held.len() > there {
+            self.gone.extend(held.into_iter().filter(|name| want.get(self.type_url, name).is_none()));
+        }
+    }
+
+    /// The peer wants an answer about this name, under which it has nothing now.
+    fn ask(&mut self, name: Name) {
+        self.doubt(Arc::clone(&name));
+        self.asked.insert(name);
     }
 
     /// Nobody knows any more what the peer holds under this name; whatever is in flight will not tell.
     fn doubt(&mut self, name: Name) {
         self.set_aside(&name);
-        self.held.insert(Arc::clone(&name), None);
+        self.held.set(Arc::clone(&name), Holding::Something, &self.interest);
         self.dirty.insert(name);
     }
 
     fn forget(&mut self, name: &str) {
         self.set_aside(name);
-        self.held.remove(name);
+        self.held.forget(name);
+        self.kept.remove(name);
         self.dirty.remove(name);
         self.gone.remove(name);
+        self.asked.remove(name);
     }
 
     fn set_aside(&mut self, name: &str) {
@@ -376,10 +508,12 @@ impl Subscription {
 
     fn drop_uninteresting(&mut self) {
         let interest = &self.interest;
-        self.held.retain(|name, _| interest.covers(name));
+        self.held.narrow(interest);
         self.refused.retain(|name, _| interest.covers(name));
+        self.kept.retain(|name| interest.covers(name));
         self.dirty.retain(|name| interest.covers(name));
         self.gone.retain(|name| interest.covers(name));
+        self.asked.retain(|name| interest.covers(name));
         if let Some(flight) = &mut self.flight {
             flight.retain(|name| interest.covers(name));
         }
@@ -393,33 +527,18 @@ impl Interest {
     }
 
     /// The names that were asked for one by one.
-    pub fn names(&self) -> &BTreeSet<Name> {
+    pub fn names(&self) -> &NameSet {
         &self.names
-    }
-
-    fn insert(&mut self, name: Name) {
-        let bytes = name.len();
-        if self.names.insert(name) {
-            self.bytes += bytes;
-        }
-    }
-
-    fn remove(&mut self, name: &str) -> bool {
-        let removed = self.names.remove(name);
-        if removed {
-            self.bytes -= name.len();
-        }
-        removed
     }
 }
 
 /// What still fits into a response.
-struct Room {
+struct ResponseBudget {
     limit: Option<usize>,
     used: usize,
 }
 
-impl Room {
+impl ResponseBudget {
     /// Takes `size` bytes if they fit. The first item always does, or nothing would ever move.
     fn admit(&mut self, size: usize) -> bool {
         let fits = self.used == 0 || self.limit.is_none_or(|limit| self.used + size <= limit);

@@ -3,3 +3,5 @@
 mod cost;
 mod envoy;
 mod follow;
+mod rulebook;
+mod shared;

@@ -41,6 +41,16 @@ impl Version {
         Some(Self(bytes))
     }
 
+    /// What [`Display`](fmt::Display) writes, as bytes.
+    pub(super) fn digits(&self) -> [u8; 32] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        digits
+    }
+
     /// The bytes behind it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

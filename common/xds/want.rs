@@ -1,11 +1,14 @@
 //! What one peer should have.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use super::Version;
-use crate::proto::{envoy::service::discovery::v3::Resource, google::protobuf::Any};
+use crate::proto::{
+    envoy::service::discovery::v3::Resource,
+    google::protobuf::{self, Any},
+};
 
 /// The name of a resource on the wire, shared by every stream that knows it.
 pub type Name = Arc<str>;
@@ -32,6 +35,34 @@ pub trait Want {
 
     /// One resource.
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted>;
+
+    /// The resources of a type as something that stays as it is: what a peer holds is kept as a reference
+    /// to it then, and not name by name. It has what [`each`](Self::each) and [`get`](Self::get) show.
+    fn collection(&self, _type_url: &str) -> Option<Arc<dyn Collection>> {
+        None
+    }
+}
+
+/// The resources of one type at one moment, shared by everybody who was sent them.
+pub trait Collection: fmt::Debug + Send + Sync {
+    /// One resource.
+    fn get(&self, name: &str) -> Option<Wanted>;
+
+    /// Its version.
+    fn version(&self, name: &str) -> Option<Version> {
+        self.get(name).map(|wanted| wanted.version)
+    }
+
+    /// Visits all of them, in the order of their names.
+    fn each(&self, visit: &mut dyn FnMut(Wanted));
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// One resource in the form it is sent in. Encoded once and shared; cloning copies no content.
@@ -64,25 +95,33 @@ impl Wanted {
         Any { type_url: self.type_url.to_owned(), value: self.value.to_vec() }
     }
 
-    pub(super) fn to_resource(&self) -> Resource {
-        Resource {
-            name: self.name.to_string(),
-            version: self.version.to_string(),
-            resource: Some(self.to_any()),
-            ..Resource::default()
-        }
+    pub(super) fn to_resource(&self, ttl: Option<Duration>) -> Resource {
+        Resource { resource: Some(self.to_any()), ..bare(&self.name, self.version.to_string(), ttl) }
     }
+}
+
+/// What says of a resource that it goes on.
+pub(super) fn bare(name: &str, version: String, ttl: Option<Duration>) -> Resource {
+    let ttl = ttl.map(|ttl| protobuf::Duration {
+        // Nobody keeps anything for as long as would not fit.
+        seconds: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(ttl.subsec_nanos()).unwrap_or_default(),
+    });
+    Resource { name: name.to_owned(), version, ttl, ..Resource::default() }
 }
 
 /// A [`Want`] held in memory: the configuration of one proxy, or a test's idea of the world.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct WantSnapshot {
     /// The revision it was made from.
     pub revision: u64,
-    types: BTreeMap<&'static str, BTreeMap<Name, Wanted>>,
+    types: BTreeMap<&'static str, Arc<SnapshotOfType>>,
 }
 
-impl Snapshot {
+#[derive(Clone, Debug, Default)]
+struct SnapshotOfType(BTreeMap<Name, Wanted>);
+
+impl WantSnapshot {
     /// An empty snapshot: every type is known, and there is nothing of any.
     pub fn new(revision: u64) -> Self {
         Self { revision, types: BTreeMap::new() }
@@ -95,19 +134,20 @@ impl Snapshot {
 
     /// Adds or replaces one resource of a type whose name is not the type URL of the content.
     pub fn put_as(&mut self, type_url: &'static str, wanted: Wanted) {
-        self.types.entry(type_url).or_default().insert(Arc::clone(&wanted.name), wanted);
+        let resources = self.types.entry(type_url).or_default();
+        Arc::make_mut(resources).0.insert(Arc::clone(&wanted.name), wanted);
     }
 
     /// Takes one resource out.
     pub fn remove(&mut self, type_url: &str, name: &str) {
         if let Some(resources) = self.types.get_mut(type_url) {
-            resources.remove(name);
+            Arc::make_mut(resources).0.remove(name);
         }
     }
 
     /// The resources of a type, by name.
     pub fn list(&self, type_url: &str) -> impl Iterator<Item = &Wanted> {
-        self.types.get(type_url).into_iter().flat_map(BTreeMap::values)
+        self.types.get(type_url).into_iter().flat_map(|resources| resources.0.values())
     }
 
     /// The names whose version differs between `older` and this, by type: what to tell a stream.
@@ -116,8 +156,8 @@ impl Snapshot {
         for (this, that, gone_only) in [(self, older, false), (older, self, true)] {
             for (type_url, resources) in &this.types {
                 let others = that.types.get(type_url);
-                let differs = resources.values().filter(|wanted| {
-                    let other = others.and_then(|others| others.get(&wanted.name));
+                let differs = resources.0.values().filter(|wanted| {
+                    let other = others.and_then(|others| others.0.get(&wanted.name));
                     other.is_none_or(|other| !gone_only && other.version != wanted.version)
                 });
                 let names: Vec<Name> = differs.map(|wanted| Arc::clone(&wanted.name)).collect();
@@ -130,7 +170,7 @@ impl Snapshot {
     }
 }
 
-impl Want for Snapshot {
+impl Want for WantSnapshot {
     fn revision(&self) -> u64 {
         self.revision
     }
@@ -144,18 +184,40 @@ impl Want for Snapshot {
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        self.types.get(type_url)?.get(name).cloned()
+        self.types.get(type_url)?.0.get(name).cloned()
+    }
+
+    fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
+        Some(self.types.get(type_url).map_or_else(Arc::<SnapshotOfType>::default, Arc::clone))
+    }
+}
+
+impl Collection for SnapshotOfType {
+    fn get(&self, name: &str) -> Option<Wanted> {
+        self.0.get(name).cloned()
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        self.0.get(name).map(|wanted| wanted.version)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(Wanted)) {
+        self.0.values().cloned().for_each(visit);
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Snapshot, Wanted};
+    use super::{WantSnapshot, Wanted};
 
     #[test]
     fn changed_since_names_what_was_added_altered_or_removed() {
         let resource = |name: &str, value: &'static str| Wanted::new(name, "t", value);
-        let mut old = Snapshot::new(1);
+        let mut old = WantSnapshot::new(1);
         for (name, value) in [("same", "1"), ("altered", "1"), ("removed", "1")] {
             old.put(resource(name, value));
         }

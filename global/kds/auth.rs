@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use common::{
-    kds::headers::Caller,
+    kds::headers::KdsCaller,
     model::ResourceKey,
     runtime::Env,
     store::index::IndexReader,
@@ -19,8 +19,8 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
     /// Whether `token` proves that its holder may act as `zone`.
     ///
     /// # Errors
-    /// [`AuthError`] saying what is wrong with it.
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError>;
+    /// [`ZoneAuthError`] saying what is wrong with it.
+    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError>;
 
     /// Until when an accepted `token` is good by itself; `None` when nothing but a change of the keys or
     /// revocations can end it.
@@ -47,7 +47,7 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
 pub struct AnyZone;
 
 impl ZoneAuthenticator for AnyZone {
-    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), AuthError> {
+    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), ZoneAuthError> {
         Ok(())
     }
 
@@ -65,14 +65,16 @@ pub struct TokenOfZone {
 }
 
 impl ZoneAuthenticator for TokenOfZone {
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError> {
-        let token = token.ok_or_else(|| AuthError::Missing { zone: zone.to_owned() })?;
-        let invalid = |reason: String| AuthError::Invalid { zone: zone.to_owned(), reason };
+    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
+        let token = token.ok_or_else(|| ZoneAuthError::Missing { zone: zone.to_owned() })?;
+        let invalid = |reason: String| ZoneAuthError::Invalid { zone: zone.to_owned(), reason };
         match validate_zone(&self.index.current(), token, scope::CP, zone, self.env.now()) {
             // A token for no zone in particular is good for proxies; a control plane must be someone.
             Ok(claims) if claims.zone.is_empty() => Err(invalid("it names no zone".to_owned())),
             Ok(_) => Ok(()),
-            Err(TokenError::Mismatch(reason)) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason }),
+            Err(TokenError::Mismatch(reason)) => {
+                Err(ZoneAuthError::Foreign { claimed: zone.to_owned(), reason })
+            }
             Err(error) => Err(invalid(error.to_string())),
         }
     }
@@ -88,7 +90,7 @@ impl ZoneAuthenticator for TokenOfZone {
 
 /// Why a caller is not let in.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum AuthError {
+pub enum ZoneAuthError {
     /// It does not say who it is.
     #[error("the call carries no client-id; a zone sends its name there")]
     NoName,
@@ -130,7 +132,7 @@ fn remedy(zone: &str) -> String {
     )
 }
 
-impl AuthError {
+impl ZoneAuthError {
     /// One word for counting.
     fn reason(&self) -> &'static str {
         match self {
@@ -143,23 +145,23 @@ impl AuthError {
     }
 }
 
-impl From<AuthError> for Status {
-    fn from(error: AuthError) -> Self {
+impl From<ZoneAuthError> for Status {
+    fn from(error: ZoneAuthError) -> Self {
         let text = error.to_string();
         match error {
-            AuthError::NoName | AuthError::BadName(_) => Self::invalid_argument(text),
-            AuthError::Missing { .. } | AuthError::Invalid { .. } => Self::unauthenticated(text),
-            AuthError::Foreign { .. } => Self::permission_denied(text),
+            ZoneAuthError::NoName | ZoneAuthError::BadName(_) => Self::invalid_argument(text),
+            ZoneAuthError::Missing { .. } | ZoneAuthError::Invalid { .. } => Self::unauthenticated(text),
+            ZoneAuthError::Foreign { .. } => Self::permission_denied(text),
         }
     }
 }
 
 /// Lets a caller in, or counts and logs why not.
 pub(crate) fn admit(
-    caller: Option<Caller>,
+    caller: Option<KdsCaller>,
     authenticator: &dyn ZoneAuthenticator,
-) -> Result<Caller, AuthError> {
-    let admitted = caller.ok_or(AuthError::NoName).and_then(|caller| {
+) -> Result<KdsCaller, ZoneAuthError> {
+    let admitted = caller.ok_or(ZoneAuthError::NoName).and_then(|caller| {
         check_name(&caller.zone)?;
         authenticator.authenticate(&caller.zone, caller.token.as_deref())?;
         Ok(caller)
@@ -171,7 +173,7 @@ pub(crate) fn admit(
 }
 
 /// A zone name is a DNS name, because it becomes part of host names.
-fn check_name(zone: &str) -> Result<(), AuthError> {
+fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
         label.starts_with(is_alphanumeric)
@@ -181,12 +183,13 @@ fn check_name(zone: &str) -> Result<(), AuthError> {
     if zone.len() <= MAX_ZONE_NAME && zone.split('.').all(is_label) {
         return Ok(());
     }
-    Err(AuthError::BadName(zone.chars().take(80).collect()))
+    Err(ZoneAuthError::BadName(zone.chars().take(80).collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use common::kds::features::Features;
+    use tonic::metadata::{MetadataMap, MetadataValue};
 
     use super::*;
 
@@ -194,19 +197,23 @@ mod tests {
     struct Tokens;
 
     impl ZoneAuthenticator for Tokens {
-        fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError> {
-            let token = token.ok_or_else(|| AuthError::Missing { zone: zone.to_owned() })?;
+        fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
+            let token = token.ok_or_else(|| ZoneAuthError::Missing { zone: zone.to_owned() })?;
             match token.strip_prefix("token-of-") {
                 Some(owner) if owner == zone => Ok(()),
-                Some(owner) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason: owner.to_owned() }),
-                None => Err(AuthError::Invalid { zone: zone.to_owned(), reason: "not signed".to_owned() }),
+                Some(owner) => {
+                    Err(ZoneAuthError::Foreign { claimed: zone.to_owned(), reason: owner.to_owned() })
+                }
+                None => {
+                    Err(ZoneAuthError::Invalid { zone: zone.to_owned(), reason: "not signed".to_owned() })
+                }
             }
         }
     }
 
     #[test]
     fn only_the_zone_itself_gets_in() {
-        let caller = |zone: &str, token: Option<&str>| Caller {
+        let caller = |zone: &str, token: Option<&str>| KdsCaller {
             zone: zone.to_owned(),
             features: Features::default(),
             session: None,
@@ -214,7 +221,7 @@ mod tests {
             version: String::new(),
             issuing_request: None,
         };
-        let check = |caller: Option<Caller>, expected: Result<(), &str>| {
+        let check = |caller: Option<KdsCaller>, expected: Result<(), &str>| {
             let got = admit(caller, &Tokens).map(drop);
             assert_eq!(got.map_err(|e| e.reason()), expected);
         };
@@ -222,6 +229,10 @@ mod tests {
         check(Some(caller("zone-1", Some("token-of-zone-2"))), Err("foreign_zone"));
         check(Some(caller("zone-1", Some("garbage"))), Err("bad_token"));
         check(Some(caller("zone-1", None)), Err("no_token"));
+        let mut headers = MetadataMap::new();
+        headers.insert("client-id", MetadataValue::from_static("zone-1"));
+        headers.insert("authorization", MetadataValue::from_static("Bearer "));
+        check(KdsCaller::read(&headers), Err("no_token"));
         check(None, Err("no_name"));
         for name in ["Zone", "-a", "a-", "a..b", "a b", &"a".repeat(64)] {
             check(Some(caller(name, None)), Err("bad_name"));

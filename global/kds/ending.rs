@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use common::kds::serve::Ended;
+use common::{
+    kds::{apply::ApplyError, serve::Ended},
+    store::StoreError,
+};
 use thiserror::Error;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::auth::AuthError;
+use super::auth::ZoneAuthError;
 
 /// Why a session ended.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum EndCause {
     /// The zone closed a stream in order.
     #[error("the zone said goodbye")]
     Goodbye,
@@ -25,6 +28,9 @@ pub(crate) enum Cause {
     /// This side gave a stream up.
     #[error("{0}")]
     Failed(String),
+    /// What the zone sent cannot be stored now. More than that is none of its business.
+    #[error("the store of global cannot be written")]
+    Unwritable,
     /// The zone opened a stream the session had already.
     #[error("a newer session of the zone took over")]
     Replaced,
@@ -39,15 +45,16 @@ pub(crate) enum Cause {
     Deleted,
     /// The zone would not be let in today.
     #[error("{0}")]
-    Refused(#[from] AuthError),
+    Refused(#[from] ZoneAuthError),
 }
 
-impl Cause {
+impl EndCause {
     /// Why the session ends with a stream of it; `None` is a stream that was cut at shutdown.
     pub(crate) fn of_stream(ended: Option<&Ended>) -> Self {
         match ended {
             None => Self::Stopping,
             Some(Ended::ByPeer) => Self::Goodbye,
+            Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_)))) => Self::Unwritable,
             Some(ended @ Ended::Broken(_)) => Self::Broken(ended.to_string()),
             Some(ended) => Self::Failed(ended.to_string()),
         }
@@ -58,6 +65,7 @@ impl Cause {
         match self {
             Self::Goodbye | Self::Stopping | Self::Broken(_) => false,
             Self::Failed(_)
+            | Self::Unwritable
             | Self::Replaced
             | Self::Moved
             | Self::Silent(_)
@@ -70,7 +78,7 @@ impl Cause {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Goodbye | Self::Stopping | Self::Silent(_) | Self::Deleted | Self::Refused(_) => true,
-            Self::Broken(_) | Self::Failed(_) | Self::Replaced | Self::Moved => false,
+            Self::Broken(_) | Self::Failed(_) | Self::Unwritable | Self::Replaced | Self::Moved => false,
         }
     }
 
@@ -80,13 +88,15 @@ impl Cause {
     }
 }
 
-impl From<Cause> for Status {
-    fn from(cause: Cause) -> Self {
+impl From<EndCause> for Status {
+    fn from(cause: EndCause) -> Self {
         match cause {
-            Cause::Refused(error) => error.into(),
-            Cause::Stopping => Self::unavailable(cause.to_string()),
+            EndCause::Refused(error) => error.into(),
+            EndCause::Stopping | EndCause::Unwritable => Self::unavailable(cause.to_string()),
             // What went wrong there may be none of the zone's business.
-            Cause::Broken(_) | Cause::Failed(_) => Self::cancelled("another stream of the session ended"),
+            EndCause::Broken(_) | EndCause::Failed(_) => {
+                Self::cancelled("another stream of the session ended")
+            }
             cause => Self::cancelled(cause.to_string()),
         }
     }
@@ -100,5 +110,5 @@ pub(crate) struct End {
     /// Since when the zone is known to be gone, by the clock on the wall.
     pub(crate) since: DateTime<Utc>,
     /// Why.
-    pub(crate) cause: Cause,
+    pub(crate) cause: EndCause,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use common::rest::Health;
+use common::rest::ZoneHealth;
 use tokio::time::Instant;
 
 use super::session::Facts;
@@ -16,23 +16,23 @@ pub(crate) struct Patience {
 }
 
 /// The health of a zone at `now`, and since when.
-pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (Health, DateTime<Utc>) {
+pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (ZoneHealth, DateTime<Utc>) {
     let after = |since: DateTime<Utc>, delay: Duration| {
         since + chrono::Duration::from_std(delay).unwrap_or(chrono::Duration::zero())
     };
     let (heard_at, heard) = facts.heard;
     match &facts.ended {
         Some(end) if end.cause.is_final() || now - end.at >= patience.offline_after => {
-            (Health::Offline, end.since)
+            (ZoneHealth::Offline, end.since)
         }
-        Some(end) => (Health::Unknown, end.since),
+        Some(end) => (ZoneHealth::Unknown, end.since),
         // A zone that does not ping is known by its connection only.
-        None if !facts.pings => (Health::Online, facts.opened),
-        None if now - heard_at >= patience.offline_after => (Health::Offline, heard),
+        None if !facts.pings => (ZoneHealth::Online, facts.opened),
+        None if now - heard_at >= patience.offline_after => (ZoneHealth::Offline, heard),
         None if now - heard_at >= patience.unknown_after => {
-            (Health::Unknown, after(heard, patience.unknown_after))
+            (ZoneHealth::Unknown, after(heard, patience.unknown_after))
         }
-        None => (Health::Online, facts.opened),
+        None => (ZoneHealth::Online, facts.opened),
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use common::kds::watch::Position;
 
     use super::*;
-    use crate::kds::ending::{Cause, End};
+    use crate::kds::ending::{End, EndCause};
 
     const PATIENCE: Patience =
         Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
@@ -63,7 +63,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn health_follows_from_silence_and_from_how_it_ended() {
         let start = Instant::now();
-        let facts = |ended: Option<Cause>, pings| Facts {
+        let facts = |ended: Option<EndCause>, pings| Facts {
             opened: at(-5),
             heard: (start, at(0)),
             ended: ended.map(|cause| End { at: start, since: at(0), cause }),
@@ -78,19 +78,19 @@ mod tests {
             assert_eq!(got, (health, at(since)), "{later} s later: {facts:?}");
             // Whoever waits until then finds it offline, and not a moment earlier.
             if let Some(due) = offline_at(&facts, PATIENCE) {
-                assert_eq!(judge(due, &facts, PATIENCE).0, Health::Offline, "{facts:?}");
-                assert_ne!(judge(due - Duration::from_millis(1), &facts, PATIENCE).0, Health::Offline);
+                assert_eq!(judge(due, &facts, PATIENCE).0, ZoneHealth::Offline, "{facts:?}");
+                assert_ne!(judge(due - Duration::from_millis(1), &facts, PATIENCE).0, ZoneHealth::Offline);
             }
         };
-        let broken = || Some(Cause::Broken("reset".to_owned()));
-        let silent = Cause::Silent(PATIENCE.offline_after);
-        check(facts(None, true), 9, Health::Online, -5);
-        check(facts(None, true), 10, Health::Unknown, 10);
-        check(facts(None, true), 20, Health::Offline, 0);
-        check(facts(None, false), 500, Health::Online, -5);
-        check(facts(Some(Cause::Goodbye), true), 0, Health::Offline, 0);
-        check(facts(Some(silent), true), 0, Health::Offline, 0);
-        check(facts(broken(), true), 1, Health::Unknown, 0);
-        check(facts(broken(), true), 20, Health::Offline, 0);
+        let broken = || Some(EndCause::Broken("reset".to_owned()));
+        let silent = EndCause::Silent(PATIENCE.offline_after);
+        check(facts(None, true), 9, ZoneHealth::Online, -5);
+        check(facts(None, true), 10, ZoneHealth::Unknown, 10);
+        check(facts(None, true), 20, ZoneHealth::Offline, 0);
+        check(facts(None, false), 500, ZoneHealth::Online, -5);
+        check(facts(Some(EndCause::Goodbye), true), 0, ZoneHealth::Offline, 0);
+        check(facts(Some(silent), true), 0, ZoneHealth::Offline, 0);
+        check(facts(broken(), true), 1, ZoneHealth::Unknown, 0);
+        check(facts(broken(), true), 20, ZoneHealth::Offline, 0);
     }
 }

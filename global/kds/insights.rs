@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use common::{
     events::{Event, Lost, Subscriber},
-    kds::recorder::{Recorder, Seen},
+    kds::recorder::{Recorder, SessionTimes},
     store::StoreError,
 };
 use futures::{StreamExt, stream};
@@ -19,7 +19,7 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 const WRITERS: usize = 32;
 
 /// Writes what sessions have seen of their zones.
-pub(crate) struct Insights {
+pub(crate) struct ZoneInsights {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) recorder: Recorder,
     pub(crate) interval: Duration,
@@ -31,7 +31,7 @@ enum Due {
     All,
 }
 
-impl Insights {
+impl ZoneInsights {
     /// Writes until every stream is `drained`, then what is left.
     pub(crate) async fn run(self, mut events: Subscriber, drained: CancellationToken) {
         let mut tick = interval(self.interval.max(LEAST_INTERVAL));
@@ -66,7 +66,7 @@ impl Insights {
 
     async fn write_of(&self, session: &Session) {
         let Some((subscription, facts)) = session.take_unwritten() else { return };
-        let seen = Seen { opened: facts.opened, heard: facts.heard.1 };
+        let seen = SessionTimes { opened: facts.opened, heard: facts.heard.1 };
         let fence = Some(session.fence.clone());
         match self.recorder.record(&session.zone, &subscription, Some(seen), fence).await {
             // The newer session ended this one's subscription already.

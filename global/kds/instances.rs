@@ -6,15 +6,15 @@ use std::sync::Arc;
 use common::{
     kds::recorder::{Recorder, is_open},
     model::kinds,
-    rest::Health,
+    rest::ZoneHealth,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ending::Cause,
+    ending::EndCause,
     health::Patience,
-    replicas::{EXCHANGE, Replicas, Report},
+    replicas::{EXCHANGE, Replicas, SessionReport},
     session::Session,
     sessions::Sessions,
     status::of_session,
@@ -57,7 +57,7 @@ impl Instances {
         let report = |session: Arc<Session>| {
             let status = of_session(&session, now, self.patience);
             let instance = self.recorder.env.instance_id.to_string();
-            (Arc::clone(&session.zone), Report { instance, epoch: session.epoch(), beat, status })
+            (Arc::clone(&session.zone), SessionReport { instance, epoch: session.epoch(), beat, status })
         };
         let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
         let index = self.recorder.index.current();
@@ -65,13 +65,14 @@ impl Instances {
         if let Err(error) = self.replicas.exchange(own, exists).await {
             tracing::warn!(%error, "cannot tell other instances about zone sessions");
         }
+        self.sessions.tell_progress();
     }
 
     /// Ends the sessions of zones that have a newer one elsewhere.
     fn end_moved(&self) {
         for session in self.sessions.all() {
             if self.replicas.has_newer(&session.zone, session.epoch()) {
-                self.sessions.end(&session, Cause::Moved);
+                self.sessions.end(&session, EndCause::Moved);
             }
         }
     }
@@ -85,7 +86,7 @@ impl Instances {
                 continue;
             }
             let elsewhere = self.replicas.status(zone, Instant::now(), self.patience);
-            let is_gone = elsewhere.is_none_or(|status| status.status == Health::Offline);
+            let is_gone = elsewhere.is_none_or(|status| status.status == ZoneHealth::Offline);
             if is_gone
                 && is_open(insight)
                 && let Err(error) = self.recorder.close(zone).await

@@ -9,7 +9,7 @@ use std::{
 };
 
 use common::{
-    rest::{Health, ZoneStatus},
+    rest::{ZoneHealth, ZoneStatus},
     store::{Store, StoreError},
 };
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const PREFIX: &str = "kds/session/";
 
 /// A session as its instance describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct SessionReport {
     /// Who wrote it.
     pub(crate) instance: String,
     /// Epoch of the session.
@@ -33,8 +33,8 @@ pub(crate) struct Report {
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
-    report: Report,
+struct ObservedReport {
+    report: SessionReport,
     /// When it was last seen to change; `None` while it never was.
     changed: Option<Instant>,
 }
@@ -43,7 +43,7 @@ struct Seen {
 pub(crate) struct Replicas {
     instance: Arc<str>,
     store: Arc<dyn Store>,
-    zones: Mutex<BTreeMap<String, Seen>>,
+    zones: Mutex<BTreeMap<String, ObservedReport>>,
 }
 
 impl Replicas {
@@ -58,10 +58,10 @@ impl Replicas {
     /// Any [`StoreError`].
     pub(crate) async fn exchange(
         &self,
-        own: Vec<(Arc<str>, Report)>,
+        own: Vec<(Arc<str>, SessionReport)>,
         exists: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
-        let row = |(zone, report): (Arc<str>, Report)| {
+        let row = |(zone, report): (Arc<str>, SessionReport)| {
             let document = serde_json::to_string(&report).ok()?;
             Some((format!("{PREFIX}{zone}"), Some(document)))
         };
@@ -73,7 +73,7 @@ impl Replicas {
         let (kept, gone): (Vec<_>, Vec<_>) =
             read.into_iter().partition(|(key, _)| key.strip_prefix(PREFIX).is_some_and(&exists));
         let reports = kept.into_iter().filter_map(|(key, document)| {
-            let report: Report = serde_json::from_str(&document).ok()?;
+            let report: SessionReport = serde_json::from_str(&document).ok()?;
             Some((key.strip_prefix(PREFIX)?.to_owned(), report))
         });
         self.take(Instant::now(), reports.collect());
@@ -83,14 +83,14 @@ impl Replicas {
         self.store.put_sessions(gone.into_iter().map(|(key, _)| (key, None)).collect()).await
     }
 
-    fn take(&self, now: Instant, reports: BTreeMap<String, Report>) {
+    fn take(&self, now: Instant, reports: BTreeMap<String, SessionReport>) {
         let mut zones = self.lock();
         zones.retain(|zone, _| reports.contains_key(zone));
         for (zone, report) in reports {
             match zones.get_mut(&zone) {
                 Some(seen) if seen.report == report => {}
-                Some(seen) => *seen = Seen { report, changed: Some(now) },
-                None => drop(zones.insert(zone, Seen { report, changed: None })),
+                Some(seen) => *seen = ObservedReport { report, changed: Some(now) },
+                None => drop(zones.insert(zone, ObservedReport { report, changed: None })),
             }
         }
     }
@@ -121,17 +121,17 @@ impl Replicas {
         match silence {
             Some(silence) if silence < patience.unknown_after.max(EXCHANGE * 2) => {}
             Some(silence) if silence < patience.offline_after.max(EXCHANGE * 3) => {
-                status.status = Health::Unknown;
+                status.status = ZoneHealth::Unknown;
             }
             // What an earlier process wrote says how it was, not how it is.
-            None if status.status == Health::Online => status.status = Health::Unknown,
+            None if status.status == ZoneHealth::Online => status.status = ZoneHealth::Unknown,
             None => {}
-            Some(_) => status.status = Health::Offline,
+            Some(_) => status.status = ZoneHealth::Offline,
         }
         Some(status)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ObservedReport>> {
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,9 +152,9 @@ mod tests {
     const PATIENCE: Patience =
         Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
 
-    fn report(instance: &str, epoch: u64, beat: u64) -> Report {
-        let status = ZoneStatus { status: Health::Online, ..ZoneStatus::default() };
-        Report { instance: instance.to_owned(), epoch, beat, status }
+    fn report(instance: &str, epoch: u64, beat: u64) -> SessionReport {
+        let status = ZoneStatus { status: ZoneHealth::Online, ..ZoneStatus::default() };
+        SessionReport { instance: instance.to_owned(), epoch, beat, status }
     }
 
     #[tokio::test(start_paused = true)]
@@ -167,18 +167,18 @@ mod tests {
         assert_eq!(health(), None);
         other.exchange(vec![("zone-1".into(), report(there, 3, 1))], |_| true).await.unwrap();
         this.exchange(Vec::new(), |_| true).await.unwrap();
-        assert_eq!(health(), Some(Health::Unknown), "nobody knows how old that is");
+        assert_eq!(health(), Some(ZoneHealth::Unknown), "nobody knows how old that is");
         other.exchange(vec![("zone-1".into(), report(there, 3, 2))], |_| true).await.unwrap();
         this.exchange(Vec::new(), |_| true).await.unwrap();
-        assert_eq!(health(), Some(Health::Online));
+        assert_eq!(health(), Some(ZoneHealth::Online));
         assert_eq!(this.epoch("zone-1"), Some(3));
         assert_eq!(other.epoch("zone-1"), None, "that is its own");
         assert_eq!(this.instance("zone-1").as_deref(), Some(there));
         assert_eq!(other.instance("zone-1"), None);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(health(), Some(Health::Unknown));
+        assert_eq!(health(), Some(ZoneHealth::Unknown));
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(health(), Some(Health::Offline));
+        assert_eq!(health(), Some(ZoneHealth::Offline));
 
         let written = async || store.sessions(PREFIX).await.unwrap().len();
         assert_eq!(written().await, 1);

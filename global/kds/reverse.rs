@@ -17,7 +17,8 @@ use common::{
         serve::Ended,
     },
     model::{Origin, Resource, ResourceKey, labels},
-    rest::{Health, ZoneStatusSource},
+    redact,
+    rest::{ZoneHealth, ZoneStatusSource},
     store::index::Index,
 };
 use futures::{Stream, StreamExt};
@@ -27,31 +28,19 @@ use tokio::{
 };
 use tonic::Status;
 
-use super::{Kds, session::Session};
+use super::{
+    Kds,
+    questions::{OWED, Question},
+    session::Session,
+};
 
 /// How long a zone may take. Zones give up before.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions a zone may owe the answer to, per stream.
-const OWED: usize = 64;
 
-/// A question, and who waits for the answer.
-pub(crate) struct Question {
-    call: Call,
-    reply: oneshot::Sender<Result<Bytes, AskError>>,
-}
+/// Bytes of the reason a zone gives for having no answer.
+const REASON: usize = 4096;
 
-/// Where questions for one stream of a zone go in.
-pub(crate) type Line = mpsc::Sender<Question>;
-
-/// Which line it was, without keeping it open.
-pub(crate) type FormerLine = mpsc::WeakSender<Question>;
-
-/// A line, and its end at the stream.
-pub(super) fn line() -> (Line, mpsc::Receiver<Question>) {
-    mpsc::channel(OWED)
-}
-
-/// Asks what comes over the line, and hands out the answers, until either end is gone.
+/// Asks what comes out of `questions`, and hands out the answers, until either end is gone.
 pub(super) async fn ask<Q: From<Call>, A: Into<Answer>>(
     session: &Session,
     mut questions: mpsc::Receiver<Question>,
@@ -63,7 +52,7 @@ pub(super) async fn ask<Q: From<Call>, A: Into<Answer>>(
         tokio::select! {
             () = session.stop.cancelled() => return Ended::Stopped,
             question = questions.recv() => {
-                // A newer stream of the zone has the line now.
+                // A newer stream of the zone is asked now.
                 let Some(question) = question else { return Ended::Stopped };
                 if let Some(call) = owed.note(question)
                     && let Err(error) = outbox.push(call.into())
@@ -110,7 +99,11 @@ impl Owed {
             tracing::debug!(zone, id, "nobody waits for this answer");
             return;
         };
-        let result = result.map_err(|reason| AskError::Zone { zone: zone.to_owned(), reason });
+        let result = result.map_err(|reason| AskError::Zone {
+            zone: zone.to_owned(),
+            // A zone of another make may quote what its Envoy said.
+            reason: redact::words(&reason, REASON),
+        });
         let _nobody_waits = reply.send(result);
     }
 }
@@ -128,7 +121,7 @@ impl EnvoyAdmin for Kds {
         let session = self.session_of(zone, &index).map_err(away)?;
         let unopened =
             || away("it has not opened the stream for that: look at the log of the zone".to_owned());
-        let line = session.line(ask.stream()).ok_or_else(unopened)?;
+        let questions = session.questions(ask.stream()).ok_or_else(unopened)?;
         let call = Call {
             id: self.inner.env.entropy.uuid().to_string(),
             resource_type: proxy.kind.name.to_owned(),
@@ -137,7 +130,7 @@ impl EnvoyAdmin for Kds {
             ask,
         };
         let (reply, answer) = oneshot::channel();
-        line.try_send(Question { call, reply }).map_err(|error| match error {
+        questions.try_send(Question { call, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => AskError::Busy(OWED),
             mpsc::error::TrySendError::Closed(_) => unopened(),
         })?;
@@ -156,7 +149,7 @@ impl Kds {
             return Ok(session);
         }
         let status = self.zone_status(zone, index).unwrap_or_default();
-        if status.status == Health::Online
+        if status.status == ZoneHealth::Online
             && let Some(instance) = self.inner.replicas.instance(zone)
         {
             return Err(format!("it is connected to instance {instance} of global: ask there"));
@@ -178,5 +171,30 @@ fn name_in_zone(resource: &Resource, session: &Session) -> String {
     match resource.label(labels::NAMESPACE) {
         Some(namespace) => format!("{name}.{namespace}"),
         None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_zone_gives_as_a_reason_is_shown_without_secrets() {
+        let mut owed = Owed::default();
+        let (reply, answer) = oneshot::channel();
+        let call = Call {
+            id: "1".to_owned(),
+            resource_type: "Dataplane".to_owned(),
+            mesh: "default".to_owned(),
+            name: "web-1".to_owned(),
+            ask: Ask::ConfigDump { include_eds: false },
+        };
+        assert!(owed.note(Question { call, reply }).is_some());
+        let token = "eyJhbGciOiJub25lIn0.eyJOYW1lIjoid2ViLTEifQ.c2lnbmF0dXJlLW5ldmVyLXdhcw";
+        let reason = format!("Envoy says password=hunter2 and {token} {}", "x ".repeat(REASON));
+        owed.settle("zone-1", Answer { id: "1".to_owned(), result: Err(reason) });
+        let Ok(Err(AskError::Zone { reason, .. })) = answer.await else { panic!("a reason was given") };
+        assert!(reason.starts_with("Envoy says") && reason.len() <= REASON, "{reason}");
+        assert!(!reason.contains("hunter2") && !reason.contains(token), "{reason}");
     }
 }

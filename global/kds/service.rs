@@ -7,20 +7,20 @@ use common::{
     events::StreamKind,
     issuing,
     kds::{
-        apply::{Applier, Follower},
+        apply::{Applier, ApplyError, Follower},
         attribution::Foreign,
         features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
-        headers::{Caller, Upstream},
+        headers::{KdsCaller, Upstream},
         mapper::DownForm,
         metadata::Peer,
         order,
         outbox::Outbox,
-        ownership::Naming,
+        outgoing::SharedOutgoing,
+        ownership::ZoneNaming,
         reverse::{Answer, Call},
         serve::{Ended, Serving},
-        shelf::ShelfRoom,
         watch::Position,
     },
     model::{Resource, ResourceKey, kinds},
@@ -37,6 +37,7 @@ use common::{
             system::v1alpha1::{KumaCpVersion, Zone},
         },
     },
+    redact,
     runtime::http::Client,
     store::{Batch, Precondition, StoreError, Write, index::Index},
     token,
@@ -49,10 +50,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
 
 use super::{
-    Inner, Kds, auth,
-    ending::Cause,
-    reverse,
-    session::{Half, Session},
+    Kds, KdsInner, auth,
+    ending::EndCause,
+    questions, reverse,
+    session::{Session, SyncStream},
     zone_view::{Downward, ZoneView},
 };
 
@@ -60,6 +61,8 @@ use super::{
 const QUEUE: usize = 64;
 /// Messages that may wait before that queue.
 const OUTBOX: usize = 128;
+/// Bytes of what is noted of a claim that was not true.
+const LONGEST_CLAIM: usize = 1024;
 
 type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -93,7 +96,7 @@ impl KdsSyncService for Kds {
         self.inner.take_request(&caller).await?;
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
-        let half = Half { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
+        let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
         let serving = Serving {
             identifier: "global".to_owned(),
             types: order::requested_by_zone().into_iter().map(|kind| kind.name).collect(),
@@ -108,13 +111,12 @@ impl KdsSyncService for Kds {
         let inner = Arc::clone(&self.inner);
         let view = {
             let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
-            move |peer: &Peer, index: &Arc<Index>| {
-                let mut features = peer.features.clone();
-                features.extend(session.features());
+            move |_: &Peer, index: &Arc<Index>| {
+                let features = session.receiver_features();
                 let stamped = features.has(RESUME);
-                let room = inner.room_for(&features);
+                let shared = inner.outgoing_for(&features);
                 warn_of_hidden_key(&session.zone, &features, index);
-                ZoneView::new(Arc::clone(&session.zone), features, stamped, room, index)
+                ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index)
             }
         };
         self.run(session, serving.run(request.into_inner(), view), end);
@@ -129,7 +131,7 @@ impl KdsSyncService for Kds {
         let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
-        let half = Half { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal, version };
+        let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal, version };
         let following = Following {
             zone: Arc::clone(&session.zone),
             ours: self.inner.introduction(),
@@ -197,18 +199,18 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+    fn admit<T>(&self, request: &Request<T>) -> Result<KdsCaller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
-        let caller = auth::admit(Caller::read(request.metadata()), &*self.inner.authenticator)?;
+        let caller = auth::admit(KdsCaller::read(request.metadata()), &*self.inner.authenticator)?;
         if let Some(client) = request.extensions().get::<Client>() {
             client.vouch(&caller.zone, None);
         }
         Ok(caller)
     }
 
-    async fn open_stream(&self, caller: &Caller, stream: StreamKind) -> Result<Arc<Session>, Status> {
+    async fn open_stream(&self, caller: &KdsCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
         let made = self.inner.ensure_zone(&caller.zone).await?;
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
@@ -227,7 +229,7 @@ impl Kds {
                 ended = stream => Some(ended),
                 () = inner.shutdown.cancelled() => None,
             };
-            inner.sessions.end(&session, Cause::of_stream(ended.as_ref()));
+            inner.sessions.end(&session, EndCause::of_stream(ended.as_ref()));
             let _peer_is_gone = end.send(status(ended, &session));
         });
     }
@@ -241,10 +243,10 @@ impl Kds {
         let caller = self.admit(&request)?;
         let session = self.open_stream(&caller, kind).await?;
         let (outbox, reply, end) = reply();
-        let (line, questions) = reverse::line();
-        // While this task held the line, it would not see that a newer stream took its place.
-        let former = line.downgrade();
-        session.connect(kind, line);
+        let (sender, questions) = questions::channel();
+        // While this task held the sender, it would not see that a newer stream took its place.
+        let former = sender.downgrade();
+        session.connect(kind, sender);
         let inner = Arc::clone(&self.inner);
         self.inner.streams.spawn(async move {
             let ended = tokio::select! {
@@ -258,7 +260,7 @@ impl Kds {
     }
 }
 
-impl Inner {
+impl KdsInner {
     /// Creates the zone when it connects for the first time; says when it was made.
     async fn ensure_zone(&self, zone: &str) -> Result<DateTime<Utc>, Status> {
         let key = ResourceKey::global(&kinds::zone::KIND, zone);
@@ -287,7 +289,7 @@ impl Inner {
     }
 
     /// Keeps the request of a zone for a certificate to sign with, for whoever signs.
-    async fn take_request(&self, caller: &Caller) -> Result<(), Status> {
+    async fn take_request(&self, caller: &KdsCaller) -> Result<(), Status> {
         let Some(request) = caller.issuing_request.as_deref() else { return Ok(()) };
         let index = self.index.current();
         let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));
@@ -311,13 +313,13 @@ impl Inner {
         }
     }
 
-    /// The shelf room for a receiver; all but very old zones share one.
-    fn room_for(&self, features: &Features) -> Arc<ShelfRoom<Downward>> {
+    /// What leaves in the form for a receiver; all but very old zones share one.
+    pub(super) fn outgoing_for(&self, features: &Features) -> Arc<SharedOutgoing<Downward>> {
         let form = DownForm::of(features, &self.settings.skip_label_prefixes);
-        if self.room.form().form == form {
-            return Arc::clone(&self.room);
+        if self.outgoing.form().form == form {
+            return Arc::clone(&self.outgoing);
         }
-        Arc::new(ShelfRoom::new(Downward { form, largest: self.room.form().largest }))
+        Arc::new(SharedOutgoing::new(Downward { form, largest: self.outgoing.form().largest }))
     }
 
     fn introduction(&self) -> Peer {
@@ -364,8 +366,8 @@ fn foreign_of(session: &Session) -> Foreign {
 }
 
 /// How names of this zone are made.
-fn naming_of(session: &Session) -> Naming {
-    if session.features().has(HASH_SUFFIX) { Naming::Hashed } else { Naming::Below }
+fn naming_of(session: &Session) -> ZoneNaming {
+    if session.features().has(HASH_SUFFIX) { ZoneNaming::Hashed } else { ZoneNaming::Below }
 }
 
 /// Counts what claimed another zone. What was refused is noted like everything that is refused; what was
@@ -389,8 +391,9 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
         }
         if foreign == Foreign::Rewrite {
             let zone = &*session.zone;
-            tracing::warn!(zone, type_name = kind, items, name, %claim, "attributed resources to their sender");
-            session.rewrote(items, &format!("{kind} {name}: {claim}"));
+            let latest = redact::words(&format!("{kind} {name}: {claim}"), LONGEST_CLAIM);
+            tracing::warn!(zone, items, latest, "attributed resources to their sender");
+            session.rewrote(items, &latest);
         }
     })
 }
@@ -409,7 +412,7 @@ fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) 
 fn status(ended: Option<Ended>, session: &Session) -> Status {
     match ended {
         None => Status::unavailable("global is shutting down"),
-        Some(Ended::Stopped) => session.cause().unwrap_or(Cause::Stopping).into(),
+        Some(Ended::Stopped) => session.cause().unwrap_or(EndCause::Stopping).into(),
         Some(ended @ (Ended::ByPeer | Ended::Broken(_))) => Status::cancelled(ended.to_string()),
         Some(Ended::Malformed(excess)) if excess.is_excess() => {
             Status::resource_exhausted(excess.to_string())
@@ -418,6 +421,7 @@ fn status(ended: Option<Ended>, session: &Session) -> Status {
             Status::invalid_argument(ended.to_string())
         }
         Some(ended @ (Ended::Outbox(_) | Ended::Stalled(_))) => Status::internal(ended.to_string()),
+        Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_)))) => EndCause::Unwritable.into(),
         // What is wrong with the store is none of the zone's business.
         Some(Ended::Apply(_)) => Status::internal("stream failed"),
     }
@@ -425,5 +429,12 @@ fn status(ended: Option<Ended>, session: &Session) -> Status {
 
 fn unavailable(doing: &str, error: &StoreError) -> Status {
     tracing::warn!(doing, %error, "the store refused or failed");
-    Status::unavailable(format!("global cannot {doing} now"))
+    // The zone shows this much; what is wrong with the store is for who looks after it.
+    let why = match error {
+        StoreError::Unwritable(_) | StoreError::Backend { .. } | StoreError::Damaged(_) => {
+            ": the store of global cannot be written"
+        }
+        _ => "",
+    };
+    Status::unavailable(format!("global cannot {doing} now{why}"))
 }

@@ -13,20 +13,21 @@ use common::{
     events::{Event, EventBus, StreamKind},
     kds::{
         features::{Features, ZONE_PING_HEALTH},
-        headers::Caller,
-        insight::{Outcome, Subscription},
+        headers::KdsCaller,
+        insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
         watch::{Position, Watch},
     },
     runtime::Env,
     store::Fence,
+    xds::{Name, Refusals},
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ending::{Cause, End},
-    reverse::{FormerLine, Line},
+    ending::{End, EndCause},
+    questions::{FormerSender, QuestionSender},
 };
 
 /// A zone's session on this instance.
@@ -47,26 +48,37 @@ pub(crate) struct Session {
     features: Features,
     env: Env,
     bus: EventBus,
-    state: Mutex<State>,
+    progress: watch::Sender<()>,
+    state: Mutex<SessionState>,
 }
 
-struct State {
+struct SessionState {
     streams: BTreeSet<StreamKind>,
     /// Where questions for the streams of reverse calls go in.
-    lines: BTreeMap<StreamKind, Line>,
+    questions: BTreeMap<StreamKind, QuestionSender>,
     opened: DateTime<Utc>,
     heard: (Instant, DateTime<Utc>),
     ended: Option<End>,
     /// Everyone was told that the zone is offline.
     announced: bool,
-    subscription: Subscription,
+    subscription: SubscriptionRecord,
+    /// What it said in the first request of its way down that it can do.
+    introduced: Features,
     down: Position,
     up: Position,
-    refusals: BTreeMap<(StreamKind, String), String>,
+    refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
     withheld: BTreeMap<String, String>,
     /// How many items claimed another zone and were attributed to this one, and the latest of them.
     rewritten: (usize, String),
+}
+
+/// What is refused of one type in one direction.
+struct TypeRefusals {
+    /// A few of the reasons, for a person.
+    text: String,
+    /// By name on the wire.
+    items: BTreeMap<Name, Arc<str>>,
 }
 
 /// What others need to know about a session at one moment.
@@ -84,18 +96,26 @@ pub(crate) struct Facts {
 }
 
 impl Session {
-    pub(crate) fn new(caller: &Caller, made: DateTime<Utc>, fence: Fence, env: Env, bus: EventBus) -> Self {
+    pub(crate) fn new(
+        caller: &KdsCaller,
+        made: DateTime<Utc>,
+        fence: Fence,
+        env: Env,
+        bus: EventBus,
+        progress: watch::Sender<()>,
+    ) -> Self {
         let now = env.now();
         let id = env.entropy.uuid().to_string();
-        let subscription = Subscription::open(id, &env.instance_id, caller.token.is_some(), now);
-        let state = State {
+        let subscription = SubscriptionRecord::open(id, &env.instance_id, caller.token.is_some(), now);
+        let state = SessionState {
             streams: BTreeSet::new(),
-            lines: BTreeMap::new(),
+            questions: BTreeMap::new(),
             opened: now,
             heard: (Instant::now(), now),
             ended: None,
             announced: false,
             subscription,
+            introduced: Features::default(),
             down: Position::default(),
             up: Position::default(),
             refusals: BTreeMap::new(),
@@ -112,6 +132,7 @@ impl Session {
             features: caller.features.clone(),
             env,
             bus,
+            progress,
             state: Mutex::new(state),
         }
     }
@@ -126,6 +147,13 @@ impl Session {
         &self.features
     }
 
+    /// What it can do with what global sends, as far as it has said by now.
+    pub(crate) fn receiver_features(&self) -> Features {
+        let mut features = self.lock().introduced.clone();
+        features.extend(&self.features);
+        features
+    }
+
     /// The credential its streams were opened with.
     pub(crate) fn token(&self) -> Option<&str> {
         self.token.as_deref()
@@ -134,7 +162,7 @@ impl Session {
     /// Whether a stream of `caller` belongs to this session, which takes it in if so. A stream it already
     /// has means that the zone started over, and so does another credential: a session has one. Only of
     /// reverse calls may a zone that names its session open a stream again.
-    pub(crate) fn admit(&self, caller: &Caller, stream: StreamKind) -> bool {
+    pub(crate) fn admit(&self, caller: &KdsCaller, stream: StreamKind) -> bool {
         let mut state = self.lock();
         state.ended.is_none()
             && !self.stop.is_cancelled()
@@ -143,24 +171,24 @@ impl Session {
             && (state.streams.insert(stream) || (stream.is_reverse() && self.key.is_some()))
     }
 
-    /// A stream of reverse calls takes questions from `line`; so does an older one of its kind no more.
-    pub(crate) fn connect(&self, stream: StreamKind, line: Line) {
-        self.lock().lines.insert(stream, line);
+    /// A stream of reverse calls takes what is sent to `questions`; so does an older one of its kind no more.
+    pub(crate) fn connect(&self, stream: StreamKind, questions: QuestionSender) {
+        self.lock().questions.insert(stream, questions);
     }
 
-    /// The stream that took questions from `line` ended.
-    pub(crate) fn disconnect(&self, stream: StreamKind, line: &FormerLine) {
-        let Some(line) = line.upgrade() else { return };
+    /// The stream that took what was sent to `questions` ended.
+    pub(crate) fn disconnect(&self, stream: StreamKind, questions: &FormerSender) {
+        let Some(questions) = questions.upgrade() else { return };
         let mut state = self.lock();
-        if state.lines.get(&stream).is_some_and(|current| current.same_channel(&line)) {
-            state.lines.remove(&stream);
+        if state.questions.get(&stream).is_some_and(|current| current.same_channel(&questions)) {
+            state.questions.remove(&stream);
             state.streams.remove(&stream);
         }
     }
 
     /// Where questions for a stream of reverse calls go in, when it is open.
-    pub(crate) fn line(&self, stream: StreamKind) -> Option<Line> {
-        self.lock().lines.get(&stream).cloned()
+    pub(crate) fn questions(&self, stream: StreamKind) -> Option<QuestionSender> {
+        self.lock().questions.get(&stream).cloned()
     }
 
     /// The streams it has taken in.
@@ -174,13 +202,13 @@ impl Session {
     }
 
     /// Ends the session; true for the caller that was first.
-    pub(crate) fn end(&self, cause: Cause) -> bool {
+    pub(crate) fn end(&self, cause: EndCause) -> bool {
         let mut state = self.lock();
         let first = state.ended.is_none();
         if first {
             let now = self.env.now();
             // Who fell silent was gone before anyone noticed.
-            let since = if matches!(cause, Cause::Silent(_)) { state.heard.1 } else { now };
+            let since = if matches!(cause, EndCause::Silent(_)) { state.heard.1 } else { now };
             state.ended = Some(End { at: Instant::now(), since, cause });
             state.subscription.close(now);
         }
@@ -190,7 +218,7 @@ impl Session {
     }
 
     /// Why it ended, if it did.
-    pub(crate) fn cause(&self) -> Option<Cause> {
+    pub(crate) fn cause(&self) -> Option<EndCause> {
         self.lock().ended.as_ref().map(|end| end.cause.clone())
     }
 
@@ -201,7 +229,7 @@ impl Session {
 
     /// Takes over a ping of the zone and what it says about its way up; what global knows about its way
     /// down, or `None` when the ping belongs to another session.
-    pub(crate) fn ping(&self, caller: &Caller, up: Option<Position>) -> Option<Position> {
+    pub(crate) fn ping(&self, caller: &KdsCaller, up: Option<Position>) -> Option<Position> {
         if self.key != caller.session {
             return None;
         }
@@ -219,7 +247,7 @@ impl Session {
 
     /// The insight entry when it must be written. It counts as written from now on, in the same breath:
     /// what happens while it is being written is for the next time.
-    pub(crate) fn take_unwritten(&self) -> Option<(Subscription, Facts)> {
+    pub(crate) fn take_unwritten(&self) -> Option<(SubscriptionRecord, Facts)> {
         let mut state = self.lock();
         let entry = state.subscription.take_unwritten()?;
         Some((entry, self.facts_of(&state)))
@@ -230,14 +258,22 @@ impl Session {
         self.lock().subscription.rewrite();
     }
 
+    /// Why the zone does not take what is called `name` on the wire, if it refused that.
+    pub(crate) fn refusal(&self, type_name: &str, name: &str) -> Option<Arc<str>> {
+        let of_type = (StreamKind::GlobalToZone, type_name.to_owned());
+        self.lock().refusals.get(&of_type)?.items.get(name).cloned()
+    }
+
     /// What others need to know.
     pub(crate) fn facts(&self) -> Facts {
         self.facts_of(&self.lock())
     }
 
-    fn facts_of(&self, state: &State) -> Facts {
-        let refusals =
-            state.refusals.iter().map(|((stream, type_name), reason)| note(*stream, type_name, reason));
+    fn facts_of(&self, state: &SessionState) -> Facts {
+        let refusals = state
+            .refusals
+            .iter()
+            .map(|((stream, type_name), refused)| note(*stream, type_name, &refused.text));
         let withheld = state.withheld.iter().map(|(type_name, reason)| {
             format!("the zone does not get some {type_name}, which cannot be sent: {reason}")
         });
@@ -261,7 +297,7 @@ impl Session {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SessionState> {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,14 +313,14 @@ fn note(stream: StreamKind, type_name: &str, reason: &str) -> String {
 }
 
 /// One sync stream of a session, as the task of the stream sees it.
-pub(crate) struct Half {
+pub(crate) struct SyncStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamKind,
     /// Version of this program.
     pub(crate) version: String,
 }
 
-impl Watch for Half {
+impl Watch for SyncStream {
     fn introduced(&self, peer: &Peer) {
         let ours = &self.session.env.instance_id;
         tracing::info!(
@@ -293,7 +329,12 @@ impl Watch for Half {
             ours = &**ours,
             "zone introduced itself"
         );
-        self.session.lock().subscription.introduce(peer, &self.version);
+        let mut state = self.session.lock();
+        state.subscription.introduce(peer, &self.version);
+        if self.stream == StreamKind::GlobalToZone {
+            state.introduced = peer.features.clone();
+        }
+        drop(state);
         let (zone, epoch) = (Arc::clone(&self.session.zone), self.session.epoch());
         self.session.bus.publish(Event::ZoneIntroduced { zone, epoch });
     }
@@ -312,17 +353,24 @@ impl Watch for Half {
     fn reached(&self, position: Position) {
         let mut state = self.session.lock();
         match self.stream {
-            StreamKind::GlobalToZone => state.down = position,
+            StreamKind::GlobalToZone if state.down == position => {}
+            StreamKind::GlobalToZone => {
+                state.down = position;
+                drop(state);
+                self.session.progress.send_replace(());
+            }
             // How far the zone is with all of it, only the zone knows; it tells with its pings.
             _ => state.up.head = state.up.head.max(position.head),
         }
     }
 
-    fn refused(&self, type_name: &str, reason: Option<String>) {
+    fn refused(&self, type_name: &str, refusals: &Refusals) {
+        let refused =
+            refusals.text(type_name).map(|text| TypeRefusals { text, items: refusals.of(type_name) });
         let mut state = self.session.lock();
         let key = (self.stream, type_name.to_owned());
-        match reason {
-            Some(reason) => drop(state.refusals.insert(key, reason)),
+        match refused {
+            Some(refused) => drop(state.refusals.insert(key, refused)),
             None => drop(state.refusals.remove(&key)),
         }
     }

@@ -9,14 +9,14 @@ use std::{
 use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
-    kds::headers::Caller,
+    kds::headers::KdsCaller,
     metering,
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
-use super::{ending::Cause, reverse::FormerLine, session::Session};
+use super::{ending::EndCause, questions::FormerSender, session::Session};
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
 const LEASE: Duration = Duration::from_secs(60);
@@ -26,14 +26,16 @@ pub(crate) struct Sessions {
     store: Arc<dyn Store>,
     env: Env,
     bus: EventBus,
+    progress: watch::Sender<()>,
     /// One at a time decides which session a stream belongs to.
     admission: AsyncMutex<()>,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
 }
 
 impl Sessions {
-    pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus) -> Self {
-        Self { store, env, bus, admission: AsyncMutex::new(()), last: Mutex::default() }
+    /// Sessions that show on `progress` when a zone comes further, comes or goes.
+    pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
+        Self { store, env, bus, progress, admission: AsyncMutex::new(()), last: Mutex::default() }
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
@@ -43,7 +45,7 @@ impl Sessions {
     /// When the store does not hand out an epoch.
     pub(crate) async fn join(
         &self,
-        caller: &Caller,
+        caller: &KdsCaller,
         made: DateTime<Utc>,
         stream: StreamKind,
     ) -> Result<Arc<Session>, StoreError> {
@@ -64,15 +66,15 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The stream of reverse calls that took questions from `line` ended; the session goes on.
-    pub(crate) fn leave(&self, session: &Session, stream: StreamKind, line: &FormerLine) {
-        session.disconnect(stream, line);
+    /// The stream of reverse calls that took what was sent to `questions` ended; the session goes on.
+    pub(crate) fn leave(&self, session: &Session, stream: StreamKind, questions: &FormerSender) {
+        session.disconnect(stream, questions);
         if session.cause().is_none() {
             count_streams(&session.zone, session.streams().len());
         }
     }
 
-    async fn open(&self, caller: &Caller, made: DateTime<Utc>) -> Result<Arc<Session>, StoreError> {
+    async fn open(&self, caller: &KdsCaller, made: DateTime<Utc>) -> Result<Arc<Session>, StoreError> {
         let name = format!("kds/{}", caller.zone);
         // The holder is unique, or the lease would be renewed instead of moving to its next epoch.
         let holder = format!("{}/{}", self.env.instance_id, self.env.entropy.uuid());
@@ -80,22 +82,30 @@ impl Sessions {
         let epoch = lease.map_or(0, |lease| lease.epoch);
         tracing::info!(zone = caller.zone, epoch, "zone session opened");
         let fence = Fence { name, epoch };
-        Ok(Arc::new(Session::new(caller, made, fence, self.env.clone(), self.bus.clone())))
+        Ok(Arc::new(Session::new(
+            caller,
+            made,
+            fence,
+            self.env.clone(),
+            self.bus.clone(),
+            self.progress.clone(),
+        )))
     }
 
     fn replace(&self, session: &Arc<Session>) {
         let older = self.lock().insert(Arc::clone(&session.zone), Arc::clone(session));
         if let Some(older) = older {
-            self.end(&older, Cause::Replaced);
+            self.end(&older, EndCause::Replaced);
         }
     }
 
     /// Ends a session, unless it ended before.
-    pub(crate) fn end(&self, session: &Session, cause: Cause) {
+    pub(crate) fn end(&self, session: &Session, cause: EndCause) {
         let (is_ours, is_alarming, reason) = (cause.is_ours(), cause.is_alarming(), cause.to_string());
         if !session.end(cause) {
             return;
         }
+        self.tell_progress();
         let (zone, epoch) = (&session.zone, session.epoch());
         if is_alarming {
             tracing::warn!(zone = &**zone, epoch, reason, "zone session ended");
@@ -116,6 +126,11 @@ impl Sessions {
             tracing::info!(zone = &*zone, epoch, "zone is offline");
             self.bus.publish(Event::ZoneWentOffline { zone, epoch });
         }
+    }
+
+    /// Shows that something is known anew about zones.
+    pub(crate) fn tell_progress(&self) {
+        self.progress.send_replace(());
     }
 
     /// Forgets the last session of a zone that no longer exists.

@@ -8,7 +8,7 @@ use crate::config;
 
 /// All knobs of [`super::Kds`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KdsSettings {
+pub struct GlobalKdsSettings {
     /// A zone that connects for the first time is created.
     pub auto_register: bool,
     /// Largest message, in bytes.
@@ -31,7 +31,7 @@ pub struct KdsSettings {
     pub version: String,
 }
 
-impl Default for KdsSettings {
+impl Default for GlobalKdsSettings {
     fn default() -> Self {
         Self {
             auto_register: true,
@@ -48,8 +48,8 @@ impl Default for KdsSettings {
     }
 }
 
-impl From<&config::Kds> for KdsSettings {
-    fn from(config: &config::Kds) -> Self {
+impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
+    fn from(config: &config::GlobalKdsSection) -> Self {
         let health = &config.zone_health_check;
         Self {
             auto_register: config.auto_register_zones,

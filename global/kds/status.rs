@@ -8,17 +8,17 @@ use std::{
 use common::{
     issuing,
     kds::{
-        features::Features,
-        filter::{Audience, Receiver},
+        features::{Features, ISSUING},
+        filter::{self, Audience, Receiver},
         order,
-        shelf::is_enabled,
+        outgoing::is_enabled,
         watch::Position,
     },
-    model::{Origin, kinds},
-    rest::{Health, Progress, ZoneStatus, ZoneStatusSource},
+    model::{Origin, Resource, kinds},
+    rest::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource},
     store::{Revision, StoreIdentity, index::Index},
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     Kds,
@@ -28,29 +28,66 @@ use super::{
 
 impl ZoneStatusSource for Kds {
     fn zone_status(&self, zone: &str, index: &Index) -> Option<ZoneStatus> {
-        let now = Instant::now();
-        let here = self.inner.sessions.of(zone);
-        let elsewhere = self.inner.replicas.epoch(zone);
-        let is_newest = |session: &Arc<Session>| elsewhere.is_none_or(|epoch| session.epoch() >= epoch);
-        let mut status = match here.filter(is_newest) {
-            Some(session) => of_session(&session, now, self.patience()),
-            None => self.of_others(zone, now),
-        };
-        status.dataplanes = self.inner.census.dataplanes(zone, index);
+        let mut status = self.zone_progress(zone);
+        status.dataplanes = self.inner.dataplane_counts.dataplanes(zone, index);
         // What the zone has is compared with what there is now, also while it is away.
         status.down.head = status.down.head.max(index.revision);
-        if status.status != Health::Online && status.down.acked > 0 {
-            status.down.lag = status.down.lag.max(missed(zone, status.down.acked, index));
+        if status.status != ZoneHealth::Online && status.down.acked > 0 {
+            status.down.lag =
+                status.down.lag.max(missed(zone, status.down.acked, Revision::MAX, index).count() as u64);
         }
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
-        if status.status == Health::Online && signs_for_meshes(zone, index) {
+        if status.status == ZoneHealth::Online && signs_for_meshes(zone, index) {
             let note = "it has no issuing key of its own and got the keys of whole meshes, as Kuma's zones do: stolen, \
                         it could speak for every zone (README, Who may sign)";
             status.notes.push(note.to_owned());
         }
         Some(status)
+    }
+
+    fn zone_progress(&self, zone: &str) -> ZoneStatus {
+        let now = Instant::now();
+        let here = self.inner.sessions.of(zone);
+        let elsewhere = self.inner.replicas.epoch(zone);
+        let is_newest = |session: &Arc<Session>| elsewhere.is_none_or(|epoch| session.epoch() >= epoch);
+        match here.filter(is_newest) {
+            Some(session) => of_session(&session, now, self.patience()),
+            None => self.of_others(zone, now),
+        }
+    }
+
+    fn has_missed(&self, zone: &str, acked: Revision, revision: Revision, index: &Index) -> bool {
+        missed(zone, acked, revision, index).next().is_some()
+    }
+
+    fn sending(&self, zone: &str, resource: &Resource, index: &Index) -> Sending {
+        let session = self.inner.sessions.of(zone);
+        let features = session.as_ref().map_or_else(Features::ours, |session| session.receiver_features());
+        let request = issuing::request_secret(zone);
+        let issues =
+            features.has(ISSUING) || index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_some();
+        let receiver = Receiver { zone, features: &features, issues };
+        let is_enabled = |owner: &str| is_zone_enabled(owner, index);
+        if let Some(reason) = filter::why_not_sent(resource, receiver, is_enabled) {
+            return Sending::NotMeant(reason);
+        }
+        let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());
+        let withheld = outgoing.withheld().find(|(key, withheld)| {
+            **key == resource.key && withheld.audience.includes(receiver, is_enabled)
+        });
+        if let Some((_, withheld)) = withheld {
+            return Sending::Withheld(withheld.reason.clone());
+        }
+        let kind = resource.kind().name;
+        let mut forms = outgoing.list(kind).filter(|item| item.resource.key == resource.key);
+        let refusal = forms.find_map(|item| session.as_ref()?.refusal(kind, &item.wanted.name));
+        refusal.map_or(Sending::Sent, |reason| Sending::Refused(reason.to_string()))
+    }
+
+    fn progressed(&self) -> watch::Receiver<()> {
+        self.inner.progress.subscribe()
     }
 }
 
@@ -58,7 +95,9 @@ impl ZoneStatusSource for Kds {
 fn signs_for_meshes(zone: &str, index: &Index) -> bool {
     let request = issuing::request_secret(zone);
     index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_none()
-        && index.list(&kinds::secret::SECRET).any(|secret| issuing::is_by_zone(secret))
+        && index
+            .list(&kinds::secret::SECRET)
+            .any(|secret| issuing::is_by_zone(secret) && !issuing::is_by_zone_only(secret))
 }
 
 impl Kds {
@@ -71,42 +110,53 @@ impl Kds {
         // Right after a start nobody has had the time to come back.
         let is_early = now - self.inner.started < patience.offline_after;
         ZoneStatus {
-            status: if is_early { Health::Unknown } else { Health::Offline },
+            status: if is_early { ZoneHealth::Unknown } else { ZoneHealth::Offline },
             ..ZoneStatus::default()
         }
     }
 }
 
-/// How many resources a zone that is away has missed: those meant for it that changed since it answered
-/// for revision `acked`. What was deleted leaves nothing to count.
-fn missed(zone: &str, acked: Revision, index: &Index) -> u64 {
+/// Whether what zone `name` shares may be used by others; one that nobody knows counts as enabled.
+fn is_zone_enabled(name: &str, index: &Index) -> bool {
+    index.find(&kinds::zone::KIND, "", name).is_none_or(|zone| is_enabled(zone))
+}
+
+/// What a zone that is away has missed: resources meant for it that changed since it answered for revision
+/// `acked`, up to `revision`. What was deleted leaves nothing to find.
+fn missed<'a>(
+    zone: &'a str,
+    acked: Revision,
+    revision: Revision,
+    index: &'a Index,
+) -> impl Iterator<Item = &'a Arc<Resource>> {
+    let is_enabled = |owner: &str| is_zone_enabled(owner, index);
     let features = Features::ours();
-    let receiver = Receiver { zone, features: &features, issues: true };
-    let is_enabled =
-        |owner: &str| index.find(&kinds::zone::KIND, "", owner).is_none_or(|zone| is_enabled(zone));
-    let newer = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));
-    let newer = newer.filter(|resource| resource.revision > acked);
-    let meant = |audience: Audience| audience.includes(receiver, is_enabled);
-    newer.filter(|resource| Audience::of(resource).into_iter().any(meant)).count() as u64
+    let is_meant = move |resource: &Resource| {
+        let receiver = Receiver { zone, features: &features, issues: true };
+        Audience::of(resource).into_iter().any(|audience| audience.includes(receiver, is_enabled))
+    };
+    let all = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));
+    let newer = all.filter(move |resource| resource.revision > acked && resource.revision <= revision);
+    newer.filter(move |resource| is_meant(resource))
 }
 
 /// The dataplanes of every zone, counted once per index however many zones are asked about.
 #[derive(Default)]
-pub(crate) struct Census(Mutex<Option<Count>>);
+pub(crate) struct DataplaneCounts(Mutex<Option<CountedDataplanes>>);
 
-struct Count {
+struct CountedDataplanes {
     at: (StoreIdentity, Revision),
     dataplanes: BTreeMap<Arc<str>, u64>,
 }
 
-impl Census {
+impl DataplaneCounts {
     fn dataplanes(&self, zone: &str, index: &Index) -> u64 {
         let at = (index.store, index.revision);
         // The count is replaced whole, so a panic while holding the lock leaves the last one intact.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = match last.take() {
             Some(count) if count.at == at => count,
-            _ => Count { at, dataplanes: count(index) },
+            _ => CountedDataplanes { at, dataplanes: count(index) },
         };
         let dataplanes = count.dataplanes.get(zone).copied().unwrap_or(0);
         *last = Some(count);
@@ -139,6 +189,6 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
     }
 }
 
-fn progress(position: Position) -> Progress {
-    Progress { head: position.head, acked: position.acked, lag: position.lag }
+fn progress(position: Position) -> SyncProgress {
+    SyncProgress { head: position.head, acked: position.acked, lag: position.lag }
 }

@@ -1,4 +1,4 @@
-//! Which resources, in which form, one zone should hold. Pure: a view reads one shelf.
+//! Which resources, in which form, one zone should hold. Pure: a view reads what leaves global at one index.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,8 +8,8 @@ use common::{
         features::{Features, ISSUING},
         filter::{Audience, Receiver},
         mapper::{self, DownForm, MapError},
+        outgoing::{self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SharedOutgoing},
         serve::View,
-        shelf::{self, ChangedNames, Form, Shelf, ShelfRoom, Shelved},
     },
     model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
     store::index::Index,
@@ -23,7 +23,7 @@ pub(crate) struct Downward {
     pub(crate) largest: usize,
 }
 
-impl Form for Downward {
+impl OutgoingForm for Downward {
     fn audiences(&self, resource: &Resource) -> Vec<Audience> {
         Audience::of(resource)
     }
@@ -49,8 +49,8 @@ pub(crate) struct ZoneView {
     issues: bool,
     /// Says in each response where global stands; only for peers that expect it.
     stamped: bool,
-    room: Arc<ShelfRoom<Downward>>,
-    shelf: Arc<Shelf>,
+    shared: Arc<SharedOutgoing<Downward>>,
+    outgoing: Arc<OutgoingResources>,
 }
 
 impl ZoneView {
@@ -59,55 +59,55 @@ impl ZoneView {
         zone: Arc<str>,
         features: Features,
         stamped: bool,
-        room: Arc<ShelfRoom<Downward>>,
+        shared: Arc<SharedOutgoing<Downward>>,
         index: &Arc<Index>,
     ) -> Self {
-        let shelf = room.at(index);
+        let outgoing = shared.at(index);
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
-        Self { issues, zone, features, stamped, room, shelf }
+        Self { issues, zone, features, stamped, shared, outgoing }
     }
 
-    fn shows(&self, shelved: &Shelved) -> bool {
-        self.is_for(&shelved.audience)
+    fn shows(&self, item: &OutgoingResource) -> bool {
+        self.is_for(&item.audience)
     }
 
     fn is_for(&self, audience: &Audience) -> bool {
         let receiver = Receiver { zone: &self.zone, features: &self.features, issues: self.issues };
-        audience.includes(receiver, |zone| !self.shelf.disabled.contains(zone))
+        audience.includes(receiver, |zone| !self.outgoing.disabled.contains(zone))
     }
 }
 
 impl View for ZoneView {
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
-        let shelf = self.room.at(index);
-        let mut changed = shelf.changed_since(&self.shelf);
-        if !Arc::ptr_eq(&shelf.disabled, &self.shelf.disabled) {
-            for zone in shelf.disabled.symmetric_difference(&self.shelf.disabled) {
-                for (kind, name) in cross_zone_names(&shelf, zone) {
+        let outgoing = self.shared.at(index);
+        let mut changed = outgoing.changed_since(&self.outgoing);
+        if !Arc::ptr_eq(&outgoing.disabled, &self.outgoing.disabled) {
+            for zone in outgoing.disabled.symmetric_difference(&self.outgoing.disabled) {
+                for (kind, name) in cross_zone_names(&outgoing, zone) {
                     changed.entry(kind).or_default().push(name);
                 }
             }
         }
-        self.shelf = shelf;
+        self.outgoing = outgoing;
         changed
     }
 
     fn withheld(&self) -> BTreeMap<&'static str, String> {
-        shelf::reasons(self.shelf.withheld().filter(|(_, withheld)| self.is_for(&withheld.audience)))
+        outgoing::reasons(self.outgoing.withheld().filter(|(_, withheld)| self.is_for(&withheld.audience)))
     }
 }
 
 impl Want for ZoneView {
     fn revision(&self) -> u64 {
-        self.shelf.index.revision
+        self.outgoing.index.revision
     }
 
     fn stamp(&self) -> String {
         if !self.stamped {
             return String::new();
         }
-        common::kds::headers::Upstream::new(self.shelf.index.store, self.revision()).to_text()
+        common::kds::headers::Upstream::new(self.outgoing.index.store, self.revision()).to_text()
     }
 
     fn ready(&self, _type_url: &str) -> bool {
@@ -115,24 +115,23 @@ impl Want for ZoneView {
     }
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
-        for shelved in self.shelf.list(type_url).filter(|shelved| self.shows(shelved)) {
-            visit(&shelved.wanted.name, shelved.wanted.version);
+        for item in self.outgoing.list(type_url).filter(|item| self.shows(item)) {
+            visit(&item.wanted.name, item.wanted.version);
         }
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        let shelved = self.shelf.get(type_url, name)?;
-        self.shows(shelved).then(|| shelved.wanted.clone())
+        let item = self.outgoing.get(type_url, name)?;
+        self.shows(item).then(|| item.wanted.clone())
     }
 }
 
-fn cross_zone_names(shelf: &Shelf, zone: &str) -> Vec<(&'static str, Name)> {
+fn cross_zone_names(outgoing: &OutgoingResources, zone: &str) -> Vec<(&'static str, Name)> {
     let kinds = common::kds::order::requested_by_zone().into_iter().filter(|k| k.flow.across_zones());
-    let owned =
-        |shelved: &&Arc<Shelved>| matches!(&shelved.resource.origin, Origin::Zone(owner) if **owner == *zone);
+    let owned = |item: &&Arc<OutgoingResource>| matches!(&item.resource.origin, Origin::Zone(owner) if **owner == *zone);
     kinds
         .flat_map(|kind| {
-            shelf.list(kind.name).filter(owned).map(|shelved| (kind.name, Arc::clone(&shelved.wanted.name)))
+            outgoing.list(kind.name).filter(owned).map(|item| (kind.name, Arc::clone(&item.wanted.name)))
         })
         .collect()
 }
@@ -168,9 +167,9 @@ mod tests {
         Arc::new(Index::of(store, Snapshot { revision, resources }))
     }
 
-    fn room() -> Arc<ShelfRoom<Downward>> {
+    fn shared() -> Arc<SharedOutgoing<Downward>> {
         let form = DownForm::of(&Features::ours(), &[]);
-        Arc::new(ShelfRoom::new(Downward { form, largest: usize::MAX }))
+        Arc::new(SharedOutgoing::new(Downward { form, largest: usize::MAX }))
     }
 
     fn names(view: &ZoneView, kind: &Kind) -> Vec<String> {
@@ -184,7 +183,7 @@ mod tests {
         let timeout = resource(&mesh_timeout::KIND, "t", "");
         let ingress = |zone| resource(&kinds::zone_ingress::KIND, &format!("in-{zone}"), zone);
         let index = index(1, vec![timeout, ingress("zone-1"), ingress("zone-2"), zone("zone-2", true)]);
-        let view = ZoneView::new("zone-1".into(), Features::ours(), false, room(), &index);
+        let view = ZoneView::new("zone-1".into(), Features::ours(), false, shared(), &index);
         assert_eq!(names(&view, &mesh_timeout::KIND).len(), 1);
         let ingresses = names(&view, &kinds::zone_ingress::KIND);
         assert_eq!(ingresses.len(), 1);
@@ -196,9 +195,9 @@ mod tests {
     #[test]
     fn disabling_a_zone_withdraws_what_it_shares() {
         let ingress = || resource(&kinds::zone_ingress::KIND, "in", "zone-2");
-        let room = room();
+        let shared = shared();
         let before = index(1, vec![ingress(), zone("zone-2", true)]);
-        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, room, &before);
+        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, shared, &before);
         assert_eq!(names(&view, &kinds::zone_ingress::KIND).len(), 1);
         let changed = view.advance(&index(2, vec![ingress(), zone("zone-2", false)]));
         assert!(names(&view, &kinds::zone_ingress::KIND).is_empty());
@@ -214,10 +213,10 @@ mod tests {
             let key = resource(&kinds::secret::SECRET, whole, "").with_label(labels::ISSUING, by);
             key.with_spec(token::secret_spec(private.pem()))
         };
-        let (room, before) = (room(), index(1, vec![key("zone")]));
+        let (shared, before) = (shared(), index(1, vec![key("zone")]));
         let kumas = Features::ours().without(ISSUING);
         let mut views = [Features::ours(), kumas]
-            .map(|features| ZoneView::new("zone-1".into(), features, false, Arc::clone(&room), &before));
+            .map(|features| ZoneView::new("zone-1".into(), features, false, Arc::clone(&shared), &before));
         let held = |views: &[ZoneView; 2]| views.each_ref().map(|view| names(view, &kinds::secret::SECRET));
         let named = |name: &str| vec![format!("{name}.default")];
         assert_eq!(held(&views), [named(half), named(whole)]);
@@ -258,7 +257,7 @@ mod tests {
         let keys = ["dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca"].map(key);
         let index = index(1, keys.into_iter().chain([asked]).collect());
         let of = |zone: &str| {
-            let view = ZoneView::new(zone.into(), Features::default(), false, room(), &index);
+            let view = ZoneView::new(zone.into(), Features::default(), false, shared(), &index);
             names(&view, &kinds::secret::SECRET)
         };
         assert_eq!(of("zone-1"), ["dataplane-token-signing-public-key-default-1.default"]);
@@ -267,10 +266,10 @@ mod tests {
 
     #[test]
     fn zones_share_one_encoding() {
-        let room = room();
+        let shared = shared();
         let index = index(1, vec![resource(&mesh_timeout::KIND, "t", "")]);
         let views = ["zone-1", "zone-2"]
-            .map(|zone| ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&room), &index));
+            .map(|zone| ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &index));
         let sent = views.map(|view| {
             let name = names(&view, &mesh_timeout::KIND).remove(0);
             view.get("MeshTimeout", &name).map(|wanted| wanted.value.as_ptr())

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use common::{
     events::{Event, ResourceChange, Subscriber},
     model::kinds,
-    rest::Health,
+    rest::ZoneHealth,
     runtime::Env,
     store::index::IndexReader,
 };
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth::ZoneAuthenticator,
-    ending::Cause,
+    ending::EndCause,
     health::{Patience, judge, offline_at},
     replicas::Replicas,
     session::{Facts, Session},
@@ -40,7 +40,7 @@ pub(crate) struct ZoneWatch {
 /// Whether a look includes the credential: checking a signature is dear, and its answer changes only when
 /// keys, revocations or the hour do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Credential {
+enum CredentialCheck {
     Ask,
     Trust,
 }
@@ -48,19 +48,19 @@ enum Credential {
 impl ZoneWatch {
     /// Watches until `shutdown`.
     pub(crate) async fn run(self, mut events: Subscriber, shutdown: CancellationToken) {
-        let mut next = self.look_at_all(Credential::Ask).await;
+        let mut next = self.look_at_all(CredentialCheck::Ask).await;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 heard = events.next() => {
                     next = match heard {
                         Ok(event) => earliest(next, self.take(&event).await),
-                        Err(_lost) => self.look_at_all(Credential::Ask).await,
+                        Err(_lost) => self.look_at_all(CredentialCheck::Ask).await,
                     };
                 }
                 // Signs of life only move this into the future, so it is never too late.
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                    next = self.look_at_all(Credential::Trust).await;
+                    next = self.look_at_all(CredentialCheck::Trust).await;
                 }
             }
         }
@@ -70,10 +70,10 @@ impl ZoneWatch {
     async fn take(&self, event: &Event) -> Option<Instant> {
         match event {
             // Asked again, because the answer may have changed while the session was being opened.
-            Event::ZoneOpenedStream { zone, .. } => self.look_at_zone(zone, Credential::Ask),
-            Event::SessionEnded { zone, .. } => self.look_at_zone(zone, Credential::Trust),
+            Event::ZoneOpenedStream { zone, .. } => self.look_at_zone(zone, CredentialCheck::Ask),
+            Event::SessionEnded { zone, .. } => self.look_at_zone(zone, CredentialCheck::Trust),
             Event::ResourcesChanged(changes) => self.heed(changes).await,
-            Event::IndexReplaced { .. } => self.look_at_all(Credential::Ask).await,
+            Event::IndexReplaced { .. } => self.look_at_all(CredentialCheck::Ask).await,
             Event::ZoneIntroduced { .. } | Event::StreamCancelled { .. } | Event::ZoneWentOffline { .. } => {
                 None
             }
@@ -84,19 +84,19 @@ impl ZoneWatch {
         let mut next = None;
         for change in changes.iter().filter(|change| change.key.kind == &kinds::zone::KIND) {
             match self.sessions.of(&change.key.name) {
-                Some(session) if change.deleted => self.dismiss(&session, Cause::Deleted),
+                Some(session) if change.deleted => self.dismiss(&session, EndCause::Deleted),
                 // One that was made again at once may look as if it had changed only.
-                Some(session) => next = earliest(next, self.look_at(&session, Credential::Trust)),
+                Some(session) => next = earliest(next, self.look_at(&session, CredentialCheck::Trust)),
                 None => {}
             }
         }
         if changes.iter().any(|change| self.authenticator.depends_on(&change.key)) {
-            return self.look_at_all(Credential::Ask).await;
+            return self.look_at_all(CredentialCheck::Ask).await;
         }
         next
     }
 
-    async fn look_at_all(&self, credential: Credential) -> Option<Instant> {
+    async fn look_at_all(&self, credential: CredentialCheck) -> Option<Instant> {
         let mut next = None;
         for session in self.sessions.all() {
             next = earliest(next, self.look_at(&session, credential));
@@ -105,12 +105,12 @@ impl ZoneWatch {
         next
     }
 
-    fn look_at_zone(&self, zone: &str, credential: Credential) -> Option<Instant> {
+    fn look_at_zone(&self, zone: &str, credential: CredentialCheck) -> Option<Instant> {
         self.look_at(&self.sessions.of(zone)?, credential)
     }
 
     /// Ends a session that may not go on; when to look at it again.
-    fn look_at(&self, session: &Arc<Session>, credential: Credential) -> Option<Instant> {
+    fn look_at(&self, session: &Arc<Session>, credential: CredentialCheck) -> Option<Instant> {
         let now = Instant::now();
         let facts = session.facts();
         if facts.ended.is_none() {
@@ -120,7 +120,7 @@ impl ZoneWatch {
             }
             return earliest(offline_at(&facts, self.patience), self.expiry(session, now));
         }
-        if judge(now, &facts, self.patience).0 == Health::Offline {
+        if judge(now, &facts, self.patience).0 == ZoneHealth::Offline {
             self.announce(session);
             return None;
         }
@@ -133,22 +133,22 @@ impl ZoneWatch {
         session: &Session,
         facts: &Facts,
         now: Instant,
-        credential: Credential,
-    ) -> Option<Cause> {
+        credential: CredentialCheck,
+    ) -> Option<EndCause> {
         let zone = &*session.zone;
         let made = self.index.current().find(&kinds::zone::KIND, "", zone).map(|zone| zone.created);
         if made != Some(session.made) {
             // Also when it was made again: what it had sent is gone, and it must send it again.
-            return Some(Cause::Deleted);
+            return Some(EndCause::Deleted);
         }
-        if judge(now, facts, self.patience).0 == Health::Offline {
-            return Some(Cause::Silent(self.patience.offline_after));
+        if judge(now, facts, self.patience).0 == ZoneHealth::Offline {
+            return Some(EndCause::Silent(self.patience.offline_after));
         }
         let is_due = self.good_for(session).is_some_and(|left| left.is_zero());
-        if credential == Credential::Trust && !is_due {
+        if credential == CredentialCheck::Trust && !is_due {
             return None;
         }
-        self.authenticator.authenticate(zone, session.token()).err().map(Cause::Refused)
+        self.authenticator.authenticate(zone, session.token()).err().map(EndCause::Refused)
     }
 
     /// When the credential of a session runs out.
@@ -163,8 +163,8 @@ impl ZoneWatch {
     }
 
     /// Ends a session for good: its zone is offline until it is let in again.
-    fn dismiss(&self, session: &Arc<Session>, cause: Cause) {
-        let is_deleted = cause == Cause::Deleted;
+    fn dismiss(&self, session: &Arc<Session>, cause: EndCause) {
+        let is_deleted = cause == EndCause::Deleted;
         self.sessions.end(session, cause);
         self.announce(session);
         if is_deleted {

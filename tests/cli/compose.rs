@@ -12,7 +12,8 @@ use std::{
 
 use common::{
     config::{Config, leaves},
-    model::{document::Document, kinds::zone_ingress},
+    document::Document,
+    model::kinds::zone_ingress,
     proto::kuma::mesh::v1alpha1 as mesh,
     tls::KeyPairPem,
 };
@@ -153,6 +154,9 @@ fn services_name_what_exists() {
             assert!(exists, "{name} mounts {volume}");
             mounted.insert(volume);
         }
+        if let Some(script) = service.script().filter(|script| script.contains("straitctl generate")) {
+            administrates(&compose, service, &script);
+        }
         if service.image == "strait-demo" {
             let target = service.build["target"].as_str().unwrap();
             assert!(dockerfile.contains(&format!(" AS {target}\n")), "{name} builds {target}");
@@ -162,6 +166,16 @@ fn services_name_what_exists() {
     }
     assert!(compose.volumes.keys().all(|v| mounted.contains(v.as_str())), "a volume nobody mounts");
     assert!(PROGRAMS.iter().all(|program| dockerfile.contains(program)), "the image has all programs");
+}
+
+/// A script that makes tokens reads the administrator's in the folder of the control plane it is beside.
+fn administrates(compose: &Compose, service: &Service, script: &str) {
+    let beside = &compose.services[service.network().unwrap()];
+    let folder = &beside.environment["STRAIT_GENERAL_WORK_DIR"];
+    let named = script.lines().find_map(|line| line.strip_prefix("export STRAIT_GENERAL_WORK_DIR="));
+    assert_eq!(*folder, format!("{HOME}/{}", named.unwrap()));
+    let mounted = beside.volumes.iter().find(|volume| volume.ends_with(folder.as_str())).unwrap();
+    assert!(service.volumes.contains(&format!("{mounted}:ro")), "{:?}", service.volumes);
 }
 
 /// Listening sockets of a service.

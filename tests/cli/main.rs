@@ -1,6 +1,8 @@
 //! The real `straitctl` against the API on a socket, and the files that call it.
 
 mod compose;
+mod demo;
+mod grpc;
 
 use std::{
     fs,
@@ -16,25 +18,44 @@ use common::{
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::{Ask, AskError, EnvoyAdmin},
     mode::Mode,
-    model::ResourceKey,
-    rest::{ApiConfig, Health, Progress, ZoneStatus, ZoneStatusSource, standard_admissions},
+    model::{Resource, ResourceKey},
+    rest::{ApiConfig, Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource, standard_admissions},
     runtime::http::{Limits, Server},
-    store::index::Index,
+    store::{Revision, index::Index},
     testing::api::TestApi,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 struct Zones;
 
 impl ZoneStatusSource for Zones {
     fn zone_status(&self, zone: &str, _: &Index) -> Option<ZoneStatus> {
-        let status = if zone == "east" { Health::Online } else { Health::Offline };
-        let down = Progress { head: 12, acked: 10, lag: 2 };
+        let status = if zone == "east" { ZoneHealth::Online } else { ZoneHealth::Offline };
+        let down = SyncProgress { head: 12, acked: 10, lag: 2 };
         let version = "0.1.0".to_owned();
         Some(ZoneStatus { status, version, down, dataplanes: 3, ..ZoneStatus::default() })
+    }
+
+    fn zone_progress(&self, zone: &str) -> ZoneStatus {
+        // The zone in the east is as fast as one can be.
+        let acked = if zone == "east" { Revision::MAX } else { 1 };
+        let status = if zone == "east" { ZoneHealth::Online } else { ZoneHealth::Offline };
+        ZoneStatus { status, down: SyncProgress { head: 12, acked, lag: 2 }, ..ZoneStatus::default() }
+    }
+
+    fn has_missed(&self, _: &str, _: Revision, _: Revision, _: &Index) -> bool {
+        true
+    }
+
+    fn sending(&self, _: &str, _: &Resource, _: &Index) -> Sending {
+        Sending::Sent
+    }
+
+    fn progressed(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
     }
 }
 
@@ -142,7 +163,7 @@ async fn documents_are_applied_shown_and_deleted() {
     let global = Global::start(&[]).await;
     let file = global.file(
         "both.yaml",
-        "type: MeshTrace\nname: {{ name }}\nmesh: shop\nspec:\n  targetRef: {kind: Mesh}\n---\ntype: Mesh\nname: shop\n",
+        "type: MeshTrace\nname: {{ name }}\nmesh: shop\nspec:\n  default: {backends: []}\n---\ntype: Mesh\nname: shop\n",
     );
     let out = global.good(&["apply", "-f", &file, "-v", "name=r1"]).await;
     assert_eq!(out, "Mesh shop created\nMeshTrace shop/r1 created\n");
@@ -178,7 +199,7 @@ async fn a_folder_and_standard_input_are_applied_like_a_file() {
     global.bad(&["apply", "-f", &path], &["no .yaml, .yml or .json file in folder", &path]).await;
     fs::write(
         folder.join("1-trace.yaml"),
-        "{type: MeshTrace, name: t, mesh: shop, spec: {targetRef: {kind: Mesh}}}",
+        "{type: MeshTrace, name: t, mesh: shop, spec: {default: {backends: []}}}",
     )
     .expect("a file");
     fs::write(folder.join("2-mesh.json"), r#"{"type": "Mesh", "name": "shop"}"#).expect("a file");
@@ -204,7 +225,7 @@ async fn a_folder_and_standard_input_are_applied_like_a_file() {
 async fn many_documents_are_all_applied() {
     let global = Global::start(&[]).await;
     let documents =
-        (0..250).map(|i| format!("type: MeshTrace\nname: r{i}\nspec:\n  targetRef: {{kind: Mesh}}\n"));
+        (0..250).map(|i| format!("type: MeshTrace\nname: r{i}\nspec:\n  default: {{backends: []}}\n"));
     let file = global.file("many.yaml", &documents.collect::<Vec<_>>().join("---\n"));
     global.good(&["apply", "-f", &file]).await;
     let table = global.good(&["get", "meshtraces"]).await;
@@ -231,6 +252,8 @@ async fn mistakes_are_explained() {
     let file = global.file("dataplane.yaml", zone);
     global.bad(&["apply", "-f", &file], &["Dataplane default/d", "apply it on the zone"]).await;
     global.bad(&["link"], &["follows no global", "--address"]).await;
+    let clear = ["relay", "--cp-address", "http://zone.example:5678", "--token-file", &file];
+    global.bad(&clear, &["zone.example in clear", "https://"]).await;
     let nobody = run(
         global.folder.path().to_owned(),
         ["--address", "http://127.0.0.1:1", "get", "meshes"].map(str::to_owned).to_vec(),
@@ -254,6 +277,29 @@ async fn zones_are_inspected_and_waited_for() {
     assert_eq!(global.good(&["wait", "zones", "--online", "1"]).await, "online: east\n");
     global.bad(&["wait", "zones", "--online", "2", "--timeout", "1s"], &["1 of 2", "west is offline"]).await;
     global.good(&["wait", "resource", "mesh", "default"]).await;
+}
+
+#[tokio::test]
+async fn a_write_waits_for_the_zones_and_names_who_has_not_acknowledged() {
+    let zone = |name: &str| json!({ "type": "Zone", "name": name });
+    let global = Global::start(&[zone("east")]).await;
+    let file = global.file("mesh.yaml", "{type: Mesh, name: shop}");
+    let out = global.good(&["apply", "-f", &file, "--wait"]).await;
+    assert_eq!(out, "Mesh shop created\neast: acknowledged\n");
+    let west = global.file("west.yaml", "{type: Zone, name: west}");
+    global.good(&["apply", "-f", &west]).await;
+    let file = global.file("mesh.yaml", "{type: Mesh, name: other}");
+    let waiting = ["apply", "-f", &file, "--wait=zones", "--timeout", "1s"];
+    global
+        .bad(
+            &waiting,
+            &["was stored, but not acknowledged by everybody within 1s", "west is offline, at revision 1"],
+        )
+        .await;
+    global.bad(&["delete", "mesh", "other", "--wait", "--timeout", "0s"], &["west is offline"]).await;
+    global.bad(&["wait", "revision", "1000000", "--timeout", "0s"], &["there is no revision 1000000"]).await;
+    let out = global.good(&["inspect", "sync"]).await;
+    assert!(out.starts_with("ZONE") && out.contains("DOWN ACKED") && out.contains("west"), "{out}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! One table for all fronts ([`table`]), one file for each front or class, and a budget of time, memory and
 //! log for every batch. What a peer that does not behave can do to sync in time and order is in `tests/sim`.
 
-mod ads;
+pub mod ads;
 mod chains;
 mod commands;
 mod content;

@@ -1,8 +1,9 @@
 //! What an attacker, a full disk or one bad item must not do, one file a door.
 
 mod access;
-mod ads_peer;
+pub mod ads_peer;
 mod ads_slots;
+mod answers;
 mod bodies;
 mod bootstrap_token;
 mod conditions;
@@ -14,10 +15,11 @@ mod logs;
 mod metrics_labels;
 mod names;
 mod oversize;
+mod proxied;
 mod registration;
 mod secrets;
 mod shapes;
-mod slow;
+pub mod slow;
 mod stage;
 mod stolen_zone;
 mod tokens;

@@ -1,12 +1,15 @@
 //! What breaks below a control plane, one file a fault: no acknowledged write is lost, no process dies that
 //! was not killed, `/ready` tells the truth, and everything heals without a restart.
 
-mod clock;
+pub mod clock;
 mod damage;
 mod descriptors;
 mod disk;
 mod files;
 mod kill;
+pub mod machine;
+mod postgres;
+mod salvage;
 mod stopped;
 mod writers;
 

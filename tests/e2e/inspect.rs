@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::{
-    harness::eventually,
+    harness::{ControlPlane, eventually},
     mesh::{ALLOW_ALL, Member, Shape, federation, ingress},
 };
 
@@ -55,6 +55,7 @@ async fn an_envoy_is_asked_through_its_zone_and_through_global() {
     assert_eq!(through_global["configs"][0]["@type"], dump["configs"][0]["@type"]);
     assert!(ask("stats").contains("cluster_manager.active_clusters"));
     assert!(ask("clusters").contains("::added_via_api::"));
+    explains(&global, zone, &name).await;
     drop(backend);
 
     let refused = eventually("its end is known", || async {
@@ -66,6 +67,55 @@ async fn an_envoy_is_asked_through_its_zone_and_through_global() {
     })
     .await;
     assert!(refused.contains("zone zone-1: the Envoy of Dataplane default/backend-1"), "{refused}");
+}
+
+/// A policy that is only being tried out, and one that is not.
+const TIMEOUTS: &str = "
+type: MeshTimeout
+name: a-tried
+mesh: default
+labels: { kuma.io/effect: shadow }
+spec: { targetRef: { kind: Dataplane }, rules: [{ default: { idleTimeout: 322s } }] }
+---
+type: MeshTimeout
+name: patient
+mesh: default
+spec: { targetRef: { kind: Dataplane }, rules: [{ default: { idleTimeout: 321s } }] }
+";
+
+/// What is planned for a dataplane is shown by its zone and by global, which knows it as `name`, and so is where it
+/// comes from.
+async fn explains(global: &ControlPlane, zone: &ControlPlane, name: &str) {
+    global.apply(TIMEOUTS);
+    let planned = async |plane: &ControlPlane, name: &str| {
+        let path = format!("/meshes/default/dataplanes/{name}/_config?shadow=true&include=diff");
+        plane.try_get(&path).await
+    };
+    let of_zone = eventually("the zone has both policies", || async {
+        let shown = planned(zone, "backend-1").await?;
+        let text = shown["diff"].to_string();
+        if text.contains("321s") && text.contains("322s") { Ok(shown) } else { Err(text) }
+    })
+    .await;
+    let of_global = planned(global, name).await.unwrap();
+    assert_eq!(of_global["diff"], of_zone["diff"]);
+    let real = zone.get("/meshes/default/dataplanes/backend-1/_config").await.to_string();
+    assert!(!real.contains("322s"), "{real}");
+
+    for (plane, name) in [(zone, "backend-1"), (global, name)] {
+        let told = plane.straitctl(&["explain", "dataplane", name, "-o", "json"]);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let fields = told["fields"].as_array().unwrap();
+        let idle = |f: &&Value| {
+            f["part"].as_str().is_some_and(|p| p.starts_with("inbound")) && f["field"] == "idleTimeout"
+        };
+        let idle = fields.iter().find(idle).unwrap_or_else(|| panic!("{told:#}"));
+        assert!(idle["from"].as_str().unwrap().starts_with("MeshTimeout/patient"), "{idle}");
+        assert!(idle["lost"][0]["from"].as_str().unwrap().starts_with("MeshTimeout/mesh-timeout"), "{idle}");
+        assert!(told["envoy"].to_string().contains("networking.inbound[0] backend"), "{told:#}");
+        let table = plane.straitctl(&["explain", "dataplane", name]);
+        assert!(table.contains("PART") && table.contains("5m21s"), "{table}");
+    }
 }
 
 /// The start of what a text looks like where Envoy shows bytes.

@@ -1,6 +1,9 @@
 //! The usual set-up: a mesh with mutual TLS over two zones.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+};
 
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -30,6 +33,7 @@ spec:
 
 /// A dataplane with the service behind it and the Envoy before it.
 pub struct Member {
+    name: String,
     /// The sidecar.
     pub envoy: Envoy,
     _echo: Echo,
@@ -49,7 +53,7 @@ pub struct Shape<'a> {
     pub protocol: &'a str,
     /// More tags, as YAML flow members.
     pub tags: &'a str,
-    /// Services it calls.
+    /// Services it calls: by their tag, or by a reference to a resource as a YAML flow mapping.
     pub calls: &'a [&'a str],
 }
 
@@ -63,6 +67,20 @@ impl<'a> Shape<'a> {
 impl Member {
     /// Registers the dataplane with its zone and starts service and sidecar.
     pub async fn join(zone: &Zone, shape: Shape<'_>) -> Self {
+        Self::join_in(zone, shape, None).await
+    }
+
+    /// The same, with somebody beside the proxy whose folder this is.
+    pub async fn join_in(zone: &Zone, shape: Shape<'_>, work_dir: Option<&Path>) -> Self {
+        Self::join_as(zone, shape, "", work_dir).await
+    }
+
+    /// The same, with these labels, as YAML flow members.
+    pub async fn join_labelled(zone: &Zone, shape: Shape<'_>, labels: &str) -> Self {
+        Self::join_as(zone, shape, labels, None).await
+    }
+
+    async fn join_as(zone: &Zone, shape: Shape<'_>, labels: &str, work_dir: Option<&Path>) -> Self {
         let address = addresses::loopback();
         let (port, app) = (addresses::free_port(address), addresses::loopback());
         let app = SocketAddr::from((app, addresses::free_port(app)));
@@ -73,7 +91,11 @@ impl Member {
         let listed: String = std::iter::zip(shape.calls, &outbounds)
             .map(|(service, at)| {
                 let (ip, port) = (at.ip(), at.port());
-                format!("    - {{ address: {ip}, port: {port}, tags: {{ kuma.io/service: {service} }} }}\n")
+                let target = match service.starts_with('{') {
+                    true => format!("backendRef: {service}"),
+                    false => format!("tags: {{ kuma.io/service: {service} }}"),
+                };
+                format!("    - {{ address: {ip}, port: {port}, {target} }}\n")
             })
             .collect();
         let Shape { name, service, protocol, tags, .. } = shape;
@@ -82,6 +104,7 @@ impl Member {
 type: Dataplane
 mesh: default
 name: {name}
+labels: {{ {labels} }}
 networking:
   address: {address}
   admin: {{ port: {} }}
@@ -100,8 +123,18 @@ networking:
             "tcp" => Echo::tcp(name, app).await,
             _ => Echo::http(name, app).await,
         };
-        let envoy = Envoy::sidecar(zone, "default", name, admin).await;
-        Self { envoy, _echo: echo, inbound: SocketAddr::from((address, port)), outbounds }
+        let envoy = Envoy::sidecar_in(zone, "default", name, admin, work_dir).await;
+        let inbound = SocketAddr::from((address, port));
+        Self { name: name.to_owned(), envoy, _echo: echo, inbound, outbounds }
+    }
+
+    /// The same with an Envoy that knows nothing yet.
+    pub async fn with_fresh_envoy(self, zone: &Zone) -> Self {
+        let Self { name, envoy, _echo, inbound, outbounds } = self;
+        let admin = envoy.admin;
+        drop(envoy);
+        let envoy = Envoy::sidecar(zone, "default", &name, admin).await;
+        Self { name, envoy, _echo, inbound, outbounds }
     }
 
     /// Calls the `n`th service it was told to call.
@@ -157,6 +190,27 @@ networking:
     ));
     let token = global.straitctl(&["generate", "zone-token", "--zone", &zone.zone, "--scope", "ingress"]);
     Envoy::ingress(zone, token.trim(), &name, admin).await
+}
+
+/// Starts the egress of a zone.
+pub async fn egress(global: &Global, zone: &Zone) -> Envoy {
+    let address: Ipv4Addr = addresses::loopback();
+    let port = addresses::free_port(address);
+    let admin = admin_address();
+    let name = format!("egress-{}", zone.zone);
+    zone.apply(&format!(
+        "
+type: ZoneEgress
+name: {name}
+networking:
+  address: {address}
+  port: {port}
+  admin: {{ port: {} }}
+",
+        admin.port()
+    ));
+    let token = global.straitctl(&["generate", "zone-token", "--zone", &zone.zone, "--scope", "egress"]);
+    Envoy::egress(zone, token.trim(), &name, admin).await
 }
 
 /// A global with this many zones, all online, and the mesh `default` with mutual TLS in all of them.

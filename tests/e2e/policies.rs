@@ -221,6 +221,38 @@ spec:
 }
 
 #[tokio::test]
+async fn who_is_denied_stays_out_whatever_allows_and_a_shadow_only_counts() {
+    let (global, zones, backend, client) = pair().await;
+    let other = Member::join(&zones[0], Shape::http("other-1", "other", &["backend"])).await;
+    other.reaches(0, "backend-1").await;
+    global.apply(
+        "
+type: MeshTrafficPermission
+name: by-identity
+mesh: default
+spec:
+  targetRef: { kind: MeshService, name: backend }
+  rules:
+    - default:
+        allow: [{ spiffeID: { type: Prefix, value: 'spiffe://default' } }]
+        deny: [{ spiffeID: { type: Exact, value: 'spiffe://default/client' } }]
+        allowWithShadowDeny: [{ spiffeID: { type: Exact, value: 'spiffe://default/other' } }]
+",
+    );
+    client.gets(0, StatusCode::FORBIDDEN).await;
+    let (other, backend) = (&other, &backend);
+    eventually("a request that the shadow would have denied", || async move {
+        let (status, seen) = other.call(0, "/").await?;
+        assert_eq!(status, StatusCode::OK, "{seen}");
+        let counted = backend.envoy.admin("/stats?filter=rbac.shadow_denied$").await?;
+        let counts = counted.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        if counts.sum::<u64>() > 0 { Ok(()) } else { Err(counted) }
+    })
+    .await;
+    assert_eq!(client.call(0, "/").await.unwrap().0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
 async fn headers_are_changed_and_bytes_are_routed() {
     let (global, zones, _backend, client) = pair().await;
     global.apply(

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::{
-    harness::{Zone, eventually},
+    harness::{Global, Zone, eventually},
     mesh::{ALLOW_ALL, federation},
 };
 
@@ -152,4 +152,78 @@ async fn a_dataplane_that_fails_validation_is_refused_with_the_field() {
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer.to_string().contains("networking.address"), "{answer}");
+}
+
+/// Of every resource an operator is told why a zone has it, lacks it or does not take it.
+#[tokio::test]
+async fn a_zone_is_explained() {
+    let (global, zones) = federation(1).await;
+    let global = &global;
+    let policy = |name: &str, label: &str| {
+        format!(
+            "{{type: MeshTimeout, mesh: default, name: {name}, labels: {{{label}}}, spec: {{to: [{{targetRef: {{kind: \
+             Mesh}}, default: {{connectionTimeout: 3s}}}}]}}}}"
+        )
+    };
+    global.apply(&policy("taken", ""));
+    global.apply(&policy("kept", "kuma.io/kds-sync: disabled"));
+    zones[0].apply(DATAPLANE);
+    let explain =
+        |kind: &'static str, name: &'static str| global.straitctl(&["explain", "zone", "zone-1", kind, name]);
+    eventually("the policy is acknowledged", || async move {
+        let (_, answer) = global_item(global, "meshtimeouts/taken?mesh=default").await;
+        if answer["state"] == "acknowledged" { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    let out = explain("meshtimeout", "taken");
+    assert!(out.contains("MeshTimeout taken of mesh default in zone zone-1: acknowledged"), "{out}");
+    let out = explain("meshtimeout", "kept");
+    assert!(out.contains("filtered") && out.contains("kuma.io/kds-sync"), "{out}");
+    let out = explain("meshtimeout", "never");
+    assert!(out.contains("absent"), "{out}");
+    let out = explain("zone", "zone-1");
+    assert!(out.contains("filtered") && out.contains("stay on global"), "{out}");
+}
+
+async fn global_item(global: &Global, item: &str) -> (StatusCode, serde_json::Value) {
+    global.call(Method::GET, &format!("/sync/zones/zone-1/{item}"), None).await
+}
+
+/// Who waits for a write finds it in every zone at once, and is told who lacks it.
+#[tokio::test]
+async fn a_write_is_followed_to_every_zone() {
+    let (global, mut zones) = federation(2).await;
+    let file = |text: &str| {
+        let folder = global.admin_token_file().parent().unwrap().to_owned();
+        crate::harness::control_plane::write(&folder, "followed.yaml", text).display().to_string()
+    };
+    let timeout = |seconds: u32| {
+        format!(
+            "{{type: MeshTimeout, mesh: default, name: followed, spec: {{to: [{{targetRef: {{kind: Mesh}}, \
+             default: {{connectionTimeout: {seconds}s}}}}]}}}}"
+        )
+    };
+    for seconds in 1..=5 {
+        global.straitctl(&["apply", "-f", &file(&timeout(seconds)), "--wait"]);
+        for zone in &zones {
+            let list = zone.get("/meshes/default/meshtimeouts").await;
+            let seen =
+                list["items"].as_array().unwrap().iter().any(|item| {
+                    item["spec"]["to"][0]["default"]["connectionTimeout"] == format!("{seconds}s")
+                });
+            assert!(seen, "{list}");
+        }
+    }
+    zones[1].process.kill();
+    let waiting = ["apply", "-f", &file(&timeout(6)), "--wait", "--timeout", "3s"];
+    let (done, _, error) = global.try_straitctl(&waiting);
+    assert!(!done && error.contains("zone-2 is") && !error.contains("zone-1 is"), "{error}");
+    let revision = error.split_whitespace().skip_while(|word| *word != "revision").nth(1).unwrap().to_owned();
+    zones[1].start_again().await;
+    let out = global.straitctl(&["wait", "revision", &revision, "--timeout", "60s"]);
+    assert!(out.contains("zone-2: acknowledged"), "{out}");
+    let list = zones[1].get("/meshes/default/meshtimeouts").await;
+    assert!(list.to_string().contains("6s"), "{list}");
+    let (status, answer) = global.call(Method::GET, "/sync", None).await;
+    assert_eq!((status, answer["zones"].as_array().map(Vec::len)), (StatusCode::OK, Some(2)), "{answer}");
 }

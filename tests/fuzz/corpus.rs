@@ -4,7 +4,8 @@ use std::{fs, path::Path};
 
 use chrono::DateTime;
 use common::{
-    model::{Resource, document::Document},
+    document::Document,
+    model::Resource,
     testing::{goldens::yaml_documents, needs},
 };
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub struct Corpus {
 }
 
 /// Documents that are there without golden cases: one of each form that an entrance treats in its own way.
-fn own() -> [Value; 5] {
+fn own_documents() -> [Value; 5] {
     [
         json!({"type": "Dataplane", "mesh": "default", "name": "web-1", "networking": {"address": "10.0.0.1",
             "inbound": [{"port": 80, "tags": {"kuma.io/service": "web", "kuma.io/zone": "zone-2"}}],
@@ -37,10 +38,16 @@ fn own() -> [Value; 5] {
 }
 
 impl Corpus {
+    /// What there is without golden cases.
+    pub fn own() -> Self {
+        let mut corpus = Self::default();
+        own_documents().into_iter().for_each(|document| corpus.add(document));
+        corpus
+    }
+
     /// Reads what there is.
     pub fn gather() -> Self {
-        let mut corpus = Self::default();
-        own().into_iter().for_each(|document| corpus.add(document));
+        let mut corpus = Self::own();
         if let Some(folder) = needs::goldens() {
             corpus.read(&folder);
         }

@@ -46,6 +46,7 @@ fn replay(name: &str) {
         run(target, input);
     }
     let runs = env::var("FUZZ_RUNS").map_or(RUNS, |runs| runs.parse().expect("FUZZ_RUNS is a number"));
+    let runs = runs / target.costs;
     let mut mutations = Mutations::of(&seeds, 1);
     for _ in 0..runs {
         run(target, &mutations.next());
@@ -123,6 +124,31 @@ fn words() {
 #[test]
 fn settings() {
     replay("settings");
+}
+
+#[test]
+fn bootstraps() {
+    replay("bootstraps");
+}
+
+#[test]
+fn request_heads() {
+    replay("request-heads");
+}
+
+#[test]
+fn sync_headers() {
+    replay("sync-headers");
+}
+
+#[test]
+fn insights() {
+    replay("insights");
+}
+
+#[test]
+fn store_files() {
+    replay("store-files");
 }
 
 #[test]

@@ -3,12 +3,29 @@
 //!
 //! The same targets run in `cargo test` over seeds and mutations of them, and under libFuzzer (`make fuzz`).
 
+#[path = "targets/ads.rs"]
 mod ads;
+#[path = "targets/bootstrap.rs"]
+mod bootstrap;
+#[path = "targets/documents.rs"]
 mod documents;
+#[path = "targets/dumps.rs"]
 mod dumps;
+#[path = "targets/headers.rs"]
+mod headers;
+#[path = "targets/heads.rs"]
+mod heads;
+#[path = "targets/insights.rs"]
+mod insights;
+#[path = "targets/settings.rs"]
 mod settings;
+#[path = "targets/store.rs"]
+mod store;
+#[path = "targets/sync.rs"]
 mod sync;
+#[path = "targets/tokens.rs"]
 mod tokens;
+#[path = "targets/words.rs"]
 mod words;
 
 use crate::corpus::Corpus;
@@ -17,6 +34,8 @@ use crate::corpus::Corpus;
 pub struct Target {
     /// What it is called in `make fuzz TARGET=`.
     pub name: &'static str,
+    /// How often it runs less than others in a usual run: some take long.
+    pub costs: u64,
     /// Takes any bytes; panics when a property is broken.
     pub run: fn(&[u8]),
     /// Inputs that get far.
@@ -36,6 +55,11 @@ pub static ALL: &[&Target] = &[
     &tokens::TOKENS,
     &words::WORDS,
     &settings::SETTINGS,
+    &bootstrap::BOOTSTRAPS,
+    &heads::HEADS,
+    &headers::HEADERS,
+    &insights::INSIGHTS,
+    &store::STORE,
 ];
 
 /// The target of this name.

@@ -7,7 +7,8 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use common::{
-    model::{Kind, Origin, Resource, document, document::Document, labels},
+    document::{self, Document},
+    model::{Kind, Origin, Resource, labels},
     runtime::http::Limits,
     store::{Batch, Store, Write},
     testing::goldens::{Outcome, read, yaml_documents},
@@ -15,7 +16,7 @@ use common::{
 };
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
-use zone::kds::{Dial, KdsSettings, Trusted};
+use zone::kds::{Dial, Trusted, ZoneKdsSettings};
 
 use crate::plane::{Plane, store};
 
@@ -58,13 +59,26 @@ async fn sync(folder: &Path) -> Result<(), String> {
     let mut planes = BTreeMap::from([(GLOBAL.to_owned(), global)]);
     for (number, zone) in zones(folder).into_iter().enumerate() {
         let mut plane = start(folder, &zone, number as u64 + 2).await?;
-        plane.follow(KdsSettings::new(&zone), Arc::clone(&dial));
+        plane.follow(ZoneKdsSettings::new(&zone), Arc::clone(&dial));
         planes.insert(zone, plane);
     }
     for (name, plane) in &planes {
         let golden = read(&folder.join(format!("{name}.golden.yaml")))?;
         let golden: BTreeMap<String, Value> = yaml_documents(&golden)?.into_iter().map(by_identity).collect();
         until(name, plane, &golden).await?;
+        valid(&plane.index.current()).map_err(|error| format!("{name} {error}"))?;
+    }
+    Ok(())
+}
+
+/// Whether whoever looks at what came takes it.
+fn valid(index: &common::store::index::Index) -> Result<(), String> {
+    for resource in index.iter() {
+        let violations =
+            resource.kind().validate(&resource.spec).map_err(|e| format!("{}: {e}", resource.key))?;
+        if !violations.is_empty() {
+            return Err(format!("holds what nobody would take: {}: {violations}", resource.key));
+        }
     }
     Ok(())
 }

@@ -2,26 +2,48 @@
 //! listed in `known-gaps.txt`, and on a listed one that passes, so that the list stays short and true.
 
 mod kds_sync;
+mod mesh_contexts;
 #[path = "../plane.rs"]
 mod plane;
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
-use common::testing::{
-    goldens::{Outcome, policy_matchers, policy_rules, rest_crud, rest_validation},
-    needs,
+use common::{
+    access::AccessRule,
+    runtime::Env,
+    store::index::IndexReader,
+    testing::{
+        goldens::{Outcome, policy_matchers, policy_rules, rest_crud, rest_inspect, rest_validation},
+        needs,
+    },
 };
+use tokio::sync::watch;
+use zone::ads::{debug, preview::Previews};
 
 type Runner = fn(&Path) -> Vec<Outcome>;
 
 /// Folder of a family and what runs its cases.
 const FAMILIES: &[(&str, Runner)] = &[
     ("rest-api/crud", rest_crud),
+    ("rest-api/inspect", |dir| rest_inspect(dir, proxies)),
     ("rest-validation", rest_validation),
     ("policy-rules", policy_rules),
     ("policy-matchers", policy_matchers),
     ("kds-sync", kds_sync::kds_sync),
+    ("mesh-context-hash", mesh_contexts::mesh_contexts),
 ];
+
+/// What a zone shows of its proxies, of which none is connected.
+fn proxies(index: &IndexReader, env: &Env) -> axum::Router {
+    let previews = Previews::new(
+        "default".into(),
+        Arc::default(),
+        index.clone(),
+        watch::Sender::default().subscribe(),
+        env.clone(),
+    );
+    debug::router(Arc::default(), previews, AccessRule::admins())
+}
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use common::{
-    envoy_admin::{Ask, AskError, EnvoyAdmin, Format},
+    envoy_admin::{AdminFormat, Ask, AskError, EnvoyAdmin},
     kds::features::HASH_SUFFIX,
     model::{Origin, ResourceKey, kinds},
     proto::kuma::mesh::v1alpha1::{StatsRequest, StatsResponse, stats_response},
@@ -12,7 +12,7 @@ use common::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use zone::kds::KdsSettings;
+use zone::kds::ZoneKdsSettings;
 
 use crate::{
     plane::{Plane, store},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const STATS: Ask = Ask::Stats { format: Format::Text, used_only: true };
+const STATS: Ask = Ask::Stats { format: AdminFormat::Text, used_only: true };
 
 impl World {
     /// The one dataplane global knows.
@@ -59,7 +59,7 @@ impl EnvoyAdmin for Echoing {
 async fn a_zone_is_asked_by_the_names_it_uses_itself() {
     let world = World::new().await;
     let mut zone = Plane::start(store(2), "zone-1", 2).await;
-    zone.follow_with(KdsSettings::new("zone-1"), Arc::clone(&world.dial), Arc::new(Echoing));
+    zone.follow_with(ZoneKdsSettings::new("zone-1"), Arc::clone(&world.dial), Arc::new(Echoing));
     let dataplane = world.of_zone(&kinds::dataplane::KIND, "web-1", DATAPLANE);
     zone.put(common::model::Resource { origin: Origin::Zone("zone-1".into()), ..dataplane }).await;
     let proxy = world.dataplane().await;
@@ -67,7 +67,7 @@ async fn a_zone_is_asked_by_the_names_it_uses_itself() {
     for (ask, path) in [
         (Ask::ConfigDump { include_eds: true }, "/config_dump?include_eds"),
         (STATS, "/stats?usedonly"),
-        (Ask::Clusters { format: Format::Json }, "/clusters?format=json"),
+        (Ask::Clusters { format: AdminFormat::Json }, "/clusters?format=json"),
     ] {
         let answer = world.answer(&proxy, ask).await.unwrap();
         assert_eq!(answer, format!("Dataplane default/web-1: {path}"));

@@ -6,13 +6,13 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use common::{
     events::{Event, ResourceChange, StreamKind, Subscriber},
     model::{Origin, Resource, ResourceKey, kinds},
-    rest::Health,
+    rest::ZoneHealth,
     store::{Batch, Store, Write},
     token::{self, Purpose, ZoneClaims, new_signing_key, scope, secret_spec},
 };
 use global::kds::TokenOfZone;
 use tonic::Code;
-use zone::kds::{Dial, KdsSettings, TokenSource};
+use zone::kds::{Dial, TokenSource, ZoneKdsSettings};
 
 use crate::{
     federation::Federation,
@@ -95,7 +95,7 @@ async fn a_goodbye_takes_a_zone_offline() {
     let world = World::new().await;
     let mut events = world.global.bus.subscribe("test");
     let mut zone = Plane::start(store(2), "zone-1", 2).await;
-    zone.follow(KdsSettings::new("zone-1"), Arc::clone(&world.dial));
+    zone.follow(ZoneKdsSettings::new("zone-1"), Arc::clone(&world.dial));
     let mut streams = Vec::new();
     while streams.len() < ALL_STREAMS.len() {
         if let Event::ZoneOpenedStream { stream, epoch: 1, .. } = next_of_zone(&mut events).await {
@@ -124,7 +124,7 @@ fn told(federation: &Federation) -> Vec<(u64, Event)> {
 #[test]
 fn a_zone_that_falls_silent_is_cut_off_once_and_stays_offline_until_it_is_back() {
     // The watch has the first word, because the connection is not probed before.
-    let settings = global::kds::KdsSettings { keepalive: Duration::from_secs(60), ..Plane::settings() };
+    let settings = global::kds::GlobalKdsSettings { keepalive: Duration::from_secs(60), ..Plane::settings() };
     let patience = settings.offline_after.as_secs();
     let mut federation = Federation::with_settings(11, settings);
     federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
@@ -132,17 +132,17 @@ fn a_zone_that_falls_silent_is_cut_off_once_and_stays_offline_until_it_is_back()
     let before = told(&federation).len();
     let cut = federation.sim.elapsed().as_secs();
     federation.sim.partition(GLOBAL, "zone-1");
-    federation.until_health("zone-1", Health::Offline, Duration::from_secs(25));
+    federation.until_health("zone-1", ZoneHealth::Offline, Duration::from_secs(25));
     let (_, since) = federation.health("zone-1");
     federation.run_for(Duration::from_secs(40));
-    assert_eq!(federation.health("zone-1"), (Health::Offline, since), "what is offline stays so");
+    assert_eq!(federation.health("zone-1"), (ZoneHealth::Offline, since), "what is offline stays so");
     let (at, events): (Vec<_>, Vec<_>) = told(&federation).split_off(before).into_iter().unzip();
     let streams = ALL_STREAMS.map(|stream| cancelled(stream, 1));
     assert_eq!(events, [&streams[..], &[ended(1), offline(1)]].concat());
     // It pinged every five seconds before.
     assert!(at.iter().all(|at| (cut + patience - 5..=cut + patience).contains(at)), "cut at {cut}: {at:?}");
     federation.sim.repair(GLOBAL, "zone-1");
-    federation.until_health("zone-1", Health::Online, Duration::from_secs(60));
+    federation.until_health("zone-1", ZoneHealth::Online, Duration::from_secs(60));
     assert!(
         told(&federation)
             .contains(&(federation.health("zone-1").1.as_secs(), opened(StreamKind::GlobalToZone, 2)))
@@ -247,7 +247,8 @@ async fn a_zone_whose_token_is_revoked_is_cut_off_and_nobody_else() {
     for (number, name) in [(2, "zone-1"), (3, "zone-2")] {
         let mut zone = Plane::start(store(number), name, number as u64).await;
         let token = token_of(&global, name);
-        let settings = KdsSettings { token: TokenSource::Inline(token.clone()), ..KdsSettings::new(name) };
+        let settings =
+            ZoneKdsSettings { token: TokenSource::Inline(token.clone()), ..ZoneKdsSettings::new(name) };
         let link = zone.follow(settings, Arc::clone(&dial));
         zones.push((zone, link, token));
     }

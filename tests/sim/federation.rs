@@ -12,7 +12,7 @@ use chrono::DateTime;
 use common::{
     events::{Event, Subscriber},
     model::{Kind, Origin, Resource, ResourceKey},
-    rest::{Health, ZoneStatusSource},
+    rest::{ZoneHealth, ZoneStatusSource},
     runtime::http::Limits,
     store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
 };
@@ -20,7 +20,7 @@ use futures::FutureExt;
 use global::kds::Kds;
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
-use zone::kds::{KdsSettings, Link};
+use zone::kds::{Link, ZoneKdsSettings};
 
 use crate::{
     network::{GLOBAL, SimDial, listener},
@@ -42,7 +42,7 @@ pub struct Federation {
     /// Ends a zone in order.
     stops: Rc<RefCell<BTreeMap<&'static str, CancellationToken>>>,
     /// What global last said about each zone, and when it said so for the first time.
-    health: Rc<RefCell<BTreeMap<&'static str, (Health, Duration)>>>,
+    health: Rc<RefCell<BTreeMap<&'static str, (ZoneHealth, Duration)>>>,
     /// What global's bus told, and when.
     events: Rc<RefCell<Vec<(Duration, Event)>>>,
     /// How many of them are noted.
@@ -58,7 +58,7 @@ pub struct Federation {
 impl Federation {
     /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
-        let quick = global::kds::KdsSettings {
+        let quick = global::kds::GlobalKdsSettings {
             poll_interval: Duration::from_secs(1),
             unknown_after: Duration::from_secs(2),
             offline_after: Duration::from_secs(4),
@@ -69,7 +69,7 @@ impl Federation {
         Self::with_settings(seed, quick)
     }
 
-    pub fn with_settings(seed: u64, settings: global::kds::KdsSettings) -> Self {
+    pub fn with_settings(seed: u64, settings: global::kds::GlobalKdsSettings) -> Self {
         let sim = Builder::new()
             .tick_duration(TICK)
             .simulation_duration(Duration::from_secs(600))
@@ -107,7 +107,7 @@ impl Federation {
         disk
     }
 
-    fn start_global(&mut self, seed: u64, settings: global::kds::KdsSettings) {
+    fn start_global(&mut self, seed: u64, settings: global::kds::GlobalKdsSettings) {
         let disk = self.disk(GLOBAL);
         let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
         let events = Rc::clone(&self.events);
@@ -140,13 +140,13 @@ impl Federation {
                 seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
             async move {
                 let plane = Plane::start(store, zone, seed).await;
-                let settings = KdsSettings {
+                let settings = ZoneKdsSettings {
                     // Maps reach the wire in random order, and compressed that is a random length.
                     gzip: false,
                     backoff: (Duration::from_millis(100), Duration::from_secs(2)),
                     connect_timeout: Duration::from_secs(2),
                     stall_after: Duration::from_secs(4),
-                    ..KdsSettings::new(zone)
+                    ..ZoneKdsSettings::new(zone)
                 };
                 let connector = plane.connector(settings, Arc::new(dials), Arc::new(NoEnvoys));
                 links.borrow_mut().insert(zone, connector.link());
@@ -168,12 +168,12 @@ impl Federation {
     }
 
     /// What global says about a zone, and since which moment of the simulation.
-    pub fn health(&self, zone: &str) -> (Health, Duration) {
+    pub fn health(&self, zone: &str) -> (ZoneHealth, Duration) {
         self.health.borrow()[zone]
     }
 
     /// Runs until global says this about a zone; how long that took.
-    pub fn until_health(&mut self, zone: &str, wanted: Health, patience: Duration) -> Duration {
+    pub fn until_health(&mut self, zone: &str, wanted: ZoneHealth, patience: Duration) -> Duration {
         let start = self.sim.elapsed();
         while self.health(zone).0 != wanted {
             assert!(
@@ -341,7 +341,7 @@ async fn listen(mut bus: Subscriber, events: Rc<RefCell<Vec<(Duration, Event)>>>
 async fn observe(
     kds: Kds,
     index: IndexReader,
-    health: Rc<RefCell<BTreeMap<&'static str, (Health, Duration)>>>,
+    health: Rc<RefCell<BTreeMap<&'static str, (ZoneHealth, Duration)>>>,
 ) {
     loop {
         for zone in ZONES {

@@ -8,17 +8,18 @@ use std::{
 
 use common::{
     kds::{codec, metadata::Peer, order},
-    model::{Kind, Origin, Resource, kinds, labels, registry, transcode},
+    model::{Kind, Origin, Resource, kinds, labels, transcode},
     policy::mesh_timeout,
     proto::{
         envoy::service::discovery::v3::DeltaDiscoveryResponse,
         google::protobuf::{Any, value::Kind as Value},
         kuma::mesh::v1alpha1::{DataplaneInsight, DiscoverySubscription},
     },
+    registry,
 };
 use prost::Message;
 use tonic::Status;
-use zone::kds::{KdsSettings, Link};
+use zone::kds::{Link, ZoneKdsSettings};
 
 use crate::{
     kumas_global::{Down, KumasGlobal, Up},
@@ -44,7 +45,7 @@ impl World {
             zone.put(resource).await;
         }
         let backoff = (Duration::from_millis(10), Duration::from_millis(50));
-        let settings = KdsSettings { backoff, ..KdsSettings::new(ZONE) };
+        let settings = ZoneKdsSettings { backoff, ..ZoneKdsSettings::new(ZONE) };
         let link = zone.follow(settings, Arc::clone(&global.dial));
         Self { global, zone, link }
     }

@@ -6,7 +6,7 @@ use common::{
     kds::features::HASH_SUFFIX,
     model::{Origin, Resource, ResourceKey, kinds, labels, transcode},
     policy::mesh_timeout,
-    rest::{Health, ZoneStatus, ZoneStatusSource},
+    rest::{ZoneHealth, ZoneStatus, ZoneStatusSource},
 };
 use tonic::Code;
 
@@ -175,9 +175,9 @@ async fn a_zone_that_is_away_is_shown_with_what_it_misses() {
         let seen = tokio::time::timeout(Duration::from_secs(10), seen).await;
         assert!(seen.is_ok(), "never {what}: {:?}", status());
     };
-    until("in sync", &|s| s.status == Health::Online && s.down.lag == 0 && s.down.acked > 0).await;
+    until("in sync", &|s| s.status == ZoneHealth::Online && s.down.lag == 0 && s.down.acked > 0).await;
     drop(down);
-    until("away", &|s| s.status == Health::Offline).await;
+    until("away", &|s| s.status == ZoneHealth::Offline).await;
     let revision = world.global.put(world.policy("p")).await;
     world.global.put(world.policy("before").with_label("team", "a")).await;
     // Neither of these is for zones.

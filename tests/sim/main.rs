@@ -10,6 +10,7 @@ mod federation;
 mod kumas;
 mod kumas_global;
 mod kumas_zones;
+mod mixed;
 mod network;
 mod oracle;
 mod peers;

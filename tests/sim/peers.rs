@@ -7,13 +7,13 @@ use common::{
     model::{Origin, kinds, labels},
     policy::mesh_timeout,
     proto::google::protobuf::Any,
-    rest::{Health, ZoneStatusSource},
+    rest::{ZoneHealth, ZoneStatusSource},
     runtime::http::Limits,
 };
-use global::kds::{AuthError, ZoneAuthenticator};
+use global::kds::{ZoneAuthError, ZoneAuthenticator};
 use tokio::net::TcpListener;
 use tonic::Code;
-use zone::kds::{Dial, KdsSettings};
+use zone::kds::{Dial, ZoneKdsSettings};
 
 use crate::{
     plane::{Plane, store},
@@ -135,7 +135,7 @@ async fn when_one_half_ends_the_session_ends() {
     drop(up);
     assert_eq!(down.end().await.unwrap().code(), Code::Cancelled);
     let status = world.kds.zone_status("zone-1", &world.global.index.current()).unwrap();
-    assert_ne!(status.status, Health::Online);
+    assert_ne!(status.status, ZoneHealth::Online);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_zone_that_does_not_answer_does_not_hold_up_the_others() {
     let _down = stuck.ask(vec![stuck.first("MeshTimeout"), stuck.first("Mesh")]).await.unwrap();
     let _up = stuck.answer().await.unwrap();
     let mut zone = Plane::start(store(2), "zone-1", 2).await;
-    zone.follow(KdsSettings::new("zone-1"), Arc::clone(&world.dial));
+    zone.follow(ZoneKdsSettings::new("zone-1"), Arc::clone(&world.dial));
     for n in 0..20 {
         let revision = world.global.put(world.policy(&format!("p{n}"))).await;
         assert!(revision > 0);
@@ -183,11 +183,13 @@ async fn a_zone_that_does_not_answer_does_not_hold_up_the_others() {
 struct Tokens;
 
 impl ZoneAuthenticator for Tokens {
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), AuthError> {
+    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
         match token {
-            None => Err(AuthError::Missing { zone: zone.to_owned() }),
+            None => Err(ZoneAuthError::Missing { zone: zone.to_owned() }),
             Some(token) if token == format!("token-of-{zone}") => Ok(()),
-            Some(_) => Err(AuthError::Foreign { claimed: zone.to_owned(), reason: "another's".to_owned() }),
+            Some(_) => {
+                Err(ZoneAuthError::Foreign { claimed: zone.to_owned(), reason: "another's".to_owned() })
+            }
         }
     }
 }
@@ -220,7 +222,7 @@ async fn only_a_zone_with_its_own_credential_gets_in() {
 #[tokio::test]
 async fn an_unknown_zone_stays_out_when_zones_are_registered_by_hand() {
     let mut global = Plane::start(store(1), "global", 1).await;
-    let settings = global::kds::KdsSettings { auto_register: false, ..Plane::settings() };
+    let settings = global::kds::GlobalKdsSettings { auto_register: false, ..Plane::settings() };
     let kds = global.kds_with(settings, Arc::new(global::kds::AnyZone));
     let dial = serve(&mut global, &kds).await;
     let zone = Scripted::like_kumas(&dial, "zone-1").await;
@@ -290,7 +292,7 @@ async fn nonsense_ends_a_stream_or_is_refused_and_never_the_process() {
 #[tokio::test]
 async fn a_message_over_the_limit_ends_its_stream_and_not_the_connection() {
     let mut global = Plane::start(store(1), "global", 1).await;
-    let settings = global::kds::KdsSettings { max_message: 64 * 1024, ..Plane::settings() };
+    let settings = global::kds::GlobalKdsSettings { max_message: 64 * 1024, ..Plane::settings() };
     let kds = global.kds_with(settings, Arc::new(global::kds::AnyZone));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("grpc://{}", listener.local_addr().unwrap());

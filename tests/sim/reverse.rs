@@ -14,7 +14,7 @@ use common::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 use tonic::Status;
-use zone::kds::KdsSettings;
+use zone::kds::ZoneKdsSettings;
 
 use crate::{
     kumas_global::{Call, Down, KumasGlobal, Stats, Up},
@@ -67,7 +67,7 @@ impl World {
         let global = KumasGlobal::start(knows_reverse_calls).await;
         let mut zone = Plane::start(store(2), "zone-1", 2).await;
         let backoff = (Duration::from_millis(10), Duration::from_millis(50));
-        let settings = KdsSettings { backoff, answer_within, ..KdsSettings::new("zone-1") };
+        let settings = ZoneKdsSettings { backoff, answer_within, ..ZoneKdsSettings::new("zone-1") };
         let envoys = Arc::new(Echoing { slow: Semaphore::new(0), longest: settings.max_message });
         zone.follow_with(settings, Arc::clone(&global.dial), Arc::clone(&envoys) as Arc<dyn EnvoyAdmin>);
         Self { global, zone, envoys }

@@ -6,7 +6,7 @@ use chrono::DateTime;
 use common::{
     model::{Resource, ResourceKey, kinds},
     policy::mesh_timeout,
-    rest::Health,
+    rest::ZoneHealth,
 };
 
 use crate::{
@@ -51,7 +51,7 @@ fn patient(seed: u64) -> Federation {
     policies(&mut federation, 1);
     federation.converge(10 * SECOND);
     for zone in ZONES {
-        federation.until_health(zone, Health::Online, SECOND);
+        federation.until_health(zone, ZoneHealth::Online, SECOND);
     }
     federation
 }
@@ -60,29 +60,29 @@ fn patient(seed: u64) -> Federation {
 fn a_zone_that_stops_is_offline_at_once() {
     let mut federation = patient(1);
     federation.terminate("zone-1");
-    let took = federation.until_health("zone-1", Health::Offline, 2 * SECOND);
+    let took = federation.until_health("zone-1", ZoneHealth::Offline, 2 * SECOND);
     assert!(took < 2 * SECOND);
-    assert_eq!(federation.health("zone-2").0, Health::Online);
+    assert_eq!(federation.health("zone-2").0, ZoneHealth::Online);
 }
 
 #[test]
 fn a_zone_that_is_killed_is_offline_within_thirty_seconds() {
     let mut federation = patient(2);
     federation.crash("zone-1", false);
-    federation.until_health("zone-1", Health::Offline, 30 * SECOND);
+    federation.until_health("zone-1", ZoneHealth::Offline, 30 * SECOND);
     federation.bounce("zone-1");
-    federation.until_health("zone-1", Health::Online, 30 * SECOND);
+    federation.until_health("zone-1", ZoneHealth::Online, 30 * SECOND);
 }
 
 #[test]
 fn a_zone_that_falls_silent_is_first_unknown_then_offline() {
     let mut federation = patient(3);
     federation.sim.partition(GLOBAL, "zone-1");
-    federation.until_health("zone-1", Health::Unknown, 11 * SECOND);
-    federation.until_health("zone-1", Health::Offline, 20 * SECOND);
-    assert_eq!(federation.health("zone-2").0, Health::Online);
+    federation.until_health("zone-1", ZoneHealth::Unknown, 11 * SECOND);
+    federation.until_health("zone-1", ZoneHealth::Offline, 20 * SECOND);
+    assert_eq!(federation.health("zone-2").0, ZoneHealth::Online);
     federation.sim.repair(GLOBAL, "zone-1");
-    federation.until_health("zone-1", Health::Online, 45 * SECOND);
+    federation.until_health("zone-1", ZoneHealth::Online, 45 * SECOND);
     federation.converge(10 * SECOND);
 }
 
@@ -101,7 +101,7 @@ fn a_zone_that_answers_is_never_called_anything_but_online() {
         );
         federation.run_for(SECOND);
     }
-    assert_eq!(federation.health("zone-1"), (Health::Online, since));
+    assert_eq!(federation.health("zone-1"), (ZoneHealth::Online, since));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use common::{
     kds::{
         codec::{self, ENVELOPE_URL},
         features::{self, Features},
-        headers::Caller,
+        headers::KdsCaller,
         metadata::{Peer, bare_node},
     },
     model::{Resource, ResourceKey, labels, names},
@@ -30,7 +30,7 @@ use zone::kds::Dial;
 /// A zone that has connected.
 #[derive(Clone)]
 pub struct Scripted {
-    pub caller: Caller,
+    pub caller: KdsCaller,
     channel: Channel,
 }
 
@@ -45,7 +45,7 @@ pub struct Asking {
 pub struct Answering {
     pub responses: mpsc::Sender<DeltaDiscoveryResponse>,
     pub requests: Streaming<DeltaDiscoveryRequest>,
-    caller: Caller,
+    caller: KdsCaller,
 }
 
 impl Scripted {
@@ -53,7 +53,7 @@ impl Scripted {
     pub async fn like_kumas(dial: &Arc<dyn Dial>, zone: &str) -> Self {
         let channel = dial.dial(tonic::transport::Endpoint::from_static("http://global")).await.unwrap();
         let features = [features::ZONE_PING_HEALTH, features::HASH_SUFFIX].into_iter().collect();
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: zone.to_owned(),
             features,
             session: None,

@@ -6,13 +6,13 @@ use common::{
     kds::features,
     model::{Origin, kinds, labels},
     policy::mesh_timeout,
-    rest::{Health, ZoneStatusSource},
+    rest::{ZoneHealth, ZoneStatusSource},
     runtime::http::Limits,
     tls::{KeyPairPem, Trust},
 };
 use global::kds::Kds;
 use tokio::net::TcpListener;
-use zone::kds::{Dial, KdsSettings, Trusted};
+use zone::kds::{Dial, Trusted, ZoneKdsSettings};
 
 use crate::plane::{Plane, store};
 
@@ -39,7 +39,7 @@ async fn a_policy_goes_down_and_a_service_goes_up_and_across() {
     for (number, name) in [(2, "zone-1"), (3, "zone-2")] {
         let mut zone = Plane::start(store(number), name, number as u64).await;
         // One of them compresses what it sends and asks for the same, the other does neither.
-        let settings = KdsSettings { gzip: name == "zone-1", ..KdsSettings::new(name) };
+        let settings = ZoneKdsSettings { gzip: name == "zone-1", ..ZoneKdsSettings::new(name) };
         let link = zone.follow(settings, Arc::clone(&dial));
         zones.push((zone, link));
     }
@@ -69,14 +69,14 @@ async fn a_policy_goes_down_and_a_service_goes_up_and_across() {
     second.until("no service", |index| services(index).is_empty()).await;
 
     let status = kds.zone_status("zone-1", &global.index.current()).unwrap();
-    assert_eq!(status.status, Health::Online);
+    assert_eq!(status.status, ZoneHealth::Online);
     assert_eq!(zones[0].1.status().refusals.len(), 0);
     global.until("the insights", |index| index.count(&kinds::zone_insight::KIND) == 2).await;
 
     // A zone that stops says goodbye.
     zones[0].0.stop.cancel();
     let mut index = global.index.clone();
-    while kds.zone_status("zone-1", &index.latest()).unwrap().status != Health::Offline {
+    while kds.zone_status("zone-1", &index.latest()).unwrap().status != ZoneHealth::Offline {
         tokio::time::timeout(Duration::from_secs(2), index.changed()).await.unwrap();
     }
 }
@@ -95,12 +95,12 @@ async fn the_same_over_tls() {
     let address = format!("grpcs://localhost:{port}");
     let trusting: Arc<dyn Dial> = Arc::new(Trusted::new(&address, &Trust::Roots(pair.certificate)).unwrap());
     let mut zone = Plane::start(store(2), "zone-1", 2).await;
-    zone.follow(KdsSettings::new("zone-1"), trusting);
+    zone.follow(ZoneKdsSettings::new("zone-1"), trusting);
     zone.until("the mesh", |index| index.count(&kinds::mesh::KIND) == 1).await;
 
     let mut distrusting = Plane::start(store(3), "zone-2", 3).await;
     let link = distrusting
-        .follow(KdsSettings::new("zone-2"), Arc::new(Trusted::new(&address, &Trust::System).unwrap()));
+        .follow(ZoneKdsSettings::new("zone-2"), Arc::new(Trusted::new(&address, &Trust::System).unwrap()));
     while link.status().last_error.is_none() {
         tokio::task::yield_now().await;
     }

@@ -24,9 +24,9 @@ use crate::generator::{AdminIdentity, CONTROL_PLANE_NAME};
 
 /// The authority. Cheap to clone.
 #[derive(Clone)]
-pub struct AdminAuthority(Arc<Inner>);
+pub struct AdminAuthority(Arc<AdminAuthorityInner>);
 
-struct Inner {
+struct AdminAuthorityInner {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
     client: Arc<ClientConfig>,
@@ -70,7 +70,7 @@ impl AdminAuthority {
         let name = CONTROL_PLANE_NAME.try_into().map_err(CaError::from)?;
         let shown = sign(&issuer, SanType::DnsName(name), ExtendedKeyUsagePurpose::ClientAuth, now)?;
         let client = shown.client_config(&certificate)?;
-        Ok(Self(Arc::new(Inner { certificate, issuer, client: Arc::new(client) })))
+        Ok(Self(Arc::new(AdminAuthorityInner { certificate, issuer, client: Arc::new(client) })))
     }
 
     /// What the Envoy at `address` shows.

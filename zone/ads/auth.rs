@@ -1,19 +1,32 @@
 //! Whether a proxy is who it says it is.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use common::{
-    model::{document::Document, labels},
+    document::Document,
+    model::labels,
     proto::kuma::mesh::v1alpha1::Dataplane,
     runtime::Env,
     store::index::Index,
-    token::{self, DataplaneClaims, TokenError, scope, validate_dataplane, validate_zone},
+    token::{
+        self, DataplaneClaims, NODE_GROUP, Purpose, TokenError, scope, validate_dataplane, validate_node,
+        validate_zone,
+    },
 };
 use prost::Message;
 use thiserror::Error;
 use tonic::Status;
 
-use super::node::{ProxyId, ProxyKind};
+use super::{
+    grant::Grant,
+    node::{ProxyId, ProxyKind},
+};
 
 /// How proxies of one sort prove who they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +45,8 @@ pub struct Requirement {
     pub dataplane: Credential,
     /// Of zone ingresses and egresses: a zone token with their scope.
     pub zone_proxy: Credential,
+    /// Of nodes that belong to no mesh: a user token in their name, of the group of nodes.
+    pub node: Credential,
     /// Whether the token of a dataplane that brings its own resource must say which services or which
     /// workload that may be.
     pub bound: bool,
@@ -46,11 +61,19 @@ impl Requirement {
         };
         (credential == Credential::Token).then_some(name)
     }
+
+    /// Name of the token `proxy` must show; `None` when none is demanded.
+    pub fn token_for(&self, proxy: &ProxyId) -> Option<&'static str> {
+        match proxy.is_of_no_mesh() {
+            true => (self.node == Credential::Token).then_some("user"),
+            false => self.token_of(proxy.kind),
+        }
+    }
 }
 
 /// Why a proxy is not let in.
 #[derive(Debug, Error)]
-pub enum AuthError {
+pub enum ProxyAuthError {
     /// It shows no token.
     #[error("{proxy} must show a {token} token in the authorization metadata; {remedy}")]
     Missing {
@@ -94,10 +117,10 @@ pub enum AuthError {
     Unreadable(ProxyId),
 }
 
-impl From<AuthError> for Status {
-    fn from(error: AuthError) -> Self {
+impl From<ProxyAuthError> for Status {
+    fn from(error: ProxyAuthError) -> Self {
         let code = match &error {
-            AuthError::Token { source: TokenError::Mismatch(_), .. } | AuthError::Unbound(_) => {
+            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. } | ProxyAuthError::Unbound(_) => {
                 tonic::Code::PermissionDenied
             }
             _ => tonic::Code::Unauthenticated,
@@ -112,37 +135,45 @@ pub struct Authenticator {
     requirement: Requirement,
     zone: Arc<str>,
     env: Env,
+    /// Tokens of known proxies that were verified so far.
+    verified: Arc<AtomicU64>,
 }
 
 impl Authenticator {
     /// For the proxies of `zone`.
     pub fn new(requirement: Requirement, zone: Arc<str>, env: Env) -> Self {
-        Self { requirement, zone, env }
+        Self { requirement, zone, env, verified: Arc::default() }
     }
 
-    /// What tells the token a proxy of this kind was let in with from others; `None` where none is demanded,
+    /// How many tokens of known proxies were verified so far.
+    pub fn verified(&self) -> u64 {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// What tells the token `proxy` was let in with from others; `None` where none is demanded,
     /// and anything may be shown.
-    pub fn credential(&self, kind: ProxyKind, token: Option<&str>) -> Option<String> {
-        self.requirement.token_of(kind).and(token).map(token::fingerprint)
+    pub fn credential(&self, proxy: &ProxyId, token: Option<&str>) -> Option<String> {
+        self.requirement.token_for(proxy).and(token).map(token::fingerprint)
     }
 
     /// Whether the bearer of `token` can be any proxy at all, judged before it says which.
     ///
     /// # Errors
-    /// [`AuthError`].
-    pub fn screen(&self, token: Option<&str>, index: &Index) -> Result<(), AuthError> {
-        if [self.requirement.dataplane, self.requirement.zone_proxy].contains(&Credential::None) {
+    /// [`ProxyAuthError`].
+    pub fn screen(&self, token: Option<&str>, index: &Index) -> Result<(), ProxyAuthError> {
+        let Requirement { dataplane, zone_proxy, node, .. } = self.requirement;
+        if [dataplane, zone_proxy, node].contains(&Credential::None) {
             return Ok(());
         }
-        let token = token.filter(|t| !t.is_empty()).ok_or(AuthError::Anonymous)?;
-        token::screen(index, token, self.env.now()).map_err(AuthError::Worthless)
+        let token = token.filter(|t| !t.is_empty()).ok_or(ProxyAuthError::Anonymous)?;
+        token::screen(index, token, self.env.now()).map_err(ProxyAuthError::Worthless)
     }
 
     /// Whether the bearer of `token` may be `proxy`, whatever that is made of.
     ///
     /// # Errors
-    /// [`AuthError`].
-    pub fn check_bearer(&self, proxy: &ProxyId, token: &str, index: &Index) -> Result<(), AuthError> {
+    /// [`ProxyAuthError`].
+    pub fn check_bearer(&self, proxy: &ProxyId, token: &str, index: &Index) -> Result<(), ProxyAuthError> {
         self.check_as(proxy, None, Some(token), index).map(|_| ())
     }
 
@@ -150,24 +181,63 @@ impl Authenticator {
     /// yet, everything is checked but its tags and workload; whoever serves it later checks again.
     ///
     /// # Errors
-    /// [`AuthError`].
-    pub fn check(&self, proxy: &ProxyId, token: Option<&str>, index: &Index) -> Result<(), AuthError> {
+    /// [`ProxyAuthError`].
+    pub fn check(
+        &self,
+        proxy: &ProxyId,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<Grant, ProxyAuthError> {
+        self.verified.fetch_add(1, Ordering::Relaxed);
+        self.check_stored(proxy, token, index)?;
+        let demanded = token.filter(|_| self.requirement.token_for(proxy).is_some());
+        let Some(token) = demanded else { return Ok(Grant::default()) };
+        let purpose = match proxy.kind {
+            _ if proxy.is_of_no_mesh() => Purpose::User,
+            ProxyKind::Dataplane => Purpose::Dataplane { mesh: &proxy.mesh },
+            ProxyKind::Ingress | ProxyKind::Egress => Purpose::Zone,
+        };
+        let mut keys = purpose.rests_on(token);
+        keys.push(proxy.key());
+        Ok(Grant::new(keys, token::expiry(token), index))
+    }
+
+    /// The same without remembering what that rested on.
+    ///
+    /// # Errors
+    /// [`ProxyAuthError`].
+    pub fn check_stored(
+        &self,
+        proxy: &ProxyId,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<(), ProxyAuthError> {
         let stored = index.get(&proxy.key());
         let workload = stored.and_then(|r| r.label(labels::WORKLOAD));
         self.check_as(proxy, stored.map(|r| (&r.spec[..], workload)), token, index).map(|_| ())
     }
 
+    /// Whether what `grant` was given for is still so.
+    pub fn upholds(&self, grant: &Grant, index: &Index) -> bool {
+        grant.holds(index, self.env.now())
+    }
+
+    /// How long `grant` is good if nothing changes; `None` for ever.
+    pub fn good_for(&self, grant: &Grant) -> Option<Duration> {
+        Some((grant.until()? - self.env.now()).to_std().unwrap_or_default())
+    }
+
     /// Whether the bearer of `token` may be `proxy` as it describes itself.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// [`ProxyAuthError`].
     pub fn check_inline(
         &self,
         proxy: &ProxyId,
         document: &Document,
         token: Option<&str>,
         index: &Index,
-    ) -> Result<(), AuthError> {
+    ) -> Result<(), ProxyAuthError> {
         let workload = document.labels.get(labels::WORKLOAD).map(String::as_str);
         let claims = self.check_as(proxy, Some((&document.spec, workload)), token, index)?;
         let bound = |claims: &DataplaneClaims| {
@@ -175,7 +245,7 @@ impl Authenticator {
         };
         match claims {
             Some(claims) if self.requirement.bound && !bound(&claims) => {
-                Err(AuthError::Unbound(proxy.clone()))
+                Err(ProxyAuthError::Unbound(proxy.clone()))
             }
             _ => Ok(()),
         }
@@ -188,22 +258,23 @@ impl Authenticator {
         described: Option<(&[u8], Option<&str>)>,
         token: Option<&str>,
         index: &Index,
-    ) -> Result<Option<DataplaneClaims>, AuthError> {
-        let Some(name) = self.requirement.token_of(proxy.kind) else { return Ok(None) };
+    ) -> Result<Option<DataplaneClaims>, ProxyAuthError> {
+        let Some(name) = self.requirement.token_for(proxy) else { return Ok(None) };
         let token = token.filter(|t| !t.is_empty());
         let remedy = || self.remedy(proxy);
-        let missing = || AuthError::Missing { token: name, proxy: proxy.clone(), remedy: remedy() };
+        let missing = || ProxyAuthError::Missing { token: name, proxy: proxy.clone(), remedy: remedy() };
         let token = token.ok_or_else(missing)?;
         let now = self.env.now();
         let zone_token = |scope| validate_zone(index, token, scope, &self.zone, now).map(|_| None);
         let accepted = match proxy.kind {
+            _ if proxy.is_of_no_mesh() => validate_node(index, token, &proxy.name, now).map(|()| None),
             ProxyKind::Ingress => zone_token(scope::INGRESS),
             ProxyKind::Egress => zone_token(scope::EGRESS),
             ProxyKind::Dataplane => {
                 let described = match described {
                     Some((spec, workload)) => {
                         let dataplane = Dataplane::decode(spec);
-                        Some((dataplane.map_err(|_| AuthError::Unreadable(proxy.clone()))?, workload))
+                        Some((dataplane.map_err(|_| ProxyAuthError::Unreadable(proxy.clone()))?, workload))
                     }
                     None => None,
                 };
@@ -211,7 +282,7 @@ impl Authenticator {
                 validate_dataplane(index, token, &proxy.mesh, &proxy.name, described, now).map(Some)
             }
         };
-        accepted.map_err(|source| AuthError::Token {
+        accepted.map_err(|source| ProxyAuthError::Token {
             token: name,
             proxy: proxy.clone(),
             source,
@@ -228,6 +299,10 @@ impl Authenticator {
             )
         };
         let text = match proxy.kind {
+            _ if proxy.is_of_no_mesh() => format!(
+                "make one on this control plane with `straitctl generate user-token --name {} --group {NODE_GROUP}`",
+                proxy.name
+            ),
             ProxyKind::Ingress => zone_token(scope::INGRESS),
             ProxyKind::Egress => zone_token(scope::EGRESS),
             ProxyKind::Dataplane => format!(

@@ -10,7 +10,8 @@ use std::{
 use common::{
     model::{
         Origin, Resource, ResourceKey, Spec,
-        kinds::{dataplane, mesh, zone_ingress},
+        kinds::{dataplane, legacy, mesh, zone_ingress},
+        labels,
     },
     proto::kuma::mesh::v1alpha1::{self as proto, mesh::mesh_services::Mode, zone_ingress::AvailableService},
     runtime::Env,
@@ -22,7 +23,7 @@ use common::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::mesh::{Dataplane, Hosts, available_services};
+use crate::mesh::{Catalogue, Hosts, Surroundings, catalogue::offered, read_inbounds};
 
 /// Pause after the store refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,10 +36,18 @@ pub(super) struct Availability {
     reader: IndexReader,
     hosts: watch::Receiver<Hosts>,
     index: Arc<Index>,
-    /// Decoded proxies of the zone by mesh and name, kept from change to change.
-    proxies: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Dataplane>>,
+    /// What each proxy of the zone offers, as tag sets.
+    proxies: BTreeMap<ResourceKey, Vec<BTreeMap<String, String>>>,
+    /// What they offer together.
+    catalogue: Catalogue,
+    /// What gateways show to other meshes.
+    around: Surroundings,
+    /// Services outside the mesh that only this zone reaches.
+    outside: BTreeMap<ResourceKey, BTreeMap<String, String>>,
     /// Meshes that publish services as resources only.
     exclusive: BTreeSet<Arc<str>>,
+    /// Meshes whose traffic leaves through egresses.
+    leaving: BTreeSet<Arc<str>>,
     /// Whether the last write did not go through.
     behind: bool,
 }
@@ -53,8 +62,21 @@ impl Availability {
         hosts: watch::Receiver<Hosts>,
     ) -> Self {
         let index = Arc::new(Index::empty(store.identity()));
-        let (proxies, exclusive) = (BTreeMap::new(), BTreeSet::new());
-        Self { zone, store, env, reader, hosts, index, proxies, exclusive, behind: false }
+        Self {
+            around: Surroundings { zone: Arc::clone(&zone), ..Surroundings::default() },
+            zone,
+            store,
+            env,
+            reader,
+            hosts,
+            index,
+            proxies: BTreeMap::new(),
+            catalogue: Catalogue::default(),
+            outside: BTreeMap::new(),
+            exclusive: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            behind: false,
+        }
     }
 
     /// Works until `shutdown`.
@@ -77,14 +99,26 @@ impl Availability {
     fn forget(&mut self) {
         self.index = Arc::new(Index::empty(self.store.identity()));
         self.proxies.clear();
+        self.catalogue = Catalogue::default();
+        self.around = Surroundings {
+            zone: Arc::clone(&self.zone),
+            hosts: self.hosts.borrow().clone(),
+            ..Surroundings::default()
+        };
+        self.outside.clear();
         self.exclusive.clear();
+        self.leaving.clear();
     }
 
     /// Follows the index and writes what differs; says whether the store holds it now.
     async fn round(&mut self) -> bool {
         let index = self.reader.latest();
         let changed = index.changed_since(&self.index);
-        let relevant = changed.iter().filter(|key| self.follow(key, &index)).count();
+        let mut relevant = changed.iter().filter(|key| self.follow(key, &index)).count();
+        let meshes = self.around.neighbours.clone();
+        // What is wrong with an ingress or egress is told by who uses it.
+        drop(self.around.update(&changed, &index));
+        relevant += usize::from(!meshes.ptr_eq(&self.around.neighbours));
         self.index = index;
         if relevant == 0 && !self.behind {
             return true;
@@ -111,14 +145,30 @@ impl Availability {
         let resource = index.get(key);
         if key.kind == &dataplane::KIND {
             let ours = resource.filter(|r| is_of(r, &self.zone));
-            let read = ours.and_then(|r| Dataplane::read(r, &self.hosts.borrow()).ok());
-            let of_mesh = self.proxies.entry(Arc::clone(&key.mesh)).or_default();
-            match read {
-                Some(dataplane) => of_mesh.insert(Arc::clone(&key.name), dataplane),
-                None => of_mesh.remove(&key.name),
+            let read = ours.and_then(|r| read_inbounds(r, &self.hosts.borrow()).ok());
+            let offers = read.map(|inbounds| offered(&inbounds)).unwrap_or_default();
+            let before = self.proxies.remove(key).unwrap_or_default();
+            let differs = self.catalogue.moved(&key.mesh, &before, &offers);
+            if !offers.is_empty() {
+                self.proxies.insert(key.clone(), offers);
+            }
+            return differs;
+        } else if key.kind == &legacy::EXTERNAL_SERVICE {
+            let tags = resource.and_then(|r| r.spec::<proto::ExternalService>().ok()).map(|spec| spec.tags);
+            let ours = tags.filter(|tags| tags.get(labels::ZONE).is_some_and(|zone| **zone == *self.zone));
+            let before = match ours.clone() {
+                Some(tags) => self.outside.insert(key.clone(), tags),
+                None => self.outside.remove(key),
             };
+            return before != ours;
         } else if key.kind == &mesh::KIND {
             let spec = resource.and_then(|r| r.spec::<proto::Mesh>().ok());
+            let leaves = spec.as_ref().and_then(|s| s.routing.as_ref()).is_some_and(|r| r.zone_egress);
+            if leaves {
+                self.leaving.insert(Arc::clone(&key.name));
+            } else {
+                self.leaving.remove(&key.name);
+            }
             let mode = spec.and_then(|s| s.mesh_services).map(|m| m.mode());
             if mode == Some(Mode::Exclusive) {
                 self.exclusive.insert(Arc::clone(&key.name));
@@ -126,12 +176,7 @@ impl Availability {
                 self.exclusive.remove(&key.name);
             }
         }
-        [&dataplane::KIND, &mesh::KIND, &zone_ingress::KIND].contains(&key.kind)
-    }
-
-    fn offered(&self) -> Vec<AvailableService> {
-        let published = self.proxies.iter().filter(|(mesh, _)| !self.exclusive.contains(*mesh));
-        available_services(published.map(|(mesh, proxies)| (&**mesh, proxies.values())))
+        [&mesh::KIND, &zone_ingress::KIND].contains(&key.kind)
     }
 
     fn writes(&self) -> Vec<Write> {
@@ -140,7 +185,17 @@ impl Availability {
         if ours.is_empty() {
             return Vec::new();
         }
-        let offered = self.offered();
+        let mut offered = self.catalogue.services(&self.exclusive);
+        let published = |mesh: &Arc<str>| self.leaving.contains(mesh) && !self.exclusive.contains(mesh);
+        let outside = self.outside.iter().filter(|(key, _)| published(&key.mesh));
+        offered.extend(outside.map(|(key, tags)| AvailableService {
+            tags: tags.clone(),
+            instances: 1,
+            mesh: key.mesh.to_string(),
+            external_service: true,
+        }));
+        offered.extend(self.for_other_meshes());
+        offered.sort_by(|a, b| (&a.mesh, &a.tags).cmp(&(&b.mesh, &b.tags)));
         let differs = ours.into_iter().filter_map(|ingress| {
             let mut spec = ingress.spec::<proto::ZoneIngress>().ok()?;
             if spec.available_services == offered {
@@ -156,6 +211,23 @@ impl Availability {
     }
 }
 
+impl Availability {
+    /// The listeners of gateways that proxies of other meshes may call, with how many proxies have each.
+    fn for_other_meshes(&self) -> Vec<AvailableService> {
+        let published = self.around.neighbours.iter().filter(|(mesh, _)| !self.exclusive.contains(*mesh));
+        let mut counted: BTreeMap<(String, BTreeMap<String, String>), u32> = BTreeMap::new();
+        for (mesh, neighbour) in published {
+            for (_, tags) in neighbour.doors.iter().flat_map(|door| &door.endpoints) {
+                *counted.entry((mesh.to_string(), tags.clone())).or_default() += 1;
+            }
+        }
+        let service = |((mesh, tags), instances): ((String, BTreeMap<String, String>), u32)| {
+            AvailableService { tags, instances, mesh, external_service: false }
+        };
+        counted.into_iter().map(service).collect()
+    }
+}
+
 fn is_of(resource: &Resource, zone: &str) -> bool {
     matches!(&resource.origin, Origin::Zone(owner) if **owner == *zone)
 }
@@ -164,8 +236,8 @@ fn is_of(resource: &Resource, zone: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use common::{
+        document::Document,
         mode::Mode,
-        model::{document::Document, labels},
         store::{feed::Feed, memory::MemoryStore},
     };
 
@@ -197,7 +269,7 @@ mod tests {
             let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
             let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
             let mode = Mode::federated_zone("east");
-            labels::compute(&mut resource, &mode);
+            mode.label(&mut resource);
             resource.origin = mode.origin_of(resource.kind());
             self.store.transact(Batch::of([Write::put(resource)])).await.unwrap();
         }
@@ -215,8 +287,9 @@ mod tests {
                 Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap().reader().current();
             let spec =
                 index.find(&zone_ingress::KIND, "", "in").unwrap().spec::<proto::ZoneIngress>().unwrap();
-            let shown =
-                |s: &AvailableService| format!("{} {} x{}", s.mesh, s.tags["kuma.io/service"], s.instances);
+            let shown = |s: &proto::zone_ingress::AvailableService| {
+                format!("{} {} x{}", s.mesh, s.tags["kuma.io/service"], s.instances)
+            };
             spec.available_services.iter().map(shown).collect()
         }
     }
@@ -247,6 +320,15 @@ mod tests {
         bench.put(&dataplane("db-1", "db", "Ready")).await;
         bench.put(&dataplane("web-2", "api", "Ready")).await;
         assert_eq!(bench.round().await, ["default api x1", "default db x1", "default web x1"]);
+
+        // What is outside the mesh and reached from here only is offered through the egresses of this zone.
+        bench.put("{type: ExternalService, mesh: default, name: a, networking: {address: 'a:1'}, tags: {kuma.io/service: a-out, kuma.io/zone: east}}").await;
+        bench.put("{type: ExternalService, mesh: default, name: b, networking: {address: 'b:1'}, tags: {kuma.io/service: b-out, kuma.io/zone: west}}").await;
+        assert_eq!(bench.round().await.len(), 3, "nothing leaves through an egress");
+        bench.put("{type: Mesh, name: default, routing: {zoneEgress: true}}").await;
+        let offered = bench.round().await;
+        assert_eq!(offered[0], "default a-out x1", "{offered:?}");
+        assert_eq!(offered.len(), 4, "{offered:?}");
 
         bench.put("{type: Mesh, name: default, meshServices: {mode: Exclusive}}").await;
         assert_eq!(bench.round().await, Vec::<String>::new());

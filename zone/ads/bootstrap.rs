@@ -13,30 +13,37 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    document::DocumentError,
+    mode::Mode,
     model::{
-        SpecError,
-        document::DocumentError,
-        labels,
-        text::{self, Limits, TextError},
+        ResourceKey, SpecError, kinds, labels,
+        text::{self, TextError, TextLimits},
     },
-    proto::kuma::mesh::v1alpha1 as mesh,
+    proto::{
+        envoy::config::core::v3::Node,
+        kuma::mesh::v1alpha1::{self as mesh, dataplane::networking::gateway::GatewayType},
+    },
+    runtime::Env,
     store::index::Index,
+    structure,
 };
 use prost::Message;
 use serde_json::Value;
 use thiserror::Error;
 
-use self::request::Claim;
+use self::request::BootstrapClaim;
 pub use self::{
     envoy::Admin,
-    request::{FEATURE_DELTA, FEATURE_UNIFIED_NAMES, Request},
+    request::{BootstrapRequest, FEATURE_DELTA, FEATURE_UNIFIED_NAMES},
 };
 use super::{
-    auth::{AuthError, Authenticator, Requirement},
+    auth::{Authenticator, ProxyAuthError, Requirement},
     certificate::ServerCertificate,
-    node::{ProxyId, ProxyKind},
+    node::{NodeError, Proxy, ProxyId, ProxyKind},
+    registration::{RegisterError, RegistrationRules},
     resource::{self, InlineError},
 };
+use crate::mesh::{OfferedMetrics, WorkloadMetrics};
 
 /// Bytes of a mesh or a name.
 const NAME: usize = 253;
@@ -45,7 +52,7 @@ const UNJUDGED: usize = 64 << 10;
 
 /// What an operator may set about bootstraps.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct BootstrapSettings {
     /// Name or address proxies reach this control plane by; `None` takes it from the `Host` header.
     pub xds_host: Option<String>,
     /// How long a proxy tries to connect.
@@ -58,9 +65,18 @@ pub struct Settings {
     pub admin_socket: bool,
     /// File the admin endpoint logs to.
     pub admin_access_log: String,
+    /// Whether proxies are asked how their workloads are.
+    pub health: bool,
+    /// Connections that a builtin gateway takes from clients at the same time, over all its listeners.
+    pub gateway_connections: u32,
+    /// Template of the configuration of a DNS server that runs beside a proxy.
+    pub corefile_template: Option<String>,
 }
 
-impl Default for Settings {
+/// Connections that a builtin gateway takes where nobody chose a number.
+pub const GATEWAY_CONNECTIONS: u32 = 50_000;
+
+impl Default for BootstrapSettings {
     fn default() -> Self {
         Self {
             xds_host: None,
@@ -69,6 +85,9 @@ impl Default for Settings {
             admin_port: 9901,
             admin_socket: true,
             admin_access_log: "/dev/null".to_owned(),
+            health: true,
+            gateway_connections: GATEWAY_CONNECTIONS,
+            corefile_template: None,
         }
     }
 }
@@ -77,7 +96,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Bootstraps {
     /// What the operator set.
-    pub settings: Settings,
+    pub settings: BootstrapSettings,
     /// Which tokens a stream will have to show.
     pub requirement: Requirement,
     /// Certificate of the server, `None` in plaintext.
@@ -95,6 +114,10 @@ pub struct Bootstrap {
     pub envoy: Value,
     /// Address of the proxy, for the process that runs beside Envoy.
     pub address: String,
+    /// Template of the configuration of its DNS server, for the same.
+    pub corefile_template: Option<String>,
+    /// Workloads whose metrics it tells with those of the Envoy, as the mesh and the proxy say.
+    pub workloads: Vec<WorkloadMetrics>,
 }
 
 /// Why there is no bootstrap.
@@ -111,7 +134,7 @@ pub enum BootstrapError {
     NameTooLong,
     /// The stream would be refused as well.
     #[error(transparent)]
-    Token(#[from] AuthError),
+    Token(#[from] ProxyAuthError),
     /// A long resource of somebody who shows nothing.
     #[error(
         "without dataplaneToken at most {UNJUDGED} bytes of dataplaneResource are read, and these are {0}: send \
@@ -147,6 +170,12 @@ pub enum BootstrapError {
     /// What the proxy trusts cannot sign.
     #[error("caCert is not a PEM certificate of an authority: {0}")]
     NotAnAuthority(String),
+    /// The stream would not take the resource that came with the request.
+    #[error(transparent)]
+    Refused(#[from] RegisterError),
+    /// The stream would not take the node that would be in the bootstrap.
+    #[error("a proxy with this bootstrap would be refused: {0}")]
+    Node(#[from] NodeError),
     /// What is stored does not decode.
     #[error("decode the stored resource: {0}")]
     Stored(#[from] SpecError),
@@ -155,6 +184,42 @@ pub enum BootstrapError {
 impl From<DocumentError> for BootstrapError {
     fn from(error: DocumentError) -> Self {
         Self::Inline(error.into())
+    }
+}
+
+/// Judges who asks for a bootstrap as the streams judge who comes with one.
+#[derive(Clone)]
+pub struct Judge {
+    authenticator: Authenticator,
+    rules: RegistrationRules,
+}
+
+impl Judge {
+    /// With the rules for the proxies of a zone.
+    pub fn new(authenticator: Authenticator, mode: Mode, env: Env) -> Self {
+        Self { authenticator, rules: RegistrationRules::new(mode, env) }
+    }
+
+    /// Whether a stream would take `request`, with `token` where that is known here.
+    fn admit(
+        &self,
+        request: &BootstrapRequest,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<(), BootstrapError> {
+        let (proxy, authenticator) = (request.proxy(), &self.authenticator);
+        if token.is_some() {
+            authenticator.check_stored(&proxy, token, index)?;
+        }
+        if request.dataplane_resource.trim().is_empty() {
+            return Ok(());
+        }
+        let document = resource::inline(&request.dataplane_resource, &proxy)?;
+        if token.is_some() {
+            authenticator.check_inline(&proxy, &document, token, index)?;
+        }
+        self.rules.decide(&proxy, document, index)?;
+        Ok(())
     }
 }
 
@@ -168,10 +233,10 @@ impl Bootstraps {
         &self,
         body: &[u8],
         host: Option<&str>,
-        authenticator: &Authenticator,
+        judge: &Judge,
         index: &Index,
     ) -> Result<Bootstrap, BootstrapError> {
-        let claim: Claim = serde_json::from_slice(body)?;
+        let claim: BootstrapClaim = serde_json::from_slice(body)?;
         if claim.mesh.len() > NAME || claim.name.len() > NAME {
             return Err(BootstrapError::NameTooLong);
         }
@@ -181,14 +246,18 @@ impl Bootstraps {
         let token = well_formed(&claim.dataplane_token)?;
         let judged = !token.is_empty();
         if judged {
-            authenticator.check_bearer(&claim.proxy(), token, index)?;
+            judge.authenticator.check_bearer(&claim.proxy(), token, index)?;
         }
-        let request: Request = serde_json::from_value(text::json(body, Limits::BODY)?)?;
+        let request: BootstrapRequest = serde_json::from_value(text::json(body, TextLimits::BODY)?)?;
         let length = request.dataplane_resource.len();
         if !judged && self.requirement.token_of(request.proxy_type).is_some() && length > UNJUDGED {
             return Err(BootstrapError::Unjudged(length));
         }
-        self.make(&request, host, index)
+        self.check_token(&request)?;
+        judge.admit(&request, judged.then_some(token), index)?;
+        let bootstrap = self.make(&request, host, index)?;
+        Proxy::of(Some(node_of(&bootstrap.envoy)))?;
+        Ok(bootstrap)
     }
 
     /// The bootstrap for `request`, which came to `host` (a host name or address without port).
@@ -197,7 +266,7 @@ impl Bootstraps {
     /// [`BootstrapError`].
     pub fn make(
         &self,
-        request: &Request,
+        request: &BootstrapRequest,
         host: Option<&str>,
         index: &Index,
     ) -> Result<Bootstrap, BootstrapError> {
@@ -211,6 +280,7 @@ impl Bootstraps {
         let envoy = envoy::document(&envoy::Params {
             request,
             service: described.service,
+            gateway_connections: described.gateway.then_some(self.settings.gateway_connections),
             xds_host,
             xds_port: self.port,
             ipv4_only: self.ipv4_only,
@@ -218,12 +288,22 @@ impl Bootstraps {
             tls: self.certificate.is_some(),
             ca: self.authority(request)?,
             admin: self.admin(request, described.admin_port),
-            admin_access_log: self.settings.admin_access_log.clone(),
+            admin_access_log: self.admin_access_log(request),
+            health: self.settings.health && proxy.kind == ProxyKind::Dataplane,
         });
-        Ok(Bootstrap { envoy, address: described.address })
+        let corefile_template = self.settings.corefile_template.clone();
+        Ok(Bootstrap { envoy, address: described.address, corefile_template, workloads: described.workloads })
     }
 
-    fn check_token(&self, request: &Request) -> Result<(), BootstrapError> {
+    /// Nowhere is called otherwise on Windows.
+    fn admin_access_log(&self, request: &BootstrapRequest) -> String {
+        match self.settings.admin_access_log.as_str() {
+            "/dev/null" if request.operating_system == "windows" => "NUL".to_owned(),
+            file => file.to_owned(),
+        }
+    }
+
+    fn check_token(&self, request: &BootstrapRequest) -> Result<(), BootstrapError> {
         let token = well_formed(&request.dataplane_token)?;
         match self.requirement.token_of(request.proxy_type) {
             Some(kind)
@@ -249,7 +329,7 @@ impl Bootstraps {
         }
     }
 
-    fn authority(&self, request: &Request) -> Result<Option<String>, BootstrapError> {
+    fn authority(&self, request: &BootstrapRequest) -> Result<Option<String>, BootstrapError> {
         if request.ca_cert.trim().is_empty() {
             return Ok(self.certificate.as_ref().and_then(|c| c.authority_pem()).map(str::to_owned));
         }
@@ -257,7 +337,7 @@ impl Bootstraps {
         Ok(Some(request.ca_cert.clone()))
     }
 
-    fn admin(&self, request: &Request, port: Option<u16>) -> Admin {
+    fn admin(&self, request: &BootstrapRequest, port: Option<u16>) -> Admin {
         let on_socket = self.settings.admin_socket && !request.workdir.is_empty();
         Admin {
             address: self.settings.admin_address.clone(),
@@ -265,6 +345,13 @@ impl Bootstraps {
             socket: on_socket.then(|| format!("{}/kuma-envoy-admin.sock", request.workdir)),
         }
     }
+}
+
+/// The node an Envoy with this bootstrap sends.
+fn node_of(envoy: &Value) -> Node {
+    let metadata = envoy.pointer("/node/metadata").and_then(Value::as_object).cloned();
+    let id = envoy.pointer("/node/id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Node { id, metadata: metadata.map(structure::from_json), ..Node::default() }
 }
 
 fn well_formed(token: &str) -> Result<&str, BootstrapError> {
@@ -277,18 +364,25 @@ struct Described {
     service: String,
     address: String,
     admin_port: Option<u16>,
+    /// Whether it runs a builtin gateway.
+    gateway: bool,
+    workloads: Vec<WorkloadMetrics>,
 }
 
-fn describe(request: &Request, proxy: &ProxyId, index: &Index) -> Result<Described, BootstrapError> {
+fn describe(request: &BootstrapRequest, proxy: &ProxyId, index: &Index) -> Result<Described, BootstrapError> {
     let spec = if request.dataplane_resource.trim().is_empty() {
         let stored = index.get(&proxy.key()).ok_or_else(|| BootstrapError::Unknown(proxy.clone()))?;
         stored.spec.clone()
     } else {
         resource::inline(&request.dataplane_resource, proxy)?.spec.into()
     };
+    let (mut gateway, mut workloads) = (false, Vec::new());
     let (service, address, admin) = match proxy.kind {
         ProxyKind::Dataplane => {
-            let networking = decode::<mesh::Dataplane>(&spec)?.networking.unwrap_or_default();
+            let dataplane = decode::<mesh::Dataplane>(&spec)?;
+            workloads = workloads_of(&dataplane, &request.mesh, index);
+            let networking = dataplane.networking.unwrap_or_default();
+            gateway = networking.gateway.as_ref().is_some_and(|g| g.r#type() == GatewayType::Builtin);
             (identifying_service(&networking), networking.address, networking.admin)
         }
         ProxyKind::Ingress => {
@@ -301,7 +395,15 @@ fn describe(request: &Request, proxy: &ProxyId, index: &Index) -> Result<Describ
         }
     };
     let admin_port = admin.and_then(|a| u16::try_from(a.port).ok()).filter(|port| *port > 0);
-    Ok(Described { service, address, admin_port })
+    Ok(Described { service, address, admin_port, gateway, workloads })
+}
+
+/// The workloads beside `dataplane` that tell metrics. A mesh that cannot be read offers none.
+fn workloads_of(dataplane: &mesh::Dataplane, name: &str, index: &Index) -> Vec<WorkloadMetrics> {
+    let mesh = index.get(&ResourceKey::global(&kinds::mesh::KIND, name));
+    let mesh = mesh.and_then(|mesh| decode::<mesh::Mesh>(&mesh.spec).ok());
+    let offered = mesh.and_then(|mesh| OfferedMetrics::of(&mesh, dataplane.metrics.as_ref()));
+    offered.map(|offered| offered.workloads).unwrap_or_default()
 }
 
 fn decode<M: Message + Default>(spec: &[u8]) -> Result<M, SpecError> {

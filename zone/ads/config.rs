@@ -1,19 +1,19 @@
 //! What one proxy should have, in the form the engine reads.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use common::xds::{Name, Version, Want, Wanted};
+use common::xds::{Collection, Name, Version, Want, Wanted};
 
-use crate::generator::ResourceSet;
+use crate::generator::{Encoded, FewChanges, OfType, ResourceSet};
 
 /// A finished configuration and the revision of the store it was made from.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ProxyConfig {
     revision: u64,
     set: ResourceSet,
 }
 
-impl Config {
+impl ProxyConfig {
     /// The configuration `set`, made from the store at `revision`.
     pub fn new(revision: u64, set: ResourceSet) -> Self {
         Self { revision, set }
@@ -24,14 +24,18 @@ impl Config {
         &self.set
     }
 
-    /// The names whose content differs between `older` and this, by type.
-    pub fn changed_since(&self, older: &Self) -> BTreeMap<&'static str, Vec<Name>> {
-        let changes = self.set.changes_since(&older.set);
-        changes.0.into_iter().map(|(type_url, names)| (type_url, names.into_iter().collect())).collect()
+    /// How this differs from `older`, by name where it is not more than `most` names of a type.
+    pub fn few_changes_since(&self, older: &Self, most: usize) -> FewChanges {
+        self.set.few_changes_since(&older.set, most)
+    }
+
+    /// The names of a type whose content differs from `older`.
+    pub fn changed_since(&self, type_url: &str, older: &OfType) -> Vec<Name> {
+        self.set.collection(type_url).changes_since(older).collect()
     }
 }
 
-impl Want for Config {
+impl Want for ProxyConfig {
     fn revision(&self) -> u64 {
         self.revision
     }
@@ -47,12 +51,37 @@ impl Want for Config {
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        let resource = self.set.get(type_url, name)?;
-        Some(Wanted {
-            name: Arc::clone(&resource.name),
-            version: resource.version,
-            type_url: resource.type_url,
-            value: resource.value.clone(),
-        })
+        self.set.get(type_url, name).map(|resource| wanted(resource))
+    }
+
+    fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
+        Some(self.set.collection(type_url))
+    }
+}
+
+impl Collection for OfType {
+    fn get(&self, name: &str) -> Option<Wanted> {
+        self.get(name).map(|resource| wanted(resource))
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        self.get(name).map(|resource| resource.version)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(Wanted)) {
+        self.iter().for_each(|(_, resource)| visit(wanted(resource)));
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+fn wanted(resource: &Encoded) -> Wanted {
+    Wanted {
+        name: Arc::clone(&resource.name),
+        version: resource.version,
+        type_url: resource.type_url,
+        value: resource.value.clone(),
     }
 }

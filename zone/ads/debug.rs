@@ -4,37 +4,48 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Extension, Json, Router,
-    extract::{Path, State},
+    extract::{Path, Query, State},
+    http::StatusCode,
     routing::get,
 };
 use common::{
+    access::{AccessRule, User},
+    envoy_admin::ConfigOptions,
     redact,
-    rest::{AccessRule, ApiError, User},
+    rest::ApiError,
+    runtime::http::Client,
     xds::Want,
 };
 use serde_json::{Value, json};
 
 use super::{
     node::{ProxyId, ProxyKind},
+    preview::{self, PreviewError, Previews},
     proxies::{Proxies, ProxyView, StreamView},
 };
-use crate::generator::{Encoded, type_url};
+use crate::generator::type_url;
+
+const CONFIG: &str = "Failed to inspect proxy config";
+const NOT_CONNECTED: &str = "The proxy is not connected to this control plane";
 
 /// The proxies, and who may look.
 struct Window {
     proxies: Arc<Proxies>,
+    previews: Previews,
     rule: AccessRule,
 }
 
 /// Routes: `/debug/proxies` lists all, `/debug/proxies/{node id}/config` shows what one should have, and
-/// `/meshes/{mesh}/dataplanes/{name}/_config` does the same in the form Kuma's clients ask for. All for
-/// those whom `rule` names.
-pub fn router(proxies: Arc<Proxies>, rule: AccessRule) -> Router {
+/// `/meshes/{mesh}/dataplanes/{name}/_config` does the same in the form Kuma's clients ask for, also for one that is
+/// not connected, and with the policies that are only being tried out. All for those whom `rule` names.
+pub fn router(proxies: Arc<Proxies>, previews: Previews, rule: AccessRule) -> Router {
     Router::new()
         .route("/debug/proxies", get(list))
         .route("/debug/proxies/{id}/config", get(config))
         .route("/meshes/{mesh}/dataplanes/{name}/_config", get(dataplane_config))
-        .with_state(Arc::new(Window { proxies, rule }))
+        .route("/zoneingresses/{name}/_config", get(zone_ingress_config))
+        .route("/zoneegresses/{name}/_config", get(zone_egress_config))
+        .with_state(Arc::new(Window { proxies, previews, rule }))
 }
 
 async fn list(
@@ -59,22 +70,63 @@ async fn dataplane_config(
     State(window): State<Arc<Window>>,
     Extension(user): Extension<User>,
     Path((mesh, name)): Path<(String, String)>,
+    Query(query): Query<Vec<(String, String)>>,
+    client: Client,
 ) -> Result<Json<Value>, ApiError> {
     window.admit(&user)?;
-    let id = ProxyId::new(ProxyKind::Dataplane, &mesh, &name);
-    window.config(|proxy| *proxy == id).await
+    let plan = ConfigOptions::parse(&query).map_err(ApiError::unsupported)?;
+    let _turn = client.turn().await?;
+    shown(window.previews.show(&mesh, &name, plan).await.map_err(refused)?).await
+}
+
+async fn zone_ingress_config(
+    State(window): State<Arc<Window>>,
+    Extension(user): Extension<User>,
+    Path(name): Path<String>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Json<Value>, ApiError> {
+    window.of_zone_proxy(&user, &ProxyId::new(ProxyKind::Ingress, "", &name), &query).await
+}
+
+async fn zone_egress_config(
+    State(window): State<Arc<Window>>,
+    Extension(user): Extension<User>,
+    Path(name): Path<String>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Json<Value>, ApiError> {
+    window.of_zone_proxy(&user, &ProxyId::new(ProxyKind::Egress, "", &name), &query).await
+}
+
+fn refused(error: PreviewError) -> ApiError {
+    match error {
+        PreviewError::NotConnected(_) => ApiError::not_found(NOT_CONNECTED),
+        PreviewError::NeverConnected => ApiError::not_found("Failed to fetch dataplane insight"),
+        PreviewError::Unknown(_) => ApiError::not_found(CONFIG),
+        PreviewError::Failed(reason) => ApiError::new(StatusCode::BAD_REQUEST, CONFIG, reason),
+    }
 }
 
 impl Window {
     fn admit(&self, user: &User) -> Result<(), ApiError> {
-        self.rule.check(user, "view the configuration of proxies")
+        Ok(self.rule.check(user, "view the configuration of proxies")?)
+    }
+
+    async fn of_zone_proxy(
+        &self,
+        user: &User,
+        id: &ProxyId,
+        query: &[(String, String)],
+    ) -> Result<Json<Value>, ApiError> {
+        self.admit(user)?;
+        let plan = ConfigOptions::parse(query).map_err(ApiError::unsupported)?;
+        shown(self.previews.of_proxy(id, plan).await.map_err(refused)?).await
     }
 
     /// What a connected proxy should have: resources by type and name, secrets left out.
     async fn config(&self, is: impl Fn(&ProxyId) -> bool) -> Result<Json<Value>, ApiError> {
-        let missing = || ApiError::not_found("The proxy is not connected to this control plane");
+        let missing = || ApiError::not_found(NOT_CONNECTED);
         let view = self.proxies.find(is).ok_or_else(missing)?;
-        shown(resources(&view)).await
+        shown(preview::sent(&view)).await
     }
 }
 
@@ -83,11 +135,8 @@ async fn shown(document: Value) -> Result<Json<Value>, ApiError> {
 }
 
 fn summary(view: &ProxyView) -> Value {
-    let counts: BTreeMap<&str, usize> = view
-        .config
-        .iter()
-        .flat_map(|c| type_url::ALL.map(|t| (short(t), c.resources().of_type(t).len())))
-        .collect();
+    let counts: BTreeMap<&str, usize> =
+        view.config.iter().flat_map(|c| type_url::ALL.map(|t| (short(t), c.resources().count(t)))).collect();
     json!({
         "id": view.proxy.id.to_string(),
         "type": view.proxy.id.kind.name(),
@@ -114,22 +163,6 @@ fn stream(view: &StreamView) -> Value {
         })
         .collect();
     json!({"peer": view.peer, "protocol": view.protocol, "types": types})
-}
-
-fn resources(view: &ProxyView) -> Value {
-    let mut types = serde_json::Map::new();
-    for resource in view.config.iter().flat_map(|c| c.resources().iter()) {
-        let of_type = types.entry(resource.type_url).or_insert_with(|| json!({}));
-        of_type[&*resource.name] = decoded(resource);
-    }
-    json!({"revision": view.config.as_ref().map(|c| c.revision()), "xds": types})
-}
-
-fn decoded(resource: &Encoded) -> Value {
-    if resource.type_url == type_url::SECRET {
-        return json!({"name": &*resource.name, "version": resource.version.to_string(), "content": redact::REDACTED});
-    }
-    resource.to_json().unwrap_or_else(|error| json!({"error": error.to_string()}))
 }
 
 fn short(type_url: &str) -> &str {

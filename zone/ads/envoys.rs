@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{
-    envoy_admin::{Ask, AskError, EnvoyAdmin},
+    envoy_admin::{Ask, AskError, ConfigOptions, EnvoyAdmin},
     model::ResourceKey,
     proto::{
         envoy::config::{
@@ -35,7 +35,8 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     admin_authority::AdminAuthority,
-    node::text,
+    node::{ProxyId, ProxyKind, text},
+    preview::{PreviewError, Previews},
     proxies::{Proxies, ProxyView},
 };
 use crate::generator::{ADMIN, type_url};
@@ -48,6 +49,8 @@ const LONGEST: usize = 64 << 20;
 /// The Envoys of this zone.
 pub struct Envoys {
     proxies: Arc<Proxies>,
+    /// What they are to run with.
+    previews: Option<Previews>,
     /// How to connect to those on other machines.
     tls: Option<TlsConnector>,
 }
@@ -55,7 +58,30 @@ pub struct Envoys {
 impl Envoys {
     /// Those in `proxies`; with `authority` also those on other machines.
     pub fn new(proxies: Arc<Proxies>, authority: Option<&AdminAuthority>) -> Self {
-        Self { proxies, tls: authority.map(|authority| authority.client().into()) }
+        Self { proxies, previews: None, tls: authority.map(|authority| authority.client().into()) }
+    }
+
+    /// The same, who say also what they are to run with.
+    pub fn with_previews(self, previews: Previews) -> Self {
+        Self { previews: Some(previews), ..self }
+    }
+
+    /// What a proxy is to run with.
+    async fn planned(&self, proxy: &ResourceKey, plan: ConfigOptions) -> Result<Bytes, AskError> {
+        let kinds = [ProxyKind::Dataplane, ProxyKind::Ingress, ProxyKind::Egress];
+        let ids = kinds.map(|kind| ProxyId::new(kind, &proxy.mesh, &proxy.name));
+        let id = ids.into_iter().find(|id| id.key() == *proxy);
+        let (Some(previews), Some(id)) = (&self.previews, id) else {
+            return Err(AskError::Unplanned(proxy.clone()));
+        };
+        let closed = |reason: String| AskError::Closed { proxy: proxy.clone(), reason };
+        let shown = previews.of_proxy(&id, plan).await.map_err(|error| match error {
+            PreviewError::Unknown(_) => AskError::Unknown(proxy.clone()),
+            PreviewError::NotConnected(_) => AskError::NotConnected(proxy.clone()),
+            error => closed(error.to_string()),
+        })?;
+        let shown = redact::document(shown).await.map_err(|withheld| closed(withheld.to_string()))?;
+        Ok(shown.to_string().into())
     }
 
     /// Asks the Envoy at the listener made for that, which shows by its certificate that it is the one.
@@ -89,6 +115,9 @@ async fn directly(at: SocketAddr, id: &str, path: &str) -> Result<Bytes, String>
 #[async_trait]
 impl EnvoyAdmin for Envoys {
     async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        if let Ask::Plan(plan) = ask {
+            return self.planned(proxy, plan).await;
+        }
         let view = self.proxies.find(|id| id.key() == *proxy);
         let view = &view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
         let (path, id) = (ask.path(), view.proxy.id.to_string());
@@ -191,20 +220,24 @@ mod tests {
 
     use super::*;
     use crate::ads::{
-        node::{Proxy, ProxyId, ProxyKind},
-        proxies::{Session, StreamView},
+        node::Proxy,
+        proxies::{ProxySession, StreamView},
     };
 
     const NEAR: &str = "127.0.0.1:40000";
 
-    fn join(proxies: &Arc<Proxies>, peer: &str, members: &[(&str, &str)]) -> Session {
+    fn join(proxies: &Arc<Proxies>, peer: &str, members: &[(&str, &str)]) -> ProxySession {
         let id = ProxyId::new(ProxyKind::Dataplane, "default", "web-1");
         let member = |(key, value): &(&str, &str)| {
             ((*key).to_owned(), Member { kind: Some(Kind::StringValue((*value).to_owned())) })
         };
         let metadata = Arc::new(Struct { fields: members.iter().map(member).collect() });
         let view = StreamView { peer: peer.to_owned(), ..StreamView::default() };
-        proxies.join(Arc::new(Proxy { id, metadata, user_agent: String::new() }), None, view)
+        proxies.join(
+            Arc::new(Proxy { id, cluster: Arc::default(), metadata, user_agent: String::new() }),
+            None,
+            view,
+        )
     }
 
     async fn asked(peer: &str, members: &[(&str, &str)]) -> Result<Bytes, AskError> {

@@ -10,7 +10,7 @@ use std::{
 use common::{
     model::{
         Resource, ResourceKey,
-        kinds::{dataplane, zone_ingress},
+        kinds::{dataplane, dataplane_networking, mesh_zone_address, zone_egress, zone_ingress},
     },
     proto::kuma::mesh::v1alpha1 as proto,
     store::index::{Index, IndexReader},
@@ -98,18 +98,27 @@ impl Resolver {
 fn names(resource: &Arc<Resource>) -> BTreeSet<String> {
     let mut addresses = Vec::new();
     if resource.kind() == &dataplane::KIND
-        && let Ok(spec) = resource.spec::<proto::Dataplane>()
-        && let Some(networking) = spec.networking
+        && let Ok(networking) = dataplane_networking::networking(&resource.spec)
     {
         addresses.extend([networking.address, networking.advertised_address]);
         for inbound in networking.inbound {
             addresses.extend([inbound.address, inbound.service_address]);
         }
+        addresses.extend(networking.listeners.into_iter().map(|listener| listener.address));
+    } else if resource.kind() == &mesh_zone_address::KIND
+        && let Ok(spec) = resource.spec::<mesh_zone_address::MeshZoneAddress>()
+    {
+        addresses.push(spec.address.clone());
     } else if resource.kind() == &zone_ingress::KIND
         && let Ok(spec) = resource.spec::<proto::ZoneIngress>()
         && let Some(networking) = spec.networking
     {
         addresses.extend([networking.address, networking.advertised_address]);
+    } else if resource.kind() == &zone_egress::KIND
+        && let Ok(spec) = resource.spec::<proto::ZoneEgress>()
+        && let Some(networking) = spec.networking
+    {
+        addresses.push(networking.address);
     }
     addresses.into_iter().filter(|a| !a.is_empty() && a.parse::<IpAddr>().is_err()).collect()
 }
@@ -141,7 +150,7 @@ async fn resolve(names: Vec<String>) -> Vec<(String, IpAddr)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use common::model::document::Document;
+    use common::document::Document;
 
     use super::*;
 
@@ -161,6 +170,7 @@ mod tests {
             "{type: ZoneIngress, name: a, networking: {address: 10.0.0.1, advertisedAddress: edge}}",
             &["edge"],
         );
+        check("{type: ZoneEgress, name: a, networking: {address: out.local, port: 1}}", &["out.local"]);
         check("{type: Mesh, name: a}", &[]);
     }
 }

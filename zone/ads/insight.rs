@@ -64,18 +64,27 @@ pub(super) struct Certificate {
     pub(super) supported: Vec<String>,
 }
 
+/// Subscriptions kept per proxy where nobody chose a number.
+pub(super) const SUBSCRIPTIONS: usize = 2;
+
 /// The counters of all streams.
-pub(super) struct Insights {
+pub(super) struct ProxyInsights {
     env: Env,
     zone: Arc<str>,
-    state: Mutex<State>,
+    /// How many subscriptions are kept of each proxy.
+    kept: usize,
+    /// How often a proxy that is connected is spoken of, where other processes could have it.
+    sign_of_life: Option<Duration>,
+    state: Mutex<InsightState>,
     urgent: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct InsightState {
     records: BTreeMap<StreamId, Record>,
     certificates: BTreeMap<ProxyId, (Option<Certificate>, bool)>,
+    /// What was left out of the configuration of a proxy, and whether that is still to be written.
+    problems: BTreeMap<ProxyId, (Arc<[String]>, bool)>,
 }
 
 struct Record {
@@ -92,13 +101,26 @@ impl Record {
     }
 }
 
-impl Insights {
+impl ProxyInsights {
     /// Nothing seen yet.
     pub(super) fn new(zone: &Arc<str>, env: &Env) -> Self {
-        Self { env: env.clone(), zone: Arc::clone(zone), state: Mutex::default(), urgent: Notify::new() }
+        Self {
+            env: env.clone(),
+            zone: Arc::clone(zone),
+            kept: SUBSCRIPTIONS,
+            sign_of_life: None,
+            state: Mutex::default(),
+            urgent: Notify::new(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Keeps so many subscriptions of each proxy, and says so often that those which are connected still are.
+    pub(super) fn with(mut self, kept: usize, sign_of_life: Option<Duration>) -> Self {
+        (self.kept, self.sign_of_life) = (kept, sign_of_life);
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InsightState> {
         // Every change is one assignment, so a panic elsewhere cannot leave half of one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,6 +186,11 @@ impl Insights {
         }
     }
 
+    /// What could not be done for a proxy, in place of what was known of that.
+    pub(super) fn problems(&self, proxy: &ProxyId, problems: Arc<[String]>) {
+        self.lock().problems.insert(proxy.clone(), (problems, true));
+    }
+
     /// Writes until `shutdown`, then once more after every stream has ended, which `drained` tells.
     pub(super) async fn run(
         &self,
@@ -173,18 +200,33 @@ impl Insights {
         shutdown: CancellationToken,
         drained: impl Future<Output = ()>,
     ) {
-        let mut tick = interval(every);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let [mut tick, mut life] = [every, self.sign_of_life.unwrap_or(every)].map(interval);
+        for tick in [&mut tick, &mut life] {
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         loop {
             let urgent_only = tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = self.urgent.notified() => true,
                 _ = tick.tick() => false,
+                _ = life.tick(), if self.sign_of_life.is_some() => {
+                    self.show_life();
+                    continue;
+                }
             };
             self.flush(store.as_ref(), &index, urgent_only).await;
         }
         drained.await;
         self.flush(store.as_ref(), &index, false).await;
+    }
+
+    /// Makes every insight of a connected proxy another one, so that whoever shares the store sees that this process
+    /// is there and has it.
+    fn show_life(&self) {
+        for record in self.lock().records.values_mut().filter(|record| record.is_open()) {
+            record.subscription.generation = record.subscription.generation.wrapping_add(1);
+            record.unwritten = true;
+        }
     }
 
     /// Ends the subscriptions a former life of this process left open, when nobody else can own them.
@@ -223,13 +265,15 @@ impl Insights {
     fn due(&self, index: &Index, urgent_only: bool) -> Vec<(ProxyId, Write)> {
         let now = self.env.now();
         let mut state = self.lock();
-        let State { records, certificates } = &mut *state;
+        let InsightState { records, certificates, problems } = &mut *state;
         let mut by_proxy: BTreeMap<ProxyId, Vec<&mut Record>> = BTreeMap::new();
         for record in records.values_mut() {
             by_proxy.entry(record.proxy.id.clone()).or_default().push(record);
         }
         // A certificate outlives a stream only until the proxy is back.
         certificates.retain(|proxy, _| by_proxy.contains_key(proxy));
+        // They are told when they change, which may be before its stream is noted here.
+        problems.retain(|proxy, (_, unwritten)| *unwritten || by_proxy.contains_key(proxy));
         let mut writes = Vec::new();
         for (id, records) in by_proxy {
             let certificate = certificates.get_mut(&id);
@@ -237,7 +281,10 @@ impl Insights {
                 let sent = r.subscription.status.and_then(|s| s.total).map_or(0, |t| t.responses_sent);
                 r.unwritten && (!r.is_open() || sent == 0)
             };
-            let moved = records.iter().any(|r| r.unwritten) || certificate.as_ref().is_some_and(|c| c.1);
+            let left_out = problems.get_mut(&id);
+            let moved = records.iter().any(|r| r.unwritten)
+                || certificate.as_ref().is_some_and(|c| c.1)
+                || left_out.as_ref().is_some_and(|(_, unwritten)| *unwritten);
             let due = if urgent_only { records.iter().any(edge) } else { moved };
             // An insight cannot exist without the proxy it is about: what is over is forgotten then.
             if index.get(&id.key()).is_none() {
@@ -253,9 +300,22 @@ impl Insights {
                 known.as_ref()
             });
             let subscriptions = records.iter().map(|r| r.subscription.clone()).collect();
-            let newest = records.last().map(|r| spec::metadata(&r.proxy, &r.rejections));
-            let update =
-                spec::Update { subscriptions, metadata: newest, certificate: known, now: timestamp(now) };
+            let left_out = left_out.map(|(problems, unwritten)| {
+                *unwritten = false;
+                &**problems
+            });
+            let newest = records.last().map(|newest| {
+                let open = records.iter().filter(|r| r.is_open()).flat_map(|r| r.rejections.clone());
+                let refused = if newest.is_open() { open.collect() } else { newest.rejections.clone() };
+                spec::metadata(&newest.proxy, &refused, left_out.unwrap_or_default())
+            });
+            let update = spec::InsightUpdate {
+                subscriptions,
+                metadata: newest,
+                certificate: known,
+                now: timestamp(now),
+                kept: self.kept,
+            };
             let spec = spec::merge(existing.map(Arc::as_ref), id.kind, update);
             records.into_iter().for_each(|r| r.unwritten = false);
             writes.push((id.clone(), Write::put(self.resource(&id, spec, now))));
@@ -276,6 +336,16 @@ impl Insights {
         resource.owner = Some(id.key());
         resource
     }
+}
+
+/// The subscriptions of a proxy, as they were written.
+pub(super) fn subscriptions(insight: &Resource) -> Vec<mesh::DiscoverySubscription> {
+    spec::subscriptions(insight)
+}
+
+/// The spec of an insight with every open subscription ended, `None` when there is no open one.
+pub(super) fn with_all_ended(insight: &Resource, now: DateTime<Utc>) -> Option<Vec<u8>> {
+    spec::closed(insight, timestamp(now))
 }
 
 /// Whether everything was written.

@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::node::ProxyKind;
 use crate::generator;
 
+/// Bytes of a response that clients of gRPC take if nobody asks them for more.
+pub(super) const TAKEN_BY_ALL: usize = 4 << 20;
+
 /// Counts a stream for as long as it lives.
 pub(super) struct StreamActive(());
 
@@ -43,11 +46,24 @@ pub(super) fn sent(type_url: &str, bytes: usize) {
     metrics::counter!("xds_responses_sent", "type_url" => known).increment(1);
     #[expect(clippy::cast_precision_loss, reason = "a histogram has buckets anyway")]
     metrics::histogram!("xds_responses_sent_bytes").record(bytes as f64);
+    if bytes > TAKEN_BY_ALL {
+        metrics::counter!("xds_responses_oversized", "type_url" => known).increment(1);
+    }
 }
 
 /// A response was answered this long after it was sent.
 pub(super) fn delivered(after: Duration) {
     metrics::histogram!("xds_delivery").record(millis(after));
+}
+
+/// A new configuration had waited this long when the first of it was sent.
+pub(super) fn waited(time: Duration) {
+    metrics::histogram!("xds_queue_time").record(millis(time));
+}
+
+/// A proxy has answered for everything of a configuration that was new this long ago.
+pub(super) fn converged(after: Duration) {
+    metrics::histogram!("xds_convergence_time").record(millis(after));
 }
 
 /// The configuration of a proxy was made.

@@ -11,15 +11,17 @@ use common::{
             dataplane, dataplane_insight, zone_egress, zone_egress_insight, zone_ingress,
             zone_ingress_insight,
         },
-        text::Limits,
+        text::TextLimits,
     },
     proto::{
         envoy::config::core::v3::{Node, node::UserAgentVersionType},
-        google::protobuf::{Struct, Value, value::Kind as Json},
+        google::protobuf::{ListValue, Struct, Value, value::Kind as Json},
     },
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::generator::FEATURE_GRPC;
 
 /// Bytes of a node id: a mesh and a name.
 const ID: usize = 512;
@@ -84,7 +86,8 @@ impl ProxyKind {
     }
 }
 
-/// One proxy. Zone proxies have an empty mesh.
+/// One proxy. Zone proxies have an empty mesh, and so has a node that belongs to none, which is no dataplane that
+/// could be stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProxyId {
     /// What it stands for.
@@ -118,6 +121,16 @@ impl ProxyId {
         Ok(Self::new(kind, mesh, name))
     }
 
+    /// A node that belongs to no mesh.
+    pub fn of_no_mesh(node_id: Arc<str>) -> Self {
+        Self { kind: ProxyKind::Dataplane, mesh: "".into(), name: node_id }
+    }
+
+    /// Whether it is a node that belongs to no mesh.
+    pub fn is_of_no_mesh(&self) -> bool {
+        self.kind == ProxyKind::Dataplane && self.mesh.is_empty()
+    }
+
     /// Key of the resource that describes the proxy.
     pub fn key(&self) -> ResourceKey {
         ResourceKey::new(self.kind.resource(), &self.mesh, &self.name)
@@ -131,6 +144,9 @@ impl ProxyId {
 
 impl fmt::Display for ProxyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_of_no_mesh() {
+            return f.write_str(&self.name);
+        }
         write!(f, "{}.{}", self.mesh, self.name)
     }
 }
@@ -144,11 +160,14 @@ pub enum NodeError {
     /// Not of the form the bootstrap writes.
     #[error("node id {0:?} is not <mesh>.<name> (zone proxies: .<name>), of at most {ID} bytes")]
     Id(String),
+    /// None that a node of no mesh can have.
+    #[error("node id {0:?} is empty, longer than {ID} bytes or has control characters in it")]
+    NodeId(String),
     /// More metadata than any proxy needs.
     #[error("the node metadata has more than {METADATA} bytes, {VALUES} values or {DEPTH} levels")]
     Metadata,
     /// A longer resource than is read.
-    #[error("dataplane.resource is {0} bytes long, at most {max} are read", max = Limits::INLINE.bytes)]
+    #[error("dataplane.resource is {0} bytes long, at most {max} are read", max = TextLimits::INLINE.bytes)]
     Resource(usize),
     /// No such kind of proxy.
     #[error("node metadata dataplane.proxyType is {0:?}, expected dataplane, ingress or egress")]
@@ -160,6 +179,8 @@ pub enum NodeError {
 pub struct Proxy {
     /// Which one.
     pub id: ProxyId,
+    /// The cluster it says it belongs to, which tells nodes of no mesh apart.
+    pub cluster: Arc<str>,
     /// Its node metadata, without the resource.
     pub metadata: Arc<Struct>,
     /// What Envoy says about its own version, for nodes without version metadata.
@@ -174,6 +195,9 @@ impl Proxy {
     pub fn of(node: Option<Node>) -> Result<(Self, Option<String>), NodeError> {
         let node = node.ok_or(NodeError::Missing)?;
         let mut metadata = node.metadata.unwrap_or_default();
+        if node.user_agent_name.starts_with("gRPC") {
+            announce(&mut metadata, FEATURE_GRPC);
+        }
         let kind = match text(&metadata, "dataplane.proxyType") {
             None | Some("") => ProxyKind::Dataplane,
             Some(name) => ProxyKind::from_name(name)
@@ -181,7 +205,7 @@ impl Proxy {
         };
         let id = ProxyId::parse(kind, &node.id)?;
         let resource = match metadata.fields.remove(RESOURCE).and_then(|value| value.kind) {
-            Some(Json::StringValue(text)) if text.len() > Limits::INLINE.bytes => {
+            Some(Json::StringValue(text)) if text.len() > TextLimits::INLINE.bytes => {
                 return Err(NodeError::Resource(text.len()));
             }
             Some(Json::StringValue(text)) if !text.trim().is_empty() => Some(text),
@@ -192,7 +216,27 @@ impl Proxy {
             clip_texts(versions);
         }
         let user_agent = clipped(user_agent(node.user_agent_version_type), VERSION);
-        Ok((Self { id, metadata: Arc::new(metadata), user_agent }, resource))
+        Ok((Self { id, cluster: Arc::default(), metadata: Arc::new(metadata), user_agent }, resource))
+    }
+
+    /// From a node that belongs to no mesh.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn of_no_mesh(node: Node) -> Result<Self, NodeError> {
+        for text in [&node.id, &node.cluster] {
+            if text.len() > ID || text.contains(char::is_control) {
+                return Err(NodeError::NodeId(clip(text, SHOWN).to_owned()));
+            }
+        }
+        if node.id.is_empty() {
+            return Err(NodeError::NodeId(String::new()));
+        }
+        let metadata = node.metadata.unwrap_or_default();
+        measure(&metadata)?;
+        let user_agent = clipped(user_agent(node.user_agent_version_type), VERSION);
+        let id = ProxyId::of_no_mesh(node.id.into());
+        Ok(Self { id, cluster: node.cluster.into(), metadata: Arc::new(metadata), user_agent })
     }
 
     /// Text of `version.<part>.<field>`, empty when absent.
@@ -200,6 +244,13 @@ impl Proxy {
         let version = member(&self.metadata, VERSIONS).and_then(as_struct);
         version.and_then(|v| member(v, part)).and_then(as_struct).and_then(|v| text(v, field)).unwrap_or("")
     }
+}
+
+/// Whether its metadata says that it is a proxy of a mesh.
+pub(super) fn says_what_proxy_it_is(node: &Node) -> bool {
+    let metadata = node.metadata.as_ref();
+    let says = |name| metadata.and_then(|m| text(m, name)).is_some_and(|text| !text.is_empty());
+    says("dataplane.proxyType") || says(RESOURCE)
 }
 
 /// Refuses metadata no proxy needs: it is kept as long as the stream lives, and becomes part of the insight.
@@ -236,6 +287,19 @@ fn clip_texts(value: &mut Value) {
     }
 }
 
+/// Adds what a proxy can do to what it says it can.
+fn announce(metadata: &mut Struct, feature: &str) {
+    let announced = metadata.fields.entry("features".to_owned()).or_default();
+    if !matches!(announced.kind, Some(Json::ListValue(_))) {
+        announced.kind = Some(Json::ListValue(ListValue::default()));
+    }
+    let Some(Json::ListValue(list)) = &mut announced.kind else { return };
+    let named = Value { kind: Some(Json::StringValue(feature.to_owned())) };
+    if !list.values.contains(&named) {
+        list.values.push(named);
+    }
+}
+
 fn user_agent(version: Option<UserAgentVersionType>) -> String {
     match version {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version,
@@ -267,98 +331,4 @@ pub fn text<'a>(object: &'a Struct, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use common::proto::google::protobuf::ListValue;
-
-    use super::*;
-
-    fn node(id: &str, proxy_type: &str) -> Node {
-        let value = Value { kind: Some(Json::StringValue(proxy_type.to_owned())) };
-        let fields = [("dataplane.proxyType".to_owned(), value)].into_iter().collect();
-        Node { id: id.to_owned(), metadata: Some(Struct { fields }), ..Node::default() }
-    }
-
-    #[test]
-    fn the_id_is_split_at_the_first_dot() {
-        let (proxy, _) = Proxy::of(Some(node("default.web-1.prod", "dataplane"))).unwrap();
-        assert_eq!((&*proxy.id.mesh, &*proxy.id.name), ("default", "web-1.prod"));
-        assert_eq!(proxy.id.to_string(), "default.web-1.prod");
-
-        let (ingress, _) = Proxy::of(Some(node(".in-1", "ingress"))).unwrap();
-        assert_eq!(ingress.id, ProxyId::new(ProxyKind::Ingress, "", "in-1"));
-        assert_eq!(ingress.id.key().to_string(), "ZoneIngress in-1");
-    }
-
-    #[test]
-    fn a_node_nobody_can_serve_is_refused() {
-        let refused = |node| Proxy::of(node).unwrap_err().to_string();
-        assert!(refused(None).contains("must carry a node"));
-        for (id, proxy_type) in
-            [("web-1", "dataplane"), (".web-1", ""), ("default.", ""), ("default.in", "ingress")]
-        {
-            assert!(refused(Some(node(id, proxy_type))).contains("node id"), "{id}");
-        }
-        assert!(refused(Some(node("a.b", "router"))).contains("proxyType"));
-    }
-
-    fn string(text: impl Into<String>) -> Value {
-        Value { kind: Some(Json::StringValue(text.into())) }
-    }
-
-    fn object(fields: impl IntoIterator<Item = (String, Value)>) -> Value {
-        Value { kind: Some(Json::StructValue(Struct { fields: fields.into_iter().collect() })) }
-    }
-
-    fn list(values: Vec<Value>) -> Value {
-        Value { kind: Some(Json::ListValue(ListValue { values })) }
-    }
-
-    #[test]
-    fn what_is_too_much_is_refused_in_few_words() {
-        let long = |length: usize| string("x".repeat(length));
-        let with = |key: &str, value: Value| {
-            let mut node = node("default.web-1", "");
-            node.metadata.get_or_insert_default().fields.insert(key.to_owned(), value);
-            Some(node)
-        };
-        let mut deep = string("x");
-        for _ in 0..DEPTH {
-            deep = list(vec![object([("a".to_owned(), deep)])]);
-        }
-        let wide = object((0..=VALUES).map(|i| (i.to_string(), Value::default())));
-        let keys = object((0..3).map(|i| (format!("{i}{}", "k".repeat(METADATA / 2)), Value::default())));
-        let key = "k".repeat(METADATA + 1);
-        let cases = [
-            (Some(node(&"x.y".repeat(5 << 20), "")), "node id"),
-            (Some(node("default.web-1\nforged", "")), "node id"),
-            (Some(node("a.b", &"router".repeat(1 << 20))), "proxyType"),
-            (with("dynamicMetadata", long(METADATA + 1)), "node metadata"),
-            (with(&key, Value::default()), "node metadata"),
-            (with("a", deep), "node metadata"),
-            (with("a", wide), "node metadata"),
-            (with("a", keys), "node metadata"),
-            (with("a", list(vec![Value::default(); VALUES + 1])), "node metadata"),
-            (with(RESOURCE, long(Limits::INLINE.bytes + 1)), "dataplane.resource"),
-        ];
-        for (node, says) in cases {
-            let error = Proxy::of(node).unwrap_err().to_string();
-            assert!(error.contains(says) && error.len() < 256, "{error}");
-        }
-    }
-
-    #[test]
-    fn versions_are_cut_and_the_resource_is_taken_out() {
-        let mut node = node("default.web-1", "");
-        let fields = &mut node.metadata.get_or_insert_default().fields;
-        let envoy = object([("version".to_owned(), string("1".repeat(1000)))]);
-        fields.insert(VERSIONS.to_owned(), object([("envoy".to_owned(), envoy)]));
-        fields.insert(RESOURCE.to_owned(), string("type: Dataplane"));
-        node.user_agent_version_type = Some(UserAgentVersionType::UserAgentVersion("2".repeat(1000)));
-        let (proxy, resource) = Proxy::of(Some(node)).unwrap();
-        assert_eq!(resource.as_deref(), Some("type: Dataplane"));
-        assert!(!proxy.metadata.fields.contains_key(RESOURCE));
-        assert_eq!(proxy.version("envoy", "version").len(), VERSION);
-        assert_eq!(proxy.user_agent.len(), VERSION);
-    }
-}
+mod tests;

@@ -10,12 +10,13 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, oneshot, watch},
     time::Instant,
 };
 
 use super::{
-    config::Config,
+    config::ProxyConfig,
+    inquiry::{Inquiries, StreamReport},
     node::{Proxy, ProxyId},
 };
 
@@ -24,26 +25,54 @@ pub type StreamId = u64;
 
 /// All proxies with a stream here.
 pub struct Proxies {
-    state: Mutex<State>,
-    /// Wakes the push loop: someone came who has no configuration yet.
-    arrived: Notify,
+    state: Mutex<ProxiesState>,
+    /// Wakes the push loop: someone came or left.
+    moved: Notify,
     /// Wakes whoever clears up: someone who registered itself is gone.
     departed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct ProxiesState {
     next: StreamId,
     connected: BTreeMap<ProxyId, Connected>,
-    arrivals: BTreeSet<ProxyId>,
+    /// Who came or left since the push loop last asked.
+    movement: BTreeSet<ProxyId>,
     departures: BTreeMap<ProxyId, Instant>,
 }
 
 struct Connected {
     proxy: Arc<Proxy>,
-    streams: BTreeMap<StreamId, Arc<Mutex<StreamView>>>,
-    config: watch::Sender<Option<Arc<Config>>>,
-    problems: Vec<String>,
+    streams: BTreeMap<StreamId, Arc<StreamSeat>>,
+    config: watch::Sender<Option<Arc<ProxyConfig>>>,
+    problems: Arc<[String]>,
+}
+
+/// What outsiders see of one stream, and where they ask it for more.
+#[derive(Default)]
+pub struct StreamSeat {
+    view: Mutex<StreamView>,
+    /// What the stream is asked.
+    pub inquiries: Inquiries,
+}
+
+/// One proxy, and its streams as they were asked what they told it; the newest is the last.
+pub struct AskedProxy {
+    /// Which one, with what it said about itself.
+    pub proxy: Arc<Proxy>,
+    /// What it should have; `None` until that is known.
+    pub config: Option<Arc<ProxyConfig>>,
+    /// What its streams will answer.
+    pub streams: Vec<oneshot::Receiver<StreamReport>>,
+}
+
+/// Who came and who left.
+#[derive(Debug, Default)]
+pub struct Movement {
+    /// Those who are here now; some of them may have been here before.
+    pub arrived: Vec<Arc<Proxy>>,
+    /// Those who are not here any more.
+    pub left: Vec<ProxyId>,
 }
 
 /// What one stream has been told, for those who look from outside.
@@ -53,6 +82,8 @@ pub struct StreamView {
     pub peer: String,
     /// Which protocol it speaks.
     pub protocol: &'static str,
+    /// Requests that were heard on it.
+    pub heard: u64,
     /// State of each type it asked for.
     pub types: BTreeMap<String, TypeView>,
 }
@@ -76,34 +107,39 @@ pub struct ProxyView {
     /// Which one, with what it said about itself.
     pub proxy: Arc<Proxy>,
     /// What it should have; `None` until that is known.
-    pub config: Option<Arc<Config>>,
+    pub config: Option<Arc<ProxyConfig>>,
     /// What went wrong when its configuration was last made.
-    pub problems: Vec<String>,
+    pub problems: Arc<[String]>,
     /// Its streams.
     pub streams: Vec<StreamView>,
 }
 
 /// Membership of one stream; ends when dropped.
-pub struct Session {
+pub struct ProxySession {
     proxies: Arc<Proxies>,
     id: ProxyId,
     /// Which stream.
     pub stream: StreamId,
     /// What the proxy should have, newest only.
-    pub config: watch::Receiver<Option<Arc<Config>>>,
-    /// What outsiders see of the stream.
-    pub view: Arc<Mutex<StreamView>>,
+    pub config: watch::Receiver<Option<Arc<ProxyConfig>>>,
+    /// What outsiders see of the stream, and ask it.
+    pub seat: Arc<StreamSeat>,
     deregister_after: Option<Duration>,
 }
 
 impl Default for Proxies {
     fn default() -> Self {
-        Self { state: Mutex::default(), arrived: Notify::new(), departed: Notify::new() }
+        Self { state: Mutex::default(), moved: Notify::new(), departed: Notify::new() }
     }
 }
 
 impl Proxies {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Where streams have greater numbers than `first`.
+    pub fn numbered_from(first: StreamId) -> Self {
+        Self { state: Mutex::new(ProxiesState { next: first, ..ProxiesState::default() }), ..Self::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ProxiesState> {
         // Nothing below panics between two related changes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,8 +151,8 @@ impl Proxies {
         proxy: Arc<Proxy>,
         deregister_after: Option<Duration>,
         view: StreamView,
-    ) -> Session {
-        let view = Arc::new(Mutex::new(view));
+    ) -> ProxySession {
+        let seat = Arc::new(StreamSeat { view: Mutex::new(view), inquiries: Inquiries::default() });
         let id = proxy.id.clone();
         let mut state = self.lock();
         state.next += 1;
@@ -126,19 +162,19 @@ impl Proxies {
             proxy: Arc::clone(&proxy),
             streams: BTreeMap::new(),
             config: watch::Sender::new(None),
-            problems: Vec::new(),
+            problems: Arc::default(),
         });
         // What the newest stream says about the proxy counts.
         connected.proxy = proxy;
-        connected.streams.insert(stream, Arc::clone(&view));
+        connected.streams.insert(stream, Arc::clone(&seat));
         let config = connected.config.subscribe();
-        state.arrivals.insert(id.clone());
+        state.movement.insert(id.clone());
         drop(state);
-        self.arrived.notify_one();
-        Session { proxies: Arc::clone(self), id, stream, config, view, deregister_after }
+        self.moved.notify_one();
+        ProxySession { proxies: Arc::clone(self), id, stream, config, seat, deregister_after }
     }
 
-    fn leave(&self, session: &Session) {
+    fn leave(&self, session: &ProxySession) {
         let mut state = self.lock();
         let Some(connected) = state.connected.get_mut(&session.id) else { return };
         connected.streams.remove(&session.stream);
@@ -146,7 +182,8 @@ impl Proxies {
             return;
         }
         state.connected.remove(&session.id);
-        state.arrivals.remove(&session.id);
+        state.movement.insert(session.id.clone());
+        self.moved.notify_one();
         if let Some(after) = session.deregister_after {
             state.departures.insert(session.id.clone(), Instant::now() + after);
             drop(state);
@@ -154,30 +191,43 @@ impl Proxies {
         }
     }
 
-    /// Waits until someone arrives. One wake may stand for many.
-    pub async fn arrival(&self) {
-        self.arrived.notified().await;
+    /// Waits until someone comes or leaves. One wake may stand for many.
+    pub async fn movement(&self) {
+        self.moved.notified().await;
     }
 
-    /// Everyone who arrived since the last call.
-    pub fn take_arrivals(&self) -> BTreeSet<ProxyId> {
-        std::mem::take(&mut self.lock().arrivals)
-    }
-
-    /// Everyone who is connected.
-    pub fn connected(&self) -> Vec<Arc<Proxy>> {
-        self.lock().connected.values().map(|c| Arc::clone(&c.proxy)).collect()
+    /// Everyone who came or left since the last call, as they are now.
+    pub fn take_movement(&self) -> Movement {
+        let mut state = self.lock();
+        let mut movement = Movement::default();
+        for id in std::mem::take(&mut state.movement) {
+            match state.connected.get(&id) {
+                Some(connected) => movement.arrived.push(Arc::clone(&connected.proxy)),
+                None => movement.left.push(id),
+            }
+        }
+        movement
     }
 
     /// What `proxy` should have from now on, with what could not be done for it. Without a new
-    /// configuration it keeps what it has.
-    pub fn publish(&self, proxy: &ProxyId, config: Option<Arc<Config>>, problems: Vec<String>) {
+    /// configuration it keeps what it has. Gives those problems that are new, where there are others than before.
+    pub fn publish(
+        &self,
+        proxy: &ProxyId,
+        config: Option<Arc<ProxyConfig>>,
+        problems: Arc<[String]>,
+    ) -> Option<Vec<String>> {
         let mut state = self.lock();
-        let Some(connected) = state.connected.get_mut(proxy) else { return };
-        connected.problems = problems;
+        let connected = state.connected.get_mut(proxy)?;
+        let known = std::mem::replace(&mut connected.problems, problems);
         if let Some(config) = config {
             connected.config.send_replace(Some(config));
         }
+        if Arc::ptr_eq(&known, &connected.problems) || known == connected.problems {
+            return None;
+        }
+        let known: BTreeSet<&String> = known.iter().collect();
+        Some(connected.problems.iter().filter(|problem| !known.contains(problem)).cloned().collect())
     }
 
     /// Waits until someone's absence is long enough to act on, and names them. Those who came back
@@ -215,6 +265,18 @@ impl Proxies {
         self.lock().connected.values().map(Connected::view).collect()
     }
 
+    /// Asks the streams of all who are meant what they told their proxies.
+    pub fn ask(&self, is: impl Fn(&Proxy) -> bool) -> Vec<AskedProxy> {
+        let state = self.lock();
+        let meant = state.connected.values().filter(|connected| is(&connected.proxy));
+        let ask = |connected: &Connected| AskedProxy {
+            proxy: Arc::clone(&connected.proxy),
+            config: connected.config.borrow().clone(),
+            streams: connected.streams.values().filter_map(|seat| seat.inquiries.ask()).collect(),
+        };
+        meant.map(ask).collect()
+    }
+
     /// The first one that `is` meant, for those who look from outside.
     pub fn find(&self, is: impl Fn(&ProxyId) -> bool) -> Option<ProxyView> {
         let state = self.lock();
@@ -228,12 +290,12 @@ impl Connected {
             proxy: Arc::clone(&self.proxy),
             config: self.config.borrow().clone(),
             problems: self.problems.clone(),
-            streams: self.streams.values().map(|view| lock(view).clone()).collect(),
+            streams: self.streams.values().map(|seat| lock(&seat.view).clone()).collect(),
         }
     }
 }
 
-impl Session {
+impl ProxySession {
     /// Whose stream it is.
     pub fn id(&self) -> &ProxyId {
         &self.id
@@ -241,12 +303,19 @@ impl Session {
 
     /// Changes what outsiders see of the stream.
     pub fn update(&self, change: impl FnOnce(&mut StreamView)) {
-        change(&mut lock(&self.view));
+        change(&mut lock(&self.seat.view));
+    }
+
+    /// Version of the last response about this type.
+    pub fn version(&self, type_url: &str) -> String {
+        let view = lock(&self.seat.view);
+        view.types.get(type_url).map(|seen| seen.version.clone()).unwrap_or_default()
     }
 }
 
-impl Drop for Session {
+impl Drop for ProxySession {
     fn drop(&mut self) {
+        self.seat.inquiries.close();
         self.proxies.leave(self);
     }
 }
@@ -267,10 +336,10 @@ mod tests {
 
     fn proxy(name: &str) -> Arc<Proxy> {
         let id = ProxyId::new(ProxyKind::Dataplane, "default", name);
-        Arc::new(Proxy { id, metadata: Arc::default(), user_agent: String::new() })
+        Arc::new(Proxy { id, cluster: Arc::default(), metadata: Arc::default(), user_agent: String::new() })
     }
 
-    fn join(proxies: &Arc<Proxies>, name: &str) -> Session {
+    fn join(proxies: &Arc<Proxies>, name: &str) -> ProxySession {
         proxies.join(proxy(name), Some(DELAY), StreamView::default())
     }
 
@@ -278,19 +347,23 @@ mod tests {
     async fn what_is_published_reaches_every_stream_and_a_failure_keeps_the_last_good() {
         let proxies = Arc::new(Proxies::default());
         let (first, second) = (join(&proxies, "web"), join(&proxies, "web"));
-        proxies.arrival().await;
+        proxies.movement().await;
         let id = proxy("web").id.clone();
-        assert_eq!(proxies.take_arrivals(), BTreeSet::from([id.clone()]));
-        proxies.publish(&id, Some(Arc::new(Config::new(3, ResourceSet::default()))), Vec::new());
-        proxies.publish(&id, None, vec!["broken policy".to_owned()]);
+        let arrived: Vec<ProxyId> = proxies.take_movement().arrived.iter().map(|p| p.id.clone()).collect();
+        assert_eq!(arrived, std::slice::from_ref(&id));
+        proxies.publish(&id, Some(Arc::new(ProxyConfig::new(3, ResourceSet::default()))), Arc::default());
+        let publish = |problem: &str| proxies.publish(&id, None, [problem.to_owned()].into());
+        assert_eq!(publish("broken policy"), Some(vec!["broken policy".to_owned()]));
+        assert_eq!(publish("broken policy"), None);
         for session in [&first, &second] {
             assert_eq!(session.config.borrow().as_ref().unwrap().revision(), 3);
         }
-        assert_eq!(proxies.view()[0].problems, ["broken policy"]);
+        assert_eq!(*proxies.view()[0].problems, ["broken policy"]);
         drop(first);
         assert!(proxies.is_connected(&id));
         drop(second);
         assert!(!proxies.is_connected(&id));
+        assert_eq!(proxies.take_movement().left, [id]);
     }
 
     #[tokio::test(start_paused = true)]

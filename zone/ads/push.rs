@@ -1,108 +1,72 @@
 //! From a change in the store to new configuration for those it concerns.
 //!
 //! ```text
-//!  change ──► touched meshes ──► a new context each ──► proxies that can tell ──► what differs ──► streams
+//!  change ──► touched meshes ──► what follows from it ──► parts compiled on all cores ──► streams
+//!                                                 └──► certificates, signed elsewhere ──┘
 //! ```
 //!
-//! Who serves what changes most often. It concerns only those who use the service, and they get its
-//! endpoints and keep everything else; only what can change more than that has a configuration generated
-//! again. One task does it all. While it works, further changes pile up in the index and are taken together
-//! in the next round. What cannot be generated leaves the last good configuration in place.
+//! What has to be compiled is worked off in slices. Between two of them whatever changed meanwhile is taken
+//! in, so that an endpoint waits for a slice and never for the rest of the work. What cannot be compiled
+//! leaves the last good configuration in place.
 
-mod affected;
-mod round;
+mod edge;
+mod meshes;
+mod signing;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use common::{
-    runtime::Env,
-    store::index::{Index, IndexReader},
-};
+use common::{runtime::Env, store::index::IndexReader};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::affected::Affected;
+use self::{
+    meshes::{Configured, Meshes},
+    signing::Signing,
+};
 use super::{
-    admin_authority::AdminAuthority, config::Config, insight::Insights, node::ProxyId, proxies::Proxies,
+    admin_authority::AdminAuthority, config::ProxyConfig, insight::ProxyInsights, metrics, node::ProxyId,
+    proxies::Proxies,
 };
-use crate::{
-    generator::{AdminIdentity, Assignments, Interner},
-    mesh::{Hosts, MeshContext, WorkloadCertificate},
-};
+use crate::mesh::{Hosts, Surroundings};
 
 /// Pause before a certificate that could not be signed is tried again.
 const SIGN_AGAIN: Duration = Duration::from_secs(30);
 /// The longest sleep when no certificate is near its renewal: a clock may have been set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
-/// Unused resources are forgotten after so many configurations per proxy.
-const SWEEP_EVERY: usize = 8;
-/// Proxies looked at before others on this thread get a turn.
-const SLICE: usize = 8;
+/// How long compiling goes on before it is looked for something more urgent.
+const SLICE: Duration = Duration::from_millis(5);
 
 /// The push loop.
 pub(super) struct Push {
-    zone: Arc<str>,
     env: Env,
     proxies: Arc<Proxies>,
-    insights: Arc<Insights>,
-    admin: Option<AdminAuthority>,
+    insights: Arc<ProxyInsights>,
     reader: IndexReader,
     hosts: watch::Receiver<Hosts>,
-    /// What the last round worked on.
-    index: Arc<Index>,
-    meshes: BTreeMap<Arc<str>, Arc<MeshContext>>,
-    /// Meshes without a usable context, and why.
-    broken: BTreeMap<Arc<str>, String>,
-    held: BTreeMap<ProxyId, Held>,
-    interner: Interner,
-    /// Configurations made since unused resources were last forgotten.
-    configured: usize,
-}
-
-/// What a connected proxy has.
-#[derive(Default)]
-struct Held {
-    config: Option<Arc<Config>>,
-    certificate: Option<Arc<WorkloadCertificate>>,
-    admin: Option<Arc<AdminIdentity>>,
-    /// When to generate again without any change.
-    again: Option<DateTime<Utc>>,
-    /// Whose endpoints it depends on; `None` when that is not known.
-    uses: Option<Assignments>,
-    /// What was last said about it in the log.
-    problems: Vec<String>,
+    meshes: Meshes,
+    signing: Signing,
+    /// When to try again what could not be signed.
+    again: BTreeSet<(DateTime<Utc>, ProxyId)>,
 }
 
 impl Push {
-    /// Nothing done yet.
+    /// Nothing done yet. `around` is what is known before anything is read.
     pub(super) fn new(
-        zone: Arc<str>,
+        around: Surroundings,
         env: Env,
         reader: IndexReader,
         hosts: watch::Receiver<Hosts>,
         proxies: Arc<Proxies>,
-        insights: Arc<Insights>,
+        insights: Arc<ProxyInsights>,
         admin: Option<AdminAuthority>,
     ) -> Self {
-        let index = reader.current();
-        Self {
-            zone,
-            env,
-            proxies,
-            insights,
-            admin,
-            reader,
-            hosts,
-            index,
-            meshes: BTreeMap::new(),
-            broken: BTreeMap::new(),
-            held: BTreeMap::new(),
-            interner: Interner::default(),
-            configured: 0,
-        }
+        let around = Surroundings { hosts: hosts.borrow().clone(), ..around };
+        let meshes = Meshes::new(around, reader.current());
+        let signing = Signing::new(admin);
+        Self { env, proxies, insights, reader, hosts, meshes, signing, again: BTreeSet::new() }
     }
 
     /// Works until `shutdown`.
@@ -110,26 +74,79 @@ impl Push {
         let proxies = Arc::clone(&self.proxies);
         loop {
             let due = self.next_due();
-            let mut affected = Affected::default();
             tokio::select! {
                 () = shutdown.cancelled() => return,
+                () = std::future::ready(()), if !self.meshes.is_idle() => {}
                 open = self.reader.changed() => if !open { return },
-                () = proxies.arrival() => {}
-                changed = self.hosts.changed() => match changed {
-                    Ok(()) => affected = Affected::everybody(),
-                    Err(_) => return,
-                },
+                () = proxies.movement() => {}
+                changed = self.hosts.changed() => if changed.is_err() { return },
+                signed = self.signing.done() => {
+                    let again = self.env.now() + SIGN_AGAIN;
+                    self.meshes.signed(signed, |id| {
+                        // Once is enough, however often it was asked for.
+                        self.again.retain(|(_, known)| *known != id);
+                        self.again.insert((again, id));
+                    });
+                }
                 () = tokio::time::sleep_until(due) => {}
             }
-            self.round(affected).await;
+            self.round().await;
         }
     }
 
-    /// When the next certificate is to be renewed.
-    fn next_due(&self) -> Instant {
+    /// Takes in what happened and works for a slice.
+    async fn round(&mut self) {
         let now = self.env.now();
-        let next = self.held.values().filter_map(|held| held.again).min();
-        let wait = next.map_or(LONGEST_SLEEP, |at| (at - now).to_std().unwrap_or_default());
+        let (index, hosts) = (self.reader.latest(), self.hosts.borrow_and_update().clone());
+        let movement = self.proxies.take_movement();
+        while let Some((_, id)) = self.again.first().filter(|(at, _)| *at <= now).cloned() {
+            self.again.pop_first();
+            self.meshes.retry(&id);
+        }
+        let start = Instant::now();
+        let mut meshes = std::mem::take(&mut self.meshes);
+        // Compiling takes a while and would hold up whoever shares the thread.
+        let worked = tokio::task::spawn_blocking(move || {
+            meshes.follow(&index, hosts);
+            meshes.renew(now);
+            movement.left.iter().for_each(|id| meshes.leave(id));
+            movement.arrived.iter().for_each(|proxy| meshes.arrive(proxy));
+            meshes.work(now, || start.elapsed() >= SLICE);
+            let configured = meshes.configured(now);
+            (meshes, configured)
+        });
+        let (meshes, configured) = worked.await.expect("compiling does not panic");
+        self.meshes = meshes;
+        self.signing.ask(self.meshes.unsigned(now), now);
+        for one in configured {
+            self.publish(one, start.elapsed());
+        }
+    }
+
+    fn publish(&self, configured: Configured, took: Duration) {
+        let Configured { id, revision, set, certificate, problems, failed } = configured;
+        let result = match &set {
+            _ if failed => "error",
+            Some(_) => "changed",
+            None => "skip",
+        };
+        metrics::generated(id.kind, result, took);
+        if let Some(certificate) = certificate {
+            self.insights.certificate(&id, certificate);
+        }
+        let config = set.map(|set| Arc::new(ProxyConfig::new(revision, set)));
+        let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems)) else { return };
+        self.insights.problems(&id, problems);
+        for problem in new {
+            tracing::warn!(proxy = %id, problem, "left out of the configuration");
+        }
+    }
+
+    /// When the next certificate is to be replaced or tried again.
+    fn next_due(&self) -> Instant {
+        let again = self.again.first().map(|(at, _)| *at);
+        let next = again.into_iter().chain(self.meshes.next_renewal()).min();
+        let wait = next.map_or(LONGEST_SLEEP, |at| (at - self.env.now()).to_std().unwrap_or_default());
         Instant::now() + wait.min(LONGEST_SLEEP)
     }
 }

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    document::Document,
     keys::KeySupply,
     mode::Mode,
-    model::{ResourceKey, SpecError, Violations, document::Document, kinds::mesh},
-    proto::kuma::mesh::v1alpha1::{
-        DataplaneInsight, DiscoverySubscription, ZoneEgressInsight, ZoneIngressInsight,
-    },
+    model::{ResourceKey, SpecError, Violations, kinds::mesh},
+    proto::kuma::mesh::v1alpha1::DiscoverySubscription,
     rest::{Admission, Put, standard_admissions},
     runtime::Env,
     store::{
@@ -16,12 +15,12 @@ use common::{
         index::{Index, IndexReader},
     },
 };
-use prost::Message;
 use thiserror::Error;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    insight,
     node::{ProxyId, ProxyKind},
     proxies::Proxies,
     resource,
@@ -34,7 +33,7 @@ const NEXT_INDEX: Duration = Duration::from_millis(250);
 
 /// Why a proxy cannot be registered.
 #[derive(Debug, Error)]
-pub(super) enum RegisterError {
+pub enum RegisterError {
     /// Its mesh is not here.
     #[error("mesh {0:?} does not exist in this zone; create it, or wait until it is synced")]
     NoMesh(Arc<str>),
@@ -67,19 +66,75 @@ impl From<Violations> for RegisterError {
     }
 }
 
+/// Says what proxies may bring along. It obeys the same rules as what is written over REST.
+#[derive(Clone)]
+pub(super) struct RegistrationRules {
+    mode: Mode,
+    env: Env,
+    admissions: Vec<Arc<dyn Admission>>,
+}
+
+impl RegistrationRules {
+    /// For the proxies of a zone.
+    pub(super) fn new(mode: Mode, env: Env) -> Self {
+        Self { mode, env, admissions: standard_admissions(false, None) }
+    }
+
+    /// What is to be written so that `document` is the resource of `proxy`; `None` where somebody applied the
+    /// same.
+    ///
+    /// # Errors
+    /// [`RegisterError`] where it may not be that.
+    pub(super) fn decide(
+        &self,
+        proxy: &ProxyId,
+        document: Document,
+        index: &Index,
+    ) -> Result<Option<Batch>, RegisterError> {
+        if proxy.kind == ProxyKind::Dataplane && index.find(&mesh::KIND, "", &proxy.mesh).is_none() {
+            return Err(RegisterError::NoMesh(Arc::clone(&proxy.mesh)));
+        }
+        let key = proxy.key();
+        let existing = index.get(&key).map(Arc::as_ref);
+        let now = self.env.now();
+        let mut resource = resource::adopt(document, proxy.kind, &self.mode, existing, now)?;
+        let mut also = Vec::new();
+        for rule in self.admissions.iter().filter(|rule| rule.concerns(proxy.kind.resource())) {
+            rule.put(&mut Put {
+                mode: &self.mode,
+                index,
+                env: &self.env,
+                existing,
+                resource: &mut resource,
+                // Proxies register themselves and nothing that comes with keys.
+                keys: &mut KeySupply::default(),
+                also: &mut also,
+            })?;
+        }
+        // What was decided holds for what was seen.
+        let when = match existing {
+            None => Precondition::Absent,
+            Some(existing) if existing.origin != resource.origin => return Err(RegisterError::Foreign(key)),
+            Some(existing) if resource::is_registered(existing) => Precondition::At(existing.revision),
+            Some(applied) if resource::agrees(&resource, applied) => return Ok(None),
+            Some(_) => return Err(RegisterError::Applied(key)),
+        };
+        let put = Write::put_when(resource, when);
+        Ok(Some(Batch::of(also.into_iter().chain([put]))))
+    }
+}
+
 /// Stores and deletes what proxies bring along.
 pub(super) struct Registrar {
     store: Arc<dyn Store>,
     index: IndexReader,
-    mode: Mode,
-    env: Env,
-    rules: Vec<Arc<dyn Admission>>,
+    rules: RegistrationRules,
 }
 
 impl Registrar {
-    /// For the proxies of a zone. What comes in obeys the same rules as what is written over REST.
-    pub(super) fn new(store: Arc<dyn Store>, index: IndexReader, mode: Mode, env: Env) -> Self {
-        Self { store, index, mode, env, rules: standard_admissions(false, None) }
+    /// Where it is stored, and by which rules.
+    pub(super) fn new(store: Arc<dyn Store>, index: IndexReader, rules: RegistrationRules) -> Self {
+        Self { store, index, rules }
     }
 
     /// Stores `document` as the resource of `proxy`, and returns once it is visible in the index. Says
@@ -107,36 +162,8 @@ impl Registrar {
         document: Document,
         index: &Index,
     ) -> Result<bool, RegisterError> {
-        if proxy.kind == ProxyKind::Dataplane && index.find(&mesh::KIND, "", &proxy.mesh).is_none() {
-            return Err(RegisterError::NoMesh(Arc::clone(&proxy.mesh)));
-        }
-        let key = proxy.key();
-        let existing = index.get(&key).map(Arc::as_ref);
-        let now = self.env.now();
-        let mut resource = resource::adopt(document, proxy.kind, &self.mode, existing, now)?;
-        let mut also = Vec::new();
-        for rule in self.rules.iter().filter(|rule| rule.concerns(proxy.kind.resource())) {
-            rule.put(&mut Put {
-                mode: &self.mode,
-                index,
-                env: &self.env,
-                existing,
-                resource: &mut resource,
-                // Proxies register themselves and nothing that comes with keys.
-                keys: &mut KeySupply::default(),
-                also: &mut also,
-            })?;
-        }
-        // What was decided holds for what was seen.
-        let when = match existing {
-            None => Precondition::Absent,
-            Some(existing) if existing.origin != resource.origin => return Err(RegisterError::Foreign(key)),
-            Some(existing) if resource::is_registered(existing) => Precondition::At(existing.revision),
-            Some(applied) if resource::agrees(&resource, applied) => return Ok(false),
-            Some(_) => return Err(RegisterError::Applied(key)),
-        };
-        let put = Write::put_when(resource, when);
-        let commit = self.store.transact(Batch::of(also.into_iter().chain([put]))).await?;
+        let Some(batch) = self.rules.decide(proxy, document, index)? else { return Ok(false) };
+        let commit = self.store.transact(batch).await?;
         self.index.wait_for(commit.revision).await.ok_or(RegisterError::Stopping)?;
         Ok(true)
     }
@@ -189,9 +216,9 @@ impl Registrar {
 
     /// Whether the newest stream of the proxy goes to another process that shares the store.
     fn is_elsewhere(&self, proxy: &ProxyId, index: &Index) -> bool {
-        let newest = newest_subscription(proxy.insight_key(), proxy.kind, index);
+        let newest = newest_subscription(proxy.insight_key(), index);
         newest.is_some_and(|s| {
-            s.disconnect_time.is_none() && s.control_plane_instance_id != *self.env.instance_id
+            s.disconnect_time.is_none() && s.control_plane_instance_id != *self.rules.env.instance_id
         })
     }
 }
@@ -203,12 +230,6 @@ fn lost_race(error: &StoreError) -> bool {
     )
 }
 
-fn newest_subscription(key: ResourceKey, kind: ProxyKind, index: &Index) -> Option<DiscoverySubscription> {
-    let spec = &index.get(&key)?.spec[..];
-    let mut subscriptions = match kind {
-        ProxyKind::Dataplane => DataplaneInsight::decode(spec).ok()?.subscriptions,
-        ProxyKind::Ingress => ZoneIngressInsight::decode(spec).ok()?.subscriptions,
-        ProxyKind::Egress => ZoneEgressInsight::decode(spec).ok()?.subscriptions,
-    };
-    subscriptions.pop()
+fn newest_subscription(key: ResourceKey, index: &Index) -> Option<DiscoverySubscription> {
+    insight::subscriptions(index.get(&key)?).pop()
 }

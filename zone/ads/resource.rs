@@ -2,12 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use common::{
+    document::{Document, DocumentError},
     mode::Mode,
     model::{
-        FieldPath, Resource, ResourceKey, Spec, SpecError, Violations,
-        document::{Document, DocumentError},
-        labels,
-        text::{self, Limits, TextError},
+        FieldPath, Resource, ResourceKey, Spec, SpecError, Violations, labels,
+        text::{self, TextError, TextLimits},
     },
     proto::kuma::mesh::v1alpha1 as mesh,
 };
@@ -46,7 +45,7 @@ pub enum InlineError {
 /// [`InlineError`].
 pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineError> {
     // YAML contains JSON.
-    let json = text::yaml(text, Limits::INLINE)?;
+    let json = text::yaml(text, TextLimits::INLINE)?;
     let mut document = Document::parse(&json)?;
     let mesh = document.mesh.as_deref().filter(|m| !m.is_empty()).unwrap_or("default");
     let given = ResourceKey::new(document.kind, mesh, &document.name);
@@ -91,7 +90,7 @@ pub(super) fn adopt(
         }
     }
     resource.labels.insert(labels::REGISTERED.to_owned(), labels::REGISTERED_BY_PROXY.to_owned());
-    labels::compute(&mut resource, mode);
+    mode.label(&mut resource);
     resource.origin = mode.origin_of(resource.kind());
     Ok(resource)
 }

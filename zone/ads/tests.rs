@@ -2,9 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
+mod client_status;
 mod envoy;
+mod fetch;
+mod footprint;
 mod front_door;
 mod harness;
 mod lifecycle;
+mod nodes;
+mod rulebook;
 mod streams;
 mod views;

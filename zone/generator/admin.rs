@@ -15,9 +15,10 @@ use common::proto::envoy::config::{
 };
 
 use super::{
-    Chain, ClusterDraft, Draft, HttpChain, ListenerDraft, ProxyMetadata, Role, RouteDraft, Terminal,
+    Chain, ClusterDraft, Draft, HttpChain, HttpFilters, ListenerDraft, ProxyMetadata, Role, RouteDraft,
+    Terminal,
     envoy::{
-        address, cluster, endpoint, filter, flag,
+        address, cluster, endpoint, flag,
         http::{self, Share},
         tls,
     },
@@ -60,13 +61,14 @@ impl std::fmt::Debug for AdminIdentity {
 }
 
 impl AdminEndpoint {
-    /// Whether a proxy at `address` gets a listener. One whose endpoint is there already cannot.
+    /// Whether a proxy at `address` gets a listener. One whose endpoint is there already cannot; a socket is at no
+    /// address.
     pub fn needs_listener(&self, address: IpAddr) -> bool {
-        !self.address.is_unspecified() && self.address != address
+        self.socket.is_some() || (!self.address.is_unspecified() && self.address != address)
     }
 
     /// Where its own machine reaches it.
-    fn local(&self) -> Address {
+    pub(crate) fn local(&self) -> Address {
         match &self.socket {
             Some(path) => address::pipe(path),
             None => address::socket(self.address, self.port),
@@ -74,15 +76,19 @@ impl AdminEndpoint {
     }
 }
 
-/// Adds the listener and what is behind it. False when something of the proxy itself listens there.
-pub(super) fn generate(
+/// Adds the listener and what is behind it. False when something of the proxy itself listens there: one of
+/// the draft, or one of which `is_taken` knows.
+pub(crate) fn generate(
     metadata: &ProxyMetadata,
     identity: Option<&Arc<AdminIdentity>>,
+    is_taken: impl Fn(IpAddr, u32) -> bool,
     draft: &mut Draft,
 ) -> bool {
     let (Some(endpoint), Some(identity)) = (&metadata.admin, identity) else { return true };
     let at = address::socket(identity.address, endpoint.port);
-    if draft.listeners.values().any(|listener| listener.message.address.as_ref() == Some(&at)) {
+    if is_taken(identity.address, endpoint.port)
+        || draft.listeners.values().any(|listener| listener.message.address.as_ref() == Some(&at))
+    {
         return false;
     }
     let admin = add_cluster(names::ADMIN, endpoint.local(), draft);
@@ -104,11 +110,13 @@ pub(super) fn generate(
         name: names::ADMIN.to_owned(),
         address: Some(at),
         traffic_direction: TrafficDirection::Inbound.into(),
-        listener_filters: vec![filter::tls_inspector()],
         enable_reuse_port: flag(false),
         ..Listener::default()
     };
-    draft.listeners.insert(message.name.clone(), ListenerDraft { role: Role::Admin, message, chains });
+    draft.listeners.insert(
+        message.name.clone(),
+        ListenerDraft { role: Role::Admin, message, inspects_tls: true, chains },
+    );
     true
 }
 
@@ -122,6 +130,7 @@ fn add_cluster(name: &'static str, at: Address, draft: &mut Draft) -> &'static s
             http: None,
             tls: None,
             tls_elsewhere: std::collections::BTreeMap::new(),
+            nearness: None,
         },
     );
     name
@@ -136,8 +145,9 @@ fn route(path: PathSpecifier, cluster: &str) -> RouteDraft {
 fn chain(metadata: &ProxyMetadata, matches: Option<FilterChainMatch>, routes: Vec<RouteDraft>) -> Chain {
     let http = HttpChain {
         manager: http::inbound_manager(names::ADMIN, metadata.ipv6),
-        filters: Vec::new(),
+        filters: HttpFilters::default(),
         config: http::route_configuration(names::ADMIN),
+        hosts: Vec::new(),
         host: names::ADMIN.to_owned(),
         routes,
     };

@@ -1,4 +1,6 @@
-//! What can be called: a set of endpoints with the cluster that reaches them.
+//! What can be called, with the cluster that reaches it.
+
+mod encryption;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,31 +8,42 @@ use std::{
 };
 
 use common::{
-    issuing,
     model::{kinds::mesh_service::Port, kri::Kri, labels},
-    proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext,
+    proto::envoy::{
+        config::cluster::v3::{Cluster, cluster::DnsLookupFamily},
+        extensions::upstreams::http::v3::HttpProtocolOptions,
+    },
 };
 
+use self::encryption::server_names;
 use super::{
-    ClusterDraft, Draft, EndpointsDraft, Role,
-    envoy::{cluster, tls},
-    names, sni,
+    ClusterDraft, Encoded, Placement, Role, XdsClient,
+    envoy::{cluster, endpoint, number},
+    gateway, names,
+    outward::{self, Outward},
+    sni, type_url, zone_listener,
 };
-use crate::mesh::{MeshContext, MeshService, Protocol, topology::Service};
+use crate::mesh::{
+    Abroad, Destination, Exit, ExternalService, MeshContext, MultiZoneService, Protocol, ZoneService,
+    egress_identity,
+    topology::{self, Service},
+};
 
-/// A set of endpoints of one service.
+/// A destination with what has to be known to send traffic there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Value of the service tag; the name of the cluster for a service that is a resource.
-    pub service: String,
-    /// All tags its endpoints must have, the service tag included.
-    pub tags: BTreeMap<String, String>,
+    /// Which one.
+    pub destination: Destination,
+    /// What it is called in names, metrics and rules: the service, or the cluster of a port.
+    pub name: String,
     /// What is spoken to it.
     pub protocol: Protocol,
     /// Name of its cluster.
     pub cluster: String,
     /// Present when the service is a resource.
     pub resource: Option<ResourceBackend>,
+    /// An egress stands for it, because it is outside the mesh.
+    pub behind_egress: bool,
 }
 
 /// A port of a service that is a resource.
@@ -38,8 +51,10 @@ pub struct Backend {
 pub struct ResourceBackend {
     /// Its identifier, with the port as section.
     pub kri: Kri,
-    /// The server name its ingress knows.
+    /// The server name it is asked for.
     pub sni: String,
+    /// The one that the ingresses of these zones know instead.
+    pub sni_elsewhere: BTreeMap<String, String>,
     /// SPIFFE identities its proxies may have.
     pub identities: BTreeSet<String>,
 }
@@ -48,88 +63,165 @@ pub struct ResourceBackend {
 const UNIFIED_NAME: &str = "kuma.io/unified-name";
 
 impl Backend {
-    /// The endpoints of `mesh` with these tags; `None` without a service tag, or with one that is the name
-    /// of a cluster for the workload itself.
-    pub fn tagged(mesh: &MeshContext, tags: &BTreeMap<String, String>) -> Option<Self> {
-        let service = tags.get(labels::TAG_SERVICE).filter(|name| !names::is_reserved(name))?;
+    /// What is known of `destination`; `None` when it does not exist, or has the name of a cluster for the
+    /// workload itself.
+    pub fn of(mesh: &MeshContext, destination: &Destination) -> Option<Self> {
+        match destination {
+            Destination::Service(service) => Self::tagged(mesh, destination, service, service.to_string()),
+            Destination::Subset(subset) => {
+                let cluster = names::service_cluster(&subset.service, &subset.tags);
+                Self::tagged(mesh, destination, &subset.service, cluster)
+            }
+            Destination::Port(name, port) => {
+                let service = mesh.mesh_services.get(name)?;
+                Some(Self::of_port(mesh, service, service.numbered(*port)?))
+            }
+            Destination::MultiZone(name, port) => {
+                let service = mesh.multi_zone_services.get(name)?;
+                Some(Self::of_parts(mesh, service, service.numbered(*port)?))
+            }
+            Destination::Through(through) => {
+                let reached = Self::of(mesh, &through.destination)?;
+                let mut tags = reached.tags();
+                if tags.is_empty() {
+                    tags.insert(labels::TAG_SERVICE.to_owned(), reached.cluster.clone());
+                }
+                let cluster = names::gateway_cluster(&tags[labels::TAG_SERVICE], &tags, &through.listener);
+                Some(Self { destination: destination.clone(), cluster, ..reached })
+            }
+            Destination::External(name) => Self::of_external(mesh, mesh.external.resource(name)?),
+            Destination::Abroad(abroad) => Self::abroad(mesh, abroad),
+            Destination::Here(port) => {
+                let reached = Self::of(mesh, port)?;
+                let cluster = reached.resource.as_ref()?.kri.to_string();
+                Some(Self { destination: destination.clone(), cluster, ..reached })
+            }
+        }
+    }
+
+    fn tagged(mesh: &MeshContext, destination: &Destination, service: &str, cluster: String) -> Option<Self> {
+        if names::is_reserved(service) {
+            return None;
+        }
+        let known = mesh.topology.service(destination);
         Some(Self {
-            service: service.clone(),
-            tags: tags.clone(),
-            protocol: mesh.topology.service(service).protocol,
-            cluster: names::service_cluster(service, tags),
+            destination: destination.clone(),
+            name: service.to_owned(),
+            protocol: known.protocol,
+            cluster,
             resource: None,
+            behind_egress: matches!(known.exit, Some(Exit::Egress)),
+        })
+    }
+
+    /// A gateway of another mesh.
+    fn abroad(mesh: &MeshContext, abroad: &Arc<Abroad>) -> Option<Self> {
+        if names::is_reserved(&abroad.service) {
+            return None;
+        }
+        let destination = Destination::Abroad(Arc::clone(abroad));
+        Some(Self {
+            name: abroad.service.to_string(),
+            // Nothing else is let in.
+            protocol: mesh.topology.service(&destination).protocol,
+            cluster: format!("{}_{}", names::service_cluster(&abroad.service, &abroad.tags), abroad.mesh),
+            resource: None,
+            behind_egress: false,
+            destination,
+        })
+    }
+
+    /// A service outside the mesh that is a resource.
+    pub fn of_external(mesh: &MeshContext, service: &ExternalService) -> Option<Self> {
+        let name = service.resource.display_name();
+        let kri = service.kri.clone()?;
+        let hashed = || sni::of_resource(name, service.port, &mesh.mesh, "mes");
+        // An egress of the mesh alone knows services by their identifiers, and has a name of its own.
+        let (sni, identities) = match &mesh.topology.service(&service.destination).exit {
+            Some(Exit::OwnEgress(identities)) => {
+                (sni::of_kri(&kri).unwrap_or_else(hashed), BTreeSet::clone(identities))
+            }
+            _ => (hashed(), [egress_identity(&mesh.mesh)].into()),
+        };
+        Some(Self {
+            destination: service.destination.clone(),
+            name: service.service.to_string(),
+            protocol: service.protocol,
+            cluster: service.service.to_string(),
+            resource: Some(ResourceBackend { kri, sni, sni_elsewhere: BTreeMap::new(), identities }),
+            behind_egress: true,
         })
     }
 
     /// A port of a service that is a resource.
-    pub fn of_resource(mesh: &MeshContext, service: &MeshService, port: &Port) -> Self {
-        let cluster = service.destination(port);
-        let known = service.spec.identities.iter().map(|identity| match identity.r#type.as_str() {
-            "SpiffeID" => identity.value.clone(),
-            _ => format!("spiffe://{}/{}", mesh.mesh, identity.value),
-        });
-        let mut identities: BTreeSet<String> = known.collect();
-        if identities.is_empty() {
-            // Nobody has written them down yet; the tags of the endpoints are where they come from.
-            let destination = mesh.topology.destination(&cluster);
-            let tags = destination.endpoints.iter().filter(|e| !e.remote).map(|e| &e.tags);
-            let services = tags.filter_map(|tags| tags.get(labels::TAG_SERVICE));
-            identities.extend(services.map(|name| format!("spiffe://{}/{name}", mesh.mesh)));
-        }
+    pub fn of_port(mesh: &MeshContext, service: &ZoneService, port: &Port) -> Self {
+        let (cluster, destination) = (service.destination(port), service.callee(port));
+        let identities = identities(mesh, service, port);
+        let kri = service.kri.clone().with_section(&ZoneService::section(port));
+        let hashed = sni::of_resource(&service.sni_name(), port.port, &mesh.mesh, "ms");
+        let (sni, sni_elsewhere) = server_names(&mesh.topology.service(&destination), &kri, hashed);
         Self {
-            service: cluster.clone(),
-            tags: BTreeMap::new(),
-            protocol: MeshService::protocol(port),
-            resource: Some(ResourceBackend {
-                kri: service.kri.clone().with_section(&MeshService::section(port)),
-                sni: sni::of_resource(&service.sni_name(), port.port, &mesh.mesh, "ms"),
-                identities,
-            }),
+            destination,
+            name: cluster.clone(),
+            protocol: ZoneService::protocol(port),
+            resource: Some(ResourceBackend { kri, sni, sni_elsewhere, identities }),
             cluster,
+            behind_egress: false,
         }
     }
 
-    /// Its endpoints, those of other tags included.
-    pub(super) fn members(&self, mesh: &MeshContext) -> Arc<Service> {
-        match self.resource {
-            Some(_) => mesh.topology.destination(&self.service),
-            None => mesh.topology.service(&self.service),
+    /// A port of a service of several zones: whoever answers is one of those it is made of.
+    pub fn of_parts(mesh: &MeshContext, service: &MultiZoneService, port: &Port) -> Self {
+        let cluster = service.destination(port);
+        let parts = service.parts(&mesh.mesh_services);
+        let identities = parts.filter_map(|part| Some(identities(mesh, part, part.numbered(port.port)?)));
+        let identities = identities.flatten().collect();
+        let destination = service.callee(port);
+        let kri = service.kri.clone().with_section(&ZoneService::section(port));
+        let hashed = sni::of_resource(service.resource.display_name(), port.port, &mesh.mesh, "mzms");
+        let (sni, sni_elsewhere) = server_names(&mesh.topology.service(&destination), &kri, hashed);
+        Self {
+            destination,
+            name: cluster.clone(),
+            protocol: ZoneService::protocol(port),
+            resource: Some(ResourceBackend { kri, sni, sni_elsewhere, identities }),
+            cluster,
+            behind_egress: false,
         }
     }
 
-    /// TLS towards it in this zone.
-    fn tls(&self, mesh: &MeshContext) -> UpstreamTlsContext {
-        self.tls_in(&mesh.zone, mesh)
-    }
-
-    /// TLS towards it in other zones, as far as it differs by zone.
-    fn tls_elsewhere(&self, mesh: &MeshContext, service: &Service) -> BTreeMap<String, UpstreamTlsContext> {
-        if mesh.mtls.as_ref().is_none_or(|mtls| mtls.issuers.is_empty()) {
-            return BTreeMap::new();
+    /// The tags its endpoints are known by; of a service that is a resource there are none.
+    pub(crate) fn tags(&self) -> BTreeMap<String, String> {
+        match self.destination.itself() {
+            Destination::Service(name) => [(labels::TAG_SERVICE.to_owned(), name.to_string())].into(),
+            Destination::Subset(subset) => subset.tags.clone(),
+            Destination::Abroad(abroad) => abroad.tags.clone(),
+            Destination::Port(..)
+            | Destination::MultiZone(..)
+            | Destination::External(_)
+            | Destination::Through(_)
+            | Destination::Here(_) => BTreeMap::new(),
         }
-        let zones = service.other_zones().into_iter();
-        zones.map(|zone| (zone.to_owned(), self.tls_in(zone, mesh))).collect()
     }
 
-    /// Where a zone signs with a key of its own, its workloads prove by a DNS name that they are there: any zone
-    /// could sign the URI names.
-    fn tls_in(&self, zone: &str, mesh: &MeshContext) -> UpstreamTlsContext {
-        let proves_zone = mesh.mtls.as_ref().is_some_and(|mtls| mtls.issuers.contains(zone));
-        let trust_domain = format!("spiffe://{}/", mesh.mesh);
-        let name = |identity: &str| match identity.strip_prefix(&trust_domain) {
-            Some(service) if proves_zone => tls::dns(tls::exact(issuing::name(service, zone, &mesh.mesh))),
-            _ => tls::uri(tls::exact(identity.to_owned())),
-        };
-        match &self.resource {
-            Some(resource) => {
-                let names = resource.identities.iter().map(|identity| name(identity)).collect();
-                tls::upstream(&mesh.mesh, names, resource.sni.clone())
-            }
-            None => {
-                let names = vec![name(&format!("{trust_domain}{}", self.service))];
-                let sni = sni::of_tags(&self.service, &mesh.mesh, &self.tags);
-                tls::upstream(&mesh.mesh, names, sni)
-            }
+    /// Whether a builtin gateway calls it.
+    fn is_through_gateway(&self) -> bool {
+        matches!(self.destination, Destination::Through(_))
+    }
+
+    /// Who asks for its cluster.
+    pub(super) fn origin(&self) -> &'static str {
+        if self.is_through_gateway() { "gateway" } else { "outbound" }
+    }
+
+    /// How it is spoken to. Between sidecars HTTP is always HTTP/2, whatever the workloads speak; bytes do not
+    /// mind. A gateway speaks as the workload does, and an egress is spoken to as those outside are.
+    fn http(&self) -> Option<HttpProtocolOptions> {
+        match self.protocol {
+            _ if !self.is_through_gateway() && !self.behind_egress => Some(cluster::http2()),
+            Protocol::Http => Some(cluster::http1()),
+            Protocol::Http2 | Protocol::Grpc => Some(cluster::http2()),
+            Protocol::Tcp | Protocol::Kafka | Protocol::Unknown => None,
         }
     }
 
@@ -137,7 +229,7 @@ impl Backend {
     pub(super) fn routes(&self) -> String {
         match &self.resource {
             Some(resource) => resource.kri.to_string(),
-            None => format!("outbound:{}", self.service),
+            None => format!("outbound:{}", self.name),
         }
     }
 
@@ -145,51 +237,117 @@ impl Backend {
     pub(super) fn listener_tags(&self) -> BTreeMap<String, String> {
         match &self.resource {
             Some(resource) => [(UNIFIED_NAME.to_owned(), resource.kri.to_string())].into(),
-            None => self.tags.clone(),
+            None => self.tags(),
         }
     }
 
-    /// What a reference of a proxy or a route means, when it is a port of a service that is a resource.
-    pub fn of_reference(
+    /// Its cluster, whose endpoints are discovered, unless it is outside the mesh and called there. It is called by
+    /// who was `given` its identity by this.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn cluster(
+        &self,
         mesh: &MeshContext,
-        name: Option<&str>,
-        labels: Option<&BTreeMap<String, String>>,
-        port: &str,
-    ) -> Option<Self> {
-        let (service, port) = mesh.mesh_service(name, labels, port)?;
-        Some(Self::of_resource(mesh, service, port))
+        system_ca: Option<&str>,
+        given: Option<&str>,
+    ) -> Result<ClusterDraft, String> {
+        if matches!(self.destination, Destination::Here(_)) {
+            return Ok(zone_listener::cluster_here(&self.cluster));
+        }
+        let service = mesh.topology.service(&self.destination);
+        if let Some(Exit::Direct(external)) = &service.exit {
+            let outward = Outward { mesh: None, lookup: DnsLookupFamily::V4Preferred, system_ca };
+            let meant = |external: &&Arc<ExternalService>| {
+                let wanted = self.destination.filter().into_iter().flatten();
+                wanted.into_iter().all(|(key, value)| external.tags.get(key) == Some(value))
+            };
+            let external: Vec<_> = external.iter().filter(meant).cloned().collect();
+            return outward::cluster(Role::Outbound(self.clone()), &self.cluster, &external, outward);
+        }
+        let encrypted = given.is_some() || uses_tls(mesh, &service);
+        let limit = self.is_through_gateway();
+        Ok(ClusterDraft {
+            role: Role::Outbound(self.clone()),
+            message: Cluster {
+                per_connection_buffer_limit_bytes: limit.then(|| number(gateway::BUFFER)).flatten(),
+                ..cluster::discovered(&self.cluster)
+            },
+            http: self.http(),
+            tls: encrypted.then(|| self.tls(mesh, given)),
+            tls_elsewhere: if encrypted {
+                self.tls_elsewhere(mesh, &service, given)
+            } else {
+                BTreeMap::new()
+            },
+            nearness: None,
+        })
+    }
+
+    /// Whether its clients call it where it is, outside the mesh.
+    pub fn is_called_outside(&self, mesh: &MeshContext) -> bool {
+        matches!(mesh.topology.service(&self.destination).exit, Some(Exit::Direct(_)))
     }
 }
 
-/// Adds cluster and endpoints of `backend`, once.
-pub(crate) fn add_backend(mesh: &MeshContext, backend: &Backend, draft: &mut Draft) {
-    if draft.clusters.contains_key(&backend.cluster) {
-        return;
+/// SPIFFE identities the proxies behind a port may have.
+fn identities(mesh: &MeshContext, service: &ZoneService, port: &Port) -> BTreeSet<String> {
+    let known = service.spec.identities.iter().map(|identity| match identity.r#type.as_str() {
+        "SpiffeID" => identity.value.clone(),
+        _ => format!("spiffe://{}/{}", mesh.mesh, identity.value),
+    });
+    let mut identities: BTreeSet<String> = known.collect();
+    if identities.is_empty() {
+        // Nobody has written them down yet; the tags of the endpoints are where they come from.
+        let endpoints = mesh.topology.service(&service.callee(port));
+        let tags = endpoints.endpoints.iter().filter(|e| !e.remote).map(|e| &e.tags);
+        let services = tags.filter_map(|tags| tags.get(labels::TAG_SERVICE));
+        identities.extend(services.map(|name| format!("spiffe://{}/{name}", mesh.mesh)));
     }
-    let service = backend.members(mesh);
-    let endpoints = EndpointsDraft::Selected { service: Arc::clone(&service), tags: backend.tags.clone() };
-    draft.endpoints.insert(backend.cluster.clone(), endpoints);
+    identities
+}
 
-    let encrypted = uses_tls(mesh, &service);
-    let cluster = ClusterDraft {
-        role: Role::Outbound(backend.clone()),
-        message: cluster::discovered(&backend.cluster),
-        // Between sidecars HTTP is always HTTP/2, whatever the workloads speak; bytes do not mind.
-        http: Some(cluster::http2()),
-        tls: encrypted.then(|| backend.tls(mesh)),
-        tls_elsewhere: if encrypted { backend.tls_elsewhere(mesh, &service) } else { BTreeMap::new() },
+/// The endpoints of `destination` as those of `cluster`, the same for every client of this kind that sees them in these
+/// places.
+pub(crate) fn assignment(
+    mesh: &MeshContext,
+    destination: &Destination,
+    placement: Option<&Placement>,
+    cluster: &str,
+    client: XdsClient,
+) -> Option<Arc<Encoded>> {
+    let service = mesh.topology.service(destination);
+    if matches!(service.exit, Some(Exit::Direct(_))) {
+        // They are in the cluster.
+        return None;
+    }
+    let here = matches!(destination, Destination::Here(_));
+    // An ingress passes on what asks for a server name, which gRPC libraries do not say.
+    let near = here || client == XdsClient::Grpc;
+    let meant = |e: &&topology::Endpoint| {
+        destination.filter().is_none_or(|tags| e.has_tags(tags)) && !(near && e.remote)
     };
-    draft.clusters.insert(backend.cluster.clone(), cluster);
+    let origin = if here { "ingress" } else { "outbound" };
+    let endpoints = service.endpoints.iter().filter(meant);
+    let message = match placement {
+        None => endpoint::grouped(cluster, endpoints),
+        Some(placement) => placement.assignment(cluster, endpoints, &mesh.zone),
+    };
+    let message = match client {
+        XdsClient::Envoy => message,
+        XdsClient::Grpc => endpoint::complete(message, &mesh.zone),
+    };
+    Some(Arc::new(Encoded::new(cluster, type_url::ENDPOINT, origin, &message)))
 }
 
 /// A strict mesh always uses TLS. A permissive one uses it for a service once each of its endpoints
 /// accepts it; those of other zones are reachable in no other way.
-fn uses_tls(mesh: &MeshContext, service: &Arc<Service>) -> bool {
+fn uses_tls(mesh: &MeshContext, service: &Service) -> bool {
     match &mesh.mtls {
         None => false,
         Some(mtls) => {
             let remote = !service.endpoints.is_empty() && service.endpoints.iter().all(|e| e.remote);
-            !mtls.permissive || service.tls_ready || remote
+            !mtls.permissive || service.tls_ready || remote || service.exit.is_some()
         }
     }
 }

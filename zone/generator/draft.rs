@@ -1,9 +1,6 @@
 //! Configuration that is still open: typed, unpacked, edited by policies.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use common::{
     model::kri::Kri,
@@ -11,16 +8,18 @@ use common::{
         config::{
             cluster::v3::Cluster,
             core::v3::TransportSocket,
-            endpoint::v3::ClusterLoadAssignment,
             listener::v3::{Filter, FilterChain, FilterChainMatch, Listener},
             route::v3::{Route, RouteConfiguration, VirtualHost},
         },
         extensions::{
-            filters::network::{
-                http_connection_manager::v3::{
-                    HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier,
+            filters::{
+                common::set_filter_state::v3::FilterStateValue,
+                network::{
+                    http_connection_manager::v3::{
+                        HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier,
+                    },
+                    tcp_proxy::v3::TcpProxy,
                 },
-                tcp_proxy::v3::TcpProxy,
             },
             transport_sockets::tls::v3::{DownstreamTlsContext, Secret, UpstreamTlsContext},
             upstreams::http::v3::HttpProtocolOptions,
@@ -29,16 +28,13 @@ use common::{
 };
 
 use super::{
-    assignment::Assignments,
     backend::Backend,
-    envoy::{cluster, endpoint, filter, tls},
-    interner::Interner,
-    resource_set::{Encoded, ResourceSet, type_url},
+    envoy::{cluster, filter, tls},
+    gateway::Entrance,
+    placement::Nearness,
+    resource_set::{Encoded, ResourceCollection, type_url},
 };
-use crate::mesh::{
-    Inbound, Protocol,
-    topology::{Endpoint, Service},
-};
+use crate::mesh::{Inbound, Protocol};
 
 /// What a listener or cluster stands for; how policies find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,20 +43,32 @@ pub enum Role {
     Inbound(Inbound),
     /// Something the workload calls.
     Outbound(Backend),
-    /// The edge of a zone.
+    /// A port of a builtin gateway.
+    Gateway(Entrance),
+    /// The edge of a zone, where others come in.
     ZoneIngress,
+    /// The edge of a zone, where its own go out.
+    ZoneEgress,
     /// The admin endpoint of the proxy itself.
     Admin,
+    /// What traffic meets that is redirected on the machine of the proxy, and probes and questions for names;
+    /// with its origin.
+    Machine(&'static str),
+    /// What a policy about logs, traces or metrics asks for; the origin is that of its kind.
+    Telemetry(&'static str),
 }
 
 impl Role {
     /// The origin recorded with the encoded resource.
-    fn origin(&self) -> &'static str {
+    pub(super) fn origin(&self) -> &'static str {
         match self {
             Self::Inbound(_) => "inbound",
-            Self::Outbound(_) => "outbound",
+            Self::Outbound(backend) => backend.origin(),
+            Self::Gateway(_) => "gateway",
             Self::ZoneIngress => "ingress",
+            Self::ZoneEgress => "egress",
             Self::Admin => "admin",
+            Self::Telemetry(origin) | Self::Machine(origin) => origin,
         }
     }
 
@@ -69,7 +77,9 @@ impl Role {
         match self {
             Self::Inbound(inbound) => inbound.protocol,
             Self::Outbound(backend) => backend.protocol,
-            Self::ZoneIngress => Protocol::Tcp,
+            Self::Gateway(entrance) if entrance.protocol.is_http() => Protocol::Http,
+            Self::Gateway(_) => Protocol::Tcp,
+            Self::ZoneIngress | Self::ZoneEgress | Self::Telemetry(_) | Self::Machine(_) => Protocol::Tcp,
             Self::Admin => Protocol::Http,
         }
     }
@@ -80,8 +90,10 @@ impl Role {
 pub struct ListenerDraft {
     /// What it stands for.
     pub role: Role,
-    /// The message without filter chains.
+    /// The message without chains, and without the filter that looks at TLS.
     pub message: Listener,
+    /// Whether what the client says in its first TLS message is looked at.
+    pub inspects_tls: bool,
     /// Its chains, in order.
     pub chains: Vec<Chain>,
 }
@@ -89,12 +101,14 @@ pub struct ListenerDraft {
 /// One filter chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
+    /// Its name; empty for none.
+    pub name: String,
     /// For which connections.
     pub matches: Option<FilterChainMatch>,
     /// Present when this chain terminates mesh TLS.
     pub tls: Option<DownstreamTlsContext>,
     /// Network filters before the last one.
-    pub filters: Vec<Filter>,
+    pub filters: NetworkFilters,
     /// The last network filter.
     pub terminal: Terminal,
 }
@@ -116,16 +130,63 @@ impl Default for Terminal {
     }
 }
 
+/// Network filters by what they are for, in the order in which a connection meets them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkFilters {
+    /// Who may connect.
+    pub permission: Option<Filter>,
+    /// How many may connect.
+    pub rate_limit: Option<Filter>,
+    /// What is remembered of the client for routes to look at.
+    pub client: Vec<FilterStateValue>,
+}
+
+/// HTTP filters by what they are for, in the order in which a request meets them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HttpFilters {
+    /// Notes which route was taken, for the access log to look at.
+    pub route_mark: Option<HttpFilter>,
+    /// Who may call.
+    pub permission: Option<HttpFilter>,
+    /// Counts of gRPC calls.
+    pub grpc_stats: Option<HttpFilter>,
+    /// What goes wrong on purpose.
+    pub faults: Vec<HttpFilter>,
+    /// How many requests are taken.
+    pub rate_limit: Option<HttpFilter>,
+    /// Makes answers shorter.
+    pub compressor: Option<HttpFilter>,
+}
+
+impl NetworkFilters {
+    fn ordered(&self) -> impl Iterator<Item = Filter> {
+        let Self { permission, rate_limit, client } = self;
+        let client = (!client.is_empty()).then(|| filter::set_filter_state(client.clone()));
+        [permission.clone(), rate_limit.clone(), client].into_iter().flatten()
+    }
+}
+
+impl HttpFilters {
+    fn ordered(&self) -> impl Iterator<Item = &HttpFilter> {
+        let Self { route_mark, permission, grpc_stats, faults, rate_limit, compressor } = self;
+        let one = [route_mark, permission, grpc_stats].into_iter().flatten();
+        one.chain(faults).chain(rate_limit).chain(compressor)
+    }
+}
+
 /// The HTTP part of a chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HttpChain {
-    /// The connection manager without filters and routes.
+    /// The connection manager without filters. Routes that are discovered are named here; otherwise there are
+    /// none here.
     pub manager: HttpConnectionManager,
     /// HTTP filters; the router is added behind them.
-    pub filters: Vec<HttpFilter>,
+    pub filters: HttpFilters,
     /// The route configuration without virtual hosts.
     pub config: RouteConfiguration,
-    /// Name of the one virtual host.
+    /// Virtual hosts for some domains.
+    pub hosts: Vec<VirtualHost>,
+    /// Name of the virtual host for all others.
     pub host: String,
     /// Its routes, in order.
     pub routes: Vec<RouteDraft>,
@@ -155,39 +216,8 @@ pub struct ClusterDraft {
     pub tls: Option<UpstreamTlsContext>,
     /// TLS towards its endpoints in these other zones, in place of that.
     pub tls_elsewhere: BTreeMap<String, UpstreamTlsContext>,
-}
-
-/// The endpoints of a cluster, still unencoded: most are the same for every proxy of a mesh, and telling
-/// that costs less than building the message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndpointsDraft {
-    /// Those of a service that have these tags.
-    Selected {
-        /// The service.
-        service: Arc<Service>,
-        /// What they must have.
-        tags: BTreeMap<String, String>,
-    },
-    /// Exactly these.
-    Listed(Vec<Endpoint>),
-}
-
-impl EndpointsDraft {
-    /// As the endpoints of `cluster`.
-    pub(super) fn encoded(self, cluster: &str, interner: &Interner) -> Arc<Encoded> {
-        interner.encode(type_url::ENDPOINT, cluster, self, |endpoints| {
-            Encoded::new(cluster, type_url::ENDPOINT, "outbound", &endpoints.pack(cluster))
-        })
-    }
-
-    fn pack(&self, cluster: &str) -> ClusterLoadAssignment {
-        match self {
-            Self::Selected { service, tags } => {
-                endpoint::grouped(cluster, service.endpoints.iter().filter(|e| e.has_tags(tags)))
-            }
-            Self::Listed(endpoints) => endpoint::grouped(cluster, endpoints),
-        }
-    }
+    /// Which of its endpoints are near, when it is not the same for every proxy of the mesh.
+    pub nearness: Option<Nearness>,
 }
 
 /// All of it, by name.
@@ -197,77 +227,55 @@ pub struct Draft {
     pub listeners: BTreeMap<String, ListenerDraft>,
     /// Clusters.
     pub clusters: BTreeMap<String, ClusterDraft>,
-    /// Endpoints of the clusters that ask for them.
-    pub endpoints: BTreeMap<String, EndpointsDraft>,
     /// Secrets.
     pub secrets: BTreeMap<String, Secret>,
-    /// Services whose protocol was asked for.
-    pub consulted: BTreeSet<String>,
 }
 
 impl Draft {
-    /// Packs and encodes everything that `interner` does not know encoded already. Also says where the
-    /// endpoints came from.
-    pub fn finish(self, interner: &Interner) -> (ResourceSet, Assignments) {
-        let mut set = ResourceSet::default();
-        let mut assignments = Assignments::default();
-        for (name, listener) in self.listeners {
-            let origin = listener.role.origin();
-            set.insert(interner.encode(type_url::LISTENER, &name, listener, |listener| {
-                Encoded::new(&name, type_url::LISTENER, origin, &listener.pack())
-            }));
+    /// Packs and encodes everything.
+    pub fn finish(self) -> ResourceCollection {
+        let mut all = ResourceCollection::default();
+        for listener in self.listeners.values() {
+            all.insert(listener.encode());
         }
-        for (name, cluster) in self.clusters {
-            let origin = cluster.role.origin();
-            set.insert(interner.encode(type_url::CLUSTER, &name, cluster, |cluster| {
-                Encoded::new(&name, type_url::CLUSTER, origin, &cluster.pack())
-            }));
-        }
-        for (name, endpoints) in self.endpoints {
-            let tags = match &endpoints {
-                EndpointsDraft::Selected { tags, .. } => Some(tags.clone()),
-                EndpointsDraft::Listed(_) => None,
-            };
-            let encoded = endpoints.encoded(&name, interner);
-            if let Some(tags) = tags {
-                assignments.add(&encoded.name, &tags);
-            }
-            set.insert(encoded);
+        for cluster in self.clusters.values() {
+            all.insert(cluster.encode());
         }
         for (name, secret) in self.secrets {
-            // Not remembered: every proxy has a certificate of its own under the same name.
-            set.insert(Arc::new(Encoded::new(&name, type_url::SECRET, "secrets", &secret)));
+            all.insert(Arc::new(Encoded::new(&name, type_url::SECRET, "secrets", &secret)));
         }
-        assignments.consulted(self.consulted);
-        (set, assignments)
+        all
     }
 }
 
 impl ListenerDraft {
+    /// Packed and encoded.
+    pub fn encode(&self) -> Arc<Encoded> {
+        let (name, origin) = (&self.message.name, self.role.origin());
+        Arc::new(Encoded::new(name, type_url::LISTENER, origin, &self.pack()))
+    }
+
     fn pack(&self) -> Listener {
-        let chains = self.chains.iter().map(Chain::pack).collect();
-        Listener { filter_chains: chains, ..self.message.clone() }
+        let inspector = self.inspects_tls.then(filter::tls_inspector);
+        Listener {
+            filter_chains: self.chains.iter().map(Chain::pack).collect(),
+            listener_filters: inspector.into_iter().chain(self.message.listener_filters.clone()).collect(),
+            ..self.message.clone()
+        }
     }
 }
 
 impl Chain {
-    /// Its HTTP part, when it has one.
-    pub fn http_mut(&mut self) -> Option<&mut HttpChain> {
-        match &mut self.terminal {
-            Terminal::Http(http) => Some(http),
-            _ => None,
-        }
-    }
-
     fn pack(&self) -> FilterChain {
         let terminal = match &self.terminal {
             Terminal::Http(http) => filter::http_connection_manager(&http.pack()),
             Terminal::Tcp(proxy) => filter::tcp_proxy(proxy),
             Terminal::Other(filter) => Filter::clone(filter),
         };
-        let mut filters = self.filters.clone();
+        let mut filters: Vec<Filter> = self.filters.ordered().collect();
         filters.push(terminal);
         FilterChain {
+            name: self.name.clone(),
             filter_chain_match: self.matches.clone(),
             filters,
             transport_socket: self.tls.as_ref().map(tls::socket),
@@ -284,18 +292,26 @@ impl HttpChain {
             routes: self.routes.iter().map(|route| route.message.clone()).collect(),
             ..VirtualHost::default()
         };
-        let config = RouteConfiguration { virtual_hosts: vec![host], ..self.config.clone() };
-        let mut filters = self.filters.clone();
+        let virtual_hosts = self.hosts.iter().cloned().chain([host]).collect();
+        let config = RouteConfiguration { virtual_hosts, ..self.config.clone() };
+        let mut filters: Vec<HttpFilter> = self.filters.ordered().cloned().collect();
         filters.push(filter::router());
+        let discovered = self.manager.route_specifier.clone();
         HttpConnectionManager {
             http_filters: filters,
-            route_specifier: Some(RouteSpecifier::RouteConfig(config)),
+            route_specifier: Some(discovered.unwrap_or(RouteSpecifier::RouteConfig(config))),
             ..self.manager.clone()
         }
     }
 }
 
 impl ClusterDraft {
+    /// Packed and encoded.
+    pub fn encode(&self) -> Arc<Encoded> {
+        let (name, origin) = (&self.message.name, self.role.origin());
+        Arc::new(Encoded::new(name, type_url::CLUSTER, origin, &self.pack()))
+    }
+
     fn pack(&self) -> Cluster {
         let mut message = self.message.clone();
         if let Some(options) = &self.http {
@@ -306,7 +322,7 @@ impl ClusterDraft {
         }
         let socket: Option<TransportSocket> = self.tls.as_ref().map(tls::socket);
         let elsewhere = self.tls_elsewhere.iter().map(|(zone, tls)| cluster::in_zone(zone, tls::socket(tls)));
-        message.transport_socket_matches = elsewhere.collect();
+        message.transport_socket_matches.extend(elsewhere);
         Cluster { transport_socket: socket, ..message }
     }
 }

@@ -2,12 +2,17 @@
 
 use std::sync::LazyLock;
 
-use common::proto::{self, google::protobuf::Any};
+use common::{
+    policy::mesh_proxy_patch::native,
+    proto::{self, google::protobuf::Any},
+};
 use prost::{
     Message,
     encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint},
 };
-use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions,
+};
 use thiserror::Error;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -23,6 +28,9 @@ pub enum JsonError {
     /// The bytes are not of that type.
     #[error("decode message: {0}")]
     Decode(#[from] prost::DecodeError),
+    /// It is not the JSON form of such a message.
+    #[error("read message: {0}")]
+    Parse(serde_json::Error),
     /// A value has no JSON form.
     #[error("render message: {0}")]
     Render(#[from] serde_json::Error),
@@ -38,7 +46,26 @@ fn descriptor(type_url: &str) -> Option<MessageDescriptor> {
 /// # Errors
 /// [`JsonError`] when its type is unknown or its bytes are broken.
 pub fn to_json(type_url: &str, value: &[u8]) -> Result<serde_json::Value, JsonError> {
-    let descriptor = descriptor(type_url).ok_or_else(|| JsonError::UnknownType(type_url.to_owned()))?;
+    let known = descriptor(type_url).ok_or_else(|| JsonError::UnknownType(type_url.to_owned()))?;
+    // Patches may have packed in it what nothing here ever makes.
+    rendered(known, value).or_else(|error| {
+        let all = native::packed(type_url).map_err(|_| error)?;
+        rendered(all, value)
+    })
+}
+
+/// The bytes of a message in its JSON form; members it does not have are left out.
+///
+/// # Errors
+/// [`JsonError`] when its type is unknown, or a member is not what it should be.
+pub fn from_json(type_url: &str, json: serde_json::Value) -> Result<Vec<u8>, JsonError> {
+    let known = descriptor(type_url).ok_or_else(|| JsonError::UnknownType(type_url.to_owned()))?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let message = DynamicMessage::deserialize_with_options(known, json, &options);
+    Ok(message.map_err(JsonError::Parse)?.encode_to_vec())
+}
+
+fn rendered(descriptor: MessageDescriptor, value: &[u8]) -> Result<serde_json::Value, JsonError> {
     let message = DynamicMessage::decode(descriptor, value)?;
     let options = SerializeOptions::new().stringify_64_bit_integers(true).skip_default_fields(true);
     let json = message.serialize_with_options(serde_json::value::Serializer, &options)?;
@@ -63,17 +90,22 @@ fn sorted(json: serde_json::Value) -> serde_json::Value {
 /// The generated types hold maps in hash order, which would leak into versions and make every restart
 /// look like a change; so the entries of each map are sorted on the encoded form.
 pub(super) fn stable(type_url: &str, message: &impl Message) -> Vec<u8> {
-    let bytes = message.encode_to_vec();
     match descriptor(type_url) {
-        Some(descriptor) => rewrite(&descriptor, &bytes).unwrap_or(bytes),
-        None => bytes,
+        Some(descriptor) => stable_as(&descriptor, message),
+        None => message.encode_to_vec(),
     }
+}
+
+/// The same for a message with this descriptor.
+pub(super) fn stable_as(descriptor: &MessageDescriptor, message: &impl Message) -> Vec<u8> {
+    let bytes = message.encode_to_vec();
+    rewrite(descriptor, &bytes).unwrap_or(bytes)
 }
 
 /// One encoded message with sorted maps; `None` when the bytes are not such a message.
 fn rewrite(descriptor: &MessageDescriptor, mut bytes: &[u8]) -> Option<Vec<u8>> {
     if descriptor.full_name() == "google.protobuf.Any" {
-        return rewrite_any(bytes);
+        return rewrite_any(descriptor.parent_pool(), bytes);
     }
     let mut out = Vec::with_capacity(bytes.len());
     let mut entries: Vec<Vec<u8>> = Vec::new();
@@ -105,9 +137,10 @@ fn rewrite(descriptor: &MessageDescriptor, mut bytes: &[u8]) -> Option<Vec<u8>> 
     Some(out)
 }
 
-fn rewrite_any(bytes: &[u8]) -> Option<Vec<u8>> {
+fn rewrite_any(pool: &DescriptorPool, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut any = Any::decode(bytes).ok()?;
-    if let Some(descriptor) = descriptor(&any.type_url) {
+    let name = any.type_url.rsplit_once('/').map(|(_, name)| name);
+    if let Some(descriptor) = name.and_then(|name| pool.get_message_by_name(name)) {
         any.value = rewrite(&descriptor, &any.value)?;
     }
     Some(any.encode_to_vec())

@@ -1,22 +1,17 @@
 //! What the workload calls: one listener per outbound, by which it reaches backends.
-//!
-//! Which backends an outbound has is decided by the route policies, which call in here.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
-use common::{
-    model::labels,
-    proto::envoy::{
-        config::{core::v3::TrafficDirection, listener::v3::Listener},
-        extensions::filters::network::tcp_proxy::v3::{
-            TcpProxy,
-            tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
-        },
+use common::proto::envoy::{
+    config::{core::v3::TrafficDirection, listener::v3::Listener},
+    extensions::filters::network::tcp_proxy::v3::{
+        TcpProxy,
+        tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
     },
 };
 
 use super::{
-    Backend, Chain, Draft, HttpChain, ListenerDraft, Role, RouteDraft, Sidecar, Terminal,
+    Backend, Chain, HttpChain, HttpFilters, ListenerDraft, Role, RouteDraft, Terminal,
     envoy::{
         address,
         http::{self, Share},
@@ -24,112 +19,61 @@ use super::{
     },
     names,
 };
-use crate::mesh::{MeshContext, Problem, problem::Subject};
 
-/// An address on which the workload calls a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outbound {
-    /// Where the proxy listens.
-    pub address: IpAddr,
-    /// On which port.
-    pub port: u32,
-    /// What is called when no route says otherwise.
-    pub backend: Backend,
-}
-
-impl Outbound {
-    /// Name of its listener.
-    pub fn listener(&self) -> String {
-        names::outbound_listener(self.address, self.port)
-    }
-}
-
-/// The outbounds of a proxy; those that lead nowhere are problems.
-pub(crate) fn all(proxy: &Sidecar, mesh: &MeshContext, problems: &mut Vec<Problem>) -> Vec<Outbound> {
-    let mut outbounds: Vec<Outbound> = Vec::new();
-    let mut taken: BTreeSet<(IpAddr, u32)> =
-        proxy.dataplane.inbounds.iter().map(|i| (i.listen, i.port)).collect();
-    for outbound in &proxy.dataplane.networking().outbound {
-        let address = if outbound.address.is_empty() { "127.0.0.1" } else { &outbound.address };
-        let mut problem = |reason: String| {
-            problems.push(Problem {
-                subject: Subject::of(&proxy.dataplane.resource),
-                reason: format!("outbound {address}:{}: {reason}", outbound.port),
-            });
-        };
-        let Ok(ip) = address.parse::<IpAddr>() else {
-            problem("the address is not an IP address".to_owned());
-            continue;
-        };
-        let backend = match &outbound.backend_ref {
-            None => Backend::tagged(mesh, &outbound.tags)
-                .ok_or_else(|| format!("the tag {} is missing or reserved", labels::TAG_SERVICE)),
-            Some(reference) if reference.kind == "MeshService" => {
-                let labels = Some(&reference.labels).filter(|labels| !labels.is_empty());
-                let name = Some(reference.name.as_str()).filter(|name| !name.is_empty());
-                Backend::of_reference(mesh, name, labels, &reference.port.to_string())
-                    .ok_or_else(|| format!("there is no MeshService {:?} with this port", reference.name))
-            }
-            Some(reference) => Err(format!("references to a {} are not supported", reference.kind)),
-        };
-        match backend {
-            Err(reason) => problem(reason),
-            // Envoy refuses a second listener on an address.
-            Ok(_) if !taken.insert((ip, outbound.port)) => problem("the address is taken".to_owned()),
-            Ok(backend) => outbounds.push(Outbound { address: ip, port: outbound.port, backend }),
-        }
-    }
-    outbounds
-}
-
-/// Adds the listener of `outbound` with these routes.
-pub(crate) fn add_http_listener(
-    proxy: &Sidecar,
-    outbound: &Outbound,
+/// The listener at this address that passes requests for `called` on by these routes, and tells the tags of
+/// who calls.
+pub(crate) fn http_listener(
+    at: (IpAddr, u32),
+    called: &Backend,
     routes: Vec<RouteDraft>,
-    draft: &mut Draft,
-) {
-    let service = &outbound.backend.service;
+    tags: Option<&str>,
+    ipv6: bool,
+) -> ListenerDraft {
+    let mut config = http::route_configuration(&called.routes());
+    config.request_headers_to_add = tags.map(http::tags_header).into_iter().collect();
     let http = HttpChain {
-        manager: http::outbound_manager(service, proxy.metadata.ipv6),
-        filters: Vec::new(),
-        config: http::route_configuration(&outbound.backend.routes()),
-        host: service.clone(),
+        manager: http::outbound_manager(&called.name, ipv6),
+        filters: HttpFilters::default(),
+        config,
+        hosts: Vec::new(),
+        host: called.name.clone(),
         routes,
     };
-    add_listener(outbound, Terminal::Http(Box::new(http)), draft);
+    listener(at, called, Terminal::Http(Box::new(http)))
 }
 
-/// Adds the listener of `outbound` that forwards bytes.
-pub(crate) fn add_tcp_listener(outbound: &Outbound, shares: &[Share], draft: &mut Draft) {
+/// The listener at this address that forwards bytes for `called`.
+pub(crate) fn tcp_listener(at: (IpAddr, u32), called: &Backend, shares: &[Share]) -> ListenerDraft {
     let specifier = match shares {
         [only] => ClusterSpecifier::Cluster(only.cluster.clone()),
-        several => ClusterSpecifier::WeightedClusters(WeightedCluster {
-            clusters: several.iter().map(weighted).collect(),
-        }),
+        several => ClusterSpecifier::WeightedClusters(weighted_clusters(several)),
     };
     let tcp = TcpProxy {
-        stat_prefix: names::metric(&outbound.backend.service),
+        stat_prefix: names::metric(&called.name),
         idle_timeout: Some(seconds(3600)),
         cluster_specifier: Some(specifier),
         ..TcpProxy::default()
     };
-    add_listener(outbound, Terminal::Tcp(Box::new(tcp)), draft);
+    listener(at, called, Terminal::Tcp(Box::new(tcp)))
+}
+
+/// Several clusters by weight.
+pub(super) fn weighted_clusters(shares: &[Share]) -> WeightedCluster {
+    WeightedCluster { clusters: shares.iter().map(weighted).collect() }
 }
 
 fn weighted(share: &Share) -> ClusterWeight {
     ClusterWeight { name: share.cluster.clone(), weight: share.weight, ..ClusterWeight::default() }
 }
 
-fn add_listener(outbound: &Outbound, terminal: Terminal, draft: &mut Draft) {
+fn listener((ip, port): (IpAddr, u32), called: &Backend, terminal: Terminal) -> ListenerDraft {
     let message = Listener {
-        name: outbound.listener(),
-        address: Some(address::socket(outbound.address, outbound.port)),
+        name: names::outbound_listener(ip, port),
+        address: Some(address::socket(ip, port)),
         traffic_direction: TrafficDirection::Outbound.into(),
-        metadata: metadata::tags(&outbound.backend.listener_tags()),
+        metadata: metadata::tags(&called.listener_tags()),
         ..Listener::default()
     };
     let chains = vec![Chain { terminal, ..Chain::default() }];
-    let role = Role::Outbound(outbound.backend.clone());
-    draft.listeners.insert(message.name.clone(), ListenerDraft { role, message, chains });
+    ListenerDraft { role: Role::Outbound(called.clone()), message, inspects_tls: false, chains }
 }

@@ -1,30 +1,26 @@
 //! A finished configuration: every resource encoded once, with a version that is a hash of its content.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, LazyLock},
 };
 
 use bytes::Bytes;
 use common::{proto::google::protobuf::Any, xds::Version};
 use prost::{Message, Name};
+use prost_reflect::{DynamicMessage, ReflectMessage};
 
-use super::encode;
+use super::{
+    encode,
+    of_type::{EncodedResources, OfType, SharedOfType},
+};
 
 /// Type URLs of the resource types a proxy asks for.
 pub mod type_url {
-    /// Clusters.
-    pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-    /// Endpoints of clusters.
-    pub const ENDPOINT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-    /// Listeners.
-    pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-    /// Routes of listeners.
-    pub const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-    /// Certificates, keys and trusted CAs.
-    pub const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+    pub use common::xds::envoy::{CLUSTER, ENDPOINTS as ENDPOINT, LISTENER, ROUTE, RUNTIME, SECRET};
+
     /// All of them, in the order in which a proxy should receive them: what is referred to comes first.
-    pub const ALL: [&str; 5] = [CLUSTER, ENDPOINT, SECRET, LISTENER, ROUTE];
+    pub const ALL: [&str; 6] = [CLUSTER, ENDPOINT, SECRET, LISTENER, ROUTE, RUNTIME];
 }
 
 /// One resource, ready to be sent.
@@ -54,6 +50,17 @@ impl Encoded {
         Self { name: name.into(), type_url, version: Version::of(&value), value: value.into(), origin }
     }
 
+    /// Encodes a message of which only the descriptor is known.
+    pub fn dynamic(
+        name: &str,
+        type_url: &'static str,
+        origin: &'static str,
+        message: &DynamicMessage,
+    ) -> Self {
+        let value = encode::stable_as(&message.descriptor(), message);
+        Self { name: name.into(), type_url, version: Version::of(&value), value: value.into(), origin }
+    }
+
     /// The packed form.
     pub fn any(&self) -> Any {
         Any { type_url: self.type_url.to_owned(), value: self.value.to_vec() }
@@ -68,13 +75,44 @@ impl Encoded {
     }
 }
 
-type ByName = BTreeMap<Arc<str>, Arc<Encoded>>;
+/// Resources by type and name. Cloning shares, and so do versions that differ in little.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceCollection([EncodedResources; type_url::ALL.len()]);
+
+fn position(type_url: &str) -> Option<usize> {
+    type_url::ALL.iter().position(|known| *known == type_url)
+}
+
+impl ResourceCollection {
+    /// Adds `resource`, replacing one of the same type and name.
+    pub(crate) fn insert(&mut self, resource: Arc<Encoded>) {
+        let at = position(resource.type_url).expect("resources are of the types there are");
+        self.0[at].insert(Arc::clone(&resource.name), resource);
+    }
+
+    /// Takes one resource out.
+    pub(crate) fn remove(&mut self, type_url: &str, name: &str) {
+        if let Some(at) = position(type_url) {
+            self.0[at].remove(name);
+        }
+    }
+
+    /// One resource.
+    pub fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
+        self.0[position(type_url)?].get(name)
+    }
+
+    /// Resources of one type, by name.
+    pub(crate) fn of_type(&self, type_url: &str) -> impl Iterator<Item = &Arc<Encoded>> {
+        position(type_url).into_iter().flat_map(|at| self.0[at].values())
+    }
+}
 
 /// Names whose resource appeared, changed or went, by type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes(pub BTreeMap<&'static str, BTreeSet<Arc<str>>>);
+pub struct ResourceSetChanges(pub BTreeMap<&'static str, BTreeSet<Arc<str>>>);
 
-impl Changes {
+impl ResourceSetChanges {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(BTreeSet::is_empty)
@@ -86,62 +124,164 @@ impl Changes {
     }
 }
 
-/// Everything one proxy gets. Immutable; cloning shares the encoded bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResourceSet {
-    /// Those of one type are shared between versions of a configuration that differ in others.
-    types: BTreeMap<&'static str, Arc<ByName>>,
+/// Resources that many proxies get beside their own.
+#[derive(Clone, Debug, Default)]
+pub struct SharedResources {
+    /// What those have who have nothing of their own of a type.
+    alone: [Arc<OfType>; type_url::ALL.len()],
 }
 
+impl SharedResources {
+    /// `resources`; of those that are as they were, what `before` has.
+    pub(crate) fn new(resources: ResourceCollection, before: Option<&Self>) -> Self {
+        let mut known = before.map(|before| before.alone.iter());
+        let alone = resources.0.map(|shared| match known.as_mut().and_then(Iterator::next) {
+            Some(known) if known.shares(&shared) => Arc::clone(known),
+            _ => Arc::new(OfType::new(EncodedResources::default(), SharedOfType::new(shared))),
+        });
+        Self { alone }
+    }
+
+    /// Replaces a resource by a newer version of it, if it is one of these.
+    pub(crate) fn renew(&mut self, resource: &Arc<Encoded>) {
+        let at = position(resource.type_url).expect("resources are of the types there are");
+        if let Some(renewed) = self.alone[at].renewed(std::slice::from_ref(resource)) {
+            self.alone[at] = Arc::new(renewed);
+        }
+    }
+}
+
+/// Everything one proxy gets. Immutable; cloning shares.
+#[derive(Clone, Debug, Default)]
+pub struct ResourceSet([Arc<OfType>; type_url::ALL.len()]);
+
 impl ResourceSet {
-    /// Adds `resource`, replacing one of the same type and name.
-    pub(super) fn insert(&mut self, resource: Arc<Encoded>) {
-        let by_name = self.types.entry(resource.type_url).or_default();
-        Arc::make_mut(by_name).insert(Arc::clone(&resource.name), resource);
+    /// `own` beside `shared`. Where nothing differs from `before` it is `before`, so that who holds on to that
+    /// need not look.
+    pub fn new(own: &ResourceCollection, shared: &SharedResources, before: Option<&Self>) -> Self {
+        let of_type = |at: usize| {
+            let (own, alone) = (&own.0[at], &shared.alone[at]);
+            let known = before.map(|before| &before.0[at]);
+            match known {
+                _ if own.is_empty() => Arc::clone(alone),
+                Some(known) if known.is_beside(own, alone) => Arc::clone(known),
+                _ => Arc::new(alone.beside(own.clone())),
+            }
+        };
+        let new = Self(std::array::from_fn(of_type));
+        match before {
+            Some(before) if !new.differs_from(before) => before.clone(),
+            _ => new,
+        }
+    }
+
+    fn differs_from(&self, previous: &Self) -> bool {
+        let mut pairs = self.0.iter().zip(&previous.0);
+        pairs.any(|(new, old)| !Arc::ptr_eq(new, old) && new.differs_from(old))
+    }
+
+    /// Resources of one type, to be kept.
+    pub fn collection(&self, type_url: &str) -> Arc<OfType> {
+        static NONE: LazyLock<Arc<OfType>> = LazyLock::new(Arc::default);
+        Arc::clone(position(type_url).map_or(&NONE, |at| &self.0[at]))
     }
 
     /// Resources of one type, by name.
-    pub fn of_type(&self, type_url: &str) -> impl ExactSizeIterator<Item = (&str, &Arc<Encoded>)> {
-        static NONE: ByName = ByName::new();
-        self.types
-            .get(type_url)
-            .map_or(&NONE, |all| &**all)
-            .iter()
-            .map(|(name, resource)| (&**name, resource))
+    pub fn of_type(&self, type_url: &str) -> impl Iterator<Item = (&str, &Arc<Encoded>)> {
+        let at = position(type_url);
+        at.into_iter().flat_map(|at| self.0[at].iter()).map(|(name, resource)| (&**name, resource))
+    }
+
+    /// How many resources of one type there are.
+    pub fn count(&self, type_url: &str) -> usize {
+        position(type_url).map_or(0, |at| self.0[at].len())
     }
 
     /// One resource.
     pub fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
-        self.types.get(type_url)?.get(name)
+        self.0[position(type_url)?].get(name)
     }
 
     /// All resources, by type, then name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
-        self.types.values().flat_map(|all| all.values())
+        self.0.iter().flat_map(|of_type| of_type.iter()).map(|(_, resource)| resource)
     }
 
-    /// What differs from `previous`.
-    pub fn changes_since(&self, previous: &Self) -> Changes {
-        let mut changes = Changes::default();
-        let none = Arc::default();
-        let types: BTreeSet<&'static str> = self.types.keys().chain(previous.types.keys()).copied().collect();
-        for type_url in types {
-            let new = self.types.get(type_url).unwrap_or(&none);
-            let old = previous.types.get(type_url).unwrap_or(&none);
+    /// Whether it shares everything with `previous`, as one made [from it](Self::new) does in which nothing
+    /// differs.
+    pub fn is_same(&self, previous: &Self) -> bool {
+        self.0.iter().zip(&previous.0).all(|(new, old)| Arc::ptr_eq(new, old))
+    }
+
+    /// What differs from `previous`, by name where it is not more than `most` names of a type.
+    pub fn few_changes_since(&self, previous: &Self, most: usize) -> FewChanges {
+        let mut changes = FewChanges::default();
+        for (at, type_url) in type_url::ALL.into_iter().enumerate() {
+            let (new, old) = (&self.0[at], &previous.0[at]);
             if Arc::ptr_eq(new, old) {
                 continue;
             }
-            let gone = old.keys().filter(|name| !new.contains_key(*name));
-            let differs = |(name, resource): &(&Arc<str>, &Arc<Encoded>)| {
-                old.get(*name)
-                    .is_none_or(|known| !Arc::ptr_eq(known, resource) && known.version != resource.version)
-            };
-            let changed = new.iter().filter(differs).map(|(name, _)| name);
-            let names: BTreeSet<Arc<str>> = gone.chain(changed).cloned().collect();
+            match new.few_changes_since(old, most) {
+                Some(names) if names.is_empty() => {}
+                Some(names) => {
+                    changes.few.0.insert(type_url, names);
+                }
+                None => changes.many.push((type_url, Arc::clone(old))),
+            }
+        }
+        changes
+    }
+
+    /// What differs from `previous`.
+    pub fn changes_since(&self, previous: &Self) -> ResourceSetChanges {
+        let mut changes = ResourceSetChanges::default();
+        for (at, type_url) in type_url::ALL.into_iter().enumerate() {
+            if Arc::ptr_eq(&self.0[at], &previous.0[at]) {
+                continue;
+            }
+            let names: BTreeSet<_> = self.0[at].changes_since(&previous.0[at]).collect();
             if !names.is_empty() {
                 changes.0.insert(type_url, names);
             }
         }
         changes
+    }
+}
+
+/// How one configuration differs from another, as far as that is little.
+#[derive(Debug, Default)]
+pub struct FewChanges {
+    /// Names, by type.
+    pub few: ResourceSetChanges,
+    /// Types of which more differs, with what there was.
+    pub many: Vec<(&'static str, Arc<OfType>)>,
+}
+
+/// Endpoints that are newer than those in configurations which are otherwise to stay as they are.
+pub struct RenewedEndpoints {
+    endpoints: Vec<Arc<Encoded>>,
+    /// What became of the endpoints of configurations that share them, by where those are kept, so that
+    /// they go on sharing them.
+    made: HashMap<*const OfType, (Arc<OfType>, Arc<OfType>)>,
+}
+
+impl RenewedEndpoints {
+    /// These.
+    pub fn new(endpoints: Vec<Arc<Encoded>>) -> Self {
+        Self { endpoints, made: HashMap::new() }
+    }
+
+    /// `told` with those of the endpoints it has older ones of.
+    pub fn brought_to(&mut self, told: &ResourceSet) -> ResourceSet {
+        let at = position(type_url::ENDPOINT).expect("it is one of the types there are");
+        let known = &told.0[at];
+        // The old one is kept with the new one, so that nothing else comes to be where it is.
+        let (_, renewed) = self.made.entry(Arc::as_ptr(known)).or_insert_with(|| {
+            let renewed = known.renewed(&self.endpoints);
+            (Arc::clone(known), renewed.map_or_else(|| Arc::clone(known), Arc::new))
+        });
+        let mut set = told.clone();
+        set.0[at] = Arc::clone(renewed);
+        set
     }
 }

@@ -1,6 +1,6 @@
 //! The connection to global and its life: connect, sync, break, wait, again.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use common::{
     envoy_admin::EnvoyAdmin,
@@ -9,8 +9,8 @@ use common::{
         features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
-        headers::{Caller, Upstream},
-        insight::Subscription,
+        headers::{KdsCaller, Upstream},
+        insight::SubscriptionRecord,
         metadata::Peer,
         order,
         outbox::Outbox,
@@ -22,11 +22,11 @@ use common::{
     proto::kuma::{
         mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient, system::v1alpha1::KumaCpVersion,
     },
+    redact,
     runtime::Env,
     store::{Fence, Store, StoreError, index::IndexReader},
     xds::{Backoff, Refusals},
 };
-use futures::{Stream, TryStreamExt, stream};
 use thiserror::Error;
 use tokio::{
     sync::mpsc,
@@ -34,15 +34,16 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status, codec::CompressionEncoding, transport::Channel};
+use tonic::{Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
+    call::{opened, with_headers},
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
-    link::{Down, Link, Up},
-    ping::unanswered,
-    reverse::Desk,
-    settings::{KdsSettings, TokenFileError},
+    link::{Down, Link, REPORT, Up},
+    ping::{Pings, unanswered},
+    reverse::ReverseCalls,
+    settings::{TokenFileError, ZoneKdsSettings},
     up::{OwnView, Upward},
 };
 use crate::leader::Work;
@@ -51,25 +52,25 @@ use crate::leader::Work;
 const QUEUE: usize = 64;
 /// Messages that may wait before that queue.
 const OUTBOX: usize = 128;
-/// How often the way up is reported at most, and where global stands is remembered.
-pub(super) const REPORT: Duration = Duration::from_secs(1);
+/// Bytes of the reason a connection ended for; global may have said it.
+const LONGEST_REASON: usize = 4096;
 /// Under this key the store remembers which history was followed.
 const UPSTREAM: &str = "kds/upstream";
 
 /// Keeps a zone in sync with its global.
 pub struct Connector {
-    pub(super) settings: KdsSettings,
+    settings: ZoneKdsSettings,
     store: Arc<dyn Store>,
     index: IndexReader,
     env: Env,
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
-    pub(super) link: Link,
+    link: Link,
 }
 
 /// Why a connection ended.
 #[derive(Debug, Error)]
-pub(super) enum Broken {
+enum Broken {
     #[error(transparent)]
     Dial(#[from] DialError),
     #[error(transparent)]
@@ -89,7 +90,7 @@ pub(super) enum Broken {
 impl Connector {
     /// A zone that follows the global `dial` leads to, and lets it ask `envoys`.
     pub fn new(
-        settings: KdsSettings,
+        settings: ZoneKdsSettings,
         store: Arc<dyn Store>,
         index: IndexReader,
         env: Env,
@@ -116,7 +117,7 @@ impl Connector {
                 broken = self.session(fence.as_ref(), &shutdown) => broken,
                 () = self.link.approval() => Err(Broken::Approved),
             };
-            let reason = broken.err().map(|broken| broken.to_string());
+            let reason = broken.err().map(|broken| redact::words(&broken.to_string(), LONGEST_REASON));
             if let Some(reason) = &reason {
                 tracing::warn!(reason, "the connection to global ended, this zone goes on with what it has");
             }
@@ -139,7 +140,13 @@ impl Connector {
             Ok(channel) => channel?,
             Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),
         };
-        let (period, shown) = self.ping(&channel, &caller).await?;
+        let pings = Pings {
+            settings: &self.settings,
+            link: &self.link,
+            channel: channel.clone(),
+            caller: caller.clone(),
+        };
+        let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
         let approved = self.link.take_approval();
         let decision = self.decide(shown, approved).await?;
         self.link.connected(shown, decision == Decision::Resume || approved);
@@ -151,7 +158,7 @@ impl Connector {
         let recorder = self.recorder();
         self.open_subscription(&caller);
         self.record(&recorder).await;
-        let desk = Desk { settings: &self.settings, env: &self.env, envoys: &self.envoys };
+        let desk = ReverseCalls { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
             ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
                 Err(Broken::Stream { stream: "global to zone", ended })
@@ -159,8 +166,8 @@ impl Connector {
             ended = self.up(&channel, &caller, resume, &stop) => {
                 Err(Broken::Stream { stream: "zone to global", ended })
             }
-            broken = self.keep_pinging(&channel, &caller, period) => Err(broken),
-            error = self.remember() => Err(Broken::Store(error)),
+            status = pings.keep(period) => Err(Broken::Ping(status)),
+            never = self.remember() => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
             () = shutdown.cancelled() => Ok(()),
@@ -170,8 +177,8 @@ impl Connector {
         ended
     }
 
-    fn introduce(&self) -> Result<Caller, Broken> {
-        Ok(Caller {
+    fn introduce(&self) -> Result<KdsCaller, Broken> {
+        Ok(KdsCaller {
             zone: self.settings.zone.to_string(),
             features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
@@ -201,10 +208,11 @@ impl Connector {
     }
 
     /// Keeps in mind how far global's history was followed. One that is new here counts only once all of
-    /// it was taken: until then every connection is guarded as the first.
-    async fn remember(&self) -> StoreError {
+    /// it was taken: until then every connection is guarded as the first. A store that takes no writes is no
+    /// reason to leave global: who connects again is guarded, which is what should be then.
+    async fn remember(&self) -> Infallible {
         let mut tick = interval(REPORT);
-        let mut remembered = None;
+        let (mut remembered, mut fails) = (None, false);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -214,10 +222,13 @@ impl Connector {
             let followed = self.link.followed();
             if let Some(upstream) = followed.filter(|_| followed != remembered) {
                 let row = (UPSTREAM.to_owned(), Some(upstream.to_text()));
-                if let Err(error) = self.store.put_sessions(vec![row]).await {
-                    return error;
+                match self.store.put_sessions(vec![row]).await {
+                    Ok(()) => (remembered, fails) = (followed, false),
+                    Err(error) if !std::mem::replace(&mut fails, true) => {
+                        tracing::warn!(%error, "cannot remember how far global's history was followed");
+                    }
+                    Err(_) => {}
                 }
-                remembered = followed;
             }
         }
     }
@@ -225,7 +236,7 @@ impl Connector {
     async fn down(
         &self,
         channel: &Channel,
-        caller: &Caller,
+        caller: &KdsCaller,
         resume: bool,
         applier: Applier,
         stop: &CancellationToken,
@@ -271,7 +282,13 @@ impl Connector {
         }
     }
 
-    async fn up(&self, channel: &Channel, caller: &Caller, stamped: bool, stop: &CancellationToken) -> Ended {
+    async fn up(
+        &self,
+        channel: &Channel,
+        caller: &KdsCaller,
+        stamped: bool,
+        stop: &CancellationToken,
+    ) -> Ended {
         let (wire, queue) = mpsc::channel(QUEUE);
         let mut client = self.sync_client(channel);
         let request = with_headers(ReceiverStream::new(queue), caller);
@@ -323,10 +340,10 @@ impl Connector {
         }
     }
 
-    fn open_subscription(&self, caller: &Caller) {
+    fn open_subscription(&self, caller: &KdsCaller) {
         let id = self.env.entropy.uuid().to_string();
         let instance = &self.env.instance_id;
-        self.link.subscribe(Subscription::open(id, instance, caller.token.is_some(), self.env.now()));
+        self.link.subscribe(SubscriptionRecord::open(id, instance, caller.token.is_some(), self.env.now()));
     }
 
     fn close_subscription(&self) {
@@ -352,17 +369,4 @@ impl Work for Connector {
     fn stand_by(&self) {
         self.link.stands_by();
     }
-}
-
-pub(super) fn with_headers<T>(message: T, caller: &Caller) -> Request<T> {
-    let mut request = Request::new(message);
-    caller.write(request.metadata_mut());
-    request
-}
-
-/// The inbound half of a call that may not be answered before this side has spoken.
-pub(super) fn opened<T>(
-    call: impl Future<Output = Result<tonic::Response<tonic::Streaming<T>>, Status>>,
-) -> impl Stream<Item = Result<T, Status>> {
-    stream::once(async move { call.await.map(tonic::Response::into_inner) }).try_flatten()
 }

@@ -3,27 +3,32 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use chrono::{DateTime, Utc};
 use common::{
     kds::{
         headers::Upstream,
-        insight::{Outcome, Subscription},
+        insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
         watch::{Position, Watch},
     },
     runtime::Env,
+    xds::Refusals,
 };
 use tokio::sync::Notify;
 
+/// How often the way up is reported at most, and where global stands is remembered.
+pub(super) const REPORT: Duration = Duration::from_secs(1);
+
 /// The link. Cheap to clone.
 #[derive(Clone)]
-pub struct Link(Arc<Shared>);
+pub struct Link(Arc<LinkInner>);
 
-struct Shared {
+struct LinkInner {
     env: Env,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     /// Woken when an operator gave his word.
     approved: Notify,
     /// Woken when the way up has moved.
@@ -33,12 +38,12 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     status: LinkStatus,
     approved: bool,
     /// Everything of the history global shows was taken.
     settled: bool,
-    subscription: Option<Subscription>,
+    subscription: Option<SubscriptionRecord>,
 }
 
 /// The link at one moment.
@@ -69,7 +74,7 @@ pub struct LinkStatus {
 impl Link {
     pub(super) fn new(env: Env) -> Self {
         let (approved, moved, settled) = (Notify::new(), Notify::new(), Notify::new());
-        Self(Arc::new(Shared { env, state: Mutex::default(), approved, moved, settled }))
+        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, settled }))
     }
 
     /// The link now.
@@ -173,16 +178,16 @@ impl Link {
     }
 
     /// Begins to keep the mirrored subscription of a session.
-    pub(super) fn subscribe(&self, subscription: Subscription) {
+    pub(super) fn subscribe(&self, subscription: SubscriptionRecord) {
         self.lock().subscription = Some(subscription);
     }
 
     /// The mirrored subscription as it stands.
-    pub(super) fn subscription(&self) -> Option<Subscription> {
+    pub(super) fn subscription(&self) -> Option<SubscriptionRecord> {
         self.lock().subscription.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -206,9 +211,9 @@ impl Watch for Down {
         state.status.down.acked = state.status.down.acked.max(position.acked);
     }
 
-    fn refused(&self, type_name: &str, reason: Option<String>) {
+    fn refused(&self, type_name: &str, refusals: &Refusals) {
         let mut state = self.0.lock();
-        match reason {
+        match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(type_name.to_owned(), reason)),
             None => drop(state.status.refusals.remove(type_name)),
         }
@@ -240,10 +245,10 @@ impl Watch for Up {
         }
     }
 
-    fn refused(&self, type_name: &str, reason: Option<String>) {
+    fn refused(&self, type_name: &str, refusals: &Refusals) {
         let mut state = self.0.lock();
         let key = format!("{type_name} at global");
-        match reason {
+        match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(key, reason)),
             None => drop(state.status.refusals.remove(&key)),
         }

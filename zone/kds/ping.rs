@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::{
     kds::{
-        headers::{Caller, Upstream},
+        headers::{KdsCaller, Upstream},
         watch::Position,
     },
     proto::kuma::mesh::v1alpha1::{
@@ -14,16 +14,24 @@ use common::{
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status, codec::CompressionEncoding, transport::Channel};
 
-use super::connect::{Broken, Connector, REPORT, with_headers};
+use super::{
+    call::with_headers,
+    link::{Link, REPORT},
+    settings::ZoneKdsSettings,
+};
 
-impl Connector {
-    /// Pings as often as global asks for, and, where global reads it, when the way up has moved.
-    pub(super) async fn keep_pinging(
-        &self,
-        channel: &Channel,
-        caller: &Caller,
-        first: Option<Duration>,
-    ) -> Broken {
+/// The pings of one connection.
+pub(super) struct Pings<'a> {
+    pub(super) settings: &'a ZoneKdsSettings,
+    pub(super) link: &'a Link,
+    pub(super) channel: Channel,
+    pub(super) caller: KdsCaller,
+}
+
+impl Pings<'_> {
+    /// Pings as often as global asks for, and, where global reads it, when the way up has moved; until
+    /// one is not answered well.
+    pub(super) async fn keep(&self, first: Option<Duration>) -> Status {
         let Some(mut period) = first else { return std::future::pending().await };
         let mut sent = Instant::now();
         let reads_positions = self.link.status().upstream.is_some();
@@ -33,26 +41,22 @@ impl Connector {
                 () = self.link.moved_up(), if reads_positions => sleep(REPORT.saturating_sub(sent.elapsed())).await,
             }
             sent = Instant::now();
-            match self.ping(channel, caller).await {
+            match self.ping().await {
                 Ok((Some(next), upstream)) => {
                     period = next;
                     upstream.into_iter().for_each(|upstream| self.link.saw(upstream));
                 }
                 Ok((None, _)) => return std::future::pending().await,
-                Err(broken) => return broken,
+                Err(status) => return status,
             }
         }
     }
 
     /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
-    pub(super) async fn ping(
-        &self,
-        channel: &Channel,
-        caller: &Caller,
-    ) -> Result<(Option<Duration>, Option<Upstream>), Broken> {
-        let mut request = with_headers(ZoneHealthCheckRequest {}, caller);
+    pub(super) async fn ping(&self) -> Result<(Option<Duration>, Option<Upstream>), Status> {
+        let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
         self.link.status().up.write(request.metadata_mut());
-        let mut client = GlobalKdsServiceClient::new(channel.clone());
+        let mut client = GlobalKdsServiceClient::new(self.channel.clone());
         if self.settings.gzip {
             client = client
                 .send_compressed(CompressionEncoding::Gzip)
@@ -73,7 +77,7 @@ impl Connector {
                 Ok((Some(asked.unwrap_or(self.settings.ping_interval)), upstream))
             }
             Err(status) if status.code() == Code::Unimplemented => Ok((None, None)),
-            Err(status) => Err(Broken::Ping(status)),
+            Err(status) => Err(status),
         }
     }
 }

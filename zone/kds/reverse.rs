@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use common::{
     envoy_admin::{AskError, EnvoyAdmin},
     kds::{
-        headers::Caller,
+        headers::KdsCaller,
         outbox::Outbox,
         reverse::{AT_ONCE, Answer, Call},
         serve::Ended,
@@ -26,8 +26,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming, codec::CompressionEncoding, transport::Channel};
 
 use super::{
-    connect::{opened, with_headers},
-    settings::KdsSettings,
+    call::{opened, with_headers},
+    settings::ZoneKdsSettings,
 };
 
 /// Answers before the wire.
@@ -38,15 +38,15 @@ const OUTBOX: usize = 64;
 const ENVELOPE: usize = 1024;
 
 /// Where global may ask.
-pub(super) struct Desk<'a> {
-    pub(super) settings: &'a KdsSettings,
+pub(super) struct ReverseCalls<'a> {
+    pub(super) settings: &'a ZoneKdsSettings,
     pub(super) env: &'a Env,
     pub(super) envoys: &'a Arc<dyn EnvoyAdmin>,
 }
 
-impl Desk<'_> {
+impl ReverseCalls<'_> {
     /// Keeps the three streams open for as long as it is polled.
-    pub(super) async fn attend(&self, channel: &Channel, caller: &Caller) {
+    pub(super) async fn attend(&self, channel: &Channel, caller: &KdsCaller) {
         let client = self.client(channel);
         let dumps = self.keep("StreamXDSConfigs", |answers| {
             let (mut client, request) = (client.clone(), with_headers(answers, caller));

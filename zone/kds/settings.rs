@@ -2,13 +2,16 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use common::kds::{MAX_MESSAGE, fuse::Fuse, reverse::ANSWER_WITHIN};
+use common::{
+    kds::{MAX_MESSAGE, fuse::Fuse, reverse::ANSWER_WITHIN},
+    runtime::warn_if_open,
+};
 use thiserror::Error;
 use uuid::Uuid;
 
 /// All knobs of [`super::Connector`].
 #[derive(Clone, Debug)]
-pub struct KdsSettings {
+pub struct ZoneKdsSettings {
     /// Name of this zone.
     pub zone: Arc<str>,
     /// Credential shown to global.
@@ -43,7 +46,7 @@ pub struct KdsSettings {
     pub issuing_request: Option<String>,
 }
 
-impl KdsSettings {
+impl ZoneKdsSettings {
     /// The defaults for a zone of this name.
     pub fn new(zone: &str) -> Self {
         Self {
@@ -93,7 +96,10 @@ impl TokenSource {
     pub fn from_settings(token: &str, file: &str) -> Self {
         match (token, file) {
             ("", "") => Self::None,
-            ("", file) => Self::File(file.into()),
+            ("", file) => {
+                warn_if_open(file.as_ref(), "the zone token in it");
+                Self::File(file.into())
+            }
             (token, _) => Self::Inline(token.to_owned()),
         }
     }

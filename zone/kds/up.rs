@@ -7,8 +7,8 @@ use common::{
         filter::{self, Audience},
         headers::Upstream,
         mapper::{self, MapError},
+        outgoing::{self, ChangedNames, OutgoingForm, OutgoingResources},
         serve::View,
-        shelf::{self, ChangedNames, Form, Shelf},
     },
     model::Resource,
     store::index::Index,
@@ -23,7 +23,7 @@ pub(super) struct Upward {
     pub(super) largest: usize,
 }
 
-impl Form for Upward {
+impl OutgoingForm for Upward {
     fn audiences(&self, resource: &Resource) -> Vec<Audience> {
         filter::goes_up(resource, &self.zone).then(Audience::default).into_iter().collect()
     }
@@ -40,41 +40,41 @@ impl Form for Upward {
 /// What global should hold of this zone.
 pub(super) struct OwnView {
     form: Upward,
-    shelf: Shelf,
+    outgoing: OutgoingResources,
     /// Says in each response where this zone stands; only for a global that expects it.
     stamped: bool,
 }
 
 impl OwnView {
     pub(super) fn new(form: Upward, stamped: bool, index: &Arc<Index>) -> Self {
-        let shelf = Shelf::of(index, &form);
-        Self { form, shelf, stamped }
+        let outgoing = OutgoingResources::of(index, &form);
+        Self { form, outgoing, stamped }
     }
 }
 
 impl View for OwnView {
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
-        let next = self.shelf.moved_to(index, &self.form);
-        let changed = next.changed_since(&self.shelf);
-        self.shelf = next;
+        let next = self.outgoing.moved_to(index, &self.form);
+        let changed = next.changed_since(&self.outgoing);
+        self.outgoing = next;
         changed
     }
 
     fn withheld(&self) -> BTreeMap<&'static str, String> {
-        shelf::reasons(self.shelf.withheld())
+        outgoing::reasons(self.outgoing.withheld())
     }
 }
 
 impl Want for OwnView {
     fn revision(&self) -> u64 {
-        self.shelf.index.revision
+        self.outgoing.index.revision
     }
 
     fn stamp(&self) -> String {
         if !self.stamped {
             return String::new();
         }
-        Upstream::new(self.shelf.index.store, self.revision()).to_text()
+        Upstream::new(self.outgoing.index.store, self.revision()).to_text()
     }
 
     fn ready(&self, _type_url: &str) -> bool {
@@ -82,10 +82,10 @@ impl Want for OwnView {
     }
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
-        self.shelf.list(type_url).for_each(|shelved| visit(&shelved.wanted.name, shelved.wanted.version));
+        self.outgoing.list(type_url).for_each(|item| visit(&item.wanted.name, item.wanted.version));
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        Some(self.shelf.get(type_url, name)?.wanted.clone())
+        Some(self.outgoing.get(type_url, name)?.wanted.clone())
     }
 }

@@ -5,63 +5,78 @@ use std::{
     sync::Arc,
 };
 
+use chrono::{DateTime, Utc};
 use common::{
-    model::{Kind, kinds::mesh_service::Port},
-    policy::rules::{Destinations, PolicySet},
+    model::{Kind, Resource, labels},
+    policy::{
+        legacy::{LegacySet, traffic_route},
+        rules::{Destinations, PolicySet},
+    },
     proto::kuma::mesh::v1alpha1 as proto,
 };
-use proto::certificate_authority_backend::Mode;
-
-use super::{
-    Authority, Dataplane, Hosts, Identity, MeshService, Topology, WorkloadCertificate, WorkloadKey,
-    ZoneIngress,
-};
-use super::{identity, problem::Problem};
-use chrono::{DateTime, Utc};
-use common::ca::CaError;
+use imbl::OrdMap;
 use thiserror::Error;
 
-/// One mesh, at one moment, seen from one zone.
-#[derive(Debug)]
+use super::{
+    Authority, CrossMeshDoor, Dataplane, ExternalServices, GatewayRoutes, Gateways, Identity, MeshServices,
+    Mtls, MultiZoneServices, Neighbour, SharedCollectors, Topology, TrustBundle, Trusts, VirtualOutbounds,
+    WorkloadCertificate, WorkloadIdentities, ZoneAddress, ZoneEgress, ZoneIngress, authority, belief,
+    problem::{Problem, Subject},
+};
+
+/// One mesh, at one moment, seen from one zone. Cloning shares.
+#[derive(Clone, Debug)]
 pub struct MeshContext {
     /// Its name.
     pub mesh: Arc<str>,
     /// The local zone.
     pub zone: Arc<str>,
     /// Decoded spec of the mesh.
-    pub spec: proto::Mesh,
+    pub spec: Arc<proto::Mesh>,
     /// Proxies of the local zone, by name.
-    pub dataplanes: BTreeMap<Arc<str>, Arc<Dataplane>>,
+    pub dataplanes: OrdMap<Arc<str>, Arc<Dataplane>>,
     /// Ingresses of every zone, by name.
-    pub ingresses: Vec<Arc<ZoneIngress>>,
-    /// Services that are resources, by name.
-    pub mesh_services: Vec<Arc<MeshService>>,
+    pub ingresses: OrdMap<Arc<str>, Arc<ZoneIngress>>,
+    /// Egresses of every zone, by name.
+    pub egresses: OrdMap<Arc<str>, Arc<ZoneEgress>>,
+    /// Where the ingresses of this mesh in other zones are reached, by name.
+    pub zone_addresses: OrdMap<Arc<str>, Arc<ZoneAddress>>,
+    /// All meshes of the zone, by name.
+    pub neighbours: OrdMap<Arc<str>, Arc<Neighbour>>,
+    /// Services outside the mesh.
+    pub external: ExternalServices,
+    /// Services that are resources.
+    pub mesh_services: MeshServices,
+    /// Services made of those.
+    pub multi_zone_services: MultiZoneServices,
+    /// Builtin gateways.
+    pub gateways: Gateways,
+    /// Their routes, of the older generation.
+    pub gateway_routes: GatewayRoutes,
+    /// Secrets of the mesh.
+    pub secrets: OrdMap<Arc<str>, Arc<Resource>>,
+    /// Addresses at which services are called where traffic is redirected.
+    pub virtual_outbounds: VirtualOutbounds,
+    /// Collectors that policies refer to.
+    pub collectors: SharedCollectors,
     /// Every policy of the mesh, parsed, by kind name.
-    pub policies: BTreeMap<&'static str, Arc<PolicySet>>,
+    pub policies: OrdMap<&'static str, PolicySet>,
+    /// Every policy of the older kinds, by kind name.
+    pub legacy: OrdMap<&'static str, LegacySet>,
     /// What policies can point at.
-    pub destinations: Arc<Destinations>,
+    pub destinations: Destinations,
     /// Present when the mesh has mutual TLS.
     pub mtls: Option<Mtls>,
+    /// Who gives identities of their own to proxies.
+    pub identities: WorkloadIdentities,
+    /// Who is believed about whom, besides the authority of the mesh.
+    pub trusts: Trusts,
+    /// The trust domains that follow from both, with who vouches for their members.
+    pub trust_domains: Arc<BTreeMap<String, TrustBundle>>,
     /// Who serves what.
     pub topology: Topology,
-    /// Host names as they were resolved.
-    pub hosts: Hosts,
     /// What could not be used.
-    pub problems: Vec<Problem>,
-}
-
-/// Mutual TLS of a mesh.
-#[derive(Clone, Debug)]
-pub struct Mtls {
-    /// Name of the enabled backend.
-    pub backend: String,
-    /// Whether proxies also accept plaintext.
-    pub permissive: bool,
-    /// Zones that sign with keys of their own, so that their workloads prove where they are.
-    pub issuers: BTreeSet<String>,
-    /// Who signs; absent when its certificate or key is not here (yet) or does not parse, which is also a
-    /// problem of the context.
-    pub authority: Option<Arc<Authority>>,
+    pub problems: OrdMap<Subject, Arc<[Problem]>>,
 }
 
 /// Why a proxy cannot get a certificate.
@@ -78,71 +93,181 @@ pub enum IdentityError {
         /// Its enabled backend.
         backend: String,
     },
-    /// Signing failed.
-    #[error("sign certificate of a proxy of mesh {mesh}: {source}")]
-    Sign {
-        /// Which mesh.
-        mesh: Arc<str>,
-        /// The cause.
-        #[source]
-        source: CaError,
+    /// Who gives it its identity cannot sign.
+    #[error("the proxy has its identity from {by}, of which no certificate can be made here: {reason}")]
+    NoSigner {
+        /// Which `MeshIdentity`.
+        by: Arc<str>,
+        /// Why not.
+        reason: String,
+    },
+    /// It has no name.
+    #[error("the proxy has its identity from {by}, which makes no name of its labels: {reason}")]
+    NoName {
+        /// Which `MeshIdentity`.
+        by: Arc<str>,
+        /// Why not.
+        reason: String,
     },
 }
 
 impl MeshContext {
     /// Policies of a kind; `None` when there are none.
     pub fn policies(&self, kind: &Kind) -> Option<&PolicySet> {
-        self.policies.get(kind.name).map(|set| &**set)
+        self.policies.get(kind.name)
     }
 
-    /// The certificate `dataplane` should present at `now`: `current` while it is good, else a new one;
-    /// `None` when the mesh has no mutual TLS.
+    /// Policies of one of the older kinds; `None` when there are none.
+    pub fn legacy(&self, kind: &Kind) -> Option<&LegacySet> {
+        self.legacy.get(kind.name).filter(|set| !set.is_empty())
+    }
+
+    /// Whether calls are routed, and shaped, by the older kinds, wherever the newer ones say nothing of routes.
+    pub fn routes_by_older(&self) -> bool {
+        self.legacy(&traffic_route::KIND).is_some()
+    }
+
+    /// Who has to sign what for `dataplane`, which shows `current`; `None` when that is good, or when the mesh
+    /// has no mutual TLS.
     ///
     /// # Errors
-    /// [`IdentityError`]; the caller keeps serving what it has and tries again later.
-    pub fn certificate(
+    /// [`IdentityError::NoAuthority`]; the caller keeps serving what it has.
+    pub fn lacks_certificate(
         &self,
         dataplane: &Dataplane,
-        current: Option<&Arc<WorkloadCertificate>>,
+        current: Option<&WorkloadCertificate>,
         now: DateTime<Utc>,
-    ) -> Result<Option<Arc<WorkloadCertificate>>, IdentityError> {
-        let Some(mtls) = &self.mtls else { return Ok(None) };
-        let authority = mtls.authority.as_ref().ok_or_else(|| IdentityError::NoAuthority {
-            mesh: Arc::clone(&self.mesh),
-            backend: mtls.backend.clone(),
-        })?;
-        let identity = Identity { mesh: self.mesh.to_string(), tags: dataplane.all_tags() };
-        if let Some(current) = current
-            && !authority.must_replace(current, &identity, now)
-        {
-            return Ok(Some(Arc::clone(current)));
-        }
-        let signed = WorkloadKey::generate().and_then(|key| authority.issue(identity, &key, now));
-        let signed = signed.map_err(|source| IdentityError::Sign { mesh: Arc::clone(&self.mesh), source })?;
-        Ok(Some(Arc::new(signed)))
+    ) -> Result<Option<(Arc<Authority>, Identity)>, IdentityError> {
+        let Some((authority, identity)) = self.identified(dataplane)? else { return Ok(None) };
+        let good = current.is_some_and(|current| !authority.must_replace(current, &identity, now));
+        Ok((!good).then_some((authority, identity)))
     }
 
-    /// The service and port that a reference means: by labels, or by name, where one of this zone comes
-    /// before those of others. The port is optional for services with only one.
-    pub fn mesh_service(
+    /// Who signs what for `dataplane`; `None` when nobody has to.
+    fn identified(&self, dataplane: &Dataplane) -> Result<Option<(Arc<Authority>, Identity)>, IdentityError> {
+        let mesh = || self.mesh.to_string();
+        if let Some(given) = self.identities.of(dataplane).filter(|identity| identity.ready) {
+            let by = || Arc::clone(&given.kri);
+            let name = given.name(&dataplane.resource);
+            match name.map_err(|reason| IdentityError::NoName { by: by(), reason }) {
+                Ok(name) => {
+                    let authority = given.authority.clone();
+                    let authority =
+                        authority.map_err(|reason| IdentityError::NoSigner { by: by(), reason })?;
+                    let tags = dataplane.all_tags();
+                    return Ok(Some((authority, Identity { mesh: mesh(), tags, given: Some(name) })));
+                }
+                Err(error) if self.mtls.is_none() => return Err(error),
+                // It goes on as a member of the mesh; [`Self::unnamed`] says so.
+                Err(_) => {}
+            }
+        }
+        let Some(mtls) = &self.mtls else { return Ok(None) };
+        let identity = Identity { mesh: mesh(), tags: dataplane.all_tags(), given: None };
+        Ok(Some((self.signer(mtls)?, identity)))
+    }
+
+    /// Whether `dataplane` shows a certificate to others.
+    pub fn wants_certificate(&self, dataplane: &Dataplane) -> bool {
+        self.mtls.is_some() || self.identities.of(dataplane).is_some_and(|identity| identity.ready)
+    }
+
+    /// Who `dataplane` proves to be: one of these names is in its certificate, whichever it has got so far of those it
+    /// is to have.
+    pub fn names_of(&self, dataplane: &Dataplane) -> BTreeSet<String> {
+        let mut names = match &self.mtls {
+            Some(_) => dataplane.identities(&self.mesh),
+            None => BTreeSet::new(),
+        };
+        let given = self.identities.of(dataplane).filter(|identity| identity.ready);
+        let given = given.and_then(|identity| identity.name(&dataplane.resource).ok());
+        names.extend(given.map(|given| given.id));
+        names
+    }
+
+    /// Why `dataplane` does not have the identity that it is to be given.
+    pub fn unnamed(&self, dataplane: &Dataplane) -> Option<String> {
+        let given = self.identities.of(dataplane).filter(|identity| identity.ready)?;
+        let reason = given.name(&dataplane.resource).err()?;
+        Some(IdentityError::NoName { by: Arc::clone(&given.kri), reason }.to_string())
+    }
+
+    /// Whether everybody still believes `certificate`, whoever is to sign the next one.
+    pub fn believes(&self, certificate: &WorkloadCertificate, now: DateTime<Utc>) -> bool {
+        let Some(root) = certificate.root().filter(|_| now < certificate.expires) else { return false };
+        let bundle = self.trust_domains.get(certificate.identity.trust_domain());
+        bundle.is_some_and(|bundle| bundle.certificates.contains(root))
+    }
+
+    /// Trust domains and who is believed about their members: that of the mesh itself, and those of `MeshTrust`s.
+    pub(super) fn believed(&self) -> BTreeMap<String, TrustBundle> {
+        let identities = || self.identities.iter().map(|one| (&*one.resource, &one.spec));
+        belief::believed(&self.mesh, &self.zone, self.mtls.as_ref(), &self.trusts, identities)
+    }
+
+    /// The same of all meshes, for gateways that let in the proxies of every mesh; `None` where each is known by its
+    /// authority and nothing else.
+    pub fn believed_of_all(&self) -> Option<BTreeMap<String, TrustBundle>> {
+        let mut others = self.others();
+        if self.mtls.is_some() && !self.has_trust_domains() && !others.any(|(_, other)| other.has_domains()) {
+            return None;
+        }
+        let mut all = vec![(&*self.mesh, &*self.trust_domains)];
+        all.extend(self.others().map(|(name, other)| (&**name, &other.domains)));
+        Some(belief::together(&all))
+    }
+
+    /// Whether members of several trust domains call each other.
+    pub fn has_trust_domains(&self) -> bool {
+        !self.trusts.is_empty()
+    }
+
+    /// Whether calls inside the mesh are encrypted, at least some. Other zones are reached in no other way.
+    pub fn is_encrypted(&self) -> bool {
+        self.mtls.is_some() || !self.identities.is_empty()
+    }
+
+    /// The same for the egresses of this zone, which are one and the same to their clients.
+    ///
+    /// # Errors
+    /// As [`MeshContext::lacks_certificate`].
+    pub fn lacks_egress_certificate(
         &self,
-        name: Option<&str>,
-        labels: Option<&BTreeMap<String, String>>,
-        port: &str,
-    ) -> Option<(&Arc<MeshService>, &Port)> {
-        let meant = |service: &&Arc<MeshService>| match (labels, name) {
-            (Some(labels), _) => labels.iter().all(|(k, v)| service.resource.label(k) == Some(v)),
-            (None, Some(name)) => service.kri.name == name || service.resource.name() == name,
-            (None, None) => false,
-        };
-        let found = self.mesh_services.iter().filter(meant);
-        let service = found.min_by_key(|service| service.remote_zone.is_some())?;
-        let mut ports = service.spec.ports.iter();
-        let port = match (port, service.spec.ports.as_slice()) {
-            ("" | "0", [only]) => Some(only),
-            _ => ports.find(|p| MeshService::section(p) == port || p.port.to_string() == port),
-        };
-        port.map(|port| (service, port))
+        current: Option<&WorkloadCertificate>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<(Arc<Authority>, Identity)>, IdentityError> {
+        let tags = [(labels::TAG_SERVICE, super::EGRESS_SERVICE), (labels::ZONE, &self.zone)];
+        let tags = tags.map(|(key, value)| (key.to_owned(), [value.to_owned()].into())).into();
+        let Some(mtls) = &self.mtls else { return Ok(None) };
+        let identity = Identity { mesh: self.mesh.to_string(), tags, given: None };
+        let authority = self.signer(mtls)?;
+        let good = current.is_some_and(|current| !authority.must_replace(current, &identity, now));
+        Ok((!good).then_some((authority, identity)))
+    }
+
+    fn signer(&self, mtls: &Mtls) -> Result<Arc<Authority>, IdentityError> {
+        let missing =
+            || IdentityError::NoAuthority { mesh: Arc::clone(&self.mesh), backend: mtls.backend.clone() };
+        mtls.authority.clone().ok_or_else(missing)
+    }
+
+    /// The other meshes whose gateways its proxies may call.
+    pub fn others(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Neighbour>)> {
+        self.neighbours.iter().filter(|(name, _)| **name != self.mesh)
+    }
+
+    /// By what its own gateways let in the proxies of other meshes.
+    pub fn doors(&self) -> &[CrossMeshDoor] {
+        self.neighbours.get(&self.mesh).map_or(&[], |own| &own.doors)
+    }
+
+    /// The text of a secret.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn secret(&self, name: &str) -> Result<String, String> {
+        let secret = self.secrets.get(name).ok_or_else(|| format!("the secret {name:?} is not here"))?;
+        authority::text(secret)
     }
 
     /// Whether endpoints of other zones are tried only after those of this one.
@@ -150,30 +275,19 @@ impl MeshContext {
         self.spec.routing.as_ref().is_some_and(|r| r.locality_aware_load_balancing)
     }
 
+    /// Whether traffic to other zones and to what is outside the mesh leaves through the egresses of its zone.
+    pub fn leaves_through_egress(&self) -> bool {
+        self.spec.routing.as_ref().is_some_and(|r| r.zone_egress)
+    }
+
+    /// Whether nobody may call services outside the mesh that are resources.
+    pub fn forbids_external_services(&self) -> bool {
+        self.spec.routing.as_ref().is_some_and(|r| r.default_forbid_mesh_external_service_access)
+    }
+
     /// Whether services exist as resources only, and no longer as tags for other zones.
     pub fn services_are_exclusive(&self) -> bool {
         use proto::mesh::mesh_services::Mode;
         self.spec.mesh_services.as_ref().is_some_and(|s| s.mode() == Mode::Exclusive)
     }
-}
-
-/// The enabled backend of a mesh and how long its certificates live. One that is not among the backends
-/// is taken for strict and unknown, since a name that leads nowhere must not switch encryption off.
-pub(super) fn enabled_backend(
-    spec: &proto::Mesh,
-) -> Option<(proto::CertificateAuthorityBackend, chrono::Duration)> {
-    let mtls = spec.mtls.as_ref().filter(|m| !m.enabled_backend.is_empty())?;
-    let named = mtls.backends.iter().find(|b| b.name == mtls.enabled_backend);
-    let backend = named.cloned().unwrap_or_else(|| proto::CertificateAuthorityBackend {
-        name: mtls.enabled_backend.clone(),
-        ..proto::CertificateAuthorityBackend::default()
-    });
-    let rotation = backend.dp_cert.as_ref().and_then(|c| c.rotation.as_ref());
-    let lifetime = rotation.and_then(|r| identity::parse_lifetime(&r.expiration));
-    Some((backend, lifetime.unwrap_or(identity::DEFAULT_LIFETIME)))
-}
-
-/// Whether `backend` lets plaintext in.
-pub(super) fn is_permissive(backend: &proto::CertificateAuthorityBackend) -> bool {
-    backend.mode() == Mode::Permissive
 }

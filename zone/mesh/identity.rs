@@ -2,13 +2,16 @@
 //!
 //! Time comes in as an argument; randomness is used in exactly one place, [`WorkloadKey::generate`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Duration, Utc};
 use common::{
     ca::{self, CaError},
     issuing,
-    model::labels,
+    model::{labels, spiffe},
     tls::x509_time,
 };
 use rcgen::{
@@ -16,6 +19,8 @@ use rcgen::{
     SanType,
 };
 use sha2::{Digest, Sha256};
+
+use super::{TrustBundle, trust::Fingerprint};
 
 /// How long a workload certificate lives when the mesh does not say.
 pub const DEFAULT_LIFETIME: Duration = Duration::hours(24);
@@ -33,6 +38,7 @@ pub struct Authority {
     /// Until when it may sign.
     ends: Option<DateTime<Utc>>,
     fingerprint: [u8; 32],
+    root: Option<Fingerprint>,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -66,18 +72,33 @@ impl WorkloadKey {
     }
 }
 
-/// Whom a certificate names: every value of every tag.
+/// Whom a certificate names: every value of every tag, or one workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The mesh, which is the trust domain.
+    /// The mesh, which is the trust domain of who has no other.
     pub mesh: String,
     /// All tags of the proxy.
     pub tags: BTreeMap<String, BTreeSet<String>>,
+    /// What a `MeshIdentity` calls it, in place of what its tags say.
+    pub given: Option<GivenIdentity>,
+}
+
+/// What a `MeshIdentity` calls a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenIdentity {
+    /// The SPIFFE identity.
+    pub id: String,
+    /// Identifier of the `MeshIdentity`, by which the certificate is known to the proxy.
+    pub by: Arc<str>,
 }
 
 impl Identity {
     /// URI names: the services first, then every tag.
     pub fn names(&self) -> Vec<String> {
+        if let Some(given) = &self.given {
+            // Others tell by the first name which authorities to ask, so there must be no second.
+            return vec![given.id.clone()];
+        }
         let services = self.tags.get(labels::TAG_SERVICE).into_iter().flatten();
         let services = services.map(|service| format!("spiffe://{}/{service}", self.mesh));
         let tags = self
@@ -85,6 +106,11 @@ impl Identity {
             .iter()
             .flat_map(|(tag, values)| values.iter().map(move |value| format!("kuma://{tag}/{value}")));
         services.chain(tags).collect()
+    }
+
+    /// The trust domain it is in.
+    pub fn trust_domain(&self) -> &str {
+        self.given.as_ref().and_then(|given| spiffe::trust_domain(&given.id)).unwrap_or(&self.mesh)
     }
 }
 
@@ -104,6 +130,7 @@ pub struct WorkloadCertificate {
     /// When it ends.
     pub expires: DateTime<Utc>,
     authority: [u8; 32],
+    root: Option<Fingerprint>,
 }
 
 impl std::fmt::Debug for WorkloadCertificate {
@@ -133,6 +160,7 @@ impl Authority {
             lifetime,
             ends: zone.and_then(issuing::validity).map(|(_, until)| until),
             fingerprint: fingerprint.finalize().into(),
+            root: TrustBundle::parse(&material.root).ok().and_then(|root| root.certificates.first().copied()),
             issuer,
             material,
         })
@@ -164,13 +192,15 @@ impl Authority {
         for name in identity.names() {
             params.subject_alt_names.push(SanType::URI(name.try_into()?));
         }
-        if let Some((zone, _)) = &self.material.zone {
+        if let Some((zone, _)) = self.material.zone.as_ref().filter(|_| identity.given.is_none()) {
             for service in identity.tags.get(labels::TAG_SERVICE).into_iter().flatten() {
                 let name = issuing::name(service, zone, &identity.mesh);
                 params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
             }
         }
         params.is_ca = IsCa::ExplicitNoCa;
+        // Roots of one name are told apart by their keys.
+        params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![
             KeyUsagePurpose::DigitalSignature,
             KeyUsagePurpose::KeyEncipherment,
@@ -189,6 +219,7 @@ impl Authority {
             issued: now,
             expires,
             authority: self.fingerprint,
+            root: self.root,
         })
     }
 
@@ -200,10 +231,37 @@ impl Authority {
         identity: &Identity,
         now: DateTime<Utc>,
     ) -> bool {
-        certificate.identity != *identity
-            || certificate.authority != self.fingerprint
-            || certificate.backend != self.backend
-            || now >= renewal_time(certificate)
+        !self.stands_by(certificate, identity, now) || now >= renewal_time(certificate)
+    }
+
+    /// Whether `certificate` is one this authority signed for `identity`, and has not ended.
+    pub fn stands_by(
+        &self,
+        certificate: &WorkloadCertificate,
+        identity: &Identity,
+        now: DateTime<Utc>,
+    ) -> bool {
+        certificate.identity == *identity
+            && certificate.authority == self.fingerprint
+            && certificate.backend == self.backend
+            && now < certificate.expires
+    }
+
+    /// Whether who believes the one believes the other: they have the same root, for the same trust domain.
+    pub fn is_akin(&self, certificate: &WorkloadCertificate, identity: &Identity) -> bool {
+        self.root == certificate.root && identity.trust_domain() == certificate.identity.trust_domain()
+    }
+}
+
+impl WorkloadCertificate {
+    /// The identifier of the `MeshIdentity` by which it was made; `None` for one of the mesh.
+    pub fn given_by(&self) -> Option<&Arc<str>> {
+        self.identity.given.as_ref().map(|given| &given.by)
+    }
+
+    /// The certificate of the root it comes from.
+    pub fn root(&self) -> Option<&[u8; 32]> {
+        self.root.as_ref()
     }
 }
 
@@ -255,7 +313,7 @@ mod tests {
     fn identity(version: &str) -> Identity {
         let tags = [("kuma.io/service", "web"), ("version", version)];
         let tags = tags.map(|(k, v)| (k.to_owned(), BTreeSet::from([v.to_owned()])));
-        Identity { mesh: "demo".into(), tags: tags.into() }
+        Identity { mesh: "demo".into(), tags: tags.into(), given: None }
     }
 
     fn authority() -> Authority {
@@ -314,6 +372,23 @@ mod tests {
         );
         assert!(names.critical, "with an empty subject the names must be critical");
         assert_eq!(leaf.validity().not_after.timestamp(), issued.expires.timestamp());
+    }
+
+    #[test]
+    fn a_workload_that_was_given_an_identity_has_no_other_name() {
+        let given =
+            GivenIdentity { id: "spiffe://demo.east.mesh.local/workload/shop".into(), by: "kri".into() };
+        let identity = Identity { given: Some(given), ..identity("v1") };
+        assert_eq!(identity.trust_domain(), "demo.east.mesh.local");
+        let (authority, key) = (authority(), WorkloadKey::generate().unwrap());
+        let issued = authority.issue(identity.clone(), &key, now()).unwrap();
+        let (_, leaf) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
+        let leaf = leaf.parse_x509().unwrap();
+        let names = &leaf.subject_alternative_name().unwrap().unwrap().value.general_names;
+        assert_eq!(format!("{names:?}"), r#"[URI("spiffe://demo.east.mesh.local/workload/shop")]"#);
+        assert!(authority.is_akin(&issued, &identity));
+        assert!(!super::tests::authority().is_akin(&issued, &identity), "another root");
+        assert!(!authority.is_akin(&issued, &super::tests::identity("v1")), "another domain");
     }
 
     #[test]

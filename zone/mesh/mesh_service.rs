@@ -2,22 +2,26 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use common::model::{
-    Resource,
-    kinds::mesh_service::{self as kind, Port},
-    kri::Kri,
-    labels,
+use common::{
+    model::{
+        Resource,
+        kinds::mesh_service::{self as kind, Port},
+        kri::Kri,
+        labels,
+    },
+    policy::rules,
 };
 use serde_json::Value;
 
 use super::{
-    Dataplane, Inbound, Protocol,
+    Dataplane, Destination, Inbound, Protocol,
     problem::{Problem, Subject},
+    referable::{Referable, Referables},
 };
 
 /// A service of this or another zone.
 #[derive(Clone, Debug)]
-pub struct MeshService {
+pub struct ZoneService {
     /// The resource this was read from.
     pub resource: Arc<Resource>,
     /// Its decoded spec.
@@ -30,7 +34,7 @@ pub struct MeshService {
     pub tls_ready: bool,
 }
 
-impl MeshService {
+impl ZoneService {
     /// Reads `resource`, seen from `zone`.
     ///
     /// # Errors
@@ -56,6 +60,18 @@ impl MeshService {
         port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| port.port.to_string())
     }
 
+    /// Whether `other`, a later version of it, differs in nothing but who is ready.
+    pub(super) fn means_the_same(&self, other: &Self) -> bool {
+        let meaning =
+            |s: &Self| (s.kri.clone(), s.spec.clone(), s.remote_zone.clone(), s.resource.labels.clone());
+        meaning(self) == meaning(other)
+    }
+
+    /// What is called by one port.
+    pub fn callee(&self, port: &Port) -> Destination {
+        Destination::Port(Arc::clone(&self.resource.key.name), port.port)
+    }
+
     /// The name of the cluster of one port.
     pub fn destination(&self, port: &Port) -> String {
         let Kri { mesh, zone, namespace, name, short, .. } = &self.kri;
@@ -75,6 +91,32 @@ impl MeshService {
     /// What is spoken on a port.
     pub fn protocol(port: &Port) -> Protocol {
         Protocol::parse(&port.app_protocol)
+    }
+
+    /// The port of this number.
+    pub fn numbered(&self, number: u32) -> Option<&Port> {
+        self.spec.ports.iter().find(|port| port.port == number)
+    }
+
+    /// Where the proxies it selects are to be looked for.
+    pub(super) fn selector(&self) -> Option<SelectionKey<'_>> {
+        let selector = self.spec.selector.as_ref()?;
+        if let Some(reference) = &selector.dataplane_ref {
+            return Some(SelectionKey::Name(&reference.name));
+        }
+        if let Some(labels) = &selector.dataplane_labels {
+            let wanted = labels.get("matchLabels").and_then(Value::as_object)?;
+            let texts = wanted.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+            // Without any it is every proxy that is meant.
+            let label = rules::most_telling(texts);
+            return Some(
+                label.map_or(SelectionKey::Everything, |(key, value)| SelectionKey::Label(key, value)),
+            );
+        }
+        let tags = &selector.dataplane_tags;
+        // The service says most about who is meant.
+        let first = tags.get_key_value(labels::TAG_SERVICE).or_else(|| tags.first_key_value());
+        first.map(|(key, value)| SelectionKey::Tag(key, value))
     }
 
     /// The inbounds of `dataplane` behind a port.
@@ -101,6 +143,40 @@ impl MeshService {
         has_all(&inbound.tags, &selector.dataplane_tags)
     }
 }
+
+/// What everything that a service selects has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum SelectionKey<'a> {
+    /// Nothing in particular.
+    Everything,
+    /// This name.
+    Name(&'a str),
+    /// This label.
+    Label(&'a str, &'a str),
+    /// This tag on an inbound.
+    Tag(&'a str, &'a str),
+}
+
+impl Referable for ZoneService {
+    fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    fn authored_name(&self) -> &str {
+        &self.kri.name
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.remote_zone.is_some()
+    }
+
+    fn ports(&self) -> &[Port] {
+        &self.spec.ports
+    }
+}
+
+/// The services of a mesh that are resources.
+pub type MeshServices = Referables<ZoneService>;
 
 fn has_all(tags: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     !wanted.is_empty() && wanted.iter().all(|(key, value)| tags.get(key) == Some(value))

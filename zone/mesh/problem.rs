@@ -47,8 +47,10 @@ impl fmt::Display for Problem {
 
 /// Decodes a protobuf spec; a broken one is a problem.
 pub(super) fn decode<M: Message + Default>(resource: &Arc<Resource>) -> Result<M, Problem> {
-    M::decode(&resource.spec[..]).map_err(|error| Problem {
-        subject: Subject::of(resource),
-        reason: format!("the spec does not decode: {error}"),
-    })
+    M::decode(&resource.spec[..]).map_err(|error| unreadable(resource, &error))
+}
+
+/// The problem of a spec that does not decode.
+pub(super) fn unreadable(resource: &Arc<Resource>, error: &dyn fmt::Display) -> Problem {
+    Problem { subject: Subject::of(resource), reason: format!("the spec does not decode: {error}") }
 }

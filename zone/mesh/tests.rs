@@ -2,13 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use common::model::{Origin, Resource, document::Document};
+use common::{
+    document::Document,
+    model::{Origin, Resource, ResourceKey},
+    store::{Snapshot, StoreIdentity, index::Index},
+};
 use serde::Deserialize;
 
-use super::{BuildError, Dataplane, Hosts, MeshContext, MeshInput, Protocol, available_services};
+use super::{
+    Catalogue, Destination, Hosts, MeshContext, MeshError, MeshState, Protocol, Surroundings,
+    catalogue::offered, topology::Difference,
+};
 
 const MESH: &str = "
 type: Mesh
@@ -22,7 +29,7 @@ fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
 }
 
-fn input(yaml: &str) -> MeshInput {
+fn index(yaml: &str) -> Index {
     let read = |document| {
         let json = serde_json::Value::deserialize(document).unwrap();
         let mut resource = Document::parse(&json).unwrap().into_resource(now());
@@ -31,11 +38,24 @@ fn input(yaml: &str) -> MeshInput {
         Arc::new(resource)
     };
     let resources: Vec<Arc<Resource>> = serde_norway::Deserializer::from_str(yaml).map(read).collect();
-    MeshInput { zone: "zone-1".into(), mesh: "demo".into(), resources, hosts: Hosts::default() }
+    let store = StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 };
+    Index::of(store, Snapshot { revision: 1, resources })
+}
+
+fn around(index: &Index, hosts: Hosts) -> Surroundings {
+    let keys: Vec<ResourceKey> = index.iter().map(|r| r.key.clone()).collect();
+    let mut around = Surroundings { zone: "zone-1".into(), hosts, ..Surroundings::default() };
+    around.update(&keys, index);
+    around
+}
+
+fn context_with(yaml: &str, hosts: Hosts) -> MeshContext {
+    let index = index(yaml);
+    MeshState::new("demo", &index, &around(&index, hosts)).unwrap().context().clone()
 }
 
 fn context(yaml: &str) -> MeshContext {
-    MeshContext::build(&input(yaml), None).unwrap()
+    context_with(yaml, Hosts::default())
 }
 
 fn dataplane(name: &str, address: &str, inbound: &str) -> String {
@@ -53,7 +73,7 @@ fn ingress(name: &str, zone: &str, address: &str, services: &str) -> String {
 
 /// `address:port*weight` of every endpoint, with `^` before the priority of those tried later.
 fn endpoints(context: &MeshContext, service: &str) -> String {
-    let service = context.topology.service(service);
+    let service = context.topology.service(&Destination::Service(service.into()));
     let one = |e: &super::topology::Endpoint| {
         let later = if e.locality.priority > 0 { "^" } else { "" };
         format!("{later}{}:{}*{}", e.address, e.port, e.weight)
@@ -104,7 +124,11 @@ fn other_zones_are_reached_over_mutual_tls_only_and_last_when_asked_so() {
     assert_eq!(endpoints(&open, "web"), "10.0.0.1:80*1");
     let local = context(&format!("{MESH}routing: {{localityAwareLoadBalancing: true}}\n{zone}"));
     assert_eq!(endpoints(&local, "web"), "10.0.0.1:80*1 ^1.1.1.1:10001*3");
-    assert_eq!(local.topology.service("web").protocol, Protocol::Tcp, "http and http2 have bytes in common");
+    assert_eq!(
+        local.topology.service(&Destination::Service("web".into())).protocol,
+        Protocol::Tcp,
+        "http and http2 have bytes in common"
+    );
 }
 
 #[test]
@@ -113,37 +137,50 @@ fn the_catalogue_groups_healthy_inbounds_by_their_tags() {
                {port: 82, state: NotReady, tags: {kuma.io/service: web}}, \
                {port: 83, tags: {kuma.io/service: web, version: v2}}, {port: 84, tags: {}}";
     let context = context(&format!("{MESH}{}", dataplane("near", "10.0.0.1", two)));
-    let dataplanes: Vec<&Dataplane> = context.dataplanes.values().map(|d| &**d).collect();
-    let services = available_services([("demo", dataplanes)]);
+    let (mut catalogue, mesh) = (Catalogue::default(), Arc::from("demo"));
+    for dataplane in context.dataplanes.values() {
+        assert!(catalogue.moved(&mesh, &[], &offered(&dataplane.inbounds)));
+    }
+    let services = catalogue.services(&BTreeSet::new());
     let shown: Vec<String> =
         services.iter().map(|s| format!("{} {:?} {}", s.mesh, s.tags, s.instances)).collect();
     assert_eq!(
         shown,
         [r#"demo {"kuma.io/service": "web"} 2"#, r#"demo {"kuma.io/service": "web", "version": "v2"} 1"#]
     );
+    assert!(catalogue.services(&[Arc::clone(&mesh)].into()).is_empty(), "published as resources only");
+    for dataplane in context.dataplanes.values() {
+        let offered = offered(&dataplane.inbounds);
+        assert!(!catalogue.moved(&mesh, &offered, &offered));
+        catalogue.moved(&mesh, &offered, &[]);
+    }
+    assert!(catalogue.services(&BTreeSet::new()).is_empty());
 }
 
 #[test]
 fn what_cannot_be_used_is_a_problem_and_the_rest_stands() {
     let named = dataplane("named", "db.example", WEB);
-    let mut input = input(&format!("{MESH}{named}{}", dataplane("near", "10.0.0.1", WEB)));
-    let context = MeshContext::build(&input, None).unwrap();
-    let problems: Vec<String> = context.problems.iter().map(ToString::to_string).collect();
+    let zone = format!("{MESH}{named}{}", dataplane("near", "10.0.0.1", WEB));
+    let context = context(&zone);
+    let problems: Vec<String> = problems(&context);
     assert_eq!(
         problems,
         [
+            "Dataplane demo/named: inbound 80: the host name \"db.example\" is not resolved",
             "mTLS backend ca-1 of mesh demo: the secret \"demo.ca-builtin-cert-ca-1\" is not here",
-            "Dataplane demo/named: inbound 80: the host name \"db.example\" is not resolved"
         ]
     );
     assert_eq!(endpoints(&context, "web"), "10.0.0.1:80*1");
     let near = &context.dataplanes["near"];
-    let error = context.certificate(near, None, now()).unwrap_err();
+    let error = context.lacks_certificate(near, None, now()).unwrap_err();
     assert!(error.to_string().contains("see that its secrets have been synced"), "{error}");
 
-    input.hosts.0.insert("db.example".into(), "10.0.0.7".parse().unwrap());
-    let context = MeshContext::build(&input, Some(&context)).unwrap();
-    assert_eq!(endpoints(&context, "web"), "10.0.0.1:80*1 10.0.0.7:80*1");
+    let hosts = Hosts([("db.example".into(), "10.0.0.7".parse().unwrap())].into());
+    assert_eq!(endpoints(&context_with(&zone, hosts), "web"), "10.0.0.1:80*1 10.0.0.7:80*1");
+}
+
+fn problems(context: &MeshContext) -> Vec<String> {
+    context.problems.values().flat_map(|problems| problems.iter()).map(ToString::to_string).collect()
 }
 
 #[test]
@@ -154,35 +191,46 @@ fn a_backend_that_does_not_exist_does_not_switch_encryption_off() {
     ));
     let mtls = context.mtls.as_ref().unwrap();
     assert!(mtls.authority.is_none() && !mtls.permissive);
-    let problem = context.problems[0].to_string();
+    let problem = problems(&context).concat();
     assert!(problem.contains("not among the backends"), "{problem}");
 }
 
 #[test]
 fn a_mesh_that_is_not_here_has_no_context() {
-    let error = MeshContext::build(&input(&dataplane("near", "10.0.0.1", WEB)), None).unwrap_err();
-    assert_eq!(error, BuildError::NoMesh("demo".into()));
+    let index = index(&dataplane("near", "10.0.0.1", WEB));
+    let error = MeshState::new("demo", &index, &around(&index, Hosts::default())).unwrap_err();
+    assert_eq!(error, MeshError::NoMesh("demo".into()));
 }
 
 #[test]
-fn what_did_not_change_is_not_read_again() {
-    let mut input = input(&format!(
-        "type: Mesh\nname: demo\n{}{}",
-        dataplane("a", "10.0.0.1", WEB),
-        dataplane("b", "10.0.0.2", WEB)
-    ));
-    let first = MeshContext::build(&input, None).unwrap();
-    let changed = input.resources.iter_mut().find(|r| r.name() == "b").unwrap();
-    *changed = Arc::new(Resource::clone(changed));
-    let second = MeshContext::build(&input, Some(&first)).unwrap();
+fn an_update_says_what_differs_and_reads_nothing_else_again() {
+    let zone = |port: u32| {
+        let far = FAR_WEB.replace("kuma.io/service: web", "kuma.io/service: far");
+        let zone = [
+            "type: Mesh\nname: demo\n".to_owned(),
+            dataplane("a", "10.0.0.1", WEB),
+            dataplane("b", "10.0.0.2", &WEB.replace("port: 80,", &format!("port: {port},"))),
+            dataplane("c", "10.0.0.3", &WEB.replace("service: web", "service: db")),
+            ingress("far", "zone-2", "1.1.1.1", &far),
+        ];
+        index(&zone.concat())
+    };
+    let before = zone(80);
+    let around = around(&before, Hosts::default());
+    let mut state = MeshState::new("demo", &before, &around).unwrap();
+    let first = state.context().clone();
+    let after = zone(81);
+    let key = first.dataplanes["b"].resource.key.clone();
+    let change = state.update(&[key], &after, &around).unwrap();
+    let services: Vec<_> = change.services.into_iter().collect();
+    assert_eq!(services, [(Destination::Service("web".into()), Difference::Endpoints)]);
+    assert_eq!(change.dataplanes.into_iter().collect::<Vec<_>>(), ["b".into()]);
+    assert!(!change.everything && change.references.is_empty() && change.policies.is_empty());
+    let second = state.context();
     assert!(Arc::ptr_eq(&first.dataplanes["a"], &second.dataplanes["a"]));
     assert!(!Arc::ptr_eq(&first.dataplanes["b"], &second.dataplanes["b"]));
-    assert!(Arc::ptr_eq(&first.destinations, &second.destinations));
-
-    let mesh = input.resources.iter_mut().find(|r| r.name() == "demo").unwrap();
-    *mesh = Arc::new(Resource::clone(mesh));
-    let third = MeshContext::build(&input, Some(&second)).unwrap();
-    assert!(!Arc::ptr_eq(&second.destinations, &third.destinations));
+    let db = Destination::Service("db".into());
+    assert!(Arc::ptr_eq(&first.topology.service(&db), &second.topology.service(&db)));
 }
 
 #[test]
@@ -207,7 +255,11 @@ fn a_permissive_mesh_uses_tls_once_every_proxy_of_a_service_has_a_certificate() 
     let two = [dataplane("a", "10.0.0.1", WEB), dataplane("b", "10.0.0.2", WEB)].concat();
     let check = |insights: &[String], ready| {
         let context = context(&format!("{mesh}{two}{}", insights.concat()));
-        assert_eq!(context.topology.service("web").tls_ready, ready, "{insights:?}");
+        assert_eq!(
+            context.topology.service(&Destination::Service("web".into())).tls_ready,
+            ready,
+            "{insights:?}"
+        );
     };
     check(&[], false);
     check(&[insight("a")], false);

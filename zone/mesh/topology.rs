@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use common::model::{kinds::mesh_service::Port, labels};
+use common::model::labels;
+use imbl::OrdMap;
 
-use super::{Dataplane, MeshService, Protocol, ZoneIngress};
+use super::{Destination, ExternalService, Protocol};
 
 /// Where an endpoint is, as far as load balancing cares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +37,8 @@ pub struct Endpoint {
     pub locality: Locality,
     /// Whether it is the ingress of another zone.
     pub remote: bool,
+    /// Whether that is one of this mesh alone, which knows services by their identifiers.
+    pub by_identifier: bool,
 }
 
 impl Endpoint {
@@ -57,16 +60,80 @@ pub struct Service {
     pub protocol: Protocol,
     /// Whether all of them are known to accept mesh TLS, which matters while a mesh permits plaintext.
     pub tls_ready: bool,
+    /// Where the egresses of this zone find those of its endpoints that are in other zones, when its clients go
+    /// through them.
+    pub beyond: Vec<Endpoint>,
+    /// How it is reached when it is outside the mesh.
+    pub exit: Option<Exit>,
+}
+
+/// How a service outside the mesh is reached.
+#[derive(Clone, Debug)]
+pub enum Exit {
+    /// By its clients themselves.
+    Direct(Vec<Arc<ExternalService>>),
+    /// Through an egress, which shows its own certificate.
+    Egress,
+    /// Through an egress of the mesh alone, which proves to be one of these.
+    OwnEgress(Arc<BTreeSet<String>>),
+}
+
+impl PartialEq for Exit {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            // What was read anew may be anything else.
+            (Self::Direct(a), Self::Direct(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+            }
+            (Self::Egress, Self::Egress) => true,
+            (Self::OwnEgress(a), Self::OwnEgress(b)) => a == b,
+            (Self::Direct(_) | Self::Egress | Self::OwnEgress(_), _) => false,
+        }
+    }
+}
+
+impl Eq for Exit {}
+
+/// What anything but its list of endpoints may follow from.
+#[derive(PartialEq, Eq)]
+struct Character<'a> {
+    protocol: Protocol,
+    tls_ready: bool,
+    /// All of its endpoints are elsewhere.
+    elsewhere: bool,
+    /// Who its proxies say they are.
+    identities: BTreeSet<&'a str>,
+    /// In which other zones there are some.
+    zones: BTreeSet<&'a str>,
+    /// Those of them whose ingress knows services by their identifiers.
+    zones_by_identifier: BTreeSet<&'a str>,
+    exit: Option<&'a Exit>,
+    /// Nobody serves it, which is a problem of who calls something outside.
+    unserved: bool,
+    /// Some are reached through an egress, which chooses among zones.
+    beyond: bool,
 }
 
 impl Service {
-    /// What anything but its list of endpoints may follow from: what is spoken, whether it can be spoken
-    /// over TLS, who its proxies say they are, and in which other zones there are some.
-    fn character(&self) -> (Protocol, bool, bool, BTreeSet<&str>, BTreeSet<&str>) {
+    fn character(&self) -> Character<'_> {
         let local = self.endpoints.iter().filter(|e| !e.remote);
-        let identities = local.filter_map(|e| e.tags.get(labels::TAG_SERVICE)).map(String::as_str).collect();
-        let elsewhere = !self.endpoints.is_empty() && self.endpoints.iter().all(|e| e.remote);
-        (self.protocol, self.tls_ready, elsewhere, identities, self.other_zones())
+        Character {
+            protocol: self.protocol,
+            tls_ready: self.tls_ready,
+            elsewhere: !self.endpoints.is_empty() && self.endpoints.iter().all(|e| e.remote),
+            identities: local.filter_map(|e| e.tags.get(labels::TAG_SERVICE)).map(String::as_str).collect(),
+            zones: self.other_zones(),
+            zones_by_identifier: self.zones_by_identifier(),
+            exit: self.exit.as_ref(),
+            unserved: self.exit.is_some() && self.endpoints.is_empty(),
+            beyond: !self.beyond.is_empty(),
+        }
+    }
+
+    /// Other zones whose ingress for it knows services by their identifiers.
+    pub fn zones_by_identifier(&self) -> BTreeSet<&str> {
+        let known = self.endpoints.iter().chain(&self.beyond).filter(|e| e.remote && e.by_identifier);
+        known.filter_map(|e| e.locality.zone.as_deref()).collect()
     }
 
     /// Other zones where it is served.
@@ -75,7 +142,7 @@ impl Service {
     }
 }
 
-/// How a service differs between two topologies.
+/// How a service differs from what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// In its endpoints, and in nothing that follows from them.
@@ -84,216 +151,82 @@ pub enum Difference {
     Character,
 }
 
-/// All services of a mesh: by service tag, and those that are resources by the name of their cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Topology {
-    services: BTreeMap<String, Arc<Service>>,
-    destinations: BTreeMap<String, Arc<Service>>,
-}
-
-/// What a topology is computed from.
-pub struct TopologyInput<'a> {
-    /// The local zone.
-    pub zone: &'a str,
-    /// The mesh.
-    pub mesh: &'a str,
-    /// Proxies of the local zone.
-    pub dataplanes: &'a [Arc<Dataplane>],
-    /// Ingresses of every zone.
-    pub ingresses: &'a [Arc<ZoneIngress>],
-    /// Services that are resources.
-    pub mesh_services: &'a [Arc<MeshService>],
-    /// Other zones are reached over mesh TLS only, so without it they do not exist.
-    pub mtls: bool,
-    /// Endpoints of other zones are used only when none is left here.
-    pub locality_aware: bool,
-    /// Names of proxies that hold a certificate of the mesh.
-    pub certified: &'a BTreeSet<Arc<str>>,
-}
+/// Who serves what: an entry for each service with endpoints, and for each port of each `MeshService`.
+/// Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub struct Topology(OrdMap<Destination, Arc<Service>>);
 
 impl Topology {
-    /// Computes it. Services that are the same in `previous` are shared with it.
-    pub fn compute(input: &TopologyInput<'_>, previous: Option<&Self>) -> Self {
-        let mut services: BTreeMap<String, Service> = BTreeMap::new();
-        let ingresses = if input.mtls { add_remote(input, &mut services) } else { 0 };
-        add_local(input, ingresses.max(1), &mut services);
-        for service in services.values_mut() {
-            let spoken = service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags));
-            service.protocol = Protocol::common(spoken);
+    /// Who serves `destination` or, of a subset, the service it is a part of; an empty one when nobody does.
+    pub fn service(&self, destination: &Destination) -> Arc<Service> {
+        let found = match destination {
+            Destination::Subset(_)
+            | Destination::Through(_)
+            | Destination::Here(_)
+            | Destination::Abroad(_) => self.0.get(&destination.whole()),
+            Destination::Service(_)
+            | Destination::Port(..)
+            | Destination::MultiZone(..)
+            | Destination::External(_) => self.0.get(destination),
+        };
+        found.cloned().unwrap_or_default()
+    }
+
+    /// Takes in who serves `destination` now; says how that differs from before.
+    pub(super) fn set(&mut self, destination: &Destination, service: Option<Service>) -> Option<Difference> {
+        let known = self.0.get(destination);
+        match (known, &service) {
+            (None, None) => return None,
+            (Some(known), Some(new)) if **known == *new => return None,
+            _ => {}
         }
-        let destinations = destinations(input);
-        Self {
-            services: shared(services, previous.map(|p| &p.services)),
-            destinations: shared(destinations, previous.map(|p| &p.destinations)),
-        }
-    }
-
-    /// The service of this name; an empty one when nobody serves it.
-    pub fn service(&self, name: &str) -> Arc<Service> {
-        self.services.get(name).cloned().unwrap_or_default()
-    }
-
-    /// The port of a service that is a resource, by the name of its cluster.
-    pub fn destination(&self, name: &str) -> Arc<Service> {
-        self.destinations.get(name).cloned().unwrap_or_default()
-    }
-
-    /// The services, of either sort, that look different in `other`, and how.
-    pub fn differences(&self, other: &Self) -> BTreeMap<String, Difference> {
-        let both = [(&self.services, &other.services), (&self.destinations, &other.destinations)];
-        let mut differences = BTreeMap::new();
-        for (name, difference) in both.into_iter().flat_map(|(ours, theirs)| differing(ours, theirs)) {
-            let known = differences.entry(name.clone()).or_insert(difference);
-            *known = difference.max(*known);
-        }
-        differences
-    }
-
-    /// All services known by their tag, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
-        self.services.iter().map(|(name, service)| (name.as_str(), service))
-    }
-}
-
-fn differing<'a>(
-    a: &'a BTreeMap<String, Arc<Service>>,
-    b: &'a BTreeMap<String, Arc<Service>>,
-) -> impl Iterator<Item = (&'a String, Difference)> {
-    let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
-    names.filter_map(|name| {
-        let difference = match (a.get(name), b.get(name)) {
-            // What did not change is shared between versions of a topology.
-            (Some(a), Some(b)) if a == b => return None,
-            (Some(a), Some(b)) if a.character() == b.character() => Difference::Endpoints,
+        let difference = match (known, &service) {
+            (Some(known), Some(new)) if known.character() == new.character() => Difference::Endpoints,
             _ => Difference::Character,
         };
-        Some((name, difference))
-    })
-}
-
-/// Sorted, and with what did not change since `previous` shared with it.
-fn shared(
-    services: BTreeMap<String, Service>,
-    previous: Option<&BTreeMap<String, Arc<Service>>>,
-) -> BTreeMap<String, Arc<Service>> {
-    let share = |(name, mut service): (String, Service)| {
-        service.endpoints.sort_by(|a, b| {
-            let order = |e: &Endpoint| (e.locality.clone(), e.address, e.port);
-            order(a).cmp(&order(b)).then_with(|| a.tags.cmp(&b.tags))
-        });
-        let known = previous.and_then(|p| p.get(&name)).filter(|known| ***known == service);
-        let service = known.map_or_else(|| Arc::new(service), Arc::clone);
-        (name, service)
-    };
-    services.into_iter().map(share).collect()
-}
-
-/// Every port of every service that is a resource.
-fn destinations(input: &TopologyInput<'_>) -> BTreeMap<String, Service> {
-    let mut destinations = BTreeMap::new();
-    for service in input.mesh_services {
-        for port in &service.spec.ports {
-            let name = service.destination(port);
-            let endpoints = match &service.remote_zone {
-                Some(zone) if input.mtls => at_ingresses(input, &name, zone),
-                Some(_) => Vec::new(),
-                None => input.dataplanes.iter().flat_map(|d| behind(service, port, d)).collect(),
-            };
-            let (protocol, tls_ready) = (MeshService::protocol(port), service.tls_ready);
-            destinations.insert(name, Service { endpoints, protocol, tls_ready });
-        }
+        match service {
+            Some(service) => self.0.insert(destination.clone(), Arc::new(service)),
+            None => self.0.remove(destination),
+        };
+        Some(difference)
     }
-    destinations
+
+    /// Every service known by its tag, by name.
+    pub fn services(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Service>)> {
+        let known =
+            self.0.iter().take_while(|(destination, _)| matches!(destination, Destination::Service(_)));
+        known.filter_map(|(destination, service)| match destination {
+            Destination::Service(name) => Some((name, service)),
+            Destination::Subset(_)
+            | Destination::Port(..)
+            | Destination::MultiZone(..)
+            | Destination::External(_)
+            | Destination::Through(_)
+            | Destination::Here(_)
+            | Destination::Abroad(_) => None,
+        })
+    }
+
+    /// Everything that has an entry.
+    pub(super) fn destinations(&self) -> impl Iterator<Item = &Destination> {
+        self.0.keys()
+    }
 }
 
-fn behind<'a>(
-    service: &'a MeshService,
-    port: &'a Port,
-    dataplane: &'a Dataplane,
-) -> impl Iterator<Item = Endpoint> {
-    service.inbounds(dataplane, port).filter(|i| i.healthy).map(|inbound| Endpoint {
-        address: inbound.advertised,
-        port: inbound.port,
-        weight: 1,
-        tags: inbound.tags.clone(),
-        labels: dataplane.resource.labels.clone(),
-        locality: Locality { zone: inbound.tags.get(labels::ZONE).cloned(), priority: 0 },
-        remote: false,
-    })
-}
+impl Service {
+    /// A service of which nobody is known not to accept mesh TLS.
+    pub(super) fn ready() -> Self {
+        Self { tls_ready: true, ..Self::default() }
+    }
 
-/// The ingresses of `zone`, for one destination there.
-fn at_ingresses(input: &TopologyInput<'_>, destination: &str, zone: &str) -> Vec<Endpoint> {
-    let of_zone = input.ingresses.iter().filter(|i| i.zone() == Some(zone));
-    let public: BTreeSet<(IpAddr, u32)> = of_zone.filter_map(|i| i.public).collect();
-    let tags = [(labels::TAG_SERVICE, destination), (labels::ZONE, zone)];
-    let tags: BTreeMap<String, String> = tags.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    let endpoint = |(address, port)| Endpoint {
-        address,
-        port,
-        weight: 1,
-        tags: tags.clone(),
-        labels: BTreeMap::new(),
-        locality: Locality { zone: Some(zone.to_owned()), priority: 1 },
-        remote: true,
-    };
-    public.into_iter().map(endpoint).collect()
-}
-
-/// Adds the ingresses of other zones for what they announce; returns how many distinct ones there are.
-fn add_remote(input: &TopologyInput<'_>, services: &mut BTreeMap<String, Service>) -> u32 {
-    let mut counted = BTreeSet::new();
-    for ingress in input.ingresses.iter().filter(|i| i.is_remote(input.zone)) {
-        let Some((address, port)) = ingress.public else { continue };
-        // Several ingress resources may stand behind one load balancer. One that announces nothing yet
-        // must not hide the others.
-        if ingress.spec.available_services.is_empty() || !counted.insert((address, port)) {
-            continue;
-        }
-        for available in ingress.services_of(input.mesh) {
-            let Some(name) = available.tags.get(labels::TAG_SERVICE) else { continue };
-            // Where the ingress is is known from who sent it; what it says may be somebody else's zone.
-            let zone = ingress.zone().map(str::to_owned);
-            let mut tags = available.tags.clone();
-            tags.extend(zone.clone().map(|zone| (labels::ZONE.to_owned(), zone)));
-            services.entry(name.clone()).or_insert_with(ready).endpoints.push(Endpoint {
-                address,
-                port,
-                weight: available.instances,
-                tags,
-                labels: BTreeMap::new(),
-                locality: Locality { zone, priority: u32::from(input.locality_aware) },
-                remote: true,
+    /// Puts its endpoints into their order.
+    pub(super) fn sorted(mut self) -> Self {
+        for endpoints in [&mut self.endpoints, &mut self.beyond] {
+            endpoints.sort_by(|a, b| {
+                let order = |e: &Endpoint| (e.locality.clone(), e.address, e.port);
+                order(a).cmp(&order(b)).then_with(|| a.tags.cmp(&b.tags))
             });
         }
+        self
     }
-    u32::try_from(counted.len()).unwrap_or(u32::MAX)
-}
-
-fn add_local(input: &TopologyInput<'_>, weight: u32, services: &mut BTreeMap<String, Service>) {
-    for dataplane in input.dataplanes {
-        let certified = input.certified.contains(&dataplane.resource.key.name);
-        for inbound in dataplane.inbounds.iter().filter(|i| i.healthy) {
-            let Some(name) = inbound.service() else { continue };
-            let mut tags = inbound.tags.clone();
-            if inbound.protocol != Protocol::Unknown {
-                tags.entry(labels::TAG_PROTOCOL.to_owned()).or_insert_with(|| inbound.protocol.to_string());
-            }
-            let service = services.entry(name.to_owned()).or_insert_with(ready);
-            service.tls_ready &= certified;
-            service.endpoints.push(Endpoint {
-                address: inbound.advertised,
-                port: inbound.port,
-                weight,
-                locality: Locality { zone: tags.get(labels::ZONE).cloned(), priority: 0 },
-                tags,
-                labels: dataplane.resource.labels.clone(),
-                remote: false,
-            });
-        }
-    }
-}
-
-fn ready() -> Service {
-    Service { tls_ready: true, ..Service::default() }
 }

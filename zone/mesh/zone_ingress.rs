@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use common::{
-    model::{Origin, Resource},
-    proto::kuma::mesh::v1alpha1 as proto,
+    model::{Origin, Resource, labels},
+    proto::kuma::mesh::v1alpha1::{self as proto, zone_ingress::AvailableService},
 };
 
 use super::{
@@ -17,8 +17,10 @@ use super::{
 pub struct ZoneIngress {
     /// The resource this was read from.
     pub resource: Arc<Resource>,
-    /// Its decoded spec.
+    /// Its decoded spec, without the catalogue.
     pub spec: proto::ZoneIngress,
+    /// What it says it can reach: by mesh, then by service.
+    catalogue: BTreeMap<String, BTreeMap<String, Vec<AvailableService>>>,
     /// Where it listens, when its address is resolved.
     pub listen: Option<IpAddr>,
     /// Where other zones connect to, when both parts are set and resolved.
@@ -33,7 +35,13 @@ impl ZoneIngress {
     /// # Errors
     /// The problem, when the spec does not decode.
     pub fn read(resource: &Arc<Resource>, hosts: &Hosts) -> Result<Self, Problem> {
-        let spec = decode::<proto::ZoneIngress>(resource)?;
+        let mut spec = decode::<proto::ZoneIngress>(resource)?;
+        let mut catalogue: BTreeMap<String, BTreeMap<String, Vec<_>>> = BTreeMap::new();
+        for available in std::mem::take(&mut spec.available_services) {
+            let of_mesh = catalogue.entry(available.mesh.clone()).or_default();
+            let service = available.tags.get(labels::TAG_SERVICE).cloned();
+            of_mesh.entry(service.unwrap_or_default()).or_default().push(available);
+        }
         let networking = spec.networking.clone().unwrap_or_default();
         let listen = hosts.resolve(&networking.address).ok();
         let mut problems = Vec::new();
@@ -47,7 +55,7 @@ impl ZoneIngress {
                 }),
             }
         }
-        Ok(Self { resource: Arc::clone(resource), spec, listen, public, problems })
+        Ok(Self { resource: Arc::clone(resource), spec, catalogue, listen, public, problems })
     }
 
     /// Core name.
@@ -69,47 +77,27 @@ impl ZoneIngress {
         self.zone().is_some_and(|own| own != zone)
     }
 
-    /// What it says it can reach in `mesh`.
-    pub fn services_of<'a>(
-        &'a self,
-        mesh: &'a str,
-    ) -> impl Iterator<Item = &'a proto::zone_ingress::AvailableService> {
-        self.spec.available_services.iter().filter(move |service| service.mesh == mesh)
+    /// Whether it says it can reach anything, in any mesh.
+    pub fn offers_anything(&self) -> bool {
+        !self.catalogue.is_empty()
     }
-}
 
-/// The service catalogue a zone publishes through its ingresses: healthy inbounds of its proxies, grouped
-/// by mesh and whole tag set, sorted by mesh, then tags. `meshes` are `(mesh, its proxies)`; leave out
-/// meshes that publish services as resources only.
-pub fn available_services<'a, D>(
-    meshes: impl IntoIterator<Item = (&'a str, D)>,
-) -> Vec<proto::zone_ingress::AvailableService>
-where
-    D: IntoIterator<Item = &'a super::Dataplane>,
-{
-    let mut groups: BTreeMap<(&str, &BTreeMap<String, String>), u32> = BTreeMap::new();
-    for (mesh, dataplanes) in meshes {
-        for inbound in dataplanes.into_iter().flat_map(|d| &d.inbounds) {
-            if inbound.healthy && inbound.service().is_some() {
-                *groups.entry((mesh, &inbound.tags)).or_default() += 1;
-            }
-        }
+    /// What it says it can reach of `mesh`, by service.
+    pub fn services(&self, mesh: &str) -> impl Iterator<Item = (&str, &[AvailableService])> {
+        let of_mesh = self.catalogue.get(mesh).into_iter().flatten();
+        of_mesh.filter(|(name, _)| !name.is_empty()).map(|(name, all)| (name.as_str(), all.as_slice()))
     }
-    let service = |((mesh, tags), instances): ((&str, &BTreeMap<String, String>), u32)| {
-        proto::zone_ingress::AvailableService {
-            tags: tags.clone(),
-            instances,
-            mesh: mesh.to_owned(),
-            external_service: false,
-        }
-    };
-    groups.into_iter().map(service).collect()
+
+    /// What it says it can reach of one service.
+    pub fn service(&self, mesh: &str, service: &str) -> &[AvailableService] {
+        self.catalogue.get(mesh).and_then(|of_mesh| of_mesh.get(service)).map_or(&[], Vec::as_slice)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use common::model::document::Document;
+    use common::document::Document;
 
     use super::*;
 

@@ -1,9 +1,14 @@
 //! Conditions on headers, by the forms Envoy does not call deprecated.
 
 use common::{
-    policy::{HeaderMatch, HeaderMatchType},
+    policy::{HeaderMatch, HeaderMatchType, mesh_http_route::HeaderValue},
     proto::envoy::{
-        config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier},
+        config::{
+            core::v3::{
+                HeaderValue as EnvoyHeader, HeaderValueOption, header_value_option::HeaderAppendAction,
+            },
+            route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier},
+        },
         r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern},
     },
 };
@@ -23,10 +28,24 @@ pub(super) fn is_value(value: &str) -> bool {
     http::HeaderValue::from_str(value).is_ok()
 }
 
+/// A header of a message.
+pub(super) fn option(header: &HeaderValue, action: HeaderAppendAction) -> HeaderValueOption {
+    let HeaderValue { name: key, value } = header.clone();
+    HeaderValueOption {
+        header: Some(EnvoyHeader { key, value, ..EnvoyHeader::default() }),
+        append_action: action.into(),
+        ..HeaderValueOption::default()
+    }
+}
+
+/// Whether a request may be looked at by this name: that of a header, or of a part of its first line.
+pub(super) fn is_name(name: &str) -> bool {
+    http::HeaderName::from_bytes(name.strip_prefix(':').unwrap_or(name).as_bytes()).is_ok()
+}
+
 /// Whether the condition can be handed to Envoy.
 pub(super) fn is_usable(condition: &HeaderMatch) -> bool {
-    let name = condition.name.strip_prefix(':').unwrap_or(&condition.name);
-    http::HeaderName::from_bytes(name.as_bytes()).is_ok()
+    is_name(&condition.name)
         && (condition.kind != HeaderMatchType::RegularExpression || is_regex(condition.value()))
 }
 

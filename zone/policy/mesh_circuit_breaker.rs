@@ -1,10 +1,10 @@
 //! `MeshCircuitBreaker`: limits of every cluster, and which hosts are left out.
 
 use common::{
-    model::Kind,
+    model::{Duration, Kind},
     policy::{
-        Duration, IntOrString,
-        mesh_circuit_breaker::{self, Conf, ConnectionLimits, Detectors, OutlierDetection},
+        IntOrString,
+        mesh_circuit_breaker::{self, CircuitBreakerConf, ConnectionLimits, Detectors, OutlierDetection},
     },
     proto::{
         envoy::{
@@ -17,34 +17,51 @@ use common::{
     },
 };
 
-use super::{Context, Policy, Reporter};
-use crate::generator::{
-    ClusterDraft, Draft, Role,
-    envoy::{duration, number},
+use super::{InboundConfs, OutboundConfs, PolicyEffect, Reporter, inbound_of};
+use crate::{
+    generator::{
+        Backend, ClusterDraft, Draft, Role,
+        envoy::{duration, number},
+    },
+    mesh::MeshContext,
 };
 
 /// See the module.
-pub(super) struct MeshCircuitBreaker;
+pub(super) struct MeshCircuitBreakerEffect;
 
-impl Policy for MeshCircuitBreaker {
-    fn kind(&self) -> &'static Kind {
-        &mesh_circuit_breaker::KIND
+impl PolicyEffect for MeshCircuitBreakerEffect {
+    const KIND: &'static Kind = &mesh_circuit_breaker::KIND;
+    type Conf = CircuitBreakerConf;
+
+    fn inbounds(
+        &self,
+        _mesh: &MeshContext,
+        confs: &InboundConfs<'_, CircuitBreakerConf>,
+        draft: &mut Draft,
+        reporter: &mut Reporter<'_>,
+    ) {
+        for cluster in draft.clusters.values_mut() {
+            if let Some(inbound) = inbound_of(&cluster.role) {
+                let conf = confs.of(inbound, reporter);
+                set(cluster, &conf.unwrap_or_default());
+            } else if matches!(cluster.role, Role::Telemetry(_) | Role::Machine(_)) {
+                set(cluster, &CircuitBreakerConf::default());
+            }
+        }
     }
 
-    fn apply(&self, context: &Context<'_>, draft: &mut Draft, reporter: &mut Reporter<'_>) {
-        let rules = context.rules::<mesh_circuit_breaker::MeshCircuitBreaker>(reporter);
-        for cluster in draft.clusters.values_mut() {
-            let conf = match &cluster.role {
-                Role::Inbound(inbound) => rules.inbound(inbound, reporter),
-                Role::Outbound(backend) => rules.outbound(backend, reporter),
-                Role::ZoneIngress | Role::Admin => continue,
-            };
-            set(cluster, &conf.unwrap_or_default());
-        }
+    fn cluster(
+        &self,
+        confs: &OutboundConfs<'_, CircuitBreakerConf>,
+        backend: &Backend,
+        cluster: &mut ClusterDraft,
+        reporter: &mut Reporter<'_>,
+    ) {
+        set(cluster, &confs.of(backend, reporter).unwrap_or_default());
     }
 }
 
-fn set(cluster: &mut ClusterDraft, conf: &Conf) {
+pub(super) fn set(cluster: &mut ClusterDraft, conf: &CircuitBreakerConf) {
     let limits = conf.connection_limits.clone().unwrap_or_default();
     cluster.message.circuit_breakers =
         Some(CircuitBreakers { thresholds: vec![thresholds(&limits)], ..CircuitBreakers::default() });
@@ -116,6 +133,6 @@ fn outlier_detection(conf: &OutlierDetection) -> envoy::OutlierDetection {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the range of u32")]
-fn thousandths(factor: f64) -> u32 {
+pub(super) fn thousandths(factor: f64) -> u32 {
     (factor * 1000.0).round().clamp(0.0, f64::from(u32::MAX)) as u32
 }

@@ -7,8 +7,8 @@ use common::{
     policy::{
         HeaderMatch,
         mesh_retry::{
-            self, BackOff, Conf, Grpc, GrpcRetryOn, HostPredicate, HostPredicateType, Http,
-            RateLimitedBackOff, ResetFormat,
+            self, BackOff, GrpcRetry, GrpcRetryOn, HostPredicate, HostPredicateType, HttpRetry,
+            RateLimitedBackOff, ResetFormat, RetryConf,
         },
     },
     proto::envoy::{
@@ -29,10 +29,10 @@ use common::{
     },
 };
 
-use super::{Context, Policy, Reporter, header};
+use super::{OutboundConfs, PolicyEffect, Reporter, header};
 use crate::{
     generator::{
-        Chain, Draft, ListenerDraft, Role, RouteDraft, Terminal,
+        Backend, Chain, GatewayRouteDraft, ListenerDraft, RouteDraft, Terminal,
         envoy::{cluster::pack, duration, metadata, number},
     },
     mesh::Protocol,
@@ -40,27 +40,51 @@ use crate::{
 
 /// First pause when the policy gives none; Envoy insists on one.
 const BASE_INTERVAL: Duration = Duration::from_millis(25);
-const HTTP_CONDITIONS: &str = "gateway-error,connect-failure,refused-stream";
-const GRPC_CONDITIONS: &str =
+pub(super) const HTTP_CONDITIONS: &str = "gateway-error,connect-failure,refused-stream";
+pub(super) const GRPC_CONDITIONS: &str =
     "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable";
 
 /// See the module.
-pub(super) struct MeshRetry;
+pub(super) struct MeshRetryEffect;
 
-impl Policy for MeshRetry {
-    fn kind(&self) -> &'static Kind {
-        &mesh_retry::KIND
+impl PolicyEffect for MeshRetryEffect {
+    const KIND: &'static Kind = &mesh_retry::KIND;
+    type Conf = RetryConf;
+
+    fn outbound(
+        &self,
+        confs: &OutboundConfs<'_, RetryConf>,
+        backend: &Backend,
+        listener: &mut ListenerDraft,
+        reporter: &mut Reporter<'_>,
+    ) {
+        let conf = confs.of(backend, reporter);
+        set(listener, backend.protocol, conf.as_ref(), |route| {
+            confs.route(backend, route, reporter).or_else(|| conf.clone())
+        });
     }
 
-    fn apply(&self, context: &Context<'_>, draft: &mut Draft, reporter: &mut Reporter<'_>) {
-        let rules = context.rules::<mesh_retry::MeshRetry>(reporter);
-        for listener in draft.listeners.values_mut() {
-            let Role::Outbound(backend) = &listener.role else { continue };
-            let backend = backend.clone();
-            let conf = rules.outbound(&backend, reporter);
-            set(listener, backend.protocol, conf.as_ref(), |route| {
-                rules.route(&backend, route, reporter).or_else(|| conf.clone())
-            });
+    fn entrance(
+        &self,
+        confs: &OutboundConfs<'_, RetryConf>,
+        listener: &mut ListenerDraft,
+        reporter: &mut Reporter<'_>,
+    ) {
+        // Requests are tried again as their routes say.
+        set(listener, Protocol::Tcp, confs.of_gateway(reporter).as_ref(), |_| None);
+    }
+
+    fn gateway_routes(
+        &self,
+        confs: &OutboundConfs<'_, RetryConf>,
+        routes: &mut [GatewayRouteDraft],
+        reporter: &mut Reporter<'_>,
+    ) {
+        for GatewayRouteDraft { route, .. } in routes {
+            let Some(conf) = confs.of_gateway_route(route, reporter) else { continue };
+            if let Some(Action::Route(action)) = &mut route.message.action {
+                action.retry_policy = retry_policy(Protocol::Http, &conf);
+            }
         }
     }
 }
@@ -68,8 +92,8 @@ impl Policy for MeshRetry {
 fn set(
     listener: &mut ListenerDraft,
     protocol: Protocol,
-    conf: Option<&Conf>,
-    mut of_route: impl FnMut(&RouteDraft) -> Option<Conf>,
+    conf: Option<&RetryConf>,
+    mut of_route: impl FnMut(&RouteDraft) -> Option<RetryConf>,
 ) {
     for Chain { terminal, .. } in &mut listener.chains {
         match terminal {
@@ -90,7 +114,7 @@ fn set(
     }
 }
 
-fn retry_policy(protocol: Protocol, conf: &Conf) -> Option<RetryPolicy> {
+fn retry_policy(protocol: Protocol, conf: &RetryConf) -> Option<RetryPolicy> {
     match protocol {
         Protocol::Http => conf.http.as_ref().and_then(http),
         Protocol::Grpc => conf.grpc.as_ref().and_then(grpc),
@@ -98,7 +122,7 @@ fn retry_policy(protocol: Protocol, conf: &Conf) -> Option<RetryPolicy> {
     }
 }
 
-fn http(conf: &Http) -> Option<RetryPolicy> {
+fn http(conf: &HttpRetry) -> Option<RetryPolicy> {
     if conf.num_retries == Some(0) {
         return None;
     }
@@ -136,7 +160,7 @@ fn http(conf: &Http) -> Option<RetryPolicy> {
     Some(policy)
 }
 
-fn grpc(conf: &Grpc) -> Option<RetryPolicy> {
+fn grpc(conf: &GrpcRetry) -> Option<RetryPolicy> {
     if conf.num_retries == Some(0) {
         return None;
     }
@@ -159,8 +183,13 @@ fn grpc(conf: &Grpc) -> Option<RetryPolicy> {
 }
 
 fn back_off(conf: &BackOff) -> RetryBackOff {
-    let given = conf.base_interval.map(|d| d.to_std()).filter(|d| !d.is_zero());
-    let max = conf.max_interval.map(|d| d.to_std()).filter(|d| !d.is_zero());
+    back_off_of(conf.base_interval.map(|d| d.to_std()), conf.max_interval.map(|d| d.to_std()))
+}
+
+/// Pauses between these.
+pub(super) fn back_off_of(base: Option<Duration>, max: Option<Duration>) -> RetryBackOff {
+    let given = base.filter(|d| !d.is_zero());
+    let max = max.filter(|d| !d.is_zero());
     // Envoy counts in milliseconds, and refuses a longest pause shorter than the first.
     let base = given.unwrap_or(BASE_INTERVAL).max(Duration::from_millis(1));
     let max = max.map(|max| max.max(base));

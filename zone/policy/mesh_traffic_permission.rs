@@ -6,8 +6,9 @@ mod by_tags;
 use common::{
     model::Kind,
     policy::{
-        mesh_traffic_permission::{self, Conf, RuleConf},
-        rules::{InboundRules, Selection},
+        legacy::LegacyPolicy,
+        mesh_traffic_permission::{self, TrafficPermissionConf, TrafficPermissionRuleConf},
+        rules::{InboundRules, Selection, Subset, Tag},
     },
     proto::envoy::{
         config::rbac::v3::Rbac,
@@ -15,30 +16,63 @@ use common::{
     },
 };
 
-use super::{Context, Policy, Reporter, lookup};
+use super::{InboundConfs, PolicyEffect, Reporter, client, inbound_of, lookup};
 use crate::{
-    generator::{Chain, Draft, ListenerDraft, Role, Terminal, envoy::filter, metric_name},
+    generator::{Chain, Draft, ListenerDraft, Terminal, envoy::filter, metric_name},
     mesh::{Inbound, MeshContext},
 };
 
+/// Why permissions are not enforced where nobody shows who he is.
+pub(super) const NO_CLIENTS: &str =
+    "has no effect, because the proxy has no identity for mutual TLS: everybody is let in";
+
 /// See the module.
-pub(super) struct MeshTrafficPermission;
+pub(super) struct MeshTrafficPermissionEffect;
 
-impl Policy for MeshTrafficPermission {
-    fn kind(&self) -> &'static Kind {
-        &mesh_traffic_permission::KIND
-    }
+impl PolicyEffect for MeshTrafficPermissionEffect {
+    const KIND: &'static Kind = &mesh_traffic_permission::KIND;
+    type Conf = TrafficPermissionConf;
 
-    fn apply(&self, context: &Context<'_>, draft: &mut Draft, reporter: &mut Reporter<'_>) {
-        if context.mesh.mtls.is_none() {
-            return;
-        }
-        let selection = context.selection(&mesh_traffic_permission::KIND, reporter);
+    fn inbounds(
+        &self,
+        mesh: &MeshContext,
+        confs: &InboundConfs<'_, TrafficPermissionConf>,
+        draft: &mut Draft,
+        reporter: &mut Reporter<'_>,
+    ) {
         for listener in draft.listeners.values_mut() {
-            let Role::Inbound(inbound) = &listener.role else { continue };
-            let permissions = Permissions::of(&selection, inbound, context.mesh, reporter);
+            let Some(inbound) = inbound_of(&listener.role) else { continue };
+            if listener.chains.iter().all(|chain| chain.tls.is_none()) {
+                if !confs.selection.policies.is_empty() {
+                    reporter.report(NO_CLIENTS);
+                }
+                continue;
+            }
+            let permissions = Permissions::of(confs.selection, inbound, mesh, reporter);
             enforce(listener, &permissions);
         }
+    }
+}
+
+/// What a filter over connections is told by an older policy, whose sources may connect.
+pub(super) fn of_sources(mesh: &MeshContext, policy: &LegacyPolicy) -> Rbac {
+    let groups = policy
+        .sources
+        .iter()
+        .map(|source| Subset(source.r#match.iter().map(|(key, value)| Tag::is(key, value)).collect()));
+    by_tags::permit(mesh, policy.resource.display_name(), &groups.collect::<Vec<_>>())
+}
+
+/// Lets in nobody.
+pub(super) fn nobody() -> Rbac {
+    by_tags::nobody()
+}
+
+/// Takes out of a chain what this put there.
+pub(super) fn forget(chain: &mut Chain) {
+    chain.filters.permission = None;
+    if let Terminal::Http(http) = &mut chain.terminal {
+        http.filters.permission = None;
     }
 }
 
@@ -58,7 +92,9 @@ impl Permissions {
     fn of(selection: &Selection, inbound: &Inbound, mesh: &MeshContext, reporter: &mut Reporter<'_>) -> Self {
         let key = lookup::inbound_key(inbound);
         let policies = selection.inbound(&key);
-        if policies.iter().any(|policy| !policy.rules.is_empty()) {
+        // Where the mesh has no authority of its own nobody is known by tags.
+        let only_by_identity = policies.is_empty() && mesh.mtls.is_none();
+        if only_by_identity || policies.iter().any(|policy| !policy.rules.is_empty()) {
             return Self::by_match(&selection.inbound_rules(&key), reporter);
         }
         let rules = match selection.access_rules(&key) {
@@ -70,10 +106,16 @@ impl Permissions {
         };
         let mut groups = Vec::new();
         for rule in &rules.0 {
-            match rule.conf::<Conf>() {
+            match rule.conf::<TrafficPermissionConf>() {
                 Ok(conf) => groups.extend(conf.action.map(|action| (&rule.subset, action))),
                 Err(error) => reporter.report(error),
             }
+        }
+        if mesh.has_trust_domains() && groups.iter().any(|(subset, _)| !subset.0.is_empty()) {
+            reporter.report(
+                "clients with an identity from a MeshIdentity are in none of the groups it names: they have no tags; \
+                 permit them by rules with their SPIFFE identities",
+            );
         }
         let (rules, shadow_rules) = by_tags::rbac(mesh, &groups);
         Self { rules: Some(rules), shadow_rules, ..Self::default() }
@@ -82,10 +124,14 @@ impl Permissions {
     fn by_match(rules: &InboundRules, reporter: &mut Reporter<'_>) -> Self {
         let mut confs = Vec::new();
         for rule in &rules.0 {
-            match rule.conf::<RuleConf>() {
-                Ok(conf) => confs.push((by_match::name_of(&rule.origin), conf)),
+            match rule.conf::<TrafficPermissionRuleConf>() {
+                Ok(conf) => confs.push((client::name_of(&rule.origin), conf)),
                 Err(error) => reporter.report(error),
             }
+        }
+        let mut conditions = confs.iter().flat_map(|(_, conf)| by_match::conditions(conf));
+        if conditions.any(|condition| client::predicate(condition).is_none()) {
+            reporter.report("a condition is left out that names neither an identity nor a server name");
         }
         let needs_server_name = confs.iter().any(|(_, conf)| by_match::looks_at_server_name(conf));
         let (matcher, shadow_matcher) = by_match::matchers(&confs);
@@ -106,7 +152,7 @@ fn enforce(listener: &mut ListenerDraft, permissions: &Permissions) {
                 shadow_matcher: shadow_matcher.clone(),
                 ..HttpRbac::default()
             };
-            http.filters.insert(0, filter::http("envoy.filters.http.rbac", &config));
+            http.filters.permission = Some(filter::http("envoy.filters.http.rbac", &config));
         } else {
             let config = NetworkRbac {
                 stat_prefix: stat_prefix.clone(),
@@ -116,10 +162,8 @@ fn enforce(listener: &mut ListenerDraft, permissions: &Permissions) {
                 shadow_matcher: shadow_matcher.clone(),
                 ..NetworkRbac::default()
             };
-            filters.insert(0, filter::network("envoy.filters.network.rbac", &config));
+            filters.permission = Some(filter::network("envoy.filters.network.rbac", &config));
         }
     }
-    if needs_server_name && listener.message.listener_filters.is_empty() {
-        listener.message.listener_filters.push(filter::tls_inspector());
-    }
+    listener.inspects_tls |= needs_server_name;
 }

@@ -22,7 +22,7 @@ fn zone(name: &str) -> Origin {
 
 /// Global, as it follows `zone-1`.
 fn global(foreign: Foreign) -> Follower {
-    Follower::Global { zone: "zone-1".into(), foreign, naming: Naming::Hashed }
+    Follower::Global { zone: "zone-1".into(), foreign, naming: ZoneNaming::Hashed }
 }
 
 /// The same resource as `zone-1` sends it to global.
@@ -49,7 +49,7 @@ fn index(resources: impl IntoIterator<Item = Resource>) -> Index {
     Index::of(store, Snapshot { revision: 1, resources })
 }
 
-fn received(items: &[Resource], removed: &[&str], full: bool, follower: &Follower) -> Received {
+fn received(items: &[Resource], removed: &[&str], full: bool, follower: &Follower) -> DecodedResponse {
     let encoded: Vec<(String, Any)> = items
         .iter()
         .map(|r| {
@@ -60,7 +60,7 @@ fn received(items: &[Resource], removed: &[&str], full: bool, follower: &Followe
         .collect();
     let removed = removed.iter().map(|name| (*name).to_owned()).collect();
     let pairs = encoded.iter().map(|(name, any)| (name.as_str(), Some(any)));
-    Received::decode(&mesh_timeout::KIND, pairs, removed, full, follower)
+    DecodedResponse::decode(&mesh_timeout::KIND, pairs, removed, full, follower)
 }
 
 /// What a plan does, in words.
@@ -106,7 +106,7 @@ fn another_origin_is_a_conflict_and_the_rest_is_taken() {
     let held = [resource("own", zone("zone-1"))];
     let plan = on_zone(&held, &[from_global("own"), from_global("new")], &["own.default"], false);
     assert_eq!(words(&plan), ["create new"]);
-    assert_eq!(plan.verdicts[0].cause, Cause::Conflict);
+    assert_eq!(plan.verdicts[0].cause, RefusalCause::Conflict);
     assert!(plan.verdicts[0].reason.contains("zone zone-1"), "{}", plan.verdicts[0].reason);
 }
 
@@ -120,7 +120,7 @@ fn joining_a_federation_hands_over_what_only_global_may_write() {
     let encoded = codec::encode(&sent);
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
     let pairs = [(&*encoded.name, Some(&any))];
-    let received = Received::decode(&kinds::mesh::KIND, pairs, vec![], true, &Follower::Zone);
+    let received = DecodedResponse::decode(&kinds::mesh::KIND, pairs, vec![], true, &Follower::Zone);
     let plan = plan(&index([mesh(zone("zone-1"))]), &received, &Follower::Zone, DateTime::UNIX_EPOCH);
     assert_eq!(words(&plan), ["update default"]);
 }
@@ -150,7 +150,7 @@ fn a_zone_keeps_its_own_status() {
         let encoded = codec::encode(&on_the_way);
         let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: encoded.value.to_vec() };
         let pairs = [(&*encoded.name, Some(&any))];
-        Received::decode(&kinds::mesh_service::KIND, pairs, vec![], false, follower)
+        DecodedResponse::decode(&kinds::mesh_service::KIND, pairs, vec![], false, follower)
     };
     let local = r#"{"vips":[{"ip":"10.0.1.1"}]}"#;
     let status_of = |plan: Plan| match &plan.writes[0] {
@@ -314,7 +314,7 @@ async fn a_zone_that_is_changed_meanwhile_is_no_obstacle() {
 #[test]
 fn names_of_old_zones_are_kept_below_the_zone() {
     let follower =
-        Follower::Global { zone: "zone-1".into(), foreign: Foreign::Rewrite, naming: Naming::Below };
+        Follower::Global { zone: "zone-1".into(), foreign: Foreign::Rewrite, naming: ZoneNaming::Below };
     let mut bad = from_global("bad");
     bad.spec = (&b"[]"[..]).into();
     let sent = [from_global("a"), bad];

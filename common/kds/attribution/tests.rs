@@ -12,7 +12,7 @@ use crate::{
     proto::kuma::mesh::v1alpha1::{Dataplane, ZoneEgress, ZoneIngress},
 };
 
-fn pinned(kind: &'static Kind, sent: &Value) -> (Option<Claim>, BTreeMap<String, String>, Bytes) {
+fn pinned(kind: &'static Kind, sent: &Value) -> (Option<OriginClaim>, BTreeMap<String, String>, Bytes) {
     let mut spec = transcode::from_json(kind, sent).unwrap().into();
     let mut labels = BTreeMap::new();
     let claim = pin(kind, &mut labels, &mut spec, "zone-1").unwrap();

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     kds::{MAX_MESSAGE, features::Features, watch::Watch},
     store::StoreIdentity,
-    xds::{Name, Version, Wanted},
+    xds::{Name, Refusals, Version, Wanted},
 };
 
 /// Has nothing of anything.
@@ -42,6 +42,52 @@ impl View for Nothing {
     }
 }
 
+/// Has one resource.
+struct One(crate::xds::WantSnapshot);
+
+impl Want for One {
+    fn revision(&self) -> u64 {
+        self.0.revision()
+    }
+
+    fn ready(&self, type_url: &str) -> bool {
+        self.0.ready(type_url)
+    }
+
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
+        self.0.each(type_url, visit);
+    }
+
+    fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
+        self.0.get(type_url, name)
+    }
+}
+
+impl View for One {
+    fn advance(&mut self, _index: &Arc<Index>) -> ChangedNames {
+        ChangedNames::new()
+    }
+
+    fn withheld(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::new()
+    }
+}
+
+/// Remembers what was refused, in which words.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Watch for Told {
+    fn introduced(&self, _peer: &Peer) {}
+    fn heard(&self) {}
+    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+    fn reached(&self, _position: Position) {}
+    fn refused(&self, type_name: &str, refusals: &Refusals) {
+        self.0.lock().unwrap().extend(refusals.text(type_name));
+    }
+    fn withheld(&self, _type_name: &str, _reason: Option<String>) {}
+}
+
 /// Remembers which types were counted.
 #[derive(Default)]
 struct Counted(Mutex<Vec<String>>);
@@ -53,15 +99,37 @@ impl Watch for Counted {
         self.0.lock().unwrap().push(type_name.to_owned());
     }
     fn reached(&self, _position: Position) {}
-    fn refused(&self, _type_name: &str, _reason: Option<String>) {}
+    fn refused(&self, _type_name: &str, _refusals: &Refusals) {}
     fn withheld(&self, _type_name: &str, _reason: Option<String>) {}
+}
+
+fn nothing_changes() -> (watch::Sender<Arc<Index>>, watch::Receiver<Arc<Index>>) {
+    let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
+    watch::channel(Arc::new(Index::empty(store)))
+}
+
+fn serving(
+    index: watch::Receiver<Arc<Index>>,
+    wire: mpsc::Sender<DeltaDiscoveryResponse>,
+    watch: Arc<dyn Watch>,
+) -> Serving {
+    Serving {
+        identifier: "global".to_owned(),
+        types: vec!["Mesh"],
+        index: IndexReader::new(index),
+        outbox: Outbox::new(wire, 8),
+        watch,
+        stop: CancellationToken::new(),
+        stall_after: Duration::from_secs(20),
+        refusals: Refusals::default(),
+        max_message: MAX_MESSAGE,
+    }
 }
 
 /// Serves a peer with these features that asks for `types` and never answers; how long until that ends,
 /// what was sent, and what was counted.
 async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<String>, Vec<String>) {
-    let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    let (_publisher, index) = watch::channel(Arc::new(Index::empty(store)));
+    let (_publisher, index) = nothing_changes();
     let (wire, mut responses) = mpsc::channel(8);
     let (requests, inbound) = mpsc::channel(8);
     let peer = Peer { features, ..Peer::default() };
@@ -74,17 +142,7 @@ async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<Stri
         requests.send(Ok(first)).await.unwrap();
     }
     let counted = Arc::new(Counted::default());
-    let serving = Serving {
-        identifier: "global".to_owned(),
-        types: vec!["Mesh"],
-        index: IndexReader::new(index),
-        outbox: Outbox::new(wire, 8),
-        watch: Arc::clone(&counted) as Arc<dyn Watch>,
-        stop: CancellationToken::new(),
-        stall_after: Duration::from_secs(20),
-        refusals: Refusals::default(),
-        max_message: MAX_MESSAGE,
-    };
+    let serving = serving(index, wire, Arc::clone(&counted) as Arc<dyn Watch>);
     let started = Instant::now();
     let ended = serving.run(ReceiverStream::new(inbound), |_, _| Nothing).await;
     assert!(matches!(ended, Ended::Stalled(_)), "{ended}");
@@ -109,4 +167,51 @@ async fn what_nobody_serves_is_answered_and_not_counted() {
     sent.sort();
     assert_eq!(sent, ["MadeUp", "MadeUp2", "Mesh"]);
     assert_eq!(counted, ["Mesh"]);
+}
+
+/// A peer that refuses in these words what it is offered, until it is offered it again; in which words that is
+/// shown.
+async fn refused(words: &str) -> Vec<String> {
+    let (_publisher, index) = nothing_changes();
+    let (wire, mut responses) = mpsc::channel(8);
+    let (requests, inbound) = mpsc::channel(8);
+    let told = Arc::new(Told::default());
+    let serving = serving(index, wire, Arc::clone(&told) as Arc<dyn Watch>);
+    let mut offered = crate::xds::WantSnapshot::new(1);
+    offered.put(Wanted::new("default.", "Mesh", "1"));
+    let subscribe = DeltaDiscoveryRequest {
+        node: Some(Peer { features: Features::ours(), ..Peer::default() }.node("zone-1")),
+        type_url: "Mesh".to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(Ok(subscribe)).await.unwrap();
+    let peer = async {
+        let first = responses.recv().await.unwrap();
+        let refusal = DeltaDiscoveryRequest {
+            type_url: "Mesh".to_owned(),
+            response_nonce: first.nonce,
+            error_detail: Some(crate::proto::google::rpc::Status {
+                code: 3,
+                message: words.to_owned(),
+                details: Vec::new(),
+            }),
+            ..DeltaDiscoveryRequest::default()
+        };
+        requests.send(Ok(refusal)).await.unwrap();
+        responses.recv().await.unwrap();
+        drop(requests);
+    };
+    let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| One(offered)), peer);
+    assert!(matches!(ended, Ended::ByPeer), "{ended}");
+    told.0.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_peer_quotes_in_a_refusal_is_shown_without_secrets() {
+    let token = "eyJhbGciOiJub25lIn0.eyJOYW1lIjoid2ViLTEifQ.c2lnbmF0dXJlLW5ldmVyLXdhcw";
+    let words = format!("default.: cannot read password=hunter2 in {token}");
+    let told = refused(&words).await;
+    assert!(told.iter().any(|told| told.starts_with("default.: cannot read")), "{told:?}");
+    assert!(told.iter().all(|told| !told.contains("hunter2") && !told.contains(token)), "{told:?}");
 }

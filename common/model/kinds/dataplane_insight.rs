@@ -1,7 +1,7 @@
 //! What a zone has seen of a dataplane's xDS streams and certificates.
 
 use crate::{
-    model::{Kind, MessageSpec},
+    model::{Kind, KubernetesForm, MessageSpec},
     proto::kuma::mesh::v1alpha1::DataplaneInsight,
 };
 
@@ -9,7 +9,8 @@ use crate::{
 pub static KIND: Kind =
     Kind::proto("DataplaneInsight", "dataplane-insights", "kuma.mesh.v1alpha1.DataplaneInsight")
         .flow(12)
-        .read_only()
+        .insight()
+        .kubernetes(KubernetesForm::Namespaced)
         .typed::<DataplaneInsight>();
 
 impl MessageSpec for DataplaneInsight {}

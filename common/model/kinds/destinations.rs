@@ -1,8 +1,13 @@
-//! Services as resources, and what names and vouches for them: stored, served and synced.
+//! Services as resources, and what names them: stored, served and synced.
 
 mod shapes;
 
-use crate::model::Kind;
+pub use super::identity::KIND as MESH_IDENTITY;
+use super::{
+    hostname_generator::HostnameGenerator, mesh_external_service::MeshExternalService,
+    mesh_multi_zone_service::MeshMultiZoneService,
+};
+use crate::model::{Kind, PortsIn, Referent, Spec};
 
 /// A service outside the mesh, reached through an egress.
 pub static MESH_EXTERNAL_SERVICE: Kind = Kind::json("MeshExternalService", "meshexternalservices")
@@ -10,54 +15,28 @@ pub static MESH_EXTERNAL_SERVICE: Kind = Kind::json("MeshExternalService", "mesh
     .named("meshexternalservice", "extsvc")
     .with_status()
     .empty_status(r#"{"vip":{}}"#)
-    .shaped(&shapes::MESH_EXTERNAL_SERVICE);
+    .referent(Referent::Whole)
+    .service(PortsIn::Match)
+    .caveat(|spec| {
+        let spec = MeshExternalService::decode(spec).ok()?;
+        spec.extension.map(|_| "spec.extension has no effect: nothing here knows extensions")
+    })
+    .typed::<MeshExternalService>();
 
 /// One service made of the services of several zones.
 pub static MESH_MULTI_ZONE_SERVICE: Kind = Kind::json("MeshMultiZoneService", "meshmultizoneservices")
     .flow(17)
     .named("meshmultizoneservice", "mzsvc")
     .with_status()
-    .shaped(&shapes::MESH_MULTI_ZONE_SERVICE);
+    .referent(Referent::Ports)
+    .service(PortsIn::Ports)
+    .shaped(&shapes::MESH_MULTI_ZONE_SERVICE)
+    .typed::<MeshMultiZoneService>();
 
 /// Template for the host names of services.
 pub static HOSTNAME_GENERATOR: Kind = Kind::json("HostnameGenerator", "hostnamegenerators")
     .global()
     .flow(29)
     .named("hostnamegenerator", "hg")
-    .shaped(&shapes::HOSTNAME_GENERATOR);
-
-/// Public address of a zone's ingress.
-pub static MESH_ZONE_ADDRESS: Kind = Kind::json("MeshZoneAddress", "meshzoneaddresses")
-    .flow(44)
-    .named("meshzoneaddress", "mza")
-    .shaped(&shapes::MESH_ZONE_ADDRESS);
-
-/// Who issues the identity of which workloads.
-pub static MESH_IDENTITY: Kind = Kind::json("MeshIdentity", "meshidentities")
-    .flow(29)
-    .named("meshidentity", "mid")
-    .with_status()
-    .shaped(&shapes::MESH_IDENTITY);
-
-/// A trust domain and its CA bundles.
-pub static MESH_TRUST: Kind = Kind::json("MeshTrust", "meshtrusts")
-    .flow(29)
-    .named("meshtrust", "mtrust")
-    .with_status()
-    .shaped(&shapes::MESH_TRUST);
-
-/// Where telemetry goes.
-pub static MESH_OPEN_TELEMETRY_BACKEND: Kind =
-    Kind::json("MeshOpenTelemetryBackend", "meshopentelemetrybackends")
-        .flow(29)
-        .named("meshopentelemetrybackend", "motb")
-        .with_status()
-        .shaped(&shapes::MESH_OPEN_TELEMETRY_BACKEND);
-
-/// A group of dataplanes that run the same program.
-pub static WORKLOAD: Kind = Kind::json("Workload", "workloads")
-    .flow(12)
-    .named("workload", "wl")
-    .with_status()
-    .empty_status(r#"{"dataplaneProxies":{"connected":0,"healthy":0,"total":0}}"#)
-    .shaped(&shapes::WORKLOAD);
+    .shaped(&shapes::HOSTNAME_GENERATOR)
+    .typed::<HostnameGenerator>();

@@ -1,32 +1,82 @@
-//! The older generation of policies and the builtin gateway: stored, served and synced; their specs
-//! are checked for shape only.
+//! Older kinds beside the [older policies](crate::policy::legacy): stored, served and synced; where nothing else is
+//! said, their specs are checked for shape only.
 
 use super::{
-    address::{check_host, check_port},
+    address::{check_port, is_host_or_ip},
     tags,
 };
 use crate::{
-    model::{FieldPath, Kind, MessageSpec, PolicyTraits, Violations},
-    proto::kuma::mesh::v1alpha1::ExternalService,
+    model::{FieldPath, FieldStep, Kind, MessageSpec, PolicyTraits, Spec, Violations},
+    proto::kuma::mesh::v1alpha1::{ExternalService, VirtualOutbound, external_service::Networking},
 };
 
 impl MessageSpec for ExternalService {
     fn violations(&self) -> Violations {
         let mut violations = Violations::none();
-        let address = self.networking.as_ref().map(|n| n.address.as_str()).unwrap_or_default();
-        let path = FieldPath::new("networking").field("address");
-        match address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u32>())) {
-            Some((host, Ok(port))) => {
-                check_host(host.trim_start_matches('[').trim_end_matches(']'), path.clone(), &mut violations);
-                check_port(port, path, &mut violations);
-            }
-            _ => violations.add(path, "has to be in format of HOST:PORT"),
+        let path = FieldPath::new("networking");
+        match &self.networking {
+            None => violations.add(path, "should have networking"),
+            Some(networking) => check_networking(networking, &path, &mut violations),
         }
         let path = FieldPath::new("tags");
-        tags::check_service(&self.tags, &path, &mut violations);
-        tags::check(&self.tags, &path, &mut violations);
+        tags::check_service(&self.tags, &FieldStep::At(&path), &mut violations);
+        tags::check(&self.tags, &FieldStep::At(&path), &mut violations);
         violations
     }
+}
+
+fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut Violations) {
+    check_address(&networking.address, path.field("address"), violations);
+    let Some(tls) = &networking.tls else { return };
+    let path = path.field("tls");
+    let unnamed = tls.server_name.as_ref().is_some_and(|name| name.value.is_empty());
+    violations.check(unnamed, path.field("serverName"), "cannot be empty");
+    // Envoy needs both or none.
+    match (&tls.client_cert, &tls.client_key) {
+        (Some(_), None) => {
+            violations.add(path.field("clientKey"), "must be defined when clientCert is defined");
+        }
+        (None, Some(_)) => {
+            violations.add(path.field("clientCert"), "must be defined when clientKey is defined");
+        }
+        _ => {}
+    }
+}
+
+/// One that cannot be taken apart has nothing right about it, and is told so member by member.
+fn check_address(address: &str, path: FieldPath, violations: &mut Violations) {
+    if address.is_empty() {
+        return violations.add(path, "address can't be empty");
+    }
+    let parts = host_and_port(address);
+    violations.check(parts.is_none(), path.clone(), "unable to parse address");
+    let (host, port) = parts.unwrap_or_default();
+    violations.check(
+        !is_host_or_ip(host),
+        path.clone(),
+        "address has to be a valid IP address or a domain name",
+    );
+    let number = port.parse::<u32>();
+    violations.check(number.is_err(), path.clone(), "unable to parse port in address");
+    check_port(number.unwrap_or_default(), path, violations);
+}
+
+/// Host and port of an address in which a host with colons stands in brackets: of `fd00::1:80` nobody knows where the
+/// port begins.
+fn host_and_port(address: &str) -> Option<(&str, &str)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let (bare, odd): (_, &[char]) = match host.strip_prefix('[') {
+        Some(rest) => (rest.strip_suffix(']')?, &['[', ']']),
+        None => (host, &[':', '[', ']']),
+    };
+    (!bare.contains(odd) && !port.contains(['[', ']'])).then_some((bare, port))
+}
+
+/// Kuma's users know that such a certificate is not looked at, and may not know it of theirs.
+fn unverified(spec: &[u8]) -> Option<&'static str> {
+    let tls = <ExternalService as Spec>::decode(spec).ok()?.networking?.tls?;
+    (tls.enabled && tls.ca_cert.is_none())
+        .then_some("networking.tls has no caCert, so anybody may answer in the place of this service")
 }
 
 const fn policy(name: &'static str, path: &'static str, message: &'static str, arg: &'static str) -> Kind {
@@ -40,41 +90,18 @@ pub static EXTERNAL_SERVICE: Kind =
     Kind::proto("ExternalService", "external-services", "kuma.mesh.v1alpha1.ExternalService")
         .flow(17)
         .named("external-service", "")
+        .tagged(|spec| Ok(vec![ExternalService::decode(spec)?.tags]))
+        .caveat(unverified)
         .typed::<ExternalService>();
 
-/// Listeners of a builtin gateway.
-pub static MESH_GATEWAY: Kind = Kind::proto("MeshGateway", "meshgateways", "kuma.mesh.v1alpha1.MeshGateway")
-    .flow(29)
-    .named("meshgateway", "mgw");
-
-/// Routes of a builtin gateway.
-pub static MESH_GATEWAY_ROUTE: Kind = policy(
-    "MeshGatewayRoute",
-    "meshgatewayroutes",
-    "kuma.mesh.v1alpha1.MeshGatewayRoute",
-    "meshgatewayroute",
-);
-
-/// The older policies.
-pub static POLICIES: [Kind; 12] = [
-    policy("CircuitBreaker", "circuit-breakers", "kuma.mesh.v1alpha1.CircuitBreaker", "circuit-breaker"),
-    policy("FaultInjection", "fault-injections", "kuma.mesh.v1alpha1.FaultInjection", "fault-injection"),
-    policy("HealthCheck", "health-checks", "kuma.mesh.v1alpha1.HealthCheck", "healthcheck"),
-    policy("ProxyTemplate", "proxytemplates", "kuma.mesh.v1alpha1.ProxyTemplate", "proxytemplate"),
-    policy("RateLimit", "rate-limits", "kuma.mesh.v1alpha1.RateLimit", "rate-limit"),
-    policy("Retry", "retries", "kuma.mesh.v1alpha1.Retry", "retry"),
-    policy("Timeout", "timeouts", "kuma.mesh.v1alpha1.Timeout", "timeout"),
-    policy("TrafficLog", "traffic-logs", "kuma.mesh.v1alpha1.TrafficLog", "traffic-log"),
-    policy(
-        "TrafficPermission",
-        "traffic-permissions",
-        "kuma.mesh.v1alpha1.TrafficPermission",
-        "traffic-permission",
-    ),
-    policy("TrafficRoute", "traffic-routes", "kuma.mesh.v1alpha1.TrafficRoute", "traffic-route"),
-    policy("TrafficTrace", "traffic-traces", "kuma.mesh.v1alpha1.TrafficTrace", "traffic-trace"),
-    policy("VirtualOutbound", "virtual-outbounds", "kuma.mesh.v1alpha1.VirtualOutbound", "virtual-outbound"),
-];
+/// Older policies that are no policies of proxies.
+pub static POLICIES: [Kind; 1] = [policy(
+    "VirtualOutbound",
+    "virtual-outbounds",
+    "kuma.mesh.v1alpha1.VirtualOutbound",
+    "virtual-outbound",
+)
+.typed::<VirtualOutbound>()];
 
 #[cfg(test)]
 mod tests {
@@ -94,12 +121,24 @@ mod tests {
         };
         let of = |address: &str, tags: Value| json!({ "networking": { "address": address }, "tags": tags });
         let named = json!({ "kuma.io/service": "a", "kuma.io/protocol": "http" });
-        for good in ["example.com:443", "10.0.0.1:80", "[::1]:80"] {
+        for good in ["example.com:443", "10.0.0.1:80", "[::1]:80", "[fd00:1234::1]:8080"] {
             assert_eq!(wrong(&of(good, named.clone())), [""; 0], "{good}");
         }
-        for bad in ["", "example.com", "example.com:0", ":80", "a b:80"] {
-            assert_eq!(wrong(&of(bad, named.clone())), ["networking.address"], "{bad}");
+        let colons = ["fd00:1234::1:8080", "[::1:80", "::1]:80", "[[::1]]:80", "[::1]"];
+        for bad in ["", "example.com", "example.com:0", ":80", "a b:80"].into_iter().chain(colons) {
+            let wrong = wrong(&of(bad, named.clone()));
+            assert!(
+                !wrong.is_empty() && wrong.iter().all(|field| field == "networking.address"),
+                "{bad}: {wrong:?}"
+            );
         }
+        let tls = |tls: Value| json!({ "networking": { "address": "a:1", "tls": tls }, "tags": named });
+        let half = json!({ "serverName": "", "clientCert": { "secret": "c" } });
+        assert_eq!(wrong(&tls(half)), ["networking.tls.serverName", "networking.tls.clientKey"]);
+        let told =
+            |spec: &Value| (EXTERNAL_SERVICE.caveat)(&transcode::from_json(&EXTERNAL_SERVICE, spec).unwrap());
+        assert!(told(&tls(json!({ "enabled": true }))).is_some());
+        assert_eq!(told(&tls(json!({ "enabled": true, "caCert": { "secret": "c" } }))), None);
         assert_eq!(wrong(&of("a:1", json!({}))), ["tags"]);
         assert_eq!(wrong(&of("a:1", json!({ "kuma.io/service": "a", "x": "" }))), ["tags[\"x\"]"]);
     }

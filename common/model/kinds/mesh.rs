@@ -1,26 +1,34 @@
 //! A mesh: the unit of identity, trust and policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod observability;
 
+use std::collections::BTreeSet;
+
+pub(super) use self::observability::check_metrics_backend;
 use super::tags;
 use crate::{
-    model::{FieldPath, Kind, MessageSpec, Violations},
+    model::{Column, FieldPath, FieldStep, Kind, MessageSpec, Referent, SyncStage, Violations},
     proto::{
         google::protobuf::{Struct, Value, value},
         kuma::mesh::v1alpha1::{
-            CertificateAuthorityBackend, Logging, LoggingBackend, Mesh, Metrics, Tracing, TracingBackend,
+            CertificateAuthorityBackend, Mesh,
             mesh::{Constraints, Mtls},
         },
     },
 };
 
 /// The descriptor.
-pub static KIND: Kind = Kind::proto("Mesh", "meshes", "kuma.mesh.v1alpha1.Mesh")
+pub static KIND: Kind = Kind::proto("Mesh", "meshes", MESSAGE)
     .global()
     .flow(17)
     .named("mesh", "m")
     .keeps_name()
+    .synced(SyncStage::Meshes)
+    .columns(&[Column { heading: "MTLS", value: |mesh| mesh["mtls"]["enabledBackend"].clone() }])
+    .referent(Referent::Whole)
     .typed::<Mesh>();
+
+const MESSAGE: &str = "kuma.mesh.v1alpha1.Mesh";
 
 /// A certificate authority whose key the control plane makes.
 pub const CA_BUILTIN: &str = "builtin";
@@ -28,58 +36,71 @@ pub const CA_BUILTIN: &str = "builtin";
 pub const CA_PROVIDED: &str = "provided";
 
 impl MessageSpec for Mesh {
+    fn open(&self) -> Option<&'static str> {
+        Some(MESSAGE)
+    }
+
     fn violations(&self) -> Violations {
         let mut violations = Violations::none();
         if let Some(mtls) = &self.mtls {
             check_mtls(mtls, &FieldPath::new("mtls"), &mut violations);
         }
-        if let Some(logging) = &self.logging {
-            check_logging(logging, &FieldPath::new("logging"), &mut violations);
-        }
-        if let Some(tracing) = &self.tracing {
-            check_tracing(tracing, &FieldPath::new("tracing"), &mut violations);
-        }
-        if let Some(metrics) = &self.metrics {
-            check_metrics(metrics, &FieldPath::new("metrics"), &mut violations);
-        }
+        observability::check(self, &mut violations);
         if let Some(constraints) = &self.constraints {
             check_constraints(constraints, &mut violations);
         }
+        let enabled = self.mtls.as_ref().is_some_and(|mtls| !mtls.enabled_backend.is_empty());
+        let through_egress = self.routing.as_ref().is_some_and(|routing| routing.zone_egress);
+        let reason = "has to be set when zoneEgress enabled";
+        violations.check(through_egress && !enabled, "mtls".into(), reason);
         violations
+    }
+
+    fn fill(&mut self) {
+        observability::fill(self);
     }
 }
 
-/// Names of a list of backends are set and differ, and the chosen one is among them.
+/// Names of a list of backends differ, and the chosen one is among them.
 fn check_names<'a>(
     names: impl Iterator<Item = &'a str>,
-    chosen: (&str, &str),
+    chosen: (&str, &str, &str),
     path: &FieldPath,
     violations: &mut Violations,
 ) {
     let mut seen = BTreeSet::new();
     for (i, name) in names.enumerate() {
-        let path = path.field("backends").index(i).field("name");
-        violations.check(name.is_empty(), path.clone(), "cannot be empty");
-        violations.check(
-            !seen.insert(name),
-            path,
-            format!("{name:?} name is already used for another backend"),
-        );
+        let reason = || format!("{name:?} name is already used for another backend");
+        violations.check(!seen.insert(name), path.field("backends").index(i).field("name"), reason());
     }
-    let (field, chosen) = chosen;
-    violations.check(
-        !chosen.is_empty() && !seen.contains(chosen),
-        path.field(field),
-        "has to be set to one of the backends in the mesh",
-    );
+    let (field, chosen, known) = chosen;
+    let reason = || format!("has to be set to one of the {known}");
+    violations.check(!chosen.is_empty() && !seen.contains(chosen), path.field(field), reason());
 }
 
 fn check_mtls(mtls: &Mtls, path: &FieldPath, violations: &mut Violations) {
+    // A second one is there while a mesh moves from one authority to another.
+    let names: BTreeSet<&str> = mtls.backends.iter().map(|b| b.name.as_str()).collect();
+    let repeated = names.len() < mtls.backends.len();
+    violations.check(repeated, path.field("backends"), "cannot have more than 1 backends");
+    let crowded = !repeated && mtls.backends.len() > 2;
+    let reason =
+        "cannot have more than 2 backends: one that signs, and one to which or from which the mesh moves";
+    violations.check(crowded, path.field("backends"), reason);
     let names = mtls.backends.iter().map(|b| b.name.as_str());
-    check_names(names, ("enabledBackend", &mtls.enabled_backend), path, violations);
-    violations.check(mtls.backends.len() > 1, path.field("backends"), "cannot have more than 1 backends");
+    let chosen = ("enabledBackend", mtls.enabled_backend.as_str(), "backends in the mesh");
+    check_names(names, chosen, path, violations);
     for (i, backend) in mtls.backends.iter().enumerate() {
-        check_ca(backend, mtls.skip_validation, &path.field("backends").index(i), violations);
+        let at = path.field("backends").index(i);
+        // The secrets of an authority are called after its backend.
+        violations.check(backend.name.is_empty(), at.field("name"), "cannot be empty");
+        let rotation = backend.dp_cert.as_ref().and_then(|c| c.rotation.as_ref());
+        let expiration = rotation.map(|r| r.expiration.as_str()).filter(|e| !e.is_empty());
+        if let Some(problem) = expiration.and_then(validity_problem) {
+            // Clients of the API know this error by a field that names no backend.
+            violations.add(path.field("dpcert").field("rotation").field("expiration"), problem);
+        }
+        check_ca(backend, mtls.skip_validation, &at, violations);
     }
 }
 
@@ -89,11 +110,6 @@ fn check_ca(
     path: &FieldPath,
     violations: &mut Violations,
 ) {
-    let rotation = backend.dp_cert.as_ref().and_then(|c| c.rotation.as_ref());
-    let expiration = rotation.map(|r| r.expiration.as_str()).filter(|e| !e.is_empty());
-    if let Some(problem) = expiration.and_then(validity_problem) {
-        violations.add(path.field("dpCert").field("rotation").field("expiration"), problem);
-    }
     match backend.r#type.as_str() {
         // Nobody may ask for a key that takes for ever to make, whatever else may be skipped.
         CA_BUILTIN => check_root(&backend.conf, &path.field("conf").field("caCert"), violations),
@@ -105,7 +121,9 @@ fn check_ca(
         }
         other => violations.add(
             path.field("type"),
-            format!("unknown type {other:?} of certificate authority, use {CA_BUILTIN} or {CA_PROVIDED}"),
+            format!(
+                "could not find installed plugin for this type: {other:?} is none of {CA_BUILTIN} and {CA_PROVIDED}"
+            ),
         ),
     }
 }
@@ -143,15 +161,22 @@ fn check_source(conf: &Option<Struct>, name: &str, path: &FieldPath, violations:
     let Some(source) = member(conf, name) else {
         return violations.add(path.clone(), "has to be defined");
     };
-    let chosen = match &source.kind {
+    let chosen: Vec<(&String, &Value)> = match &source.kind {
         Some(value::Kind::StructValue(source)) => {
-            let source = Some(source.clone());
-            SOURCES.iter().filter(|name| text(&source, name).is_some()).count()
+            source.fields.iter().filter(|(name, _)| SOURCES.contains(&name.as_str())).collect()
         }
-        _ => 0,
+        _ => Vec::new(),
     };
-    let reason = format!("one source has to be chosen. Available sources: {}", SOURCES.join(", "));
-    violations.check(chosen != 1, path.clone(), reason);
+    match chosen.as_slice() {
+        [(name, value)] => {
+            let said = matches!(&value.kind, Some(value::Kind::StringValue(text)) if !text.is_empty());
+            violations.check(!said, path.field(name), "cannot be empty");
+        }
+        _ => {
+            let reason = "data source has to be chosen. Available sources: secret, file, inline";
+            violations.add(path.clone(), reason);
+        }
+    }
 }
 
 /// The seconds in a validity time: numbers with one of the units `y w d h m s ms`.
@@ -197,82 +222,6 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-fn check_logging(logging: &Logging, path: &FieldPath, violations: &mut Violations) {
-    let names = logging.backends.iter().map(|b| b.name.as_str());
-    check_names(names, ("defaultBackend", &logging.default_backend), path, violations);
-    for (i, backend) in logging.backends.iter().enumerate() {
-        check_logging_backend(backend, &path.field("backends").index(i), violations);
-    }
-}
-
-fn check_logging_backend(backend: &LoggingBackend, path: &FieldPath, violations: &mut Violations) {
-    let conf = path.field("conf");
-    match backend.r#type.as_str() {
-        "file" => {
-            let missing = text(&backend.conf, "path").is_none();
-            violations.check(missing, conf.field("path"), "cannot be empty");
-        }
-        "tcp" => {
-            let address = text(&backend.conf, "address");
-            let good =
-                address.is_some_and(|a| a.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok()));
-            violations.check(!good, conf.field("address"), "has to be in format of HOST:PORT");
-        }
-        other => violations.add(
-            path.field("type"),
-            format!("unknown backend type {other:?}. Available backends: tcp, file"),
-        ),
-    }
-}
-
-fn check_tracing(tracing: &Tracing, path: &FieldPath, violations: &mut Violations) {
-    let names = tracing.backends.iter().map(|b| b.name.as_str());
-    check_names(names, ("defaultBackend", &tracing.default_backend), path, violations);
-    for (i, backend) in tracing.backends.iter().enumerate() {
-        check_tracing_backend(backend, &path.field("backends").index(i), violations);
-    }
-}
-
-fn check_tracing_backend(backend: &TracingBackend, path: &FieldPath, violations: &mut Violations) {
-    let sampling = backend.sampling.as_ref().map(|s| s.value);
-    violations.check(
-        sampling.is_some_and(|s| !(0.0..=100.0).contains(&s)),
-        path.field("sampling"),
-        "has to be in [0.0 - 100.0] range",
-    );
-    let conf = path.field("conf");
-    match backend.r#type.as_str() {
-        "zipkin" => {
-            let good = text(&backend.conf, "url").is_some_and(|u| u.contains("://"));
-            violations.check(!good, conf.field("url"), "invalid URL, has to be an absolute one");
-        }
-        "datadog" => {
-            violations.check(
-                text(&backend.conf, "address").is_none(),
-                conf.field("address"),
-                "cannot be empty",
-            );
-            let port = member(&backend.conf, "port").and_then(number);
-            let good = port.is_some_and(|p| (1.0..=65535.0).contains(&p));
-            violations.check(!good, conf.field("port"), "must be in range 1 to 65535");
-        }
-        other => violations.add(
-            path.field("type"),
-            format!("unknown backend type {other:?}. Available backends: zipkin, datadog"),
-        ),
-    }
-}
-
-fn check_metrics(metrics: &Metrics, path: &FieldPath, violations: &mut Violations) {
-    let names = metrics.backends.iter().map(|b| b.name.as_str());
-    check_names(names, ("enabledBackend", &metrics.enabled_backend), path, violations);
-    for (i, backend) in metrics.backends.iter().enumerate() {
-        let path = path.field("backends").index(i).field("type");
-        let reason = format!("unknown backend type {:?}. Available backends: prometheus", backend.r#type);
-        violations.check(backend.r#type != "prometheus", path, reason);
-    }
-}
-
 fn check_constraints(constraints: &Constraints, violations: &mut Violations) {
     let Some(proxy) = &constraints.dataplane_proxy else { return };
     let path = FieldPath::new("constraints").field("dataplaneProxy");
@@ -280,10 +229,7 @@ fn check_constraints(constraints: &Constraints, violations: &mut Violations) {
         for (i, rule) in rules.iter().enumerate() {
             let path = path.field(name).index(i).field("tags");
             violations.check(rule.tags.is_empty(), path.clone(), "must have at least one tag");
-            // A star stands for any value.
-            let exact: BTreeMap<String, String> =
-                rule.tags.iter().filter(|(_, v)| *v != "*").map(|(k, v)| (k.clone(), v.clone())).collect();
-            tags::check(&exact, &path, violations);
+            tags::check_selector(&rule.tags, &FieldStep::At(&path), violations);
         }
     }
 }
@@ -315,8 +261,11 @@ mod tests {
         );
         check(
             json!({ "mtls": { "backends": [builtin, builtin] } }),
-            &["mtls.backends[1].name", "mtls.backends"],
+            &["mtls.backends", "mtls.backends[1].name"],
         );
+        let named = |name: &str| json!({ "name": name, "type": "builtin" });
+        check(json!({ "mtls": { "backends": [named("a"), named("b")] } }), &[]);
+        check(json!({ "mtls": { "backends": [named("a"), named("b"), named("c")] } }), &["mtls.backends"]);
         check(
             json!({ "mtls": { "backends": [{ "name": "a", "type": "vault" }] } }),
             &["mtls.backends[0].type"],
@@ -325,7 +274,7 @@ mod tests {
             json!({ "mtls": { "backends": [
                 { "name": "a", "type": "builtin", "dpCert": { "rotation": { "expiration": "1 day" } } }
             ] } }),
-            &["mtls.backends[0].dpCert.rotation.expiration"],
+            &["mtls.dpcert.rotation.expiration"],
         );
         let provided =
             |conf| json!({ "mtls": { "backends": [{ "name": "a", "type": "provided", "conf": conf }] } });
@@ -342,9 +291,21 @@ mod tests {
             &["mtls.backends[0].conf.caCert.RSAbits", "mtls.backends[0].conf.caCert.expiration"],
         );
         check(
-            json!({ "logging": { "defaultBackend": "x", "backends": [{ "name": "l", "type": "tcp" }] } }),
-            &["logging.defaultBackend", "logging.backends[0].conf.address"],
+            provided(json!({ "cert": { "secret": "" }, "key": secret })),
+            &["mtls.backends[0].conf.cert.secret"],
         );
+        let egress = json!({ "zoneEgress": true });
+        check(json!({ "routing": egress }), &["mtls"]);
+        check(json!({ "routing": egress, "mtls": { "backends": [builtin] } }), &["mtls"]);
+        let mtls = json!({ "enabledBackend": "ca-1", "backends": [builtin] });
+        check(json!({ "routing": egress, "mtls": mtls }), &[]);
+        let rules =
+            |tags| json!({ "constraints": { "dataplaneProxy": { "requirements": [{ "tags": tags }] } } });
+        check(rules(json!({ "kuma.io/service": "*", "kuma.io/protocol": "anything" })), &[]);
+        let path = "constraints.dataplaneProxy.requirements[0].tags";
+        check(rules(json!({})), &[path]);
+        check(rules(json!({ "a": "x*" })), &[&format!("{path}[\"a\"]")]);
+        check(rules(json!({ "a": "" })), &[&format!("{path}[\"a\"]")]);
     }
 
     #[test]

@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::address::check_port;
-use crate::{
-    model::{FieldPath, Kind, Spec, SpecError, Violations},
-    policy::decode,
-};
+use crate::model::{FieldPath, Kind, PortsIn, Referent, Spec, SpecError, Violations, decode};
 
 /// The descriptor.
 pub static KIND: Kind = Kind::json("MeshService", "meshservices")
@@ -17,6 +14,8 @@ pub static KIND: Kind = Kind::json("MeshService", "meshservices")
     .named("meshservice", "msvc")
     .with_status()
     .empty_status(r#"{"tls":{},"dataplaneProxies":{}}"#)
+    .referent(Referent::Ports)
+    .service(PortsIn::Ports)
     .typed::<MeshService>();
 
 /// The spec.
@@ -33,7 +32,7 @@ pub struct MeshService {
     pub ports: Vec<Port>,
     /// How its dataplanes identify themselves; kept by the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub identities: Vec<Identity>,
+    pub identities: Vec<ServiceIdentity>,
 }
 
 /// Whether a service has a healthy dataplane.
@@ -93,11 +92,22 @@ fn tcp() -> String {
 /// One way the dataplanes of a service identify themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Identity {
+pub struct ServiceIdentity {
     /// `ServiceTag` or `SpiffeID`.
     pub r#type: String,
     /// The identity.
     pub value: String,
+}
+
+impl MeshService {
+    /// The encoded `spec` that somebody writes, with what the control plane has said in the one it replaces: state
+    /// and identities follow from proxies, and without them other zones would not know whom to trust meanwhile.
+    pub fn keeping(spec: &[u8], replaced: &[u8]) -> Vec<u8> {
+        match (Self::decode(spec), Self::decode(replaced)) {
+            (Ok(new), Ok(old)) => Self { state: old.state, identities: old.identities, ..new }.encode(),
+            _ => spec.to_vec(),
+        }
+    }
 }
 
 impl Spec for MeshService {
@@ -112,6 +122,15 @@ impl Spec for MeshService {
     fn validate(&self) -> Violations {
         let mut violations = Violations::none();
         let path = FieldPath::new("spec");
+        if let Some(selector) = &self.selector {
+            let Selector { dataplane_tags, dataplane_labels, dataplane_ref } = selector;
+            let said = [!dataplane_tags.is_empty(), dataplane_labels.is_some(), dataplane_ref.is_some()];
+            violations.check(
+                said.into_iter().filter(|said| *said).count() > 1,
+                path.field("selector"),
+                "must specify only one of: dataplaneTags, dataplaneRef, or dataplaneLabels",
+            );
+        }
         let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
         for (i, port) in self.ports.iter().enumerate() {
             let path = path.field("ports").index(i);
@@ -121,5 +140,34 @@ impl Spec for MeshService {
             violations.check(!names.insert(name), path.field("name"), "duplicate name");
         }
         violations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn proxies_are_selected_in_one_way() {
+        let check = |selector: Value, wrong: &[&str]| {
+            let spec = json!({"selector": selector, "ports": [{"port": 80}]});
+            let violations = MeshService::decode(spec.to_string().as_bytes()).unwrap().validate();
+            assert_eq!(violations.iter().map(|v| v.field.as_str()).collect::<Vec<_>>(), wrong, "{spec}");
+        };
+        check(json!({}), &[]);
+        check(json!({"dataplaneTags": {"a": "b"}}), &[]);
+        check(json!({"dataplaneTags": {"a": "b"}, "dataplaneRef": {"name": "c"}}), &["spec.selector"]);
+    }
+
+    #[test]
+    fn what_follows_from_proxies_is_kept() {
+        let told =
+            br#"{"state":"Available","ports":[{"port":1}],"identities":[{"type":"ServiceTag","value":"a"}]}"#;
+        let kept = MeshService::keeping(br#"{"ports":[{"port":2}],"identities":[]}"#, told);
+        let kept = MeshService::decode(&kept).unwrap();
+        assert_eq!((kept.state, kept.ports[0].port), (ServiceState::Available, 2));
+        assert_eq!(kept.identities[0].value, "a");
     }
 }

@@ -1,7 +1,7 @@
 //! Secrets of a mesh and of the control plane.
 
 use crate::{
-    model::{Kind, MessageSpec, Violations},
+    model::{Kind, KubernetesForm, MessageSpec, SyncStage, Violations},
     proto::kuma::system::v1alpha1::Secret,
 };
 
@@ -11,6 +11,10 @@ pub static SECRET: Kind = Kind::proto("Secret", "secrets", "kuma.system.v1alpha1
     .named("secret", "")
     .admin_only()
     .keeps_name()
+    // It may be meant for a mesh made anew.
+    .outlives_mesh()
+    .synced(SyncStage::Settings)
+    .kubernetes(KubernetesForm::Secret("system.kuma.io/secret"))
     .typed::<Secret>();
 
 /// A secret of the control plane, outside every mesh.
@@ -21,6 +25,8 @@ pub static GLOBAL_SECRET: Kind = Kind::proto("GlobalSecret", "globalsecrets", "k
     .alias("global-secrets")
     .admin_only()
     .keeps_name()
+    .synced(SyncStage::Settings)
+    .kubernetes(KubernetesForm::Secret("system.kuma.io/global-secret"))
     .typed::<Secret>();
 
 impl MessageSpec for Secret {

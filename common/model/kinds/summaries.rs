@@ -9,14 +9,14 @@ use crate::{
 pub static MESH_INSIGHT: Kind = Kind::proto("MeshInsight", "mesh-insights", "kuma.mesh.v1alpha1.MeshInsight")
     .global()
     .flow(16)
-    .read_only()
+    .insight()
     .typed::<MeshInsight>();
 
 /// Health of every service of one mesh.
 pub static SERVICE_INSIGHT: Kind =
     Kind::proto("ServiceInsight", "service-insights", "kuma.mesh.v1alpha1.ServiceInsight")
         .flow(17)
-        .read_only()
+        .insight()
         .typed::<ServiceInsight>();
 
 impl MessageSpec for MeshInsight {}

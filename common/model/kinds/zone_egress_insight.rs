@@ -1,7 +1,7 @@
 //! What a zone has seen of a zone egress' xDS streams.
 
 use crate::{
-    model::{Kind, MessageSpec},
+    model::{Kind, KubernetesForm, MessageSpec},
     proto::kuma::mesh::v1alpha1::ZoneEgressInsight,
 };
 
@@ -10,7 +10,8 @@ pub static KIND: Kind =
     Kind::proto("ZoneEgressInsight", "zoneegressinsights", "kuma.mesh.v1alpha1.ZoneEgressInsight")
         .global()
         .flow(12)
-        .read_only()
+        .insight()
+        .kubernetes(KubernetesForm::Namespaced)
         .typed::<ZoneEgressInsight>();
 
 impl MessageSpec for ZoneEgressInsight {}

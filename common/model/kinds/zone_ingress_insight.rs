@@ -1,7 +1,7 @@
 //! What a zone has seen of a zone ingress' xDS streams.
 
 use crate::{
-    model::{Kind, MessageSpec},
+    model::{Kind, KubernetesForm, MessageSpec},
     proto::kuma::mesh::v1alpha1::ZoneIngressInsight,
 };
 
@@ -10,7 +10,8 @@ pub static KIND: Kind =
     Kind::proto("ZoneIngressInsight", "zone-ingress-insights", "kuma.mesh.v1alpha1.ZoneIngressInsight")
         .global()
         .flow(12)
-        .read_only()
+        .insight()
+        .kubernetes(KubernetesForm::Namespaced)
         .typed::<ZoneIngressInsight>();
 
 impl MessageSpec for ZoneIngressInsight {}

@@ -9,7 +9,7 @@ use crate::{
 pub static KIND: Kind = Kind::proto("ZoneInsight", "zone-insights", "kuma.system.v1alpha1.ZoneInsight")
     .global()
     .flow(24)
-    .read_only()
+    .insight()
     .typed::<ZoneInsight>();
 
 impl MessageSpec for ZoneInsight {}

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const SMALL: Limits = Limits { bytes: 1 << 20, values: 1000 };
+const SMALL: TextLimits = TextLimits { bytes: 1 << 20, values: 1000 };
 
 fn refused(text: &str) -> String {
     yaml(text, SMALL).unwrap_err().to_string()
@@ -30,7 +30,7 @@ fn json_is_read_within_its_limits() {
     let deepest = format!("{}{}", "[".repeat(DEPTH), "]".repeat(DEPTH));
     read(&deepest).unwrap();
     assert_eq!(
-        json(b"[1, 2]", Limits { bytes: 5, values: 9 }),
+        json(b"[1, 2]", TextLimits { bytes: 5, values: 9 }),
         Err(TextError::TooLong { length: 6, limit: 5 })
     );
 }
@@ -177,8 +177,8 @@ fn no_shape_of_a_text_makes_reading_slow() {
         {
             let text = format!("{before}{}{after}", piece.repeat(size / piece.len()));
             let begin = tokio::time::Instant::now();
-            let _read_or_not = yaml_documents(&text, Limits::INLINE);
-            let _read_or_not = json(text.as_bytes(), Limits::INLINE);
+            let _read_or_not = yaml_documents(&text, TextLimits::INLINE);
+            let _read_or_not = json(text.as_bytes(), TextLimits::INLINE);
             let took = begin.elapsed();
             // Measured: at most 0.6 s unoptimised; a quadratic reader takes 10 s.
             assert!(took.as_secs() < 5, "{before}{piece:?}…{after} took {took:?}");
@@ -216,7 +216,7 @@ proptest! {
 
     #[test]
     fn what_is_written_as_yaml_is_read(value in values()) {
-        let text = serde_norway::to_string(&value).unwrap();
+        let text = to_yaml(&value).unwrap();
         prop_assert_eq!(yaml(&text, SMALL), Ok(value), "{}", text);
     }
 
@@ -235,4 +235,22 @@ proptest! {
     ) {
         let _read_or_not = yaml_documents(&text.concat(), SMALL);
     }
+}
+
+#[test]
+fn characters_that_once_ended_lines_survive_being_written() {
+    for char in ['\u{85}', '\u{2028}', '\u{2029}'] {
+        let value = json!({"A": format!("{char}"), "b": [format!("a{char} b")]});
+        let text = to_yaml(&value).unwrap();
+        assert_eq!(yaml(&text, SMALL), Ok(value.clone()), "{text:?}");
+        let elsewhere: Value = serde_norway::from_str(&text).unwrap();
+        assert_eq!(elsewhere, value, "{text:?}");
+    }
+}
+
+#[test]
+fn a_key_that_looks_like_a_merge_is_a_key() {
+    let value = json!([{"<<": null}, {"<<": {"a": 1}, "b": 2}]);
+    let text = to_yaml(&value).unwrap();
+    assert_eq!(yaml(&text, SMALL), Ok(value), "{text}");
 }

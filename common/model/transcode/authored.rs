@@ -5,13 +5,10 @@
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use crate::{
-    model::{FieldPath, SpecError},
-    policy::Duration,
-};
+use crate::model::{Duration, FieldPath, SpecError};
 
-const WELL_KNOWN: &str = "google.protobuf.";
-const DURATION: &str = "google.protobuf.Duration";
+pub(super) const WELL_KNOWN: &str = "google.protobuf.";
+pub(super) const DURATION: &str = "google.protobuf.Duration";
 
 /// A document on its way to canonical protobuf JSON.
 pub(super) struct Authored {
@@ -95,7 +92,7 @@ impl Authored {
 }
 
 /// Rewrites a duration in the notation of Go as seconds.
-fn canonical_duration(json: &mut Value, path: &FieldPath) -> Result<(), SpecError> {
+pub(super) fn canonical_duration(json: &mut Value, path: &FieldPath) -> Result<(), SpecError> {
     let Value::String(text) = json else { return Ok(()) };
     let duration: Duration = text.parse().map_err(|error| refused(path, format!("{error}")))?;
     let (sign, nanos) = (if duration.is_negative() { "-" } else { "" }, duration.nanos().unsigned_abs());
@@ -113,9 +110,12 @@ mod tests {
 
     use serde_json::json;
 
-    use crate::model::{
-        SpecError, registry,
-        transcode::{from_json, to_json, unknown_members},
+    use crate::{
+        model::{
+            SpecError,
+            transcode::{from_json, to_json, unknown_members},
+        },
+        registry,
     };
 
     #[test]

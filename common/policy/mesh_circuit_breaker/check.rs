@@ -1,6 +1,6 @@
 //! What makes a `MeshCircuitBreaker` valid.
 
-use super::{Conf, ConnectionLimits, Detectors, MeshCircuitBreaker, OutlierDetection};
+use super::{CircuitBreakerConf, ConnectionLimits, Detectors, MeshCircuitBreaker, OutlierDetection};
 use crate::{
     model::{FieldPath, Violations},
     policy::{
@@ -40,8 +40,8 @@ pub(super) fn check(spec: &MeshCircuitBreaker) -> Violations {
     violations
 }
 
-fn check_conf(path: &FieldPath, conf: &Conf) -> Violations {
-    if *conf == Conf::default() {
+fn check_conf(path: &FieldPath, conf: &CircuitBreakerConf) -> Violations {
+    if *conf == CircuitBreakerConf::default() {
         let reason = "at least one of: 'connectionLimits' or 'outlierDetection' should be configured";
         return Violations::one(path.clone(), reason);
     }

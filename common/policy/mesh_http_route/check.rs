@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Filter, HeaderModifier, Match, MeshHttpRoute, PathMatch, PathMatchType, PathRewrite, Rule, To,
+    Filter, HeaderModifier, HttpRouteRule, HttpRouteTo, Match, MeshHttpRoute, PathMatch, PathMatchType,
+    PathRewrite,
     filter::{FilterType, PathRewriteType},
 };
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     policy::{
         Allowed, TargetKind,
         TargetKind::*,
-        check::{Checks, DEFINED},
+        check::{Checks, DEFINED, NOT_EMPTY},
         mesh_tcp_route::check_backend_refs,
         peer_match::is_subdomain,
     },
@@ -34,12 +35,12 @@ pub(super) fn check(spec: &MeshHttpRoute) -> Violations {
     violations
 }
 
-fn check_to(path: &FieldPath, to: &To, gateway: bool) -> Violations {
+fn check_to(path: &FieldPath, to: &HttpRouteTo, gateway: bool) -> Violations {
     let kinds = if gateway { &[Mesh][..] } else { TO };
     let mut violations = Allowed::kinds(kinds).check(&path.field("targetRef"), &to.target_ref);
     let hostnames = path.field("hostnames");
     let misplaced = !gateway && !to.hostnames.is_empty();
-    violations.check(misplaced, hostnames.clone(), "must not be set unless targeting a MeshGateway");
+    violations.check(misplaced, hostnames.clone(), "must not be defined");
     for (i, hostname) in to.hostnames.iter().enumerate() {
         violations.extend(check_hostname(&hostnames.index(i), hostname));
     }
@@ -62,7 +63,7 @@ fn check_hostname(path: &FieldPath, hostname: &str) -> Violations {
     violations
 }
 
-fn check_rule(path: &FieldPath, rule: &Rule, gateway: bool) -> Violations {
+fn check_rule(path: &FieldPath, rule: &HttpRouteRule, gateway: bool) -> Violations {
     let mut violations = Violations::none();
     let at = path.field("matches");
     violations.check(rule.matches.is_empty(), at.clone(), "in body should have at least 1 items");
@@ -74,7 +75,11 @@ fn check_rule(path: &FieldPath, rule: &Rule, gateway: bool) -> Violations {
         violations.extend(check_filter(&conf.field("filters").index(i), filter, &rule.matches, gateway));
     }
     let refs = rule.default.backend_refs.as_deref().unwrap_or_default();
-    violations.extend(check_backend_refs(&conf.field("backendRefs"), refs));
+    let at = conf.field("backendRefs");
+    // Behind a gateway there is no service of its own that requests could go on to.
+    let redirects = rule.default.filters.iter().flatten().any(|f| f.kind == FilterType::RequestRedirect);
+    violations.check(gateway && refs.is_empty() && !redirects, at.clone(), NOT_EMPTY);
+    violations.extend(check_backend_refs(&at, refs));
     violations
 }
 
@@ -152,8 +157,11 @@ fn check_filter(path: &FieldPath, filter: &Filter, matches: &[Match], gateway: b
         let at = path.field("urlRewrite");
         violations.extend(check_rewrite(&at.field("path"), rewrite.path.as_ref(), matches));
         violations.extend(check_precise_hostname(&at.field("hostname"), rewrite.hostname.as_deref()));
-        let misplaced = rewrite.host_to_backend_hostname == Some(true) && !gateway;
-        violations.check(misplaced, at.field("hostToBackendHostname"), "can only be set with MeshGateway");
+        if rewrite.host_to_backend_hostname == Some(true) {
+            let at = at.field("hostToBackendHostname");
+            violations.check(!gateway, at.clone(), "can only be set with MeshGateway");
+            violations.check(rewrite.hostname.is_some(), at, "cannot be set together with hostname");
+        }
     }
     if let Some(mirror) = &filter.request_mirror {
         let at = path.field("requestMirror");
@@ -176,8 +184,7 @@ fn check_modifier(path: &FieldPath, modifier: &HeaderModifier) -> Violations {
     let removed =
         modifier.remove.iter().enumerate().map(|(i, name)| ("remove", i, name.to_ascii_lowercase()));
     for (list, i, name) in named.chain(removed) {
-        let at = path.field(list).index(i);
-        let at = if list == "remove" { at } else { at.field("name") };
+        let at = path.field(list).index(i).field("name");
         violations.check(!seen.insert(name), at, "duplicate header name");
     }
     violations
@@ -192,10 +199,10 @@ fn check_rewrite(path: &FieldPath, rewrite: Option<&PathRewrite>, matches: &[Mat
         }
         PathRewriteType::ReplacePrefixMatch => {
             let at = path.field("replacePrefixMatch");
-            violations.check(rewrite.replace_prefix_match.is_none(), at, DEFINED);
+            violations.check(rewrite.replace_prefix_match.is_none(), at.clone(), DEFINED);
             let is_prefix = |m: &Match| m.path.as_ref().is_some_and(|p| p.kind == PathMatchType::PathPrefix);
             let reason = "can only appear if all matches match a path prefix";
-            violations.check(!matches.iter().all(is_prefix), path.field("type"), reason);
+            violations.check(!matches.iter().all(is_prefix), at, reason);
         }
     }
     violations
@@ -203,7 +210,9 @@ fn check_rewrite(path: &FieldPath, rewrite: Option<&PathRewrite>, matches: &[Mat
 
 fn check_precise_hostname(path: &FieldPath, hostname: Option<&str>) -> Violations {
     let mut violations = Violations::none();
-    let broken = hostname.is_some_and(|h| !is_subdomain(h));
+    let address = hostname.is_some_and(|h| h.parse::<IpAddr>().is_ok());
+    violations.check(address, path.clone(), "cannot be an IP address");
+    let broken = hostname.is_some_and(|h| !address && !is_subdomain(h));
     let reason = "in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'";
     violations.check(broken, path.clone(), reason);
     violations

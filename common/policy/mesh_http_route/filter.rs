@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{BackendRef, IntOrString, decode};
+use crate::{
+    model::decode,
+    policy::{BackendRef, IntOrString},
+};
 
 /// One change. `type` says which member is set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::policy::{HeaderMatch, decode};
+use crate::{model::decode, policy::HeaderMatch};
 
 /// A condition on a request; all set members must hold. The members are declared in the order in which
 /// [`matches_hash`] feeds them to the hash.

@@ -1,6 +1,8 @@
 //! What makes a `MeshRetry` valid.
 
-use super::{BackOff, Conf, Grpc, HostPredicate, HostPredicateType, Http, MeshRetry, RateLimitedBackOff};
+use super::{
+    BackOff, GrpcRetry, HostPredicate, HostPredicateType, HttpRetry, MeshRetry, RateLimitedBackOff, RetryConf,
+};
 use crate::{
     model::{FieldPath, Violations},
     policy::{
@@ -42,10 +44,10 @@ pub(super) fn check(spec: &MeshRetry) -> Violations {
     if let Some(target) = &spec.target_ref {
         violations.extend(Allowed::top(TOP, false).check(&path.field("targetRef"), target));
     }
-    violations.check(spec.to.is_empty(), path.field("to"), "needs at least one item");
+    violations.check(spec.to.is_none(), path.field("to"), "needs at least one item");
     let top = spec.target_ref.as_ref().map_or(Mesh, |t| t.kind);
     let kinds = if matches!(top, MeshHttpRoute | MeshGateway) { TO_OF_ROUTE_OR_GATEWAY } else { TO };
-    for (i, item) in spec.to.iter().enumerate() {
+    for (i, item) in spec.to.iter().flatten().enumerate() {
         let at = path.field("to").index(i);
         violations.extend(Allowed::kinds(kinds).check(&at.field("targetRef"), &item.target_ref));
         // The extra `conf` is what clients of this API are used to.
@@ -54,10 +56,10 @@ pub(super) fn check(spec: &MeshRetry) -> Violations {
     violations
 }
 
-fn check_conf(path: &FieldPath, conf: &Conf) -> Violations {
+fn check_conf(path: &FieldPath, conf: &RetryConf) -> Violations {
     let mut violations = Violations::none();
     let reason = "at least one of the 'tcp', 'http', 'grpc' must be specified";
-    violations.check(*conf == Conf::default(), path.clone(), reason);
+    violations.check(*conf == RetryConf::default(), path.clone(), reason);
     if let Some(tcp) = &conf.tcp {
         let at = path.field("tcp");
         violations.check(tcp.max_connect_attempt.is_none(), at.clone(), NOT_EMPTY);
@@ -68,17 +70,17 @@ fn check_conf(path: &FieldPath, conf: &Conf) -> Violations {
     }
     if let Some(grpc) = &conf.grpc {
         let at = path.field("grpc");
-        violations.check(*grpc == Grpc::default(), at.clone(), NOT_EMPTY);
+        violations.check(*grpc == GrpcRetry::default(), at.clone(), NOT_EMPTY);
         violations.extend(check_back_off(&at, grpc.back_off.as_ref()));
         violations.extend(check_rate_limited(&at, grpc.rate_limited_back_off.as_ref()));
     }
     violations
 }
 
-fn check_http(path: &FieldPath, http: &Http) -> Violations {
+fn check_http(path: &FieldPath, http: &HttpRetry) -> Violations {
     let mut violations = Violations::none();
-    let other = Http { host_selection_max_attempts: None, ..http.clone() };
-    violations.check(other == Http::default(), path.clone(), NOT_EMPTY);
+    let other = HttpRetry { host_selection_max_attempts: None, ..http.clone() };
+    violations.check(other == HttpRetry::default(), path.clone(), NOT_EMPTY);
     violations.extend(check_back_off(path, http.back_off.as_ref()));
     violations.extend(check_rate_limited(path, http.rate_limited_back_off.as_ref()));
     for (i, condition) in http.retry_on.iter().flatten().enumerate() {

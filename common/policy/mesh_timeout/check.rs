@@ -1,6 +1,6 @@
 //! What makes a `MeshTimeout` valid.
 
-use super::{Conf, Http, MeshTimeout};
+use super::{HttpTimeouts, MeshTimeout, TimeoutConf};
 use crate::{
     model::{FieldPath, Violations},
     policy::{Allowed, InboundItem, TargetKind, TargetKind::*, TargetRef, check::Checks},
@@ -58,14 +58,8 @@ fn check_to_target(top: TargetKind, path: &FieldPath, target: &TargetRef) -> Vio
     Allowed::kinds(kinds).check(path, target)
 }
 
-fn check_rule(top: TargetKind, path: &FieldPath, item: &InboundItem<Conf>) -> Violations {
-    let mut violations = Violations::none();
-    for (i, peer) in item.matches.iter().enumerate() {
-        let at = path.field("matches").index(i);
-        let empty = peer.spiffe_id.is_none() && peer.sni.is_none();
-        violations.extend(peer.check(&at));
-        violations.check(empty, at, "must specify at least one of 'spiffeID' or 'sni'");
-    }
+fn check_rule(top: TargetKind, path: &FieldPath, item: &InboundItem<TimeoutConf>) -> Violations {
+    let mut violations = item.check_matches(path);
     let conf = path.field("default");
     if item.matches.iter().any(|m| m.spiffe_id.is_some()) {
         // These are properties of the connection or the listener, which exist before a client is known.
@@ -91,8 +85,8 @@ fn check_rule(top: TargetKind, path: &FieldPath, item: &InboundItem<Conf>) -> Vi
     violations
 }
 
-fn check_conf(top: TargetKind, path: &FieldPath, conf: &Conf) -> Violations {
-    if *conf == Conf::default() {
+fn check_conf(top: TargetKind, path: &FieldPath, conf: &TimeoutConf) -> Violations {
+    if *conf == TimeoutConf::default() {
         return Violations::one(path.clone(), "at least one timeout should be configured");
     }
     let mut violations = Violations::none();
@@ -118,10 +112,10 @@ fn check_conf(top: TargetKind, path: &FieldPath, conf: &Conf) -> Violations {
     violations
 }
 
-fn check_http(path: &FieldPath, http: &Http) -> Violations {
+fn check_http(path: &FieldPath, http: &HttpTimeouts) -> Violations {
     let mut violations = Violations::none();
-    let other = Http { request_headers_timeout: None, ..http.clone() };
-    let none = other == Http::default();
+    let other = HttpTimeouts { request_headers_timeout: None, ..http.clone() };
+    let none = other == HttpTimeouts::default();
     violations.check(none, path.clone(), "at least one timeout in this section should be configured");
     violations.not_negative(path.field("requestTimeout"), http.request_timeout);
     violations.not_negative(path.field("streamIdleTimeout"), http.stream_idle_timeout);

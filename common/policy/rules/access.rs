@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Policy, RulesError, TagRule, TagRules};
-use crate::policy::mesh_traffic_permission::{Action, Conf};
+use crate::policy::mesh_traffic_permission::{Action, TrafficPermissionConf};
 
 /// Permissions by groups of clients, such that no client is in a group that may connect unless the
 /// policies say so.
@@ -29,6 +29,6 @@ pub fn access_rules(policies: &[Arc<Policy>]) -> Result<TagRules, RulesError> {
 
 /// Whether clients of this group may connect. What does not decode may not.
 fn may_connect(rule: &TagRule) -> bool {
-    let action = rule.conf::<Conf>().ok().and_then(|conf| conf.action);
+    let action = rule.conf::<TrafficPermissionConf>().ok().and_then(|conf| conf.action);
     matches!(action, Some(Action::Allow | Action::AllowWithShadowDeny))
 }

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{InboundKey, Proxy};
+use super::{InboundKey, SelectableProxy};
 use crate::{
-    model::{Resource, labels},
+    model::{Resource, kinds, labels},
     proto::kuma::mesh::v1alpha1::MeshGateway,
 };
 
@@ -19,18 +19,19 @@ pub struct ListenerKey {
 
 /// The gateway a proxy runs.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct SelectableGateway {
     /// The gateway.
     pub resource: Arc<Resource>,
     /// Its listeners with all tags that apply to them: of the proxy, the gateway and the listener.
     pub listeners: Vec<(ListenerKey, BTreeMap<String, String>)>,
 }
 
-impl Gateway {
+impl SelectableGateway {
     /// Of `resources`, the gateway that `proxy` runs at `address`: the one that selects it by most tags.
     /// Gateways of other zones do not count.
-    pub(super) fn of(proxy: &Proxy, address: &str, resources: &[Arc<Resource>]) -> Option<Self> {
-        let gateways = resources.iter().filter(|r| r.kind().name == "MeshGateway" && in_zone(proxy, r));
+    pub(super) fn of(proxy: &SelectableProxy, address: &str, resources: &[Arc<Resource>]) -> Option<Self> {
+        let gateways =
+            resources.iter().filter(|r| r.kind() == &kinds::mesh_gateway::KIND && in_zone(proxy, r));
         let decoded = gateways.filter_map(|r| {
             let gateway: MeshGateway = prost::Message::decode(&*r.spec).ok()?;
             Some((selected_by(&gateway, &proxy.gateway_tags)?, r, gateway))
@@ -41,7 +42,7 @@ impl Gateway {
             let mut tags = proxy.gateway_tags.clone();
             tags.extend(gateway.tags.clone());
             tags.extend(l.tags.clone());
-            let hostname = if l.hostname.is_empty() { "*".to_owned() } else { l.hostname.clone() };
+            let hostname = l.hostname().to_owned();
             let inbound = InboundKey { address: address.to_owned(), port: l.port };
             (ListenerKey { inbound, hostname }, tags)
         };
@@ -57,7 +58,7 @@ fn selected_by(gateway: &MeshGateway, tags: &BTreeMap<String, String>) -> Option
     selectors.filter(|m| m.iter().all(holds)).map(|m| m.len()).max()
 }
 
-fn in_zone(proxy: &Proxy, gateway: &Resource) -> bool {
+fn in_zone(proxy: &SelectableProxy, gateway: &Resource) -> bool {
     let of_zone = gateway.label(labels::ORIGIN).is_some_and(|o| o != labels::ORIGIN_GLOBAL);
     match (of_zone, proxy.zone(), gateway.label(labels::ZONE)) {
         (true, Some(proxy), Some(gateway)) => proxy == gateway,

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Origin, Policy, decode_conf, order};
+use super::{Policy, RuleOrigin, decode_conf, order};
 use crate::{model::SpecError, policy::PeerMatch};
 
 /// One rule, not merged with others: rules with conditions each stand alone.
@@ -16,7 +16,7 @@ pub struct InboundRule {
     /// The configuration.
     pub conf: Value,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: RuleOrigin,
 }
 
 impl InboundRule {
@@ -85,7 +85,7 @@ impl InboundRules {
 }
 
 fn rules_of(policy: &Arc<Policy>) -> Vec<InboundRule> {
-    let origin = |index| Origin { policy: Arc::clone(policy), index };
+    let origin = |index| RuleOrigin { policy: Arc::clone(policy), index };
     if !policy.rules.is_empty() {
         let rules = policy.rules.iter().enumerate().flat_map(|(index, rule)| {
             let conditions = if rule.matches.is_empty() {

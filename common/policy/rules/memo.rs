@@ -7,15 +7,23 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Policy, ToRules};
+use super::{Destinations, Policy, ToRules};
 
-/// Rules by the policies they come from, for one set of destinations.
+/// Rules by the policies they come from. It belongs to a set of policies as it is at one time, and ends with
+/// that.
 #[derive(Debug, Default)]
-pub(super) struct Memo(Mutex<HashMap<Vec<Parsed>, Arc<ToRules>>>);
+pub(crate) struct Memo(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    /// For which destinations the rules are.
+    destinations: Destinations,
+    rules: HashMap<Vec<Parsed>, Arc<ToRules>>,
+}
 
 /// A policy told from others by where it is kept: it is parsed once and never changes.
 #[derive(Clone, Debug)]
-struct Parsed(Arc<Policy>);
+pub(super) struct Parsed(pub(super) Arc<Policy>);
 
 impl PartialEq for Parsed {
     fn eq(&self, other: &Self) -> bool {
@@ -37,15 +45,25 @@ impl Memo {
     pub(super) fn get<E>(
         &self,
         policies: &[Arc<Policy>],
+        destinations: &Destinations,
         compute: impl FnOnce() -> Result<ToRules, E>,
     ) -> Result<Arc<ToRules>, E> {
         let key: Vec<Parsed> = policies.iter().cloned().map(Parsed).collect();
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rules) = known().get(&key) {
-            return Ok(Arc::clone(rules));
+        {
+            let mut known = known();
+            if !known.destinations.is_same(destinations) {
+                *known = Remembered { destinations: destinations.clone(), rules: HashMap::new() };
+            }
+            if let Some(rules) = known.rules.get(&key) {
+                return Ok(Arc::clone(rules));
+            }
         }
         let rules = Arc::new(compute()?);
-        known().insert(key, Arc::clone(&rules));
+        let mut known = known();
+        if known.destinations.is_same(destinations) {
+            known.rules.insert(key, Arc::clone(&rules));
+        }
         Ok(rules)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::model::Kind;
+use crate::model::{ItemForm, Kind};
 
 /// How configurations of a kind are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,10 @@ pub enum Strategy {
 impl Strategy {
     /// That of `kind`.
     pub fn of(kind: &Kind) -> Self {
-        if kind.name == "MeshHTTPRoute" { Self::HttpRoute } else { Self::Patch }
+        match kind.item_form {
+            ItemForm::RulesByMatches => Self::HttpRoute,
+            ItemForm::Default | ItemForm::OneRule => Self::Patch,
+        }
     }
 
     /// Merges `confs`, given from least to most specific. No configuration gives no result; only routes
@@ -33,9 +36,8 @@ impl Strategy {
 }
 
 /// Configurations that many merges start with, merged step by step once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Layers {
-    strategy: Strategy,
     /// After the first, the second … of them.
     merged: Vec<Value>,
 }
@@ -51,18 +53,18 @@ impl Layers {
                 merged.push(step);
             }
         }
-        Self { strategy, merged }
+        Self { merged }
     }
 
     /// Merges `confs`, of which the first `shared` are the first of the layers.
-    pub(super) fn merge(&self, shared: usize, confs: &[&Value]) -> Vec<Value> {
+    pub(super) fn merge(&self, strategy: Strategy, shared: usize, confs: &[&Value]) -> Vec<Value> {
         match shared.checked_sub(1).and_then(|last| self.merged.get(last)) {
             Some(layer) => {
                 let rest: Vec<&Value> =
                     std::iter::once(layer).chain(confs[shared..].iter().copied()).collect();
-                self.strategy.merge(&rest)
+                strategy.merge(&rest)
             }
-            None => self.strategy.merge(confs),
+            None => strategy.merge(confs),
         }
     }
 }

@@ -5,46 +5,69 @@ use std::cmp::{Ordering, Reverse};
 use super::Policy;
 use crate::{
     model::{Resource, labels},
-    policy::{TargetKind, TargetRef},
+    policy::{PolicyRole, TargetKind, TargetRef},
 };
+
+/// What decides between policies, looked up once. Members are declared in the order they are compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PolicyRank {
+    /// Kind, and of dataplanes by what they are selected and whether a section of them is meant.
+    target: (TargetKind, u8, bool),
+    origin: u8,
+    listener_tags: usize,
+    role: PolicyRole,
+    name: Reverse<Box<str>>,
+}
+
+impl PolicyRank {
+    pub(super) fn of(resource: &Resource, top: &TargetRef) -> Self {
+        let dataplane = top.kind == TargetKind::Dataplane;
+        let narrower = if dataplane { (selector(top), !top.section().is_empty()) } else { (0, false) };
+        Self {
+            target: (top.kind, narrower.0, narrower.1),
+            origin: origin(resource),
+            listener_tags: listener_tags(top),
+            role: PolicyRole::of(resource),
+            name: Reverse(resource.display_name().into()),
+        }
+    }
+}
 
 /// Orders policies by what they are for, who owns them and in which role: the part of the order that
 /// comes before any comparison of items and names.
 pub fn by_attributes(a: &Policy, b: &Policy) -> Ordering {
-    by_target(&a.top, &b.top)
-        .then_with(|| origin(&a.resource).cmp(&origin(&b.resource)))
-        .then_with(|| role(&a.resource).cmp(&role(&b.resource)))
+    let attributes = |p: &Policy| (p.rank.target, p.rank.origin, p.rank.role);
+    attributes(a).cmp(&attributes(b))
 }
 
 /// Of two policies that are equal otherwise, the one with the smaller name wins.
 pub fn by_name(a: &Policy, b: &Policy) -> Ordering {
-    Reverse(a.resource.display_name()).cmp(&Reverse(b.resource.display_name()))
+    a.rank.name.cmp(&b.rank.name)
 }
 
 /// The whole order of policies.
 pub fn by_policy(a: &Policy, b: &Policy) -> Ordering {
-    by_target(&a.top, &b.top)
-        .then_with(|| origin(&a.resource).cmp(&origin(&b.resource)))
-        .then_with(|| listener_tags(&a.top).cmp(&listener_tags(&b.top)))
-        .then_with(|| role(&a.resource).cmp(&role(&b.resource)))
+    a.rank.cmp(&b.rank)
+}
+
+/// The same with an end to it: no two policies of a mesh are equal.
+pub(super) fn by_policy_and_key(a: &Policy, b: &Policy) -> Ordering {
+    by_policy(a, b).then_with(|| a.resource.key.cmp(&b.resource.key))
+}
+
+/// Orders items of `to` lists, given by policy and index, as they are merged for resources.
+pub(super) fn by_item((a, i): (&Policy, usize), (b, j): (&Policy, usize)) -> Ordering {
+    by_attributes(a, b)
+        .then_with(|| by_destination(&a.to[i].target, &b.to[j].target))
         .then_with(|| by_name(a, b))
+        .then_with(|| by_policy_and_key(a, b))
+        .then_with(|| i.cmp(&j))
 }
 
 /// Orders the targets of `to` items.
 pub fn by_destination(a: &TargetRef, b: &TargetRef) -> Ordering {
     let section = |t: &TargetRef| t.kind == TargetKind::MeshService && !t.section().is_empty();
     a.kind.cmp(&b.kind).then_with(|| section(a).cmp(&section(b)))
-}
-
-fn by_target(a: &TargetRef, b: &TargetRef) -> Ordering {
-    a.kind.cmp(&b.kind).then_with(|| {
-        if a.kind != TargetKind::Dataplane {
-            return Ordering::Equal;
-        }
-        selector(a)
-            .cmp(&selector(b))
-            .then_with(|| a.section().is_empty().cmp(&b.section().is_empty()).reverse())
-    })
 }
 
 /// All dataplanes, by labels, by name.
@@ -64,29 +87,6 @@ fn origin(resource: &Resource) -> u8 {
     }
 }
 
-/// On whose behalf a policy was written. Outside Kubernetes it is always the operator of the mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// The operator of the mesh.
-    System,
-    /// Who runs the destination; valid for clients everywhere.
-    Producer,
-    /// Who runs the client.
-    Consumer,
-    /// Who runs the workload itself.
-    WorkloadOwner,
-}
-
-/// The role of a policy.
-pub fn role(resource: &Resource) -> Role {
-    match resource.label(labels::POLICY_ROLE) {
-        Some("producer") => Role::Producer,
-        Some("consumer") => Role::Consumer,
-        Some("workload-owner") => Role::WorkloadOwner,
-        _ => Role::System,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -96,7 +96,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::model::{ResourceKey, registry};
+    use crate::{model::ResourceKey, registry};
 
     fn policy(name: &str, target: &Value, labelled: &[(&str, &str)]) -> Policy {
         let kind = registry::by_name("MeshTimeout").unwrap();

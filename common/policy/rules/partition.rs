@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{RulesError, Subset, Tag};
+use super::{RulesError, Subset, Tag, by_service::ByService};
 
 /// More groups than this are refused: their number grows exponentially with the tags.
 const LIMIT: usize = 1 << 14;
@@ -18,10 +18,14 @@ pub(super) enum Grouping {
 }
 
 /// All groups that must be told apart to know, for any proxy, in which of `subsets` it is: every
-/// combination of tags, positive and negated, of subsets that belong together.
-pub(super) fn partition(subsets: &[Subset], grouping: Grouping) -> Result<Vec<Subset>, RulesError> {
+/// combination of tags, positive and negated, of subsets that belong together. `near` has their positions.
+pub(super) fn partition(
+    subsets: &[&Subset],
+    near: &ByService,
+    grouping: Grouping,
+) -> Result<Vec<Subset>, RulesError> {
     let mut parts = Vec::new();
-    let neighbours = neighbours(subsets);
+    let neighbours = neighbours(subsets, near);
     let together = match grouping {
         Grouping::Overlapping => cliques(&neighbours)?,
         Grouping::Disjoint => components(&neighbours),
@@ -85,11 +89,13 @@ fn ordered(mut sets: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
 }
 
 /// For each subset those it intersects with, by index, in order.
-fn neighbours(subsets: &[Subset]) -> Vec<Vec<usize>> {
-    let all = 0..subsets.len();
-    let near =
-        |a: usize| all.clone().filter(move |b| a != *b && subsets[a].intersects(&subsets[*b])).collect();
-    all.clone().map(near).collect()
+fn neighbours(subsets: &[&Subset], near: &ByService) -> Vec<Vec<usize>> {
+    let intersects = |a: usize, b: usize| a != b && subsets[a].intersects(subsets[b]);
+    let neighbours = |a: usize| match subsets[a].service() {
+        Some(service) => near.near(Some(service)).filter(|b| intersects(a, *b)).collect(),
+        None => (0..subsets.len()).filter(|b| intersects(a, *b)).collect(),
+    };
+    (0..subsets.len()).map(neighbours).collect()
 }
 
 /// Sets of indices connected with each other.
@@ -120,6 +126,7 @@ fn cliques(neighbours: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, RulesError> {
     Ok(found)
 }
 
+/// `candidates` and `excluded` are in order.
 fn extend(
     clique: &mut Vec<usize>,
     mut candidates: Vec<usize>,
@@ -127,8 +134,8 @@ fn extend(
     neighbours: &[Vec<usize>],
     found: &mut Vec<Vec<usize>>,
 ) -> Result<(), RulesError> {
-    let degree = |v: &usize| candidates.iter().filter(|c| neighbours[*v].binary_search(c).is_ok()).count();
-    let Some(pivot) = candidates.iter().chain(&excluded).copied().max_by_key(|v| degree(v)) else {
+    let degree = |v: &usize| common(&candidates, &neighbours[*v]).count();
+    let Some(pivot) = candidates.iter().chain(&excluded).copied().max_by_key(degree) else {
         if found.len() >= LIMIT {
             return Err(RulesError::TooManySubsets { limit: LIMIT });
         }
@@ -140,15 +147,23 @@ fn extend(
     let branch: Vec<usize> =
         candidates.iter().copied().filter(|v| neighbours[pivot].binary_search(v).is_err()).collect();
     for vertex in branch {
-        let near = |list: &[usize]| -> Vec<usize> {
-            list.iter().copied().filter(|v| neighbours[vertex].binary_search(v).is_ok()).collect()
-        };
+        let near = |list: &[usize]| -> Vec<usize> { common(list, &neighbours[vertex]).collect() };
         let (next, barred) = (near(&candidates), near(&excluded));
         clique.push(vertex);
         extend(clique, next, barred, neighbours, found)?;
         clique.pop();
-        candidates.retain(|v| *v != vertex);
-        excluded.push(vertex);
+        if let Ok(position) = candidates.binary_search(&vertex) {
+            candidates.remove(position);
+        }
+        if let Err(position) = excluded.binary_search(&vertex) {
+            excluded.insert(position, vertex);
+        }
     }
     Ok(())
+}
+
+/// What two ordered lists have in common, in order, at the cost of the shorter one.
+fn common<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    short.iter().copied().filter(|v| long.binary_search(v).is_ok())
 }

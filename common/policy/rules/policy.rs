@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::merge::Strategy;
+use super::{merge::Strategy, order::PolicyRank};
 use crate::{
-    model::{FieldPath, Kind, Resource, ResourceKey, SpecError},
-    policy::{PeerMatch, TargetRef, decode, opaque},
+    model::{FieldPath, ItemForm, Kind, Resource, SpecError, decode},
+    policy::{PeerMatch, TargetRef, presets},
 };
 
 /// A policy with its lists taken apart. Shared by all proxies it is for.
@@ -26,6 +26,8 @@ pub struct Policy {
     pub rules: Vec<RuleItem>,
     /// For the whole proxy, in policies without lists.
     pub default: Option<Value>,
+    /// Its place among others.
+    pub(super) rank: PolicyRank,
 }
 
 /// An entry of `to` or `from`.
@@ -90,18 +92,57 @@ impl Policy {
     pub fn parse(resource: Arc<Resource>) -> Result<Self, SpecError> {
         let kind = resource.kind();
         let mut spec: Value = decode::spec(&kind.normalize(&resource.spec)?)?;
-        opaque::fill(kind, &mut spec);
+        presets::fill(kind, &mut spec);
         let skeleton: Skeleton = decode::value_at(&FieldPath::new("spec"), &spec)?;
         let item = |item: SkeletonItem| PolicyItem { conf: conf(kind, &item), target: item.target_ref };
         let rule = |rule: SkeletonRule| RuleItem { matches: rule.matches, conf: or_empty(rule.default) };
+        let top = skeleton.target_ref.unwrap_or_else(TargetRef::mesh);
         Ok(Self {
-            top: skeleton.target_ref.unwrap_or_else(TargetRef::mesh),
+            rank: PolicyRank::of(&resource, &top),
+            top,
             to: skeleton.to.into_iter().map(item).collect(),
             from: skeleton.from.into_iter().map(item).collect(),
             rules: skeleton.rules.into_iter().map(rule).collect(),
             default: skeleton.default,
             resource,
         })
+    }
+
+    /// The same as it is for clients that ask for one of these server names: what it says of them is said of all, after
+    /// what it says of everybody, and what it says of others is left out.
+    #[must_use]
+    pub fn asked_for(&self, names: &[&str]) -> Self {
+        let (mut everybody, mut these) = (Vec::new(), Vec::new());
+        for rule in &self.rules {
+            if rule.matches.is_empty() {
+                everybody.push(rule.clone());
+                continue;
+            }
+            let meant = |condition: &&PeerMatch| {
+                condition.sni.as_ref().is_none_or(|sni| names.contains(&sni.value.as_str()))
+            };
+            let matches: Vec<PeerMatch> = rule
+                .matches
+                .iter()
+                .filter(meant)
+                .map(|condition| PeerMatch { sni: None, ..condition.clone() })
+                .collect();
+            if matches.iter().any(|condition| *condition == PeerMatch::default()) {
+                these.push(RuleItem { matches: Vec::new(), conf: rule.conf.clone() });
+            } else if !matches.is_empty() {
+                these.push(RuleItem { matches, conf: rule.conf.clone() });
+            }
+        }
+        everybody.extend(these);
+        Self {
+            resource: Arc::clone(&self.resource),
+            top: self.top.clone(),
+            to: self.to.clone(),
+            from: self.from.clone(),
+            rules: everybody,
+            default: self.default.clone(),
+            rank: self.rank.clone(),
+        }
     }
 
     /// How its configurations are merged.
@@ -117,8 +158,8 @@ fn or_empty(conf: Option<Value>) -> Value {
 /// What is merged for one item. Routes keep their rules beside the target rather than in `default`; those
 /// of HTTP routes are turned round, because in a route the first rule wins and in a merge the last.
 fn conf(kind: &Kind, item: &SkeletonItem) -> Value {
-    match kind.name {
-        "MeshHTTPRoute" => {
+    match kind.item_form {
+        ItemForm::RulesByMatches => {
             let mut conf = Map::new();
             conf.insert("rules".to_owned(), item.rules.iter().rev().cloned().collect());
             if !item.hostnames.is_empty() {
@@ -126,32 +167,7 @@ fn conf(kind: &Kind, item: &SkeletonItem) -> Value {
             }
             Value::Object(conf)
         }
-        "MeshTCPRoute" => item.rules.first().cloned().unwrap_or_else(|| json!({"default": {}})),
-        _ => or_empty(item.default.clone()),
-    }
-}
-
-/// All policies of one kind in one mesh.
-#[derive(Clone, Debug)]
-pub struct PolicySet {
-    /// The kind.
-    pub kind: &'static Kind,
-    /// In the order given.
-    pub policies: Vec<Arc<Policy>>,
-    /// Those whose spec does not decode; they select nothing, and someone should be told.
-    pub broken: Vec<(ResourceKey, Arc<SpecError>)>,
-}
-
-impl PolicySet {
-    /// Parses all `resources` of `kind`; others are passed over.
-    pub fn parse<'a>(kind: &'static Kind, resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Self {
-        let mut set = Self { kind, policies: Vec::new(), broken: Vec::new() };
-        for resource in resources.into_iter().filter(|r| r.kind() == kind) {
-            match Policy::parse(Arc::clone(resource)) {
-                Ok(policy) => set.policies.push(Arc::new(policy)),
-                Err(error) => set.broken.push((resource.key.clone(), Arc::new(error))),
-            }
-        }
-        set
+        ItemForm::OneRule => item.rules.first().cloned().unwrap_or_else(|| json!({"default": {}})),
+        ItemForm::Default => or_empty(item.default.clone()),
     }
 }

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Destination, Destinations, Origin, Policy, decode_conf, distinct,
-    merge::Layers,
+    Destinations, Policy, PolicyItem, RuleOrigin, TargetResource, decode_conf, distinct,
+    merge::{Layers, Strategy},
     order,
-    tag::{Item, by_matches},
+    tag::{TagItem, by_matches},
 };
 use crate::{
     model::{Resource, SpecError, kri::Kri},
@@ -30,9 +30,9 @@ pub struct ResourceRule {
     /// The merged configuration: one, or one per host name for HTTP routes of gateways.
     pub confs: Vec<Value>,
     /// Which items it came from, from least to most specific.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<RuleOrigin>,
     /// For HTTP routes: which policy contributed the rule with these matches, by their hash.
-    pub origin_by_matches: BTreeMap<String, Origin>,
+    pub origin_by_matches: BTreeMap<String, RuleOrigin>,
 }
 
 impl ResourceRule {
@@ -51,8 +51,8 @@ pub struct ResourceRules(pub BTreeMap<Kri, ResourceRule>);
 
 /// An item with one of the destinations it points at.
 struct Resolved<'a> {
-    item: &'a Item<'a>,
-    destination: &'a Destination,
+    item: TagItem<'a>,
+    destination: &'a TargetResource,
     section: String,
 }
 
@@ -60,17 +60,22 @@ impl ResourceRules {
     /// The rules that `to` lists of `policies` of one kind have for `destinations`. Only destinations
     /// that some item points at get a rule of their own.
     pub fn build(policies: &[Arc<Policy>], destinations: &Destinations) -> Self {
-        let mut items: Vec<Item<'_>> = policies.iter().flat_map(items_of).collect();
-        items.sort_by(|a, b| {
+        let mut items: Vec<(TagItem<'_>, &PolicyItem)> =
+            policies.iter().flat_map(|policy| TagItem::all(policy, &policy.to)).collect();
+        items.sort_by(|(a, x), (b, y)| {
             order::by_attributes(a.policy, b.policy)
-                .then_with(|| order::by_destination(&a.target, &b.target))
+                .then_with(|| order::by_destination(&x.target, &y.target))
                 .then_with(|| order::by_name(a.policy, b.policy))
         });
         let resolved: Vec<Resolved<'_>> = items
             .iter()
-            .flat_map(|item| {
-                let found = destinations.resolve(&item.policy.resource, &item.target);
-                found.into_iter().map(move |(destination, section)| Resolved { item, destination, section })
+            .flat_map(|(item, at)| {
+                let found = destinations.resolve(&item.policy.resource, &at.target);
+                found.into_iter().map(move |(destination, section)| Resolved {
+                    item: *item,
+                    destination,
+                    section,
+                })
             })
             .collect();
         let mut by_destination: HashMap<&Kri, Vec<usize>> = HashMap::new();
@@ -95,8 +100,8 @@ impl ResourceRules {
                 }
                 relevant.sort_unstable();
                 let leading = relevant.iter().zip(&mesh).take_while(|(a, b)| a == b).count();
-                let items: Vec<&Item<'_>> = relevant.iter().map(|i| resolved[*i].item).collect();
-                rule(target, &items, leading, &layers)
+                let items: Vec<TagItem<'_>> = relevant.iter().map(|i| resolved[*i].item).collect();
+                rule(target.destination, &target.section, &items, leading, &layers)
             });
         }
         Self(rules)
@@ -112,7 +117,7 @@ impl ResourceRules {
 }
 
 /// The identifier of the mesh a destination is in.
-fn mesh_of(kri: &Kri) -> Kri {
+pub(super) fn mesh_of(kri: &Kri) -> Kri {
     Kri {
         short: "m",
         mesh: String::new(),
@@ -123,7 +128,7 @@ fn mesh_of(kri: &Kri) -> Kri {
     }
 }
 
-fn is_mesh(destination: &Destination) -> bool {
+pub(super) fn is_mesh(destination: &TargetResource) -> bool {
     destination.resource.kind().name == TargetKind::Mesh.name()
 }
 
@@ -132,23 +137,21 @@ fn applies(resolved: &Resolved<'_>, section: &str) -> bool {
     resolved.section.is_empty() || resolved.section == section
 }
 
-fn items_of(policy: &Arc<Policy>) -> impl Iterator<Item = Item<'_>> {
-    policy.to.iter().enumerate().map(move |(index, item)| Item {
-        policy,
-        index,
-        target: item.target.clone(),
-        conf: &item.conf,
-    })
-}
-
-/// The rule of `target` from all `items` that apply, of which `shared` are the first for the mesh.
-fn rule(target: &Resolved<'_>, items: &[&Item<'_>], shared: usize, layers: &Layers) -> ResourceRule {
+/// The rule of a destination from all `items` that apply, of which `shared` are the first for the mesh.
+pub(super) fn rule(
+    destination: &TargetResource,
+    section: &str,
+    items: &[TagItem<'_>],
+    shared: usize,
+    layers: &Layers,
+) -> ResourceRule {
     let confs: Vec<&Value> = items.iter().map(|i| i.conf).collect();
+    let strategy = items.first().map_or(Strategy::Patch, |i| i.policy.strategy());
     ResourceRule {
-        resource: Arc::clone(&target.destination.resource),
-        section: target.section.clone(),
-        confs: layers.merge(shared, &confs),
-        origins: distinct(items.iter().map(|i| i.origin()), true),
-        origin_by_matches: by_matches(target.item.policy.strategy(), items),
+        resource: Arc::clone(&destination.resource),
+        section: section.to_owned(),
+        confs: layers.merge(strategy, shared, &confs),
+        origins: distinct(items.iter().map(TagItem::origin), true),
+        origin_by_matches: by_matches(strategy, items),
     }
 }

@@ -1,21 +1,21 @@
 //! Which policies are for a proxy, and for which of its inbounds.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Destinations, Gateway, Inbound, InboundKey, InboundRules, ListenerKey, Origin, Policy, PolicySet, Proxy,
-    RulesError, TagRules, ToRules, access_rules, decode_conf,
-    destinations::is_referenced,
-    order,
-    order::{Role, role},
-    to_rules,
+    Destinations, InboundKey, InboundRules, ListenerKey, Policy, PolicyChange, PolicySet, RuleOrigin,
+    RulesError, SelectableGateway, SelectableInbound, SelectableProxy, TagRules, ToRules, access_rules,
+    destinations::is_referenced, memo::Memo, order, to_rules,
 };
 use crate::{
-    model::{Resource, SpecError, kri::Kri, labels},
-    policy::{TargetKind, TargetRef},
+    model::{Resource, ResourceKey, kri::Kri, labels},
+    policy::{PolicyRole, TargetKind, TargetRef},
 };
 
 /// The policies of one kind that are for one proxy.
@@ -30,6 +30,10 @@ pub struct Selection {
     pub listeners: BTreeMap<ListenerKey, Vec<Arc<Policy>>>,
     /// What could not be resolved.
     pub warnings: Vec<String>,
+    /// The warnings by policy.
+    pub(crate) unresolved: BTreeMap<ResourceKey, String>,
+    /// What was computed for others of the same set, as long as the set is as it was.
+    pub(crate) memo: Weak<Memo>,
 }
 
 /// What a policy selects of a proxy.
@@ -41,24 +45,40 @@ struct Selected {
     gateway: bool,
 }
 
+impl Selected {
+    fn is_nothing(&self) -> bool {
+        self.inbounds.is_empty() && self.listeners.is_empty() && !self.gateway
+    }
+}
+
 impl Selection {
+    /// These policies, for one inbound and nothing else.
+    pub fn of_inbound(key: InboundKey, policies: Vec<Arc<Policy>>) -> Self {
+        Self { policies: policies.clone(), inbounds: [(key, policies)].into(), ..Self::default() }
+    }
+
     /// Selects from `set` what is for `proxy`. Policies that are only being tried out (`shadow`) are left
     /// out unless asked for.
-    pub fn of(set: &PolicySet, proxy: &Proxy, destinations: &Destinations, shadow: bool) -> Self {
+    pub fn of(set: &PolicySet, proxy: &SelectableProxy, destinations: &Destinations, shadow: bool) -> Self {
+        let selection = Self::among(set.policies.candidates(proxy), proxy, destinations, shadow);
+        Self { memo: Arc::downgrade(&set.memo), ..selection }
+    }
+
+    /// Selects what is for `proxy` from policies in the order given, by asking each.
+    pub(crate) fn among<'a>(
+        candidates: impl IntoIterator<Item = &'a Arc<Policy>>,
+        proxy: &SelectableProxy,
+        destinations: &Destinations,
+        shadow: bool,
+    ) -> Self {
         let mut selection = Self::default();
-        for policy in &set.policies {
-            if !shadow && policy.resource.label(labels::EFFECT) == Some("shadow") {
-                continue;
-            }
-            match select(&policy.resource, &policy.top, proxy, destinations) {
+        for policy in candidates {
+            match select_by(policy, proxy, destinations, shadow) {
                 Ok(selected) => selection.add(policy, selected),
-                Err(reason) => selection.warnings.push(format!(
-                    "unable to resolve TargetRef on policy: mesh:{} name:{} error:{reason:?}",
-                    policy.resource.mesh(),
-                    policy.resource.name(),
-                )),
+                Err(warning) => drop(selection.unresolved.insert(policy.resource.key.clone(), warning)),
             }
         }
+        selection.warnings = selection.unresolved.values().cloned().collect();
         selection.policies.sort_by(|a, b| order::by_policy(a, b));
         for policies in selection.inbounds.values_mut() {
             policies.sort_by(|a, b| order::by_policy(a, b));
@@ -66,8 +86,69 @@ impl Selection {
         selection
     }
 
+    /// Takes over what a change of one policy means for `proxy`, so that this is again what is selected from
+    /// `set`, in which the change was made. `destinations` and `shadow` are as they were.
+    pub fn apply(
+        &mut self,
+        change: &PolicyChange,
+        set: &PolicySet,
+        proxy: &SelectableProxy,
+        destinations: &Destinations,
+        shadow: bool,
+    ) {
+        self.memo = Arc::downgrade(&set.memo);
+        let warned = self.unresolved.len();
+        if let Some(before) = &change.before {
+            self.forget(before);
+            self.unresolved.remove(&before.resource.key);
+        }
+        let mut changed = warned != self.unresolved.len();
+        if let Some(after) = change.after.as_ref().filter(|policy| policy.may_select(proxy)) {
+            match select_by(after, proxy, destinations, shadow) {
+                Ok(selected) => self.insert(after, selected),
+                Err(warning) => {
+                    self.unresolved.insert(after.resource.key.clone(), warning);
+                    changed = true;
+                }
+            }
+        }
+        if changed {
+            self.warnings = self.unresolved.values().cloned().collect();
+        }
+    }
+
+    /// Takes `policy` out wherever it is.
+    fn forget(&mut self, policy: &Arc<Policy>) {
+        if !take(&mut self.policies, policy, order::by_policy_and_key) {
+            return;
+        }
+        self.inbounds.retain(|_, policies| {
+            take(policies, policy, order::by_policy_and_key);
+            !policies.is_empty()
+        });
+        self.listeners.retain(|_, policies| {
+            take(policies, policy, by_key);
+            !policies.is_empty()
+        });
+    }
+
+    /// Puts `policy` where it belongs.
+    fn insert(&mut self, policy: &Arc<Policy>, selected: Selected) {
+        if selected.is_nothing() {
+            return;
+        }
+        put(&mut self.policies, policy, order::by_policy_and_key);
+        for listener in selected.listeners {
+            put(self.listeners.entry(listener).or_default(), policy, by_key);
+        }
+        for inbound in selected.inbounds {
+            put(self.inbounds.entry(inbound).or_default(), policy, order::by_policy_and_key);
+        }
+    }
+
+    /// Adds `policy` at the end.
     fn add(&mut self, policy: &Arc<Policy>, selected: Selected) {
-        if selected.inbounds.is_empty() && selected.listeners.is_empty() && !selected.gateway {
+        if selected.is_nothing() {
             return;
         }
         self.policies.push(Arc::clone(policy));
@@ -107,36 +188,67 @@ impl Selection {
         access_rules(self.inbound(key))
     }
 
-    /// Rules for destinations (`to`). Computed once for all proxies that the same policies select.
+    /// Rules for all destinations (`to`). Computed once for all proxies that the same policies select, while
+    /// no policy of the kind changes; for one destination after the other see [`super::OutboundRules`].
     ///
     /// # Errors
     /// [`RulesError`] when targets overlap in too many ways or a policy is for a route that does not
     /// exist.
     pub fn to_rules(&self, destinations: &Destinations) -> Result<Arc<ToRules>, RulesError> {
-        destinations.rules.get(&self.policies, || to_rules(&self.policies, destinations))
+        let compute = || to_rules(&self.policies, destinations);
+        match self.memo.upgrade() {
+            Some(memo) => memo.get(&self.policies, destinations, compute),
+            None => compute().map(Arc::new),
+        }
     }
 
     /// The merged configuration of policies without lists, with where it came from.
-    pub fn single(&self) -> Option<(Value, Vec<Origin>)> {
+    pub fn single(&self) -> Option<(Value, Vec<RuleOrigin>)> {
         let confs: Vec<&Value> = self.policies.iter().filter_map(|p| p.default.as_ref()).collect();
         let merged = self.policies.first()?.strategy().merge(&confs).into_iter().next()?;
-        let origin = |policy: &Arc<Policy>| Origin { policy: Arc::clone(policy), index: 0 };
+        let origin = |policy: &Arc<Policy>| RuleOrigin { policy: Arc::clone(policy), index: 0 };
         Some((merged, self.policies.iter().map(origin).collect()))
     }
+}
 
-    /// [`Selection::single`] in the type of its kind.
-    ///
-    /// # Errors
-    /// [`SpecError`] when the merged configuration does not decode.
-    pub fn single_conf<C: DeserializeOwned>(&self) -> Result<Option<C>, SpecError> {
-        self.single().map(|(conf, _)| decode_conf(&conf)).transpose()
+/// What `policy` selects, unless it is only being tried out and nobody asks for that. An error is a warning.
+fn select_by(
+    policy: &Policy,
+    proxy: &SelectableProxy,
+    destinations: &Destinations,
+    shadow: bool,
+) -> Result<Selected, String> {
+    if !shadow && policy.resource.label(labels::EFFECT) == Some("shadow") {
+        return Ok(Selected::default());
     }
+    select(&policy.resource, &policy.top, proxy, destinations).map_err(|reason| {
+        let (mesh, name) = (policy.resource.mesh(), policy.resource.name());
+        format!("unable to resolve TargetRef on policy: mesh:{mesh} name:{name} error:{reason:?}")
+    })
+}
+
+fn by_key(a: &Policy, b: &Policy) -> Ordering {
+    a.resource.key.cmp(&b.resource.key)
+}
+
+/// Puts `policy` into a list in `order`.
+fn put(list: &mut Vec<Arc<Policy>>, policy: &Arc<Policy>, order: fn(&Policy, &Policy) -> Ordering) {
+    let position = list.partition_point(|other| order(other, policy).is_le());
+    list.insert(position, Arc::clone(policy));
+}
+
+/// Takes `policy` out of a list in `order`, and says whether it was there. Two inbounds at one place have it
+/// twice.
+fn take(list: &mut Vec<Arc<Policy>>, policy: &Arc<Policy>, order: fn(&Policy, &Policy) -> Ordering) -> bool {
+    let from = list.partition_point(|other| order(other, policy).is_lt());
+    let to = list.partition_point(|other| order(other, policy).is_le());
+    list.drain(from..to).next().is_some()
 }
 
 fn select(
     policy: &Resource,
     target: &TargetRef,
-    proxy: &Proxy,
+    proxy: &SelectableProxy,
     destinations: &Destinations,
 ) -> Result<Selected, String> {
     if !in_zone(policy, proxy) || !in_namespace(policy, proxy) {
@@ -154,7 +266,7 @@ fn select(
         }
         TargetKind::Dataplane if is_meant(policy, target, proxy) => {
             let section = target.section();
-            let selected = |i: &&Inbound| section.is_empty() || i.section == section;
+            let selected = |i: &&SelectableInbound| section.is_empty() || i.section == section;
             Ok(Selected {
                 inbounds: keys(proxy.inbounds.iter().filter(selected)),
                 listeners: Vec::new(),
@@ -162,7 +274,7 @@ fn select(
             })
         }
         TargetKind::MeshGateway => {
-            let referenced = |g: &Gateway| is_referenced(policy, target.name(), &g.resource);
+            let referenced = |g: &SelectableGateway| is_referenced(policy, target.name(), &g.resource);
             let runs = proxy.gateway.as_ref().is_some_and(referenced);
             Ok(if runs { by_tags(target, None, proxy) } else { Selected::default() })
         }
@@ -183,12 +295,12 @@ fn select(
     }
 }
 
-fn keys<'a>(inbounds: impl Iterator<Item = &'a Inbound>) -> Vec<InboundKey> {
+fn keys<'a>(inbounds: impl Iterator<Item = &'a SelectableInbound>) -> Vec<InboundKey> {
     inbounds.map(|i| i.key.clone()).collect()
 }
 
 /// Selects by tags, and by the service tag when a name is given.
-fn by_tags(target: &TargetRef, service: Option<&str>, proxy: &Proxy) -> Selected {
+fn by_tags(target: &TargetRef, service: Option<&str>, proxy: &SelectableProxy) -> Selected {
     let has = |tags: &BTreeMap<String, String>, key: &str, value: &str| match tags.get(key) {
         Some(found) => value == "*" || found == value,
         None => false,
@@ -210,7 +322,7 @@ fn by_tags(target: &TargetRef, service: Option<&str>, proxy: &Proxy) -> Selected
 }
 
 /// Whether a reference of kind `Dataplane` means this proxy: no selector at all, its name, or its labels.
-fn is_meant(policy: &Resource, target: &TargetRef, proxy: &Proxy) -> bool {
+fn is_meant(policy: &Resource, target: &TargetRef, proxy: &SelectableProxy) -> bool {
     if let Some(labels) = &target.labels {
         return labels.iter().all(|(key, value)| proxy.labels.get(key) == Some(value));
     }
@@ -231,8 +343,8 @@ fn is_meant(policy: &Resource, target: &TargetRef, proxy: &Proxy) -> bool {
 
 /// A policy of a zone is for the proxies of that zone, unless it speaks for a destination, which has
 /// clients everywhere.
-fn in_zone(policy: &Resource, proxy: &Proxy) -> bool {
-    if role(policy) == Role::Producer || !proxy.of_zone() {
+pub(super) fn in_zone(policy: &Resource, proxy: &SelectableProxy) -> bool {
+    if PolicyRole::of(policy) == PolicyRole::Producer || !proxy.of_zone() {
         return true;
     }
     if policy.label(labels::ORIGIN) != Some(labels::ORIGIN_ZONE) {
@@ -245,10 +357,10 @@ fn in_zone(policy: &Resource, proxy: &Proxy) -> bool {
 }
 
 /// A policy for the proxies of one namespace is for no other.
-fn in_namespace(policy: &Resource, proxy: &Proxy) -> bool {
-    match role(policy) {
-        Role::System | Role::Producer => true,
-        Role::Consumer | Role::WorkloadOwner => {
+pub(super) fn in_namespace(policy: &Resource, proxy: &SelectableProxy) -> bool {
+    match PolicyRole::of(policy) {
+        PolicyRole::System | PolicyRole::Producer => true,
+        PolicyRole::Consumer | PolicyRole::WorkloadOwner => {
             let namespace = policy.label(labels::NAMESPACE);
             namespace.is_some() && namespace == proxy.labels.get(labels::NAMESPACE).map(String::as_str)
         }
@@ -256,108 +368,4 @@ fn in_namespace(policy: &Resource, proxy: &Proxy) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use chrono::DateTime;
-    use serde_json::json;
-
-    use super::*;
-    use crate::model::{ResourceKey, document::Document, registry};
-
-    /// A proxy of zone `east` with two inbounds, or a delegated gateway.
-    fn proxy(networking: &Value) -> Proxy {
-        let document = json!({
-            "type": "Dataplane", "mesh": "default", "name": "web-1",
-            "labels": {"app": "shop", labels::ORIGIN: "zone", labels::ZONE: "east"},
-            "networking": networking,
-        });
-        let resource = Document::parse(&document).unwrap().into_resource(DateTime::UNIX_EPOCH);
-        Proxy::of(&resource).unwrap().unwrap()
-    }
-
-    fn sidecar() -> Proxy {
-        proxy(&json!({"address": "10.0.0.1", "inbound": [
-            {"port": 80, "name": "http", "tags": {labels::TAG_SERVICE: "web", "version": "v1"}},
-            {"port": 81, "tags": {labels::TAG_SERVICE: "admin"}},
-        ]}))
-    }
-
-    /// The ports of the inbounds a policy with these labels selects by this target.
-    fn selected(proxy: &Proxy, target: &Value, labelled: &[(&str, &str)]) -> Vec<u32> {
-        let kind = registry::by_name("MeshTrafficPermission").unwrap();
-        let spec = json!({"targetRef": target, "from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]});
-        let resource = Resource::new(ResourceKey::new(kind, "default", "p"), DateTime::UNIX_EPOCH);
-        let resource = labelled.iter().fold(resource, |r, (key, value)| r.with_label(key, value));
-        let set = PolicySet::parse(kind, &[Arc::new(resource.with_spec(spec.to_string()))]);
-        assert!(set.broken.is_empty(), "{:?}", set.broken);
-        let selection = Selection::of(&set, proxy, &Destinations::default(), false);
-        assert!(selection.warnings.is_empty(), "{:?}", selection.warnings);
-        assert_eq!(selection.policies.is_empty(), selection.inbounds.is_empty());
-        selection.inbounds.keys().map(|key| key.port).collect()
-    }
-
-    #[test]
-    fn a_target_selects_inbounds() {
-        let proxy = sidecar();
-        let check = |target: Value, ports: &[u32]| {
-            assert_eq!(selected(&proxy, &target, &[(labels::ZONE, "east")]), ports, "{target}");
-        };
-        check(json!({"kind": "Mesh"}), &[80, 81]);
-        check(json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), &[80, 81]);
-        check(json!({"kind": "Mesh", "proxyTypes": ["Gateway"]}), &[]);
-        check(json!({"kind": "MeshSubset", "tags": {"version": "v1"}}), &[80]);
-        check(json!({"kind": "MeshSubset", "tags": {"version": "*"}}), &[80]);
-        check(json!({"kind": "MeshSubset", "tags": {"version": "v2"}}), &[]);
-        check(json!({"kind": "MeshSubset", "tags": {"version": "v1"}, "proxyTypes": ["Gateway"]}), &[]);
-        check(json!({"kind": "MeshService", "name": "admin"}), &[81]);
-        check(json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "v1"}}), &[80]);
-        check(json!({"kind": "MeshServiceSubset", "name": "admin", "tags": {"version": "v1"}}), &[]);
-        check(json!({"kind": "MeshGateway", "name": "web"}), &[]);
-        check(json!({"kind": "Dataplane"}), &[80, 81]);
-        check(json!({"kind": "Dataplane", "name": "web-1"}), &[80, 81]);
-        check(json!({"kind": "Dataplane", "name": "web-2"}), &[]);
-        check(json!({"kind": "Dataplane", "labels": {"app": "shop"}}), &[80, 81]);
-        check(json!({"kind": "Dataplane", "labels": {"app": "shop", "tier": "x"}}), &[]);
-        check(json!({"kind": "Dataplane", "sectionName": "http"}), &[80]);
-        check(json!({"kind": "Dataplane", "name": "web-1", "sectionName": "81"}), &[81]);
-        // An inbound with a name is not called by its port.
-        check(json!({"kind": "Dataplane", "sectionName": "80"}), &[]);
-    }
-
-    #[test]
-    fn a_policy_stays_in_its_zone_and_namespace_unless_it_speaks_for_a_destination() {
-        let proxy = sidecar();
-        let all = json!({"kind": "Mesh"});
-        let check = |labelled: &[(&str, &str)], expected: bool| {
-            assert_eq!(!selected(&proxy, &all, labelled).is_empty(), expected, "{labelled:?}");
-        };
-        let zone = (labels::ORIGIN, "zone");
-        check(&[], true);
-        check(&[(labels::ORIGIN, "global")], true);
-        check(&[zone, (labels::ZONE, "east")], true);
-        check(&[zone, (labels::ZONE, "west")], false);
-        check(&[zone, (labels::ZONE, "west"), (labels::POLICY_ROLE, "producer")], true);
-        check(&[zone, (labels::ZONE, "east"), (labels::POLICY_ROLE, "consumer")], false);
-        check(&[(labels::POLICY_ROLE, "workload-owner"), (labels::NAMESPACE, "shop")], false);
-        check(&[(labels::EFFECT, "shadow")], false);
-    }
-
-    #[test]
-    fn a_delegated_gateway_is_selected_as_a_whole() {
-        let gateway = json!({"type": "DELEGATED", "tags": {labels::TAG_SERVICE: "edge"}});
-        let proxy = proxy(&json!({"address": "10.0.0.2", "gateway": gateway}));
-        let kind = registry::by_name("MeshTimeout").unwrap();
-        let selects = |target: Value| {
-            let spec = json!({"targetRef": target, "to": [{"targetRef": {"kind": "Mesh"}, "default": {"idleTimeout": "1s"}}]});
-            let resource = Resource::new(ResourceKey::new(kind, "default", "p"), DateTime::UNIX_EPOCH);
-            let set = PolicySet::parse(kind, &[Arc::new(resource.with_spec(spec.to_string()))]);
-            Selection::of(&set, &proxy, &Destinations::default(), false).policies.len() == 1
-        };
-        assert!(selects(json!({"kind": "Mesh"})));
-        assert!(selects(json!({"kind": "Mesh", "proxyTypes": ["Gateway"]})));
-        assert!(!selects(json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]})));
-        assert!(selects(json!({"kind": "MeshService", "name": "edge"})));
-        assert!(!selects(json!({"kind": "MeshService", "name": "web"})));
-        assert!(selects(json!({"kind": "Dataplane", "labels": {}})));
-    }
-}
+mod tests;

@@ -47,6 +47,17 @@ impl Tag {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subset(pub Vec<Tag>);
 
+/// To what the members of a group are confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Confined<'a> {
+    /// Nothing: everybody is a member.
+    Nothing,
+    /// A service: all of it are members, and nobody else.
+    Service(&'a str),
+    /// Something else.
+    Otherwise,
+}
+
 impl Subset {
     /// The group a reference stands for, `None` when its kind cannot be told by tags.
     pub fn of(target: &TargetRef) -> Option<Self> {
@@ -58,6 +69,21 @@ impl Subset {
             TargetKind::MeshService => Some(Self(vec![service()])),
             TargetKind::MeshServiceSubset => Some(Self(std::iter::once(service()).chain(tags).collect())),
             _ => None,
+        }
+    }
+
+    /// The service all members belong to, when they belong to one. (With two no proxy is a member.)
+    pub fn service(&self) -> Option<&str> {
+        let confines = |tag: &&Tag| !tag.not && tag.key == labels::TAG_SERVICE;
+        self.0.iter().find(confines).map(|tag| tag.value.as_str())
+    }
+
+    /// What of a service is in the group.
+    pub(super) fn confined(&self) -> Confined<'_> {
+        match self.0.as_slice() {
+            [] => Confined::Nothing,
+            [tag] if !tag.not && tag.key == labels::TAG_SERVICE => Confined::Service(&tag.value),
+            _ => Confined::Otherwise,
         }
     }
 

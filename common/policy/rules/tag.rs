@@ -10,13 +10,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Element, Origin, Policy, RulesError, Subset, decode_conf, distinct,
+    Element, Policy, PolicyItem, RuleOrigin, RulesError, Subset,
+    by_service::ByService,
+    decode_conf, distinct,
     merge::Strategy,
     partition::{Grouping, partition},
 };
 use crate::{
     model::{SpecError, labels},
-    policy::{TargetRef, mesh_http_route::matches_hash},
+    policy::mesh_http_route::matches_hash,
 };
 
 /// One group with its configuration.
@@ -27,9 +29,9 @@ pub struct TagRule {
     /// The merged configuration.
     pub conf: Value,
     /// Which policies it came from, each once.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<RuleOrigin>,
     /// For HTTP routes: which policy contributed the rule with these matches, by their hash.
-    pub origin_by_matches: BTreeMap<String, Origin>,
+    pub origin_by_matches: BTreeMap<String, RuleOrigin>,
 }
 
 impl TagRule {
@@ -42,29 +44,41 @@ impl TagRule {
     }
 }
 
-/// All groups that must be told apart, most specific first.
+/// All groups that must be told apart, most specific first. The list is not to be changed: a lookup looks
+/// at those confined to a service and those confined to none, by their positions.
 #[derive(Clone, Debug, Default)]
-pub struct TagRules(pub Vec<TagRule>);
+pub struct TagRules(pub Vec<TagRule>, ByService);
 
-/// An item with the policy it stands in.
-#[derive(Clone, Debug)]
-pub(super) struct Item<'a> {
+/// An item of a policy's list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TagItem<'a> {
     pub(super) policy: &'a Arc<Policy>,
     pub(super) index: usize,
-    pub(super) target: TargetRef,
     pub(super) conf: &'a Value,
 }
 
-impl Item<'_> {
-    pub(super) fn origin(&self) -> Origin {
-        Origin { policy: Arc::clone(self.policy), index: self.index }
+impl<'a> TagItem<'a> {
+    /// Those of one `list` of `policy`, each with what stands in the list.
+    pub(super) fn all(
+        policy: &'a Arc<Policy>,
+        list: &'a [PolicyItem],
+    ) -> impl Iterator<Item = (Self, &'a PolicyItem)> {
+        let item =
+            move |(index, item): (usize, &'a PolicyItem)| (Self { policy, index, conf: &item.conf }, item);
+        list.iter().enumerate().map(item)
+    }
+
+    pub(super) fn origin(&self) -> RuleOrigin {
+        RuleOrigin { policy: Arc::clone(self.policy), index: self.index }
     }
 }
 
 impl TagRules {
     /// The rule for a proxy with these tags.
     pub fn lookup(&self, element: &Element) -> Option<&TagRule> {
-        self.0.iter().find(|rule| rule.subset.contains(element))
+        let service = element.get(labels::TAG_SERVICE).map(String::as_str);
+        let rules = self.1.near(service).map(|position| &self.0[position]);
+        rules.into_iter().find(|rule| rule.subset.contains(element))
     }
 
     /// The rule for the service of this name.
@@ -78,7 +92,7 @@ impl TagRules {
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
     pub fn of_clients(policies: &[Arc<Policy>]) -> Result<Self, RulesError> {
-        Self::build(client_items(policies), Some(Grouping::Overlapping))
+        Self::build(&client_items(policies), Some(Grouping::Overlapping))
     }
 
     /// The same in groups of which none overlaps another. There are more of them.
@@ -86,62 +100,83 @@ impl TagRules {
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
     pub fn of_disjoint_clients(policies: &[Arc<Policy>]) -> Result<Self, RulesError> {
-        Self::build(client_items(policies), Some(Grouping::Disjoint))
+        Self::build(&client_items(policies), Some(Grouping::Disjoint))
     }
 
-    /// Items whose target cannot be told by tags are passed over. Without a `grouping` negations are
+    /// The rules for the clients that policies with `to` lists tell apart, as who stands for one of the destinations
+    /// sees them: a policy says of all its proxies what it says of `callee`. `policies` are in order.
+    ///
+    /// # Errors
+    /// [`RulesError::TooManySubsets`] when the policies overlap in too many ways.
+    pub fn of_callers(policies: &[Arc<Policy>], callee: &Element) -> Result<Self, RulesError> {
+        let items = policies.iter().flat_map(|policy| TagItem::all(policy, &policy.to));
+        let meant =
+            items.filter(|(_, at)| Subset::of(&at.target).is_some_and(|subset| subset.contains(callee)));
+        let grouped = meant.filter_map(|(item, _)| Some((Subset::of(&item.policy.top)?, item)));
+        Self::build(&grouped.collect::<Vec<_>>(), Some(Grouping::Overlapping))
+    }
+
+    /// The rules that come of `items`, each with the group it is for. Without a `grouping` negations are
     /// avoided where they can be.
-    pub(super) fn build(items: Vec<Item<'_>>, grouping: Option<Grouping>) -> Result<Self, RulesError> {
-        let items: Vec<(Subset, Item<'_>)> =
-            items.into_iter().filter_map(|i| Subset::of(&i.target).map(|s| (s, i))).collect();
-        let keys: BTreeSet<&str> = items.iter().flat_map(|(s, _)| &s.0).map(|t| t.key.as_str()).collect();
-        let subsets: Vec<Subset> = items.iter().map(|(s, _)| s.clone()).collect();
-        if subsets.is_empty() {
+    pub(super) fn build(
+        items: &[(Subset, TagItem<'_>)],
+        grouping: Option<Grouping>,
+    ) -> Result<Self, RulesError> {
+        if items.is_empty() {
             return Ok(Self::default());
         }
+        let subsets = || items.iter().map(|(subset, _)| subset);
+        let keys: BTreeSet<&str> = subsets().flat_map(|s| &s.0).map(|t| t.key.as_str()).collect();
+        let near = ByService::of(subsets());
         // Values of a single tag exclude each other, so without negations they need no partition.
         let parts = if grouping.is_none() && keys.len() <= 1 {
             let mut seen = BTreeSet::new();
-            subsets.into_iter().filter(|s| seen.insert(s.clone())).collect()
+            subsets().filter(|s| seen.insert(*s)).cloned().collect()
         } else {
-            partition(&subsets, grouping.unwrap_or(Grouping::Overlapping))?
+            let subsets: Vec<&Subset> = subsets().collect();
+            partition(&subsets, &near, grouping.unwrap_or(Grouping::Overlapping))?
         };
-        let mut rules: Vec<TagRule> = parts.into_iter().flat_map(|part| rules_of(part, &items)).collect();
-        rules.sort_by_key(|rule| Reverse(rule.subset.positives()));
-        Ok(Self(rules))
+        let mut rules = Vec::new();
+        for part in parts {
+            let candidates = near.near(part.service()).map(|position| &items[position]);
+            let relevant: Vec<TagItem<'_>> =
+                candidates.filter(|(subset, _)| subset.covers(&part)).map(|(_, item)| *item).collect();
+            rules.extend(rules_of(&part, &relevant, Strategy::merge));
+        }
+        rules.sort_by_key(|rule: &TagRule| Reverse(rule.subset.positives()));
+        let index = ByService::of(rules.iter().map(|rule| &rule.subset));
+        Ok(Self(rules, index))
     }
 }
 
-fn client_items(policies: &[Arc<Policy>]) -> Vec<Item<'_>> {
-    let items = policies.iter().flat_map(|policy| {
-        policy.from.iter().enumerate().map(move |(index, item)| Item {
-            policy,
-            index,
-            target: item.target.clone(),
-            conf: &item.conf,
-        })
-    });
-    items.collect()
+fn client_items(policies: &[Arc<Policy>]) -> Vec<(Subset, TagItem<'_>)> {
+    let items = policies.iter().flat_map(|policy| TagItem::all(policy, &policy.from));
+    items.filter_map(|(item, at)| Subset::of(&at.target).map(|subset| (subset, item))).collect()
 }
 
-fn rules_of(part: Subset, items: &[(Subset, Item<'_>)]) -> Vec<TagRule> {
-    let relevant: Vec<&Item<'_>> = items.iter().filter(|(s, _)| s.covers(&part)).map(|(_, i)| i).collect();
+/// The rule for a group from all items that apply to it: one, or one per host name for HTTP routes of
+/// gateways.
+pub(super) fn rules_of(
+    part: &Subset,
+    relevant: &[TagItem<'_>],
+    merge: impl FnOnce(Strategy, &[&Value]) -> Vec<Value>,
+) -> Vec<TagRule> {
     let Some(first) = relevant.first() else { return Vec::new() };
     let strategy = first.policy.strategy();
     let confs: Vec<&Value> = relevant.iter().map(|i| i.conf).collect();
-    let origins = distinct(relevant.iter().map(|i| i.origin()), false);
-    let origin_by_matches = by_matches(strategy, &relevant);
+    let origins = distinct(relevant.iter().map(TagItem::origin), false);
+    let origin_by_matches = by_matches(strategy, relevant);
     let rule = |conf| TagRule {
         subset: part.clone(),
         conf,
         origins: origins.clone(),
         origin_by_matches: origin_by_matches.clone(),
     };
-    strategy.merge(&confs).into_iter().map(rule).collect()
+    merge(strategy, &confs).into_iter().map(rule).collect()
 }
 
 /// Which item contributed the rule with which matches; later items replace earlier ones.
-pub(super) fn by_matches(strategy: Strategy, items: &[&Item<'_>]) -> BTreeMap<String, Origin> {
+pub(super) fn by_matches(strategy: Strategy, items: &[TagItem<'_>]) -> BTreeMap<String, RuleOrigin> {
     let mut origins = BTreeMap::new();
     if strategy != Strategy::HttpRoute {
         return origins;

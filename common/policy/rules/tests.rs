@@ -1,13 +1,18 @@
 #![allow(clippy::unwrap_used)]
 
+mod cost;
+mod indexed;
+mod world;
+
 use chrono::{DateTime, Utc};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::{merge::Strategy as Merge, *};
 use crate::{
-    model::{Resource, ResourceKey, kri::Kri, labels, registry},
+    model::{Resource, ResourceKey, kri::Kri, labels},
     policy::{TargetRef, mesh_http_route, mesh_timeout, mesh_traffic_permission},
+    registry,
 };
 
 fn resource(kind: &str, name: &str, spec: &Value) -> Arc<Resource> {
@@ -25,14 +30,15 @@ fn mesh() -> Arc<Resource> {
     Arc::new(Resource::new(ResourceKey::global(kind, "default"), DateTime::<Utc>::MIN_UTC))
 }
 
+/// As it is here once it came from its zone: the name it has there is in a label.
 fn service(name: &str, zone: &str, ports: &Value) -> Arc<Resource> {
-    let service = resource("MeshService", name, &json!({"ports": ports}));
+    let service = resource("MeshService", &format!("{name}-{zone}"), &json!({"ports": ports}));
     Arc::new(Resource::clone(&service).with_label(labels::ZONE, zone).with_label(labels::DISPLAY_NAME, name))
 }
 
 /// A `MeshService` identifier.
 fn kri(name: &str, zone: &str, section: &str) -> Kri {
-    Kri::parse(&format!("kri_msvc_default_{zone}__{name}_{section}")).unwrap()
+    Kri::parse(&format!("kri_msvc_default_{zone}__{name}_{section}"), registry::by_short).unwrap()
 }
 
 #[test]
@@ -51,18 +57,18 @@ fn a_lookup_falls_back_from_port_to_service_to_mesh() {
     let all = [mesh(), service("web", "east", &ports), service("api", "east", &ports)];
     let rules = to_rules(&[policy], &Destinations::new(&all)).unwrap();
     let request = |kri: &Kri| {
-        let conf: mesh_timeout::Conf = rules.resource(kri).unwrap().unwrap();
+        let conf: mesh_timeout::TimeoutConf = rules.resource(kri).unwrap().unwrap();
         conf.http.unwrap().request_timeout.unwrap().to_string()
     };
     assert_eq!(request(&kri("web", "east", "80")), "3s");
     assert_eq!(request(&kri("web", "east", "tls")), "2s");
     assert_eq!(request(&kri("api", "east", "80")), "1s");
-    let by_tag: mesh_timeout::Conf = rules.service("unknown").unwrap().unwrap();
+    let by_tag: mesh_timeout::TimeoutConf = rules.service("unknown").unwrap().unwrap();
     assert_eq!(by_tag.http.unwrap().request_timeout.unwrap().to_string(), "1s");
 }
 
 #[test]
-fn a_policy_of_global_means_a_name_in_every_zone() {
+fn a_policy_of_global_means_nothing_of_a_zone_by_name() {
     let spec = json!({"to": [{"targetRef": {"kind": "MeshService", "name": "web"}, "default": {"idleTimeout": "1s"}}]});
     let all = [mesh(), service("web", "east", &json!([])), service("web", "west", &json!([]))];
     let of = |key: &str, value: &str| {
@@ -72,7 +78,7 @@ fn a_policy_of_global_means_a_name_in_every_zone() {
         let policy = Arc::new(Policy::parse(Arc::new(labelled)).unwrap());
         ResourceRules::build(&[policy], &Destinations::new(&all)).0.into_keys().collect::<Vec<_>>()
     };
-    assert_eq!(of("", "global"), [kri("web", "east", ""), kri("web", "west", "")]);
+    assert_eq!(of("", "global"), []);
     assert_eq!(of("west", "zone"), [kri("web", "west", "")]);
 }
 
@@ -92,7 +98,7 @@ fn routes_merge_by_matches_and_keep_the_order_of_the_winner() {
     let loser = route("b", json!([rule("/1", "b"), rule("/2", "b"), rule("/3", "b")]));
     let winner = route("a", json!([rule("/3", "a"), rule("/1", "a")]));
     let rules = to_rules(&[loser, winner], &Destinations::default()).unwrap();
-    let conf: mesh_http_route::Conf = rules.service("web").unwrap().unwrap();
+    let conf: mesh_http_route::HttpRouteConf = rules.service("web").unwrap().unwrap();
     let merged: Vec<_> = conf
         .rules
         .iter()
@@ -128,15 +134,15 @@ fn shadow_policies_are_left_out_unless_asked_for() {
         Resource::clone(&resource("MeshTrafficPermission", "a", &spec)).with_label(labels::EFFECT, "shadow");
     let set = PolicySet::parse(registry::by_name("MeshTrafficPermission").unwrap(), &[Arc::new(shadow)]);
     let key = InboundKey { address: "127.0.0.1".to_owned(), port: 80 };
-    let proxy = Proxy {
-        kri: Kri::parse("kri_dp_default___web_").unwrap(),
+    let proxy = SelectableProxy {
+        kri: Kri::parse("kri_dp_default___web_", registry::by_short).unwrap(),
         labels: Default::default(),
         kind: crate::policy::ProxyType::Sidecar,
         gateway_tags: Default::default(),
         delegated_gateway: false,
         gateway: None,
         address: "127.0.0.1".to_owned(),
-        inbounds: vec![Inbound {
+        inbounds: vec![SelectableInbound {
             key: key.clone(),
             section: "80".to_owned(),
             tags: Default::default(),
@@ -146,7 +152,7 @@ fn shadow_policies_are_left_out_unless_asked_for() {
     let select = |shadow| Selection::of(&set, &proxy, &Destinations::default(), shadow);
     assert!(select(false).policies.is_empty());
     let rules = select(true).client_rules(&key).unwrap();
-    let conf: mesh_traffic_permission::Conf = rules.0[0].conf().unwrap();
+    let conf: mesh_traffic_permission::TrafficPermissionConf = rules.0[0].conf().unwrap();
     assert_eq!(conf.action, Some(mesh_traffic_permission::Action::Allow));
 }
 
@@ -302,7 +308,7 @@ fn who_meets_several_conditions_gets_what_the_narrowest_says() {
         ]),
     );
     let rules = InboundRules::build(&[winner, loser]);
-    let found = rules.conditional::<mesh_timeout::Conf>().unwrap();
+    let found = rules.conditional::<mesh_timeout::TimeoutConf>().unwrap();
     let shown: Vec<String> = found
         .iter()
         .map(|(condition, conf)| {
@@ -313,5 +319,5 @@ fn who_meets_several_conditions_gets_what_the_narrowest_says() {
         .collect();
     let expected = ["spiffe://m/b 5s", "spiffe://m/a 4s", "spiffe://m/team 2s", "spiffe://m 3s", "sni 3s"];
     assert_eq!(shown, expected);
-    assert!(rules.unconditional::<mesh_timeout::Conf>().unwrap().unwrap().http.is_none());
+    assert!(rules.unconditional::<mesh_timeout::TimeoutConf>().unwrap().unwrap().http.is_none());
 }

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
-use super::{Destinations, Policy, ResourceRules, RulesError, TagRules, tag::Item};
+use super::{Destinations, Policy, PolicyItem, ResourceRules, RulesError, Subset, TagRules, tag::TagItem};
 use crate::{
     model::{SpecError, kri::Kri},
     policy::{
         TargetKind, TargetRef,
-        mesh_http_route::{To, matches_hash},
+        mesh_http_route::{HttpRouteTo, matches_hash},
     },
 };
 
@@ -50,24 +50,29 @@ impl ToRules {
 pub fn to_rules(policies: &[Arc<Policy>], destinations: &Destinations) -> Result<ToRules, RulesError> {
     let mut items = Vec::new();
     for policy in policies {
-        // Items for single routes have no meaning among tags, and their neighbours go with them.
-        if policy.to.iter().all(|item| item.target.kind != TargetKind::MeshHttpRoute) {
-            items.extend(tag_items(policy, destinations)?);
-        }
+        items.extend(tag_items(policy, destinations)?);
     }
-    let for_routes = |policy: &&Arc<Policy>| policy.top.kind == TargetKind::MeshHttpRoute;
-    let others: Vec<Arc<Policy>> = policies.iter().filter(|p| !for_routes(p)).cloned().collect();
+    let others: Vec<Arc<Policy>> = policies.iter().filter(|p| !p.is_for_route()).cloned().collect();
     Ok(ToRules {
-        tags: TagRules::build(items, None)?,
+        tags: TagRules::build(&items, None)?,
         resources: ResourceRules::build(&others, destinations),
     })
 }
 
-fn tag_items<'a>(policy: &'a Arc<Policy>, all: &Destinations) -> Result<Vec<Item<'a>>, RulesError> {
-    let item = |index: usize, target| Item { policy, index, target, conf: &policy.to[index].conf };
-    if policy.top.kind != TargetKind::MeshHttpRoute {
-        let targets = policy.to.iter().map(|i| i.target.clone()).enumerate();
-        return Ok(targets.map(|(index, target)| item(index, target)).collect());
+/// The items of `policy` for groups of destinations by tags, each with the group.
+pub(super) fn tag_items<'a>(
+    policy: &'a Arc<Policy>,
+    all: &Destinations,
+) -> Result<Vec<(Subset, TagItem<'a>)>, RulesError> {
+    // Items for single routes have no meaning among tags, and their neighbours go with them.
+    if policy.to.iter().any(|item| item.target.kind == TargetKind::MeshHttpRoute) {
+        return Ok(Vec::new());
+    }
+    let own = || TagItem::all(policy, &policy.to);
+    if !policy.is_for_route() {
+        let group =
+            |(item, at): (TagItem<'a>, &PolicyItem)| Subset::of(&at.target).map(|subset| (subset, item));
+        return Ok(own().filter_map(group).collect());
     }
     let missing = || RulesError::MissingRoute {
         route: policy.top.name().to_owned(),
@@ -77,15 +82,16 @@ fn tag_items<'a>(policy: &'a Arc<Policy>, all: &Destinations) -> Result<Vec<Item
     let mut items = Vec::new();
     for to in &route.ok_or_else(missing)?.to {
         for rule in &to.rules {
-            let target = route_target(to, &matches_hash(&rule.matches));
-            items.extend((0..policy.to.len()).map(|index| item(index, target.clone())));
+            if let Some(subset) = Subset::of(&route_target(to, &matches_hash(&rule.matches))) {
+                items.extend(own().map(|(item, _)| (subset.clone(), item)));
+            }
         }
     }
     Ok(items)
 }
 
 /// One rule of a route as a group of destinations.
-fn route_target(to: &To, hash: &str) -> TargetRef {
+fn route_target(to: &HttpRouteTo, hash: &str) -> TargetRef {
     let tags = Some(BTreeMap::from([(MATCHES_HASH_TAG.to_owned(), hash.to_owned())]));
     match to.target_ref.kind {
         TargetKind::Mesh | TargetKind::MeshSubset => {

@@ -14,7 +14,7 @@ pub struct Allowed<'a> {
     pub listener_tags: bool,
     /// Whether the policy acts on inbounds, which `sectionName` of a dataplane picks.
     pub inbound: bool,
-    /// Said instead of "value is not supported".
+    /// Said instead of "value 'X' is not supported".
     pub unsupported: Option<&'a str>,
 }
 
@@ -33,10 +33,11 @@ impl<'a> Allowed<'a> {
     /// Everything wrong with `target`, which stands at `path`.
     pub fn check(&self, path: &FieldPath, target: &TargetRef) -> Violations {
         if !self.kinds.contains(&target.kind) {
-            let reason = self.unsupported.unwrap_or("value is not supported");
+            let usual = || format!("value '{}' is not supported", target.kind.name());
+            let reason = self.unsupported.map_or_else(usual, str::to_owned);
             return Violations::one(path.field("kind"), reason);
         }
-        let mut found = Members { path, target, violations: Violations::none() };
+        let mut found = ExaminedReference { path, target, violations: Violations::none() };
         match target.kind {
             TargetKind::Mesh => {
                 if !target.name().is_empty() {
@@ -62,7 +63,7 @@ impl<'a> Allowed<'a> {
         found.violations
     }
 
-    fn dataplane(&self, found: &mut Members<'_>) {
+    fn dataplane(&self, found: &mut ExaminedReference<'_>) {
         found.forbid(&["tags", "mesh", "proxyTypes"]);
         found.labels_or_name("either labels or name and namespace must be specified");
         if !self.inbound && !found.target.section().is_empty() {
@@ -70,7 +71,7 @@ impl<'a> Allowed<'a> {
         }
     }
 
-    fn tagged(&self, found: &mut Members<'_>) {
+    fn tagged(&self, found: &mut ExaminedReference<'_>) {
         found.require_name();
         found.name_characters();
         found.forbid(&["mesh", "proxyTypes"]);
@@ -86,13 +87,13 @@ impl<'a> Allowed<'a> {
 }
 
 /// One reference under examination.
-struct Members<'a> {
+struct ExaminedReference<'a> {
     path: &'a FieldPath,
     target: &'a TargetRef,
     violations: Violations,
 }
 
-impl Members<'_> {
+impl ExaminedReference<'_> {
     fn add(&mut self, member: &str, reason: impl Into<String>) {
         self.violations.add(self.path.field(member), reason);
     }

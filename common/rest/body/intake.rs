@@ -34,7 +34,7 @@ const DRAINED: usize = 128 << 20;
 /// one and waits cannot keep others out.
 #[derive(Clone, Debug)]
 pub struct Intake {
-    room: Arc<Mutex<Room>>,
+    room: Arc<Mutex<BodyMemory>>,
     offload: Offload,
 }
 
@@ -75,12 +75,12 @@ impl BodyError {
 
 /// A whole body; it takes up room until it is dropped.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedBody {
     bytes: Bytes,
-    _place: Place,
+    _place: MemoryReservation,
 }
 
-impl Deref for Received {
+impl Deref for ReceivedBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -97,7 +97,7 @@ impl Default for Intake {
 impl Intake {
     /// With room for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        let room = Room { free: bytes, next: 0, coming: BTreeMap::new() };
+        let room = BodyMemory { free: bytes, next: 0, coming: BTreeMap::new() };
         Self { room: Arc::new(Mutex::new(room)), offload: Offload::default() }
     }
 
@@ -105,28 +105,28 @@ impl Intake {
     ///
     /// # Errors
     /// [`BodyError`].
-    pub async fn read(&self, request: Request, limit: usize) -> Result<Received, BodyError> {
-        let mut place = Place::take(&self.room);
+    pub async fn read(&self, request: Request, limit: usize) -> Result<ReceivedBody, BodyError> {
+        let mut place = MemoryReservation::take(&self.room);
         let gives_way = place.gives_way.clone();
         let collected = tokio::select! {
             () = gives_way.cancelled() => return Err(BodyError::Busy),
             collected = collect(request.into_body(), limit, &mut place) => collected?,
         };
         place.arrived()?;
-        Ok(Received { bytes: collected, _place: place })
+        Ok(ReceivedBody { bytes: collected, _place: place })
     }
 
     /// Does `work` with a body, on a thread of its own when it is long.
     pub async fn work<T: Send + 'static>(
         &self,
-        body: Received,
+        body: ReceivedBody,
         work: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
         self.offload.run(body.len(), move || work(&body)).await
     }
 }
 
-async fn collect(mut body: Body, limit: usize, place: &mut Place) -> Result<Bytes, BodyError> {
+async fn collect(mut body: Body, limit: usize, place: &mut MemoryReservation) -> Result<Bytes, BodyError> {
     let mut collected = BytesMut::new();
     let mut length = 0;
     let end = Instant::now() + ARRIVAL;
@@ -158,7 +158,7 @@ async fn collect(mut body: Body, limit: usize, place: &mut Place) -> Result<Byte
 
 /// What is left of the memory, and which bodies that are still coming hold the rest.
 #[derive(Debug)]
-struct Room {
+struct BodyMemory {
     free: usize,
     next: u64,
     /// By age, the oldest first.
@@ -171,7 +171,7 @@ struct Coming {
     gives_way: CancellationToken,
 }
 
-impl Room {
+impl BodyMemory {
     /// Makes room for `bytes` of the body `id`: the oldest of those that are still coming go.
     fn make(&mut self, id: u64, bytes: usize) -> Result<(), BodyError> {
         while self.free < bytes {
@@ -188,16 +188,16 @@ impl Room {
 
 /// The memory of one body; free again when dropped.
 #[derive(Debug)]
-struct Place {
-    room: Arc<Mutex<Room>>,
+struct MemoryReservation {
+    room: Arc<Mutex<BodyMemory>>,
     id: u64,
     gives_way: CancellationToken,
     /// What it holds once it has arrived; until then the room knows.
     arrived: usize,
 }
 
-impl Place {
-    fn take(room: &Arc<Mutex<Room>>) -> Self {
+impl MemoryReservation {
+    fn take(room: &Arc<Mutex<BodyMemory>>) -> Self {
         let gives_way = CancellationToken::new();
         let mut state = lock(room);
         let id = state.next;
@@ -236,7 +236,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let mut room = lock(&self.room);
         let coming = room.coming.remove(&self.id).map_or(0, |coming| coming.held);
@@ -244,7 +244,7 @@ impl Drop for Place {
     }
 }
 
-fn lock(room: &Mutex<Room>) -> MutexGuard<'_, Room> {
+fn lock(room: &Mutex<BodyMemory>) -> MutexGuard<'_, BodyMemory> {
     // Nothing below panics between two related changes.
     room.lock().unwrap_or_else(PoisonError::into_inner)
 }

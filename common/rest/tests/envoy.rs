@@ -22,6 +22,7 @@ impl EnvoyAdmin for Echoing {
                 Ok(json!({"initial_metadata": [{"key": "a", "value": "hunter2"}]}).to_string().into())
             }
             "leaky" => Ok("cluster.a.token=hunter2: 1\n".into()),
+            "planned" => Ok(json!({"xds": {}, "asked": ask.path()}).to_string().into()),
             "odd" => Ok("initial_metadata: hunter2".into()),
             _ if ask.is_json() => Ok(json!(format!("{proxy} {}", ask.path())).to_string().into()),
             _ => Ok(format!("{proxy} {}", ask.path()).into()),
@@ -39,6 +40,7 @@ async fn asked(mode: Mode, access: Access) -> TestApi {
         dataplane("away"),
         dataplane("leaky"),
         dataplane("odd"),
+        dataplane("planned"),
         ingress,
     ];
     TestApi::start(config, &documents).await.unwrap()
@@ -63,6 +65,26 @@ async fn each_question_has_a_path() {
     .await;
     check("/zoneingresses/in-1/clusters", "ZoneIngress in-1 /clusters").await;
     check("/zone-ingresses/in-1/clusters?format=json", "\"ZoneIngress in-1 /clusters?format=json\"").await;
+}
+
+#[tokio::test]
+async fn what_a_proxy_is_to_run_with_is_asked_of_its_zone() {
+    let api = asked(Mode::Global, Access::default()).await;
+    let get = async |name: &str, query: &str| {
+        api.send("GET", &format!("/meshes/default/dataplanes/{name}/_config{query}"), None).await.unwrap()
+    };
+    let (status, text) = get("planned", "?shadow=true&include=diff").await;
+    assert!(status == 200 && text.contains("/_config?shadow=true&include=diff"), "{text}");
+    assert_eq!(get("planned", "?shadow=2").await.0, 400);
+    let (status, text) = get("web-1", "").await;
+    assert!(
+        status == 400 && text.contains("ask its own control plane"),
+        "zones of Kuma show something else: {text}"
+    );
+    assert_eq!(get("nobody", "").await.0, 404);
+    let (status, text) = api.send("GET", "/zoneingresses/in-1/_config", None).await.unwrap();
+    assert!(status == 400 && text.contains("ask its own control plane"), "{text}");
+    assert_eq!(api.send("GET", "/zoneingresses/nobody/_config", None).await.unwrap().0, 404);
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{ask, config, mesh};
 use crate::{
     mode::Mode,
-    model::{Kind, registry},
+    model::Kind,
+    registry,
     rest::{ApiConfig, standard_admissions},
     testing::api::TestApi,
 };
@@ -43,6 +44,7 @@ fn content(kind: &str) -> Value {
             "routing": { "zoneEgress": true }, "networking": { "outbound": { "passthrough": false } },
             "meshServices": { "mode": "Exclusive" } }),
         "Zone" => json!({ "enabled": true }),
+        "EnvoyConfig" => json!({ "spec": { "nodes": [{ "id": "*" }], "clusters": [{ "name": "a" }] } }),
         "Secret" | "GlobalSecret" => json!({ "data": "dGVzdAo=" }),
         "Dataplane" => json!({ "networking": { "address": "10.0.0.1",
             "inbound": [{ "port": 80, "servicePort": 8080, "name": "http", "protocol": "http",
@@ -54,11 +56,12 @@ fn content(kind: &str) -> Value {
             "advertisedAddress": "ingress.example.com", "advertisedPort": 10001 } }),
         "ZoneEgress" => json!({ "networking": { "address": "10.0.0.1", "port": 10002 } }),
         "ExternalService" => json!({ "networking": { "address": "example.com:443", "tls": { "enabled": true,
-            "allowRenegotiation": false, "serverName": "example.com" } }, "tags": { "kuma.io/service": "ext" } }),
+            "allowRenegotiation": false, "serverName": "example.com", "caCert": { "secret": "ca" } } }, "tags": { "kuma.io/service": "ext" } }),
         "MeshGateway" => {
             json!({ "selectors": [{ "match": { "kuma.io/service": "edge" } }], "conf": { "listeners": [
             { "port": 443, "protocol": "HTTPS", "hostname": "a.example.com", "tls": { "mode": "TERMINATE",
-                "certificates": [{ "secret": "cert" }] }, "tags": { "port": "https" }, "crossMesh": true }] } })
+                "certificates": [{ "secret": "cert" }] }, "tags": { "port": "https" } },
+            { "port": 80, "protocol": "HTTP", "resources": { "connectionLimit": 7 } }] } })
         }
         "MeshGatewayRoute" => {
             json!({ "selectors": [{ "match": { "kuma.io/service": "edge" } }], "conf": { "http": {
@@ -73,12 +76,15 @@ fn content(kind: &str) -> Value {
             "detectors": { "totalErrors": { "consecutive": 20 }, "localErrors": {},
                 "standardDeviation": { "requestVolume": 10, "minimumHosts": 5, "factor": 1.9 } } }))
         }
-        "FaultInjection" => selected(json!({ "delay": { "percentage": 50.5, "value": "5s" },
-            "abort": { "percentage": 50, "httpStatus": 500 },
-            "responseBandwidth": { "percentage": 50, "limit": "50 mbps" } })),
+        "FaultInjection" => {
+            let mut faulty = selected(json!({ "delay": { "percentage": 50.5, "value": "5s" },
+                "abort": { "percentage": 50, "httpStatus": 500 },
+                "responseBandwidth": { "percentage": 50, "limit": "50 mbps" } }));
+            faulty["destinations"][0]["match"]["kuma.io/protocol"] = json!("http");
+            faulty
+        }
         "HealthCheck" => selected(json!({ "interval": "10s", "timeout": "2s", "unhealthyThreshold": 3,
             "healthyThreshold": 1, "healthyPanicThreshold": 50.5, "failTrafficOnPanic": false,
-            "tcp": { "send": "Zm9v", "receive": ["YmFy", "YmF6"] },
             "http": { "path": "/health", "expectedStatuses": [200, 201], "requestHeadersToAdd": [
                 { "append": false, "header": { "key": "Content-Type", "value": "application/json" } }] } })),
         "RateLimit" => {
@@ -97,16 +103,19 @@ fn content(kind: &str) -> Value {
             json!({ "sources": any, "destinations": any })
         }
         "TrafficRoute" => {
-            selected(json!({ "split": [{ "weight": 0, "destination": { "kuma.io/service": "a" } }],
+            selected(json!({ "split": [{ "weight": 0, "destination": { "kuma.io/service": "a" } },
+                { "weight": 1, "destination": { "kuma.io/service": "b" } }],
             "loadBalancer": { "ringHash": { "hashFunction": "MURMUR_HASH_2", "minRingSize": "1024", "maxRingSize": "65536" } },
             "http": [{ "match": { "method": { "exact": "GET" }, "path": { "prefix": "/v1" },
                 "headers": { "x": { "regex": ".*" } } }, "destination": { "kuma.io/service": "b" },
                 "modify": { "path": { "rewritePrefix": "/" }, "requestHeaders": { "add": [{ "name": "a", "value": "b" }] } } }] }))
         }
         "ProxyTemplate" => json!({ "selectors": [{ "match": { "kuma.io/service": "web" } }], "conf": {
-            "imports": ["default-proxy"], "resources": [{ "name": "raw", "version": "v1", "resource": "name: raw\n" }],
+            "imports": ["default-proxy"], "resources": [{ "name": "raw", "version": "v1",
+                "resource": "'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: raw\n" }],
             "modifications": [{ "cluster": { "operation": "add", "value": "name: c" } },
-                { "networkFilter": { "operation": "patch", "match": { "listenerTags": { "a": "b" } } } }] } }),
+                { "networkFilter": { "operation": "patch", "match": { "name": "c", "listenerTags": { "a": "b" } },
+                    "value": "name: c" } }] } }),
         "TrafficTrace" => {
             json!({ "selectors": [{ "match": { "kuma.io/service": "*" } }], "conf": { "backend": "zipkin" } })
         }
@@ -134,12 +143,13 @@ fn content(kind: &str) -> Value {
             "ports": [{ "port": 80, "targetPort": "http", "appProtocol": "http" }] } })
         }
         "MeshTrust" => {
-            json!({ "spec": { "trustDomain": "example.com", "caBundles": [{ "type": "Pem", "pem": { "value": "x" } }] } })
+            json!({ "spec": { "trustDomain": "example.com", "caBundles": [{ "type": "Pem", "pem": {
+                "value": "-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n" } }] } })
         }
         "MeshZoneAddress" => json!({ "spec": { "address": "10.0.0.1", "port": 10001 } }),
         "Workload" => json!({ "spec": {} }),
         "MeshAccessLog" => to(json!({ "backends": [{ "type": "File", "file": { "path": "/log",
-            "format": { "type": "Json", "json": [{ "key": "a", "value": "%START_TIME%" }] } } }] })),
+            "format": { "type": "Json", "json": [{ "key": "a", "value": "%START_TIME%" }], "omitEmptyValues": false } } }] })),
         "MeshCircuitBreaker" => to(json!({ "connectionLimits": { "maxConnections": 1 } })),
         "MeshFaultInjection" => to(json!({ "http": [{ "delay": { "value": "5s", "percentage": "50.5" } }] })),
         "MeshHealthCheck" => {
@@ -151,15 +161,16 @@ fn content(kind: &str) -> Value {
                 { "kind": "MeshService", "name": "b", "weight": 1 }] } }] }] } })
         }
         "MeshLoadBalancingStrategy" => to(json!({ "loadBalancer": { "type": "RingHash", "ringHash": {
-            "hashPolicies": [{ "type": "Header", "header": { "name": "x" } }] } } })),
+            "minRingSize": 64 } }, "hashPolicies": [{ "type": "Header", "header": { "name": "x" } }] })),
         "MeshMetric" => json!({ "spec": { "default": { "backends": [{ "type": "Prometheus", "prometheus": {
-            "port": 5670, "path": "/metrics" } }], "applications": [{ "port": 8080 }] } } }),
+            "port": 5670, "path": "/metrics" } }], "applications": [{ "port": 8080, "path": "/metrics" }] } } }),
         "MeshPassthrough" => json!({ "spec": { "default": { "appendMatch": [
             { "type": "Domain", "value": "*.example.com", "port": 443, "protocol": "tls" }] } } }),
         "MeshProxyPatch" => json!({ "spec": { "default": { "appendModifications": [
             { "cluster": { "operation": "Add", "value": "name: c" } }] } } }),
         "MeshRateLimit" => {
-            json!({ "spec": { "from": [{ "targetRef": target, "default": { "local": { "http": {
+            json!({ "spec": { "targetRef": { "kind": "Mesh", "proxyTypes": ["Sidecar"] },
+            "rules": [{ "default": { "local": { "http": {
             "requestRate": { "num": 5, "interval": "1s" }, "onRateLimit": { "status": 429 } } } } }] } })
         }
         "MeshRetry" => to(json!({ "http": { "numRetries": 3 } })),
@@ -169,18 +180,20 @@ fn content(kind: &str) -> Value {
         }
         "MeshTimeout" => to(json!({ "idleTimeout": "1h0m0s" })),
         "MeshTLS" => {
-            json!({ "spec": { "rules": [{ "default": { "mode": "Strict", "tlsVersion": { "min": "TLS12" } } }] } })
+            json!({ "spec": { "rules": [{ "default": { "mode": "Strict", "tlsVersion": { "min": "TLS12", "max": "TLSAuto" } } }] } })
         }
         "MeshTrace" => json!({ "spec": { "default": { "backends": [{ "type": "Zipkin", "zipkin": {
-            "url": "http://zipkin:9411/api" } }], "sampling": { "overall": 80 } } } }),
+            "url": "http://zipkin:9411/api", "apiVersion": "httpJson", "sharedSpanContext": true,
+            "traceId128bit": false } }], "sampling": { "overall": 80 } } } }),
         "MeshTrafficPermission" => {
-            json!({ "spec": { "from": [{ "targetRef": target, "default": { "action": "Allow" } }] } })
+            json!({ "spec": { "rules": [{ "default": { "allow": [
+                { "spiffeID": { "type": "Prefix", "value": "spiffe://a.example/ns" } }] } }] } })
         }
         other => panic!("a new kind {other} needs a document here"),
     }
 }
 
-fn document(kind: &Kind) -> Value {
+pub(super) fn document(kind: &Kind) -> Value {
     let mut document = json!({ "type": kind.name, "name": "a", "creationTime": "0001-01-01T00:00:00Z",
         "modificationTime": "0001-01-01T00:00:00Z", "kri": "kri_x_default___a_" });
     if kind.is_mesh_scoped() {
@@ -193,11 +206,25 @@ fn document(kind: &Kind) -> Value {
     document
 }
 
-fn path(kind: &Kind) -> String {
+/// A mesh, and in it what the documents refer to.
+fn referred_to() -> Vec<Value> {
+    let serves = |service: &str| {
+        json!({ "type": "Dataplane", "mesh": "default", "name": service, "networking": {
+        "address": "10.0.0.2", "inbound": [{ "port": 80, "tags": { "kuma.io/service": service } }] } })
+    };
+    let secret =
+        |name: &str| json!({ "type": "Secret", "mesh": "default", "name": name, "data": "dGVzdAo=" });
+    let mut shared = serves("a");
+    // Documents are called so as well.
+    shared["name"] = json!("serves-a");
+    vec![mesh("default"), serves("b"), shared, secret("ca"), secret("cert")]
+}
+
+pub(super) fn path(kind: &Kind) -> String {
     if kind.is_mesh_scoped() { format!("/meshes/default/{}", kind.path) } else { format!("/{}", kind.path) }
 }
 
-fn written() -> impl Iterator<Item = &'static Kind> {
+pub(super) fn written() -> impl Iterator<Item = &'static Kind> {
     registry::ALL.iter().copied().filter(|kind| !kind.path.is_empty() && !kind.read_only)
 }
 
@@ -208,10 +235,12 @@ async fn what_is_put_comes_back_and_goes() {
             admissions: standard_admissions(false, None),
             ..ApiConfig::new(Mode::standalone_zone("east"))
         };
-        let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
+        let api = TestApi::start(config, &referred_to()).await.unwrap();
         let (list, item) = (path(kind), format!("{}/a", path(kind)));
         let body = document(kind);
-        assert_eq!(ask(&api, "PUT", &item, Some(body.clone())).await, (201, json!({})), "{}", kind.name);
+        let spec = body.get("spec").unwrap_or(&body).to_string();
+        let told = (kind.caveat)(spec.as_bytes()).map_or_else(|| json!({}), |c| json!({ "warnings": [c] }));
+        assert_eq!(ask(&api, "PUT", &item, Some(body.clone())).await, (201, told.clone()), "{}", kind.name);
         let (status, shown) = ask(&api, "GET", &item, None).await;
         assert_eq!(status, 200, "{}", kind.name);
         for (member, value) in content(kind.name).as_object().unwrap() {
@@ -222,7 +251,7 @@ async fn what_is_put_comes_back_and_goes() {
         assert_eq!(shown.get("mesh").is_some(), kind.is_mesh_scoped(), "{shown}");
 
         // What is shown may be put again, which changes nothing.
-        assert_eq!(ask(&api, "PUT", &item, Some(shown.clone())).await, (200, json!({})), "{}", kind.name);
+        assert_eq!(ask(&api, "PUT", &item, Some(shown.clone())).await, (200, told), "{}", kind.name);
         let (_, again) = ask(&api, "GET", &item, None).await;
         assert_eq!(again, shown, "an equal put leaves even the modification time");
         let (_, all) = ask(&api, "GET", &format!("{list}?name=a"), None).await;
@@ -235,7 +264,15 @@ async fn what_is_put_comes_back_and_goes() {
 
 #[tokio::test]
 async fn each_control_plane_writes_its_own_kinds() {
-    let zones = ["Dataplane", "MeshService", "MeshZoneAddress", "Workload", "ZoneEgress", "ZoneIngress"];
+    let zones = [
+        "Dataplane",
+        "EnvoyConfig",
+        "MeshService",
+        "MeshZoneAddress",
+        "Workload",
+        "ZoneEgress",
+        "ZoneIngress",
+    ];
     let globals = ["Mesh", "ExternalService", "MeshMultiZoneService"];
     let check = async |mode: Mode, closed: &dyn Fn(&Kind) -> bool, text: &str| {
         let api = TestApi::start(config(mode), &[mesh("default")]).await.unwrap();

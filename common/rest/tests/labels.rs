@@ -169,7 +169,9 @@ async fn identities_agree_with_the_url_and_are_well_formed() {
     check("/meshes/a", json!({ "name": "a" }), &[("type", same)]).await;
     check(
         "/meshes/shop/traffic-routes/a",
-        json!({ "type": "TrafficTrace", "name": "b" }),
+        json!({ "type": "TrafficTrace", "name": "b", "sources": [{ "match": { "kuma.io/service": "*" } }],
+            "destinations": [{ "match": { "kuma.io/service": "*" } }],
+            "conf": { "destination": { "kuma.io/service": "*" } } }),
         &[("name", same), ("type", same), ("mesh", same)],
     )
     .await;

@@ -172,3 +172,30 @@ async fn identifiers_lead_to_resources_of_here_and_elsewhere() {
     refused("kri_xyz_default___t1_", "unknown short name of resource type: \"xyz\"").await;
     refused("kri__default___t1_", "unknown short name of resource type: \"\"").await;
 }
+
+#[tokio::test]
+async fn a_page_of_long_items_ends_early_and_goes_on() {
+    let rule = json!({ "targetRef": { "kind": "MeshService", "name": "x".repeat(4000) },
+        "default": { "idleTimeout": "1s" } });
+    let policy = |n: usize| {
+        json!({ "type": "MeshTimeout", "mesh": "default", "name": format!("t{n:02}"),
+            "spec": { "to": vec![rule.clone(); 250] } })
+    };
+    let documents: Vec<Value> = [mesh("default")].into_iter().chain((0..12).map(policy)).collect();
+    let api = TestApi::start(config(Mode::Global), &documents).await.unwrap();
+    let (mut seen, mut pages) = (Vec::new(), 0);
+    let mut path = "/meshes/default/meshtimeouts?size=1000".to_owned();
+    loop {
+        let (status, page) = ask(&api, "GET", &path, None).await;
+        assert_eq!((status, &page["total"]), (200, &json!(12)));
+        assert!(page.to_string().len() < 6 << 20, "what is over the limit is one item");
+        seen.extend(page["items"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap().to_owned()));
+        pages += 1;
+        let Some(next) = page["next"].as_str() else { break };
+        let offset = format!("/meshes/default/meshtimeouts?offset={}&size=1000", seen.len());
+        path = next.strip_prefix("http://localhost:5681").unwrap().to_owned();
+        assert_eq!(path, offset);
+    }
+    assert_eq!(pages, 3, "four megabytes each");
+    assert!(seen.iter().eq((0..12).map(|n| format!("t{n:02}")).collect::<Vec<_>>().iter()), "{seen:?}");
+}

@@ -8,30 +8,44 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+    time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use super::{
     Limits,
-    answers::{Held, Lying, Ready},
-    progress::{Over, Progress},
-    refusal::{Line, Reason, Refusals},
+    answers::{Held, Ready},
+    guest::Guest,
+    refusal::{Line, ListenerRefusals, Reason},
+    turns::{AnswerTurn, AnswerTurns, Crowded},
 };
 
 /// Displaced connections that have not closed yet; before more are displaced, these close.
 const LEAVING: usize = 64;
 
+/// A client that has asked nothing for this long was not about to.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// An address is crowded that has more than this part of the places for unknown clients.
+const CROWD: usize = 8;
+
+/// Longest time a client waits until a large answer for it is begun.
+const TURN: Duration = Duration::from_secs(10);
+
 /// The connections of one listener.
 pub(super) struct Connections {
     limits: Limits,
     ready: Ready,
-    inner: Mutex<Inner>,
+    turns: Arc<AnswerTurns>,
+    inner: Mutex<ConnectionTable>,
     left: Notify,
 }
 
-struct Inner {
+struct ConnectionTable {
     listener: &'static str,
     next: u64,
     /// Open ones, the displaced included.
@@ -40,18 +54,8 @@ struct Inner {
     /// In the order in which they came.
     unknown: BTreeMap<u64, Arc<Guest>>,
     unknown_at: HashMap<IpAddr, BTreeSet<u64>>,
-    known: HashMap<Share, usize>,
-    refusals: Refusals,
-}
-
-/// What the connection, its requests and the listener know of one client.
-pub(super) struct Guest {
-    peer: SocketAddr,
-    progress: Mutex<Progress>,
-    lying: Arc<Lying>,
-    /// Its deadline moved closer.
-    sooner: Notify,
-    displaced: CancellationToken,
+    known: HashMap<QuotaKey, usize>,
+    refusals: ListenerRefusals,
 }
 
 /// The place of one connection, free again when it is dropped.
@@ -62,12 +66,12 @@ pub(super) struct Seat {
     connections: Arc<Connections>,
     number: u64,
     /// As what it counts, once its client is known.
-    shares: Mutex<Vec<Share>>,
+    shares: Mutex<Vec<QuotaKey>>,
 }
 
 /// What the connection of a known client counts against.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Share {
+enum QuotaKey {
     /// The client itself.
     Client(Arc<str>),
     /// What it showed, and others may show as well.
@@ -78,7 +82,7 @@ enum Share {
 
 impl Connections {
     pub(super) fn new(listener: &'static str, limits: Limits) -> Arc<Self> {
-        let inner = Inner {
+        let inner = ConnectionTable {
             listener,
             next: 0,
             total: 0,
@@ -86,12 +90,13 @@ impl Connections {
             unknown: BTreeMap::new(),
             unknown_at: HashMap::new(),
             known: HashMap::new(),
-            refusals: Refusals::new(listener),
+            refusals: ListenerRefusals::new(listener),
         };
-        Arc::new(Self { limits, ready: Ready::default(), inner: Mutex::new(inner), left: Notify::new() })
+        let (ready, turns, left) = (Ready::new(listener), Arc::default(), Notify::new());
+        Arc::new(Self { limits, ready, turns, inner: Mutex::new(inner), left })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,10 +123,24 @@ impl Connections {
         Ok(Seat { guest, knocks: Arc::default(), connections, number, shares })
     }
 
+    /// Waits for leave to make a large answer for this client, and for the memory of those who made way.
+    pub(super) async fn turn(&self, guest: &Guest) -> Result<AnswerTurn, Crowded> {
+        let turn = async {
+            let turn = self.turns.take(network(guest.peer().ip())).await?;
+            self.ready.settled(self.limits.answers).await;
+            Ok(turn)
+        };
+        tokio::select! {
+            biased;
+            () = guest.displaced() => Err(Crowded),
+            turn = timeout(TURN, turn) => turn.unwrap_or(Err(Crowded)),
+        }
+    }
+
     /// Counts so many bytes of an answer until what is returned is dropped; `None` where they do not count.
     /// When too much lies ready, whoever leaves most of it lying is cut off.
     pub(super) fn hold(&self, guest: &Guest, bytes: usize, now: Instant) -> Option<Held> {
-        let held = guest.lying.hold(bytes, now)?;
+        let held = guest.lying().hold(bytes, now)?;
         let mut lines = Vec::new();
         let is_too_much = |ready: usize| ready > self.limits.answers && ready > held.bytes();
         if is_too_much(self.ready.bytes()) {
@@ -151,7 +170,7 @@ impl Connections {
     }
 }
 
-impl Inner {
+impl ConnectionTable {
     fn enter(
         &mut self,
         peer: SocketAddr,
@@ -168,23 +187,41 @@ impl Inner {
         }
         let taken = self.total - self.leaving;
         if self.unknown.len() >= limits.unknown || taken >= limits.connections {
-            let oldest = self.longest_waiting(self.unknown.keys(), now);
-            self.displace(oldest, Reason::Shed, now, lines).map_err(|()| Reason::Full)?;
+            let least_missed = self.least_missed(limits, now);
+            self.displace(least_missed, Reason::Shed, now, lines).map_err(|()| Reason::Full)?;
         }
         let number = self.next;
         self.next += 1;
         self.total += 1;
-        let guest = Arc::new(Guest {
-            peer,
-            progress: Mutex::new(Progress::new(now)),
-            lying: Arc::new(Lying::new(ready, now)),
-            sooner: Notify::new(),
-            displaced: CancellationToken::new(),
-        });
+        let guest = Arc::new(Guest::new(peer, ready, now));
         self.unknown.insert(number, Arc::clone(&guest));
         self.unknown_at.entry(at).or_default().insert(number);
         self.show();
         Ok((number, guest))
+    }
+
+    /// Who makes way for a newcomer when everything is taken: one that is silent for a while, else
+    /// one of the address that has a large part of everything, else whoever keeps us waiting for longest. So
+    /// those who leave their answers lying make way for each other, and nobody who has just connected for them.
+    fn least_missed(&self, limits: &Limits, now: Instant) -> Option<u64> {
+        let mut all = self.unknown.iter();
+        let silent = all.find(|(_, guest)| guest.progress().silence(now) >= Some(SILENT));
+        let most = self.unknown_at.values().max_by_key(|here| here.len());
+        let crowd = most.filter(|most| most.len() > (limits.unknown / CROWD));
+        silent
+            .map(|(number, _)| *number)
+            .or_else(|| crowd.and_then(|here| self.least_missed_of(here, now)))
+            .or_else(|| self.longest_waiting(self.unknown.keys(), now))
+    }
+
+    /// Of the connections of a crowded address one that never asked anything, else the one that has taken
+    /// nothing of its answer for longest.
+    fn least_missed_of(&self, here: &BTreeSet<u64>, now: Instant) -> Option<u64> {
+        let guests = || here.iter().filter_map(|number| Some((*number, self.unknown.get(number)?)));
+        let silent = guests().find(|(_, guest)| guest.progress().silence(now).is_some());
+        let lying = || guests().map(|(number, guest)| (number, guest.lying().now()));
+        let longest = || lying().filter(|(_, (bytes, _))| *bytes > 0).min_by_key(|(_, (_, since))| *since);
+        silent.map(|(number, _)| number).or_else(|| longest().map(|(number, _)| number))
     }
 
     /// Of these the oldest that keeps us waiting; one that never asked anything, if there is one.
@@ -207,7 +244,7 @@ impl Inner {
     fn lies_most(&self) -> Option<u64> {
         let of = |here: &BTreeSet<u64>| {
             let guests = here.iter().filter_map(|number| Some((*number, self.unknown.get(number)?)));
-            let lying = guests.map(|(number, guest)| (number, guest.lying.now()));
+            let lying = guests.map(|(number, guest)| (number, guest.lying().now()));
             let lying = lying.filter(|(_, (bytes, _))| *bytes > 0);
             let sum = lying.clone().map(|(_, (bytes, _))| bytes).sum::<usize>();
             Some((sum, lying.min_by_key(|(_, (_, since))| *since)?.0))
@@ -225,16 +262,15 @@ impl Inner {
         let number = number.ok_or(())?;
         let guest = self.forget(number).ok_or(())?;
         self.leaving += 1;
-        lines.extend(self.refusals.note(reason, Some(guest.peer), now));
-        guest.displaced.cancel();
+        lines.extend(self.refusals.note(reason, Some(guest.peer()), now));
+        guest.make_way();
         Ok(())
     }
 
     /// Takes it out of the unknown ones.
     fn forget(&mut self, number: u64) -> Option<Arc<Guest>> {
         let guest = self.unknown.remove(&number)?;
-        guest.lying.forget();
-        let at = network(guest.peer.ip());
+        let at = network(guest.peer().ip());
         if let Some(here) = self.unknown_at.get_mut(&at) {
             here.remove(&number);
             if here.is_empty() {
@@ -263,55 +299,6 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-impl Guest {
-    pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Bytes went to it.
-    pub(super) fn told(&self, bytes: usize, now: Instant) {
-        self.progress().told(bytes, now);
-        self.lying.taken(bytes, now);
-    }
-
-    /// Resolves when it made way for somebody else.
-    pub(super) async fn displaced(&self) {
-        self.displaced.cancelled().await;
-    }
-
-    /// The deadline moved closer.
-    pub(super) fn hurry(&self) {
-        self.sooner.notify_one();
-    }
-
-    /// Resolves when the connection is over, with the reason; `None` when it was displaced, which is
-    /// counted already.
-    pub(super) async fn over(&self, limits: &Limits) -> Option<Over> {
-        loop {
-            let deadline = self.progress().deadline(limits);
-            if let Some((_, over)) = deadline.filter(|(at, _)| *at <= Instant::now()) {
-                return Some(over);
-            }
-            let overdue = async {
-                match deadline {
-                    Some((at, _)) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.displaced.cancelled() => return None,
-                () = self.sooner.notified() => {}
-                // It may have moved away meanwhile.
-                () = overdue => {}
-            }
-        }
-    }
-}
-
 impl Seat {
     pub(super) fn connections(&self) -> &Arc<Connections> {
         &self.connections
@@ -333,13 +320,13 @@ impl Seat {
         if !own.is_empty() {
             return;
         }
-        let client = [Share::Client(name.into()), Share::Address(network(self.guest.peer.ip()))];
-        let shares: Vec<Share> =
-            client.into_iter().chain(credential.map(|shown| Share::Credential(shown.into()))).collect();
+        let client = [QuotaKey::Client(name.into()), QuotaKey::Address(network(self.guest.peer().ip()))];
+        let shares: Vec<QuotaKey> =
+            client.into_iter().chain(credential.map(|shown| QuotaKey::Credential(shown.into()))).collect();
         let mut inner = self.connections.lock();
         let limits = &self.connections.limits;
-        let is_full = |share: &Share| {
-            let most = if matches!(share, Share::Client(_)) { limits.per_peer } else { limits.per_share };
+        let is_full = |share: &QuotaKey| {
+            let most = if matches!(share, QuotaKey::Client(_)) { limits.per_peer } else { limits.per_share };
             inner.known.get(share).is_some_and(|count| *count >= most)
         };
         if shares.iter().any(is_full) || inner.forget(self.number).is_none() {
@@ -351,12 +338,13 @@ impl Seat {
         inner.show();
         *own = shares;
         drop(inner);
+        self.guest.lying().forget();
         self.guest.progress().vouched();
         self.guest.hurry();
     }
 
     pub(super) fn note(&self, reason: Reason, detail: &str) {
-        self.connections.note(reason, Some(self.guest.peer), detail);
+        self.connections.note(reason, Some(self.guest.peer()), detail);
     }
 }
 
@@ -369,6 +357,7 @@ impl Drop for Seat {
         if shares.is_empty() && inner.forget(self.number).is_none() {
             inner.leaving -= 1;
         }
+        self.guest.make_way();
         for share in shares {
             if let Entry::Occupied(mut count) = inner.known.entry(share) {
                 *count.get_mut() -= 1;
@@ -384,179 +373,4 @@ impl Drop for Seat {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn peer(last: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, last], port))
-    }
-
-    fn connections(limits: Limits) -> Arc<Connections> {
-        Connections::new("test", limits)
-    }
-
-    fn small() -> Limits {
-        Limits {
-            connections: 8,
-            unknown: 4,
-            unknown_per_address: 2,
-            per_peer: 3,
-            per_share: 4,
-            ..Limits::default()
-        }
-    }
-
-    fn displaced(seat: &Seat) -> bool {
-        seat.guest.displaced.is_cancelled()
-    }
-
-    #[test]
-    fn an_address_displaces_its_own_first() {
-        let connections = connections(small());
-        let now = Instant::now();
-        let healthy = connections.enter(peer(1, 1), now).unwrap();
-        let silent: Vec<_> = (0..20).map(|port| connections.enter(peer(2, port), now).unwrap()).collect();
-        assert!(!displaced(&healthy));
-        assert_eq!(silent.iter().filter(|seat| !displaced(seat)).count(), 2);
-        assert!(!displaced(silent.last().unwrap()), "the newest stays");
-    }
-
-    #[test]
-    fn a_full_listener_displaces_who_waits_longest_and_never_the_known() {
-        let connections = connections(small());
-        let now = Instant::now();
-        let zone = connections.enter(peer(1, 1), now).unwrap();
-        zone.vouch("zone-1", None);
-        let asked = connections.enter(peer(2, 1), now).unwrap();
-        let request = asked.guest.progress().asked(false, now);
-        asked.guest.progress().arrived(request);
-        let kept = connections.enter(peer(3, 1), now).unwrap();
-        let before = kept.guest.progress().asked(false, now);
-        kept.guest.progress().answered(before, true, now);
-        let silent: Vec<_> = (10..30).map(|last| connections.enter(peer(last, 1), now).unwrap()).collect();
-        assert!(!displaced(&zone) && !displaced(&asked) && !displaced(&kept));
-        assert_eq!(silent.iter().filter(|seat| !displaced(seat)).count(), 2);
-        drop(silent);
-        let inner = connections.lock();
-        assert_eq!((inner.total, inner.leaving, inner.unknown.len()), (3, 0, 2));
-    }
-
-    #[test]
-    fn who_leaves_answers_lying_is_cut_off_and_who_takes_them_is_not() {
-        let connections = connections(Limits { answers: 1000, ..Limits::default() });
-        let start = Instant::now();
-        let later = start + std::time::Duration::from_secs(1);
-        let hold = |seat: &Seat, bytes, now| connections.hold(&seat.guest, bytes, now);
-        let honest = connections.enter(peer(1, 1), start).unwrap();
-        let taken = hold(&honest, 300, start);
-        let lying: Vec<_> = (0..20).map(|port| connections.enter(peer(2, port), start).unwrap()).collect();
-        let mut held = Vec::new();
-        for seat in &lying {
-            held.push(hold(seat, 100, later));
-            assert!(connections.ready.bytes() <= 1000);
-        }
-        assert_eq!(lying.iter().filter(|seat| displaced(seat)).count(), 13);
-        assert!(!displaced(&honest), "another address leaves more lying");
-        drop((taken, held));
-        assert_eq!(connections.ready.bytes(), 0);
-        let alone = hold(&honest, 5000, later);
-        assert!(alone.is_some() && !displaced(&honest), "one that is longer is given");
-        let _second = hold(&honest, 5000, later);
-        assert!(displaced(&honest) && connections.ready.bytes() == 0);
-    }
-
-    #[test]
-    fn who_works_is_not_displaced_and_the_newcomer_is_refused() {
-        let connections = connections(small());
-        let now = Instant::now();
-        let working: Vec<_> = (0..2)
-            .map(|port| {
-                let seat = connections.enter(peer(1, port), now).unwrap();
-                let request = seat.guest.progress().asked(false, now);
-                seat.guest.progress().arrived(request);
-                seat
-            })
-            .collect();
-        assert_eq!(connections.enter(peer(1, 9), now).err(), Some(Reason::Address));
-        assert!(connections.enter(peer(2, 1), now).is_ok(), "another address has room");
-        drop(working);
-        assert!(connections.enter(peer(1, 9), now).is_ok());
-    }
-
-    #[test]
-    fn known_clients_may_take_everything_but_no_single_one() {
-        let connections = connections(small());
-        let now = Instant::now();
-        let mut seats = Vec::new();
-        for (number, zone) in ["a", "b", "c"].iter().enumerate() {
-            for port in 0..3_u16 {
-                let Ok(seat) = connections.enter(peer(u8::try_from(number).unwrap(), port), now) else {
-                    continue;
-                };
-                seat.vouch(zone, None);
-                seats.push(seat);
-            }
-        }
-        assert_eq!(seats.len(), 8);
-        assert_eq!(connections.enter(peer(9, 1), now).err(), Some(Reason::Full));
-        seats.truncate(3);
-        let fourth = connections.enter(peer(9, 1), now).unwrap();
-        fourth.vouch("a", None);
-        assert!(connections.lock().unknown.contains_key(&fourth.number), "its fourth counts as unknown");
-    }
-
-    #[test]
-    fn names_that_a_token_makes_up_fill_no_more_than_its_share() {
-        let (connections, now) = (connections(small()), Instant::now());
-        let known = |last: u8, n: u16, token: &str| {
-            let seat = connections.enter(peer(last, n), now).unwrap();
-            seat.vouch(&format!("proxy-{last}-{n}"), Some(token));
-            seat
-        };
-        // From many addresses with one token, and from one address with many tokens.
-        let stolen: Vec<_> = (0..7).map(|n| known(n, 1, "stolen")).collect();
-        assert_eq!(stolen.iter().filter(|seat| seat.is_known()).count(), 4);
-        drop(stolen);
-        let tokens: Vec<_> = (0..7).map(|n| known(1, n, &format!("token-{n}"))).collect();
-        assert_eq!(tokens.iter().filter(|seat| seat.is_known()).count(), 4);
-        assert!(known(2, 1, "honest").is_known());
-        drop(tokens);
-        assert!(connections.lock().known.is_empty(), "who left counts no more");
-    }
-
-    #[test]
-    fn five_hundred_zones_may_sit_behind_one_address() {
-        let limits = Limits::default().for_connections(10_000).keeping_room_for_the_known();
-        let (connections, now) = (connections(limits), Instant::now());
-        // All of them come at once, with two connections each, and only then show who they are.
-        let zones: Vec<_> = (0..1000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
-        for (n, seat) in zones.iter().enumerate() {
-            seat.vouch(&format!("zone-{}", n / 2), None);
-        }
-        // Whoever else is at that address waits at its own expense.
-        let strangers: Vec<_> =
-            (0..5000).map(|port| connections.enter(peer(1, port), now).unwrap()).collect();
-        assert!(!zones.iter().any(displaced));
-        assert_eq!(strangers.iter().filter(|seat| !displaced(seat)).count(), 1024);
-    }
-
-    #[test]
-    fn a_network_of_64_bits_is_one_address() {
-        let of = |text: &str| network(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::2"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_ends_a_connection() {
-        let connections = connections(small());
-        let start = Instant::now();
-        let seat = connections.enter(peer(1, 1), start).unwrap();
-        let over = seat.guest.over(&connections.limits).await;
-        assert_eq!(over, Some(Over::Refused(Reason::NoRequest)));
-        assert_eq!(start.elapsed(), connections.limits.first_request / 2);
-    }
-}
+mod tests;

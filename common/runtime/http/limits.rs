@@ -13,8 +13,6 @@ const HEADERS: u32 = 16 << 10;
 const HEADER_COUNT: usize = 100;
 /// Bytes buffered for an HTTP/1 connection in each direction.
 const BUFFER: usize = 64 << 10;
-/// Bytes buffered for an HTTP/2 stream until its client takes them.
-const SEND_BUFFER: usize = 128 << 10;
 /// Streams a client may reset before they were looked at; one more ends its connection.
 const PENDING_RESETS: usize = 20;
 /// Streams this side may reset for errors of the client; one more ends its connection.
@@ -25,9 +23,9 @@ const FRAME: u32 = 16 << 10;
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// And has this long to answer.
 const PING_WAIT: Duration = Duration::from_secs(20);
-/// Bytes beyond bodies that a connection may send in a burst. More than a client may send of a body before
-/// anybody has looked at its request, or a request with a large body could pass for a flood.
-const NOISE: u64 = 1 << 20;
+/// Bytes beyond bodies that a connection may send in a burst: a hundred requests at once with 2 KiB of headers
+/// each, and what is read in one turn before its requests are looked at, with the TLS around it.
+const NOISE: u64 = 256 << 10;
 
 /// Limits of one listener.
 #[derive(Clone, Debug)]
@@ -64,6 +62,8 @@ pub struct Limits {
     pub streams: u32,
     /// What a client may send of one body before it must wait; of all bodies of a connection, twice that.
     pub window: u32,
+    /// Bytes buffered for an HTTP/2 stream until its client takes them.
+    pub send_buffer: usize,
     /// When an HTTP/2 connection is silent for this long its client is asked whether it is there, and has
     /// as long again to answer; `None` for the usual.
     pub ping: Option<Duration>,
@@ -86,6 +86,7 @@ impl Default for Limits {
             http1: true,
             streams: 100,
             window: 256 << 10,
+            send_buffer: 128 << 10,
             ping: None,
         }
     }
@@ -141,7 +142,7 @@ impl Limits {
             .max_local_error_reset_streams(LOCAL_RESETS)
             .max_header_list_size(HEADERS)
             .max_frame_size(FRAME)
-            .max_send_buf_size(SEND_BUFFER)
+            .max_send_buf_size(self.send_buffer)
             .adaptive_window(false)
             .initial_stream_window_size(self.window)
             .initial_connection_window_size(self.window.saturating_mul(2));

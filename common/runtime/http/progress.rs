@@ -32,13 +32,13 @@ pub(super) enum Over {
 pub(super) struct Progress {
     stage: Stage,
     /// Requests without a complete answer, by number.
-    open: BTreeMap<u64, Exchange>,
+    open: BTreeMap<u64, HttpExchange>,
     next: u64,
     known: bool,
     noise: u64,
     noise_at: Instant,
-    /// A request was answered before its body was whole.
-    cut_short: bool,
+    /// Requests that were answered before their bodies were whole, since the last bytes came.
+    cut_short: u64,
     /// Bytes that may still come of bodies nobody waits for any more.
     late: u64,
     flooded: bool,
@@ -55,7 +55,7 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Exchange {
+struct HttpExchange {
     since: Instant,
     /// Whether the whole request is here.
     arrived: bool,
@@ -72,7 +72,7 @@ impl Progress {
             known: false,
             noise: 0,
             noise_at: now,
-            cut_short: false,
+            cut_short: 0,
             late: 0,
             flooded: false,
         }
@@ -106,15 +106,15 @@ impl Progress {
         }
     }
 
-    /// What a client had sent of a body when it was answered without it, or sends before it hears of that, is
-    /// no flood: as much as the windows let it send.
+    /// What a client sends of a body after it was answered without it, until it hears of that, is no flood: as
+    /// much of each body as its window lets it send, of all of them as much as that of the connection.
     fn forgive(&mut self, limits: &Limits) {
-        if std::mem::take(&mut self.cut_short) {
-            let windows = limits.in_flight();
-            let here = self.noise.min(windows);
-            self.noise -= here;
-            self.late = windows - here;
-        }
+        let cut_short = std::mem::take(&mut self.cut_short);
+        let allowed = cut_short.saturating_mul(u64::from(limits.window)).min(limits.in_flight());
+        // Nobody took what came after its reader was gone.
+        let here = self.noise.min(allowed);
+        self.noise -= here;
+        self.late = (self.late + allowed - here).min(limits.in_flight());
     }
 
     /// Whether it sent too much that belongs to no request.
@@ -135,13 +135,18 @@ impl Progress {
         self.stage = Stage::Asking { since: now, head: None, multiplexed };
         let number = self.next;
         self.next += 1;
-        self.open.insert(number, Exchange { since: now, arrived: false, lying: None });
+        self.open.insert(number, HttpExchange { since: now, arrived: false, lying: None });
         number
     }
 
     /// A piece of a body of a request was taken by its handler.
     pub(super) fn took(&mut self, bytes: usize) {
         self.noise = self.noise.saturating_sub(bytes as u64 + NOISE_PER_PIECE);
+    }
+
+    /// A piece of a body was left over when its reader went away. Its frame is not forgiven: nobody wanted it.
+    pub(super) fn left_over(&mut self, bytes: usize) {
+        self.noise = self.noise.saturating_sub(bytes as u64);
     }
 
     /// The body of a request is complete.
@@ -165,7 +170,7 @@ impl Progress {
         let exchange = self.open.remove(&number);
         if whole {
             self.noise = self.noise.saturating_sub(NOISE_PER_EXCHANGE);
-            self.cut_short |= exchange.is_some_and(|exchange| !exchange.arrived);
+            self.cut_short += u64::from(exchange.is_some_and(|exchange| !exchange.arrived));
         }
         if let (true, Stage::Asking { since, .. }) = (self.open.is_empty(), &mut self.stage) {
             *since = now;
@@ -179,8 +184,16 @@ impl Progress {
 
     /// Whether it can go for somebody else: it is not known, and keeps this side waiting.
     pub(super) fn is_waiting(&self, now: Instant) -> bool {
-        let lies = |exchange: &Exchange| exchange.lying.is_some_and(|since| now - since >= LYING);
+        let lies = |exchange: &HttpExchange| exchange.lying.is_some_and(|since| now - since >= LYING);
         !self.known && self.open.values().all(|exchange| !exchange.arrived || lies(exchange))
+    }
+
+    /// For how long it is connected without having asked anything; `None` once it has.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        match self.stage {
+            Stage::Silent(since) | Stage::Greeting(since) => Some(now - since),
+            Stage::Asking { .. } => None,
+        }
     }
 
     /// Whether it has ever asked something.
@@ -217,6 +230,8 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn at(start: Instant, seconds: u64) -> Instant {
@@ -262,21 +277,55 @@ mod tests {
     #[test]
     fn what_is_left_of_a_body_that_was_refused_is_no_flood() {
         let (start, limits) = (Instant::now(), Limits::default());
-        let windows = usize::try_from(limits.in_flight()).unwrap();
+        let window = usize::try_from(limits.window).unwrap();
+        let burst = usize::try_from(limits.noise(false)).unwrap();
         let mut progress = Progress::new(start);
-        for _ in 0..20 {
+        let refuse = |progress: &mut Progress, before: usize| {
             let number = progress.asked(true, start);
-            progress.heard(windows / 2, &limits, start);
+            progress.heard(before, &limits, start);
             progress.answered(number, true, start);
-            progress.heard(windows / 2, &limits, start);
-            assert!(!progress.is_flooded());
+        };
+        for _ in 0..20 {
+            refuse(&mut progress, window / 2);
+            progress.heard(window / 2, &limits, start);
+            assert!(!progress.is_flooded() && progress.noise == 0, "a window each");
         }
+        // Several at once share the window of the connection.
+        let several: Vec<_> = (0..5).map(|_| progress.asked(true, start)).collect();
+        several.into_iter().for_each(|number| progress.answered(number, true, start));
+        progress.heard(2 * window, &limits, start);
+        assert_eq!((progress.noise, progress.late), (0, 0));
+        refuse(&mut progress, 0);
+        progress.heard(window + burst, &limits, start);
+        assert!(!progress.is_flooded());
+        progress.heard(1, &limits, start);
+        assert!(progress.is_flooded(), "and no more than that");
+    }
+
+    #[test]
+    fn after_a_whole_body_nothing_more_is_to_come() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
         let number = progress.asked(true, start);
         progress.arrived(number);
         progress.answered(number, true, start);
-        let burst = usize::try_from(limits.noise(false)).unwrap();
-        progress.heard(windows + burst + 1, &limits, start);
-        assert!(progress.is_flooded(), "after a whole body nothing more is to come");
+        progress.heard(usize::try_from(limits.noise(false)).unwrap() + 1, &limits, start);
+        assert!(progress.is_flooded());
+    }
+
+    #[test]
+    fn a_request_that_its_client_gave_up_excuses_nothing_but_what_came_of_it() {
+        let (start, limits) = (Instant::now(), Limits::default());
+        let mut progress = Progress::new(start);
+        for _ in 0..20 {
+            let number = progress.asked(true, start);
+            progress.heard(200 << 10, &limits, start);
+            progress.left_over(200 << 10);
+            progress.answered(number, false, start);
+        }
+        assert_eq!((progress.is_flooded(), progress.late), (false, 0));
+        progress.heard(usize::try_from(limits.noise(false)).unwrap() + 1, &limits, start);
+        assert!(progress.is_flooded());
     }
 
     #[test]

@@ -88,9 +88,9 @@ impl Reason {
 
 /// The refusals of one listener.
 #[derive(Debug)]
-pub(super) struct Refusals {
+pub(super) struct ListenerRefusals {
     listener: &'static str,
-    counted: [Counted; Reason::ALL.len()],
+    counted: [RefusalCount; Reason::ALL.len()],
 }
 
 /// What is to be told, by whoever holds no lock: a log that is not read makes its writer wait.
@@ -113,12 +113,12 @@ impl Line {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct RefusalCount {
     untold: u64,
     told: Option<Instant>,
 }
 
-impl Refusals {
+impl ListenerRefusals {
     pub(super) fn new(listener: &'static str) -> Self {
         for reason in Reason::ALL {
             metrics::counter!("connections_refused_total", "listener" => listener, "reason" => reason.label())
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_first_is_told_and_then_the_number_of_those_since() {
-        let mut refusals = Refusals::new("test");
+        let mut refusals = ListenerRefusals::new("test");
         let start = Instant::now();
         assert_eq!(refusals.due(Reason::Tls, start), Some(1));
         assert_eq!(refusals.due(Reason::Shed, start), Some(1), "each reason on its own");

@@ -90,3 +90,21 @@ async fn slow_clients_are_cut_off_and_known_ones_are_not() {
     let waits = tokio::time::timeout(short * 2, known.read(&mut [0; 64])).await;
     assert!(waits.is_err(), "the known one still waits for its answer");
 }
+
+#[tokio::test]
+async fn a_body_that_nobody_reads_is_not_asked_for() {
+    let running = start(Limits::default()).await;
+    let mut client = TcpStream::connect(running.address).await.unwrap();
+    let head = b"PUT /ready HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+    client.write_all(head).await.unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 405");
+}
+
+#[test]
+fn a_client_that_made_way_is_told_to_come_again() {
+    let response = nobody_waits();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(response.headers().contains_key(header::RETRY_AFTER));
+}

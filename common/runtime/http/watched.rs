@@ -4,7 +4,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use axum::body::Body;
@@ -15,49 +15,30 @@ use tokio::{
     time::Instant,
 };
 
-use super::{
-    Limits,
-    answers::Held,
-    connections::{Connections, Guest},
-};
+use super::{Limits, answers::Held, connections::Connections, guest::Guest};
 
 /// Largest piece of an answer that is handed on at once, so that a client that takes nothing shows.
 const PIECE: usize = 64 << 10;
-
-/// Bytes read from a connection before others have their turn: thousands of frames can be in them.
-const TURN: usize = 16 << 10;
 
 /// The bytes of a connection, as they are on the wire.
 pub(super) struct WatchedIo<IO> {
     io: IO,
     guest: Arc<Guest>,
     limits: Limits,
-    /// Bytes read in this turn.
-    turn: usize,
 }
 
 impl<IO> WatchedIo<IO> {
     pub(super) fn new(io: IO, guest: Arc<Guest>, limits: Limits) -> Self {
-        Self { io, guest, limits, turn: 0 }
+        Self { io, guest, limits }
     }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for WatchedIo<IO> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.turn >= TURN {
-            this.turn = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         let before = buf.filled().len();
-        let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(cx, buf) else {
-            this.turn = 0;
-            return Poll::Pending;
-        };
-        read?;
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
         let bytes = buf.filled().len() - before;
-        this.turn += bytes;
         if bytes == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -108,22 +89,40 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WatchedIo<IO> {
 }
 
 /// The body of a request.
-pub(super) struct Question {
+pub(super) struct WatchedRequestBody {
     body: Incoming,
     guest: Arc<Guest>,
     number: u64,
+    /// What may lie there that nobody has read, in bytes.
+    window: usize,
 }
 
-impl Question {
-    pub(super) fn new(body: Incoming, guest: Arc<Guest>, number: u64) -> Self {
+impl WatchedRequestBody {
+    pub(super) fn new(body: Incoming, open: &Open, window: usize) -> Self {
+        let (guest, number) = (Arc::clone(&open.guest), open.number);
         if body.is_end_stream() {
             guest.progress().arrived(number);
         }
-        Self { body, guest, number }
+        Self { body, guest, number, window }
     }
 }
 
-impl HttpBody for Question {
+impl Drop for WatchedRequestBody {
+    /// What came of a body that nobody reads on came for a request all the same, and is not counted against the
+    /// connection: a client may give up what it has begun to send.
+    fn drop(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut left = self.window;
+        while left > 0 && !self.body.is_end_stream() {
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut self.body).poll_frame(&mut cx) else { break };
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            left = left.saturating_sub(bytes.max(1));
+            self.guest.progress().left_over(bytes);
+        }
+    }
+}
+
+impl HttpBody for WatchedRequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -167,10 +166,6 @@ impl Open {
         Self { guest, number, whole: false }
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     fn offer(&self, lying: Option<Instant>) {
         if self.guest.progress().offered(self.number, lying) {
             self.guest.hurry();
@@ -186,7 +181,7 @@ impl Drop for Open {
 }
 
 /// The body of an answer.
-pub(super) struct Answer {
+pub(super) struct WatchedResponseBody {
     body: Body,
     rest: Bytes,
     open: Open,
@@ -195,8 +190,10 @@ pub(super) struct Answer {
     made: Option<Held>,
 }
 
-impl Answer {
+impl WatchedResponseBody {
     pub(super) fn new(body: Body, open: Open, connections: Arc<Connections>) -> Self {
+        // Nobody is there to take it.
+        let body = if open.guest.is_displaced() { Body::empty() } else { body };
         let mut open = open;
         open.whole = body.is_end_stream();
         open.offer(Some(Instant::now()));
@@ -221,7 +218,7 @@ impl Answer {
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for WatchedResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

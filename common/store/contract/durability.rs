@@ -79,7 +79,7 @@ pub async fn a_sound_store_is_found_sound(stores: &dyn Stores) {
     store.put_sessions(vec![row("a", Some("1")), row("b", Some("2"))]).await.unwrap();
     store.put_sessions(vec![row("a", Some("3")), row("b", None)]).await.unwrap();
     store.check().await.unwrap();
-    assert_eq!(*store.health().borrow(), crate::store::Health::default());
+    assert_eq!(*store.health().borrow(), crate::store::StoreHealth::default());
     let before = index_of(&*store).await;
     if home.durable() {
         store.close().await;

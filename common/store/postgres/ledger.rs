@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 
+use super::sums;
 use crate::{
     model::{Resource, ResourceKey},
     store::{
         Batch, Commit, Revision, StoreError, StoreIdentity,
         record::{Columns, LoggedColumns, MetaRecord, ResourceRecord, nanos, number},
-        rows::{LogEntry, Rows, Verdict},
-        wanted::Wanted,
+        rows::{GroupCommit, LogEntry, Rows},
+        wanted::WantedKeys,
         writer::Ledger,
     },
 };
@@ -23,7 +24,8 @@ const ROWS: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
-const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR UPDATE";
+/// Puts the commits of all replicas in one order.
+pub(super) const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR UPDATE";
 
 const PUT: &str = "\
     INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, status, owner_kind, \
@@ -76,20 +78,20 @@ pub(super) struct PostgresLedger {
 }
 
 /// Why a group failed, and whether that is known for sure.
-enum Failure {
+enum PostgresFailure {
     /// Nothing is committed.
     Undone(StoreError),
     /// The answer to the commit was lost.
-    Doubt { verdict: Verdict, transaction: String, error: sqlx::Error },
+    Doubt { verdict: GroupCommit, transaction: String, error: sqlx::Error },
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for PostgresFailure {
     fn from(error: sqlx::Error) -> Self {
         Self::Undone(StoreError::backend("commit to the database", error))
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for PostgresFailure {
     fn from(error: StoreError) -> Self {
         Self::Undone(error)
     }
@@ -107,12 +109,12 @@ impl PostgresLedger {
         Self { pool, head, committed, identity, retained, logged: retained }
     }
 
-    async fn write(&mut self, group: &[Batch]) -> Result<Verdict, Failure> {
+    async fn write(&mut self, group: &[Batch]) -> Result<GroupCommit, PostgresFailure> {
         let mut transaction = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         // From here on no other replica commits. A later statement sees all that committed before.
         let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
         meta.must_be(self.identity)?;
-        let wanted = Wanted::of(group);
+        let wanted = WantedKeys::of(group);
         let epochs = epochs(&mut transaction, &wanted).await?;
         let mut rows = Rows::default();
         for record in load(&mut transaction, &wanted).await? {
@@ -120,7 +122,7 @@ impl PostgresLedger {
                 rows.insert(row);
             }
         }
-        let verdict = Verdict::of(group, &mut rows, meta.head(), &epochs);
+        let verdict = GroupCommit::of(group, &mut rows, meta.head(), &epochs);
         if verdict.log.is_empty() {
             transaction.rollback().await?;
             return Ok(verdict);
@@ -130,12 +132,17 @@ impl PostgresLedger {
             Ok(()) => Ok(verdict),
             // The server answered: it did not commit.
             Err(error @ sqlx::Error::Database(_)) if !is_shutdown(&error) => Err(error.into()),
-            Err(error) => Err(Failure::Doubt { verdict, transaction: id, error }),
+            Err(error) => Err(PostgresFailure::Doubt { verdict, transaction: id, error }),
         }
     }
 
     /// Asks what became of a transaction whose commit was not answered.
-    async fn settle(&self, verdict: Verdict, id: &str, error: sqlx::Error) -> Result<Verdict, StoreError> {
+    async fn settle(
+        &self,
+        verdict: GroupCommit,
+        id: &str,
+        error: sqlx::Error,
+    ) -> Result<GroupCommit, StoreError> {
         let asking = async {
             loop {
                 match self.fate(id).await {
@@ -198,8 +205,8 @@ impl Ledger for PostgresLedger {
     async fn commit(&mut self, group: &[Batch]) -> Result<Vec<Result<Commit, StoreError>>, StoreError> {
         let verdict = match self.write(group).await {
             Ok(verdict) => verdict,
-            Err(Failure::Undone(error)) => return Err(error),
-            Err(Failure::Doubt { verdict, transaction, error }) => {
+            Err(PostgresFailure::Undone(error)) => return Err(error),
+            Err(PostgresFailure::Doubt { verdict, transaction, error }) => {
                 self.settle(verdict, &transaction, error).await?
             }
         };
@@ -221,14 +228,25 @@ impl Ledger for PostgresLedger {
         let meta: Option<MetaRecord> = looked.map_err(|error| StoreError::backend(doing, error))?;
         match meta {
             Some(meta) => meta.must_be(self.identity),
-            None => Err(StoreError::backend(doing, "it is a standby, or has lost its identity")),
+            None => Err(StoreError::backend(doing, "it is read-only, a standby, or has lost its identity")),
         }
     }
 
     async fn probe(&mut self) -> Result<(), StoreError> {
         self.look().await?;
-        let written = sqlx::query(PROBE).execute(&self.pool).await;
-        written.map(|_| ()).map_err(|error| StoreError::backend("commit to the database", error))
+        let probed = async {
+            let mut transaction = self.pool.begin().await?;
+            for statement in ROOM {
+                sqlx::query(statement).execute(&mut *transaction).await?;
+            }
+            transaction.rollback().await?;
+            sqlx::query(PROBE).execute(&self.pool).await
+        };
+        probed.await.map(|_| ()).map_err(|error| StoreError::backend("commit to the database", error))
+    }
+
+    async fn heal(&mut self) -> Result<(), StoreError> {
+        sums::compare(&self.pool).await
     }
 
     async fn tidy(&mut self) {
@@ -243,8 +261,13 @@ impl Ledger for PostgresLedger {
 }
 
 /// Whether the server takes writes of our history.
-const LOOK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta WHERE NOT pg_is_in_recovery()";
-/// Changes nothing, and needs the disk like any other write.
+const LOOK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta \
+    WHERE NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::bool";
+/// Whether there is room for new pages, which a row that is written again in its place does not need. A table
+/// that is emptied is begun anew in a file of its own, which is gone with the transaction.
+const ROOM: [&str; 2] =
+    ["TRUNCATE probe", "INSERT INTO probe SELECT repeat('x', 2000) FROM generate_series(1, 32)"];
+/// Changes nothing, and needs the journal like any other write.
 const PROBE: &str = "UPDATE meta SET revision = revision";
 
 /// Whether the server gave this answer because it, or this connection, is going down: a commit may
@@ -273,7 +296,7 @@ impl<'a> FromIterator<&'a ResourceKey> for KeyColumns<'a> {
     }
 }
 
-async fn load(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Result<Vec<ResourceRecord>> {
+async fn load(connection: &mut PgConnection, wanted: &WantedKeys<'_>) -> sqlx::Result<Vec<ResourceRecord>> {
     let keys: KeyColumns<'_> = wanted.keys.iter().copied().collect();
     let by_key = sqlx::query_as(BY_KEY).bind(keys.kinds).bind(keys.meshes).bind(keys.names);
     let mut records: Vec<ResourceRecord> = by_key.fetch_all(&mut *connection).await?;
@@ -286,7 +309,10 @@ async fn load(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Resul
 }
 
 /// The epochs that fences name, held still until the commit: nobody takes those leases meanwhile.
-async fn epochs(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Result<BTreeMap<String, u64>> {
+async fn epochs(
+    connection: &mut PgConnection,
+    wanted: &WantedKeys<'_>,
+) -> sqlx::Result<BTreeMap<String, u64>> {
     if wanted.leases.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -300,7 +326,7 @@ async fn epochs(connection: &mut PgConnection, wanted: &Wanted<'_>) -> sqlx::Res
 }
 
 /// Writes the verdict down and returns the number of the transaction.
-async fn store(connection: &mut PgConnection, verdict: &Verdict, rows: &Rows) -> sqlx::Result<String> {
+async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows) -> sqlx::Result<String> {
     let (kept, gone) = verdict.outcome(rows);
     for part in kept.chunks(ROWS) {
         put(connection, part).await?;

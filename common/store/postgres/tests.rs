@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 use crate::{
     model::{Resource, ResourceKey, kinds},
-    store::{Write, feed::Feed, index::Index},
+    store::{Write, feed::Feed, index::Index, salvage},
     testing::postgres::Cluster,
 };
 
@@ -233,10 +233,78 @@ async fn a_row_that_is_not_what_was_written_is_noticed() {
     run("ALTER TABLE resources DISABLE TRIGGER forget_old_checksum").await;
     run("UPDATE resources SET spec = 'x'").await;
     let error = store.snapshot().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Damaged(what) if what.contains("Zone /first")), "{error}");
+    assert!(matches!(&error, StoreError::Damaged(what) if what.contains("resource/Zone//first")), "{error}");
     assert!(store.health().borrow().damage.is_some());
     let refused = put(&store, "late").await.unwrap_err();
     assert!(matches!(refused, StoreError::Unwritable(_)), "{refused}");
+
+    // Somebody takes it out; the process finds out by itself.
+    let folder = tempfile::TempDir::new().unwrap();
+    let (url, kept) = (cluster.connection("store").url(), folder.path().join("kept"));
+    salvage::settle(&url, "resource/Zone//first", salvage::Settlement::Remove, &kept).await.unwrap();
+    store.health().wait_for(|health| health.trouble().is_none()).await.unwrap();
+    put(&store, "late").await.unwrap();
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!(snapshot.resources.iter().map(|r| r.name()).collect::<Vec<_>>(), ["late"]);
+}
+
+async fn unsummed(store: &PostgresStore) -> i64 {
+    let count = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE checksum IS NULL");
+    count.fetch_one(&store.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn rows_of_an_older_version_get_checksums_a_batch_at_a_time_while_others_write() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    let many = 2 * sums::BATCH + 10;
+    let writes = (0..many).map(|n| Write::put(zone(&format!("old-{n:04}"))));
+    store.transact(Batch::of(writes)).await.unwrap();
+    let before = store.snapshot().await.unwrap();
+    sqlx::query("UPDATE resources SET checksum = NULL").execute(&store.pool).await.unwrap();
+    let writing = join_all((0..58).map(|n| {
+        let name = format!("old-{:04}", n * 7);
+        let store = &store;
+        async move {
+            let changed = zone(&name).with_label("kuma.io/display-name", "newer");
+            store.transact(Batch::of([Write::put(changed)])).await.unwrap();
+        }
+    }));
+    let (other, _) = tokio::join!(open(&cluster, "store"), writing);
+    assert_eq!(unsummed(&store).await, 0);
+    store.check().await.unwrap();
+    let after = other.snapshot().await.unwrap();
+    assert_eq!(after.resources.len(), before.resources.len());
+}
+
+/// While versions change, a replica that knows no checksums writes beside one that does.
+#[tokio::test]
+async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksum() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "changed").await.unwrap();
+    put(&store, "left").await.unwrap();
+    for statement in [
+        "UPDATE resources SET display_name = 'older', revision = 3 WHERE name = 'changed'",
+        "INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, created, modified, \
+            revision) SELECT kind, mesh, 'made', origin_zone, 'made', labels, spec, 0, 0, 3 FROM resources LIMIT 1",
+        "INSERT INTO changes (revision, ordinal, kind, mesh, name, op) \
+            VALUES (3, 0, 'Zone', '', 'made', 'put'), (3, 1, 'Zone', '', 'changed', 'put')",
+        "UPDATE meta SET revision = 3",
+    ] {
+        sqlx::query(statement).execute(&store.pool).await.unwrap();
+    }
+    assert_eq!(unsummed(&store).await, 2);
+    assert_eq!(store.snapshot().await.unwrap().resources.len(), 3, "they are taken as they are");
+    assert_eq!(sums::fill(&store.pool).await.unwrap(), 2, "the audit, or the next start, counts them");
+    assert_eq!(sums::fill(&store.pool).await.unwrap(), 0);
+    store.check().await.unwrap();
+    sqlx::query("ALTER TABLE resources DISABLE TRIGGER forget_old_checksum")
+        .execute(&store.pool)
+        .await
+        .unwrap();
+    sqlx::query("UPDATE resources SET spec = 'x' WHERE name = 'made'").execute(&store.pool).await.unwrap();
+    store.check().await.unwrap_err();
 }
 
 #[tokio::test]

@@ -10,15 +10,19 @@ use std::{
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use super::{file, files::beside};
+use super::{
+    file,
+    files::{aside, beside},
+};
 use crate::store::{Revision, StoreError, StoreIdentity, checksum::Checksum};
 
 /// The record of one database.
 pub(super) struct Acknowledged {
     identity: StoreIdentity,
-    file: Option<File>,
+    file: Option<Arc<File>>,
 }
 
 fn path_of(database: &Path) -> PathBuf {
@@ -71,18 +75,23 @@ impl Acknowledged {
         }
         let opened = File::options().create(true).write(true).truncate(false).mode(0o600).open(&path);
         let file = opened.inspect_err(|error| not_kept(&path, error)).ok();
-        let record = Self { identity, file };
-        record.reached(head);
-        Ok(record)
+        let noted = file.as_ref().map(|file| file.write_all_at(line(identity, head).as_bytes(), 0));
+        missed(noted.unwrap_or(Ok(())));
+        Ok(Self { identity, file: file.map(Arc::new) })
     }
 
     /// Everything up to `revision` is durable and about to be acknowledged.
-    pub(super) fn reached(&self, revision: Revision) {
-        let Some(file) = &self.file else { return };
-        // It only helps to notice damage, so nobody is refused a write because of it.
-        if let Err(error) = file.write_all_at(line(self.identity, revision).as_bytes(), 0) {
-            tracing::debug!(%error, "cannot note how far the store was acknowledged");
-        }
+    pub(super) async fn reached(&self, revision: Revision) {
+        let Some(file) = self.file.clone() else { return };
+        let line = line(self.identity, revision);
+        missed(aside(move || file.write_all_at(line.as_bytes(), 0)).await);
+    }
+}
+
+/// It only helps to notice damage, so nobody is refused a write because of it.
+fn missed(noted: io::Result<()>) {
+    if let Err(error) = noted {
+        tracing::debug!(%error, "cannot note how far the store was acknowledged");
     }
 }
 
@@ -102,12 +111,12 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_history_that_became_shorter_is_noticed_and_one_that_was_restored_on_purpose_is_not() {
+    #[tokio::test]
+    async fn a_history_that_became_shorter_is_noticed_and_one_that_was_restored_on_purpose_is_not() {
         let folder = TempDir::new().unwrap();
         let database = folder.path().join("x.db");
         let identity = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        Acknowledged::open(&database, identity, 3, true).unwrap().reached(7);
+        Acknowledged::open(&database, identity, 3, true).unwrap().reached(7).await;
         let error = Acknowledged::open(&database, identity, 6, true).err().unwrap().to_string();
         assert!(error.contains("it ends at revision 6, and 7 was acknowledged"), "{error}");
         assert!(error.contains("x.db.acknowledged"), "{error}");

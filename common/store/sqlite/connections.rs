@@ -17,7 +17,7 @@ use sqlx::{
 
 use super::{
     file::FileLock,
-    files::{Files, Trouble},
+    files::{Files, Trouble, aside},
 };
 use crate::store::StoreError;
 
@@ -29,10 +29,10 @@ const BUSY: Duration = Duration::from_secs(10);
 const JOURNAL_BYTES: &str = "67108864";
 
 /// The connections that are open now, and the files they have open.
-pub(super) struct Connections {
+pub(super) struct SqliteConnections {
     path: PathBuf,
     files: Arc<Files>,
-    lock: FileLock,
+    lock: Arc<FileLock>,
     pools: RwLock<Pools>,
 }
 
@@ -52,22 +52,22 @@ pub(super) enum NoPen {
     Unconnected(sqlx::Error),
 }
 
-impl Connections {
+impl SqliteConnections {
     pub(super) fn new(path: &Path, lock: FileLock) -> Self {
         let files = Arc::new(Files::of(path));
         let pools = RwLock::new(Pools::to(path, &files));
-        Self { path: path.to_owned(), files, lock, pools }
+        Self { path: path.to_owned(), files, lock: Arc::new(lock), pools }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn files(&self) -> &Files {
+    pub(super) fn files(&self) -> &Arc<Files> {
         &self.files
     }
 
-    pub(super) fn lock(&self) -> &FileLock {
+    pub(super) fn lock(&self) -> &Arc<FileLock> {
         &self.lock
     }
 
@@ -84,7 +84,7 @@ impl Connections {
     pub(super) async fn pen(&self) -> Result<Pen, NoPen> {
         let pen = self.bare_pen().await?;
         // Looked at with the pen in hand: nobody of us writes meanwhile.
-        match self.check() {
+        match self.check().await {
             Ok(()) => Ok(pen),
             Err(trouble) => {
                 pen.put_down();
@@ -93,9 +93,10 @@ impl Connections {
         }
     }
 
-    fn check(&self) -> Result<(), Trouble> {
-        self.files.check()?;
-        if self.lock.is_found() { Ok(()) } else { Err(Trouble::Lock) }
+    async fn check(&self) -> Result<(), Trouble> {
+        self.files.check().await?;
+        let lock = Arc::clone(&self.lock);
+        aside(move || if lock.is_found() { Ok(()) } else { Err(Trouble::Lock) }).await
     }
 
     /// The connection that writes, whatever happened to the files.
@@ -114,7 +115,7 @@ impl Connections {
         if let Some(idle) = pool.try_acquire() {
             return Ok(idle);
         }
-        self.files.check_names().map_err(NoPen::Trouble)?;
+        self.files.check_names().await.map_err(NoPen::Trouble)?;
         pool.acquire().await.map_err(NoPen::Unconnected)
     }
 
@@ -132,7 +133,7 @@ impl Connections {
         self.pools().write.is_closed()
     }
 
-    /// Fresh pools to what has the name now, which must be open by [`Connections::anchor`] already.
+    /// Fresh pools to what has the name now, which must be open by [`SqliteConnections::anchor`] already.
     pub(super) async fn open(&self) -> sqlx::Result<()> {
         let pools = Pools::to(&self.path, &self.files);
         pools.write.acquire().await?;
@@ -175,9 +176,9 @@ fn lasting(options: SqlitePoolOptions, files: &Arc<Files>) -> SqlitePoolOptions 
     let files = Arc::clone(files);
     let options = options.idle_timeout(None).max_lifetime(None).test_before_acquire(false);
     options.acquire_timeout(BUSY).after_connect(move |_, _| {
-        let ours = files.check_names();
+        let files = Arc::clone(&files);
         Box::pin(async move {
-            ours.map_err(|trouble| {
+            files.check_names().await.map_err(|trouble| {
                 sqlx::Error::Io(io::Error::other(format!("the file is another: {trouble:?}")))
             })
         })
@@ -193,8 +194,8 @@ pub(super) struct Pen {
 
 impl Pen {
     /// What was to be written is written, can be found under the names of the files, and nobody else wrote.
-    pub(super) fn done(self) -> Result<(), Trouble> {
-        let found = self.files.check();
+    pub(super) async fn done(self) -> Result<(), Trouble> {
+        let found = self.files.check().await;
         self.put_down();
         found
     }

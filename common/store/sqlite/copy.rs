@@ -42,6 +42,13 @@ impl Copy {
         self.whole.exists()
     }
 
+    /// Gives it a name by which no start takes it, because there is a database: one that was put in its place.
+    pub(super) fn put_aside(&self) -> io::Result<PathBuf> {
+        let aside = beside(&self.database, ".rescued.unused");
+        fs::rename(&self.whole, &aside)?;
+        Ok(aside)
+    }
+
     /// Gives it the name of the database, which must be free. A journal that is still there belonged to
     /// another file and would ruin this one.
     pub(super) fn take_name(&self) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::{
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
 use super::{copy::Copy, files::beside};
-use crate::store::StoreError;
+use crate::{runtime::warn_if_open, store::StoreError};
 
 /// `STRT`: how the `file` command and we tell our databases from others.
 const APPLICATION: u32 = 0x5354_5254;
@@ -123,6 +123,18 @@ pub(super) async fn check(path: &Path) -> Result<bool, StoreError> {
         copy.take_name().map_err(|error| StoreError::backend(doing, error))?;
     }
     let existed = path.exists();
+    if existed && copy.is_whole() {
+        let doing = format!("put the rescued copy of {} aside", path.display());
+        let aside = copy.put_aside().map_err(|error| StoreError::backend(doing, error))?;
+        tracing::warn!(
+            path = %path.display(),
+            copy = %aside.display(),
+            "a copy of a deleted database was never used, because another file has its name; it was put aside"
+        );
+    }
+    if existed {
+        warn_if_open(path, "the database, which holds private keys");
+    }
     let unreadable = format!("read {}: name another file, or make this one readable", path.display());
     let header = header(path).map_err(|error| StoreError::backend(unreadable, error))?;
     match header.as_slice() {

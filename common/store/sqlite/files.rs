@@ -1,13 +1,37 @@
 //! Which files the connections have open, so that one that is deleted, moved, replaced or written by
 //! somebody else is noticed: a commit to a file without a name is lost with the process.
+//!
+//! The file system is asked away from the threads that serve others: a disk, or a server of files, that hangs
+//! would hold them, and with them whoever tells that it hangs.
 
 use std::{
     fs::{self, File, Metadata},
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use tokio::task::spawn_blocking;
+
+/// Does something to files away from the threads that serve others.
+pub(super) async fn aside<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<io::Error> + Send + 'static,
+{
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // At the end of the process.
+        Err(stopped) => Err(io::Error::other(stopped).into()),
+    }
+}
+
+/// Bytes that are left for files at `path`.
+pub(super) fn room(path: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(path)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
 
 /// What happened to the files while they were open.
 #[derive(Debug)]
@@ -26,6 +50,12 @@ pub(super) enum Trouble {
     Written,
     /// The names cannot be looked up.
     Unknown(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Unknown(error)
+    }
 }
 
 /// The names, and what they stood for when the connections were made.
@@ -84,16 +114,35 @@ impl Files {
     }
 
     /// Whether every name still stands for what is open, and only we wrote to it.
-    pub(super) fn check(&self) -> Result<(), Trouble> {
-        self.check_names()?;
+    pub(super) async fn check(self: &Arc<Self>) -> Result<(), Trouble> {
+        let files = Arc::clone(self);
+        aside(move || files.check_now()).await
+    }
+
+    /// Whether every name still stands for what is open.
+    pub(super) async fn check_names(self: &Arc<Self>) -> Result<(), Trouble> {
+        let files = Arc::clone(self);
+        aside(move || files.check_names_now()).await
+    }
+
+    /// What is in the database now was written by us. Call it while nobody else can write.
+    pub(super) async fn written(self: &Arc<Self>) {
+        let files = Arc::clone(self);
+        let stamped: io::Result<()> = aside(move || files.stamp_now()).await;
+        if let Err(error) = stamped {
+            tracing::debug!(%error, "it is not known when the database was last written");
+        }
+    }
+
+    fn check_now(&self) -> Result<(), Trouble> {
+        self.check_names_now()?;
         let known = self.lock();
         let Some(known) = known.as_ref() else { return Ok(()) };
         let now = known.database.metadata().map_err(Trouble::Unknown)?;
         if stamp(&now) == known.stamp { Ok(()) } else { Err(Trouble::Written) }
     }
 
-    /// Whether every name still stands for what is open.
-    pub(super) fn check_names(&self) -> Result<(), Trouble> {
+    fn check_names_now(&self) -> Result<(), Trouble> {
         let known = self.lock();
         let Some(known) = known.as_ref() else { return Ok(()) };
         let open = known.database.metadata().map_err(Trouble::Unknown)?;
@@ -111,13 +160,11 @@ impl Files {
         Ok(())
     }
 
-    /// What is in the database now was written by us. Call it while nobody else can write.
-    pub(super) fn written(&self) {
-        if let Some(known) = self.lock().as_mut()
-            && let Ok(now) = known.database.metadata()
-        {
-            known.stamp = stamp(&now);
+    fn stamp_now(&self) -> io::Result<()> {
+        if let Some(known) = self.lock().as_mut() {
+            known.stamp = stamp(&known.database.metadata()?);
         }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {

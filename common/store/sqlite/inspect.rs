@@ -5,20 +5,37 @@ use sqlx::{Row, SqliteConnection};
 
 use crate::store::{
     StoreError,
-    record::{ALL_RESOURCES, LoggedColumns, ResourceRecord, identity_sum, session_sum},
+    record::{
+        ALL_RESOURCES, LoggedColumns, OUT_OF_STEP, ResourceRecord, damaged, identity_sum, out_of_step,
+        session_sum,
+    },
 };
 
 /// What was found, or that nothing could be read.
-pub(super) enum Finding {
-    /// This is damaged.
+pub(super) enum SqliteFinding {
+    /// The structure of the file is damaged: which rows there are is not known.
     Damage(String),
+    /// A row is not what was written; this says which, and what can be done.
+    Row(String),
     /// Reading failed for another reason.
     Failure(sqlx::Error),
 }
 
-impl From<sqlx::Error> for Finding {
+impl SqliteFinding {
+    fn row(which: std::fmt::Arguments<'_>) -> Self {
+        Self::Row(damaged(which).to_string())
+    }
+}
+
+impl From<sqlx::Error> for SqliteFinding {
     fn from(error: sqlx::Error) -> Self {
-        if is_damage(&error) { Self::Damage(error.to_string()) } else { Self::Failure(error) }
+        match error {
+            error @ (sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => {
+                Self::row(format_args!("a row ({error})"))
+            }
+            error if is_damage(&error) => Self::Damage(error.to_string()),
+            error => Self::Failure(error),
+        }
     }
 }
 
@@ -31,36 +48,52 @@ pub(super) fn is_damage(error: &sqlx::Error) -> bool {
 }
 
 /// Everything.
-pub(super) async fn whole(connection: &mut SqliteConnection) -> Result<(), Finding> {
+pub(super) async fn whole(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     structure(connection).await?;
     contents(connection).await
 }
 
 /// The structure of every page, and every index against its table. Takes the time it takes to read the
 /// file; for a start, before anything is built on it.
-pub(super) async fn structure(connection: &mut SqliteConnection) -> Result<(), Finding> {
+pub(super) async fn structure(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
+    schema(connection).await?;
     pragma(connection, "PRAGMA integrity_check(1)").await
 }
 
 /// The structure of every page, without the indexes; for a file in use.
-pub(super) async fn pages(connection: &mut SqliteConnection) -> Result<(), Finding> {
+pub(super) async fn pages(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     pragma(connection, "PRAGMA quick_check(1)").await
 }
 
-async fn pragma(connection: &mut SqliteConnection, check: &'static str) -> Result<(), Finding> {
+/// The words of the schema. The driver takes the names and types of columns for text, and its thread, with whoever
+/// waits for it, does not survive that they are not.
+async fn schema(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
+    let words =
+        "SELECT CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(IFNULL(sql, '') AS BLOB) FROM sqlite_schema";
+    let rows: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = sqlx::query_as(words).fetch_all(connection).await?;
+    for (name, table, definition) in rows {
+        if [&name, &table, &definition].into_iter().any(|word| std::str::from_utf8(word).is_err()) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            return Err(SqliteFinding::Damage(format!("the definition of {name:?} is not text")));
+        }
+    }
+    Ok(())
+}
+
+async fn pragma(connection: &mut SqliteConnection, check: &'static str) -> Result<(), SqliteFinding> {
     let said: Vec<String> = sqlx::query_scalar(check).fetch_all(connection).await?;
     match said.first() {
         Some(first) if first == "ok" => Ok(()),
-        first => Err(Finding::Damage(first.cloned().unwrap_or_default())),
+        first => Err(SqliteFinding::Damage(first.cloned().unwrap_or_default())),
     }
 }
 
 /// Every row against its checksum, and the change log against the head.
-pub(super) async fn contents(connection: &mut SqliteConnection) -> Result<(), Finding> {
+pub(super) async fn contents(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     identity(connection).await?;
     let mut rows = sqlx::query_as::<_, ResourceRecord>(ALL_RESOURCES).fetch(&mut *connection);
     while let Some(row) = rows.try_next().await? {
-        row.into_resource().map_err(|error| Finding::Damage(error.to_string()))?;
+        row.into_resource().map_err(|error| SqliteFinding::Row(error.to_string()))?;
     }
     drop(rows);
     log(connection).await?;
@@ -68,27 +101,28 @@ pub(super) async fn contents(connection: &mut SqliteConnection) -> Result<(), Fi
     for row in sqlx::query(sessions).fetch_all(connection).await? {
         let (key, document): (&str, &str) = (row.try_get("key")?, row.try_get("document")?);
         if row.try_get::<Option<i64>, _>("checksum")? != Some(session_sum(key, document)) {
-            return Err(Finding::Damage(format!("the session document {key} is not what was written")));
+            return Err(SqliteFinding::row(format_args!("the session document {key}")));
         }
     }
     Ok(())
 }
 
-async fn identity(connection: &mut SqliteConnection) -> Result<(), Finding> {
+async fn identity(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     let (store_id, epoch, sum): (String, i64, Option<i64>) =
         sqlx::query_as("SELECT store_id, epoch, checksum FROM meta").fetch_one(connection).await?;
     if sum == Some(identity_sum(&store_id, epoch)) {
         return Ok(());
     }
-    Err(Finding::Damage("the identity of the store is not what was written".to_owned()))
+    Err(SqliteFinding::row(format_args!("the identity of the store")))
 }
 
-/// Each entry against its checksum; together they must be dense from the oldest to the head.
-async fn log(connection: &mut SqliteConnection) -> Result<(), Finding> {
+/// Each entry against its checksum; together they must be dense from the oldest to the head, and end where the
+/// resources are.
+async fn log(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     let (mut last, head): (i64, i64) =
         sqlx::query_as("SELECT oldest, revision FROM meta").fetch_one(&mut *connection).await?;
     let entries = "SELECT revision, kind, mesh, name, op, checksum FROM changes ORDER BY revision, ordinal";
-    for row in sqlx::query(entries).fetch_all(connection).await? {
+    for row in sqlx::query(entries).fetch_all(&mut *connection).await? {
         let revision = row.try_get("revision")?;
         let logged = LoggedColumns {
             revision,
@@ -99,14 +133,30 @@ async fn log(connection: &mut SqliteConnection) -> Result<(), Finding> {
         };
         let follows = revision == last || revision == last + 1;
         if !follows || row.try_get::<Option<i64>, _>("checksum")? != Some(logged.sum()) {
-            return Err(Finding::Damage(format!("the change log is not what was written at {revision}")));
+            return Err(SqliteFinding::row(format_args!("the change log at {revision}")));
         }
         last = revision;
+    }
+    let strange: Option<(String, String, String)> =
+        sqlx::query_as(OUT_OF_STEP).fetch_optional(&mut *connection).await?;
+    if let Some(row) = strange {
+        return Err(SqliteFinding::Row(out_of_step(&row).to_string()));
     }
     if last == head {
         return Ok(());
     }
-    Err(Finding::Damage(format!("the change log ends at {last}, the store is at {head}")))
+    Err(SqliteFinding::row(format_args!(
+        "the change log, which ends at {last} while the store is at {head},"
+    )))
+}
+
+/// Whether the change log is what was written.
+pub(super) async fn is_logged(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    match log(connection).await {
+        Ok(()) => Ok(true),
+        Err(SqliteFinding::Damage(_) | SqliteFinding::Row(_)) => Ok(false),
+        Err(SqliteFinding::Failure(error)) => Err(error),
+    }
 }
 
 /// Gives rows of a version without checksums theirs, once.
@@ -151,13 +201,14 @@ const UNSUMMED: &str = "\
     FROM resources WHERE checksum IS NULL";
 
 /// A finding as an error of the store, about the file that `name` says.
-pub(super) fn error(name: &std::path::Path, finding: Finding) -> StoreError {
+pub(super) fn error(name: &std::path::Path, finding: SqliteFinding) -> StoreError {
     match finding {
-        Finding::Damage(what) => super::file::damaged(
+        SqliteFinding::Damage(what) => super::file::damaged(
             name,
             &format!("is damaged or no SQLite database ({what}): restore it from a backup"),
         ),
-        Finding::Failure(error) => {
+        SqliteFinding::Row(what) => super::file::damaged(name, &format!("is damaged: {what}")),
+        SqliteFinding::Failure(error) => {
             StoreError::backend(format!("check the database file {}", name.display()), error)
         }
     }

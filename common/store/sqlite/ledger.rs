@@ -14,8 +14,8 @@ use crate::{
         Batch, Commit, Revision, StoreError, StoreIdentity,
         recent::Recent,
         record::{Columns, LoggedColumns, MetaRecord, NO_META, ResourceRecord, nanos, number},
-        rows::{LogEntry, Rows, Verdict},
-        wanted::Wanted,
+        rows::{GroupCommit, LogEntry, Rows},
+        wanted::WantedKeys,
         writer::Ledger,
     },
 };
@@ -89,7 +89,7 @@ impl SqliteLedger {
         Self { keeper, head, recent, retained, logged: retained, journal: 0, idle: 0 }
     }
 
-    async fn write(&mut self, group: &[Batch]) -> Result<Verdict, StoreError> {
+    async fn write(&mut self, group: &[Batch]) -> Result<GroupCommit, StoreError> {
         let mut pen = self.keeper.pen().await?;
         let committed = commit(&mut pen, group, self.keeper.identity()).await;
         let (verdict, rows) = committed.map_err(|failure| self.keeper.failed(failure))?;
@@ -111,27 +111,27 @@ impl SqliteLedger {
     async fn trim(&mut self) -> Result<(), StoreError> {
         let mut pen = self.keeper.pen().await?;
         let trimmed = trim(&mut pen, self.retained).await;
-        trimmed.map_err(|error| self.keeper.failed(Failure::Statement(error)))?;
+        trimmed.map_err(|error| self.keeper.failed(SqliteFailure::Statement(error)))?;
         pen.put_down();
         Ok(())
     }
 }
 
 /// Why a group is not committed.
-pub(super) enum Failure {
+pub(super) enum SqliteFailure {
     /// What was read is not usable.
     Read(StoreError),
     /// The database refused a statement.
     Statement(sqlx::Error),
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for SqliteFailure {
     fn from(error: sqlx::Error) -> Self {
         Self::Statement(error)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for SqliteFailure {
     fn from(error: StoreError) -> Self {
         Self::Read(error)
     }
@@ -141,14 +141,14 @@ async fn commit(
     connection: &mut SqliteConnection,
     group: &[Batch],
     identity: StoreIdentity,
-) -> Result<(Verdict, Rows), Failure> {
+) -> Result<(GroupCommit, Rows), SqliteFailure> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    let wanted = Wanted::of(group);
+    let wanted = WantedKeys::of(group);
     let (meta, mut rows) = load(&mut transaction, &wanted).await?;
     meta.must_be(identity)?;
     let head = meta.head();
     let epochs = epochs(&mut transaction, &wanted).await?;
-    let verdict = Verdict::of(group, &mut rows, head, &epochs);
+    let verdict = GroupCommit::of(group, &mut rows, head, &epochs);
     if verdict.log.is_empty() {
         transaction.rollback().await?;
     } else {
@@ -201,21 +201,43 @@ impl Ledger for SqliteLedger {
             self.settle_journal().await;
         }
         self.keeper.pen().await?.put_down();
-        Ok(())
+        // Whoever asks is told before somebody's write fails.
+        if self.keeper.is_short_of_room().await { self.probe().await } else { Ok(()) }
+    }
+
+    async fn shortage(&mut self) -> Option<Arc<str>> {
+        self.keeper.shortage().await
     }
 
     async fn probe(&mut self) -> Result<(), StoreError> {
         let mut pen = self.keeper.pen().await?;
-        // Changes nothing, and needs the disk like any other write.
-        let probe = sqlx::query("UPDATE meta SET revision = revision RETURNING revision").persistent(false);
-        let head: sqlx::Result<i64> = async { probe.fetch_one(&mut *pen).await?.try_get(0) }.await;
-        let head = head.map_err(|error| self.keeper.failed(Failure::Statement(error)))?;
+        let head = probe(&mut pen).await;
+        let head = head.map_err(|error| self.keeper.failed(SqliteFailure::Statement(error)))?;
         self.keeper.committed(pen, head.unsigned_abs()).await
     }
 
     async fn close(&mut self) {
         self.keeper.close().await;
     }
+}
+
+/// Writes again what is there, in about as many pages as a write takes: a single page finds room on a full disk,
+/// where a larger write that failed has left a little behind.
+const PROBE: [&str; 3] = [
+    "UPDATE meta SET revision = revision",
+    "UPDATE changes SET op = op WHERE revision > (SELECT revision - 200 FROM meta)",
+    "UPDATE resources SET modified = modified WHERE rowid IN (SELECT rowid FROM resources ORDER BY rowid DESC LIMIT 200)",
+];
+
+/// Changes nothing, needs the disk like any other write, and says where the store is.
+async fn probe(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    for statement in PROBE {
+        sqlx::query(statement).persistent(false).execute(&mut *transaction).await?;
+    }
+    let head = sqlx::query_scalar("SELECT revision FROM meta").fetch_one(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(head)
 }
 
 /// A JSON text of strings, as `json_each` reads it.
@@ -230,7 +252,10 @@ fn keys<'a>(keys: impl IntoIterator<Item = &'a ResourceKey>) -> String {
 }
 
 /// Where the store is, and the rows the group may touch.
-async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<(MetaRecord, Rows), Failure> {
+async fn load(
+    connection: &mut SqliteConnection,
+    wanted: &WantedKeys<'_>,
+) -> Result<(MetaRecord, Rows), SqliteFailure> {
     let state = sqlx::query(STATE).bind(keys(wanted.keys.iter().copied()));
     let state = state.fetch_all(&mut *connection).await?;
     let first = state.first().ok_or_else(|| StoreError::Foreign(NO_META.to_owned()))?;
@@ -257,7 +282,7 @@ async fn load(connection: &mut SqliteConnection, wanted: &Wanted<'_>) -> Result<
 
 async fn epochs(
     connection: &mut SqliteConnection,
-    wanted: &Wanted<'_>,
+    wanted: &WantedKeys<'_>,
 ) -> sqlx::Result<BTreeMap<String, u64>> {
     if wanted.leases.is_empty() {
         return Ok(BTreeMap::new());
@@ -272,7 +297,7 @@ async fn epochs(
 
 /// Writes full parts one by one, and what is left over together with the new head: a lone write is one
 /// call to the database.
-async fn store(connection: &mut SqliteConnection, verdict: &Verdict, rows: &Rows) -> sqlx::Result<()> {
+async fn store(connection: &mut SqliteConnection, verdict: &GroupCommit, rows: &Rows) -> sqlx::Result<()> {
     let (kept, gone) = verdict.outcome(rows);
     let (full, kept) = kept.as_chunks::<ROWS>();
     for part in full {

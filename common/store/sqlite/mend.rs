@@ -13,13 +13,14 @@ use std::{io, sync::Arc};
 use sqlx::SqliteConnection;
 
 use super::{
+    about,
     acknowledged::Acknowledged,
-    connections::{Connections, NoPen, Pen, close},
+    connections::{NoPen, Pen, SqliteConnections, close},
     copy::Copy,
     file,
-    files::Trouble,
+    files::{Trouble, aside, room},
     inspect,
-    ledger::Failure,
+    ledger::SqliteFailure,
 };
 use crate::store::{
     Revision, StoreError, StoreIdentity,
@@ -29,14 +30,20 @@ use crate::store::{
 /// Repairs in a row, after which what happens to the files is more than can be followed.
 const MENDS: u32 = 4;
 
+/// Less room than this, in bytes, is made sure of by writing.
+const SCARCE: u64 = 8 << 20;
+
+/// What a write needs at least.
+const LEAST: u64 = 64 << 10;
+
 /// Keeps the connections on the right files.
 pub(super) struct Keeper {
-    connections: Arc<Connections>,
+    connections: Arc<SqliteConnections>,
     identity: StoreIdentity,
     /// Holds the files. `None` after a repair that went half way.
     anchor: Option<SqliteConnection>,
     /// A whole copy that waits to get the name of the database.
-    copy: Option<Copy>,
+    copy: Option<Arc<Copy>>,
     acknowledged: Acknowledged,
     /// The newest revision that was committed.
     head: Revision,
@@ -44,7 +51,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn new(
-        connections: Arc<Connections>,
+        connections: Arc<SqliteConnections>,
         anchor: SqliteConnection,
         acknowledged: Acknowledged,
         meta: &MetaRecord,
@@ -65,7 +72,7 @@ impl Keeper {
                 self.establish().await?;
             }
             if self.connections.is_closed() {
-                match self.connections.files().check_names() {
+                match self.connections.files().check_names().await {
                     Ok(()) => self.open_pools().await?,
                     Err(trouble) => self.mend(trouble).await?,
                 }
@@ -82,34 +89,55 @@ impl Keeper {
     /// What was written with `pen` is committed, up to `head`: makes sure that it will be found.
     pub(super) async fn committed(&mut self, pen: Pen, head: Revision) -> Result<(), StoreError> {
         self.head = head;
-        if let Err(trouble) = pen.done() {
+        if let Err(trouble) = pen.done().await {
             self.mend(trouble).await?;
         }
-        self.acknowledged.reached(head);
+        self.acknowledged.reached(head).await;
         Ok(())
     }
 
-    /// Puts what is in the journal into the database, as far as no reader still needs it there.
+    /// Whether so little room is left on the disk that the next write may not find any.
+    pub(super) async fn is_short_of_room(&self) -> bool {
+        self.room().await.is_some_and(|bytes| bytes < SCARCE)
+    }
+
+    /// What is wrong where there is hardly any. A journal that was longer once takes a few writes even then.
+    pub(super) async fn shortage(&self) -> Option<Arc<str>> {
+        let bytes = self.room().await.filter(|bytes| *bytes < LEAST)?;
+        let path = self.connections.path().display();
+        Some(format!("the disk of {path} is full: {bytes} bytes are left").into())
+    }
+
+    /// Bytes that are left on the disk. Where nobody can tell, a write will.
+    async fn room(&self) -> Option<u64> {
+        let path = self.connections.path().to_owned();
+        aside(move || room(&path)).await.ok()
+    }
+
+    /// Puts what is in the journal into the database, as far as no reader still needs it there. The journal
+    /// keeps everything until all of it is there, so a process may die at any moment of this.
+    ///
+    /// What somebody else writes to the file in that moment is taken for ours; the audit of all pages and rows,
+    /// which is taken every few minutes, finds it then.
     pub(super) async fn settle_journal(&mut self) -> Result<(), StoreError> {
         let mut pen = self.pen().await?;
         let folded = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *pen).await;
         // Also when it went only half way.
-        self.connections.files().written();
-        folded.map_err(|error| self.failed(Failure::Statement(error)))?;
+        self.connections.files().written().await;
+        folded.map_err(|error| self.failed(SqliteFailure::Statement(error)))?;
         pen.put_down();
         Ok(())
     }
 
     /// Why a group is not committed, as an error about this file.
-    pub(super) fn failed(&self, failure: Failure) -> StoreError {
+    pub(super) fn failed(&self, failure: SqliteFailure) -> StoreError {
         let path = self.connections.path();
         match failure {
-            Failure::Read(StoreError::Damaged(what) | StoreError::Foreign(what)) => {
-                file::damaged(path, &what)
+            SqliteFailure::Read(error) => about(path, error),
+            SqliteFailure::Statement(error) if inspect::is_damage(&error) => {
+                inspect::error(path, error.into())
             }
-            Failure::Read(error) => error,
-            Failure::Statement(error) if inspect::is_damage(&error) => inspect::error(path, error.into()),
-            Failure::Statement(error) => {
+            SqliteFailure::Statement(error) => {
                 StoreError::backend(format!("commit to the database file {}", path.display()), error)
             }
         }
@@ -119,7 +147,10 @@ impl Keeper {
         let path = self.connections.path().display();
         match trouble {
             Trouble::Lock => {
-                self.connections.lock().renew()?;
+                let lock = Arc::clone(self.connections.lock());
+                let renewed = aside(move || io::Result::Ok(lock.renew())).await;
+                renewed
+                    .map_err(|error| StoreError::backend("take the lock of the database again", error))??;
                 tracing::warn!(%path, "the lock file of the database was taken away and is there again");
             }
             Trouble::Written => self.check_again().await?,
@@ -157,7 +188,7 @@ impl Keeper {
         close(fresh).await;
         sound.map_err(|finding| inspect::error(path, finding))?;
         self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
-        self.connections.files().written();
+        self.connections.files().written().await;
         pen.put_down();
         tracing::warn!(path = %path.display(), "somebody else wrote to the database; what is in it is sound");
         Ok(())
@@ -193,10 +224,12 @@ impl Keeper {
         let Some(anchor) = self.anchor.as_mut() else { return Ok(()) };
         // Held, so that nobody writes what is not copied. Where it cannot be had, nobody can write.
         let pen = self.connections.bare_pen().await.ok();
-        let copy = Copy::beside(path);
-        let target = copy.begin().map_err(|error| failed(error.into()))?;
+        let copy = Arc::new(Copy::beside(path));
+        let begun = Arc::clone(&copy);
+        let target = aside(move || begun.begin()).await.map_err(|error: io::Error| failed(error.into()))?;
         sqlx::query("VACUUM INTO $1").bind(target).execute(anchor).await.map_err(failed)?;
-        copy.finish().map_err(|error| failed(error.into()))?;
+        let whole = Arc::clone(&copy);
+        aside(move || whole.finish()).await.map_err(|error: io::Error| failed(error.into()))?;
         self.connections.close(pen).await;
         self.copy = Some(copy);
         Ok(())
@@ -213,18 +246,22 @@ impl Keeper {
         // The last connection removes the journal by its name, so it must be gone before there is another.
         self.close().await;
         if let Some(copy) = &self.copy {
-            if path.exists() {
+            let taken = path.to_owned();
+            if aside(move || io::Result::Ok(taken.exists())).await.map_err(refused)? {
                 return Err(Trouble::Replaced.into_error(path));
             }
-            copy.take_name().map_err(refused)?;
+            let copy = Arc::clone(copy);
+            aside(move || copy.take_name()).await.map_err(refused)?;
             self.copy = None;
         }
-        connections.files().begin().map_err(refused)?;
+        let files = Arc::clone(connections.files());
+        aside(move || files.begin()).await.map_err(refused)?;
         let mut anchor = connections.anchor().await.map_err(failed)?;
         let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut anchor).await;
         self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
         self.anchor = Some(anchor);
-        connections.files().settle().map_err(refused)?;
+        let files = Arc::clone(connections.files());
+        aside(move || files.settle()).await.map_err(refused)?;
         self.open_pools().await
     }
 

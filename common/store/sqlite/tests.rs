@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod crash;
 mod damage;
 
 use std::{fs, os::unix::fs::PermissionsExt};

@@ -1,6 +1,10 @@
 //! Replays the cases of `policy-matchers`: which policies are for a proxy.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -9,8 +13,12 @@ use super::{
     policy_rules::{View, compare, inbound_list, policies, resources, tag_list, to_value},
 };
 use crate::{
-    model::{Resource, document, labels},
-    policy::rules::{Destinations, InboundKey, PolicySet, Proxy, Selection},
+    document,
+    model::{Resource, ResourceKey, labels},
+    policy::rules::{
+        Destinations, InboundKey, Policy, PolicySet, SelectableProxy, Selection, TagRules, order,
+    },
+    proto::kuma::mesh::v1alpha1::ExternalService,
 };
 
 /// All cases below `dir`, which is the folder `policy-matchers`.
@@ -39,16 +47,22 @@ pub fn policy_matchers(dir: &Path) -> Vec<Outcome> {
             outcomes.push((format!("{family}/{name}/{variant}"), compare(actual, &golden)));
         }
     }
-    for family in ["egressmatchedpolicies/fromrules", "egressmatchedpolicies/torules"] {
+    let families: [(&str, ReplayOuter); 2] = [
+        ("egressmatchedpolicies/fromrules", |case| inbound_rules(&case.select()?)),
+        ("egressmatchedpolicies/torules", Outer::caller_rules),
+    ];
+    for (family, replay) in families {
         for name in cases(&dir.join(family), ".policies.yaml") {
-            let outcome = Err("policies of external services on a zone egress are not computed".to_owned());
-            outcomes.push((format!("{family}/{name}"), outcome));
+            let actual = Outer::read(&dir.join(family), &name).and_then(|case| replay(&case));
+            let golden = dir.join(family).join(format!("{name}.golden.yaml"));
+            outcomes.push((format!("{family}/{name}"), compare(actual, &golden)));
         }
     }
     outcomes
 }
 
 type Replay = fn(&Case) -> Result<Value, String>;
+type ReplayOuter = fn(&Outer) -> Result<Value, String>;
 
 /// A proxy, and everything else in its mesh.
 struct Case {
@@ -67,12 +81,8 @@ impl Case {
         Ok(Self { dataplane, resources: all })
     }
 
-    fn policies(&self) -> Result<PolicySet, String> {
-        policies(&self.resources)
-    }
-
-    fn proxy(&self) -> Result<Proxy, String> {
-        let proxy = Proxy::of(&self.dataplane).map_err(|e| e.to_string())?;
+    fn proxy(&self) -> Result<SelectableProxy, String> {
+        let proxy = SelectableProxy::of(&self.dataplane).map_err(|e| e.to_string())?;
         Ok(proxy.ok_or("not a dataplane")?.with_gateway(&self.resources))
     }
 
@@ -80,8 +90,22 @@ impl Case {
         Destinations::new(&self.resources)
     }
 
+    /// Policies are asked one by one, because in some cases two have the same name. Where names are unique,
+    /// an index has to find the same.
     fn select(&self) -> Result<Selection, String> {
-        Ok(Selection::of(&self.policies()?, &self.proxy()?, &self.destinations(), false))
+        let (policies, proxy, destinations) =
+            (policies(&self.resources)?, self.proxy()?, self.destinations());
+        let selection = Selection::among(&policies, &proxy, &destinations, false);
+        let keys = |policies: &[Arc<Policy>]| -> BTreeSet<ResourceKey> {
+            policies.iter().map(|policy| policy.resource.key.clone()).collect()
+        };
+        let kind = policies.first().ok_or("no policy in this case")?.resource.kind();
+        let set = PolicySet::parse(kind, policies.iter().map(|policy| &policy.resource));
+        let found = Selection::of(&set, &proxy, &destinations, false);
+        if set.policies.len() == policies.len() && keys(&found.policies) != keys(&selection.policies) {
+            return Err("the index of policies does not find those that select the proxy".to_owned());
+        }
+        Ok(selection)
     }
 
     /// The case as a control plane has it on which policies and proxies are seen in this way.
@@ -93,6 +117,35 @@ impl Case {
         let view = View::of(policy)?;
         let resources = self.resources.iter().map(|r| in_role(view.apply(r), role)).collect();
         Ok(Self { dataplane: View::of(dataplane)?.apply(&self.dataplane), resources })
+    }
+}
+
+/// A service outside the mesh, for which an egress stands, and policies.
+struct Outer {
+    proxy: SelectableProxy,
+    policies: Vec<Arc<Policy>>,
+}
+
+impl Outer {
+    fn read(dir: &Path, name: &str) -> Result<Self, String> {
+        let file = |part: &str| dir.join(format!("{name}.{part}.yaml"));
+        let service = resources(&file("es"))?.pop().ok_or("no service in this case")?;
+        let tags = service.spec::<ExternalService>().map_err(|e| e.to_string())?.tags;
+        let policies = policies(&resources(&file("policies"))?)?;
+        Ok(Self { proxy: SelectableProxy::standing_for(&service, tags), policies })
+    }
+
+    fn select(&self) -> Result<Selection, String> {
+        Ok(Selection::among(&self.policies, &self.proxy, &Destinations::default(), false))
+    }
+
+    fn caller_rules(&self) -> Result<Value, String> {
+        let inbound = self.proxy.inbounds.first().ok_or("the service stands nowhere")?;
+        let mut policies = self.policies.clone();
+        policies.sort_by(|a, b| order::by_policy(a, b));
+        let rules = TagRules::of_callers(&policies, &inbound.tags).map_err(|e| e.to_string())?;
+        let rules = BTreeMap::from([(inbound.key.to_string(), tag_list(&rules))]);
+        Ok(json!({ "InboundRules": null, "Rules": rules }))
     }
 }
 

@@ -7,10 +7,14 @@ use serde_json::{Map, Value, json};
 
 use super::{Outcome, cases, read, yaml_documents};
 use crate::{
-    model::{Resource, ResourceKey, document, document::Document, labels, names},
-    policy::rules::{
-        Destinations, InboundRule, InboundRules, Origin, Policy, PolicySet, ResourceRules, Selection,
-        TagRule, TagRules, ToRules, order, to_rules,
+    document::{self, Document},
+    model::{Resource, ResourceKey, labels, names},
+    policy::{
+        mesh_http_route,
+        rules::{
+            Destinations, InboundRule, InboundRules, Policy, ResourceRules, RuleOrigin, Selection, TagRule,
+            TagRules, ToRules, order, to_rules,
+        },
     },
 };
 
@@ -92,17 +96,16 @@ pub(super) fn resources(file: &Path) -> Result<Vec<Arc<Resource>>, String> {
     documents.iter().map(parse).collect::<Result<_, _>>().map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// The policies a case is about: those of its first kind that is not only there to be pointed at.
-pub(super) fn policies(resources: &[Arc<Resource>]) -> Result<PolicySet, String> {
+/// The policies a case is about, in its order: those of its first kind that is not only there to be pointed
+/// at.
+pub(super) fn policies(resources: &[Arc<Resource>]) -> Result<Vec<Arc<Policy>>, String> {
     let is_policy = |r: &&Arc<Resource>| r.kind().policy.is_some_and(|p| p.target_ref);
-    let is_route = |r: &&Arc<Resource>| r.kind().name == "MeshHTTPRoute";
+    let is_route = |r: &&Arc<Resource>| r.kind() == &mesh_http_route::KIND;
     let first = resources.iter().filter(is_policy).find(|r| !is_route(r));
     let kind = first.or_else(|| resources.iter().find(is_route)).ok_or("no policy in this case")?.kind();
-    let set = PolicySet::parse(kind, resources);
-    match set.broken.first() {
-        Some((key, error)) => Err(format!("{key}: {error}")),
-        None => Ok(set),
-    }
+    let parse =
+        |r: &Arc<Resource>| Policy::parse(Arc::clone(r)).map(Arc::new).map_err(|e| format!("{}: {e}", r.key));
+    resources.iter().filter(|r| r.kind() == kind).map(parse).collect()
 }
 
 /// The policies that a case marks as matched, whatever their kind.
@@ -113,22 +116,22 @@ fn matched(resources: &[Arc<Resource>]) -> Result<Vec<Arc<Policy>>, String> {
 }
 
 fn from_rules(resources: &[Arc<Resource>]) -> Result<Value, String> {
-    let set = policies(resources)?;
-    let clients = TagRules::of_clients(&set.policies).map_err(|e| e.to_string())?;
-    let inbound = InboundRules::build(&set.policies);
+    let policies = policies(resources)?;
+    let clients = TagRules::of_clients(&policies).map_err(|e| e.to_string())?;
+    let inbound = InboundRules::build(&policies);
     let key = "127.0.0.1:80";
     Ok(json!({"InboundRules": {key: inbound_list(&inbound)}, "Rules": {key: tag_list(&clients)}}))
 }
 
 fn outbound_rules(resources: &[Arc<Resource>]) -> Result<Value, String> {
-    let set = policies(resources)?;
-    let rules = to_rules(&set.policies, &Destinations::new(resources)).map_err(|e| e.to_string())?;
+    let policies = policies(resources)?;
+    let rules = to_rules(&policies, &Destinations::new(resources)).map_err(|e| e.to_string())?;
     Ok(to_value(&rules))
 }
 
 fn single_rules(resources: &[Arc<Resource>]) -> Result<Value, String> {
-    let selection = Selection { policies: policies(resources)?.policies, ..Selection::default() };
-    let rule = |(conf, origins): (Value, Vec<Origin>)| json!({"Conf": conf, "Origin": metas(&origins), "OriginByMatches": {}, "Subset": []});
+    let selection = Selection { policies: policies(resources)?, ..Selection::default() };
+    let rule = |(conf, origins): (Value, Vec<RuleOrigin>)| json!({"Conf": conf, "Origin": metas(&origins), "OriginByMatches": {}, "Subset": []});
     Ok(json!({"Rules": selection.single().map(rule).into_iter().collect::<Vec<_>>()}))
 }
 
@@ -213,11 +216,11 @@ fn resource_map(rules: &ResourceRules, meta: &dyn Fn(&Resource) -> Value) -> Val
     Value::Object(rules.0.iter().map(rule).collect())
 }
 
-fn origin(origin: &Origin, meta: &dyn Fn(&Resource) -> Value) -> Value {
+fn origin(origin: &RuleOrigin, meta: &dyn Fn(&Resource) -> Value) -> Value {
     json!({"Resource": meta(&origin.policy.resource), "RuleIndex": origin.index})
 }
 
-fn metas(origins: &[Origin]) -> Value {
+fn metas(origins: &[RuleOrigin]) -> Value {
     origins.iter().map(|o| meta(&o.policy.resource)).collect()
 }
 

@@ -26,10 +26,10 @@ fn response(nonce: &str, added: &[(&str, &str)], removed: &[&str]) -> DeltaDisco
     }
 }
 
-fn receive(sink: &mut Sink, response: DeltaDiscoveryResponse) -> Batch {
+fn receive(sink: &mut Sink, response: DeltaDiscoveryResponse) -> ResponseBatch {
     match sink.receive(response).unwrap() {
-        Received::Batch(batch) => batch,
-        Received::Unasked { type_url, .. } => panic!("{type_url} was asked for"),
+        SinkEvent::Batch(batch) => batch,
+        SinkEvent::Unasked { type_url, .. } => panic!("{type_url} was asked for"),
     }
 }
 
@@ -103,10 +103,24 @@ fn refused_batch_changes_nothing() {
 }
 
 #[test]
+fn what_is_put_off_is_not_held_and_spoils_nothing() {
+    let mut sink = sink(Some(&[("a", "1")]));
+    receive(&mut sink, response("1", &[("b", "1")], &["a"]));
+    let error = sink.put_off("Mesh", "1", "not now").unwrap().error_detail.unwrap();
+    assert_eq!((error.code, &*error.message, error.details.len()), (NOT_NOW, "not now", 0));
+    assert_eq!(held(&sink), ["a@1"]);
+    assert!(!sink.is_ready());
+    receive(&mut sink, response("2", &[("b", "1")], &["a"]));
+    sink.verdict("Mesh", "2", &[]).unwrap();
+    assert_eq!(held(&sink), ["b@1"]);
+    assert!(sink.is_ready());
+}
+
+#[test]
 fn misbehaving_upstreams() {
     let mut sink = sink(None);
     let unasked = DeltaDiscoveryResponse { type_url: "Other".into(), ..response("1", &[], &[]) };
-    let Received::Unasked { answer, .. } = sink.receive(unasked).unwrap() else { panic!("not asked for") };
+    let SinkEvent::Unasked { answer, .. } = sink.receive(unasked).unwrap() else { panic!("not asked for") };
     assert_eq!((&*answer.type_url, &*answer.response_nonce), ("Other", "1"));
     assert!(answer.error_detail.is_some());
     let no_nonce = sink.receive(response("", &[], &[])).unwrap_err();

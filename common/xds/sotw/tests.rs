@@ -10,23 +10,25 @@ use crate::{
         },
         google::rpc::Status,
     },
-    xds::{Event, Input, Output, Settings, Snapshot, SotwSource, Source, Wanted, envoy},
+    xds::{
+        Input, SotwSource, Source, SourceEvent, SourceOutput, SourceSettings, WantSnapshot, Wanted, envoy,
+    },
 };
 
 /// A stream and the world behind it.
 struct Stream {
     source: SotwSource,
-    world: Snapshot,
+    world: WantSnapshot,
     now: Instant,
-    events: Vec<Event>,
+    events: Vec<SourceEvent>,
     versions: Vec<String>,
 }
 
 impl Stream {
     fn new(resources: &[(&'static str, &str, &str)]) -> Self {
         let mut stream = Self {
-            source: Source::new(Settings::ads("cp")),
-            world: Snapshot::new(1),
+            source: Source::new(SourceSettings::ads("cp")),
+            world: WantSnapshot::new(1),
             now: Instant::now(),
             events: Vec::new(),
             versions: Vec::new(),
@@ -59,11 +61,11 @@ impl Stream {
         let mut sent = Vec::new();
         for output in self.source.step(self.now, input, &self.world).unwrap() {
             match output {
-                Output::Send(response) => {
+                SourceOutput::Send(response) => {
                     sent.push(show(&response));
                     self.versions.push(response.version_info);
                 }
-                Output::Event(event) => self.events.push(event),
+                SourceOutput::Event(event) => self.events.push(event),
             }
         }
         sent
@@ -114,9 +116,14 @@ fn first_request_is_answered_once_even_with_nothing() {
     assert_eq!(stream.ask(SDS, "", &["missing"]), ["2 Secret "]);
     assert_eq!(stream.ask(CDS, "1", &[]), [""; 0]);
     assert_eq!(stream.ask(SDS, "2", &["missing"]), [""; 0]);
-    assert_eq!(stream.ask(SDS, "2", &["missing", "too"]), [""; 0], "no words for a name that is not there");
+    assert_eq!(
+        stream.ask(SDS, "2", &["missing", "too"]),
+        ["3 Secret "],
+        "an error says that it is not there"
+    );
+    assert_eq!(stream.ask(SDS, "3", &["missing", "too"]), [""; 0], "once");
     assert!(stream.source.is_settled());
-    assert_eq!(stream.change(&[(SDS, "missing", "1")], &[]), ["3 Secret missing@1"]);
+    assert_eq!(stream.change(&[(SDS, "missing", "1")], &[]), ["4 Secret missing@1"]);
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn refused_set_waits_for_a_change_and_an_accepted_one_clears_it() {
     assert_eq!(stream.nack(CDS, "1", &[]), [""; 0]);
     let refused = |stream: &Stream| stream.source.progress().next().unwrap().refused;
     assert_eq!(refused(&stream), 2, "nobody can tell which one it was");
-    assert!(matches!(&stream.events[1], Event::Nacked { message, .. } if message == "no"));
+    assert!(matches!(&stream.events[1], SourceEvent::Nacked { message, .. } if message == "no"));
     assert_eq!(stream.change(&[(CDS, "bad", "2")], &[]), ["2 Cluster bad@2 good@1"]);
     stream.ask(CDS, "2", &[]);
     assert_eq!(refused(&stream), 0);

@@ -6,16 +6,16 @@ use super::Name;
 
 /// What a step produced.
 #[derive(Debug, PartialEq)]
-pub enum Output<R> {
+pub enum SourceOutput<R> {
     /// Send this.
     Send(R),
     /// Record this.
-    Event(Event),
+    Event(SourceEvent),
 }
 
 /// What the peer did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SourceEvent {
     /// It asked for a type for the first time on this stream.
     Subscribed {
         /// Which type.
@@ -46,6 +46,8 @@ pub enum Event {
         refused: Vec<Name>,
         /// In its words.
         message: String,
+        /// It would take the same at another time, and says so.
+        passing: bool,
     },
     /// It spoke about a response that is not in flight.
     Stale {
@@ -68,6 +70,9 @@ pub enum Malformed {
     /// The first request says who asks.
     #[error("the first request of the stream has no node id")]
     NoNode,
+    /// Whom a stream serves does not change.
+    #[error("a later request of the stream has another node id than the first")]
+    OtherNode,
     /// The type is not served here.
     #[error("type {type_url:?} is not served on this stream")]
     UnknownType {
@@ -111,14 +116,14 @@ impl Malformed {
             | Self::LongName { .. }
             | Self::TooManyBytes { .. }
             | Self::TooManyTypes => true,
-            Self::NoType | Self::NoNode | Self::UnknownType { .. } => false,
+            Self::NoType | Self::NoNode | Self::OtherNode | Self::UnknownType { .. } => false,
         }
     }
 }
 
 /// How far the peer is with one type, in revisions of [`Want::revision`](crate::xds::Want::revision).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct TypeProgress {
     /// Which type.
     pub type_url: &'static str,
     /// Where this side is.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{Settings, Snapshot, Wanted, envoy},
+    super::{SourceSettings, WantSnapshot, Wanted, envoy},
     *,
 };
 use crate::proto::{
@@ -17,15 +17,15 @@ use crate::proto::{
 /// A stream, the world behind it and what the peer got but did not answer yet.
 struct Stream {
     source: DeltaSource,
-    world: Snapshot,
+    world: WantSnapshot,
     now: Instant,
-    events: Vec<Event>,
+    events: Vec<SourceEvent>,
 }
 
 impl Stream {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: SourceSettings) -> Self {
         let source = Source::new(settings);
-        Self { source, world: Snapshot::new(1), now: Instant::now(), events: Vec::new() }
+        Self { source, world: WantSnapshot::new(1), now: Instant::now(), events: Vec::new() }
     }
 
     /// Moves the world on and returns what is sent, each as `nonce type +added -removed`.
@@ -48,8 +48,8 @@ impl Stream {
         let mut sent = Vec::new();
         for output in self.source.step(self.now, input, &self.world)? {
             match output {
-                Output::Send(response) => sent.push(show(&response)),
-                Output::Event(event) => self.events.push(event),
+                SourceOutput::Send(response) => sent.push(show(&response)),
+                SourceOutput::Event(event) => self.events.push(event),
             }
         }
         Ok(sent)
@@ -86,7 +86,7 @@ fn nack(type_url: &str, nonce: &str) -> DeltaDiscoveryRequest {
 }
 
 fn kds() -> Stream {
-    let mut stream = Stream::new(Settings::kds("global", ["Mesh", "Zone"]));
+    let mut stream = Stream::new(SourceSettings::kds("global", ["Mesh", "Zone"]));
     stream.change(&[("Mesh", "default.", "1")], &[]);
     stream
 }
@@ -104,18 +104,19 @@ fn types_share_the_nonce_and_each_first_request_gets_all_of_its_type() {
     assert_eq!(stream.ask(&ack("Mesh", "what")).unwrap(), [""; 0]);
     assert_eq!(stream.ask(&nack("Mesh", "1")).unwrap(), ["5 Mesh +b. -"]);
     let expected = [
-        Event::Subscribed { type_url: "Mesh", wildcard: true, resumed: 0 },
-        Event::Subscribed { type_url: "Zone", wildcard: true, resumed: 0 },
-        Event::Unserved { type_url: "Unheard".into() },
-        Event::Acked { type_url: "Zone", nonce: 2, accepted: 0 },
-        Event::Stale { type_url: "Zone" },
-        Event::Stale { type_url: "Mesh" },
-        Event::Nacked {
+        SourceEvent::Subscribed { type_url: "Mesh", wildcard: true, resumed: 0 },
+        SourceEvent::Subscribed { type_url: "Zone", wildcard: true, resumed: 0 },
+        SourceEvent::Unserved { type_url: "Unheard".into() },
+        SourceEvent::Acked { type_url: "Zone", nonce: 2, accepted: 0 },
+        SourceEvent::Stale { type_url: "Zone" },
+        SourceEvent::Stale { type_url: "Mesh" },
+        SourceEvent::Nacked {
             type_url: "Mesh",
             nonce: 1,
             accepted: 0,
             refused: vec!["default.".into()],
             message: "no".into(),
+            passing: false,
         },
     ];
     assert_eq!(stream.events, expected);
@@ -141,7 +142,7 @@ fn responses_say_who_answers_and_hold_the_encoded_resource() {
     let stream = kds();
     let mut source = stream.source;
     let outputs = source.step(stream.now, Input::Request(&subscribe("Mesh", &["*"])), &stream.world).unwrap();
-    let Some(Output::Send(response)) = outputs.last() else { panic!("{outputs:?}") };
+    let Some(SourceOutput::Send(response)) = outputs.last() else { panic!("{outputs:?}") };
     assert_eq!(response.control_plane.as_ref().unwrap().identifier, "global");
     assert_eq!(response.system_version_info, "");
     let any = response.resources[0].resource.as_ref().unwrap();
@@ -168,10 +169,11 @@ fn malformed_requests_end_the_stream() {
         (subscribe("Mesh", &many), too_many()),
         (resumed, too_many()),
     ] {
-        let settings = Settings { unknown: Unknown::Refuse, max_names: 8, ..Settings::kds("g", ["Mesh"]) };
+        let settings =
+            SourceSettings { unknown: Unknown::Refuse, max_names: 8, ..SourceSettings::kds("g", ["Mesh"]) };
         assert_eq!(Stream::new(settings).ask(&request), Err(error));
     }
-    let mut stream = Stream::new(Settings { max_names: 8, ..Settings::kds("g", ["Mesh"]) });
+    let mut stream = Stream::new(SourceSettings { max_names: 8, ..SourceSettings::kds("g", ["Mesh"]) });
     stream.ask(&subscribe("Mesh", &many[..5])).unwrap();
     assert_eq!(stream.ask(&subscribe("Mesh", &many[4..])), Err(too_many()), "in two requests");
     for _ in 0..MAX_UNSERVED {
@@ -181,7 +183,7 @@ fn malformed_requests_end_the_stream() {
     assert_eq!(flood, Err(Malformed::TooManyTypes));
 }
 
-struct Loading(Snapshot);
+struct Loading(WantSnapshot);
 
 impl Want for Loading {
     fn revision(&self) -> u64 {
@@ -204,7 +206,7 @@ fn nothing_is_said_before_it_is_known() {
     let loading = Loading(stream.world.clone());
     let input = subscribe("Mesh", &["*"]);
     let outputs = stream.source.step(stream.now, Input::Request(&input), &loading).unwrap();
-    assert!(outputs.iter().all(|output| matches!(output, Output::Event(_))));
+    assert!(outputs.iter().all(|output| matches!(output, SourceOutput::Event(_))));
     assert!(!stream.source.is_settled());
     assert_eq!(stream.step(Input::Wake).unwrap(), ["1 Mesh +default. -"]);
 }
@@ -233,7 +235,7 @@ fn progress_counts_revisions() {
 
 /// Subscribes to clusters, endpoints and listeners, all acknowledged: `c`, its endpoints, `l`.
 fn ads() -> Stream {
-    let mut stream = Stream::new(Settings::ads("cp"));
+    let mut stream = Stream::new(SourceSettings::ads("cp"));
     stream.change(
         &[(envoy::CLUSTER, "c", "1"), (envoy::ENDPOINTS, "c", "1"), (envoy::LISTENER, "l", "1")],
         &[],
@@ -294,9 +296,31 @@ fn replaced_cluster_gets_its_endpoints_again() {
     assert_eq!(sent, ["4 Cluster +c -", "5 ClusterLoadAssignment +c -"]);
 }
 
+/// Endpoints of a cluster the peer has mean something to it before it hears what else became of the cluster.
+#[test]
+fn endpoints_may_go_ahead_of_much_else() {
+    let mut stream = ads();
+    let before = stream.world.clone();
+    for (type_url, name) in [(envoy::CLUSTER, "c"), (envoy::LISTENER, "l"), (envoy::ENDPOINTS, "c")] {
+        stream.world.put(Wanted::new(name, type_url, b"2".to_vec()));
+    }
+    stream.world.revision += 1;
+    let changed = stream.world.changed_since(&before);
+    stream.source.handle(Input::Changed(&changed), &stream.world).unwrap();
+    assert_eq!(stream.source.burden(), 3);
+    assert!(stream.source.next_ahead(stream.now, &stream.world, 0).is_none(), "one name is more than none");
+    let ahead = stream.source.next_ahead(stream.now, &stream.world, 1).unwrap();
+    assert_eq!((&*ahead.type_url, ahead.updated.len()), (envoy::ENDPOINTS, 1));
+    assert!(stream.source.next_ahead(stream.now, &stream.world, 1).is_none(), "nothing else may");
+    let rest = stream.step(Input::Wake).unwrap();
+    assert_eq!(rest, ["5 Cluster +c -"], "the endpoints wait for their answer");
+    // The cluster warms with them once more.
+    assert_eq!(stream.ask(&ack(envoy::ENDPOINTS, "4")).unwrap(), ["6 ClusterLoadAssignment +c -"]);
+}
+
 #[test]
 fn names_are_limited_by_their_bytes() {
-    let settings = || Settings { max_name: 8, max_bytes: 20, ..Settings::kds("test", ["T"]) };
+    let settings = || SourceSettings { max_name: 8, max_bytes: 20, ..SourceSettings::kds("test", ["T"]) };
     let ask = |type_url: &str, subscribe: &[&str], held: &[(&str, &str)]| DeltaDiscoveryRequest {
         node: Some(Node { id: "peer".to_owned(), ..Node::default() }),
         type_url: type_url.to_owned(),

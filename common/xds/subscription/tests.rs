@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    super::{Snapshot, Version, Wanted},
+    super::{Version, WantSnapshot, Wanted},
     *,
 };
 
@@ -13,8 +13,8 @@ fn resource(name: &str, content: &str) -> Wanted {
     Wanted::new(name, TYPE, content.as_bytes().to_vec())
 }
 
-fn world(resources: &[(&str, &str)]) -> Snapshot {
-    let mut world = Snapshot::new(1);
+fn world(resources: &[(&str, &str)]) -> WantSnapshot {
+    let mut world = WantSnapshot::new(1);
     resources.iter().for_each(|(name, content)| world.put(resource(name, content)));
     world
 }
@@ -24,25 +24,26 @@ fn names<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, name: impl Fn(&T) ->
 }
 
 /// The offer as `+added -removed`, or `none`.
-fn next(subscription: &mut Subscription, world: &Snapshot, nonce: u64) -> String {
-    let Some(offer) = subscription.next(world, Part::All, None, nonce) else { return "none".into() };
+fn next(subscription: &mut Subscription, world: &WantSnapshot, nonce: u64) -> String {
+    let Some(offer) = subscription.next(world, DeltaPart::All, None, nonce) else { return "none".into() };
     let (updated, removed) = (names(&offer.updated, |w| &w.name), names(&offer.removed, |n| n));
     format!("+{updated} -{removed}")
 }
 
 fn touch(subscription: &mut Subscription, names: &[&str]) {
-    names.iter().for_each(|name| subscription.touch(&Name::from(*name)));
+    let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+    subscription.touch(&names);
 }
 
-fn refused(items: &[&str]) -> Verdict {
-    Verdict::Refused { items: items.iter().map(ToString::to_string).collect() }
+fn refused(items: &[&str]) -> Confirmation {
+    Confirmation::Refused { items: items.iter().map(ToString::to_string).collect() }
 }
 
 #[test]
 fn first_request_is_answered_once_even_with_nothing() {
     let mut subscription = Subscription::open(TYPE, ["*"], []);
     assert_eq!(next(&mut subscription, &world(&[]), 1), "+ -");
-    subscription.settle(1, &Verdict::Accepted).unwrap();
+    subscription.settle(1, &Confirmation::Accepted).unwrap();
     assert_eq!(next(&mut subscription, &world(&[]), 2), "none");
 }
 
@@ -53,9 +54,9 @@ fn one_response_is_in_flight_and_changes_meanwhile_merge() {
     let later = world(&[("b", "3")]);
     touch(&mut subscription, &["a", "b", "b"]);
     assert_eq!(next(&mut subscription, &later, 2), "none");
-    assert_eq!(subscription.settle(7, &Verdict::Accepted), None, "not the response in flight");
+    assert_eq!(subscription.settle(7, &Confirmation::Accepted), None, "not the response in flight");
     assert_eq!(next(&mut subscription, &later, 2), "none");
-    subscription.settle(1, &Verdict::Accepted).unwrap();
+    subscription.settle(1, &Confirmation::Accepted).unwrap();
     assert_eq!(next(&mut subscription, &later, 2), "+b -a");
 }
 
@@ -103,7 +104,7 @@ fn words_accuse_only_whom_they_name() {
     ] {
         let mut subscription = Subscription::open(TYPE, ["*"], []);
         next(&mut subscription, &world(&[("a", "1"), ("b:1", "1"), ("ba", "1")]), 1);
-        let settled = subscription.settle(1, &Verdict::RefusedInWords(words.into())).unwrap();
+        let settled = subscription.settle(1, &Confirmation::RefusedInWords(words.into())).unwrap();
         assert_eq!(names(&settled.refused, |n| n), accused, "{words}");
     }
 }
@@ -118,7 +119,7 @@ fn what_was_refused_is_offered_again_when_it_is_reconsidered() {
     subscription.reconsider();
     assert!(!subscription.is_drained());
     assert_eq!(next(&mut subscription, &world, 2), "+bad -");
-    subscription.settle(2, &Verdict::Accepted).unwrap();
+    subscription.settle(2, &Confirmation::Accepted).unwrap();
     subscription.reconsider();
     assert_eq!(next(&mut subscription, &world, 3), "none", "nothing is refused any more");
 }
@@ -133,6 +134,13 @@ fn removal_refused_with_an_update_is_tried_once_alone() {
     assert_eq!(next(&mut subscription, &world, 2), "+ -old");
     subscription.settle(2, &refused(&[])).unwrap();
     assert_eq!(next(&mut subscription, &world, 3), "none");
+    assert!(subscription.is_kept("old") && !subscription.is_accepted());
+    subscription.reconsider();
+    assert_eq!(next(&mut subscription, &world, 3), "+bad -old", "and again when all is reconsidered");
+    subscription.settle(3, &Confirmation::Accepted).unwrap();
+    assert!(subscription.is_accepted());
+    subscription.reconsider();
+    assert_eq!(next(&mut subscription, &world, 4), "none");
 }
 
 #[test]
@@ -140,16 +148,16 @@ fn names_are_told_whether_they_exist_and_told_again_when_asked_again() {
     let world = world(&[("a", "1"), ("b", "1")]);
     let mut subscription = Subscription::open(TYPE, ["a", "missing"], []);
     assert_eq!(next(&mut subscription, &world, 1), "+a -missing");
-    subscription.settle(1, &Verdict::Accepted).unwrap();
+    subscription.settle(1, &Confirmation::Accepted).unwrap();
     touch(&mut subscription, &["b"]);
     assert_eq!(next(&mut subscription, &world, 2), "none", "b was not asked for");
     subscription.subscribe(["a"]);
     assert_eq!(next(&mut subscription, &world, 2), "+a -");
     subscription.subscribe(["a"]);
-    subscription.settle(2, &Verdict::Accepted).unwrap();
+    subscription.settle(2, &Confirmation::Accepted).unwrap();
     assert_eq!(next(&mut subscription, &world, 3), "+a -", "asked again while in flight");
     subscription.unsubscribe(["a"]);
-    subscription.settle(3, &Verdict::Accepted).unwrap();
+    subscription.settle(3, &Confirmation::Accepted).unwrap();
     touch(&mut subscription, &["a"]);
     assert_eq!(next(&mut subscription, &world, 4), "none");
 }
@@ -159,10 +167,10 @@ fn wildcard_outlives_names_and_names_outlive_the_wildcard() {
     let mut subscription = Subscription::open(TYPE, ["*", "a"], []);
     let before = world(&[("a", "1"), ("b", "1")]);
     assert_eq!(next(&mut subscription, &before, 1), "+a b -");
-    subscription.settle(1, &Verdict::Accepted).unwrap();
+    subscription.settle(1, &Confirmation::Accepted).unwrap();
     subscription.unsubscribe(["b"]);
     assert_eq!(next(&mut subscription, &before, 2), "+b -", "the peer dropped it, the wildcard covers it");
-    subscription.settle(2, &Verdict::Accepted).unwrap();
+    subscription.settle(2, &Confirmation::Accepted).unwrap();
     subscription.unsubscribe(["*"]);
     touch(&mut subscription, &["a", "b"]);
     assert_eq!(next(&mut subscription, &world(&[]), 3), "+ -a");
@@ -176,15 +184,15 @@ fn limit_splits_and_removals_come_last() {
     let two = Some(2 * resource("a", "1").size());
     let mut seen = Vec::new();
     for nonce in 1.. {
-        let Some(offer) = subscription.next(&world, Part::All, two, nonce) else { break };
+        let Some(offer) = subscription.next(&world, DeltaPart::All, two, nonce) else { break };
         seen.push((offer.updated.len(), offer.removed.len(), offer.more));
-        subscription.settle(nonce, &Verdict::Accepted).unwrap();
+        subscription.settle(nonce, &Confirmation::Accepted).unwrap();
     }
     assert_eq!(seen, [(2, 0, true), (1, 1, false)]);
     let tiny = Some(1);
     let mut subscription = Subscription::open(TYPE, ["*"], []);
     assert_eq!(
-        subscription.next(&world, Part::All, tiny, 1).unwrap().updated.len(),
+        subscription.next(&world, DeltaPart::All, tiny, 1).unwrap().updated.len(),
         1,
         "one item always goes"
     );
@@ -247,12 +255,12 @@ fn manner() -> impl Strategy<Value = Manner> {
 }
 
 impl Peer {
-    fn take(&mut self, offer: &Offer, full: bool) -> Verdict {
+    fn take(&mut self, offer: &Offer, full: bool) -> Confirmation {
         let bad: Vec<&Wanted> = offer.updated.iter().filter(|wanted| is_poison(wanted)).collect();
         let tells = self.manner == Manner::Telling;
         let verdict = match bad.as_slice() {
-            [] => Verdict::Accepted,
-            bad => Verdict::Refused {
+            [] => Confirmation::Accepted,
+            bad => Confirmation::Refused {
                 items: bad.iter().filter(|_| tells).map(|wanted| wanted.name.to_string()).collect(),
             },
         };
@@ -277,10 +285,10 @@ fn is_poison(wanted: &Wanted) -> bool {
 }
 
 struct Run {
-    world: Snapshot,
+    world: WantSnapshot,
     peer: Peer,
     subscription: Subscription,
-    flight: Option<(u64, Verdict)>,
+    flight: Option<(u64, Confirmation)>,
     nonce: u64,
     first: bool,
     resumed: bool,
@@ -291,7 +299,7 @@ impl Run {
     fn new(manner: Manner, named: bool) -> Self {
         let interest: &[&str] = if named { &["0", "1", "2"] } else { &["*"] };
         Self {
-            world: Snapshot::new(1),
+            world: WantSnapshot::new(1),
             peer: Peer { holds: BTreeMap::new(), manner },
             subscription: Subscription::open(TYPE, interest.iter().copied(), []),
             flight: None,
@@ -306,7 +314,7 @@ impl Run {
         match *step {
             Step::Put(name, content) => {
                 let wanted = resource(&name.to_string(), &content.to_string());
-                self.subscription.touch(&wanted.name);
+                self.subscription.touch(std::slice::from_ref(&wanted.name));
                 self.world.put(wanted);
             }
             Step::Remove(name) => {
@@ -315,13 +323,15 @@ impl Run {
             }
             Step::Send { limited, split } => {
                 let limit = limited.then_some(80).filter(|_| self.resumed || !self.first);
-                let parts = [Part::Updates, Part::Removals];
+                let parts = [DeltaPart::Updates, DeltaPart::Removals];
                 parts[usize::from(!split)..].iter().for_each(|part| {
-                    self.send(if split { *part } else { Part::All }, limit);
+                    self.send(if split { *part } else { DeltaPart::All }, limit);
                 });
             }
             Step::Answer => self.answer(),
-            Step::Stale => assert_eq!(self.subscription.settle(self.nonce + 1, &Verdict::Accepted), None),
+            Step::Stale => {
+                assert_eq!(self.subscription.settle(self.nonce + 1, &Confirmation::Accepted), None)
+            }
             Step::Subscribe(name) => self.subscription.subscribe([&*name.to_string()]),
             Step::Unsubscribe(name) => {
                 self.subscription.unsubscribe([&*name.to_string()]);
@@ -332,20 +342,20 @@ impl Run {
         }
     }
 
-    fn send(&mut self, part: Part, limit: Option<usize>) {
+    fn send(&mut self, part: DeltaPart, limit: Option<usize>) {
         // A plain peer takes the first response for all there is.
-        let part = if self.first { Part::All } else { part };
+        let part = if self.first { DeltaPart::All } else { part };
         let expected = self.full_difference();
         let idle = self.flight.is_none();
         let Some(offer) = self.subscription.next(&self.world, part, limit, self.nonce + 1) else {
-            if part == Part::All && idle {
+            if part == DeltaPart::All && idle {
                 assert_eq!(expected, (vec![], vec![]), "held back");
             }
             return;
         };
         assert!(idle, "two responses in flight");
         let updated: Vec<Name> = offer.updated.iter().map(|wanted| Arc::clone(&wanted.name)).collect();
-        if part == Part::All && !offer.more {
+        if part == DeltaPart::All && !offer.more {
             assert!(limit.is_some() || (updated.clone(), offer.removed.clone()) == expected);
         }
         assert!(updated.iter().all(|name| expected.0.contains(name)), "sent again: {updated:?}");
@@ -367,11 +377,13 @@ impl Run {
         let state = &self.subscription;
         let wanted = self.world.list(TYPE).filter(|wanted| state.interest.covers(&wanted.name));
         let updated = wanted.filter(|wanted| {
-            state.held.get(&wanted.name) != Some(&Some(wanted.version))
+            state.holding(&wanted.name) != Holding::At(wanted.version)
                 && state.refused.get(&wanted.name) != Some(&wanted.version)
         });
-        let removed = state.held.keys().filter(|name| self.world.get(TYPE, name).is_none());
-        (updated.map(|wanted| Arc::clone(&wanted.name)).collect(), removed.cloned().collect())
+        let updated = updated.map(|wanted| Arc::clone(&wanted.name)).collect();
+        let mut held = BTreeSet::new();
+        state.held.each(&state.interest, &mut |name| held.extend([Arc::clone(name)]));
+        (updated, held.into_iter().filter(|name| self.world.get(TYPE, name).is_none()).collect())
     }
 
     fn reconnect(&mut self, resume: bool) {
@@ -380,7 +392,7 @@ impl Run {
             self.peer.holds.iter().map(|(name, v)| (name.to_string(), v.to_string())).collect();
         let held = held.iter().filter(|_| resume).map(|(name, version)| (&**name, &**version));
         let interest = self.subscription.interest.clone();
-        let names = interest.names.iter().map(|name| &**name).chain(interest.wildcard.then_some("*"));
+        let names = interest.names.iter().chain(interest.wildcard.then_some("*"));
         self.subscription = Subscription::open(TYPE, names, held);
         (self.first, self.resumed, self.flight) = (true, resume, None);
     }
@@ -388,10 +400,10 @@ impl Run {
     fn settle_down(&mut self) {
         for _ in 0..64 {
             self.answer();
-            self.send(Part::All, None);
+            self.send(DeltaPart::All, None);
         }
         assert!(self.flight.is_none() && self.subscription.is_drained(), "it never comes to rest");
-        assert_eq!(self.subscription.next(&self.world, Part::All, None, 0), None);
+        assert_eq!(self.subscription.next(&self.world, DeltaPart::All, None, 0), None);
     }
 }
 

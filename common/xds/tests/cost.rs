@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use crate::{
     proto::envoy::{config::core::v3::Node, service::discovery::v3::DeltaDiscoveryRequest},
-    xds::{DeltaSource, Input, Name, Output, Settings, Snapshot, Source, Version, Want, Wanted},
+    xds::{
+        DeltaSource, Input, Name, Source, SourceOutput, SourceSettings, Version, Want, WantSnapshot, Wanted,
+    },
 };
 
 const TYPE: &str = "MeshTimeout";
@@ -15,7 +17,7 @@ const RESOURCES: usize = 10_000;
 
 #[derive(Default)]
 struct Counting {
-    world: Snapshot,
+    world: WantSnapshot,
     visits: Cell<usize>,
 }
 
@@ -41,8 +43,8 @@ impl Want for Counting {
 fn send(source: &mut DeltaSource, input: Input<'_, DeltaDiscoveryRequest>, world: &Counting) -> usize {
     let outputs = source.step(Instant::now(), input, world).unwrap();
     let resources = outputs.iter().map(|output| match output {
-        Output::Send(response) => response.resources.len(),
-        Output::Event(_) => 0,
+        SourceOutput::Send(response) => response.resources.len(),
+        SourceOutput::Event(_) => 0,
     });
     resources.sum()
 }
@@ -53,7 +55,7 @@ fn cost_follows_the_change() {
     for i in 0..RESOURCES {
         world.world.put_as(TYPE, Wanted::new(format!("{i}.default"), TYPE, "1"));
     }
-    let mut source = Source::new(Settings::kds("global", [TYPE]));
+    let mut source = Source::new(SourceSettings::kds("global", [TYPE]));
     let mut request = DeltaDiscoveryRequest {
         node: Some(Node { id: "zone".into(), ..Node::default() }),
         type_url: TYPE.into(),

@@ -19,7 +19,7 @@ use crate::{
         google::rpc::Status,
     },
     xds::{
-        Delta, Dialect, Input, Output, Settings, Snapshot, Sotw, Source, Wanted,
+        Delta, Dialect, Input, Sotw, Source, SourceOutput, SourceSettings, WantSnapshot, Wanted,
         envoy::{CLUSTER, ENDPOINTS, LISTENER},
     },
 };
@@ -142,7 +142,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Run<D: Speak> {
-    world: Snapshot,
+    world: WantSnapshot,
     now: Instant,
     source: Source<D>,
     down: VecDeque<D::Response>,
@@ -161,9 +161,9 @@ impl<D: Speak> Run<D> {
         let none = BTreeSet::new();
         let first = |type_url| D::request(type_url, "", &none, &Interest::default());
         Self {
-            world: Snapshot::new(1),
+            world: WantSnapshot::new(1),
             now: Instant::now(),
-            source: Source::new(Settings::ads("cp")),
+            source: Source::new(SourceSettings::ads("cp")),
             down: VecDeque::new(),
             up: [CLUSTER, LISTENER].map(first).into(),
             clusters: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl<D: Speak> Run<D> {
     }
 
     fn change(&mut self, change: Change) {
-        let put = |world: &mut Snapshot, type_url, name: &str, content: String| {
+        let put = |world: &mut WantSnapshot, type_url, name: &str, content: String| {
             world.put(Wanted::new(name, type_url, format!("{name}={content}")));
         };
         match change {
@@ -220,10 +220,10 @@ impl<D: Speak> Run<D> {
         }
     }
 
-    fn send(&mut self, outputs: Vec<Output<D::Response>>) {
+    fn send(&mut self, outputs: Vec<SourceOutput<D::Response>>) {
         self.down.extend(outputs.into_iter().filter_map(|output| match output {
-            Output::Send(response) => Some(response),
-            Output::Event(_) => None,
+            SourceOutput::Send(response) => Some(response),
+            SourceOutput::Event(_) => None,
         }));
     }
 

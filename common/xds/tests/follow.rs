@@ -12,8 +12,8 @@ use crate::{
         service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     },
     xds::{
-        Batch, DeltaSource, Input, Output, Received, Refusal, Settings, Sink, SinkType, Snapshot, Source,
-        Version, Versions, Wanted,
+        DeltaSource, Input, Refusal, ResponseBatch, Sink, SinkEvent, SinkType, Source, SourceOutput,
+        SourceSettings, Version, Versions, WantSnapshot, Wanted,
     },
 };
 
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Link {
-    world: Snapshot,
+    world: WantSnapshot,
     now: Instant,
     source: DeltaSource,
     sink: Sink,
@@ -54,9 +54,9 @@ struct Link {
 impl Link {
     fn new() -> Self {
         let mut link = Self {
-            world: Snapshot::new(1),
+            world: WantSnapshot::new(1),
             now: Instant::now(),
-            source: Source::new(Settings::kds("global", TYPES)),
+            source: Source::new(SourceSettings::kds("global", TYPES)),
             sink: Sink::new(Node::default(), []),
             down: VecDeque::new(),
             up: VecDeque::new(),
@@ -73,7 +73,7 @@ impl Link {
             resume: resume.then(|| held.get(type_url).cloned().unwrap_or_default()),
         });
         self.sink = Sink::new(Node { id: "zone".into(), ..Node::default() }, types);
-        self.source = Source::new(Settings { limit, ..Settings::kds("global", TYPES) });
+        self.source = Source::new(SourceSettings { limit, ..SourceSettings::kds("global", TYPES) });
         self.down.clear();
         self.up = self.sink.open().collect();
     }
@@ -92,7 +92,7 @@ impl Link {
         }
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Snapshot)) {
+    fn change(&mut self, change: impl FnOnce(&mut WantSnapshot)) {
         let before = self.world.clone();
         change(&mut self.world);
         self.world.revision += 1;
@@ -108,10 +108,10 @@ impl Link {
 
     fn send(
         &mut self,
-        step: impl FnOnce(&mut DeltaSource, Instant, &Snapshot) -> Vec<Output<DeltaDiscoveryResponse>>,
+        step: impl FnOnce(&mut DeltaSource, Instant, &WantSnapshot) -> Vec<SourceOutput<DeltaDiscoveryResponse>>,
     ) {
         for output in step(&mut self.source, self.now, &self.world) {
-            if let Output::Send(response) = output {
+            if let SourceOutput::Send(response) = output {
                 self.down.push_back(response);
             }
         }
@@ -119,12 +119,12 @@ impl Link {
 
     fn deliver_down(&mut self) {
         let Some(response) = self.down.pop_front() else { return };
-        let Received::Batch(batch) = self.sink.receive(response).unwrap() else { panic!("not asked for") };
+        let SinkEvent::Batch(batch) = self.sink.receive(response).unwrap() else { panic!("not asked for") };
         let refused = self.apply(&batch);
         self.up.push_back(self.sink.verdict(batch.type_url, &batch.nonce, &refused).unwrap());
     }
 
-    fn apply(&mut self, batch: &Batch) -> Vec<Refusal> {
+    fn apply(&mut self, batch: &ResponseBatch) -> Vec<Refusal> {
         let store = self.store.get_mut(batch.type_url).unwrap();
         if batch.full {
             store.retain(|name, _| batch.added.iter().any(|resource| *resource.name == **name));

@@ -7,16 +7,16 @@ use std::sync::{
 use chrono::{DateTime, Utc};
 use common::{
     events::{EventBus, StreamKind},
-    kds::{features::ZONE_PING_HEALTH, headers::Caller},
+    kds::{features::ZONE_PING_HEALTH, headers::KdsCaller},
     model::{Resource, ResourceKey},
     runtime::{Clock, Entropy},
     store::{Batch, Precondition, Store, Write, feed::Feed, memory::MemoryStore},
 };
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 use uuid::Uuid;
 
 use super::*;
-use crate::kds::auth::AuthError;
+use crate::kds::auth::ZoneAuthError;
 
 const PATIENCE: Patience =
     Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
@@ -33,19 +33,19 @@ impl Clock for RuntimeClock {
 /// Lets anyone in, until it is told otherwise. Its answers depend on secrets.
 #[derive(Default)]
 struct Guard {
-    refused: Mutex<Option<AuthError>>,
+    refused: Mutex<Option<ZoneAuthError>>,
     expiry: Option<DateTime<Utc>>,
     asked: AtomicUsize,
 }
 
 impl Guard {
-    fn refusal(reason: &str) -> AuthError {
-        AuthError::Invalid { zone: "zone-1".to_owned(), reason: reason.to_owned() }
+    fn refusal(reason: &str) -> ZoneAuthError {
+        ZoneAuthError::Invalid { zone: "zone-1".to_owned(), reason: reason.to_owned() }
     }
 }
 
 impl ZoneAuthenticator for Guard {
-    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), AuthError> {
+    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), ZoneAuthError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.refused.lock().unwrap().clone().map_or(Ok(()), Err)
     }
@@ -92,7 +92,8 @@ impl World {
         let following = tokio::spawn(async move { feed.run(CancellationToken::new()).await.unwrap() });
         let clock = Arc::new(RuntimeClock(start));
         let env = Env { clock, entropy: Entropy::seeded(1), instance_id: "here".into() };
-        let sessions = Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus.clone()));
+        let sessions =
+            Arc::new(Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), watch::Sender::new(())));
         let guard = Arc::new(guard);
         let watch = ZoneWatch {
             sessions: Arc::clone(&sessions),
@@ -108,7 +109,7 @@ impl World {
     }
 
     async fn open(&mut self) -> Arc<Session> {
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: "zone-1".to_owned(),
             features: [ZONE_PING_HEALTH].into_iter().collect(),
             session: None,
@@ -139,7 +140,7 @@ impl World {
     }
 
     /// The session is ended from this side at this second, for good.
-    async fn assert_dismissed(&mut self, session: &Session, second: u64, cause: &Cause) {
+    async fn assert_dismissed(&mut self, session: &Session, second: u64, cause: &EndCause) {
         for expected in ["StreamCancelled", "SessionEnded", "ZoneWentOffline"] {
             let (name, at) = self.next().await;
             assert_eq!((name.as_str(), at.as_secs()), (expected, second));
@@ -163,17 +164,17 @@ async fn silence_ends_a_session_when_patience_does() {
         time_passes(15).await;
         session.hear();
     }
-    world.assert_dismissed(&session, 65, &Cause::Silent(PATIENCE.offline_after)).await;
+    world.assert_dismissed(&session, 65, &EndCause::Silent(PATIENCE.offline_after)).await;
     // It has been gone since it was last heard, and does not come back to life by being found dead.
     let (health, since) = judge(Instant::now(), &session.facts(), PATIENCE);
-    assert_eq!((health, since.timestamp()), (Health::Offline, 45));
+    assert_eq!((health, since.timestamp()), (ZoneHealth::Offline, 45));
     assert_eq!(world.guard.asked.load(Ordering::Relaxed), asked, "time alone does not make a token worse");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_zone_that_lost_its_connection_is_offline_when_it_does_not_come_back() {
     let mut world = World::new(Guard::default()).await;
-    let broken = || Cause::Broken("reset".to_owned());
+    let broken = || EndCause::Broken("reset".to_owned());
     let session = world.open().await;
     world.sessions.end(&session, broken());
     assert_eq!(world.next().await.0, "SessionEnded");
@@ -200,7 +201,7 @@ async fn a_credential_is_asked_about_again_when_what_it_depends_on_changes() {
     assert_eq!(session.cause(), None, "nothing has changed yet");
     world.secret("zone-token-revocations").await;
     assert_eq!(world.next().await.0, "ResourcesChanged");
-    world.assert_dismissed(&session, 5, &Cause::Refused(Guard::refusal("revoked"))).await;
+    world.assert_dismissed(&session, 5, &EndCause::Refused(Guard::refusal("revoked"))).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +209,7 @@ async fn a_credential_that_changed_while_the_session_was_opened_is_noticed() {
     let guard = Guard { refused: Mutex::new(Some(Guard::refusal("revoked"))), ..Guard::default() };
     let mut world = World::new(guard).await;
     let session = world.open().await;
-    world.assert_dismissed(&session, 0, &Cause::Refused(Guard::refusal("revoked"))).await;
+    world.assert_dismissed(&session, 0, &EndCause::Refused(Guard::refusal("revoked"))).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +222,7 @@ async fn a_credential_that_runs_out_ends_the_session_then() {
     time_passes(10).await;
     session.hear();
     assert_eq!(session.cause(), None);
-    world.assert_dismissed(&session, 12, &Cause::Refused(Guard::refusal("expired"))).await;
+    world.assert_dismissed(&session, 12, &EndCause::Refused(Guard::refusal("expired"))).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,7 +236,7 @@ async fn a_deleted_zone_loses_its_session_also_when_it_is_made_again_at_once() {
     let writes = [Write::delete_when(key, Precondition::None), Write::put(again)];
     world.store.transact(Batch::of(writes)).await.unwrap();
     assert_eq!(world.next().await.0, "ResourcesChanged");
-    world.assert_dismissed(&session, 0, &Cause::Deleted).await;
+    world.assert_dismissed(&session, 0, &EndCause::Deleted).await;
     assert!(world.sessions.of("zone-1").is_none(), "nothing is left of it");
 }
 
@@ -255,5 +256,5 @@ async fn a_watch_that_lost_events_looks_at_everything() {
     });
     world.store.transact(Batch::of([secret("a")].into_iter().chain(zones))).await.unwrap();
     session.stop.cancelled().await;
-    assert_eq!(session.cause(), Some(Cause::Refused(Guard::refusal("revoked"))));
+    assert_eq!(session.cause(), Some(EndCause::Refused(Guard::refusal("revoked"))));
 }

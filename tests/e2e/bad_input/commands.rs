@@ -1,5 +1,5 @@
-//! What is wrong on the command line, in the files it names, and in what answers it (B14), and certificates
-//! nobody should believe (B1).
+//! What is wrong on the command line, in the files it names, and in what answers it, and certificates nobody should
+//! believe.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::harness::{
     Global,
     control_plane::ControlPlane,
     tally::{
-        Class::{B1, B11, B14},
+        Class::{Callers, Certificates, Content},
         Tally,
     },
 };
@@ -49,7 +49,7 @@ fn called(
         .filter(|word| !word.is_empty())
         .map(|word| word.replace("{space}", " ").replace("{nothing}", ""))
         .collect();
-    case(B14, what, Called { args, file: file.to_vec(), environment: Vec::new() }, verdicts, says)
+    case(Callers, what, Called { args, file: file.to_vec(), environment: Vec::new() }, verdicts, says)
         .hiding(PANIC)
 }
 
@@ -75,7 +75,7 @@ const FILES: &[(&str, &str, &[&str])] = &[
 fn files() -> Vec<Case<Called>> {
     let mut table: Vec<Case<Called>> = FILES.iter().map(|(what, text, says)| {
         let text = format!("type: Mesh\nname: good\n---\n{text}");
-        Case { class: B11, ..called(*what, "apply -f {file}", text.as_bytes(), FAILED, says) }
+        Case { class: Content, ..called(*what, "apply -f {file}", text.as_bytes(), FAILED, says) }
     }).collect();
     let policy = "type: MeshTimeout\nname: x\nmesh: nowhere\nspec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}\n";
     table.extend([
@@ -197,6 +197,7 @@ async fn straitctl(cp: &ControlPlane, args: &[String], environment: &[(&str, Str
     let running = Command::new(env!("CARGO_BIN_EXE_straitctl"))
         .args(args)
         .env("HOME", cp.folder.path())
+        .env("STRAIT_GENERAL_WORK_DIR", cp.folder.path())
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .kill_on_drop(true)
         .output();
@@ -211,7 +212,7 @@ type Said = fn() -> Vec<u8>;
 
 #[rustfmt::skip]
 fn answers() -> Vec<Case<Said>> {
-    let row = |what: &'static str, said: Said, verdicts| case(B14, what, said, verdicts, &[]).hiding(PANIC);
+    let row = |what: &'static str, said: Said, verdicts| case(Callers, what, said, verdicts, &[]).hiding(PANIC);
     vec![
         row("hangs up", Vec::new, FAILED),
         row("an answer that is no HTTP", || b"220 mail ESMTP\r\n".to_vec(), FAILED),
@@ -282,7 +283,7 @@ impl Front for Impostor<'_> {
 
 fn chains() -> Vec<Case<&'static Chain>> {
     let says: &[&str] = &["nobody here vouches for", "--ca-cert-file"];
-    CHAINS.iter().map(|chain| case(B1, chain.what, chain, FAILED, says).hiding(PANIC)).collect()
+    CHAINS.iter().map(|chain| case(Certificates, chain.what, chain, FAILED, says).hiding(PANIC)).collect()
 }
 
 /// Asks a control plane that shows such a certificate.

@@ -1,4 +1,4 @@
-//! B11: the same bad documents at every front that reads documents.
+//! The same bad documents at every front that reads documents.
 
 use reqwest::Method;
 use serde_json::json;
@@ -134,7 +134,7 @@ pub fn count() -> Tally {
 #[tokio::test]
 async fn global_finds_what_is_wrong_in_policies() {
     let global = Global::start().await;
-    let rest = Rest(Http::plain("global REST", &global.url("")));
+    let rest = Rest(Http::of_admin("global REST", &global));
     let files = Files("straitctl apply on global", &global);
     all_right([
         run(&rest, &documents::policies(), &[&global.process]).await,
@@ -152,7 +152,7 @@ async fn a_zone_finds_what_is_wrong_in_dataplanes_wherever_they_come_from() {
     let token = zone.proxy_token("default", &[]).await;
     let streams = Streams(Grpc::new("ADS", zone.dp_server, &certificate), token.clone());
     let bootstraps = Bootstraps(Http::tls("bootstrap", zone.dp_server, &certificate), token);
-    let rest = Rest(Http::plain("zone REST", &zone.url("")));
+    let rest = Rest(Http::of_admin("zone REST", &zone));
     let by_file = Files("straitctl apply on a zone", &zone);
     all_right([
         run(&rest, &documents::dataplanes(), &[&zone.process]).await,

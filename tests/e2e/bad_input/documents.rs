@@ -1,9 +1,9 @@
-//! Documents that are wrong in their content (B11): the same ones are given to every front that reads them.
+//! Documents that are wrong in their content: the same ones are given to every front that reads them.
 
 use serde_json::{Value, json};
 
 use super::table::{Case, case};
-use crate::harness::tally::Class::B11;
+use crate::harness::tally::Class::Content;
 
 /// A document as its author wrote it.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ fn row(
     verdicts: &'static [&'static str],
     says: &'static [&'static str],
 ) -> Case<Document> {
-    case(B11, what, Document { collection, name: "web-9".to_owned(), text }, verdicts, says)
+    case(Content, what, Document { collection, name: "web-9".to_owned(), text }, verdicts, says)
 }
 
 /// `base` with a raw text in the place of one of its members.
@@ -64,7 +64,7 @@ pub fn dataplanes() -> Vec<Case<Document>> {
     let address = |what, text: &str| row(what, with(ADDRESS, &json!(text).to_string()), REFUSED, &["networking.address"]);
     let named = |what, name: &str| {
         let text = with("/name", &json!(name).to_string());
-        case(B11, what, Document { collection: "dataplanes", name: name.to_owned(), text }, REFUSED, &[])
+        case(Content, what, Document { collection: "dataplanes", name: name.to_owned(), text }, REFUSED, &[])
     };
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     let many = |count: usize| (0..count).map(|n| format!("\"t{n}\":\"x\"")).collect::<Vec<_>>().join(",");
@@ -119,7 +119,7 @@ pub fn dataplanes() -> Vec<Case<Document>> {
         row("protocol there is not", with("/networking/inbound/0/tags/kuma.io~1protocol", "\"gopher\""), REFUSED, &["kuma.io/protocol"]),
         row("no networking", replaced(dataplane(), "/networking", "{}"), REFUSED, &["networking"]),
         row("networking that is text", replaced(dataplane(), "/networking", "\"x\""), REFUSED, &["networking"]),
-        row("neither inbound nor gateway", with("/networking/inbound", "[]"), REFUSED, &["networking"]),
+        row("neither inbound nor address", replaced(dataplane(), "/networking", r#"{"inbound":[]}"#), REFUSED, &["networking.address"]),
         row("lists 10,000 deep", with("/networking/inbound", &deep), REFUSED, &[]),
         row("labels 10,000 deep", with("/labels", &deep), REFUSED, &[]),
         row("a member nobody knows", with("/labels", "{}").replacen("{", "{\"nonsense\":{\"a\":1},", 1), EITHER, &[]),
@@ -154,7 +154,7 @@ pub fn dataplanes() -> Vec<Case<Document>> {
 #[rustfmt::skip]
 pub fn yaml() -> Vec<Case<Document>> {
     let row = |what, text: String, verdicts, says| {
-        case(B11, what, Document { collection: "dataplanes", name: "web-9".to_owned(), text }, verdicts, says)
+        case(Content, what, Document { collection: "dataplanes", name: "web-9".to_owned(), text }, verdicts, says)
     };
     let networking = "networking: {address: 10.0.0.9, inbound: [{port: 80, tags: {kuma.io/service: web}}]}\n";
     let head = "type: Dataplane\nmesh: default\nname: web-9\n";
@@ -287,8 +287,8 @@ pub fn policies() -> Vec<Case<Document>> {
         mesh("a backend there is not", "\"mtls\":{\"enabledBackend\":\"x\"}", REFUSED, &["mtls.enabledBackend"]),
         mesh("a backend of no type", r#""mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"nonsense"}]}"#, REFUSED, &["mtls.backends[0]"]),
         mesh("two backends of one name", r#""mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"},{"name":"ca","type":"builtin"}]}"#, REFUSED, &["mtls.backends[1]"]),
-        mesh("certificates for a time below nothing", &backend(r#""dpCert":{"rotation":{"expiration":"-1h"}}"#), REFUSED, &["mtls.backends[0].dpCert.rotation.expiration"]),
-        mesh("certificates for ever", &backend(r#""dpCert":{"rotation":{"expiration":"999999999d"}}"#), REFUSED, &["mtls.backends[0].dpCert.rotation.expiration"]),
+        mesh("certificates for a time below nothing", &backend(r#""dpCert":{"rotation":{"expiration":"-1h"}}"#), REFUSED, &["mtls.dpcert.rotation.expiration"]),
+        mesh("certificates for ever", &backend(r#""dpCert":{"rotation":{"expiration":"999999999d"}}"#), REFUSED, &["mtls.dpcert.rotation.expiration"]),
         mesh("an authority of 7 bits", &backend(r#""conf":{"caCert":{"RSAbits":7}}"#), REFUSED, &["mtls.backends[0]"]),
         mesh("an authority of a billion bits", &backend(r#""conf":{"caCert":{"RSAbits":1000000000}}"#), REFUSED, &["mtls.backends[0]"]),
         mesh("an authority of words", &backend(r#""conf":{"caCert":{"RSAbits":"many"}}"#), REFUSED, &["mtls.backends[0]"]),
@@ -296,8 +296,8 @@ pub fn policies() -> Vec<Case<Document>> {
         mesh("an authority from a file there is not", r#""mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"provided","conf":{"cert":{"file":"/etc/passwd"},"key":{"file":"/etc/shadow"}}}]}"#, EITHER, &[]),
         mesh("an authority that is none", r#""mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"provided","conf":{"cert":{"inlineString":"x"},"key":{"inlineString":"y"}}}]}"#, EITHER, &[]),
         mesh("mtls that is text", "\"mtls\":\"on\"", REFUSED, &["mtls"]),
-        opaque("a rate below nothing", "MeshRateLimit", "meshratelimits", r#"{"from":[{"targetRef":{"kind":"Mesh"},"default":{"local":{"http":{"requestRate":{"num":-1,"interval":"1s"}}}}}]}"#, EITHER),
-        opaque("a percentage of 1,000", "MeshFaultInjection", "meshfaultinjections", r#"{"from":[{"targetRef":{"kind":"Mesh"},"default":{"http":[{"abort":{"httpStatus":500,"percentage":1000}}]}}]}"#, EITHER),
+        opaque("a rate below nothing", "MeshRateLimit", "meshratelimits", r#"{"from":[{"targetRef":{"kind":"Mesh"},"default":{"local":{"http":{"requestRate":{"num":-1,"interval":"1s"}}}}}]}"#, REFUSED),
+        opaque("a percentage of 1,000", "MeshFaultInjection", "meshfaultinjections", r#"{"from":[{"targetRef":{"kind":"Mesh"},"default":{"http":[{"abort":{"httpStatus":500,"percentage":1000}}]}}]}"#, REFUSED),
         opaque("a patch with a bomb in it", "MeshProxyPatch", "meshproxypatches", &json!({"default": {"appendModifications": [{"cluster": {
             "operation": "Add", "value": "a: &a [x,x]\nb: &b [*a,*a]\nname: *b\n"}}]}}).to_string(), EITHER),
         opaque("a backend with a wild address", "MeshAccessLog", "meshaccesslogs", r#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"backends":[{"type":"Tcp","tcp":{"address":"::::"}}]}}]}"#, EITHER),

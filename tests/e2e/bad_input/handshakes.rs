@@ -1,4 +1,4 @@
-//! TLS from both ends (B1): greetings the listeners must not take, and certificates of global that a zone must
+//! TLS from both ends: greetings the listeners must not take, and certificates of global that a zone must
 //! not believe.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ use super::{
 use crate::harness::{
     Global, Options, Zone, eventually,
     process::Process,
-    tally::{Class::B1, Tally},
+    tally::{Class::Certificates, Tally},
 };
 
 /// What somebody says first.
@@ -49,8 +49,9 @@ fn hello(version: [u8; 2]) -> Vec<u8> {
 }
 
 fn greetings() -> Vec<Case<Greeting>> {
-    let bytes =
-        |what: &'static str, bytes: &[u8]| case(B1, what, Greeting::Bytes(bytes.to_vec()), REFUSED, &[]);
+    let bytes = |what: &'static str, bytes: &[u8]| {
+        case(Certificates, what, Greeting::Bytes(bytes.to_vec()), REFUSED, &[])
+    };
     let length = [0x16, 3, 1, 0xff, 0xff, 1, 0, 0, 0];
     vec![
         bytes("HTTP without TLS", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"),
@@ -65,9 +66,9 @@ fn greetings() -> Vec<Case<Greeting>> {
         bytes("TLS 1.0", &hello([3, 1])),
         bytes("TLS 1.1", &hello([3, 2])),
         bytes("TLS 1.2 without a good cipher", &hello([3, 3])),
-        case(B1, "a protocol nobody speaks", Greeting::Tls("nonsense", "localhost"), REFUSED, &[]),
-        case(B1, "another name", Greeting::Tls("h2", "evil.example"), &["served", "refused"], &[]),
-        case(B1, "a certificate nobody asked for", Greeting::Certified, &["served"], &[]),
+        case(Certificates, "a protocol nobody speaks", Greeting::Tls("nonsense", "localhost"), REFUSED, &[]),
+        case(Certificates, "another name", Greeting::Tls("h2", "evil.example"), &["served", "refused"], &[]),
+        case(Certificates, "a certificate nobody asked for", Greeting::Certified, &["served"], &[]),
     ]
 }
 
@@ -87,7 +88,7 @@ impl Listener {
         };
         let _hung_up = stream.write_all(PREFACE).await;
         let mut heard = [0; 64];
-        match timeout(Duration::from_secs(5), stream.read(&mut heard)).await {
+        match timeout(Duration::from_secs(15), stream.read(&mut heard)).await {
             Ok(Ok(1..)) => Answer::new("served", ""),
             ended => Answer::new("refused", format!("{ended:?}")),
         }
@@ -136,7 +137,7 @@ const BY_ZONES: [&str; 6] = [
 fn chains() -> Vec<Case<&'static Chain>> {
     let says: &[&str] = &["connect to global", "certificate"];
     let chosen = CHAINS.iter().filter(|chain| BY_ZONES.contains(&chain.what));
-    chosen.map(|chain| case(B1, chain.what, chain, REFUSED, says).hiding(&["panicked"])).collect()
+    chosen.map(|chain| case(Certificates, chain.what, chain, REFUSED, says).hiding(&["panicked"])).collect()
 }
 
 /// A zone whose global shows such a certificate.
@@ -178,15 +179,10 @@ impl Front for Following {
         ];
         let args = settings.iter().map(|(name, value)| format!("--{name}={value}"));
         let process = Process::start("zone-1", env!("CARGO_BIN_EXE_strait-zone").as_ref(), args);
-        let said = async {
-            loop {
-                let log = process.log();
-                if log.contains("connect to global") {
-                    return log;
-                }
-                tokio::time::sleep(Duration::from_millis(25)).await;
-            }
-        };
+        let said = eventually("a word about the connection", || async {
+            let log = process.log();
+            if log.contains("connect to global") { Ok(log) } else { Err(log) }
+        });
         tokio::select! {
             () = believed => Answer::new("believed", process.log()),
             log = said => Answer::new("refused", log),

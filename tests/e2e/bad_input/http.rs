@@ -12,6 +12,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::table::{Answer, Front};
+use crate::harness::ControlPlane;
 
 /// Longest silence after which an answer counts as over.
 const SILENCE: Duration = Duration::from_secs(8);
@@ -22,19 +23,26 @@ pub struct Http {
     name: &'static str,
     address: SocketAddr,
     tls: Option<TlsConnector>,
+    /// What every request bears, beside what stands in its bytes.
+    token: Option<String>,
 }
 
 impl Http {
     /// A plain one.
     pub fn plain(name: &'static str, url: &str) -> Self {
         let address = url.trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
-        Self { name, address, tls: None }
+        Self { name, address, tls: None, token: None }
+    }
+
+    /// A plain one, asked by its administrator.
+    pub fn of_admin(name: &'static str, cp: &ControlPlane) -> Self {
+        Self { token: Some(cp.admin_token()), ..Self::plain(name, &cp.url("")) }
     }
 
     /// One behind TLS with this certificate.
     pub fn tls(name: &'static str, address: SocketAddr, certificate: &str) -> Self {
         let config = Trust::Roots(certificate.to_owned()).client_config(&["http/1.1"]).unwrap();
-        Self { name, address, tls: Some(TlsConnector::from(Arc::new(config))) }
+        Self { name, address, tls: Some(TlsConnector::from(Arc::new(config))), token: None }
     }
 
     /// Sends these bytes and reads until the other side is done.
@@ -77,11 +85,21 @@ impl Front for Http {
     }
 
     async fn send(&self, input: &Vec<u8>) -> Answer {
-        let answer = self.exchange(input).await;
+        let answer = match &self.token {
+            Some(token) => self.exchange(&bearing(input, token)).await,
+            None => self.exchange(input).await,
+        };
         let text = String::from_utf8_lossy(&answer).into_owned();
         let status = text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
         Answer::new(status.unwrap_or("closed").to_owned(), text)
     }
+}
+
+/// A request with one more header.
+fn bearing(request: &[u8], token: &str) -> Vec<u8> {
+    let first_line = request.windows(2).position(|two| two == b"\r\n").expect("a request has a line") + 2;
+    let (line, rest) = request.split_at(first_line);
+    [line, format!("authorization: Bearer {token}\r\n").as_bytes(), rest].concat()
 }
 
 /// A request that says how long its body is, from this machine, and is the last of its connection.

@@ -1,4 +1,4 @@
-//! B3: a zone that says that something is another's, in every place and for every kind it may send.
+//! A zone that says that something is another's, in every place and for every kind it may send.
 
 use common::{
     kds::order,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::harness::{
     Global,
-    tally::{Class::B3, Tally},
+    tally::{Class::Identity, Tally},
 };
 
 /// The zone that is robbed, and the names of its items.
@@ -54,7 +54,7 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         let (name, taken) = (sent.name(), theirs.name());
         let mut row = |what: &str, name: &str, sent: &Sent, verdicts, says: &'static [&'static str]| {
             let claim = claim(kind, name.to_owned(), sent);
-            table.push(case(B3, format!("{}: {what} ({by:?})", kind.name), claim, verdicts, says));
+            table.push(case(Identity, format!("{}: {what} ({by:?})", kind.name), claim, verdicts, says));
         };
         let zone = sent.clone().labelled("kuma.io/zone", OWNER);
         match by {
@@ -71,7 +71,7 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         let nobody = up(&[response(kind.name, "1", vec![], &[&theirs.wire])]);
         let removal = Claim { kind, name: taken, call: nobody };
         table.push(case(
-            B3,
+            Identity,
             format!("{}: removal of another zone's ({by:?})", kind.name),
             removal,
             &["untouched"],
@@ -81,7 +81,7 @@ fn of_every_kind(table: &mut Vec<Case<Claim>>, by: Make) {
         as_other.control_plane.get_or_insert_default().identifier = OWNER.to_owned();
         let posing = Claim { kind, name: name.clone(), call: up(&[as_other]) };
         table.push(case(
-            B3,
+            Identity,
             format!("{}: identifier of another ({by:?})", kind.name),
             posing,
             &["attributed"],
@@ -102,7 +102,7 @@ fn in_specs(table: &mut Vec<Case<Claim>>, by: Make) {
         // What names two zones is nobody's honest mistake: whoever sends it, it may be refused.
         let verdicts = if what.contains("twice") || what.contains("then") { HARMLESS } else { verdicts };
         let what = format!("{}: {what} ({by:?})", kind.name);
-        table.push(case(B3, what, claim(kind, sent.name(), &sent), verdicts, &[]));
+        table.push(case(Identity, what, claim(kind, sent.name(), &sent), verdicts, &[]));
     };
     let theirs = json!({"kuma.io/service": "web", "kuma.io/zone": OWNER});
     let dataplane = &kinds::dataplane::KIND;

@@ -5,7 +5,7 @@ use common::{
     kds::{
         codec::ENVELOPE_URL,
         features::{self, Features},
-        headers::Caller,
+        headers::KdsCaller,
         mapper,
     },
     model::{Format, Kind, Resource, ResourceKey},
@@ -60,7 +60,7 @@ impl Zoned {
         if make == Make::Ours {
             features = Features::ours();
         }
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: zone.to_owned(),
             features,
             session: None,
@@ -240,10 +240,51 @@ pub fn spec(kind: &Kind) -> Vec<u8> {
         "MeshTrafficPermission" => {
             json!({"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]})
         }
+        "MeshAccessLog" => to(json!({"backends": []})),
+        "MeshFaultInjection" => {
+            let abort = json!({"http": [{"abort": {"httpStatus": 500, "percentage": 1}}]});
+            json!({"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
+                "from": [{"targetRef": {"kind": "Mesh"}, "default": abort}]})
+        }
+        "MeshHealthCheck" => to(json!({"interval": "10s", "tcp": {}})),
+        "MeshLoadBalancingStrategy" => to(json!({"loadBalancer": {"type": "Random"}})),
+        "MeshProxyPatch" => json!({"default": {"appendModifications": [
+            {"cluster": {"operation": "Add", "value": "name: c"}}]}}),
+        "MeshRateLimit" => json!({
+            "targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
+            "from": [{"targetRef": {"kind": "Mesh"}, "default": {"local": {"tcp": {"connectionRate": {"num": 5, "interval": "1s"}}}}}],
+        }),
+        "MeshTLS" => json!({"rules": [{"default": {"mode": "Strict"}}]}),
+        "MeshTrace" => json!({"default": {"backends": []}}),
+        "MeshOpenTelemetryBackend" => {
+            json!({"endpoint": {"address": "collector", "port": 4317}, "protocol": "grpc"})
+        }
         "MeshHTTPRoute" => json!({"to": [{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [
             {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": {}}]}]}),
         "MeshTCPRoute" => json!({"to": [{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [
             {"default": {"backendRefs": [{"kind": "MeshService", "name": "web"}]}}]}]}),
+        "HostnameGenerator" => json!({"selector": {"meshService": {"matchLabels": {"a": "b"}}},
+            "template": "{{ .DisplayName }}.svc"}),
+        "MeshExternalService" => {
+            json!({"match": {"type": "HostnameGenerator", "port": 443, "protocol": "tcp"},
+                "endpoints": [{"address": "example.com", "port": 443}]})
+        }
+        "MeshIdentity" => json!({"selector": {"dataplane": {"matchLabels": {}}}, "provider": {
+            "type": "Bundled", "bundled": {"autogenerate": {"enabled": true}}}}),
+        "MeshMultiZoneService" => json!({"selector": {"meshService": {"matchLabels": {"a": "b"}}},
+            "ports": [{"port": 80, "appProtocol": "http"}]}),
+        "MeshService" => json!({"selector": {"dataplaneTags": {"app": "a"}},
+            "ports": [{"port": 80, "targetPort": 80, "appProtocol": "http"}]}),
+        "MeshTrust" => json!({"trustDomain": "example.com", "caBundles": [{"type": "Pem", "pem": {
+            "value": "-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n"}}]}),
+        "MeshZoneAddress" => json!({"address": "10.0.0.1", "port": 10001}),
+        "MeshGateway" => {
+            return encoded(
+                kind,
+                &json!({"selectors": [{"match": {"kuma.io/service": "edge"}}],
+                    "conf": {"listeners": [{"port": 80, "protocol": "HTTP"}]}}),
+            );
+        }
         "Dataplane" => {
             return encoded(
                 kind,

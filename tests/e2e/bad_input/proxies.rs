@@ -1,4 +1,4 @@
-//! What a proxy says to ADS: B13, and the protocol (B5) and sizes (B6) of its streams.
+//! What a proxy says to ADS: about itself, in which order, and how much.
 
 use bytes::Bytes;
 use common::proto::google::protobuf::{ListValue, Struct, Value, value::Kind};
@@ -8,11 +8,14 @@ use super::{
     grpc::{Call, Grpc, prefixed},
     table::{Answer, Case, Front, all_right, case, run, tally},
 };
-use crate::harness::{
-    Global, Options, Zone, eventually,
-    tally::{
-        Class::{self, B5, B6, B13},
-        Tally,
+use crate::{
+    doors::ads_peer::{self, join},
+    harness::{
+        Global, Options, Zone, eventually,
+        tally::{
+            Class::{self, Conversation, Proxies, Sizes},
+            Tally,
+        },
     },
 };
 
@@ -64,78 +67,81 @@ fn nested(depth: usize) -> Value {
 #[rustfmt::skip]
 fn nodes(table: &mut Vec<Case<Call>>) {
     let id = |id: &str| vec![Ask::of(CDS).from(node(id, []))];
-    both(table, B13, "no node", INVALID, &["must carry a node"], || vec![Ask::of(CDS)]);
-    both(table, B13, "no id", INVALID, &["node id"], || id(""));
-    both(table, B13, "id without a mesh", INVALID, &["node id"], || id("web-1"));
-    both(table, B13, "id without a name", INVALID, &["node id"], || id("default."));
-    both(table, B13, "id of a zone proxy", INVALID, &["node id"], || id(".web-1"));
-    both(table, B13, "another proxy's id", FOREIGN, &["straitctl generate dataplane-token"], || id("default.web-2"));
-    both(table, B13, "id in another mesh", FOREIGN, &[], || id("other.web-1"));
-    both(table, B13, "id with a newline", &["InvalidArgument", "PermissionDenied"], &[], || id("default.web-1\nforged=line"));
-    both(table, B13, "id with a NUL", &["InvalidArgument", "PermissionDenied"], &[], || id("default.web-1\0"));
-    both(table, B13, "id with a path", &["InvalidArgument", "PermissionDenied"], &[], || id("default.../web-1"));
-    both(table, B13, "id in capitals", &["InvalidArgument", "PermissionDenied"], &[], || id("default.WEB-1"));
+    both(table, Proxies, "no node", INVALID, &["must carry a node"], || vec![Ask::of(CDS)]);
+    both(table, Proxies, "no id", INVALID, &["node id"], || id(""));
+    both(table, Proxies, "id without a mesh", INVALID, &["node id"], || id("web-1"));
+    both(table, Proxies, "id without a name", INVALID, &["node id"], || id("default."));
+    both(table, Proxies, "id of a zone proxy", INVALID, &["node id"], || id(".web-1"));
+    both(table, Proxies, "another proxy's id", FOREIGN, &["straitctl generate dataplane-token"], || id("default.web-2"));
+    both(table, Proxies, "id in another mesh", FOREIGN, &[], || id("other.web-1"));
+    both(table, Proxies, "id with a newline", &["InvalidArgument", "PermissionDenied"], &[], || id("default.web-1\nforged=line"));
+    both(table, Proxies, "id with a NUL", &["InvalidArgument", "PermissionDenied"], &[], || id("default.web-1\0"));
+    both(table, Proxies, "id with a path", &["InvalidArgument", "PermissionDenied"], &[], || id("default.../web-1"));
+    both(table, Proxies, "id in capitals", &["InvalidArgument", "PermissionDenied"], &[], || id("default.WEB-1"));
     let kind = |value: Value| vec![Ask::of(CDS).from(node(ID, [("dataplane.proxyType", value)]))];
-    both(table, B13, "a sort of proxy there is not", INVALID, &["proxyType", "router"], || kind(text("router")));
-    both(table, B13, "an ingress with a dataplane's id", INVALID, &["node id"], || kind(text("ingress")));
-    both(table, B13, "an ingress with a dataplane's token", FOREIGN, &["--scope ingress"],
+    both(table, Proxies, "a sort of proxy there is not", INVALID, &["proxyType", "router"], || kind(text("router")));
+    both(table, Proxies, "an ingress with a dataplane's id", INVALID, &["node id"], || kind(text("ingress")));
+    both(table, Proxies, "an ingress with a dataplane's token", FOREIGN, &["--scope ingress"],
         || vec![Ask::of(CDS).from(node(".web-1", [("dataplane.proxyType", text("ingress"))]))]);
-    both(table, B13, "an egress with a dataplane's token", FOREIGN, &["--scope egress"],
+    both(table, Proxies, "an egress with a dataplane's token", FOREIGN, &["--scope egress"],
         || vec![Ask::of(CDS).from(node(".web-1", [("dataplane.proxyType", text("egress"))]))]);
-    both(table, B13, "metadata of other types", SERVED, &[], || {
+    both(table, Proxies, "metadata of other types", SERVED, &[], || {
         let number = || Value { kind: Some(Kind::NumberValue(f64::NAN)) };
         vec![Ask::of(CDS).from(node(ID, [("version", number()), ("dataplane.admin.port", number()), ("features", text("x"))]))]
     });
-    both(table, B13, "metadata without values", SERVED, &[], || {
+    both(table, Proxies, "metadata without values", SERVED, &[], || {
         vec![Ask::of(CDS).from(node(ID, [("version", Value { kind: None }), ("dataplane.resource", Value { kind: None })]))]
     });
-    both(table, B13, "metadata 5 deep", SERVED, &[], || vec![Ask::of(CDS).from(node(ID, [("x", nested(5))]))]);
-    both(table, B13, "metadata 600 deep", BROKEN, &[], || vec![Ask::of(CDS).from(node(ID, [("x", nested(300))]))]);
-    both(table, B13, "10,000 members of metadata", &["served", "InvalidArgument", "ResourceExhausted"], &[], || {
+    both(table, Proxies, "metadata 5 deep", SERVED, &[], || vec![Ask::of(CDS).from(node(ID, [("x", nested(5))]))]);
+    both(table, Proxies, "metadata 600 deep", BROKEN, &[], || vec![Ask::of(CDS).from(node(ID, [("x", nested(300))]))]);
+    both(table, Proxies, "10,000 members of metadata", &["served", "InvalidArgument", "ResourceExhausted"], &[], || {
         let fields = (0..10_000).map(|n| (format!("m{n}"), text("x"))).collect();
         let mut node = node(ID, []);
         node.metadata = Some(Struct { fields });
         vec![Ask::of(CDS).from(node)]
     });
-    both(table, B13, "another node later", SERVED, &[], || {
+    both(table, Proxies, "another node later", INVALID, &["another node id than the first"], || {
         vec![Ask::of(LDS).from(node(ID, [])), Ask::of(CDS).from(node("default.web-2", []))]
     });
 }
 
 #[rustfmt::skip]
 fn protocol(table: &mut Vec<Case<Call>>) {
-    both(table, B5, "no type", INVALID, &["type"], || vec![Ask::of("").from(node(ID, []))]);
-    both(table, B5, "a type nobody serves", SERVED, &[], || after(vec![Ask::of("type.googleapis.com/x.Nothing")]));
-    both(table, B5, "a type of KDS", SERVED, &[], || after(vec![Ask::of("Secret"), Ask::of("GlobalSecret")]));
-    both(table, B5, "a type with traps", SERVED, &[], || after(vec![Ask::of("../../etc/passwd\0\u{202e}")]));
-    both(table, B5, "100 types nobody serves", &["ResourceExhausted", "served"], &[],
+    both(table, Conversation, "no type", INVALID, &["type"], || vec![Ask::of("").from(node(ID, []))]);
+    both(table, Conversation, "a type nobody serves", SERVED, &[], || after(vec![Ask::of("type.googleapis.com/x.Nothing")]));
+    both(table, Conversation, "a type of KDS", SERVED, &[], || after(vec![Ask::of("Secret"), Ask::of("GlobalSecret")]));
+    both(table, Conversation, "a type with traps", SERVED, &[], || after(vec![Ask::of("../../etc/passwd\0\u{202e}")]));
+    both(table, Conversation, "100 types nobody serves", &["ResourceExhausted", "served"], &[],
         || after((0..100).map(|n| Ask::of(&format!("type.googleapis.com/x.T{n}"))).collect()));
-    both(table, B5, "an answer to nothing", SERVED, &[], || after(vec![Ask::of(LDS), answer("99", None)]));
-    both(table, B5, "an answer before any request", SERVED, &[], || after(vec![answer("1", None)]));
-    both(table, B5, "an answer that is no number", SERVED, &[], || after(vec![Ask::of(LDS), answer("x\0\u{feff}", None)]));
-    both(table, B5, "one answer many times", SERVED, &[], || {
+    both(table, Conversation, "an answer to nothing", SERVED, &[], || after(vec![Ask::of(LDS), answer("99", None)]));
+    both(table, Conversation, "an answer before any request", SERVED, &[], || after(vec![answer("1", None)]));
+    both(table, Conversation, "an answer that is no number", SERVED, &[], || after(vec![Ask::of(LDS), answer("x\0\u{feff}", None)]));
+    both(table, Conversation, "one answer many times", SERVED, &[], || {
         let mut asks = vec![Ask::of(LDS)];
         asks.extend((0..50).map(|_| answer("1", None)));
         after(asks)
     });
-    both(table, B5, "a refusal of nothing", SERVED, &[], || after(vec![Ask::of(LDS), answer("99", Some("no"))]));
-    both(table, B5, "a refusal without words", SERVED, &[], || after(vec![Ask::of(LDS), answer("1", Some(""))]));
-    both(table, B5, "a refusal of 64 KiB", SERVED, &[], || after(vec![Ask::of(LDS), answer("1", Some(&"no ".repeat(21_000)))]));
-    both(table, B5, "a storm of refusals", SERVED, &[], || {
+    both(table, Conversation, "a refusal of nothing", SERVED, &[], || after(vec![Ask::of(LDS), answer("99", Some("no"))]));
+    both(table, Conversation, "a refusal without words", SERVED, &[], || after(vec![Ask::of(LDS), answer("1", Some(""))]));
+    both(table, Conversation, "a refusal of 64 KiB", SERVED, &[], || after(vec![Ask::of(LDS), answer("1", Some(&"no ".repeat(21_000)))]));
+    both(table, Conversation, "a storm of refusals", SERVED, &[], || {
         let mut asks = vec![Ask::of(LDS)];
         asks.extend((0..200).map(|n| answer(&n.to_string(), Some("no\nforged=line"))));
         after(asks)
     });
-    both(table, B5, "the same first request again", SERVED, &[], || after((0..100).map(|_| Ask::of(LDS)).collect()));
+    both(table, Conversation, "the same first request again", SERVED, &[], || after((0..100).map(|_| Ask::of(LDS)).collect()));
     let names = ["\0", "..", "../../secrets", "\u{202e}evil", "*", "", "identity_cert:secret:other", "a b", "%00"];
-    both(table, B5, "names with traps", SERVED, &[],
+    both(table, Conversation, "names with traps", SERVED, &[],
         || after(vec![Ask::of(EDS).named(names.map(str::to_owned)), Ask::of(SDS).named(names.map(str::to_owned))]));
-    both(table, B5, "a wildcard for secrets", SERVED, &[], || after(vec![Ask::of(SDS).named(["*".to_owned()])]));
-    both(table, B5, "one name 1,000 times", SERVED, &[],
+    both(table, Conversation, "a wildcard for secrets", SERVED, &[], || after(vec![Ask::of(SDS).named(["*".to_owned()])]));
+    both(table, Conversation, "one name 1,000 times", SERVED, &[],
         || after(vec![Ask::of(EDS).named(std::iter::repeat_n("x".to_owned(), 1_000))]));
-    both(table, B5, "100,001 names", &["ResourceExhausted"], &["names"],
+    both(table, Conversation, "100,001 names", &["ResourceExhausted"], &["names"],
         || after(vec![Ask::of(EDS).named((0..100_001).map(|n| n.to_string()))]));
-    let delta = |what: &'static str, asks: Vec<Ask>| case(B5, what, ads::delta(&after(asks)), SERVED, &[]);
+    both(table, Sizes, "a million names", TOO_MUCH, &[],
+        || after(vec![Ask::of(EDS).named((0..1_000_000).map(|n| n.to_string()))]));
+    both(table, Sizes, "a name of 10 MiB", TOO_MUCH, &[], || after(vec![Ask::of(EDS).named(["x".repeat(10 << 20)])]));
+    let delta = |what: &'static str, asks: Vec<Ask>| case(Conversation, what, ads::delta(&after(asks)), SERVED, &[]);
     table.extend([
         delta("names let go that were never asked for", vec![Ask { not: vec!["*".into(), "x".into()], ..Ask::of(EDS) }]),
         delta("names asked for and let go at once", vec![Ask { names: vec!["x".into()], not: vec!["x".into()], ..Ask::of(EDS) }]),
@@ -152,28 +158,67 @@ fn wire(table: &mut Vec<Case<Call>>) {
         let mut row = |class, what: &str, body: Vec<Bytes>, verdicts: &'static [&'static str]| {
             table.push(case(class, format!("{what} ({protocol:?})"), ads::raw(protocol, body), verdicts, &[]));
         };
-        row(B6, "a message of no bytes", vec![prefixed(0, 0, b"")], INVALID);
-        row(B6, "a prefix that promises 4 GiB", vec![prefixed(0, u32::MAX, b"x")], TOO_MUCH);
-        row(B6, "a prefix that promises 100 MiB", vec![prefixed(0, 100 << 20, b"x")], TOO_MUCH);
-        row(B6, "20 MiB of zeros", vec![prefixed(0, 20 << 20, &vec![0; 20 << 20])], TOO_MUCH);
-        row(B5, "no protobuf", vec![prefixed(0, 4, b"\xff\xff\xff\xff")], BROKEN);
-        row(B5, "a varint without end", vec![prefixed(0, 12, &[0x80; 12])], BROKEN);
-        row(B5, "text that is no UTF-8", vec![prefixed(0, 4, b"\x22\x02\xc3\x28")], BROKEN);
-        row(B5, "compressed, it says, by nothing", vec![prefixed(1, 2, b"xx")], BROKEN);
-        row(B5, "a flag there is not", vec![prefixed(7, 2, b"xx")], BROKEN);
+        row(Sizes, "a message of no bytes", vec![prefixed(0, 0, b"")], INVALID);
+        row(Sizes, "a prefix that promises 4 GiB", vec![prefixed(0, u32::MAX, b"x")], TOO_MUCH);
+        row(Sizes, "a prefix that promises 100 MiB", vec![prefixed(0, 100 << 20, b"x")], TOO_MUCH);
+        row(Sizes, "20 MiB of zeros", vec![prefixed(0, 20 << 20, &vec![0; 20 << 20])], TOO_MUCH);
+        row(Conversation, "no protobuf", vec![prefixed(0, 4, b"\xff\xff\xff\xff")], BROKEN);
+        row(Conversation, "a varint without end", vec![prefixed(0, 12, &[0x80; 12])], BROKEN);
+        row(Conversation, "text that is no UTF-8", vec![prefixed(0, 4, b"\x22\x02\xc3\x28")], BROKEN);
+        row(Conversation, "compressed, it says, by nothing", vec![prefixed(1, 2, b"xx")], BROKEN);
+        row(Conversation, "a flag there is not", vec![prefixed(7, 2, b"xx")], BROKEN);
     }
     let mut hung_up = ads::delta(&[]);
     hung_up.closes = true;
-    table.push(case(B5, "a stream of nothing", hung_up, &["Ok", "Cancelled", "InvalidArgument"], &[]));
+    table.push(case(Conversation, "a stream of nothing", hung_up, &["Ok", "Cancelled", "InvalidArgument"], &[]));
     let mut elsewhere = ads::delta(&[first(ID)]);
     elsewhere.path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Everything";
-    table.push(case(B5, "a method there is not", elsewhere, &["Unimplemented", "404"], &[]));
+    table.push(case(Conversation, "a method there is not", elsewhere, &["Unimplemented", "404"], &[]));
     let mut other = ads::delta(&[first(ID)]);
     other.path = "/kuma.mesh.v1alpha1.KDSSyncService/GlobalToZoneSync";
-    table.push(case(B5, "the service of global", other, &["Unimplemented", "404"], &[]));
+    table.push(case(Conversation, "the service of global", other, &["Unimplemented", "404"], &[]));
     let mut metadata = ads::delta(&[first(ID)]);
     metadata.metadata.push(("x-long".to_owned(), "x".repeat(64 << 10)));
-    table.push(case(B6, "64 KiB of metadata", metadata, &["431", "reset", "ResourceExhausted"], &[]));
+    table.push(case(Sizes, "64 KiB of metadata", metadata, &["431", "reset", "ResourceExhausted"], &[]));
+}
+
+/// The same through the doors of one type: two sorts of streams, and calls.
+#[rustfmt::skip]
+fn single_types(table: &mut Vec<Case<Call>>) {
+    const DOORS: [(Protocol, &str, &str); 3] = [
+        (Protocol::Sotw, "StreamClusters", "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters"),
+        (Protocol::Delta, "DeltaClusters", "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters"),
+        (Protocol::Sotw, "FetchClusters", "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters"),
+    ];
+    for (protocol, door, path) in DOORS {
+        let mut row = |class, what: &str, mut call: Call, verdicts: &'static [&'static str], says: &'static [&'static str]| {
+            call.path = path;
+            table.push(case(class, format!("{what} ({door})"), call, verdicts, says));
+        };
+        let ask = |ask: Ask| stream(protocol, &[ask]);
+        let many = |count: usize| first(ID).named((0..count).map(|n| n.to_string()));
+        let untyped = Ask { type_url: String::new(), ..first(ID) };
+        let (to_nothing, refusing) = (Ask { nonce: "99".into(), ..first(ID) }, Ask { error: Some("no".into()), ..first(ID) });
+        row(Conversation, "a request that is right", ask(first(ID)), SERVED, &[]);
+        row(Conversation, "no type, which goes without saying", ask(untyped), SERVED, &[]);
+        row(Conversation, "another type", ask(Ask { type_url: EDS.into(), ..first(ID) }), INVALID, &["not served"]);
+        row(Conversation, "an answer to nothing", ask(to_nothing), SERVED, &[]);
+        row(Conversation, "a refusal of nothing", ask(refusing), SERVED, &[]);
+        row(Conversation, "100,001 names", ask(many(100_001)), &["ResourceExhausted"], &["names"]);
+        row(Sizes, "a million names", ask(many(1_000_000)), TOO_MUCH, &[]);
+        row(Sizes, "a name of 10 MiB", ask(first(ID).named(["x".repeat(10 << 20)])), TOO_MUCH, &[]);
+        row(Proxies, "no node", ask(Ask::of(CDS)), INVALID, &["must carry a node"]);
+        row(Proxies, "another proxy's id", ask(first("default.web-2")), FOREIGN, &["straitctl generate dataplane-token"]);
+        row(Proxies, "id in another mesh", ask(first("other.web-1")), FOREIGN, &[]);
+        row(Conversation, "no protobuf", ads::raw(protocol, vec![prefixed(0, 4, b"\xff\xff\xff\xff")]), BROKEN, &[]);
+        row(Sizes, "a prefix that promises 4 GiB", ads::raw(protocol, vec![prefixed(0, u32::MAX, b"x")]), TOO_MUCH, &[]);
+    }
+    let mut silent = stream(Protocol::Sotw, &[]);
+    (silent.path, silent.closes) = (DOORS[2].2, true);
+    table.push(case(Conversation, "a call of nothing", silent, INVALID, &["no request"]));
+    let mut status = ads::raw(Protocol::Sotw, vec![prefixed(0, 4, b"\xff\xff\xff\xff")]);
+    status.path = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+    table.push(case(Proxies, "a proxy that asks for the status of others", status, &["Unauthenticated"], &["user token"]));
 }
 
 fn table() -> Vec<Case<Call>> {
@@ -181,6 +226,7 @@ fn table() -> Vec<Case<Call>> {
     nodes(&mut table);
     protocol(&mut table);
     wire(&mut table);
+    single_types(&mut table);
     table
 }
 
@@ -220,7 +266,12 @@ async fn a_proxy_that_talks_nonsense_hurts_nobody_and_the_next_one_is_served() {
     let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
     let ads = Grpc::new("ADS", zone.dp_server, &certificate);
     let front = Authorized { ads, token };
+    let witness = zone.proxy_token("default", &["--name", "web-2"]).await;
+    let mut witness = join(&zone, ads_peer::node("default.web-2", None), Some(&witness)).await.unwrap();
     all_right([run(&front, &table(), &[&zone.process]).await]);
+    zone.apply(&ads::dataplane("web-2").replace("port: 80,", "port: 81,"));
+    let told = witness.take().await.expect("a stream beside all that goes on");
+    assert_eq!(told.type_url, CDS);
     assert_eq!(ads::well_behaved(&front.ads, ID, &front.token).await.verdict, "served");
     zone.get("/meshes/default/dataplanes/web-1").await;
 }

@@ -1,7 +1,6 @@
-//! Requests to REST that are forged, smuggled or out of bounds (B14), that the caller may not make (B4), or
-//! that are too much (B6).
+//! Requests to REST that are forged, smuggled or out of bounds, that the caller may not make, or that are too much.
 
-use common::model::{Kind, registry};
+use common::{model::Kind, registry};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
@@ -12,7 +11,7 @@ use super::{
 use crate::harness::{
     Global, Options, Zone, eventually,
     tally::{
-        Class::{B4, B6, B14},
+        Class::{Callers, Rights, Sizes},
         Tally,
     },
 };
@@ -28,12 +27,12 @@ const SECRETS: &str = "/global-secrets";
 const SECRET: &[&str] = &["zone-token-signing-key", "PRIVATE KEY"];
 
 fn headers(what: &'static str, headers: &str) -> Row {
-    case(B14, what, get(SECRETS, headers), DENIED, &[]).hiding(SECRET)
+    case(Callers, what, get(SECRETS, headers), DENIED, &[]).hiding(SECRET)
 }
 
 fn hosted(what: &'static str, host: &str, verdicts: &'static [&'static str]) -> Row {
     let bytes = format!("GET {SECRETS} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-    case(B14, what, bytes.into_bytes(), verdicts, &[]).hiding(SECRET)
+    case(Callers, what, bytes.into_bytes(), verdicts, &[]).hiding(SECRET)
 }
 
 /// Somebody who would pass for a program on this machine.
@@ -67,28 +66,28 @@ fn spoofed() -> Vec<Row> {
         hosted("an address of another machine", "192.0.2.1", DENIED),
         hosted("an address in octal", "0177.0.0.1", DENIED),
         hosted("an address of everybody", "0.0.0.0", DENIED),
-        case(B14, "two hosts", b"GET /global-secrets HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n".to_vec(),
+        case(Callers, "two hosts", b"GET /global-secrets HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n".to_vec(),
             &["400", "401", "403", "closed"], &[]).hiding(SECRET),
-        case(B14, "no host", b"GET /global-secrets HTTP/1.1\r\nconnection: close\r\n\r\n".to_vec(), &["400", "401", "403"], &[]).hiding(SECRET),
-        case(B14, "a time without hosts", b"GET /global-secrets HTTP/1.0\r\n\r\n".to_vec(), &["400", "401", "403"], &[]).hiding(SECRET),
-        case(B14, "a page that asks first", request("OPTIONS", SECRETS, "origin: http://evil.example\r\naccess-control-request-method: PUT\r\n", ""),
+        case(Callers, "no host", b"GET /global-secrets HTTP/1.1\r\nconnection: close\r\n\r\n".to_vec(), &["400", "401", "403"], &[]).hiding(SECRET),
+        case(Callers, "a time without hosts", b"GET /global-secrets HTTP/1.0\r\n\r\n".to_vec(), &["400", "401", "403"], &[]).hiding(SECRET),
+        case(Callers, "a page that asks first", request("OPTIONS", SECRETS, "origin: http://evil.example\r\naccess-control-request-method: PUT\r\n", ""),
             &["403", "405", "401"], &[]).hiding(&["access-control-allow"]),
-        case(B14, "a page that reads", get("/meshes", "origin: http://evil.example\r\n"), &["200", "403"], &[]).hiding(&["access-control-allow"]),
-        case(B14, "a page that makes an administrator", request("POST", "/tokens/user",
+        case(Callers, "a page that reads", get("/meshes", "origin: http://evil.example\r\n"), &["200", "403"], &[]).hiding(&["access-control-allow"]),
+        case(Callers, "a page that makes an administrator", request("POST", "/tokens/user",
             "origin: http://evil.example\r\ncontent-type: application/json\r\n", r#"{"name":"a","groups":["mesh-system:admin"],"validFor":"1h"}"#), DENIED, &[]).hiding(&["eyJ"]),
-        case(B14, "a form that makes an administrator", request("POST", "/tokens/user",
+        case(Callers, "a form that makes an administrator", request("POST", "/tokens/user",
             "content-type: application/x-www-form-urlencoded\r\n", "name=a"), &["415"], &[]).hiding(&["eyJ"]),
-        case(B14, "text that makes an administrator", request("POST", "/tokens/user",
+        case(Callers, "text that makes an administrator", request("POST", "/tokens/user",
             "content-type: text/plain\r\n", r#"{"name":"a"}"#), &["415"], &[]).hiding(&["eyJ"]),
-        case(B14, "files that make an administrator", request("POST", "/tokens/user",
+        case(Callers, "files that make an administrator", request("POST", "/tokens/user",
             "content-type: multipart/form-data; boundary=x\r\n", "--x--"), &["415"], &[]).hiding(&["eyJ"]),
-        case(B14, "a stranger that makes a zone's token", request("POST", "/tokens/zone", "x-forwarded-for: 192.0.2.1\r\ncontent-type: application/json\r\n",
+        case(Callers, "a stranger that makes a zone's token", request("POST", "/tokens/zone", "x-forwarded-for: 192.0.2.1\r\ncontent-type: application/json\r\n",
             r#"{"zone":"zone-1","scope":["cp"],"validFor":"1h"}"#), DENIED, &[]).hiding(&["eyJ"]),
-        case(B14, "a stranger that makes a mesh", request("PUT", "/meshes/stranger", "x-forwarded-for: 192.0.2.1\r\ncontent-type: application/json\r\n",
+        case(Callers, "a stranger that makes a mesh", request("PUT", "/meshes/stranger", "x-forwarded-for: 192.0.2.1\r\ncontent-type: application/json\r\n",
             r#"{"type":"Mesh","name":"stranger"}"#), DENIED, &[]),
-        case(B14, "a stranger that deletes a mesh", request("DELETE", "/meshes/default", "x-forwarded-for: 192.0.2.1\r\n", ""), DENIED, &[]),
-        case(B14, "another method in a header", get("/meshes/default", "x-http-method-override: DELETE\r\n"), &["200"], &["\"default\""]),
-        case(B14, "another path in a header", get("/meshes/default", "x-original-url: /global-secrets\r\nx-rewrite-url: /global-secrets\r\n"), &["200"], &["\"default\""]).hiding(SECRET),
+        case(Callers, "a stranger that deletes a mesh", request("DELETE", "/meshes/default", "x-forwarded-for: 192.0.2.1\r\n", ""), DENIED, &[]),
+        case(Callers, "another method in a header", get("/meshes/default", "x-http-method-override: DELETE\r\n"), &["200"], &["\"default\""]),
+        case(Callers, "another path in a header", get("/meshes/default", "x-original-url: /global-secrets\r\nx-rewrite-url: /global-secrets\r\n"), &["200"], &["\"default\""]).hiding(SECRET),
     ]
 }
 
@@ -108,7 +107,7 @@ fn paths() -> Vec<Row> {
     ];
     let row = |path: &str| {
         let what = format!("path {}", path.chars().take(60).collect::<String>());
-        case(B14, what, get(path, ""), &["400", "404", "405", "414", "431"], &[]).hiding(SECRET)
+        case(Callers, what, get(path, ""), &["400", "404", "405", "414", "431"], &[]).hiding(SECRET)
     };
     paths.iter().map(|path| row(path)).collect()
 }
@@ -117,7 +116,7 @@ fn paths() -> Vec<Row> {
 #[rustfmt::skip]
 fn smuggled() -> Vec<Row> {
     let row = |what: &'static str, bytes: &str| {
-        case(B14, what, bytes.as_bytes().to_vec(), NO_REQUEST, &[]).hiding(SECRET)
+        case(Callers, what, bytes.as_bytes().to_vec(), NO_REQUEST, &[]).hiding(SECRET)
     };
     let posted = |what: &'static str, headers: &str, body: &str| {
         row(what, &format!("POST /tokens/zone HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n{body}"))
@@ -151,19 +150,19 @@ fn smuggled() -> Vec<Row> {
         row("a greeting of TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\x03\x03\r\n\r\n"),
         row("words of mail", "HELO localhost\r\nMAIL FROM: <a@b>\r\n\r\n"),
         row("nothing but newlines", &"\r\n".repeat(1_000)),
-        case(B14, "both lengths and chunks", format!("POST /tokens/zone HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}").into_bytes(),
+        case(Callers, "both lengths and chunks", format!("POST /tokens/zone HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}").into_bytes(),
             &["400", "closed", "401", "403", "422"], &[]).hiding(SECRET),
-        case(B6, "2,000 headers", get("/meshes", &many), &["431", "400", "closed"], &[]),
-        case(B6, "a header of 1 MiB", get("/meshes", &format!("x: {}\r\n", "y".repeat(1 << 20))), &["431", "400", "closed"], &[]),
-        case(B6, "a path of 1 MiB", get(&format!("/{}", "x".repeat(1 << 20)), ""), &["414", "431", "400", "closed"], &[]),
+        case(Sizes, "2,000 headers", get("/meshes", &many), &["431", "400", "closed"], &[]),
+        case(Sizes, "a header of 1 MiB", get("/meshes", &format!("x: {}\r\n", "y".repeat(1 << 20))), &["431", "400", "closed"], &[]),
+        case(Sizes, "a path of 1 MiB", get(&format!("/{}", "x".repeat(1 << 20)), ""), &["414", "431", "400", "closed"], &[]),
     ]
 }
 
 /// Queries that ask for what there is not.
 #[rustfmt::skip]
 fn queries() -> Vec<Row> {
-    let bad = |query: &str| case(B14, format!("query {query}"), get(&format!("/meshes?{query}"), ""), &["400"], &[]);
-    let harmless = |what: &'static str, query: &str| case(B14, what, get(&format!("/meshes?{query}"), ""), &["200", "400", "414", "431"], &[]).hiding(SECRET);
+    let bad = |query: &str| case(Callers, format!("query {query}"), get(&format!("/meshes?{query}"), ""), &["400"], &[]);
+    let harmless = |what: &'static str, query: &str| case(Callers, what, get(&format!("/meshes?{query}"), ""), &["200", "400", "414", "431"], &[]).hiding(SECRET);
     let mut table: Vec<Row> = ["size=-1", "size=0", "size=1001", "size=99999999999999999999", "size=abc", "size=1.5", "size=%00", "size=0x10",
         "offset=-1", "offset=9223372036854775808", "offset=abc", "offset=1e9", "offset=%20"].into_iter().map(bad).collect();
     table.extend([
@@ -181,7 +180,7 @@ fn queries() -> Vec<Row> {
 fn requests() -> Vec<Row> {
     let token = |what: &'static str, kind: &str, body: &str, verdicts| {
         let bytes = request("POST", &format!("/tokens/{kind}"), "content-type: application/json\r\n", body);
-        case(B14, what, bytes, verdicts, &[]).hiding(&["eyJ"])
+        case(Callers, what, bytes, verdicts, &[]).hiding(&["eyJ"])
     };
     const WRONG: &[&str] = &["400", "404", "422"];
     let mut table = vec![
@@ -197,18 +196,18 @@ fn requests() -> Vec<Row> {
         token("no JSON", "user", "{", WRONG),
         token("a list", "zone", "[]", WRONG),
         token("tags 10,000 deep", "dataplane", &format!(r#"{{"mesh":"default","tags":{}"#, "[".repeat(10_000)), WRONG),
-        case(B14, "an answer in HTML", get("/meshes", "accept: text/html\r\n"), &["406"], &[]),
-        case(B14, "an answer in a wild format", get("/meshes", "accept: ;;;,,,/\r\n"), &["406", "400", "200"], &[]),
-        case(B14, "a document in YAML", request("PUT", "/meshes/a", "content-type: text/yaml\r\n", "type: Mesh"), &["415"], &["`straitctl apply` takes YAML"]),
-        case(B14, "a document in UTF-16", put("/meshes/a", b"\xff\xfe{\0}\0"), &["400"], &[]),
-        case(B14, "a document that is no UTF-8", put("/meshes/a", b"{\"type\":\"Mesh\",\"name\":\"\xff\"}"), &["400"], &[]),
+        case(Callers, "an answer in HTML", get("/meshes", "accept: text/html\r\n"), &["406"], &[]),
+        case(Callers, "an answer in a wild format", get("/meshes", "accept: ;;;,,,/\r\n"), &["406", "400", "200"], &[]),
+        case(Callers, "a document in YAML", request("PUT", "/meshes/a", "content-type: text/yaml\r\n", "type: Mesh"), &["415"], &["`straitctl apply` takes YAML"]),
+        case(Callers, "a document in UTF-16", put("/meshes/a", b"\xff\xfe{\0}\0"), &["400"], &[]),
+        case(Callers, "a document that is no UTF-8", put("/meshes/a", b"{\"type\":\"Mesh\",\"name\":\"\xff\"}"), &["400"], &[]),
     ];
     for method in ["POST", "PATCH", "TRACE", "PROPFIND", "LOCK", "get", "X-INVENTED", &"M".repeat(300)] {
         let what = format!("method {}", method.chars().take(20).collect::<String>());
-        table.push(case(B14, what, request(method, "/meshes/default", "content-type: application/json\r\n", "{}"), METHOD, &[]));
+        table.push(case(Callers, what, request(method, "/meshes/default", "content-type: application/json\r\n", "{}"), METHOD, &[]));
     }
     let connect = "CONNECT 127.0.0.1:22 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    table.push(case(B14, "a tunnel", connect.as_bytes().to_vec(), &["400", "403", "404", "405", "501", "closed"], &[]));
+    table.push(case(Callers, "a tunnel", connect.as_bytes().to_vec(), &["400", "403", "404", "405", "501", "closed"], &[]));
     table
 }
 
@@ -222,22 +221,22 @@ fn sizes() -> Vec<Row> {
     let limit = 4 << 20;
     let promised = |what: &'static str, length: u64, sent: &str| {
         let head = format!("PUT /meshes/wide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{sent}");
-        case(B6, what, head.into_bytes(), &["413", "400", "408", "431", "closed"], &[])
+        case(Sizes, what, head.into_bytes(), &["413", "400", "408", "431", "closed"], &[])
     };
     vec![
-        case(B6, "no body", put("/meshes/wide", ""), &["400"], &[]),
-        case(B6, "one byte", put("/meshes/wide", "{"), &["400"], &["not JSON"]),
-        case(B6, "a byte below the limit", put("/meshes/wide", padded(limit - 1)), &["400", "413"], &[]),
-        case(B6, "at the limit", put("/meshes/wide", padded(limit)), &["400", "413"], &[]),
-        case(B6, "a byte above the limit", put("/meshes/wide", padded(limit + 1)), &["413"], &["spread it over several resources"]),
-        case(B6, "20 MiB", put("/meshes/wide", padded(20 << 20)), &["413", "closed"], &[]),
+        case(Sizes, "no body", put("/meshes/wide", ""), &["400"], &[]),
+        case(Sizes, "one byte", put("/meshes/wide", "{"), &["400"], &["not JSON"]),
+        case(Sizes, "a byte below the limit", put("/meshes/wide", padded(limit - 1)), &["400", "413"], &[]),
+        case(Sizes, "at the limit", put("/meshes/wide", padded(limit)), &["400", "413"], &[]),
+        case(Sizes, "a byte above the limit", put("/meshes/wide", padded(limit + 1)), &["413"], &["spread it over several resources"]),
+        case(Sizes, "20 MiB", put("/meshes/wide", padded(20 << 20)), &["413", "closed"], &[]),
         promised("100 MiB promised, one byte sent", 100 << 20, "{"),
         promised("2^63 promised", 1 << 63, "{"),
         promised("2^64 - 1 promised", u64::MAX, "{"),
-        case(B6, "500,000 commas", put("/meshes/wide", format!("[{}]", ",".repeat(500_000))), &["400"], &[]),
-        case(B6, "200,000 members", put("/meshes/wide", format!("{{{}\"z\":0}}", (0..200_000).map(|n| format!("\"m{n}\":0,")).collect::<String>())), &["400", "413"], &[]),
-        case(B6, "a label of 3 MiB", put("/meshes/wide", padded(3 << 20)), &["400", "413"], &[]),
-        case(B6, "a number of 3 MiB", put("/meshes/wide", format!(r#"{{"type":"Mesh","name":"wide","x":{}}}"#, "9".repeat(3 << 20))), &["400", "413"], &[]),
+        case(Sizes, "500,000 commas", put("/meshes/wide", format!("[{}]", ",".repeat(500_000))), &["400"], &[]),
+        case(Sizes, "200,000 members", put("/meshes/wide", format!("{{{}\"z\":0}}", (0..200_000).map(|n| format!("\"m{n}\":0,")).collect::<String>())), &["400", "413"], &[]),
+        case(Sizes, "a label of 3 MiB", put("/meshes/wide", padded(3 << 20)), &["400", "413"], &[]),
+        case(Sizes, "a number of 3 MiB", put("/meshes/wide", format!(r#"{{"type":"Mesh","name":"wide","x":{}}}"#, "9".repeat(3 << 20))), &["400", "413"], &[]),
     ]
 }
 
@@ -251,8 +250,8 @@ fn verbs(written_here: fn(&Kind) -> bool) -> Vec<Row> {
             false => (format!("/{}/x", kind.path), None),
         };
         let body = json!({"type": kind.name, "name": "x", "mesh": mesh, "spec": {}});
-        table.push(case(B4, format!("{}: written", kind.name), put(&path, body.to_string()), &["405"], &[]));
-        table.push(case(B4, format!("{}: deleted", kind.name), request("DELETE", &path, "", ""), &["405", "404"], &[]));
+        table.push(case(Rights, format!("{}: written", kind.name), put(&path, body.to_string()), &["405"], &[]));
+        table.push(case(Rights, format!("{}: deleted", kind.name), request("DELETE", &path, "", ""), &["405", "404"], &[]));
     }
     table
 }
@@ -301,9 +300,14 @@ pub fn count() -> Tally {
     all
 }
 
+/// Whoever passes for a program on this machine gets everything.
+fn trusting_this_machine() -> Options {
+    Options::default().with("apiServer.authn.localhostIsAdmin", "true")
+}
+
 #[tokio::test]
 async fn requests_nobody_should_make_open_nothing_on_global() {
-    let global = Global::start().await;
+    let global = Global::start_with(trusting_this_machine()).await;
     let rest = Http::plain("global REST", &global.url(""));
     all_right([run(&rest, &on_global(), &[&global.process]).await]);
     assert_eq!(global.get("/meshes").await["total"], 1, "nothing of it was stored or deleted");
@@ -314,7 +318,7 @@ async fn requests_nobody_should_make_open_nothing_on_global() {
 #[tokio::test]
 async fn requests_nobody_should_make_open_nothing_on_a_zone() {
     let global = Global::start().await;
-    let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
+    let zone = Zone::start_with(&global, "zone-1", trusting_this_machine()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     let rest = Http::plain("zone REST", &zone.url(""));
     all_right([run(&rest, &on_zone(), &[&zone.process]).await]);

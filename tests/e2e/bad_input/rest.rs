@@ -1,7 +1,7 @@
-//! Documents that do not fit where they are put (B11): the words say which field or part is wrong, and what to
+//! Documents that do not fit where they are put: the words say which field or part is wrong, and what to
 //! do.
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::harness::{
     Global, Options, Zone, eventually,
-    tally::{Class::B11, Tally},
+    tally::{Class::Content, Tally},
 };
 
 type Row = Case<Vec<u8>>;
@@ -26,7 +26,7 @@ fn row(
     verdicts: &'static [&'static str],
     says: &'static [&'static str],
 ) -> Row {
-    case(B11, what, put(path, body.to_string()), verdicts, says)
+    case(Content, what, put(path, body.to_string()), verdicts, says)
 }
 
 /// A policy that is right, with `change` applied to it.
@@ -118,9 +118,9 @@ pub fn count() -> Tally {
 #[tokio::test]
 async fn global_says_what_is_wrong_and_lives() {
     let mut global = Global::start().await;
-    let rest = Http::plain("global REST", &global.url(""));
+    let rest = Http::of_admin("global REST", &global);
     all_right([run(&rest, &on_global(), &[&global.process]).await]);
-    let request = Client::new().put(global.url(POLICY)).header("content-type", "text/yaml");
+    let request = global.admin().put(global.url(POLICY)).header("content-type", "text/yaml");
     let answer = request.body("type: MeshTimeout").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert!(answer.text().await.unwrap().contains("`straitctl apply` takes YAML"));
@@ -135,7 +135,7 @@ async fn a_zone_says_what_is_wrong_and_makes_tags_its_own() {
     let global = Global::start().await;
     let mut zone = Zone::start_with(&global, "zone-1", Options::default()).await;
     eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
-    let rest = Http::plain("zone REST", &zone.url(""));
+    let rest = Http::of_admin("zone REST", &zone);
     all_right([run(&rest, &on_a_zone(), &[&zone.process]).await]);
     // A tag is the zone's to set, so one that names another zone is overwritten, as in Kuma.
     let tagged = dataplane(|d| d["networking"]["inbound"][0]["tags"]["kuma.io/zone"] = json!("zone-2"));

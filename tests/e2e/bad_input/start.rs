@@ -1,21 +1,26 @@
-//! What is wrong when a process starts (B15): its database, its certificates, its settings, its files.
+//! What is wrong when a process starts: its database, its certificates, its settings, its files.
 
 use std::{
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::ExitStatus,
     time::Duration,
 };
 
 use common::tls::KeyPairPem;
+use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::table::{Answer, Case, Front, all_right, case, run, tally};
-use crate::harness::{
-    Global, addresses,
-    process::Process,
-    tally::{Class::B15, Tally},
+use crate::{
+    faults::{clock, machine::SmallDisk},
+    harness::{
+        Global, addresses, eventually,
+        process::Process,
+        tally::{Class::Startup, Tally},
+    },
 };
 
 /// Which process.
@@ -35,6 +40,17 @@ pub struct Start {
     config: Option<Vec<u8>>,
     /// What is done to its folder before; the other path is a database that is right.
     prepare: fn(&Path, &Path),
+    machine: Machine,
+}
+
+/// What is wrong with the machine itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Machine {
+    Sound,
+    /// No room is left where the folder is.
+    FullDisk,
+    /// Nobody has set the clock.
+    ClockOf1970,
 }
 
 const FAILED: &[&str] = &["exit 1"];
@@ -52,7 +68,8 @@ fn start(
     says: &'static [&'static str],
 ) -> Case<Start> {
     let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    case(B15, what, Start { program, settings, config: None, prepare }, verdicts, says).hiding(PANIC)
+    let input = Start { program, settings, config: None, prepare, machine: Machine::Sound };
+    case(Startup, what, input, verdicts, says).hiding(PANIC)
 }
 
 fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
@@ -180,8 +197,82 @@ fn files() -> Vec<Case<Start>> {
     ]
 }
 
+/// Machines that are not ready, and files of another time or with the wrong permissions.
+#[rustfmt::skip]
+fn machines() -> Vec<Case<Start>> {
+    const OWN: &[(&str, &str)] = &[("general.tlsCertFile", "{dir}/own.crt"), ("general.tlsKeyFile", "{dir}/own.key")];
+    let on = |machine, mut case: Case<Start>| { case.input.machine = machine; case };
+    fn readable(path: PathBuf) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    vec![
+        on(Machine::FullDisk, start(OfGlobal, "a full disk, and nothing on it", &[], nothing, FAILED, &["strait.db", "disk"])),
+        on(Machine::FullDisk, start(OfZone, "a full disk, and nothing of a zone on it", &[], nothing, FAILED, &["strait.db", "disk"])),
+        on(Machine::FullDisk, start(OfGlobal, "a full disk with a database that is right", &[],
+            |dir, template| { fs::copy(template, dir.join("strait.db")).unwrap(); }, FAILED, &["strait.db", "disk"])),
+        on(Machine::ClockOf1970, start(OfGlobal, "a clock that nobody has set", &[], nothing, FAILED, &["the clock of this machine says 1970"])),
+        on(Machine::ClockOf1970, start(OfZone, "a clock that nobody has set for a zone", &[], nothing, FAILED, &["the clock of this machine says 1970"])),
+        start(OfGlobal, "a key that everybody may read", OWN, |dir, _| { pair(dir); readable(dir.join("own.key")); },
+            &["starts"], &["own.key", "everybody on this machine may read"]),
+        start(OfGlobal, "a database that everybody may read", &[],
+            |dir, template| { fs::copy(template, dir.join("strait.db")).unwrap(); readable(dir.join("strait.db")); },
+            &["starts"], &["strait.db", "everybody on this machine may read"]),
+        start(OfZone, "a zone token that everybody may read",
+            &[("multizone.zone.globalAddress", "grpcs://127.0.0.1:1"), ("multizone.zone.kds.tokenFile", "{dir}/token")],
+            |dir, _| { write(dir, "token", "x"); readable(dir.join("token")); }, &["starts"], &["token", "everybody on this machine may read"]),
+        start(OfGlobal, "a database of the version before", &[], older, &["starts"], &[]),
+        start(OfGlobal, "a database of the version before, with what that one never wrote", &[], |dir, template| {
+            older(dir, template);
+            statements(&dir.join("strait.db"), &["UPDATE meta SET store_id = 'nobody'"]);
+        }, FAILED, &["strait.db"]),
+        start(OfGlobal, "a database with a row that was changed by hand", &[], |dir, template| {
+            fs::copy(template, dir.join("strait.db")).unwrap();
+            statements(&dir.join("strait.db"), &["UPDATE resources SET display_name = 'by hand' WHERE kind = 'Mesh'"]);
+        }, FAILED, &["strait.db", "resource/Mesh//default", "`salvage list`"]),
+        start(OfGlobal, "a database without its tables", &[], |dir, template| {
+            fs::copy(template, dir.join("strait.db")).unwrap();
+            statements(&dir.join("strait.db"), &["DROP TABLE resources"]);
+        }, FAILED, &["strait.db"]),
+    ]
+}
+
+/// What the first version wrote: no checksums, and no word of them.
+fn older(folder: &Path, template: &Path) {
+    let path = folder.join("strait.db");
+    fs::copy(template, &path).unwrap();
+    statements(
+        &path,
+        &[
+            "ALTER TABLE resources DROP COLUMN checksum",
+            "ALTER TABLE changes DROP COLUMN checksum",
+            "ALTER TABLE sessions DROP COLUMN checksum",
+            "ALTER TABLE meta DROP COLUMN checksum",
+            "DELETE FROM _sqlx_migrations WHERE version > 1",
+        ],
+    );
+}
+
+/// Runs statements on a database that nobody has open.
+fn statements(path: &Path, statements: &[&'static str]) {
+    let url = format!("sqlite:{}", path.display());
+    let work = async {
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        for statement in statements {
+            sqlx::query(*statement).execute(&mut connection).await.unwrap();
+        }
+        connection.close().await.unwrap();
+    };
+    // A test is in a runtime already, which cannot be waited in.
+    std::thread::scope(|scope| {
+        let alone =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+        scope.spawn(alone).join().unwrap();
+    });
+}
+
 fn table() -> Vec<Case<Start>> {
-    databases().into_iter().chain(certificates()).chain(settings()).chain(files()).collect()
+    let machines = machines();
+    databases().into_iter().chain(certificates()).chain(settings()).chain(files()).chain(machines).collect()
 }
 
 /// What is tried.
@@ -202,25 +293,46 @@ impl Front for Starts {
         "starting processes"
     }
 
+    /// A start makes keys and a database, which takes a machine with other things to do a while.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
     async fn send(&self, input: &Start) -> Answer {
         let folder = TempDir::new().unwrap();
-        (input.prepare)(folder.path(), &self.template);
-        let dir = folder.path().display().to_string();
+        let disk = (input.machine == Machine::FullDisk).then(|| SmallDisk::mount(4));
+        let dir = disk.as_ref().map_or(folder.path(), SmallDisk::path);
+        (input.prepare)(dir, &self.template);
+        if let Some(disk) = &disk {
+            disk.fill();
+        }
+        let dir = dir.display().to_string();
         let address = addresses::loopback();
         let diagnostics = addresses::free_port(address).to_string();
         let interface = address.to_string();
         let mut usual = vec![
             ("general.workDir", dir.as_str()),
+            // On an address of its own nobody else's port 0 becomes the one that was found free.
+            ("apiServer.http.interface", interface.as_str()),
             ("apiServer.http.port", "0"),
             ("apiServer.https.enabled", "false"),
-            ("diagnostics.interface", &interface),
+            ("diagnostics.interface", interface.as_str()),
             ("diagnostics.serverPort", &diagnostics),
         ];
         let (program, more) = match input.program {
-            OfGlobal => (env!("CARGO_BIN_EXE_strait-global"), ("multizone.global.kds.grpcPort", "0")),
-            OfZone => (env!("CARGO_BIN_EXE_strait-zone"), ("dpServer.port", "0")),
+            OfGlobal => (
+                env!("CARGO_BIN_EXE_strait-global"),
+                [
+                    ("multizone.global.kds.interface", interface.as_str()),
+                    ("multizone.global.kds.grpcPort", "0"),
+                ],
+            ),
+            OfZone => (
+                env!("CARGO_BIN_EXE_strait-zone"),
+                [("dpServer.interface", interface.as_str()), ("dpServer.port", "0")],
+            ),
         };
-        usual.push(more);
+        usual.extend(more);
         let file = folder.path().join("config.yaml");
         let file = file.display().to_string();
         if let Some(text) = &input.config {
@@ -235,25 +347,52 @@ impl Front for Starts {
             .into_iter()
             .chain(set)
             .flat_map(|(name, value)| [format!("--{name}={}", value.replace("{dir}", &dir))]);
-        let mut process = Process::start("refused", program.as_ref(), args);
+        let environment = match input.machine {
+            Machine::ClockOf1970 => vec![
+                ("LD_PRELOAD".to_owned(), clock::library().display().to_string()),
+                ("FAKETIME".to_owned(), "@1970-01-01 00:01:00".to_owned()),
+                ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
+            ],
+            _ => Vec::new(),
+        };
+        let mut process = Process::start_in("refused", program.as_ref(), args, &environment);
         let ready = format!("http://{address}:{diagnostics}/ready");
-        ended_or_ready(&mut process, &ready).await
+        let answer = ended_or_ready(&mut process, &ready).await;
+        within_budget(&process, answer)
     }
 }
 
-/// Waits until a process has ended, or says that it is ready.
+/// What a start may write, and take of memory while it lives.
+const LOG: usize = 16 << 10;
+const MEMORY: u64 = 256 << 20;
+
+fn within_budget(process: &Process, answer: Answer) -> Answer {
+    let log = process.log_bytes();
+    if log > LOG {
+        return Answer::new(format!("{log} bytes of log"), answer.text);
+    }
+    answer
+}
+
+/// Waits until a process has ended, or says that it is ready. What it wrote is whole only when it has ended, so
+/// whoever is ready is told to.
 async fn ended_or_ready(process: &mut Process, ready: &str) -> Answer {
-    let is_ready = async {
-        loop {
-            if reqwest::get(ready).await.is_ok_and(|answer| answer.status().is_success()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    let is_ready = eventually("a start that ends or is ready", || async {
+        let answer = reqwest::get(ready).await.map_err(|error| error.to_string())?;
+        if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
+    });
+    let code = |status: ExitStatus| status.code().map_or("killed".to_owned(), |code| format!("exit {code}"));
+    let ended = tokio::select! {
+        status = process.ended() => Some(code(status)),
+        () = is_ready => None,
     };
-    let verdict = tokio::select! {
-        status = process.ended() => status.code().map_or("killed".to_owned(), |code| format!("exit {code}")),
-        () = is_ready => "starts".to_owned(),
+    let verdict = match ended {
+        Some(code) => code,
+        None if process.resident() > MEMORY => "starts with too much memory".to_owned(),
+        None => match process.stop().await {
+            status if status.success() => "starts".to_owned(),
+            status => format!("starts, and {} when told to stop", code(status)),
+        },
     };
     Answer::new(verdict, process.log())
 }

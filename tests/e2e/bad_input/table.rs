@@ -8,16 +8,17 @@ use tokio::time::{Instant, timeout};
 use crate::harness::{
     budget::{Before, Budget},
     process::Process,
-    tally::{Class, Tally},
+    tally::{Class, Tally, say},
 };
 
 /// Longest a front may take over one case. A multiple of what an idle machine needs; an answer that depends
 /// on the length or depth of its input is beyond it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What one case may add to the log of a process.
 const LOG: usize = 8 << 10;
-/// What a batch may add to the memory of a process: what allocators keep and what was stored included.
-const MEMORY: u64 = 64 << 20;
+/// What a batch may add to the memory of a process: what was stored, and what the arenas of the threads that
+/// happened to work on it keep, which is between 20 and 70 MiB for the same batch.
+const MEMORY: u64 = 128 << 20;
 
 /// One row.
 pub struct Case<I> {
@@ -101,6 +102,11 @@ pub trait Front {
     /// What it is called in the output.
     fn name(&self) -> &str;
 
+    /// Longest it may take over one case.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     /// Sends it, and waits for what comes back.
     async fn send(&self, input: &Self::Input) -> Answer;
 }
@@ -118,12 +124,14 @@ pub async fn run<F: Front>(
     let (mut failed, mut slowest) = (Vec::new(), Duration::ZERO);
     for case in table {
         let started = Instant::now();
-        let outcome = match timeout(PATIENCE, front.send(&case.input)).await {
+        let patience = front.patience();
+        let outcome = match timeout(patience, front.send(&case.input)).await {
             Ok(answer) => case.expect.check(&answer),
-            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("no answer within {patience:?}")),
         };
         slowest = slowest.max(started.elapsed());
         if let Err(why) = outcome {
+            say(&format!("{} against {} failed: {why}", case.what, front.name()));
             failed.push(format!("{} {}: {why}", case.class, case.what));
         }
     }

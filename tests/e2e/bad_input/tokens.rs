@@ -1,4 +1,4 @@
-//! B2: zones, proxies and users that are not who they say.
+//! Zones, proxies and users that are not who they say.
 
 use common::proto::kuma::mesh::v1alpha1::ZoneHealthCheckRequest;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::harness::{
     Global, Options, Zone, eventually,
-    tally::{Class::B2, Tally},
+    tally::{Class::Tokens, Tally},
 };
 
 /// Nobody gets in: by a status that says so, or by the end of the connection where headers are too long.
@@ -47,13 +47,13 @@ impl Shown {
 }
 
 fn forged() -> Vec<Case<Shown>> {
-    FORGED.iter().map(|forged| case(B2, forged.0, Shown::Forged(*forged), REFUSED, &[])).collect()
+    FORGED.iter().map(|forged| case(Tokens, forged.0, Shown::Forged(*forged), REFUSED, &[])).collect()
 }
 
 #[rustfmt::skip]
 fn of_zones() -> Vec<Case<Shown>> {
     let mut table = forged();
-    let claims = |what: &'static str, claims: Claims, says| case(B2, what, Shown::Claims(claims), REFUSED, says);
+    let claims = |what: &'static str, claims: Claims, says| case(Tokens, what, Shown::Claims(claims), REFUSED, says);
     table.extend([
         claims("another zone's", || json!({"Zone": "zone-2"}), &["zone-2", "not for"]),
         claims("nobody's", || json!({"Zone": ""}), &["it names no zone"]),
@@ -64,9 +64,9 @@ fn of_zones() -> Vec<Case<Shown>> {
         claims("the zone in capitals", || json!({"Zone": "ZONE-1"}), &["not for"]),
         claims("the zone with a NUL", || json!({"Zone": "zone-1\0"}), &["not for"]),
         claims("the claims of a user", || json!({"Zone": "", "Scope": [], "Name": "mesh-system:admin"}), &[]),
-        case(B2, "no token", Shown::Written(|_| vec![]), REFUSED, &["shows no token"]),
-        case(B2, "an empty one", Shown::Written(|_| vec!["Bearer ".to_owned()]), REFUSED, &[]),
-        case(B2, "a bad one before a right one",
+        case(Tokens, "no token", Shown::Written(|_| vec![]), REFUSED, &["shows no token"]),
+        case(Tokens, "an empty one", Shown::Written(|_| vec!["Bearer ".to_owned()]), REFUSED, &[]),
+        case(Tokens, "a bad one before a right one",
             Shown::Written(|right| vec!["Bearer x".to_owned(), format!("Bearer {right}")]), REFUSED, &[]),
     ]);
     table
@@ -75,7 +75,7 @@ fn of_zones() -> Vec<Case<Shown>> {
 #[rustfmt::skip]
 fn of_proxies() -> Vec<Case<Shown>> {
     let mut table = forged();
-    let claims = |what: &'static str, claims: Claims, says| case(B2, what, Shown::Claims(claims), REFUSED, says);
+    let claims = |what: &'static str, claims: Claims, says| case(Tokens, what, Shown::Claims(claims), REFUSED, says);
     table.extend([
         claims("another proxy's", || json!({"Name": "web-2"}), &["it was made for name"]),
         claims("another mesh's", || json!({"Mesh": "other"}), &[]),
@@ -84,8 +84,8 @@ fn of_proxies() -> Vec<Case<Shown>> {
         claims("a tag it has not", || json!({"Tags": {"team": ["a"]}}), &["no tag"]),
         claims("a tag it has otherwise", || json!({"Tags": {"kuma.io/service": ["db"]}}), &["it allows"]),
         claims("a tag with no value", || json!({"Tags": {"kuma.io/service": []}}), &["it allows"]),
-        case(B2, "no token", Shown::Written(|_| vec![]), REFUSED, &["must show a"]),
-        case(B2, "an empty one", Shown::Written(|_| vec!["Bearer ".to_owned()]), REFUSED, &[]),
+        case(Tokens, "no token", Shown::Written(|_| vec![]), REFUSED, &["must show a"]),
+        case(Tokens, "an empty one", Shown::Written(|_| vec!["Bearer ".to_owned()]), REFUSED, &[]),
     ]);
     table
 }
@@ -93,15 +93,15 @@ fn of_proxies() -> Vec<Case<Shown>> {
 #[rustfmt::skip]
 fn of_users() -> Vec<Case<Shown>> {
     let mut table = forged();
-    let claims = |what: &'static str, claims: Claims, says| case(B2, what, Shown::Claims(claims), REFUSED, says);
+    let claims = |what: &'static str, claims: Claims, says| case(Tokens, what, Shown::Claims(claims), REFUSED, says);
     table.extend([
         claims("nobody in particular", || json!({"Name": "", "Groups": []}), &["cannot"]),
         claims("the group of those who showed nothing", || json!({"Name": "a", "Groups": ["mesh-system:unauthenticated"]}), &["cannot"]),
         claims("the claims of a zone", || json!({"Name": "", "Groups": null, "Zone": "zone-1", "Scope": ["cp"]}), &["cannot"]),
         claims("nearly the administrator", || json!({"Name": "mesh-system:admin ", "Groups": []}), &["cannot"]),
         claims("groups that are text", || json!({"Groups": "mesh-system:admin"}), &[]),
-        case(B2, "no token", Shown::Written(|_| vec![]), REFUSED, &["cannot"]),
-        case(B2, "another scheme", Shown::Written(|right| vec![format!("Token {right}")]), REFUSED, &[]),
+        case(Tokens, "no token", Shown::Written(|_| vec![]), REFUSED, &["cannot"]),
+        case(Tokens, "another scheme", Shown::Written(|right| vec![format!("Token {right}")]), REFUSED, &[]),
     ]);
     table
 }

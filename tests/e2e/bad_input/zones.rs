@@ -1,11 +1,12 @@
-//! What a zone does on its streams with global that it may not (B4), that is no protocol (B5), that is too
-//! much (B6), and that would wear the state out (B12).
+//! What a zone does on its streams with global that it may not, that is no protocol, that is too much, and that would
+//! wear the state out.
 
 use bytes::Bytes;
 use common::{
     kds::{codec::ENVELOPE_URL, order},
-    model::{Kind, kinds, registry},
+    model::{Kind, kinds},
     proto::{envoy::service::discovery::v3::DeltaDiscoveryResponse, google::protobuf::Any},
+    registry,
 };
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -19,7 +20,7 @@ use super::{
 use crate::harness::{
     Global, Options, Zone, eventually,
     tally::{
-        Class::{self, B4, B5, B6, B12},
+        Class::{self, Conversation, Rights, Sizes, State},
         Tally,
     },
 };
@@ -54,22 +55,22 @@ fn abuse() -> Vec<Case<Call>> {
     let not_sent = |kind: &&&'static Kind| !order::requested_by_global().iter().any(|k| k.name == kind.name);
     for kind in registry::ALL.iter().filter(not_sent) {
         let name = format!("{}: written from below", kind.name);
-        table.push(case(B4, name, sends(kind, &[Sent::new(ZONE, kind, "default", spec(kind))], &[]), REFUSED, &["not subscribed"]));
+        table.push(case(Rights, name, sends(kind, &[Sent::new(ZONE, kind, "default", spec(kind))], &[]), REFUSED, &["not subscribed"]));
         let name = format!("{}: removed from below", kind.name);
-        table.push(case(B4, name, sends(kind, &[], &["default.", "default.default"]), REFUSED, &["not subscribed"]));
+        table.push(case(Rights, name, sends(kind, &[], &["default.", "default.default"]), REFUSED, &["not subscribed"]));
     }
     let not_given = |kind: &&&'static Kind| !order::requested_by_zone().iter().any(|k| k.name == kind.name);
     for kind in registry::ALL.iter().filter(not_given) {
-        table.push(case(B4, format!("{}: asked for", kind.name), leaks(kind.name, &["*"]), &["empty"], &[]));
+        table.push(case(Rights, format!("{}: asked for", kind.name), leaks(kind.name, &["*"]), &["empty"], &[]));
     }
     const PRIVATE: &[&str] = &["PRIVATE KEY", "user-token", "admin-user-token", "inter-cp-ca", "envoy-admin-ca"];
     for names in [&["*"][..], &["user-token-signing-key-1."], &["admin-user-token."], &["envoy-admin-ca."], &["../admin-user-token."]] {
         let what = format!("secrets of global by {names:?}");
-        table.push(case(B4, what, leaks("GlobalSecret", names), &["empty", "leaked"], &[]).hiding(PRIVATE));
+        table.push(case(Rights, what, leaks("GlobalSecret", names), &["empty", "leaked"], &[]).hiding(PRIVATE));
     }
     for type_url in ["", "Nonsense", "mesh", "type.googleapis.com/kuma.mesh.v1alpha1.Mesh", "Dataplane\0", "../Dataplane"] {
         let call = up(&[DeltaDiscoveryResponse { type_url: type_url.to_owned(), ..response("", "1", vec![good("x").item()], &[]) }]);
-        table.push(case(B4, format!("a type there is not: {type_url:?}"), call, REFUSED, &["not subscribed"]));
+        table.push(case(Rights, format!("a type there is not: {type_url:?}"), call, REFUSED, &["not subscribed"]));
     }
     table
 }
@@ -88,28 +89,28 @@ fn items() -> Vec<Case<Call>> {
     let port = |port: i64| Sent::new(ZONE, DATAPLANE, "bad", encoded(DATAPLANE, &json!({"networking": {
         "address": "10.0.0.1", "inbound": [{"port": port, "tags": {"kuma.io/service": "web"}}]}})));
     vec![
-        row(B5, "no envelope", enveloped(""), &["bad", "not KumaResource"]),
-        row(B5, "another envelope", enveloped("type.googleapis.com/google.protobuf.Empty"), &["not KumaResource"]),
-        row(B5, "an envelope of 64 KiB", enveloped(&"x".repeat(64 << 10)), &["not KumaResource"]),
-        row(B5, "no meta", good("bad").with(|r| r.meta = None), &["meta is missing"]),
-        row(B5, "no spec", good("bad").with(|r| r.spec = None), &["spec is missing"]),
-        row(B5, "no name", named(""), &["is not a valid name"]),
-        row(B5, "a name with a path", named("../../etc/passwd"), &["is not a valid name"]),
-        row(B5, "a name with a NUL", named("a\0b"), &["is not a valid name"]),
-        row(B5, "a name with a newline", named("a\nforged=line"), &["is not a valid name"]),
-        row(B5, "a name that reads backwards", named("\u{202e}evil"), &["is not a valid name"]),
-        row(B5, "a name of 64 KiB", named(&"x".repeat(64 << 10)), &["is not a valid name"]),
-        row(B5, "no mesh", in_mesh(""), &["is not a valid name"]),
-        row(B5, "a mesh with a path", in_mesh("../other"), &["is not a valid name"]),
-        row(B5, "a spec of another type", of_type("type.googleapis.com/kuma.mesh.v1alpha1.Mesh"), &["not kuma.mesh.v1alpha1.Dataplane"]),
-        row(B5, "a spec of no type", of_type(""), &["not kuma.mesh.v1alpha1.Dataplane"]),
-        row(B5, "a spec that is no protobuf", holding(b"\xff\xff\xff"), &["bad"]),
-        row(B5, "a spec that is JSON", holding(b"{}"), &["bad"]),
-        row(B5, "a label with a NUL", good("bad").labelled("a", "b\0c"), &["NUL"]),
-        row(B5, "port 0", port(0), &["networking.inbound[0].port"]),
-        row(B5, "port 70000", port(70_000), &["networking.inbound[0].port"]),
-        row(B6, "a spec of nothing", holding(b""), &["networking"]),
-        row(B6, "groups 10,000 deep", holding(&[0x0b; 10_000]), &["bad"]),
+        row(Conversation, "no envelope", enveloped(""), &["bad", "not KumaResource"]),
+        row(Conversation, "another envelope", enveloped("type.googleapis.com/google.protobuf.Empty"), &["not KumaResource"]),
+        row(Conversation, "an envelope of 64 KiB", enveloped(&"x".repeat(64 << 10)), &["not KumaResource"]),
+        row(Conversation, "no meta", good("bad").with(|r| r.meta = None), &["meta is missing"]),
+        row(Conversation, "no spec", good("bad").with(|r| r.spec = None), &["spec is missing"]),
+        row(Conversation, "no name", named(""), &["is not a valid name"]),
+        row(Conversation, "a name with a path", named("../../etc/passwd"), &["is not a valid name"]),
+        row(Conversation, "a name with a NUL", named("a\0b"), &["is not a valid name"]),
+        row(Conversation, "a name with a newline", named("a\nforged=line"), &["is not a valid name"]),
+        row(Conversation, "a name that reads backwards", named("\u{202e}evil"), &["is not a valid name"]),
+        row(Conversation, "a name of 64 KiB", named(&"x".repeat(64 << 10)), &["is not a valid name"]),
+        row(Conversation, "no mesh", in_mesh(""), &["is not a valid name"]),
+        row(Conversation, "a mesh with a path", in_mesh("../other"), &["is not a valid name"]),
+        row(Conversation, "a spec of another type", of_type("type.googleapis.com/kuma.mesh.v1alpha1.Mesh"), &["not kuma.mesh.v1alpha1.Dataplane"]),
+        row(Conversation, "a spec of no type", of_type(""), &["not kuma.mesh.v1alpha1.Dataplane"]),
+        row(Conversation, "a spec that is no protobuf", holding(b"\xff\xff\xff"), &["bad"]),
+        row(Conversation, "a spec that is JSON", holding(b"{}"), &["bad"]),
+        row(Conversation, "a label with a NUL", good("bad").labelled("a", "b\0c"), &["NUL"]),
+        row(Conversation, "port 0", port(0), &["networking.inbound[0].port"]),
+        row(Conversation, "port 70000", port(70_000), &["networking.inbound[0].port"]),
+        row(Sizes, "a spec of nothing", holding(b""), &["networking"]),
+        row(Sizes, "groups 10,000 deep", holding(&[0x0b; 10_000]), &["bad"]),
     ]
 }
 
@@ -119,7 +120,7 @@ fn upward() -> Vec<Case<Call>> {
     let mut table = items();
     let one = |nonce: &str| response(DATAPLANE.name, nonce, vec![good("one").item()], &[]);
     let row = |what: &'static str, responses: &[DeltaDiscoveryResponse], verdicts, says| {
-        case(B5, what, up(responses), verdicts, says)
+        case(Conversation, what, up(responses), verdicts, says)
     };
     table.extend([
         row("no nonce", &[one("")], INVALID, &["nonce"]),
@@ -138,21 +139,21 @@ fn upward() -> Vec<Case<Call>> {
         row("more to come, for ever", &[DeltaDiscoveryResponse { system_version_info: "more".into(), ..one("1") }], TAKEN, &[]),
     ]);
     for (what, body) in torn() {
-        table.push(case(B5, format!("up: {what}"), raw_up(body, "1".to_owned()), BROKEN, &[]));
+        table.push(case(Conversation, format!("up: {what}"), raw_up(body, "1".to_owned()), BROKEN, &[]));
     }
     let item = |bytes: usize| response(DATAPLANE.name, "1", vec![good("large").labelled("pad", &"x".repeat(bytes)).item()], &[]);
     let many = |count: usize| (0..count).map(|n| good(&format!("many-{n}")).item()).collect();
     let labels = (0..20_000).fold(good("labels"), |sent, n| sent.labelled(&format!("l{n}"), "x"));
     table.extend([
-        case(B6, "a label of 1 MiB", up(&[item(1 << 20)]), &["refused", "taken"], &[]),
-        case(B6, "an item a byte below the limit of messages", up(&[item((10 << 20) - 1024)]), &["refused", "OutOfRange", "Cancelled"], &[]),
-        case(B6, "an item of 11 MiB", up(&[item(11 << 20)]), TOO_MUCH, &[]),
-        case(B6, "20,000 labels", up(&[response(DATAPLANE.name, "1", vec![labels.item()], &[])]), &["refused", "taken"], &[]),
-        case(B6, "2,000 small items", up(&[response(DATAPLANE.name, "1", many(2_000), &[])]), TAKEN, &[]),
-        case(B6, "all of them gone again", up(&[response(DATAPLANE.name, "1", vec![], &[])]), TAKEN, &[]),
-        case(B6, "up: a prefix that promises 4 GiB", raw_up(vec![prefixed(0, u32::MAX, b"x")], "1".into()), TOO_MUCH, &[]),
-        case(B6, "up: a prefix that promises 100 MiB", raw_up(vec![prefixed(0, 100 << 20, b"x")], "1".into()), TOO_MUCH, &[]),
-        case(B6, "up: nothing", raw_up(vec![prefixed(0, 0, b"")], "1".into()), INVALID, &["nonce"]),
+        case(Sizes, "a label of 1 MiB", up(&[item(1 << 20)]), &["refused", "taken"], &[]),
+        case(Sizes, "an item a byte below the limit of messages", up(&[item((10 << 20) - 1024)]), &["refused", "OutOfRange", "Cancelled"], &[]),
+        case(Sizes, "an item of 11 MiB", up(&[item(11 << 20)]), TOO_MUCH, &[]),
+        case(Sizes, "20,000 labels", up(&[response(DATAPLANE.name, "1", vec![labels.item()], &[])]), &["refused", "taken"], &[]),
+        case(Sizes, "2,000 small items", up(&[response(DATAPLANE.name, "1", many(2_000), &[])]), TAKEN, &[]),
+        case(Sizes, "all of them gone again", up(&[response(DATAPLANE.name, "1", vec![], &[])]), TAKEN, &[]),
+        case(Sizes, "up: a prefix that promises 4 GiB", raw_up(vec![prefixed(0, u32::MAX, b"x")], "1".into()), TOO_MUCH, &[]),
+        case(Sizes, "up: a prefix that promises 100 MiB", raw_up(vec![prefixed(0, 100 << 20, b"x")], "1".into()), TOO_MUCH, &[]),
+        case(Sizes, "up: nothing", raw_up(vec![prefixed(0, 0, b"")], "1".into()), INVALID, &["nonce"]),
     ]);
     table
 }
@@ -177,13 +178,13 @@ fn downward() -> Vec<Case<Call>> {
         all.push(wants(PROBE));
         down(&all)
     };
-    let row = |what: &'static str, asks: Vec<Ask>, verdicts, says| case(B5, what, after(asks), verdicts, says);
+    let row = |what: &'static str, asks: Vec<Ask>, verdicts, says| case(Conversation, what, after(asks), verdicts, says);
     let answer = |nonce: &str, error: Option<&str>| Ask { nonce: nonce.into(), error: error.map(str::to_owned), ..wants("MeshTimeout") };
     let held = |version: &str| Ask { held: [("default.".to_owned(), version.to_owned())].into(), ..wants("MeshTimeout") };
     let names = ["\0", "..", "../../x", "\u{202e}evil", "", "a b", "%00"].map(str::to_owned);
     let mut table = vec![
         row("no type", vec![Ask { type_url: String::new(), ..wants("") }], INVALID, &["type"]),
-        case(B5, "no node", down(&[Ask { node: None, ..wants(PROBE) }]), INVALID, &["node"]),
+        case(Conversation, "no node", down(&[Ask { node: None, ..wants(PROBE) }]), INVALID, &["node"]),
         row("a type nobody serves", vec![wants("Nonsense")], SERVED, &[]),
         row("a type of Envoy", vec![wants("type.googleapis.com/envoy.config.cluster.v3.Cluster")], SERVED, &[]),
         row("100 types nobody serves", (0..100).map(|n| wants(&format!("T{n}"))).collect(), &["served", "ResourceExhausted", "InvalidArgument"], &[]),
@@ -196,7 +197,7 @@ fn downward() -> Vec<Case<Call>> {
         row("a refusal without words", vec![wants("MeshTimeout"), answer("1", Some(""))], SERVED, &[]),
         row("a refusal of 256 KiB", vec![wants("MeshTimeout"), answer("1", Some(&"no ".repeat(87_000)))], SERVED, &[]),
         row("200 refusals", (0..200).map(|n| answer(&n.to_string(), Some("no\nforged=line"))).collect(), SERVED, &[]),
-        row("another zone's node", vec![Ask { node: Some(super::ads::node("zone-2", [])), ..wants("MeshTimeout") }], SERVED, &[]),
+        row("another zone's node", vec![Ask { node: Some(super::ads::node("zone-2", [])), ..wants("MeshTimeout") }], INVALID, &["another node id than the first"]),
         row("held at a version of the future", vec![held("ffffffffffffffff")], SERVED, &[]),
         row("held at a version with traps", vec![held("\0\u{202e}")], SERVED, &[]),
         row("10,000 held", vec![Ask { held: (0..10_000).map(|n| (format!("h{n}.default"), "1".into())).collect(), ..wants("MeshTimeout") }], SERVED, &[]),
@@ -204,17 +205,17 @@ fn downward() -> Vec<Case<Call>> {
         row("no names", vec![wants("MeshTimeout").named([])], SERVED, &[]),
         row("names let go that were never asked for", vec![Ask { not: vec!["*".into(), "x".into()], ..wants("MeshTimeout") }], SERVED, &[]),
         row("10,000 names", vec![wants("MeshTimeout").named((0..10_000).map(|n| n.to_string()))], &["served", "ResourceExhausted"], &[]),
-        case(B6, "down: a prefix that promises 4 GiB", raw_down(vec![prefixed(0, u32::MAX, b"x")]), TOO_MUCH, &[]),
-        case(B6, "down: nothing", raw_down(vec![prefixed(0, 0, b"")]), INVALID, &[]),
-        case(B6, "down: 11 MiB", raw_down(vec![prefixed(0, 11 << 20, &vec![0; 11 << 20])]), TOO_MUCH, &[]),
-        case(B5, "down: a response", raw_down(vec![framed(&response(DATAPLANE.name, "1", vec![good("x").item()], &[]))]), BROKEN, &[]),
+        case(Sizes, "down: a prefix that promises 4 GiB", raw_down(vec![prefixed(0, u32::MAX, b"x")]), TOO_MUCH, &[]),
+        case(Sizes, "down: nothing", raw_down(vec![prefixed(0, 0, b"")]), INVALID, &[]),
+        case(Sizes, "down: 11 MiB", raw_down(vec![prefixed(0, 11 << 20, &vec![0; 11 << 20])]), TOO_MUCH, &[]),
+        case(Conversation, "down: a response", raw_down(vec![framed(&response(DATAPLANE.name, "1", vec![good("x").item()], &[]))]), BROKEN, &[]),
     ];
     for (what, body) in torn() {
-        table.push(case(B5, format!("down: {what}"), raw_down(body), BROKEN, &[]));
+        table.push(case(Conversation, format!("down: {what}"), raw_down(body), BROKEN, &[]));
     }
     let mut unnamed = down(&[wants(PROBE)]);
     unnamed.metadata.push(("client-id".to_owned(), "zone-2".to_owned()));
-    table.push(case(B5, "two names of the caller", unnamed, &["served", "InvalidArgument", "PermissionDenied", "Unauthenticated"], &[]));
+    table.push(case(Conversation, "two names of the caller", unnamed, &["served", "InvalidArgument", "PermissionDenied", "Unauthenticated"], &[]));
     table
 }
 
@@ -229,14 +230,24 @@ fn state() -> Vec<Case<Call>> {
     let insight = &kinds::dataplane_insight::KIND;
     let seen = |at: &str| Sent::new(ZONE, insight, "one", encoded(insight, &json!({"subscriptions": [{
         "id": "1", "controlPlaneInstanceId": "x", "connectTime": at}]})));
+    let ghosts: Vec<String> = (0..5_000).map(|n| format!("ghost-{n}.default")).collect();
+    let ghosts: Vec<&str> = ghosts.iter().map(String::as_str).collect();
     let zone_insight = |at: &'static str| sends(insight, &[seen(at)], &[]);
-    let bare = |what: &'static str, call, verdicts, says| case(B12, what, call, verdicts, says);
+    let bare = |what: &'static str, call, verdicts, says| case(State, what, call, verdicts, says);
     vec![
         bare("one item back and forth", times(4, &|n| of(vec![good("flap").labelled("n", &n.to_string())], &[])), TAKEN, &[]),
         bare("one item that comes and goes", times(4, &|n| match n % 2 {
             0 => of(vec![good("flap")], &[]),
             _ => of(vec![], &[&good("flap").wire]),
         }), TAKEN, &[]),
+        bare("one item back and forth a hundred times", times(100, &|n| of(vec![good("flap").labelled("n", &n.to_string())], &[])), TAKEN, &[]),
+        bare("an item of before, after the newer one", up(&[
+            DeltaDiscoveryResponse { nonce: "1".into(), system_version_info: "9".into(), ..of(vec![good("back").labelled("n", "2")], &[]) },
+            DeltaDiscoveryResponse { nonce: "2".into(), system_version_info: "1".into(), ..of(vec![good("back").labelled("n", "1")], &[]) },
+        ]), TAKEN, &[]),
+        bare("removals of 5,000 names nobody had", sends(DATAPLANE, &[], &ghosts), TAKEN, &[]),
+        bare("everything it ever sent, removed twice over", times(2, &|_| of(vec![],
+            &[&good("flap").wire, &good("bad").wire, &good("back").wire, &good("beside").wire])), TAKEN, &[]),
         bare("right and wrong in turn, wrong last", times(4, &|n| of(vec![if n % 2 == 0 { good("bad") } else { bad.clone() }], &[])), REFUSED, &["bad"]),
         bare("right again", sends(DATAPLANE, &[good("bad")], &[]), TAKEN, &[]),
         bare("removals of what never was", sends(DATAPLANE, &[], &vec!["ghost.default"; 5_000]), TAKEN, &[]),

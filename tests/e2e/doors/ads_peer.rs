@@ -72,15 +72,21 @@ impl Stream {
 
     /// The first response, which says that the proxy was let in.
     pub async fn admitted(&mut self) -> Result<(), Status> {
+        self.take().await.map(|_| ())
+    }
+
+    /// The next response, accepted.
+    pub async fn take(&mut self) -> Result<DiscoveryResponse, Status> {
         let answer = timeout(PATIENCE, self.responses.message()).await.expect("an answer")?;
         let answer = answer.ok_or_else(|| Status::unknown("the stream ended"))?;
         let accepted = DiscoveryRequest {
-            version_info: answer.version_info,
-            response_nonce: answer.nonce,
-            type_url: answer.type_url,
+            version_info: answer.version_info.clone(),
+            response_nonce: answer.nonce.clone(),
+            type_url: answer.type_url.clone(),
             ..Default::default()
         };
-        self.requests.send(accepted).await.map_err(|_| Status::unknown("the stream ended"))
+        self.requests.send(accepted).await.map_err(|_| Status::unknown("the stream ended"))?;
+        Ok(answer)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use super::ads_peer::{meanwhile, node, refused, token};
+use super::ads_peer::{join, meanwhile, node, refused, token};
 use crate::harness::{Global, Options, Zone, eventually, wait::PATIENCE};
 
 /// Memory a flood may add, in MiB: bodies have 64, and each connection has its buffers.
@@ -23,11 +23,19 @@ fn api(url: &str) -> SocketAddr {
     url.trim_start_matches("http://").parse().expect("an address")
 }
 
-/// Sends the head of a request, and this much of its body.
-async fn begin(api: SocketAddr, method: &str, path: &str, length: usize, sent: usize) -> TcpStream {
+/// Sends the head of a request, with these headers, and this much of its body.
+async fn begin(
+    api: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    length: usize,
+    sent: usize,
+) -> TcpStream {
     let mut stream = TcpStream::connect(api).await.expect("the API accepts connections");
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {api}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {api}\r\ncontent-type: application/json\r\n{headers}content-length: \
+         {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("the head is sent");
     // The other side may end the connection at any moment.
@@ -44,8 +52,7 @@ async fn status(mut stream: TcpStream) -> String {
 
 #[tokio::test]
 async fn who_may_not_write_is_refused_before_the_body() {
-    let options = Options::default().with("apiServer.authn.localhostIsAdmin", "false");
-    let global = Global::start_with(options).await;
+    let global = Global::start().await;
     let api = api(&global.url(""));
     for (method, path) in [
         ("POST", "/tokens/dataplane"),
@@ -55,7 +62,7 @@ async fn who_may_not_write_is_refused_before_the_body() {
         ("PUT", "/meshes/default/secrets/s"),
     ] {
         // Nothing of the body ever comes.
-        let answer = status(begin(api, method, path, 4_000_000, 0).await).await;
+        let answer = status(begin(api, method, path, "", 4_000_000, 0).await).await;
         assert_eq!(answer, "HTTP/1.1 403 Forbidden", "{method} {path}");
     }
 }
@@ -66,7 +73,8 @@ async fn half_a_body_takes_no_room_from_others() {
     let api = api(&global.url(""));
     let memory = global.process.resident();
     let mesh = "/meshes/default/meshtimeouts/t";
-    let half = join_all((0..300).map(|_| begin(api, "PUT", mesh, 4 << 20, 3 << 20))).await;
+    let admin = format!("authorization: Bearer {}\r\n", global.admin_token());
+    let half = join_all((0..300).map(|_| begin(api, "PUT", mesh, &admin, 4 << 20, 3 << 20))).await;
     let grown = global.process.resident().saturating_sub(memory) >> 20;
     println!("{} halves of bodies: {grown} MiB", half.len());
     assert!(grown < MEMORY, "{grown} MiB");
@@ -81,7 +89,8 @@ async fn half_a_body_takes_no_room_from_others() {
 #[tokio::test]
 async fn a_body_that_trickles_ends() {
     let global = Global::start().await;
-    let mut stream = begin(api(&global.url("")), "PUT", "/meshes/m", 1 << 20, 100).await;
+    let admin = format!("authorization: Bearer {}\r\n", global.admin_token());
+    let mut stream = begin(api(&global.url("")), "PUT", "/meshes/m", &admin, 1 << 20, 100).await;
     let begin = Instant::now();
     let answer = loop {
         let mut answer = vec![0; 64];
@@ -131,7 +140,11 @@ async fn a_node_of_megabytes_leaves_no_trace() {
             .await;
         }
     };
-    meanwhile(zone, token, Duration::from_secs(10), flood).await;
+    // Measured by what the same takes on this machine when nobody floods it.
+    let calm = Instant::now();
+    join(zone, node("default.probe", None), Some(token)).await.expect("the probe is served");
+    let budget = Duration::from_secs(30).max(20 * calm.elapsed());
+    meanwhile(zone, token, budget, flood).await;
     let (memory, logged) =
         (zone.process.resident().saturating_sub(memory) >> 20, zone.process.log_bytes() - logged);
     println!("{} huge nodes: {memory} MiB, {logged} bytes of log", 6 * STREAMS);

@@ -1,7 +1,7 @@
 //! Writes on a condition: `If-Match` and `If-None-Match`, over real sockets.
 
 use futures::future::join_all;
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::harness::Global;
@@ -9,7 +9,7 @@ use crate::harness::Global;
 #[tokio::test]
 async fn a_write_over_something_else_than_was_read_is_refused() {
     let global = Global::start().await;
-    let client = Client::new();
+    let client = global.admin();
     let tag = async || {
         let answer = client.get(global.url("/meshes/default")).send().await.unwrap();
         answer.headers()["etag"].to_str().unwrap().to_owned()

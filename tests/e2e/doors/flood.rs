@@ -13,8 +13,8 @@ use tokio::{
 
 use super::stage::{Door, Io, Stage, Watching, closed_within, open_files};
 use crate::harness::{
-    addresses, eventually,
-    tally::{Class, Tally},
+    Global, addresses, eventually,
+    tally::{Class, Tally, say},
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -76,11 +76,20 @@ fn stream_id(n: u32) -> u32 {
     (n * 2 + 1) & 0x7fff_ffff
 }
 
+/// How a client comes and goes.
+const WAYS_TO_GO: [&str; 5] = ["close", "reset", "half", "greeting", "request"];
+/// How zones do.
+const RESTLESS_ZONES: [&str; 3] =
+    ["one from fifty clients", "one that comes again and again", "many at once"];
+/// Ports a stranger can reach.
+const DOORS: usize = 6;
+
 /// What is tried, for the count of bad input.
 pub fn count() -> Tally {
     let mut tally = Tally::default();
-    tally.add(Class::B7, bombs().len());
-    tally.add(Class::B8, floods().len());
+    tally.add(Class::Churn, WAYS_TO_GO.len() * DOORS + RESTLESS_ZONES.len());
+    tally.add(Class::Compression, bombs().len());
+    tally.add(Class::Frames, floods().len());
     tally
 }
 
@@ -163,9 +172,24 @@ fn floods() -> Vec<Flood> {
 }
 
 /// Sends until the connection is closed; bytes sent by then.
+/// A connection. One that is cut off before it has begun made way for another flood, and tries again: what it
+/// has to send is still to be seen.
+async fn connected(door: &Door) -> std::io::Result<Box<dyn Io>> {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    loop {
+        match door.dial(addresses::loopback(), b"h2").await {
+            Err(error)
+                if [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof]
+                    .contains(&error.kind()) => {}
+            dialled => return dialled,
+        }
+    }
+}
+
 async fn attack(door: &Door, flood: &Flood) -> Result<usize, String> {
     let told = |what: &str| format!("{} of {}: {} {what}", door.name, door.of, flood.name);
-    let io = door.dial(addresses::loopback(), b"h2").await.map_err(|e| told(&e.to_string()))?;
+    let io = timeout(ATTACK, connected(door)).await.map_err(|_| told("never came in"))?;
+    let io = io.map_err(|e| told(&e.to_string()))?;
     let (mut read, mut write) = tokio::io::split(io);
     let mut sent = 0;
     let writes = async {
@@ -228,7 +252,8 @@ async fn floods_of_frames_are_cut_off_and_nobody_else_notices() {
         .filter_map(async |ended| ended.expect("an attack does not panic").err())
         .collect()
         .await;
-    println!("class: HTTP/2 abuse; cases: {}; took {:?}", floods.len() * doors.len(), started.elapsed());
+    let (cases, took) = (floods.len() * doors.len(), started.elapsed());
+    say(&format!("{}: {cases} cases at every door, all took {took:.1?}", Class::Frames));
     assert!(failed.is_empty(), "{failed:#?}");
     for door in &doors {
         assert!(door.refused(Some("flood")).await > 0, "nothing counted at {} of {}", door.name, door.of);
@@ -375,10 +400,21 @@ async fn compressed_bombs_go_off_in_a_stream_of_their_own() {
         let all = paths.iter().map(|(door, path, headers)| detonate(door, path, headers, bomb));
         failed.extend(join_all(all).await.into_iter().filter_map(Result::err));
     }
-    println!("class: compression; cases: {}", bombs.len() * paths.len());
+    say(&format!("{}: {} cases of gRPC", Class::Compression, bombs.len() * paths.len()));
     assert!(failed.is_empty(), "{failed:#?}");
     watching.was_served().await;
     stage.stands(before, 128, 128 << 10).await;
+}
+
+/// Zones that connect at once.
+const ZONES: u64 = 150;
+
+/// A token that lets a zone of this name in.
+async fn token_of(global: &Global, zone: &str) -> String {
+    let asked = serde_json::json!({"zone": zone, "scope": ["cp"], "validFor": "1h"});
+    let (status, token) = global.call(reqwest::Method::POST, "/tokens/zone", Some(asked)).await;
+    assert!(status.is_success(), "{status}: {token}");
+    format!("Bearer {}", token.as_str().expect("a token is text").trim())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -393,7 +429,7 @@ async fn clients_that_come_and_go_leave_nothing_behind() {
     let token = format!("Bearer {}", token.trim());
     let mut cases = 0;
     for door in &doors {
-        for way in ["close", "reset", "half", "greeting", "request"] {
+        for way in WAYS_TO_GO {
             cases += 1;
             let source = addresses::loopback();
             for _ in 0..200 {
@@ -410,15 +446,32 @@ async fn clients_that_come_and_go_leave_nothing_behind() {
             }
         }
     }
-    // One zone from fifty clients at once, with its own token.
-    cases += 1;
-    let stolen = [("client-id", "busy"), ("authorization", token.as_str())];
+    // One zone from fifty clients at once, with its own token, and then again and again: each session ends the
+    // one before.
     let path = "/kuma.mesh.v1alpha1.KDSSyncService/ZoneToGlobalSync";
-    let bomb = Bomb { name: "nothing", encoding: None, body: Vec::new() };
-    let all = (0..50).map(|_| detonate(&doors[2], path, &stolen, &bomb));
+    let nothing = Bomb { name: "nothing", encoding: None, body: Vec::new() };
+    let stolen = [("client-id", "busy"), ("authorization", token.as_str())];
+    let all = (0..50).map(|_| detonate(&doors[2], path, &stolen, &nothing));
     let ended = join_all(all).await;
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
-    println!("class: churn; cases: {cases}");
+    for _ in 0..100 {
+        detonate(&doors[2], path, &stolen, &nothing).await.unwrap();
+    }
+    // Many zones at once. Each is made when it comes.
+    let zones: Vec<String> = (0..ZONES).map(|n| format!("crowd-{n}")).collect();
+    let tokens =
+        stream::iter(&zones).map(|zone| token_of(&stage.global, zone)).buffered(8).collect::<Vec<_>>().await;
+    let (kds, nothing) = (&doors[2], &nothing);
+    let all = zones.iter().zip(&tokens).map(|(zone, token)| async move {
+        let headers = [("client-id", zone.as_str()), ("authorization", token.as_str())];
+        detonate(kds, path, &headers, nothing).await
+    });
+    let ended = join_all(all).await;
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    let known = stage.global.get("/zones?size=1").await["total"].as_u64();
+    assert!(known >= Some(ZONES), "all of them were let in: {known:?}");
+    cases += RESTLESS_ZONES.len();
+    say(&format!("{}: {cases} cases", Class::Churn));
     watching.was_served().await;
     eventually("the files are closed", || {
         let now = of(&stage);

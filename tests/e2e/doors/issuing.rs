@@ -64,7 +64,7 @@ impl Loot {
             Authority::from_pem("ca-1", material, chrono::Duration::hours(1)).expect("it can sign");
         let tags = [("kuma.io/service", "backend"), ("kuma.io/zone", claimed)];
         let tags = tags.map(|(key, value)| (key.to_owned(), BTreeSet::from([value.to_owned()])));
-        let identity = Identity { mesh: "default".to_owned(), tags: tags.into() };
+        let identity = Identity { mesh: "default".to_owned(), tags: tags.into(), given: None };
         let workload = WorkloadKey::generate().expect("there is randomness");
         let now = common::runtime::Env::system("thief").now();
         let WorkloadCertificate { mut certificate, key, .. } =
@@ -166,9 +166,11 @@ spec:
 ",
     );
     let own = first.sign("zone-1", Some("zone-1"));
+    let stranger = stolen.sign("zone-2", Some("zone-2"));
     eventually("the permission", || async {
-        match call_as(&own, backend.inbound).await {
-            Some(StatusCode::OK) => Ok(()),
+        // Before it is there everybody is let in.
+        match (call_as(&stranger, backend.inbound).await, call_as(&own, backend.inbound).await) {
+            (Some(StatusCode::FORBIDDEN), Some(StatusCode::OK)) => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
@@ -294,6 +296,44 @@ async fn the_label_of_the_mesh_decides_whether_zones_have_its_root() {
     .await;
     let (status, _) = put_mesh(&global, "everybody").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn where_only_zones_with_keys_sign_nobody_else_gets_one_or_is_believed() {
+    let (global, zones) = federation().await;
+    Loot::of(&zones[0]).await;
+    let stolen = Loot::of(&zones[1]).await;
+    let backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
+    global.apply(
+        "
+type: MeshTrafficPermission
+name: only-zone-9
+mesh: default
+spec:
+  targetRef: { kind: Mesh }
+  from:
+    - targetRef: { kind: MeshSubset, tags: { kuma.io/zone: zone-9 } }
+      default: { action: Allow }
+",
+    );
+    // Nobody certified a zone of that name, so a URI name that any zone can sign is all there is to go by.
+    let claims = stolen.sign("zone-9", Some("zone-2"));
+    let answered = async |wanted: StatusCode| match call_as(&claims, backend.inbound).await {
+        Some(status) if status == wanted => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    eventually("who says to be in zone 9 is believed", || answered(StatusCode::OK)).await;
+    global.apply(&format!("{MESH}labels: {{ strait.io/issuing: zone-only }}\n"));
+    eventually("it has to be proven", || answered(StatusCode::FORBIDDEN)).await;
+
+    let kumas = KdsPeer::connect(&global, "zone-3").await;
+    let sent = secrets_sent_to(&kumas).await;
+    assert!(sent.iter().any(|(name, _)| name.contains("ca-builtin-cert")), "{sent:?}");
+    let is_key = |name: &str| name.contains("ca-builtin-key") || name.contains("token-signing");
+    assert!(!sent.iter().any(|(name, data)| is_key(name) || data.contains("PRIVATE KEY")), "{sent:?}");
+    let (status, _) = zones[0].call(Method::GET, ROOT_KEY, None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
 async fn put_mesh(global: &Global, issuing: &str) -> (StatusCode, Value) {

@@ -8,10 +8,13 @@ use envoy_types::pb::{
 use futures::future::join_all;
 use prost::Message;
 use reqwest::Client;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::stage::{Door, Stage};
 use crate::harness::addresses;
+
+/// How long it may take to repeat something often enough, on a machine that has other things to do.
+const LOUD: Duration = Duration::from_secs(240);
 
 /// What would be a line of its own, hide one, or turn one round.
 const EVILS: [(&str, &str); 6] = [
@@ -125,21 +128,27 @@ async fn no_stranger_forges_a_line_in_any_format() {
 async fn what_is_repeated_is_counted_rather_than_written() {
     let mut stage = Stage::set(&[]).await;
     let (doors, before) = (stage.doors(), stage.cost());
-    let long = token(&"x".repeat(6000));
-    for _ in 0..40 {
+    let counted = async |name: &str| -> u64 {
+        let metrics = stage.global.metrics().await;
+        let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains("INFO"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    };
+    let (total, left_out) = ("log_lines_total", "log_lines_left_out_total");
+    let (long, begun) = (token(&"x".repeat(6000)), Instant::now());
+    let goal = counted(total).await + 2000;
+    // A busy machine turns some away before they are heard.
+    while counted(total).await < goal {
+        assert!(begun.elapsed() < LOUD, "{} of {goal} are counted", counted(total).await);
         join_all((0..50).map(|_| ask(&doors[0], "/meshes", &long))).await;
     }
+    let (written, left_out) = (counted(total).await - counted(left_out).await, counted(left_out).await);
+    // A burst, and then one each second, in a few places.
+    let allowed = 500 + 3 * begun.elapsed().as_secs();
+    assert!(written <= allowed, "{written} were written of {}, {allowed} may be", written + left_out);
     let huge = node(&"n".repeat(1000), 1 << 20);
     for _ in 0..60 {
         stream(&doors[5], &huge).await;
     }
-    let counted = |text: &str, name: &str, level: &str| -> u64 {
-        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(level));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
-    };
-    let metrics = stage.global.metrics().await;
-    assert!(counted(&metrics, "log_lines_total", "INFO") >= 2000, "every one is counted");
-    assert!(counted(&metrics, "log_lines_left_out_total", "INFO") >= 1500, "most are left out");
     ask(&doors[0], "/meshes", &long).await;
     println!("class: repeated log lines; cases: 2");
     stage.stands(before, 64, 96 << 10).await;

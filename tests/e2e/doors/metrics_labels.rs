@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use common::{
-    metering::{self, Values},
-    model::registry,
+    metering::{self, LabelValues},
     proto::kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
+    registry,
 };
 use envoy_types::pb::envoy::{
     config::core::v3::Node,
@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::{
         aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
     },
 };
-use reqwest::{Client, Method};
+use reqwest::Method;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 
 use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, eventually};
@@ -23,7 +23,7 @@ use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, eventua
 const NOISE: usize = 60;
 
 async fn noise_at(cp: &ControlPlane) {
-    let client = Client::new();
+    let client = cp.admin();
     for n in 0..NOISE {
         let method = Method::from_bytes(format!("INVENTED{n}").as_bytes()).unwrap();
         let requests = [
@@ -123,19 +123,19 @@ fn assert_closed(text: &str, zones: &[&str]) {
             let declared = metric.labels.iter().find(|(name, _)| *name == label);
             let (_, values) = declared.unwrap_or_else(|| panic!("{sample} has the label {label}"));
             let good = match values {
-                Values::These(all) => all.contains(&value.as_str()),
-                Values::Methods => {
+                LabelValues::These(all) => all.contains(&value.as_str()),
+                LabelValues::Methods => {
                     ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", metering::OTHER]
                         .contains(&value.as_str())
                 }
-                Values::Routes => value == "none" || value.starts_with('/'),
-                Values::Statuses => value.parse::<u16>().is_ok_and(|code| (100..600).contains(&code)),
-                Values::Kinds => kinds.contains(value.as_str()),
-                Values::Zones => zones.contains(&value.as_str()),
-                Values::TypeUrls => {
+                LabelValues::Routes => value == "none" || value.starts_with('/'),
+                LabelValues::Statuses => value.parse::<u16>().is_ok_and(|code| (100..600).contains(&code)),
+                LabelValues::Kinds => kinds.contains(value.as_str()),
+                LabelValues::Zones => zones.contains(&value.as_str()),
+                LabelValues::TypeUrls => {
                     value == metering::OTHER || value.starts_with("type.googleapis.com/envoy.")
                 }
-                Values::Constants => !value.is_empty() || label == "confirmation",
+                LabelValues::Constants => !value.is_empty() || label == "confirmation",
             };
             assert!(good, "{sample}: {label}={value:?}");
         }

@@ -104,7 +104,7 @@ enum Caller<'a> {
 async fn ask(client: &Client, cp: &ControlPlane, caller: Caller<'_>, path: &str) -> (StatusCode, String) {
     let request = client.get(cp.url(path));
     let request = match caller {
-        Caller::Administrator => request,
+        Caller::Administrator => request.bearer_auth(cp.admin_token()),
         Caller::User(token) => request.header("x-forwarded-for", "10.0.0.9").bearer_auth(token),
         Caller::Stranger => request.header("x-forwarded-for", "10.0.0.9"),
     };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use common::kds::metadata::Peer;
 use futures::future::join_all;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,7 +10,11 @@ use tokio::{
 };
 
 use super::stage::{Door, Stage, Watching, closed_within, open_files};
-use crate::harness::{Options, Zone, addresses, eventually};
+use crate::harness::{
+    Options, Zone, addresses, eventually,
+    kds_peer::KdsPeer,
+    tally::{Class, Tally, say},
+};
 
 /// Deadlines of the tests below; those of the product are minutes.
 const DEADLINES: [(&str, &str); 3] = [
@@ -35,7 +40,20 @@ struct Slow {
     trickle: &'static [u8],
 }
 
+/// What is tried, for the count of bad input: each way to be slow at each door that knows it, and the crowds.
+pub fn count() -> Tally {
+    let doors = [(false, true), (false, true), (true, false), (false, true), (false, true), (true, true)];
+    let clients: usize = doors.iter().map(|(tls, http1)| ways_to_be_slow(*tls, *http1).len()).sum();
+    let mut tally = Tally::default();
+    tally.add(Class::Slowness, clients + doors.len() * CROWDS.len() + LAZY_ZONES.len());
+    tally
+}
+
 fn slow_clients(door: &Door) -> Vec<Slow> {
+    ways_to_be_slow(door.tls(), door.http1)
+}
+
+fn ways_to_be_slow(tls: bool, http1: bool) -> Vec<Slow> {
     let slow = |name, alpn, at_once, trickle| Slow { name, alpn, at_once, trickle };
     let h2: Option<&'static [u8]> = Some(b"h2");
     let mut cases = vec![
@@ -56,10 +74,10 @@ fn slow_clients(door: &Door) -> Vec<Slow> {
             b"\0\0\x01\x09\0\0\0\0\x01\x84\0\0\x01\x09",
         ),
     ];
-    if door.tls() {
+    if tls {
         cases.push(slow("is silent after TLS", h2, b"", b""));
     }
-    if door.http1 {
+    if http1 {
         let h1: Option<&'static [u8]> = Some(b"http/1.1");
         cases.extend([
             slow("sends its head byte by byte", h1, b"GET /healthy HTTP/1.1\r\n", b"x-a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
@@ -115,7 +133,11 @@ async fn slow_clients_are_reaped_at_every_door_and_nobody_else_notices() {
     let failed: Vec<_> = reaped.iter().filter_map(|case| case.as_ref().err()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     let longest = reaped.into_iter().flatten().max().unwrap_or_default();
-    println!("class: slow clients; cases: {}; the longest stayed {longest:?}", cases.len());
+    say(&format!(
+        "{}: {} cases at every door, the longest stayed {longest:.1?}",
+        Class::Slowness,
+        cases.len()
+    ));
     for door in &doors {
         assert!(
             door.refused(Some("no_request")).await > 0,
@@ -127,6 +149,9 @@ async fn slow_clients_are_reaped_at_every_door_and_nobody_else_notices() {
     watching.was_served().await;
     stage.stands(before, 64, 64 << 10).await;
 }
+
+/// Who comes in crowds and says nothing.
+const CROWDS: [&str; 2] = ["many behind one address", "many from many addresses"];
 
 /// Connections that say nothing, at each door; more than any listener below has room for.
 fn crowd() -> usize {
@@ -164,7 +189,8 @@ async fn a_crowd_of_idle_connections_closes_no_port() {
             crowd_at.push(io);
         }
     }
-    println!("class: idle connections; cases: {}; connections: {}", doors.len() * 2, crowd_at.len());
+    let cases = doors.len() * CROWDS.len();
+    say(&format!("{}: {cases} cases of idle crowds, connections {}", Class::Slowness, crowd_at.len()));
     for door in &doors {
         door.served(one_address).await.expect("even a client at the address of the crowd is served");
         let shed = door.refused(Some("shed")).await + door.refused(Some("address_shed")).await;
@@ -222,6 +248,44 @@ fn processor_time(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process runs");
     let after_name = stat.rsplit(')').next().expect("a name in brackets");
     after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
+}
+
+/// What a zone with a token that is right does slowly.
+const LAZY_ZONES: [&str; 3] = ["never acknowledges", "acknowledges late", "answers nothing it is asked"];
+
+/// A zone that keeps its streams and is slow on them costs global no more than those streams, and other zones
+/// nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_that_is_slow_on_its_streams_holds_up_nobody() {
+    let mut stage = Stage::set(&DEADLINES).await;
+    let before = stage.cost();
+    let global = &stage.global;
+    let asks = async |zone: &str| {
+        let peer = KdsPeer::connect(global, zone).await;
+        let mut down = peer.down(peer.first("Mesh", Peer::default())).await.unwrap();
+        let first = down.next().await.unwrap();
+        (peer, down, first)
+    };
+    let _never = asks("never").await;
+    let (late, mut late_down, late_first) = asks("late").await;
+    let silent = KdsPeer::connect(global, "silent").await;
+    let _silent_up = silent.up().await.unwrap();
+    // Changes that those never take, one after the other at the zone that does.
+    for n in 0..20 {
+        let mesh = serde_json::json!({"type": "Mesh", "name": format!("mesh-{n}")});
+        let (status, body) =
+            global.call(reqwest::Method::PUT, &format!("/meshes/mesh-{n}"), Some(mesh)).await;
+        assert!(status.is_success(), "{status}: {body}");
+    }
+    let zone = &stage.zone;
+    eventually("the newest mesh in the zone that answers", || zone.try_get("/meshes/mesh-19")).await;
+    // Nothing was sent to the late one meanwhile; now it gets all of it at once.
+    late_down.accept(&late.caller.zone, &late_first).await;
+    let all = late_down.next().await.unwrap();
+    assert!(all.resources.len() >= 20, "{} resources", all.resources.len());
+    say(&format!("{}: {} cases of zones that are slow on their streams", Class::Slowness, LAZY_ZONES.len()));
+    // Each mesh has keys and defaults of its own.
+    stage.stands(before, 64, 64 << 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

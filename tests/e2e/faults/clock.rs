@@ -15,7 +15,7 @@ use crate::{
 const JUMPS: [&str; 4] = ["+600", "+0", "-600", "+0"];
 
 /// The library of the package `faketime`, for programs with threads.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").unwrap().filter_map(Result::ok).map(|entry| entry.path());
     let mut named = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
     named.find(|path| path.exists()).expect("no libfaketime: run `demo/setup.sh test`")

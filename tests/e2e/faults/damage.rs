@@ -1,12 +1,13 @@
 //! Bits of the database that are not what was written, when the process starts.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use sqlx::Connection;
 
 use super::{
     knob,
-    writers::{Book, Writers, say},
+    writers::{Book, Writers, put_one, say},
 };
 use crate::harness::{Global, eventually, process::Process};
 
@@ -35,14 +36,15 @@ fn keep(from: &Path, to: &Path) {
 }
 
 /// What becomes of a start.
-enum Start {
+pub enum Start {
     /// The process ended and said this.
     Refused(String),
     /// It runs and serves all there was.
     AsBefore,
 }
 
-async fn start(global: &mut Global, book: &Book) -> Start {
+/// Starts the process again, and looks for everything when it runs; it does not go on running.
+pub async fn start(global: &mut Global, book: &Book) -> Start {
     let (program, args) = global.command();
     let mut process = Process::start("global", program, args);
     let url = global.ready_url();
@@ -65,6 +67,69 @@ async fn start(global: &mut Global, book: &Book) -> Start {
     book.check(global).await;
     process.kill();
     Start::AsBefore
+}
+
+const PAGE: usize = 4_096;
+
+/// The pages that a journal holds.
+fn journaled(journal: &[u8]) -> BTreeSet<usize> {
+    let frames = journal.get(32..).unwrap_or_default().chunks_exact(24 + PAGE);
+    frames.map(|frame| u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize).collect()
+}
+
+/// The pages that hold resources.
+async fn resource_pages(database: &Path) -> Vec<usize> {
+    let url = format!("sqlite:{}", database.display());
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let pages = sqlx::query_scalar("SELECT pageno FROM dbstat WHERE name = 'resources'");
+    let pages: Vec<i64> = pages.fetch_all(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    pages.into_iter().map(|page| page.try_into().unwrap()).collect()
+}
+
+/// The journal hides what it holds of a database that was written over, and nothing else.
+#[tokio::test]
+async fn a_page_that_was_written_over_beside_the_journal_stops_the_start() {
+    let mut global = Global::start().await;
+    let book = Arc::new(Book::default());
+    let (old, crashed) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+    for (round, folder) in [(0, old.path()), (1, crashed.path())] {
+        let writers = Writers::on(&global, &book, round);
+        writers.more(60).await;
+        writers.end().await;
+        assert!(global.process.stop().await.success());
+        keep(global.folder.path(), folder);
+        global.start_again().await;
+    }
+    // The database is whole, and a journal begins that covers a page or two.
+    assert!(put_one(&global, "late").await.is_success());
+    global.process.kill();
+    keep(global.folder.path(), crashed.path());
+    let journal = journaled(&fs::read(crashed.path().join("strait.db-wal")).unwrap());
+    let now = fs::read(crashed.path().join("strait.db")).unwrap();
+    let then = fs::read(old.path().join("strait.db")).unwrap();
+    let at = |page: usize| (page - 1) * PAGE..page * PAGE;
+    let pages = resource_pages(&old.path().join("strait.db")).await;
+    let page = pages.into_iter().find(|&page| {
+        !journal.contains(&page) && then.get(at(page)).is_some_and(|old| now.get(at(page)) != Some(old))
+    });
+    let page = page.expect("some page of resources is not in the journal and was another before");
+    assert!(!journal.is_empty(), "some pages are in the journal");
+    for (what, bytes) in [("what it held before", &then[at(page)]), ("of another program", &[0x2a; PAGE][..])]
+    {
+        put_back(crashed.path(), global.folder.path());
+        let mut written = now.clone();
+        written[at(page)].copy_from_slice(bytes);
+        fs::write(global.folder.path().join("strait.db"), written).unwrap();
+        match start(&mut global, &book).await {
+            Start::Refused(log) => assert!(log.contains("strait.db"), "{what}: it names the file: {log}"),
+            Start::AsBefore => panic!("page {page} is {what}, and it starts"),
+        }
+    }
+    put_back(crashed.path(), global.folder.path());
+    global.start_again().await;
+    book.check(&global).await;
+    say("pages written over beside a journal: 2, refused 2");
 }
 
 #[tokio::test]

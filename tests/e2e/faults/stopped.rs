@@ -14,10 +14,19 @@ use crate::{
     postgres::on,
 };
 
-/// Long enough for every timeout to pass by which one process gives up on another: leases, pings, commits.
-/// `FAULT_STOPPED=60` for a whole minute.
+/// A minute: longer than every timeout by which one process gives up on another (leases, pings, commits).
 fn pause() -> Duration {
-    Duration::from_secs(knob("FAULT_STOPPED", 12))
+    Duration::from_secs(knob("FAULT_STOPPED", 60))
+}
+
+/// The pause is the same for all, so they have it together.
+#[tokio::test]
+async fn whoever_stood_still_for_a_minute_goes_on() {
+    tokio::join!(
+        a_global_that_stood_still_goes_on(),
+        a_zone_that_stood_still_goes_on(),
+        a_database_server_that_stands_still_is_said_to(),
+    );
 }
 
 async fn online(global: &Global, zone: &str) {
@@ -30,7 +39,6 @@ async fn online(global: &Global, zone: &str) {
     .await;
 }
 
-#[tokio::test]
 async fn a_global_that_stood_still_goes_on() {
     let (mut global, zones) = federation(1).await;
     global.apply(ALLOW_ALL);
@@ -55,7 +63,6 @@ async fn a_global_that_stood_still_goes_on() {
     book.print("SIGSTOP of global", 1);
 }
 
-#[tokio::test]
 async fn a_zone_that_stood_still_goes_on() {
     let global = Global::start().await;
     let mut zone = Zone::start_with(&global, "zone-1", Options::default()).await;
@@ -64,12 +71,15 @@ async fn a_zone_that_stood_still_goes_on() {
     let writers = Writers::on(&global, &book, 0);
     writers.more(20).await;
     zone.process.signal("STOP");
-    tokio::time::sleep(pause()).await;
-    // It hinders nobody.
+    // It hinders nobody, neither at first nor when it has been given up.
     writers.more(20).await;
+    writers.end().await;
+    tokio::time::sleep(pause()).await;
+    let writers = Writers::on(&global, &book, 1);
+    writers.more(20).await;
+    writers.end().await;
     assert!(global.not_ready().await.is_none());
     zone.process.signal("CONT");
-    writers.end().await;
     zone.ready().await;
     online(&global, "zone-1").await;
     // And has everything that was written meanwhile.
@@ -91,7 +101,6 @@ async fn a_zone_that_stood_still_goes_on() {
     book.print("SIGSTOP of a zone", 1);
 }
 
-#[tokio::test]
 async fn a_database_server_that_stands_still_is_said_to() {
     let cluster = Cluster::start().await.unwrap();
     let mut global = Global::start_with(on(&cluster, "global")).await;

@@ -134,9 +134,9 @@ impl Writers {
         let stop = Arc::new(AtomicBool::new(false));
         let tasks = (0..CONNECTIONS)
             .map(|connection| {
-                let base = cp.url("/meshes/default/meshtimeouts");
+                let (base, token) = (cp.url("/meshes/default/meshtimeouts"), cp.admin_token());
                 let (stop, book) = (Arc::clone(&stop), Arc::clone(book));
-                tokio::spawn(write(base, round, connection, stop, book))
+                tokio::spawn(write(base, token, (round, connection), stop, book))
             })
             .collect();
         Self { stop, book: Arc::clone(book), tasks }
@@ -175,7 +175,13 @@ impl Writers {
     }
 }
 
-async fn write(base: String, round: usize, connection: usize, stop: Arc<AtomicBool>, book: Arc<Book>) {
+async fn write(
+    base: String,
+    token: String,
+    (round, connection): (usize, usize),
+    stop: Arc<AtomicBool>,
+    book: Arc<Book>,
+) {
     let client = Client::builder().timeout(PATIENCE).build().unwrap();
     for value in 1.. {
         // Every other write replaces what this connection wrote before, over all rounds.
@@ -187,7 +193,8 @@ async fn write(base: String, round: usize, connection: usize, stop: Arc<AtomicBo
             return;
         }
         book.sent(&name, value);
-        let sent = client.put(format!("{base}/{name}")).json(&timeout(&name, value)).send().await;
+        let put = client.put(format!("{base}/{name}")).bearer_auth(&token);
+        let sent = put.json(&timeout(&name, value)).send().await;
         // The answer counts when all of it arrived.
         let status = match sent {
             Ok(answer) => {

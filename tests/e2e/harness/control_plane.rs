@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, Method, StatusCode, header};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ use super::{addresses, process::Process, wait::eventually};
 /// What differs from the usual set-up.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// More flags, as `--name value`.
+    /// More flags, as `--name value`. They replace the usual ones of the same name.
     pub flags: Vec<(String, String)>,
     /// More variables in the environment.
     pub environment: Vec<(String, String)>,
@@ -43,6 +43,14 @@ impl Options {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
+
+    /// The flags of a command line: these, where the options do not say otherwise, and those of the options.
+    fn over(&self, usual: impl IntoIterator<Item = (&'static str, String)>) -> Vec<String> {
+        let is_replaced = |flag: &str| self.flags.iter().any(|(replacing, _)| replacing == flag);
+        let usual = usual.into_iter().filter(|(flag, _)| !is_replaced(flag));
+        let all = usual.map(|(flag, value)| (flag.to_owned(), value)).chain(self.flags.iter().cloned());
+        all.flat_map(|(flag, value)| [format!("--{flag}"), value]).collect()
+    }
 }
 
 /// What global and zone have in common.
@@ -66,7 +74,7 @@ impl ControlPlane {
         name: &str,
         program: &str,
         folder: TempDir,
-        args: Vec<String>,
+        flags: impl IntoIterator<Item = (&'static str, String)>,
         options: Options,
         address: Ipv4Addr,
     ) -> Self {
@@ -74,22 +82,15 @@ impl ControlPlane {
         let _set_before = rustls::crypto::ring::default_provider().install_default();
         let (api, diagnostics) = (addresses::free_port(address), addresses::free_port(address));
         let (api, diagnostics) = (SocketAddr::from((address, api)), SocketAddr::from((address, diagnostics)));
-        let mut all = vec![
-            "--general.workDir".to_owned(),
-            folder.path().display().to_string(),
-            "--apiServer.http.interface".to_owned(),
-            address.to_string(),
-            "--apiServer.http.port".to_owned(),
-            api.port().to_string(),
-            "--apiServer.https.enabled".to_owned(),
-            "false".to_owned(),
-            "--diagnostics.interface".to_owned(),
-            address.to_string(),
-            "--diagnostics.serverPort".to_owned(),
-            diagnostics.port().to_string(),
+        let usual = [
+            ("general.workDir", folder.path().display().to_string()),
+            ("apiServer.http.interface", address.to_string()),
+            ("apiServer.http.port", api.port().to_string()),
+            ("apiServer.https.enabled", "false".to_owned()),
+            ("diagnostics.interface", address.to_string()),
+            ("diagnostics.serverPort", diagnostics.port().to_string()),
         ];
-        all.extend(args);
-        all.extend(options.flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]));
+        let all = options.over(usual.into_iter().chain(flags));
         let environment = options.environment;
         let mut words = options.launcher.into_iter().chain([program.to_owned()]);
         let program = PathBuf::from(words.next().expect("there is a program"));
@@ -168,9 +169,30 @@ impl ControlPlane {
         reqwest::get(url).await.expect("metrics answer").text().await.expect("metrics are text")
     }
 
-    /// Calls REST; the body is JSON or null.
+    /// Where it keeps the token of its administrator.
+    pub fn admin_token_file(&self) -> PathBuf {
+        self.folder.path().join("admin-user-token")
+    }
+
+    /// The token of its administrator.
+    pub fn admin_token(&self) -> String {
+        let file = self.admin_token_file();
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    }
+
+    /// A client that is its administrator, unless it makes none.
+    pub fn admin(&self) -> Client {
+        let mut headers = header::HeaderMap::new();
+        if self.admin_token_file().exists() {
+            let bearer = format!("Bearer {}", self.admin_token());
+            headers.insert(header::AUTHORIZATION, bearer.parse().expect("a token fits into a header"));
+        }
+        Client::builder().default_headers(headers).build().expect("a client")
+    }
+
+    /// Calls REST as administrator; the body is JSON or null.
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-        let request = Client::new().request(method, self.url(path));
+        let request = self.admin().request(method, self.url(path));
         let request = match body {
             Some(body) => request.json(&body),
             None => request,
@@ -190,7 +212,7 @@ impl ControlPlane {
 
     /// GETs REST, as a condition to wait on.
     pub async fn try_get(&self, path: &str) -> Result<Value, String> {
-        let answer = reqwest::get(self.url(path)).await.map_err(|e| e.to_string())?;
+        let answer = self.admin().get(self.url(path)).send().await.map_err(|e| e.to_string())?;
         let (status, text) = (answer.status(), answer.text().await.map_err(|e| e.to_string())?);
         if !status.is_success() {
             return Err(format!("{status}: {text}"));
@@ -219,6 +241,7 @@ impl ControlPlane {
             .args(["--address", &format!("http://{}", self.api)])
             .args(args)
             .env("HOME", self.folder.path())
+            .env("STRAIT_GENERAL_WORK_DIR", self.folder.path())
             .kill_on_drop(true)
             .output();
         let output = running.await.expect("straitctl runs");
@@ -231,11 +254,13 @@ impl ControlPlane {
     }
 }
 
-fn try_straitctl(api: SocketAddr, home: &Path, args: &[&str]) -> (bool, String, String) {
+/// Runs straitctl on the machine of the control plane whose API and work folder these are.
+fn try_straitctl(api: SocketAddr, folder: &Path, args: &[&str]) -> (bool, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))
         .args(["--address", &format!("http://{api}")])
         .args(args)
-        .env("HOME", home)
+        .env("HOME", folder)
+        .env("STRAIT_GENERAL_WORK_DIR", folder)
         .output()
         .expect("straitctl runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -273,15 +298,13 @@ impl Global {
     pub async fn start_with(options: Options) -> Self {
         let address = addresses::loopback();
         let kds = SocketAddr::from((address, addresses::free_port(address)));
-        let args = vec![
-            "--multizone.global.kds.interface".to_owned(),
-            address.to_string(),
-            "--multizone.global.kds.grpcPort".to_owned(),
-            kds.port().to_string(),
+        let flags = [
+            ("multizone.global.kds.interface", address.to_string()),
+            ("multizone.global.kds.grpcPort", kds.port().to_string()),
         ];
         let folder = TempDir::new().expect("a temporary folder");
         let program = env!("CARGO_BIN_EXE_strait-global");
-        let cp = ControlPlane::start("global", program, folder, args, options, address).await;
+        let cp = ControlPlane::start("global", program, folder, flags, options, address).await;
         Self { cp, kds }
     }
 
@@ -311,8 +334,8 @@ pub struct Zone {
     pub dp_server: SocketAddr,
     /// Its name.
     pub zone: String,
-    /// REST API of its global.
-    global: SocketAddr,
+    /// REST API of its global, and the folder of that.
+    global: (SocketAddr, PathBuf),
 }
 
 impl std::ops::Deref for Zone {
@@ -342,23 +365,33 @@ impl Zone {
         let folder = TempDir::new().expect("a temporary folder");
         let token_file = folder.path().join("zone-token");
         std::fs::write(&token_file, token).expect("the folder can be written");
-        let args = vec![
-            "--multizone.zone.name".to_owned(),
-            name.to_owned(),
-            "--multizone.zone.globalAddress".to_owned(),
-            global.kds_address(),
-            "--multizone.zone.kds.rootCaFile".to_owned(),
-            global.certificate().display().to_string(),
-            "--multizone.zone.kds.tokenFile".to_owned(),
-            token_file.display().to_string(),
-            "--dpServer.interface".to_owned(),
-            address.to_string(),
-            "--dpServer.port".to_owned(),
-            dp_server.port().to_string(),
+        let flags = [
+            ("multizone.zone.name", name.to_owned()),
+            ("multizone.zone.globalAddress", global.kds_address()),
+            ("multizone.zone.kds.rootCaFile", global.certificate().display().to_string()),
+            ("multizone.zone.kds.tokenFile", token_file.display().to_string()),
+            ("dpServer.interface", address.to_string()),
+            ("dpServer.port", dp_server.port().to_string()),
         ];
         let program = env!("CARGO_BIN_EXE_strait-zone");
-        let cp = ControlPlane::start(name, program, folder, args, options, address).await;
-        Self { cp, dp_server, zone: name.to_owned(), global: global.api }
+        let cp = ControlPlane::start(name, program, folder, flags, options, address).await;
+        Self { cp, dp_server, zone: name.to_owned(), global: (global.api, global.folder.path().to_owned()) }
+    }
+
+    /// A zone that follows no global.
+    pub async fn alone(name: &str, options: Options) -> Self {
+        let address = addresses::loopback();
+        let dp_server = SocketAddr::from((address, addresses::free_port(address)));
+        let folder = TempDir::new().expect("a temporary folder");
+        let flags = [
+            ("multizone.zone.name", name.to_owned()),
+            ("dpServer.interface", address.to_string()),
+            ("dpServer.port", dp_server.port().to_string()),
+        ];
+        let program = env!("CARGO_BIN_EXE_strait-zone");
+        let cp = ControlPlane::start(name, program, folder, flags, options, address).await;
+        let global = (cp.api, cp.folder.path().to_owned());
+        Self { cp, dp_server, zone: name.to_owned(), global }
     }
 
     /// A token for a proxy here, made on global and given once the zone can check it.
@@ -370,7 +403,8 @@ impl Zone {
         })
         .await;
         let args = [&["generate", "dataplane-token", "--mesh", mesh][..], more].concat();
-        let (ok, token, error) = try_straitctl(self.global, self.folder.path(), &args);
+        let (api, folder) = &self.global;
+        let (ok, token, error) = try_straitctl(*api, folder, &args);
         assert!(ok, "straitctl {args:?} on global: {error}");
         token.trim().to_owned()
     }

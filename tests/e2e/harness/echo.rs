@@ -30,7 +30,7 @@ impl Echo {
 }
 
 /// Cargo builds examples before it runs tests, next to the binaries.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let binaries = PathBuf::from(env!("CARGO_BIN_EXE_straitctl"));
     let program = binaries.parent().expect("a binary lies in a folder").join("examples/echo");
     assert!(program.exists(), "no {}: cargo build --example echo", program.display());

@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use common::testing::needs;
@@ -33,17 +33,53 @@ fn base_id() -> String {
 impl Envoy {
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
+        Self::sidecar_in(zone, mesh, name, admin, None).await
+    }
+
+    /// The same, with somebody beside it whose folder this is.
+    pub async fn sidecar_in(
+        zone: &Zone,
+        mesh: &str,
+        name: &str,
+        admin: SocketAddr,
+        work_dir: Option<&Path>,
+    ) -> Self {
+        let folder = work_dir.map(|folder| ("workdir", folder.display().to_string()));
+        Self::sidecar_saying(zone, mesh, name, admin, &Vec::from_iter(folder)).await
+    }
+
+    /// The same, with more in what it says about itself.
+    pub async fn sidecar_saying(
+        zone: &Zone,
+        mesh: &str,
+        name: &str,
+        admin: SocketAddr,
+        metadata: &[(&str, String)],
+    ) -> Self {
         let token = match zone.kept_token(name) {
             Some(token) => token,
             None => zone.proxy_token(mesh, &["--name", name]).await,
         };
-        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
+        let mut bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
+        if !metadata.is_empty() {
+            let mut document: serde_json::Value = serde_norway::from_str(&bootstrap).expect("a bootstrap");
+            for (key, value) in metadata {
+                document["node"]["metadata"][key] = value.as_str().into();
+            }
+            bootstrap = document.to_string();
+        }
         Self::start(name, bootstrap, admin).await
     }
 
     /// The proxy of a zone ingress.
     pub async fn ingress(zone: &Zone, token: &str, name: &str, admin: SocketAddr) -> Self {
         let bootstrap = Self::bootstrap(zone, &["--proxy-type", "ingress", "--name", name], token).await;
+        Self::start(name, bootstrap, admin).await
+    }
+
+    /// The proxy of a zone egress.
+    pub async fn egress(zone: &Zone, token: &str, name: &str, admin: SocketAddr) -> Self {
+        let bootstrap = Self::bootstrap(zone, &["--proxy-type", "egress", "--name", name], token).await;
         Self::start(name, bootstrap, admin).await
     }
 

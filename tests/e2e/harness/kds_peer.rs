@@ -6,7 +6,7 @@ use common::{
     kds::{
         codec::{self, ENVELOPE_URL},
         features::{self, Features},
-        headers::Caller,
+        headers::KdsCaller,
         mapper,
         metadata::{Peer, bare_node},
     },
@@ -43,7 +43,7 @@ pub async fn dial(address: &str, certificate: &std::path::Path) -> Channel {
 /// A zone that has connected.
 pub struct KdsPeer {
     /// What it says in the headers of each call; a test may change it before it opens a stream.
-    pub caller: Caller,
+    pub caller: KdsCaller,
     channel: Channel,
 }
 
@@ -68,7 +68,7 @@ impl KdsPeer {
     /// A zone of this name that behaves like Kuma's, with a token global made for it.
     pub async fn connect(global: &Global, zone: &str) -> Self {
         let token = global.straitctl(&["generate", "zone-token", "--zone", zone, "--scope", "cp"]);
-        let caller = Caller {
+        let caller = KdsCaller {
             zone: zone.to_owned(),
             features: [features::ZONE_PING_HEALTH, features::HASH_SUFFIX].into_iter().collect(),
             session: None,

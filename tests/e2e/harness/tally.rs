@@ -6,37 +6,77 @@ use std::{collections::BTreeMap, fmt, io::Write, time::Duration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Certificates and TLS.
-    B1 = 1,
-    /// Tokens.
-    B2,
+    Certificates,
+    /// Tokens that are forged, stolen or out of date.
+    Tokens,
     /// Somebody else's identity.
-    B3,
+    Identity,
     /// What the caller may not do.
-    B4,
-    /// The protocol itself.
-    B5,
-    /// Sizes.
-    B6,
-    /// Compression.
-    B7,
-    /// HTTP/2.
-    B8,
-    /// Content; the two between, what is slow and what comes and goes, are counted in connections.
-    B11 = 11,
-    /// Attacks on the state.
-    B12,
-    /// What a proxy says to ADS.
-    B13,
-    /// API and command line.
-    B14,
-    /// Configuration and operation.
-    B15,
+    Rights,
+    /// What is said in the wrong order, or in no language of the protocol.
+    Conversation,
+    /// What is too large, too long or too many.
+    Sizes,
+    /// Compressed messages.
+    Compression,
+    /// Frames of HTTP/2.
+    Frames,
+    /// Clients that let others wait.
+    Slowness,
+    /// Clients that come and go.
+    Churn,
+    /// Documents that are wrong in what they say.
+    Content,
+    /// What would wear the state out, or turn it back.
+    State,
+    /// What a proxy says about itself.
+    Proxies,
+    /// Callers of the API and of the command line.
+    Callers,
+    /// What a process finds when it starts.
+    Startup,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Certificates,
+        Self::Tokens,
+        Self::Identity,
+        Self::Rights,
+        Self::Conversation,
+        Self::Sizes,
+        Self::Compression,
+        Self::Frames,
+        Self::Slowness,
+        Self::Churn,
+        Self::Content,
+        Self::State,
+        Self::Proxies,
+        Self::Callers,
+        Self::Startup,
+    ];
 }
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `{:<4}` and the like are honoured only by `pad`.
-        f.pad(&format!("B{}", *self as u8))
+        f.write_str(match self {
+            Self::Certificates => "certificates",
+            Self::Tokens => "tokens",
+            Self::Identity => "identity",
+            Self::Rights => "rights",
+            Self::Conversation => "conversation",
+            Self::Sizes => "sizes",
+            Self::Compression => "compression",
+            Self::Frames => "frames",
+            Self::Slowness => "slowness",
+            Self::Churn => "churn",
+            Self::Content => "content",
+            Self::State => "state",
+            Self::Proxies => "proxies",
+            Self::Callers => "callers",
+            Self::Startup => "startup",
+        })
     }
 }
 
@@ -80,7 +120,7 @@ impl Tally {
     /// Says what was tried against whom, one line per class.
     pub fn tell(&self, front: &str, slowest: Duration, cost: &str) {
         for (class, cases) in &self.0 {
-            say(&format!("{class} {cases} cases against {front}, slowest {slowest:.1?}, {cost}"));
+            say(&format!("{class}: {cases} cases against {front}, slowest {slowest:.1?}, {cost}"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a proxy sends to its zone.
 
 use common::{
-    model::text::Limits,
+    model::text::TextLimits,
     proto::{
         envoy::{
             config::core::v3::{Locality, Node},
@@ -9,7 +9,7 @@ use common::{
         },
         google::protobuf::{Struct, Value, value::Kind},
     },
-    xds::{self, DeltaSource, Input, Settings, SotwSource, envoy},
+    xds::{self, DeltaSource, Input, SotwSource, SourceSettings, envoy},
 };
 use prost::Message;
 use tokio::time::Instant;
@@ -19,12 +19,12 @@ use super::{Target, choice, framed, frames};
 use crate::corpus::Corpus;
 
 /// Requests on a stream to a zone, in either form of the protocol.
-pub static REQUESTS: Target = Target { name: "ads-requests", run: requests, seeds: request_seeds };
+pub static REQUESTS: Target = Target { name: "ads-requests", costs: 1, run: requests, seeds: request_seeds };
 /// The node of a first request: what a zone takes from it can be shown, and is the proxy it says.
-pub static NODES: Target = Target { name: "ads-nodes", run: node, seeds: node_seeds };
+pub static NODES: Target = Target { name: "ads-nodes", costs: 1, run: node, seeds: node_seeds };
 
-fn want() -> xds::Snapshot {
-    let mut want = xds::Snapshot::new(1);
+fn want() -> xds::WantSnapshot {
+    let mut want = xds::WantSnapshot::new(1);
     for type_url in [envoy::CLUSTER, envoy::ENDPOINTS, envoy::LISTENER, envoy::ROUTE, envoy::SECRET] {
         for name in ["a", "b", "c"] {
             want.put(xds::Wanted::new(name, type_url, name.as_bytes()));
@@ -39,7 +39,7 @@ fn requests(data: &[u8]) {
 }
 
 fn sotw(data: &[u8]) {
-    let (mut source, want) = (SotwSource::new(Settings::ads("zone")), want());
+    let (mut source, want) = (SotwSource::new(SourceSettings::ads("zone")), want());
     for frame in frames(data) {
         let Ok(request) = DiscoveryRequest::decode(frame) else { continue };
         if source.step(Instant::now(), Input::Request(&request), &want).is_err() {
@@ -49,7 +49,7 @@ fn sotw(data: &[u8]) {
 }
 
 fn delta(data: &[u8]) {
-    let (mut source, want) = (DeltaSource::new(Settings::ads("zone")), want());
+    let (mut source, want) = (DeltaSource::new(SourceSettings::ads("zone")), want());
     for frame in frames(data) {
         let Ok(request) = DeltaDiscoveryRequest::decode(frame) else { continue };
         if source.step(Instant::now(), Input::Request(&request), &want).is_err() {
@@ -64,7 +64,7 @@ fn node(data: &[u8]) {
     match Proxy::of(Some(node)) {
         Ok((proxy, resource)) => {
             assert!(id.ends_with(&*proxy.id.name), "{id:?} is not {}", proxy.id);
-            assert!(resource.is_none_or(|text| text.len() <= Limits::INLINE.bytes));
+            assert!(resource.is_none_or(|text| text.len() <= TextLimits::INLINE.bytes));
             let version = proxy.version("envoy", "version");
             assert!(version.len() <= 256, "what is kept for as long as a stream lives is short: {version}");
         }

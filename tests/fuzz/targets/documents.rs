@@ -1,9 +1,9 @@
 //! Resources as users write them.
 
 use chrono::DateTime;
-use common::model::{
+use common::{
     document::{Document, render, unknown_members},
-    text::{self, Limits},
+    model::text::{self, TextLimits},
 };
 use serde_json::Value;
 
@@ -11,22 +11,26 @@ use super::Target;
 use crate::corpus::Corpus;
 
 /// JSON or YAML: what was taken reads the same after it was shown.
-pub static DOCUMENTS: Target = Target { name: "documents", run, seeds };
+pub static DOCUMENTS: Target = Target { name: "documents", costs: 1, run, seeds };
 
 fn run(data: &[u8]) {
     let Ok(written) = std::str::from_utf8(data) else { return };
-    if let Ok(json) = text::json(data, Limits::BODY) {
+    if let Ok(json) = text::json(data, TextLimits::BODY) {
         take(&json);
     }
-    if let Ok(yaml) = text::yaml(written, Limits::INLINE) {
+    if let Ok(yaml) = text::yaml(written, TextLimits::INLINE) {
         take(&yaml);
     }
-    let _documents = text::yaml_documents(written, Limits::FILE);
+    let _documents = text::yaml_documents(written, TextLimits::FILE);
 }
 
 fn take(json: &Value) {
     let Ok(mut document) = Document::parse(json) else { return };
     let _ignored = unknown_members(document.kind, json);
+    if let Ok((violations, settled)) = document.kind.settle_authored(&document.spec) {
+        let again = document.kind.settle_authored(&settled).expect("what was settled can be read");
+        assert!(!violations.is_empty() || again.0.is_empty(), "{}", again.0);
+    }
     let Ok(spec) = document.kind.normalize(&document.spec) else { return };
     document.spec = spec;
     let (Ok(_), Ok(_)) =

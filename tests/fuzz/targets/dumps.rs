@@ -7,7 +7,7 @@ use super::Target;
 use crate::corpus::Corpus;
 
 /// A text, or JSON, with secrets in its middle.
-pub static DUMPS: Target = Target { name: "dumps", run, seeds };
+pub static DUMPS: Target = Target { name: "dumps", costs: 1, run, seeds };
 
 const TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJOYW1lIjoid2ViLTEiLCJleHAiOjE3MDAwMDAwMDB9.\
                      c2lnbmF0dXJlLW9mLWEtdG9rZW4tdGhhdC1uZXZlci13YXM";

@@ -12,7 +12,7 @@ use super::{Target, choice};
 use crate::corpus::Corpus;
 
 /// A file of settings for a global or a zone.
-pub static SETTINGS: Target = Target { name: "settings", run, seeds };
+pub static SETTINGS: Target = Target { name: "settings", costs: 1, run, seeds };
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a temporary folder"));
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use chrono::DateTime;
 use common::{
     kds::{
-        apply::{Follower, Received, plan},
+        apply::{DecodedResponse, Follower, plan},
         attribution::{self, Foreign},
         codec, headers,
         metadata::Peer,
-        ownership::Naming,
+        ownership::ZoneNaming,
     },
-    model::{Kind, kinds, labels, registry},
+    model::{Kind, kinds, labels},
     proto::{
         envoy::{
             config::core::v3::Node,
@@ -21,8 +21,9 @@ use common::{
         google::protobuf::Any,
         kuma::mesh::v1alpha1::{Dataplane, ZoneEgress, ZoneIngress},
     },
+    registry,
     store::{Snapshot, StoreIdentity, index::Index},
-    xds::{self, DeltaSource, Input, Settings, Sink, SinkType},
+    xds::{self, DeltaSource, Input, Sink, SinkType, SourceSettings},
 };
 use prost::Message;
 use tokio::time::Instant;
@@ -34,13 +35,14 @@ use crate::corpus::Corpus;
 const ZONE: &str = "zone-1";
 
 /// An item of any kind, as global takes it from a zone: what is stored names no other zone.
-pub static ITEMS: Target = Target { name: "sync-items", run: item, seeds: item_seeds };
+pub static ITEMS: Target = Target { name: "sync-items", costs: 1, run: item, seeds: item_seeds };
 /// A spec of a kind that names its zone.
-pub static ATTRIBUTION: Target = Target { name: "attribution", run: attribute, seeds: spec_seeds };
+pub static ATTRIBUTION: Target = Target { name: "attribution", costs: 1, run: attribute, seeds: spec_seeds };
 /// Requests on a sync stream, to whoever has the server role.
-pub static REQUESTS: Target = Target { name: "sync-requests", run: requests, seeds: request_seeds };
+pub static REQUESTS: Target = Target { name: "sync-requests", costs: 1, run: requests, seeds: request_seeds };
 /// Responses on a sync stream, to whoever has the client role.
-pub static RESPONSES: Target = Target { name: "sync-responses", run: responses, seeds: response_seeds };
+pub static RESPONSES: Target =
+    Target { name: "sync-responses", costs: 1, run: responses, seeds: response_seeds };
 
 fn synced() -> Vec<&'static Kind> {
     registry::ALL.iter().copied().filter(|kind| kind.flow.written_by_zone()).collect()
@@ -56,8 +58,9 @@ fn item(data: &[u8]) {
     let Some((at, value)) = choice(data, kinds.len()) else { return };
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: value.to_vec() };
     for foreign in [Foreign::Rewrite, Foreign::Refuse] {
-        let follower = Follower::Global { zone: ZONE.into(), foreign, naming: Naming::Hashed };
-        let received = Received::decode(kinds[at], [("name", Some(&any))], Vec::new(), false, &follower);
+        let follower = Follower::Global { zone: ZONE.into(), foreign, naming: ZoneNaming::Hashed };
+        let received =
+            DecodedResponse::decode(kinds[at], [("name", Some(&any))], Vec::new(), false, &follower);
         for item in received.items.values() {
             assert_eq!(item.labels.get(labels::ZONE).map(String::as_str), Some(ZONE));
             names_nobody_else(item.key.kind, &item.spec);
@@ -135,8 +138,8 @@ fn spec_seeds(corpus: &Corpus) -> Vec<Vec<u8>> {
 
 fn requests(data: &[u8]) {
     let types: Vec<&'static str> = registry::ALL.iter().map(|kind| kind.name).collect();
-    let mut source = DeltaSource::new(Settings::kds("global", types));
-    let mut want = xds::Snapshot::new(1);
+    let mut source = DeltaSource::new(SourceSettings::kds("global", types));
+    let mut want = xds::WantSnapshot::new(1);
     for name in ["a.default", "b.default"] {
         want.put_as("MeshTimeout", xds::Wanted::new(name, codec::ENVELOPE_URL, name.as_bytes()));
     }
@@ -193,18 +196,18 @@ fn responses(data: &[u8]) {
     for frame in frames(data) {
         let Ok(response) = DeltaDiscoveryResponse::decode(frame) else { continue };
         match sink.receive(response) {
-            Ok(xds::Received::Batch(batch)) => index = follow(&mut sink, &batch, index),
-            Ok(xds::Received::Unasked { .. }) => {}
+            Ok(xds::SinkEvent::Batch(batch)) => index = follow(&mut sink, &batch, index),
+            Ok(xds::SinkEvent::Unasked { .. }) => {}
             Err(_) => return,
         }
     }
 }
 
 /// Takes a batch as a zone does: what is refused is said, and what is not refused can be planned.
-fn follow(sink: &mut Sink, batch: &xds::Batch, index: Index) -> Index {
+fn follow(sink: &mut Sink, batch: &xds::ResponseBatch, index: Index) -> Index {
     let Some(kind) = registry::by_name(batch.type_url) else { return index };
     let items = batch.added.iter().map(|resource| (resource.name.as_str(), resource.resource.as_ref()));
-    let received = Received::decode(kind, items, batch.removed.clone(), batch.full, &Follower::Zone);
+    let received = DecodedResponse::decode(kind, items, batch.removed.clone(), batch.full, &Follower::Zone);
     let plan = plan(&index, &received, &Follower::Zone, DateTime::UNIX_EPOCH);
     assert!(plan.verdicts.len() <= batch.added.len(), "a verdict an item");
     let refusals = plan

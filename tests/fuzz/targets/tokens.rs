@@ -18,7 +18,7 @@ use super::Target;
 use crate::corpus::Corpus;
 
 /// A token as it stands in a header.
-pub static TOKENS: Target = Target { name: "tokens", run, seeds };
+pub static TOKENS: Target = Target { name: "tokens", costs: 1, run, seeds };
 
 const MESH: &str = "default";
 

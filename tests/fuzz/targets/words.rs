@@ -2,20 +2,21 @@
 
 use common::{
     kds::headers::Upstream,
-    model::{kri::Kri, labels, names, registry},
+    model::{kri::Kri, labels, names},
+    registry,
 };
 
 use super::Target;
 use crate::corpus::Corpus;
 
 /// Any short text, read as each of them.
-pub static WORDS: Target = Target { name: "words", run, seeds };
+pub static WORDS: Target = Target { name: "words", costs: 1, run, seeds };
 
 fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(kri) = Kri::parse(text) {
+    if let Ok(kri) = Kri::parse(text, registry::by_short) {
         let shown = kri.to_string();
-        let again = Kri::parse(&shown).expect("what was shown can be read");
+        let again = Kri::parse(&shown, registry::by_short).expect("what was shown can be read");
         assert_eq!(again.to_string(), shown);
     }
     if let Some(upstream) = Upstream::parse(text) {
@@ -24,7 +25,7 @@ fn run(data: &[u8]) {
     let _problems =
         (labels::key_problems(text), labels::value_problem(text), labels::subdomain_problem(text));
     let _problem = labels::dns_1035_problem(text);
-    let _kind = (registry::by_name(text), registry::by_path(text));
+    let _kind = (registry::by_name(text), registry::by_argument(text));
     hashed(text);
 }
 

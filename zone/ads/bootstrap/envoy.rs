@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
-use super::request::{FEATURE_DELTA, FEATURE_UNIFIED_NAMES, Request};
+use super::request::{BootstrapRequest, FEATURE_DELTA, FEATURE_UNIFIED_NAMES};
+use crate::generator::gateway::LIMITS;
 
 /// Where the admin endpoint of a proxy listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,11 @@ pub struct Admin {
 #[derive(Clone, Debug)]
 pub(super) struct Params<'a> {
     /// What the proxy asked for.
-    pub request: &'a Request,
+    pub request: &'a BootstrapRequest,
     /// Value of `node.cluster`.
     pub service: String,
+    /// How many connections it takes, where it runs a builtin gateway. Only that has limits.
+    pub gateway_connections: Option<u32>,
     /// Where the proxy reaches this control plane.
     pub xds_host: String,
     /// And on which port.
@@ -41,16 +44,18 @@ pub(super) struct Params<'a> {
     pub admin: Admin,
     /// File the admin endpoint logs to.
     pub admin_access_log: String,
+    /// Whether the proxy is asked how its workload is.
+    pub health: bool,
 }
 
 /// Names of what the bootstrap defines, which depend on the naming scheme the proxy asked for.
-struct Names {
+struct BootstrapNames {
     ads: &'static str,
     access_log: &'static str,
 }
 
-impl Names {
-    fn of(request: &Request) -> Self {
+impl BootstrapNames {
+    fn of(request: &BootstrapRequest) -> Self {
         if request.has(FEATURE_UNIFIED_NAMES) {
             Self { ads: "system_ads", access_log: "system_access_log_sink" }
         } else {
@@ -63,7 +68,7 @@ const VALIDATION_SECRET: &str = "cp_validation_ctx";
 const TOKEN_SECRET: &str = "cp_token";
 
 /// Whether Envoy itself reads the token from a file.
-fn has_credential(request: &Request) -> bool {
+fn has_credential(request: &BootstrapRequest) -> bool {
     request.dataplane_token_path.is_empty() && !request.credential_file.is_empty()
 }
 
@@ -85,58 +90,81 @@ pub(super) fn document(params: &Params<'_>) -> Value {
         "dynamicResources".into(),
         json!({"adsConfig": ads(params), "cdsConfig": over_ads, "ldsConfig": over_ads}),
     );
-    document.insert(
-        "layeredRuntime".into(),
-        json!({"layers": [{
-            "name": "kuma",
-            "staticLayer": {
-                "re2.max_program_size.error_level": 4_294_967_295_u32,
-                "re2.max_program_size.warn_level": 1000,
-            },
-        }]}),
-    );
+    if params.health {
+        document.insert("hdsConfig".into(), health(params));
+    }
+    document
+        .insert("layeredRuntime".into(), json!({ "layers": runtime(params.gateway_connections.is_some()) }));
     document.insert("node".into(), node(params));
-    if params.request.resources.max_heap_size_bytes > 0 {
-        document.insert("overloadManager".into(), overload(params.request.resources.max_heap_size_bytes));
+    if let Some(connections) = params.gateway_connections {
+        let heap = params.request.resources.max_heap_size_bytes;
+        document.insert("overloadManager".into(), overload(connections, heap));
     }
     document.insert("staticResources".into(), statics(params));
     document.insert("statsConfig".into(), json!({"statsTags": stats_tags()}));
     Value::Object(document)
 }
 
+fn runtime(gateway: bool) -> Vec<Value> {
+    let mut layers = vec![json!({
+        "name": "kuma",
+        "staticLayer": {
+            "re2.max_program_size.error_level": 4_294_967_295_u32,
+            "re2.max_program_size.warn_level": 1000,
+        },
+    })];
+    if gateway {
+        let over_ads = json!({"ads": {}, "resourceApiVersion": "V3"});
+        layers.push(json!({"name": LIMITS, "rtdsLayer": {"name": LIMITS, "rtdsConfig": over_ads}}));
+    }
+    layers
+}
+
 fn admin(params: &Params<'_>) -> Option<Value> {
     let Admin { address, port, socket } = &params.admin;
     let address = match socket {
-        Some(path) => json!({"pipe": {"path": path}}),
+        Some(path) => json!({"pipe": {"path": path, "mode": 0o600}}),
         None if *port > 0 => json!({"socketAddress": {"address": address, "portValue": port}}),
         None => return None,
     };
-    Some(json!({
-        "accessLog": [{
+    let mut admin = json!({"address": address});
+    if !params.admin_access_log.is_empty() {
+        admin["accessLog"] = json!([{
             "name": "envoy.access_loggers.file",
             "typedConfig": {
                 "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
                 "path": params.admin_access_log,
             },
-        }],
-        "address": address,
-    }))
+        }]);
+    }
+    Some(admin)
 }
 
 fn ads(params: &Params<'_>) -> Value {
-    let request = params.request;
-    let service =
-        if request.dataplane_token_path.is_empty() { envoy_grpc(params) } else { google_grpc(params) };
     json!({
-        "apiType": if request.has(FEATURE_DELTA) { "DELTA_GRPC" } else { "GRPC" },
-        "grpcServices": [service],
+        "apiType": if params.request.has(FEATURE_DELTA) { "DELTA_GRPC" } else { "GRPC" },
+        "grpcServices": [service(params)],
         "setNodeOnFirstMessageOnly": true,
         "transportApiVersion": "V3",
     })
 }
 
+/// Health is told over one connection with everything else, where there is one.
+fn health(params: &Params<'_>) -> Value {
+    json!({
+        "apiType": "GRPC",
+        "grpcServices": [service(params)],
+        "setNodeOnFirstMessageOnly": true,
+        "transportApiVersion": "V3",
+    })
+}
+
+fn service(params: &Params<'_>) -> Value {
+    if params.request.dataplane_token_path.is_empty() { envoy_grpc(params) } else { google_grpc(params) }
+}
+
 fn envoy_grpc(params: &Params<'_>) -> Value {
-    let mut service = json!({"envoyGrpc": {"clusterName": Names::of(params.request).ads}});
+    let mut service = json!({"envoyGrpc": {"clusterName": BootstrapNames::of(params.request).ads}});
     let token = params.request.dataplane_token.trim();
     if !token.is_empty() && params.request.credential_file.is_empty() {
         service["initialMetadata"] = json!([{"key": "authorization", "value": token}]);
@@ -227,33 +255,42 @@ fn metadata(params: &Params<'_>) -> Value {
     if let Some(config) = &request.dataplane_config {
         set("transparentProxy", config.clone());
     }
-    if let Some(version) = &request.version {
-        set("version", version.clone());
-    }
+    set("version", json!({"envoy": request.version.envoy, "kumaDp": request.version.kuma_dp}));
     set("workdir", request.workdir.as_str().into());
     Value::Object(metadata)
 }
 
-fn overload(max_heap: u64) -> Value {
-    let above = |action: &str, threshold: f64| {
-        json!({
-            "name": action,
-            "triggers": [{
-                "name": "envoy.resource_monitors.fixed_heap",
-                "threshold": {"value": threshold},
-            }],
-        })
-    };
-    let heap = "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig";
-    json!({
-        "actions": [
-            above("envoy.overload_actions.shrink_heap", 0.95),
-            above("envoy.overload_actions.stop_accepting_requests", 0.98),
-        ],
+/// What strangers can make a gateway use: they are not let in any more when it is too much.
+fn overload(connections: u32, max_heap: u64) -> Value {
+    let monitor = |name: &str, config: Value| json!({"name": format!("envoy.resource_monitors.{name}"), "typedConfig": config});
+    let at = |kind: &str| format!("type.googleapis.com/envoy.extensions.resource_monitors.{kind}");
+    let downstream = json!({
+        "@type": at("downstream_connections.v3.DownstreamConnectionsConfig"),
+        "maxActiveDownstreamConnections": connections.to_string(),
+    });
+    let mut overload = json!({
         "refreshInterval": "0.250s",
-        "resourceMonitors": [{
+        "resourceMonitors": [monitor("global_downstream_max_connections", downstream)],
+    });
+    if max_heap > 0 {
+        let heap =
+            json!({"@type": at("fixed_heap.v3.FixedHeapConfig"), "maxHeapSizeBytes": max_heap.to_string()});
+        overload["resourceMonitors"] =
+            json!([overload["resourceMonitors"][0].take(), monitor("fixed_heap", heap)]);
+        overload["actions"] = json!([
+            above_heap("envoy.overload_actions.shrink_heap", 0.95),
+            above_heap("envoy.overload_actions.stop_accepting_requests", 0.98),
+        ]);
+    }
+    overload
+}
+
+fn above_heap(action: &str, threshold: f64) -> Value {
+    json!({
+        "name": action,
+        "triggers": [{
             "name": "envoy.resource_monitors.fixed_heap",
-            "typedConfig": {"@type": heap, "maxHeapSizeBytes": max_heap.to_string()},
+            "threshold": {"value": threshold},
         }],
     })
 }
@@ -285,7 +322,7 @@ fn access_log_cluster(params: &Params<'_>) -> Value {
     let workdir = if request.workdir.is_empty() { "/tmp" } else { &request.workdir };
     let proxy = request.proxy();
     let path = format!("{workdir}/kuma-al-{}-{}.sock", proxy.name, proxy.mesh);
-    cluster(params, Names::of(request).access_log, "STATIC", json!({"pipe": {"path": path}}), None)
+    cluster(params, BootstrapNames::of(request).access_log, "STATIC", json!({"pipe": {"path": path}}), None)
 }
 
 fn ads_cluster(params: &Params<'_>) -> Value {
@@ -305,7 +342,7 @@ fn ads_cluster(params: &Params<'_>) -> Value {
             },
         })
     });
-    let mut cluster = cluster(params, Names::of(params.request).ads, discovery, address, tls);
+    let mut cluster = cluster(params, BootstrapNames::of(params.request).ads, discovery, address, tls);
     if has_credential(params.request) {
         cluster["typedExtensionProtocolOptions"][HTTP]["httpFilters"] = credential_filters();
     }

@@ -18,8 +18,8 @@ use common::{
 };
 use serde_json::json;
 
-use super::{Bootstrap, BootstrapError, Bootstraps};
-use crate::ads::auth::{AuthError, Authenticator};
+use super::{Bootstrap, BootstrapError, Bootstraps, Judge};
+use crate::ads::{auth::ProxyAuthError, registration::RegisterError};
 
 /// Longest request in bytes: the longest resource a proxy may bring along, as text in JSON, and the rest.
 const BODY_LIMIT: usize = 1 << 20;
@@ -29,17 +29,17 @@ const REASON: usize = 1024;
 #[derive(Clone)]
 struct Answers {
     bootstraps: Arc<Bootstraps>,
-    authenticator: Authenticator,
+    judge: Judge,
     index: IndexReader,
     intake: Intake,
 }
 
 /// The route.
-pub fn router(bootstraps: Bootstraps, authenticator: Authenticator, index: IndexReader) -> Router {
+pub fn router(bootstraps: Bootstraps, judge: Judge, index: IndexReader) -> Router {
     let bootstraps = Arc::new(bootstraps);
     Router::new().route("/bootstrap", post(answer)).with_state(Answers {
         bootstraps,
-        authenticator,
+        judge,
         index,
         intake: Intake::default(),
     })
@@ -49,13 +49,13 @@ async fn answer(State(answers): State<Answers>, request: HttpRequest) -> Respons
     let host = host(request.uri(), request.headers());
     // kuma-dp asks for exactly this; everybody else gets a file Envoy can read.
     let wrapped = request.headers().get(header::ACCEPT).is_some_and(|accept| accept == "application/json");
-    let Answers { bootstraps, authenticator, index, intake } = answers;
+    let Answers { bootstraps, judge, index, intake } = answers;
     let body = match intake.read(request, BODY_LIMIT).await {
         Ok(body) => body,
         Err(error) => return turn_away(&error),
     };
     let index = index.current();
-    let make = move |body: &[u8]| bootstraps.answer(body, host.as_deref(), &authenticator, &index);
+    let make = move |body: &[u8]| bootstraps.answer(body, host.as_deref(), &judge, &index);
     match intake.work(body, make).await {
         Ok(bootstrap) => render(&bootstrap, wrapped),
         Err(error) => refuse(&error),
@@ -84,7 +84,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 }
 
 fn render(bootstrap: &Bootstrap, wrapped: bool) -> Response {
-    let yaml = match serde_norway::to_string(&bootstrap.envoy) {
+    let yaml = match common::model::text::to_yaml(&bootstrap.envoy) {
         Ok(yaml) => yaml,
         Err(error) => {
             tracing::error!(%error, "cannot write a bootstrap as YAML");
@@ -95,8 +95,11 @@ fn render(bootstrap: &Bootstrap, wrapped: bool) -> Response {
         return axum::Json(json!({
             "bootstrap": STANDARD.encode(yaml),
             "kumaSidecarConfiguration": {
-                "networking": {"corefileTemplate": null, "address": bootstrap.address},
-                "metrics": {"aggregate": []},
+                "networking": {
+                    "corefileTemplate": bootstrap.corefile_template.as_ref().map(|text| STANDARD.encode(text)),
+                    "address": bootstrap.address,
+                },
+                "metrics": {"aggregate": bootstrap.workloads},
             },
         }))
         .into_response();
@@ -112,13 +115,24 @@ fn refuse(error: &BootstrapError) -> Response {
             tracing::info!(%proxy, "a bootstrap was asked for a proxy that is not known yet");
             return StatusCode::NOT_FOUND.into_response();
         }
+        // So may the mesh be.
+        E::Refused(error @ RegisterError::NoMesh(_)) => {
+            tracing::info!(%error, "a bootstrap was asked for a proxy in a mesh that is not known yet");
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        E::Refused(RegisterError::Applied(_)) => StatusCode::CONFLICT,
+        E::Refused(RegisterError::Foreign(_)) => StatusCode::FORBIDDEN,
+        E::Refused(RegisterError::Store(_) | RegisterError::Stopping) => StatusCode::SERVICE_UNAVAILABLE,
         E::Stored(_) => StatusCode::INTERNAL_SERVER_ERROR,
         E::Host(_) | E::HostMissing | E::NotAnAuthority(_) => StatusCode::BAD_REQUEST,
         // kuma-dp gives up after what is its own fault, and tries again after what is not.
-        E::Token(AuthError::Token {
-            source: TokenError::NoKey(..) | TokenError::UnknownKey { .. }, ..
+        E::Token(ProxyAuthError::Token {
+            source: TokenError::NoKey(..) | TokenError::UnknownKey { .. },
+            ..
         }) => StatusCode::SERVICE_UNAVAILABLE,
-        E::Token(AuthError::Token { source: TokenError::Mismatch(_), .. }) => StatusCode::FORBIDDEN,
+        E::Token(
+            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. } | ProxyAuthError::Unbound(_),
+        ) => StatusCode::FORBIDDEN,
         E::Token(_) => StatusCode::UNAUTHORIZED,
         E::Malformed(_)
         | E::Text(_)
@@ -127,6 +141,8 @@ fn refuse(error: &BootstrapError) -> Response {
         | E::TokenMissing(_)
         | E::TokenMalformed
         | E::Unjudged(_)
+        | E::Refused(RegisterError::Refused(_) | RegisterError::Spec(_))
+        | E::Node(_)
         | E::Inline(_) => StatusCode::UNPROCESSABLE_ENTITY,
     };
     let reason = clipped(error.to_string(), REASON);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::ads::node::{ProxyId, ProxyKind};
@@ -15,7 +15,7 @@ pub const FEATURE_UNIFIED_NAMES: &str = "feature-unified-resource-naming";
 /// Body of `POST /bootstrap`. Members nobody here knows are ignored, all others may be absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Request {
+pub struct BootstrapRequest {
     /// Empty for zone proxies.
     pub mesh: String,
     /// Name of the resource that describes the proxy.
@@ -31,11 +31,12 @@ pub struct Request {
     pub credential_file: String,
     /// The resource, as JSON or YAML text, when the proxy brings its own.
     pub dataplane_resource: String,
-    /// Versions of the proxy; passed through.
-    pub version: Option<Value>,
+    /// Versions of the proxy.
+    pub version: ProxyVersions,
     /// PEM of what the proxy trusts; empty for the authority of this control plane.
     pub ca_cert: String,
     /// Passed through.
+    #[serde(deserialize_with = "or_none")]
     pub dynamic_metadata: BTreeMap<String, String>,
     /// Port of a DNS server beside the proxy, 0 for none.
     pub dns_port: u32,
@@ -44,7 +45,10 @@ pub struct Request {
     /// Despite its wire name, `true` says that the probe proxy is on.
     #[serde(rename = "appProbeProxyDisabled")]
     pub app_probe_proxy_enabled: bool,
+    /// `linux`, `darwin`, `windows`; empty when an older proxy does not say it.
+    pub operating_system: String,
     /// What the proxy can do.
+    #[serde(deserialize_with = "or_none")]
     pub features: Vec<String>,
     /// A folder of the proxy, for its sockets.
     pub workdir: String,
@@ -53,7 +57,7 @@ pub struct Request {
     /// Whether the machine of the proxy speaks IPv6.
     pub ipv6_enabled: bool,
     /// Limits of the proxy.
-    pub resources: Resources,
+    pub resources: ProxyResources,
     /// Certificate of a metrics endpoint.
     pub metrics_resources: MetricsResources,
     /// Settings of transparent proxying; passed through.
@@ -64,18 +68,23 @@ pub struct Request {
     pub otel_env: Option<Value>,
 }
 
+/// What is empty at a proxy may come as `null`: so Go writes a list or a map that nobody filled.
+fn or_none<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
 /// The members of a request by which its token is judged; all others are skipped.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Claim {
+pub(super) struct BootstrapClaim {
     pub(super) mesh: String,
     pub(super) name: String,
     pub(super) proxy_type: ProxyKind,
     pub(super) dataplane_token: String,
 }
 
-impl Claim {
-    /// Who asks, as [`Request::proxy`] has it.
+impl BootstrapClaim {
+    /// Who asks, as [`BootstrapRequest::proxy`] has it.
     pub(super) fn proxy(&self) -> ProxyId {
         proxy(self.proxy_type, &self.mesh, &self.name)
     }
@@ -85,10 +94,53 @@ fn proxy(kind: ProxyKind, mesh: &str, name: &str) -> ProxyId {
     ProxyId::new(kind, if mesh.is_empty() { "default" } else { mesh }, name)
 }
 
+/// Versions of a proxy. Members nobody here knows are dropped, as Kuma does, which knows the same ones.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProxyVersions {
+    /// Of what runs beside Envoy.
+    pub kuma_dp: KumaDpVersion,
+    /// Of Envoy.
+    pub envoy: EnvoyVersion,
+}
+
+/// Version of what runs beside Envoy.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KumaDpVersion {
+    /// Number of its release.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Tag it was built from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_tag: String,
+    /// Commit it was built from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_commit: String,
+    /// When it was built.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build_date: String,
+}
+
+/// Version of an Envoy.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyVersion {
+    /// Number of its release.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// What it says about its build.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build: String,
+    /// Whether what runs beside it was made for this version.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kuma_dp_compatible: bool,
+}
+
 /// Limits of a proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Resources {
+pub struct ProxyResources {
     /// Heap the proxy may use, 0 for no limit.
     pub max_heap_size_bytes: u64,
 }
@@ -111,7 +163,7 @@ pub struct SpireResources {
     pub socket_path: String,
 }
 
-impl Request {
+impl BootstrapRequest {
     /// Which proxy asks. An absent mesh is `default`.
     pub fn proxy(&self) -> ProxyId {
         proxy(self.proxy_type, &self.mesh, &self.name)

@@ -6,7 +6,8 @@ use std::{fs, sync::LazyLock};
 use axum::body::{Body, to_bytes};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{
-    model::{Resource, ResourceKey, document::Document, kinds::dataplane},
+    document::Document,
+    model::{Origin, Resource, ResourceKey, kinds::dataplane},
     runtime::Env,
     store::{Change, StoreIdentity, index::IndexReader},
     testing::needs,
@@ -31,6 +32,15 @@ networking:
   - {port: 80, servicePort: 8080, tags: {kuma.io/service: backend}}
 ";
 
+const GATEWAY: &str = "
+type: Dataplane
+mesh: default
+name: gateway-1
+networking:
+  address: 127.0.0.2
+  gateway: {type: BUILTIN, tags: {kuma.io/service: gateway}}
+";
+
 fn resource(yaml: &str) -> Resource {
     Document::parse(&serde_norway::from_str(yaml).unwrap())
         .unwrap()
@@ -51,7 +61,7 @@ fn certificate() -> Arc<ServerCertificate> {
     Arc::new(ServerCertificate::of(&KeyPairPem::self_signed(&hosts).unwrap()).unwrap())
 }
 
-fn bootstraps(settings: Settings) -> Bootstraps {
+fn bootstraps(settings: BootstrapSettings) -> Bootstraps {
     Bootstraps {
         settings,
         requirement: Requirement::default(),
@@ -84,13 +94,13 @@ fn documents_equal_the_known_ones() {
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         request
     };
-    let tcp = |address: &str, port| Settings {
+    let tcp = |address: &str, port| BootstrapSettings {
         admin_address: address.to_owned(),
         admin_port: port,
         admin_socket: false,
-        ..Settings::default()
+        ..BootstrapSettings::default()
     };
-    let custom = || Settings {
+    let custom = || BootstrapSettings {
         connect_timeout: Duration::from_secs(2),
         admin_access_log: "/var/log".to_owned(),
         ..tcp("192.168.0.1", 9902)
@@ -117,6 +127,12 @@ fn documents_equal_the_known_ones() {
         ),
         ("generator.custom-config-minimal-request", minimal.clone(), custom(), 15678),
         (
+            "generator.custom-config",
+            with(json!({"dataplaneToken": "token", "dynamicMetadata": {"test": "value"}})),
+            BootstrapSettings { connect_timeout: Duration::from_secs(2), ..tcp("192.168.0.1", 9902) },
+            15678,
+        ),
+        (
             "generator.custom-config-minimal-request-with-unified-resource-naming-feature-flag",
             with(json!({"features": ["feature-unified-resource-naming"]})),
             tcp("127.0.0.1", 9902),
@@ -136,21 +152,65 @@ fn documents_equal_the_known_ones() {
             tcp("127.0.0.1", 1234),
             5678,
         ),
+        (
+            "bootstrap.k8s",
+            with(json!({"mesh": "default", "name": "dp-1.default", "dataplaneToken": "token"})),
+            tcp("127.0.0.1", 0),
+            5678,
+        ),
+        (
+            "bootstrap.gateway",
+            with(json!({
+                "mesh": "default", "name": "gateway-1.default", "dataplaneToken": "token",
+                "resources": {"maxHeapSizeBytes": 2_000_000},
+            })),
+            tcp("127.0.0.1", 0),
+            5678,
+        ),
+        (
+            "generator.gateway",
+            with(json!({"dataplaneToken": "token", "dataplaneTokenPath": "/path/to/file", "dnsPort": 53001})),
+            BootstrapSettings { gateway_connections: 35_678, ..tcp("127.0.0.1", 0) },
+            5678,
+        ),
+        (
+            "generator.default-config.kubernetes",
+            with(json!({"dataplaneToken": "token"})),
+            tcp("127.0.0.1", 1234),
+            5678,
+        ),
+        (
+            "generator.default-config.kubernetes.ipv6",
+            with(json!({"dataplaneToken": "token"})),
+            BootstrapSettings { xds_host: Some("fd00:a123::1".to_owned()), ..tcp("127.0.0.1", 1234) },
+            5678,
+        ),
     ];
+    let mut tried: Vec<String> = cases.iter().map(|case| format!("{}.golden.yaml", case.0)).collect();
+    let mut there: Vec<String> =
+        fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    tried.sort();
+    there.sort();
+    assert_eq!(tried, there, "what is here and what there is");
     for (name, mut request, settings, port) in cases {
         let text = fs::read_to_string(folder.join(format!("{name}.golden.yaml"))).unwrap();
-        let mut golden: Value = serde_norway::from_str(&text).unwrap();
-        // Health discovery is not served here, so nobody is told to ask for it.
-        golden.as_object_mut().unwrap().shift_remove("hdsConfig");
+        let golden: Value = serde_norway::from_str(&text).unwrap();
         request["caCert"] = authority_of(&golden).into();
+        if let Some(brought) = golden.pointer("/node/metadata/dataplane.resource") {
+            request["dataplaneResource"] = brought.clone();
+        }
         let mut maker = bootstraps(settings);
+        // Some were recorded where nobody is asked for health.
+        maker.settings.health = golden.get("hdsConfig").is_some();
         maker.port = port;
         maker.requirement.dataplane = Credential::None;
         let (mesh, dp) = (request["mesh"].as_str().unwrap(), request["name"].as_str().unwrap());
-        let mut stored = resource(&KNOWN.replace("admin: {port: 1234}", ""));
+        let gateway = golden["node"]["cluster"] == "gateway";
+        let mut stored =
+            resource(&if gateway { GATEWAY.to_owned() } else { KNOWN.replace("admin: {port: 1234}", "") });
         stored.key = ResourceKey::new(&dataplane::KIND, mesh, dp);
         let index = index(vec![stored]);
-        let request: Request = serde_json::from_value(request).unwrap();
+        let request: BootstrapRequest = serde_json::from_value(request).unwrap();
         let made = maker.make(&request, Some("localhost"), &index).unwrap().envoy;
         let text = |json| serde_json::to_string_pretty(json).unwrap();
         assert!(made == golden, "{name}: made\n{}\nexpected\n{}", text(&made), text(&golden));
@@ -159,8 +219,8 @@ fn documents_equal_the_known_ones() {
 
 #[test]
 fn a_plain_envoy_gets_what_it_needs() {
-    let maker = bootstraps(Settings::default());
-    let request: Request = serde_json::from_value(json!({
+    let maker = bootstraps(BootstrapSettings::default());
+    let request: BootstrapRequest = serde_json::from_value(json!({
         "mesh": "default", "name": "dp-1", "dataplaneToken": "a.b.c", "dataplaneResource": KNOWN,
     }))
     .unwrap();
@@ -187,7 +247,8 @@ fn known() -> Index {
     let key = Purpose::Dataplane { mesh: "default" }.key(1);
     let key = Resource::new(key, chrono::DateTime::UNIX_EPOCH)
         .with_spec(token::secret_spec(SIGNING_KEY.as_bytes()));
-    index(vec![resource("{type: Mesh, name: default}"), resource(KNOWN), key])
+    let applied = Resource { origin: Origin::Zone("east".into()), ..resource(KNOWN) };
+    index(vec![resource("{type: Mesh, name: default}"), applied, key])
 }
 
 /// A token for this dataplane, or for any.
@@ -197,10 +258,18 @@ fn token(name: &str) -> String {
     token::issue(&known(), purpose, &claims, hour, &Env::system("test")).unwrap()
 }
 
+/// A token for dataplanes of this service.
+fn tagged(service: &str) -> String {
+    let tags = [("kuma.io/service".to_owned(), [service.to_owned()].into())].into();
+    let claims = DataplaneClaims { tags, ..DataplaneClaims::default() };
+    let (purpose, hour) = (Purpose::Dataplane { mesh: "default" }, Duration::from_secs(3600));
+    token::issue(&known(), purpose, &claims, hour, &Env::system("test")).unwrap()
+}
+
 #[test]
 fn a_token_in_a_file_stays_there() {
-    let maker = bootstraps(Settings::default());
-    let request: Request = serde_json::from_value(json!({
+    let maker = bootstraps(BootstrapSettings::default());
+    let request: BootstrapRequest = serde_json::from_value(json!({
         "name": "dp-1", "dataplaneToken": "a.b.c", "credentialFile": "/run/token", "dataplaneResource": KNOWN,
     }))
     .unwrap();
@@ -220,8 +289,10 @@ async fn post(maker: &Bootstraps, host: &str, accept: &str, body: String) -> (St
         .header("accept", accept)
         .body(Body::from(body))
         .unwrap();
-    let authenticator = Authenticator::new(maker.requirement, "east".into(), Env::system("test"));
-    let response = handler::router(maker.clone(), authenticator, reader).oneshot(request).await.unwrap();
+    let env = Env::system("test");
+    let authenticator = Authenticator::new(maker.requirement, "east".into(), env.clone());
+    let judge = Judge::new(authenticator, Mode::federated_zone("east"), env);
+    let response = handler::router(maker.clone(), judge, reader).oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -229,7 +300,7 @@ async fn post(maker: &Bootstraps, host: &str, accept: &str, body: String) -> (St
 
 #[tokio::test]
 async fn refusals_have_the_status_the_client_acts_on() {
-    let maker = bootstraps(Settings::default());
+    let maker = bootstraps(BootstrapSettings::default());
     let (any, other) = (token(""), token("dp-2"));
     let dp_1 = json!({"mesh": "default", "name": "dp-1", "dataplaneToken": any});
     let dp_2 = json!({"mesh": "default", "name": "dp-2", "dataplaneToken": any});
@@ -276,9 +347,60 @@ async fn refusals_have_the_status_the_client_acts_on() {
     }
 }
 
+/// What a stream with it would be refused for.
+#[tokio::test]
+async fn what_the_stream_refuses_gets_no_bootstrap() {
+    let maker = bootstraps(BootstrapSettings::default());
+    let bound = Bootstraps {
+        requirement: Requirement { bound: true, ..Requirement::default() },
+        ..bootstraps(BootstrapSettings::default())
+    };
+    let open = Bootstraps {
+        requirement: Requirement { dataplane: Credential::None, ..Requirement::default() },
+        ..bootstraps(BootstrapSettings::default())
+    };
+    let any = token("");
+    let dp_1 = |token: &str| json!({"name": "dp-1", "dataplaneToken": token});
+    let brings = |name: &str, token: &str, yaml: &str| json!({"name": name, "dataplaneToken": token, "dataplaneResource": yaml.replace("dp-1", name)});
+    let with = |mut request: Value, key: &str, value: Value| {
+        request[key] = value;
+        request
+    };
+    let other = KNOWN.replace("127.0.0.2", "127.0.0.3");
+    let elsewhere = KNOWN.replace("mesh: default", "mesh: new");
+    for (maker, request, status, text) in [
+        // By what the token says, of what is stored and of what comes along.
+        (&maker, dp_1(&tagged("backend")), 200, ""),
+        (&maker, dp_1(&tagged("web")), 403, "kuma.io/service"),
+        (&maker, brings("dp-9", &tagged("backend"), KNOWN), 200, ""),
+        (&maker, brings("dp-9", &tagged("web"), KNOWN), 403, "kuma.io/service"),
+        (&maker, brings("dp-9", &any, KNOWN), 200, ""),
+        (&bound, brings("dp-9", &any, KNOWN), 403, "must name its services"),
+        (&bound, brings("dp-9", &tagged("backend"), KNOWN), 200, ""),
+        // By its name, its mesh, and who applied it.
+        (&maker, brings("Dp_9", &any, KNOWN), 422, "name: "),
+        (&maker, brings("dp-1", &any, &other), 409, "was applied by somebody"),
+        (&open, with(brings("dp-1", "", &elsewhere), "mesh", "new".into()), 404, ""),
+        (&open, brings("dp-1", "", &other), 409, "was applied by somebody"),
+        // By the limits of what a node may say.
+        (
+            &maker,
+            with(dp_1(&any), "dynamicMetadata", json!({"a": "x".repeat(200 << 10)})),
+            422,
+            "node metadata",
+        ),
+        (&maker, with(dp_1(&any), "otelEnv", vec![json!(1); 5000].into()), 422, "node metadata"),
+        (&maker, with(dp_1(&any), "dynamicMetadata", json!({"a": "x"})), 200, ""),
+    ] {
+        let (got, body) = post(maker, "localhost", "*/*", request.to_string()).await;
+        assert_eq!(got.as_u16(), status, "{request}: {body}");
+        assert!(status == 200 || body.contains(text), "{request}: {body}");
+    }
+}
+
 #[tokio::test]
 async fn one_answer_has_two_forms() {
-    let maker = bootstraps(Settings::default());
+    let maker = bootstraps(BootstrapSettings::default());
     let request = json!({"name": "dp-1", "dataplaneToken": token("dp-1")}).to_string();
     let (status, yaml) = post(&maker, "[::1]:5678", "*/*", request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{yaml}");
@@ -293,4 +415,23 @@ async fn one_answer_has_two_forms() {
         "networking": {"corefileTemplate": null, "address": "127.0.0.2"}, "metrics": {"aggregate": []},
     });
     assert_eq!(body["kumaSidecarConfiguration"], sidecar);
+}
+
+#[test]
+fn whoever_runs_the_envoy_is_told_whose_metrics_to_add() {
+    const MESH: &str = "
+type: Mesh
+name: default
+metrics:
+  enabledBackend: m
+  backends:
+  - {name: m, type: prometheus, conf: {aggregate: [{name: app, port: 8080, path: /told}, {name: db, port: 9187}]}}
+";
+    let own = "metrics: {type: prometheus, conf: {aggregate: [{name: db, enabled: false}]}}\n";
+    let index = index(vec![resource(MESH), resource(&format!("{KNOWN}{own}"))]);
+    let request = json!({"mesh": "default", "name": "dp-1", "dataplaneToken": token("dp-1")});
+    let request: BootstrapRequest = serde_json::from_value(request).unwrap();
+    let made = bootstraps(BootstrapSettings::default()).make(&request, Some("localhost"), &index).unwrap();
+    let told = serde_json::to_value(&made.workloads).unwrap();
+    assert_eq!(told, json!([{"name": "app", "address": "", "port": 8080, "path": "/told"}]));
 }

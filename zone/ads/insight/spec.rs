@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use common::{
     clip::{clip, clipped},
-    model::Resource,
+    model::{
+        Resource,
+        kinds::{dataplane_insight, zone_ingress_insight},
+    },
     proto::{
-        google::protobuf::{Struct, Timestamp, Value, value::Kind as Json},
+        google::protobuf::{ListValue, Struct, Timestamp, Value, value::Kind as Json},
         kuma::mesh::v1alpha1 as mesh,
     },
     redact,
@@ -16,17 +19,20 @@ use prost::Message;
 use super::{Certificate, Delivery, timestamp};
 use crate::ads::node::{Proxy, ProxyKind};
 
-/// Subscriptions kept per proxy; the newest ones.
-const KEPT: usize = 2;
+/// Subscriptions kept while all of them are open.
+const KEPT_OPEN: usize = 16;
 /// Member of the metadata that is not the proxy's.
 const OURS: &str = "strait";
 /// What is kept of the metadata of a proxy, of a text in it, and of a version, in bytes.
 const LONGEST_METADATA: usize = 64 * 1024;
 const LONGEST_TEXT: usize = 16 * 1024;
 const LONGEST_VERSION: usize = 256;
+/// How many problems are told, and how much of each, in bytes.
+const MOST_PROBLEMS: usize = 32;
+const LONGEST_PROBLEM: usize = 512;
 
 /// What is new about one proxy.
-pub(super) struct Update<'a> {
+pub(super) struct InsightUpdate<'a> {
     /// Its streams of this process.
     pub(super) subscriptions: Vec<mesh::DiscoverySubscription>,
     /// What the newest of them said about the proxy; see [`metadata`].
@@ -35,10 +41,12 @@ pub(super) struct Update<'a> {
     pub(super) certificate: Option<Option<&'a Certificate>>,
     /// Now.
     pub(super) now: Timestamp,
+    /// How many subscriptions are kept, the newest ones.
+    pub(super) kept: usize,
 }
 
 /// The encoded insight after `update`. What does not decode is replaced.
-pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update<'_>) -> Vec<u8> {
+pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: InsightUpdate<'_>) -> Vec<u8> {
     let stored: &[u8] = existing.map_or(&[], |e| &e.spec);
     let metadata = update.metadata;
     match kind {
@@ -48,38 +56,57 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Update
                 insight.m_tls = certificate.map(|c| m_tls(insight.m_tls.as_ref(), c));
             }
             insight.metadata = metadata.or(insight.metadata);
-            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now, update.kept);
             insight.encode_to_vec()
         }
         ProxyKind::Ingress => {
             let mut insight = mesh::ZoneIngressInsight::decode(stored).unwrap_or_default();
             insight.metadata = metadata.or(insight.metadata);
-            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now, update.kept);
             insight.encode_to_vec()
         }
         ProxyKind::Egress => {
             let mut insight = mesh::ZoneEgressInsight::decode(stored).unwrap_or_default();
             insight.metadata = metadata.or(insight.metadata);
-            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now);
+            merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now, update.kept);
             insight.encode_to_vec()
         }
     }
 }
 
-/// The node metadata of a proxy, and beside it what the proxy refuses at the moment: the subscriptions count
-/// rejections but have no room for a reason.
-pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>) -> Struct {
+/// The node metadata of a proxy, and beside it what the proxy refuses at the moment and what was left out of what it
+/// is sent: the subscriptions count rejections but have no room for a reason.
+pub(super) fn metadata(proxy: &Proxy, rejections: &BTreeMap<String, String>, problems: &[String]) -> Struct {
     let mut metadata = brief(&proxy.metadata);
     redact::structure(&mut metadata);
     metadata.fields.remove(OURS);
+    let mut ours = Struct::default();
     if !rejections.is_empty() {
-        let text = |text: &String| Value { kind: Some(Json::StringValue(text.clone())) };
-        let of = |fields| Value { kind: Some(Json::StructValue(Struct { fields })) };
         let rejections = rejections.iter().map(|(type_name, reason)| (type_name.clone(), text(reason)));
-        let ours = [("rejections".to_owned(), of(rejections.collect()))];
-        metadata.fields.insert(OURS.to_owned(), of(ours.into_iter().collect()));
+        let fields = Struct { fields: rejections.collect() };
+        ours.fields.insert("rejections".to_owned(), Value { kind: Some(Json::StructValue(fields)) });
+    }
+    if !problems.is_empty() {
+        ours.fields.insert("problems".to_owned(), listed(problems));
+    }
+    if !ours.fields.is_empty() {
+        metadata.fields.insert(OURS.to_owned(), Value { kind: Some(Json::StructValue(ours)) });
     }
     metadata
+}
+
+fn text(text: &str) -> Value {
+    Value { kind: Some(Json::StringValue(text.to_owned())) }
+}
+
+/// As many problems as an insight has room for, and how many there are besides.
+fn listed(problems: &[String]) -> Value {
+    let mut values: Vec<Value> =
+        problems.iter().take(MOST_PROBLEMS).map(|problem| text(clip(problem, LONGEST_PROBLEM))).collect();
+    if let Some(more) = problems.len().checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
+        values.push(text(&format!("and {more} more, which /debug/proxies of its zone lists")));
+    }
+    Value { kind: Some(Json::ListValue(ListValue { values })) }
 }
 
 /// What is kept of the metadata of a proxy: an insight goes to global and stays there. A text is cut, and a
@@ -118,34 +145,42 @@ pub(super) fn short(type_url: &str) -> &str {
     type_url.rsplit('.').next().unwrap_or(type_url)
 }
 
+/// The subscriptions in an insight; none in what does not decode.
+pub(super) fn subscriptions(insight: &Resource) -> Vec<mesh::DiscoverySubscription> {
+    let (kind, spec) = (insight.kind(), &*insight.spec);
+    if kind == &dataplane_insight::KIND {
+        mesh::DataplaneInsight::decode(spec).map(|spec| spec.subscriptions)
+    } else if kind == &zone_ingress_insight::KIND {
+        mesh::ZoneIngressInsight::decode(spec).map(|spec| spec.subscriptions)
+    } else {
+        mesh::ZoneEgressInsight::decode(spec).map(|spec| spec.subscriptions)
+    }
+    .unwrap_or_default()
+}
+
 /// The spec with every open subscription ended, `None` when there is no open one.
 pub(super) fn closed(insight: &Resource, now: Timestamp) -> Option<Vec<u8>> {
-    let open = |subscriptions: &[mesh::DiscoverySubscription]| {
-        subscriptions.iter().any(|s| s.disconnect_time.is_none())
-    };
-    match insight.kind().name {
-        "DataplaneInsight" => {
-            let mut spec = mesh::DataplaneInsight::decode(&*insight.spec).ok()?;
-            open(&spec.subscriptions).then(|| {
-                end_all(&mut spec.subscriptions, now);
-                spec.encode_to_vec()
-            })
-        }
-        "ZoneIngressInsight" => {
-            let mut spec = mesh::ZoneIngressInsight::decode(&*insight.spec).ok()?;
-            open(&spec.subscriptions).then(|| {
-                end_all(&mut spec.subscriptions, now);
-                spec.encode_to_vec()
-            })
-        }
-        _ => {
-            let mut spec = mesh::ZoneEgressInsight::decode(&*insight.spec).ok()?;
-            open(&spec.subscriptions).then(|| {
-                end_all(&mut spec.subscriptions, now);
-                spec.encode_to_vec()
-            })
-        }
+    let (kind, spec) = (insight.kind(), &*insight.spec);
+    if kind == &dataplane_insight::KIND {
+        ended(spec, |spec: &mut mesh::DataplaneInsight| &mut spec.subscriptions, now)
+    } else if kind == &zone_ingress_insight::KIND {
+        ended(spec, |spec: &mut mesh::ZoneIngressInsight| &mut spec.subscriptions, now)
+    } else {
+        ended(spec, |spec: &mut mesh::ZoneEgressInsight| &mut spec.subscriptions, now)
     }
+}
+
+fn ended<M: Message + Default>(
+    spec: &[u8],
+    subscriptions: impl Fn(&mut M) -> &mut Vec<mesh::DiscoverySubscription>,
+    now: Timestamp,
+) -> Option<Vec<u8>> {
+    let mut spec = M::decode(spec).ok()?;
+    if subscriptions(&mut spec).iter().all(|subscription| subscription.disconnect_time.is_some()) {
+        return None;
+    }
+    end_all(subscriptions(&mut spec), now);
+    Some(spec.encode_to_vec())
 }
 
 fn end_all(subscriptions: &mut [mesh::DiscoverySubscription], now: Timestamp) {
@@ -158,13 +193,21 @@ fn merge_subscriptions(
     stored: &mut Vec<mesh::DiscoverySubscription>,
     ours: Vec<mesh::DiscoverySubscription>,
     now: Timestamp,
+    kept: usize,
 ) {
     // One that says more was written before anybody looked at its length.
     stored.retain(|s| ours.iter().all(|o| o.id != s.id) && s.encoded_len() <= LONGEST_METADATA);
     // A proxy that is here is no longer elsewhere.
     end_all(stored, now);
     stored.extend(ours);
-    let surplus = stored.len().saturating_sub(KEPT);
+    // A proxy with a stream for each type is here while one of them is open, so those go last.
+    let mut surplus = stored.len().saturating_sub(kept.max(1));
+    stored.retain(|subscription| {
+        let goes = surplus > 0 && subscription.disconnect_time.is_some();
+        surplus -= usize::from(goes);
+        !goes
+    });
+    let surplus = stored.len().saturating_sub(kept.max(KEPT_OPEN));
     stored.drain(..surplus);
 }
 

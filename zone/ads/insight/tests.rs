@@ -32,12 +32,12 @@ impl Clock for Steps {
 
 fn proxy(name: &str) -> Arc<Proxy> {
     let id = ProxyId::new(ProxyKind::Dataplane, "default", name);
-    Arc::new(Proxy { id, metadata: Arc::default(), user_agent: "1.40.0".to_owned() })
+    Arc::new(Proxy { id, cluster: Arc::default(), metadata: Arc::default(), user_agent: "1.40.0".to_owned() })
 }
 
 struct Bench {
     store: Arc<MemoryStore>,
-    insights: Insights,
+    insights: ProxyInsights,
 }
 
 impl Bench {
@@ -53,7 +53,7 @@ impl Bench {
             let resource = Resource::new(key, env.now());
             store.transact(Batch::of([Write::put(resource)])).await.unwrap();
         }
-        let insights = Insights::new(&"east".into(), &env);
+        let insights = ProxyInsights::new(&"east".into(), &env);
         Self { store, insights }
     }
 
@@ -73,11 +73,42 @@ impl Bench {
 
     /// What the insight says is refused, in the form people see.
     async fn rejections(&self, name: &str) -> Option<serde_json::Value> {
+        self.told(name, "rejections").await
+    }
+
+    async fn told(&self, name: &str, what: &str) -> Option<serde_json::Value> {
         let key = ResourceKey::new(&dataplane_insight::KIND, "default", name);
         let index = self.index().await.current();
         let insight = transcode::to_json(key.kind, &index.get(&key)?.spec).unwrap();
-        insight.pointer("/metadata/strait/rejections").cloned()
+        insight.pointer(&format!("/metadata/strait/{what}")).cloned()
     }
+}
+
+#[tokio::test]
+async fn what_was_left_out_is_told_until_nothing_is() {
+    let bench = Bench::new(&["web-1"]).await;
+    let id = proxy("web-1").id.clone();
+    // Compiled before its stream was noted.
+    bench.insights.problems(&id, ["MeshTrace: nothing is traced".to_owned()].into());
+    bench.flush(false).await;
+    bench.insights.open(1, &proxy("web-1"));
+    bench.flush(true).await;
+    assert_eq!(bench.told("web-1", "problems").await, Some(json!(["MeshTrace: nothing is traced"])));
+    let many: Vec<String> = (0..40).map(|n| format!("{n}{}", "x".repeat(5000))).collect();
+    bench.insights.problems(&id, many.into());
+    bench.flush(true).await;
+    bench.flush(false).await;
+    let told = bench.told("web-1", "problems").await.unwrap();
+    let told: Vec<&str> = told.as_array().unwrap().iter().filter_map(|t| t.as_str()).collect();
+    assert_eq!(told.len(), 33);
+    assert!(told[0].len() == 512 && told[32].starts_with("and 8 more"), "{told:?}");
+    bench.insights.problems(&id, Arc::default());
+    bench.flush(false).await;
+    assert_eq!(bench.told("web-1", "problems").await, None);
+    bench.insights.close(1);
+    bench.flush(true).await;
+    bench.flush(true).await;
+    assert!(bench.insights.lock().problems.is_empty());
 }
 
 #[tokio::test]
@@ -202,11 +233,32 @@ fn what_a_proxy_says_about_itself_is_kept_as_far_as_it_is_of_use() {
         user_agent: "9".repeat(1 << 20),
         ..Proxy::clone(&proxy("web"))
     };
-    let kept = spec::metadata(&proxy, &BTreeMap::from([("Cluster".to_owned(), "why".to_owned())]));
+    let kept = spec::metadata(&proxy, &BTreeMap::from([("Cluster".to_owned(), "why".to_owned())]), &[]);
     assert!(kept.encoded_len() < 128 * 1024, "{} bytes", kept.encoded_len());
     assert!(kept.fields.contains_key("strait"), "what this zone adds is always there");
     let version = spec::version(&proxy);
     assert!(version.encoded_len() < 2048, "{} bytes", version.encoded_len());
     assert!(version.kuma_dp.unwrap().version.starts_with('ż'));
     assert_eq!(version.envoy.unwrap().version.len(), 256);
+}
+
+/// A proxy may have a stream for each type: what ended must not hide that another is open.
+#[tokio::test]
+async fn r72_of_the_streams_of_a_proxy_those_that_are_open_are_kept() {
+    let bench = Bench::new(&["web"]).await;
+    let proxy = proxy("web");
+    for stream in 1..=4 {
+        bench.insights.open(stream, &proxy);
+    }
+    bench.insights.refuses(1, CDS, Some("no"));
+    bench.flush(false).await;
+    assert_eq!(bench.insight("web").await.unwrap().subscriptions.len(), 4);
+    assert!(bench.rejections("web").await.is_some(), "whichever stream it was refused on");
+    for stream in 2..=4 {
+        bench.insights.close(stream);
+        bench.flush(true).await;
+    }
+    let subscriptions = bench.insight("web").await.unwrap().subscriptions;
+    let open = subscriptions.iter().filter(|one| one.disconnect_time.is_none()).count();
+    assert_eq!((subscriptions.len(), open), (2, 1));
 }

@@ -1,18 +1,18 @@
 //! What a stream has to know about the messages of either protocol.
 
+use bytes::Bytes;
 use common::{
     proto::envoy::{
         config::core::v3::Node,
-        service::discovery::v3::{
-            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-        },
+        service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
     },
-    xds::{Delta, Dialect, Sotw},
+    xds::{Delta, Dialect, Malformed, Repeat, Sotw, Source},
 };
 use prost::Message;
+use tonic::Status;
 
 /// A dialect whose messages can be looked into.
-pub(crate) trait Wire: Dialect<Request: Send + Sync, Response: Send> + Send {
+pub(crate) trait Wire: Dialect<Request: Message + Default> + Send {
     /// Name for people.
     const PROTOCOL: &'static str;
 
@@ -24,12 +24,38 @@ pub(crate) trait Wire: Dialect<Request: Send + Sync, Response: Send> + Send {
     fn is_answer(request: &Self::Request) -> bool;
     /// Whether it refuses that response.
     fn is_refusal(request: &Self::Request) -> bool;
-    /// What is answered.
-    fn type_url(response: &Self::Response) -> &str;
-    /// At which version.
-    fn version(response: &Self::Response) -> &str;
-    /// Bytes on the wire.
-    fn size(response: &Self::Response) -> usize;
+}
+
+/// A request that was read.
+pub(super) enum ReadRequest<R> {
+    /// All of it.
+    Request(R),
+    /// An answer that lists the names that are known already, which were not read again.
+    Repeat(Repeat),
+}
+
+/// Reads a request that no other went before, unless it is larger than `source` would keep.
+pub(super) fn read_whole<D: Wire>(source: &Source<D>, message: &Bytes) -> Result<D::Request, Status> {
+    let outline = source.outline(message).map_err(|error| Status::internal(error.to_string()))?;
+    source.admit(&outline).map_err(malformed)?;
+    D::Request::decode(message.clone()).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Reads a request, unless it is larger than `source` would keep.
+pub(super) fn read<D: Wire>(source: &Source<D>, message: &Bytes) -> Result<ReadRequest<D::Request>, Status> {
+    let outline = source.outline(message).map_err(|error| Status::internal(error.to_string()))?;
+    source.admit(&outline).map_err(malformed)?;
+    if let Some(repeat) = source.repeat(&outline) {
+        return Ok(ReadRequest::Repeat(repeat));
+    }
+    let request = D::Request::decode(message.clone());
+    request.map(ReadRequest::Request).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// The end of a stream whose proxy does not speak the protocol.
+pub(super) fn malformed(error: Malformed) -> Status {
+    let status = if error.is_excess() { Status::resource_exhausted } else { Status::invalid_argument };
+    status(error.to_string())
 }
 
 impl Wire for Sotw {
@@ -50,18 +76,6 @@ impl Wire for Sotw {
     fn is_refusal(request: &DiscoveryRequest) -> bool {
         request.error_detail.is_some()
     }
-
-    fn type_url(response: &DiscoveryResponse) -> &str {
-        &response.type_url
-    }
-
-    fn version(response: &DiscoveryResponse) -> &str {
-        &response.version_info
-    }
-
-    fn size(response: &DiscoveryResponse) -> usize {
-        response.encoded_len()
-    }
 }
 
 impl Wire for Delta {
@@ -81,17 +95,5 @@ impl Wire for Delta {
 
     fn is_refusal(request: &DeltaDiscoveryRequest) -> bool {
         request.error_detail.is_some()
-    }
-
-    fn type_url(response: &DeltaDiscoveryResponse) -> &str {
-        &response.type_url
-    }
-
-    fn version(response: &DeltaDiscoveryResponse) -> &str {
-        &response.system_version_info
-    }
-
-    fn size(response: &DeltaDiscoveryResponse) -> usize {
-        response.encoded_len()
     }
 }

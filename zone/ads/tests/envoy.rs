@@ -10,14 +10,11 @@ use std::{
 
 use axum::{Router, routing::get};
 use bytes::Bytes;
-use common::{
-    model::{ResourceKey, registry},
-    testing::needs,
-};
+use common::{model::ResourceKey, registry, testing::needs};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
@@ -51,6 +48,19 @@ impl Sidecar {
         resource: &str,
         protocol: Protocol,
     ) -> Self {
+        Self::start_with(envoy, zone, folder, name, resource, protocol, |_| {}).await
+    }
+
+    /// The same with another bootstrap.
+    async fn start_with(
+        envoy: &Path,
+        zone: &Zone,
+        folder: &Path,
+        name: &str,
+        resource: &str,
+        protocol: Protocol,
+        adjust: impl FnOnce(&mut Value),
+    ) -> Self {
         let features = if protocol == Protocol::Delta { vec!["feature-delta-grpc"] } else { Vec::new() };
         let request = json!({
             "mesh": "default", "name": name, "dataplaneToken": zone.token_for(name),
@@ -63,7 +73,9 @@ impl Sidecar {
         let (status, yaml) = exchange(zone, "http/1.1", request).await;
         assert_eq!(status, StatusCode::OK, "{yaml}");
         let (bootstrap, log) = (folder.join(format!("{name}.yaml")), folder.join(format!("{name}.log")));
-        fs::write(&bootstrap, yaml).unwrap();
+        let mut adjusted: Value = serde_norway::from_str(&yaml).unwrap();
+        adjust(&mut adjusted);
+        fs::write(&bootstrap, adjusted.to_string()).unwrap();
         let process = Command::new(envoy)
             .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "warning"])
             // Or a connection from before a change of permissions would be kept for a while.
@@ -161,6 +173,38 @@ async fn two_envoys_talk_over_mutual_tls_and_obey_a_pushed_permission() {
             let version = insight.subscriptions[0].version.clone().unwrap().envoy.unwrap().version;
             assert!(version.starts_with("1."), "{version:?}");
         }
+        zone.stop().await;
+    }
+}
+
+/// Clusters and listeners come from the services of these types, what they name over ADS.
+#[tokio::test]
+async fn r8_envoys_take_clusters_and_listeners_from_their_own_services() {
+    let Some(envoy) = needs::envoy() else { return };
+    let alone = |bootstrap: &mut Value| {
+        let dynamic = &mut bootstrap["dynamicResources"];
+        let source = json!({
+            "resourceApiVersion": "V3", "initialFetchTimeout": "0s", "apiConfigSource": dynamic["adsConfig"],
+        });
+        (dynamic["cdsConfig"], dynamic["ldsConfig"]) = (source.clone(), source);
+    };
+    for protocol in BOTH {
+        let zone = Zone::start().await;
+        let echo = service().await;
+        let folder = tempfile::tempdir().unwrap();
+        let [inbound, app, out, admin, admin_web] = free_ports();
+        let backend = dataplane("backend-1", "backend", (inbound, echo.port()), admin, "")
+            .replace("servicePort", "serviceAddress: 127.0.0.1, servicePort");
+        let uses = format!("{{port: {out}, tags: {{kuma.io/service: backend}}}}");
+        let [in_web] = free_ports();
+        let web = dataplane("web-1", "web", (in_web, app), admin_web, &uses);
+        let path = folder.path();
+        let backend = Sidecar::start_with(&envoy, &zone, path, "backend-1", &backend, protocol, alone).await;
+        let web = Sidecar::start_with(&envoy, &zone, path, "web-1", &web, protocol, alone).await;
+        until(out, StatusCode::OK, "hello", &[&backend, &web]).await;
+        let insight = zone.insight("web-1", |insight| insight.subscriptions.len() > 2).await;
+        let refused = insight.subscriptions.iter().filter_map(|one| one.status?.total);
+        assert_eq!(refused.map(|total| total.responses_rejected).sum::<u64>(), 0);
         zone.stop().await;
     }
 }

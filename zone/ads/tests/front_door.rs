@@ -70,7 +70,7 @@ async fn another_grpc_service_is_unimplemented() {
     grpc.ready().await.unwrap();
     let codec = tonic_prost::ProstCodec::<DiscoveryRequest, DiscoveryRequest>::default();
     let path = http::uri::PathAndQuery::from_static(
-        "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck",
+        "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats",
     );
     let status = grpc.unary(tonic::Request::new(DiscoveryRequest::default()), path, codec).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unimplemented);

@@ -9,13 +9,12 @@ use std::{
 use chrono::TimeDelta;
 use common::{
     ca,
+    document::Document,
     keys::{KeyForm, PrivateKey},
     mode::Mode,
     model::{
         Resource, ResourceKey,
-        document::Document,
         kinds::{dataplane_insight, secret},
-        labels,
     },
     proto::kuma::mesh::v1alpha1 as proto,
     runtime::{Env, Supervisor},
@@ -32,7 +31,7 @@ use prost::Message;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::ads::{Ads, AdsConfig, proxies::Proxies};
+use crate::ads::{Ads, AdsConfig, auth::Authenticator, preview::Previews, proxies::Proxies};
 
 /// Long enough for a busy machine; no test waits for it to pass.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,6 +52,8 @@ pub(super) struct Zone {
     pub(super) address: SocketAddr,
     pub(super) certificate: String,
     pub(super) proxies: Arc<Proxies>,
+    pub(super) previews: Previews,
+    pub(super) authenticator: Authenticator,
     pub(super) stop: CancellationToken,
     pub(super) running: JoinHandle<anyhow::Result<()>>,
 }
@@ -64,9 +65,14 @@ impl Zone {
 
     /// With a mesh `default` and keys for tokens.
     pub(super) async fn start_with(adjust: impl FnOnce(&mut AdsConfig)) -> Self {
+        Self::start_as("test", adjust).await
+    }
+
+    /// The same as another replica.
+    pub(super) async fn start_as(instance: &str, adjust: impl FnOnce(&mut AdsConfig)) -> Self {
         let store = Arc::new(MemoryStore::new(uuid::Uuid::from_u128(1)));
         let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
-        let (index, env) = (feed.reader(), Env::system("test"));
+        let (index, env) = (feed.reader(), Env::system(instance));
         let pair = KeyPairPem::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         let certificate = pair.certificate.clone();
         let mut config = AdsConfig::new(Mode::federated_zone(ZONE), Some(pair));
@@ -75,7 +81,7 @@ impl Zone {
         config.reconsider_after = Duration::from_secs(3600);
         adjust(&mut config);
         let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
-        let proxies = ads.proxies();
+        let (proxies, previews, authenticator) = (ads.proxies(), ads.previews(), ads.authenticator());
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -86,7 +92,8 @@ impl Zone {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let running = tokio::spawn(supervisor.run(stopped, PATIENCE));
-        let zone = Self { store, index, env, address, certificate, proxies, stop, running };
+        let zone =
+            Self { store, index, env, address, certificate, proxies, previews, authenticator, stop, running };
         zone.put("{type: Mesh, name: default}").await;
         let key = Purpose::Dataplane { mesh: "default" }.key(1);
         zone.secret(key, TOKEN_KEY.pem().as_bytes()).await;
@@ -94,7 +101,7 @@ impl Zone {
         zone
     }
 
-    async fn secret(&self, key: ResourceKey, data: &[u8]) {
+    pub(super) async fn secret(&self, key: ResourceKey, data: &[u8]) {
         let resource = Resource::new(key, self.env.now()).with_spec(token::secret_spec(data));
         self.write(Write::put(resource)).await;
     }
@@ -116,7 +123,7 @@ impl Zone {
         let mut resource = document.into_resource(self.env.now());
         resource.spec = resource.kind().normalize(&resource.spec).unwrap().into();
         let mode = Mode::federated_zone(ZONE);
-        labels::compute(&mut resource, &mode);
+        mode.label(&mut resource);
         resource.origin = mode.origin_of(resource.kind());
         self.write(Write::put(resource)).await;
     }
@@ -159,8 +166,11 @@ impl Zone {
     }
 
     pub(super) fn dataplane_token(&self, claims: DataplaneClaims) -> String {
+        self.dataplane_token_for(claims, Duration::from_secs(3600))
+    }
+
+    pub(super) fn dataplane_token_for(&self, claims: DataplaneClaims, valid: Duration) -> String {
         let purpose = Purpose::Dataplane { mesh: "default" };
-        let valid = Duration::from_secs(3600);
         token::issue(&self.index.current(), purpose, &claims, valid, &self.env).unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use common::{
     model::{
         ResourceKey,
-        kinds::{dataplane, zone_ingress},
+        kinds::{dataplane, secret, zone_ingress},
     },
     proto::kuma::mesh::v1alpha1 as proto,
     token::DataplaneClaims,
@@ -13,7 +13,7 @@ use common::{
 use tonic::Code;
 
 use super::{
-    client::{BOTH, CDS, Client, LDS, Protocol, Who},
+    client::{BOTH, CDS, Client, EDS, LDS, Protocol, Who},
     harness::{Zone, dataplane},
 };
 
@@ -152,6 +152,75 @@ async fn a_proxy_that_becomes_what_its_token_forbids_is_put_out() {
     zone.put(&dataplane("web-1", "127.0.0.2", "db", &[])).await;
     assert_eq!(client.end().await.code(), Code::PermissionDenied);
     zone.stop().await;
+}
+
+/// The id a token can be revoked by.
+fn id_of(token: &str) -> String {
+    let payload = token.split('.').nth(1).unwrap();
+    let payload = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, payload).unwrap();
+    let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+    payload["jti"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_revoked_and_nothing_is_pushed() {
+    for protocol in BOTH {
+        let zone = Zone::start().await;
+        zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+        let (token, other) = (zone.token_for("web-1"), zone.token_for("web-1"));
+        let mut client = Client::begin(&zone, protocol, Who::known("default.web-1", &token)).await;
+        let mut stays = Client::begin(&zone, protocol, Who::known("default.web-1", &other)).await;
+        for client in [&mut client, &mut stays] {
+            client.take(CDS).await;
+            client.take(LDS).await;
+        }
+        // In the place that has nothing to do with any mesh, so that no configuration can change.
+        let revocations = ResourceKey::global(&secret::GLOBAL_SECRET, "dataplane-token-revocations-default");
+        zone.secret(revocations, id_of(&token).as_bytes()).await;
+        let status = client.end().await;
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+        assert!(status.message().contains("revoked"), "{status:?}");
+        zone.put(&dataplane("web-1", "127.0.0.3", "web", &[])).await;
+        stays.take(LDS).await;
+        zone.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_time_of_its_token_is_over() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let claims = DataplaneClaims { mesh: "default".to_owned(), ..DataplaneClaims::default() };
+    let token = zone.dataplane_token_for(claims, Duration::from_secs(3));
+    let mut client = Client::begin(&zone, Protocol::Delta, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+    client.take(LDS).await;
+    let status = client.end().await;
+    assert!(status.code() == Code::Unauthenticated && status.message().contains("expired"), "{status:?}");
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_pushed_costs_no_verification() {
+    for protocol in BOTH {
+        let zone = Zone::start().await;
+        zone.put(&dataplane("web-1", "127.0.0.2", "web", &["backend"])).await;
+        zone.put(&dataplane("backend-0", "127.0.0.4", "backend", &[])).await;
+        let token = zone.token_for("web-1");
+        let mut client = Client::begin(&zone, protocol, Who::known("default.web-1", &token)).await;
+        let clusters = client.take(CDS).await;
+        client.take(LDS).await;
+        let backend = clusters.names.iter().find(|name| name.starts_with("backend")).unwrap().clone();
+        client.subscribe(EDS, &[&backend]).await;
+        client.take(EDS).await;
+        let before = zone.authenticator.verified();
+        for n in 1..4 {
+            zone.put(&dataplane(&format!("backend-{n}"), &format!("127.0.1.{n}"), "backend", &[])).await;
+            client.take(EDS).await;
+        }
+        assert_eq!(zone.authenticator.verified(), before);
+        zone.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::{
     client::{CDS, Client, LDS, Protocol, SDS, Who},
     harness::{Zone, dataplane},
 };
-use common::rest::{AccessRule, User};
+use common::access::{AccessRule, User};
 
 use crate::ads::debug;
 
@@ -22,8 +22,8 @@ async fn get(zone: &Zone, path: &str) -> (StatusCode, Value) {
 async fn get_as(zone: &Zone, user: User, path: &str) -> (StatusCode, Value) {
     let mut request = Request::get(path).body(Body::empty()).unwrap();
     request.extensions_mut().insert(user);
-    let response =
-        debug::router(Arc::clone(&zone.proxies), AccessRule::admins()).oneshot(request).await.unwrap();
+    let router = debug::router(Arc::clone(&zone.proxies), zone.previews.clone(), AccessRule::admins());
+    let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, serde_json::from_slice(&body).unwrap())
@@ -66,5 +66,49 @@ async fn connected_proxies_are_listed_with_what_they_have_and_said() {
     }
     let (status, _) = get(&zone, "/debug/proxies/default.nobody/config").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+    zone.stop().await;
+}
+
+/// A policy that is only being tried out, for all inbounds.
+const TRIED: &str = "
+type: MeshTimeout
+name: tried
+mesh: default
+labels: { kuma.io/effect: shadow }
+spec: { rules: [{ default: { idleTimeout: 322s } }] }
+";
+
+#[tokio::test]
+async fn what_is_only_tried_out_is_shown_to_who_asks_and_sent_to_nobody() {
+    const CONFIG: &str = "/meshes/default/dataplanes/web-1/_config";
+    let zone = Zone::start().await;
+    zone.mtls("").await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let (status, _) = get(&zone, CONFIG).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "nobody knows what it can do");
+
+    let token = zone.token_for("web-1");
+    let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
+    client.take(CDS).await;
+    zone.put(TRIED).await;
+    let (_, sent) = get(&zone, CONFIG).await;
+    assert!(!sent.to_string().contains("322s"), "{sent}");
+    let (status, tried) = get(&zone, &format!("{CONFIG}?shadow=true&include=diff")).await;
+    assert_eq!(status, StatusCode::OK, "{tried}");
+    let steps: Vec<&str> =
+        tried["diff"].as_array().unwrap().iter().filter_map(|s| s["op"].as_str()).collect();
+    assert_eq!(steps, ["test", "remove", "add"], "{tried}");
+    assert_eq!(tried["diff"][2]["value"], "322s");
+    assert!(tried["xds"].to_string().contains("322s"));
+    assert_eq!(tried["xds"][SDS]["identity_cert:secret:default"]["content"], "[redacted]");
+    assert!(!tried.to_string().contains("PRIVATE"), "no key leaves");
+
+    let (_, same) = get(&zone, &format!("{CONFIG}?include=diff")).await;
+    assert_eq!(same["diff"], serde_json::json!([]));
+    for query in ["shadow=maybe", "include=all", "include=diff,all"] {
+        assert_eq!(get(&zone, &format!("{CONFIG}?{query}")).await.0, StatusCode::BAD_REQUEST, "{query}");
+    }
+    let (status, _) = get_as(&zone, User::anonymous(), &format!("{CONFIG}?shadow=true")).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
     zone.stop().await;
 }

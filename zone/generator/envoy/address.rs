@@ -10,8 +10,13 @@ use super::number;
 
 /// A TCP socket address.
 pub fn socket(ip: IpAddr, port: u32) -> Address {
+    named(&ip.to_string(), port)
+}
+
+/// The same, of a host that may have a name.
+pub fn named(host: &str, port: u32) -> Address {
     let socket = SocketAddress {
-        address: ip.to_string(),
+        address: host.to_owned(),
         port_specifier: Some(PortSpecifier::PortValue(port)),
         ..SocketAddress::default()
     };
@@ -29,6 +34,13 @@ pub fn network(prefix: &str, length: u32) -> CidrRange {
     CidrRange { address_prefix: prefix.to_owned(), prefix_len: number(length) }
 }
 
+/// This machine.
+pub fn local_networks(ipv6: bool) -> Vec<CidrRange> {
+    let mut networks = vec![network("127.0.0.1", 32)];
+    networks.extend(ipv6.then(|| network("::1", 128)));
+    networks
+}
+
 /// Networks whose requests may carry `x-envoy-*` headers: private ones and this machine.
 pub fn internal_networks(ipv6: bool) -> Vec<CidrRange> {
     let v4 = [("10.0.0.0", 8), ("192.168.0.0", 16), ("172.16.0.0", 12)];
@@ -36,9 +48,6 @@ pub fn internal_networks(ipv6: bool) -> Vec<CidrRange> {
     if ipv6 {
         networks.extend([network("fc00::", 7), network("fd00::", 8)]);
     }
-    networks.push(network("127.0.0.1", 32));
-    if ipv6 {
-        networks.push(network("::1", 128));
-    }
+    networks.extend(local_networks(ipv6));
     networks
 }

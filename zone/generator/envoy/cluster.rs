@@ -6,13 +6,16 @@ use common::proto::{
         config::{
             cluster::v3::{
                 Cluster,
-                cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, TransportSocketMatch},
+                cluster::{
+                    ClusterDiscoveryType, DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbPolicy,
+                    TransportSocketMatch,
+                },
             },
             core::v3::{
                 AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
                 TransportSocket, config_source::ConfigSourceSpecifier,
             },
-            endpoint::v3::ClusterLoadAssignment,
+            endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
         },
         extensions::upstreams::http::v3::{
             HttpProtocolOptions,
@@ -23,7 +26,7 @@ use common::proto::{
 };
 use prost::{Message, Name};
 
-use super::{metadata, seconds};
+use super::{address, endpoint, metadata, seconds};
 use crate::generator::names;
 
 /// Packs a message for a field that takes any type.
@@ -54,6 +57,51 @@ fn base(name: &str, discovery: DiscoveryType) -> Cluster {
 /// A cluster whose endpoints never change.
 pub fn fixed(name: &str, endpoints: ClusterLoadAssignment) -> Cluster {
     Cluster { load_assignment: Some(endpoints), ..base(name, DiscoveryType::Static) }
+}
+
+/// A cluster without endpoints.
+pub fn empty(name: &str) -> Cluster {
+    Cluster {
+        connect_timeout: Some(seconds(5)),
+        alt_stat_name: names::metric(name),
+        ..base(name, DiscoveryType::Static)
+    }
+}
+
+/// A cluster of whatever address a redirected connection was meant for.
+pub fn original(name: &str) -> Cluster {
+    Cluster {
+        connect_timeout: Some(seconds(5)),
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        ..base(name, DiscoveryType::OriginalDst)
+    }
+}
+
+/// A cluster of one host, by its address or by its name, which is looked up again and again.
+pub fn of_host(name: &str, host: &str, port: u32, ipv6: bool) -> Cluster {
+    if let Ok(ip) = host.parse() {
+        return fixed(name, endpoint::single(name, ip, port));
+    }
+    let lookup = if ipv6 { DnsLookupFamily::Auto } else { DnsLookupFamily::V4Only };
+    Cluster {
+        load_assignment: Some(endpoint::at_address(name, address::named(host, port))),
+        dns_lookup_family: lookup.into(),
+        ..base(name, DiscoveryType::StrictDns)
+    }
+}
+
+/// A cluster of these endpoints; their names are looked up again and again when they have some.
+pub fn provided(name: &str, endpoints: Vec<LocalityLbEndpoints>, lookup: Option<DnsLookupFamily>) -> Cluster {
+    let discovery = if lookup.is_some() { DiscoveryType::StrictDns } else { DiscoveryType::Static };
+    Cluster {
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            endpoints,
+            ..ClusterLoadAssignment::default()
+        }),
+        dns_lookup_family: lookup.unwrap_or_default().into(),
+        ..base(name, discovery)
+    }
 }
 
 /// A cluster whose endpoints arrive as a resource of the same name.

@@ -5,13 +5,16 @@ use common::proto::envoy::config::core::v3::{DataSource, data_source::Specifier}
 use common::proto::envoy::{
     config::listener::v3::{Filter, ListenerFilter, filter, listener_filter},
     extensions::filters::{
+        common::set_filter_state::v3::FilterStateValue,
         http::{grpc_stats::v3::FilterConfig as GrpcStats, router::v3::Router},
-        listener::tls_inspector::v3::TlsInspector,
+        listener::{http_inspector::v3::HttpInspector, tls_inspector::v3::TlsInspector},
         network::{
             direct_response,
             http_connection_manager::v3::{HttpConnectionManager, HttpFilter, http_filter},
+            set_filter_state::v3::Config as SetFilterState,
             tcp_proxy::v3::TcpProxy,
         },
+        udp::dns_filter::v3::DnsFilterConfig,
     },
 };
 use prost::{Message, Name};
@@ -53,6 +56,12 @@ pub fn direct_response(text: String) -> Filter {
     network("envoy.filters.network.direct_response", &config)
 }
 
+/// The network filter that remembers these of the client.
+pub fn set_filter_state(values: Vec<FilterStateValue>) -> Filter {
+    let config = SetFilterState { on_downstream_tls_handshake: values, ..SetFilterState::default() };
+    network("envoy.filters.network.set_filter_state", &config)
+}
+
 /// The HTTP filter that must come last.
 pub fn router() -> HttpFilter {
     http("envoy.filters.http.router", &Router::default())
@@ -68,6 +77,24 @@ pub fn tls_inspector() -> ListenerFilter {
     ListenerFilter {
         name: "envoy.filters.listener.tls_inspector".to_owned(),
         config_type: Some(listener_filter::ConfigType::TypedConfig(pack(&TlsInspector::default()))),
+        ..ListenerFilter::default()
+    }
+}
+
+/// The listener filter that tells HTTP from anything else.
+pub fn http_inspector() -> ListenerFilter {
+    ListenerFilter {
+        name: "envoy.filters.listener.http_inspector".to_owned(),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(pack(&HttpInspector::default()))),
+        ..ListenerFilter::default()
+    }
+}
+
+/// The listener filter that answers questions for names.
+pub fn dns(config: &DnsFilterConfig) -> ListenerFilter {
+    ListenerFilter {
+        name: "envoy.filters.udp.dns_filter".to_owned(),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(pack(config))),
         ..ListenerFilter::default()
     }
 }

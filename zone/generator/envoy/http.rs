@@ -1,8 +1,13 @@
 //! The HTTP part of listeners.
 
+use std::time::Duration;
+
 use common::proto::envoy::{
     config::{
-        core::v3::HttpProtocolOptions,
+        core::v3::{
+            DataSource, HeaderValue, HeaderValueOption, Http2ProtocolOptions, HttpProtocolOptions,
+            data_source::Specifier, http_protocol_options::HeadersWithUnderscoresAction,
+        },
         route::v3::{
             Route, RouteAction, RouteConfiguration, RouteMatch, WeightedCluster, route::Action,
             route_action::ClusterSpecifier, route_match::PathSpecifier, weighted_cluster::ClusterWeight,
@@ -11,12 +16,13 @@ use common::proto::envoy::{
     extensions::filters::network::http_connection_manager::v3::{
         HttpConnectionManager,
         http_connection_manager::{
-            ForwardClientCertDetails, InternalAddressConfig, SetCurrentClientCertDetails,
+            ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction,
+            SetCurrentClientCertDetails,
         },
     },
 };
 
-use super::{address, flag, number, seconds};
+use super::{address, duration, flag, number, seconds};
 use crate::generator::names;
 
 /// A connection manager with what both directions share.
@@ -48,6 +54,49 @@ pub fn inbound_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
     }
 }
 
+/// For clients outside of the mesh, whose requests are taken with care.
+pub fn edge_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager {
+        server_name: "Kuma Gateway".to_owned(),
+        normalize_path: flag(true),
+        merge_slashes: true,
+        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::UnescapeAndRedirect.into(),
+        use_remote_address: flag(true),
+        request_headers_timeout: Some(duration(Duration::from_millis(500))),
+        stream_idle_timeout: Some(seconds(5)),
+        common_http_protocol_options: Some(HttpProtocolOptions {
+            idle_timeout: Some(seconds(300)),
+            headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
+            ..HttpProtocolOptions::default()
+        }),
+        http2_protocol_options: Some(Http2ProtocolOptions {
+            max_concurrent_streams: number(100),
+            initial_stream_window_size: number(64 * 1024),
+            initial_connection_window_size: number(1024 * 1024),
+            allow_connect: true,
+            ..Http2ProtocolOptions::default()
+        }),
+        ..manager(stat_prefix, ipv6)
+    }
+}
+
+/// For who asks the proxy itself.
+pub fn local_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager {
+        stat_prefix: names::metric(stat_prefix),
+        internal_address_config: Some(InternalAddressConfig {
+            cidr_ranges: address::local_networks(ipv6),
+            ..InternalAddressConfig::default()
+        }),
+        ..HttpConnectionManager::default()
+    }
+}
+
+/// For what leaves the mesh.
+pub fn passing_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
+    HttpConnectionManager { common_http_protocol_options: None, ..manager(stat_prefix, ipv6) }
+}
+
 /// From the workload.
 pub fn outbound_manager(stat_prefix: &str, ipv6: bool) -> HttpConnectionManager {
     HttpConnectionManager { normalize_path: flag(true), ..manager(stat_prefix, ipv6) }
@@ -62,9 +111,24 @@ pub fn route_configuration(name: &str) -> RouteConfiguration {
     }
 }
 
+/// Header by which sidecars tell each other their tags; not for the workload.
+pub const TAGS_HEADER: &str = "x-kuma-tags";
+
+/// The header with these tags.
+pub fn tags_header(tags: &str) -> HeaderValueOption {
+    let header =
+        HeaderValue { key: TAGS_HEADER.to_owned(), value: tags.to_owned(), ..HeaderValue::default() };
+    HeaderValueOption { header: Some(header), ..HeaderValueOption::default() }
+}
+
 /// A match for every path.
 pub fn any_path() -> RouteMatch {
     RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..RouteMatch::default() }
+}
+
+/// Text of an answer.
+pub fn inline_text(text: &str) -> DataSource {
+    DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..DataSource::default() }
 }
 
 /// Where a share of the requests goes.

@@ -4,15 +4,14 @@ use common::{
     policy::{
         BackendRef, IntOrString,
         mesh_http_route::{
-            Filter, FilterType, HeaderModifier, PathRewrite, PathRewriteType, RedirectScheme, RequestMirror,
-            RequestRedirect, RuleConf, UrlRewrite,
+            Filter, FilterType, HeaderModifier, HttpRouteRuleConf, PathRewrite, PathRewriteType,
+            RedirectScheme, RequestMirror, RequestRedirect, UrlRewrite,
         },
     },
     proto::envoy::{
         config::{
             core::v3::{
-                HeaderValue, HeaderValueOption, RuntimeFractionalPercent,
-                header_value_option::HeaderAppendAction,
+                HeaderValueOption, RuntimeFractionalPercent, header_value_option::HeaderAppendAction,
             },
             route::v3::{
                 RedirectAction, Route, RouteAction,
@@ -33,7 +32,7 @@ use crate::policy::header;
 
 /// Changes `route` as the filters of a rule say. `cluster_of` finds the cluster of a backend.
 pub(super) fn apply(
-    conf: &RuleConf,
+    conf: &HttpRouteRuleConf,
     prefix: &MatchedPrefix,
     route: &mut Route,
     cluster_of: &mut dyn FnMut(&BackendRef) -> Option<String>,
@@ -84,17 +83,8 @@ fn apply_one(
 }
 
 fn header_values(change: &HeaderModifier) -> impl Iterator<Item = HeaderValueOption> {
-    let option = |value: &common::policy::mesh_http_route::HeaderValue, action: HeaderAppendAction| {
-        let header =
-            HeaderValue { key: value.name.clone(), value: value.value.clone(), ..HeaderValue::default() };
-        HeaderValueOption {
-            header: Some(header),
-            append_action: action.into(),
-            ..HeaderValueOption::default()
-        }
-    };
-    let set = change.set.iter().map(move |v| option(v, HeaderAppendAction::OverwriteIfExistsOrAdd));
-    let add = change.add.iter().map(move |v| option(v, HeaderAppendAction::AppendIfExistsOrAdd));
+    let set = change.set.iter().map(|v| header::option(v, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    let add = change.add.iter().map(|v| header::option(v, HeaderAppendAction::AppendIfExistsOrAdd));
     set.chain(add)
 }
 

@@ -1,13 +1,13 @@
 //! Rules that are valid but that Envoy would refuse, and with them the whole listener.
 
 use common::policy::mesh_http_route::{
-    Filter, HeaderModifier, Match, PathMatchType, PathRewrite, QueryParamMatchType, RuleConf,
+    Filter, HeaderModifier, HttpRouteRuleConf, Match, PathMatchType, PathRewrite, QueryParamMatchType,
 };
 
 use crate::policy::header;
 
 /// Why Envoy would refuse this condition of a rule or what it does; `None` when it would not.
-pub(super) fn problem(condition: &Match, conf: &RuleConf) -> Option<String> {
+pub(super) fn problem(condition: &Match, conf: &HttpRouteRuleConf) -> Option<String> {
     let mut filters = conf.filters.iter().flatten();
     in_condition(condition).or_else(|| filters.find_map(in_filter))
 }

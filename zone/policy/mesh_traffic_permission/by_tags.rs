@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use common::{
     issuing,
-    model::labels,
+    model::{labels, spiffe},
     policy::{
         mesh_traffic_permission::Action,
         rules::{Subset, Tag},
@@ -33,7 +33,7 @@ const POLICY: &str = "MeshTrafficPermission";
 
 /// Allows nobody.
 pub(super) fn nobody() -> Rbac {
-    list(rbac::Action::Allow, Vec::new())
+    list(rbac::Action::Allow, POLICY, Vec::new())
 }
 
 /// Allows the groups whose action says so; the second lists those whose calls would be denied if the
@@ -43,18 +43,23 @@ pub(super) fn rbac(mesh: &MeshContext, groups: &[(&Subset, Action)]) -> (Rbac, O
         let matching = groups.iter().filter(|(_, action)| wanted.contains(action));
         matching.map(|(subset, _)| group(mesh, subset)).collect()
     };
-    let allowed = list(rbac::Action::Allow, of(&[Action::Allow, Action::AllowWithShadowDeny]));
+    let allowed = list(rbac::Action::Allow, POLICY, of(&[Action::Allow, Action::AllowWithShadowDeny]));
     let shadow = of(&[Action::AllowWithShadowDeny]);
-    let shadow = (!shadow.is_empty()).then(|| list(rbac::Action::Deny, shadow));
+    let shadow = (!shadow.is_empty()).then(|| list(rbac::Action::Deny, POLICY, shadow));
     (allowed, shadow)
 }
 
-fn list(action: rbac::Action, principals: Vec<Principal>) -> Rbac {
+/// Allows all of these groups, by a policy of this name.
+pub(super) fn permit(mesh: &MeshContext, name: &str, groups: &[Subset]) -> Rbac {
+    list(rbac::Action::Allow, name, groups.iter().map(|subset| group(mesh, subset)).collect())
+}
+
+fn list(action: rbac::Action, name: &str, principals: Vec<Principal>) -> Rbac {
     let mut policies = HashMap::new();
     if !principals.is_empty() {
         let any = Permission { rule: Some(permission::Rule::Any(true)) };
         let policy = Policy { permissions: vec![any], principals, ..Policy::default() };
-        policies.insert(POLICY.to_owned(), policy);
+        policies.insert(name.to_owned(), policy);
     }
     Rbac { action: action.into(), policies, ..Rbac::default() }
 }
@@ -66,6 +71,9 @@ fn principal(identifier: Identifier) -> Principal {
 /// Clients that meet every condition of `subset`.
 fn group(mesh: &MeshContext, subset: &Subset) -> Principal {
     let mut conditions: Vec<Principal> = subset.0.iter().map(|tag| condition(mesh, tag)).collect();
+    if !conditions.is_empty() {
+        conditions.extend(of_mesh_itself(mesh));
+    }
     match conditions.len() {
         0 => principal(Identifier::Any(true)),
         1 => conditions.remove(0),
@@ -73,13 +81,27 @@ fn group(mesh: &MeshContext, subset: &Subset) -> Principal {
     }
 }
 
+/// Clients that the authority of the mesh vouches for; `None` where there are no others. What other trust domains write
+/// into certificates besides their own names proves nothing, and tags are not theirs.
+fn of_mesh_itself(mesh: &MeshContext) -> Option<Principal> {
+    let others = mesh.trust_domains.keys().filter(|domain| **domain != *mesh.mesh);
+    let mut others: Vec<Principal> =
+        others.map(|domain| authenticated(tls::prefix(spiffe::prefix(domain)))).collect();
+    let elsewhere = match others.len() {
+        0 => return None,
+        1 => others.remove(0),
+        _ => principal(Identifier::OrIds(principal::Set { ids: others })),
+    };
+    Some(unless(true, elsewhere))
+}
+
 fn condition(context: &MeshContext, tag: &Tag) -> Principal {
     let mesh = &context.mesh;
-    let issuers = context.mtls.as_ref().map(|mtls| &mtls.issuers).filter(|issuers| !issuers.is_empty());
+    let mtls = context.mtls.as_ref().filter(|mtls| mtls.is_by_zone());
     let name = match (tag.key.as_str(), tag.value.as_str()) {
-        (labels::ZONE, zone) if tag.not && issuers.is_some() => return elsewhere(context, zone),
+        (labels::ZONE, zone) if tag.not && mtls.is_some() => return elsewhere(context, zone),
         // Any zone can sign the URI name of another; the DNS names of a zone only itself.
-        (labels::ZONE, zone) if issuers.is_some_and(|issuers| issuers.contains(zone)) => {
+        (labels::ZONE, zone) if zone != "*" && mtls.is_some_and(|mtls| mtls.proves(zone)) => {
             return below(&issuing::domain(zone, mesh));
         }
         // Any value at all: certificates carry a name per tag.
@@ -105,10 +127,11 @@ fn elsewhere(context: &MeshContext, zone: &str) -> Principal {
     let somewhere = proven(tls::dns(tls::suffix(issuing::domain("", mesh))));
     let not_there = unless(true, below(&issuing::domain(zone, mesh)));
     let proven = principal(Identifier::AndIds(principal::Set { ids: vec![somewhere, not_there.clone()] }));
-    let issuers = context.mtls.as_ref().map(|mtls| &mtls.issuers);
-    let others: BTreeSet<&str> = context.ingresses.iter().filter_map(|ingress| ingress.zone()).collect();
+    let others: BTreeSet<&str> = context.ingresses.values().filter_map(|ingress| ingress.zone()).collect();
     let others = others.into_iter().filter(|other| {
-        *other != zone && *other != &*context.zone && issuers.is_none_or(|issuers| !issuers.contains(*other))
+        *other != zone
+            && *other != &*context.zone
+            && !context.mtls.as_ref().is_some_and(|mtls| mtls.proves(other))
     });
     let believed = others.map(|other| {
         let claimed = authenticated(tls::exact(format!("kuma://{}/{other}", labels::ZONE)));

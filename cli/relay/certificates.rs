@@ -1,0 +1,195 @@
+//! The files that a gRPC library watches, written as the zone says what the application shows and whom it believes.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use common::{
+    proto::envoy::{
+        config::core::v3::{DataSource, Node, data_source::Specifier},
+        extensions::transport_sockets::tls::v3::{Secret, secret::Type},
+        service::{
+            discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+            secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient,
+        },
+    },
+    structure,
+    xds::envoy::SECRET,
+};
+use prost::Message;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use zone::generator::{
+    FEATURE_GRPC,
+    grpc::{IDENTITY_SECRET, TRUST_SECRET},
+};
+
+/// First pause after a stream ended.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Where they are.
+pub(crate) struct CertificateFiles {
+    /// What the application shows, leaf first.
+    pub(crate) certificate: PathBuf,
+    /// The key of that.
+    pub(crate) key: PathBuf,
+    /// Whom it believes.
+    pub(crate) authorities: PathBuf,
+}
+
+impl CertificateFiles {
+    /// Those of a folder.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        let file = |name: &str| folder.join(name);
+        Self {
+            certificate: file("certificate.pem"),
+            key: file("key.pem"),
+            authorities: file("authorities.pem"),
+        }
+    }
+
+    /// Writes what a secret says. Key and certificate take their places one right after the other, when both are on the
+    /// disk; a library that looks in between looks again when its handshakes fail.
+    fn write(&self, content: &SecretContent) -> anyhow::Result<()> {
+        match content {
+            SecretContent::Identity { key, certificate } => {
+                let key = ReplacementFile::beside(&self.key, key)?;
+                let certificate = ReplacementFile::beside(&self.certificate, certificate)?;
+                key.take_place()?;
+                certificate.take_place()
+            }
+            SecretContent::Authorities(pem) => ReplacementFile::beside(&self.authorities, pem)?.take_place(),
+        }
+    }
+}
+
+/// What a secret of the zone says.
+enum SecretContent {
+    Identity { key: Vec<u8>, certificate: Vec<u8> },
+    Authorities(Vec<u8>),
+}
+
+fn content(secret: &[u8]) -> anyhow::Result<SecretContent> {
+    let secret = Secret::decode(secret).context("the zone sent a secret that does not decode")?;
+    match secret.r#type {
+        Some(Type::TlsCertificate(pair)) => {
+            let (key, certificate) = (bytes(pair.private_key)?, bytes(pair.certificate_chain)?);
+            Ok(SecretContent::Identity { key, certificate })
+        }
+        Some(Type::ValidationContext(context)) => Ok(SecretContent::Authorities(bytes(context.trusted_ca)?)),
+        _ => bail!("the zone sent the secret {:?} in a form nobody asked for", secret.name),
+    }
+}
+
+fn bytes(source: Option<DataSource>) -> anyhow::Result<Vec<u8>> {
+    match source.and_then(|source| source.specifier) {
+        Some(Specifier::InlineBytes(bytes)) => Ok(bytes),
+        Some(Specifier::InlineString(text)) => Ok(text.into_bytes()),
+        _ => bail!("the zone sent a secret without its content"),
+    }
+}
+
+/// A file on the disk that is about to take the place of another. Whoever reads that one sees all of the old or all of
+/// the new.
+struct ReplacementFile<'a> {
+    place: &'a Path,
+    new: PathBuf,
+}
+
+impl<'a> ReplacementFile<'a> {
+    fn beside(place: &'a Path, content: &[u8]) -> anyhow::Result<Self> {
+        let doing = || format!("write {}", place.display());
+        let new = place.with_extension("new");
+        // What an interrupted one left may be readable for others.
+        let _not_there = fs::remove_file(&new);
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).with_context(doing)?;
+        file.write_all(content).and_then(|()| file.sync_all()).with_context(doing)?;
+        Ok(Self { place, new })
+    }
+
+    fn take_place(self) -> anyhow::Result<()> {
+        fs::rename(&self.new, self.place).with_context(|| format!("write {}", self.place.display()))
+    }
+}
+
+/// Keeps the files in `folder` up to date, by way of the relay at `relay`. Ends only when they cannot be written.
+pub(super) async fn keep(relay: SocketAddr, node: &str, folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+    let files = CertificateFiles::in_folder(folder);
+    let mut pause = PAUSE;
+    loop {
+        let before = tokio::time::Instant::now();
+        match follow(relay, node, &files).await? {
+            Some(reason) => eprintln!("the zone gives no certificate: {reason}"),
+            None => eprintln!("the zone ended the stream of certificates"),
+        }
+        // One that lasted was a good one.
+        pause = if before.elapsed() > LONGEST { PAUSE } else { (pause * 2).min(LONGEST) };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// One stream. Gives why it ended, unless that is because files cannot be written.
+async fn follow(
+    relay: SocketAddr,
+    node: &str,
+    files: &CertificateFiles,
+) -> anyhow::Result<Option<tonic::Status>> {
+    let mut client = match SecretDiscoveryServiceClient::connect(format!("http://{relay}")).await {
+        Ok(client) => client,
+        Err(error) => return Ok(Some(tonic::Status::unavailable(error.to_string()))),
+    };
+    let (said, requests) = mpsc::channel(1);
+    let first = DiscoveryRequest { node: Some(described(node)), ..asking(&DiscoveryResponse::default()) };
+    said.send(first).await.context("ask for certificates")?;
+    let mut answers = match client.stream_secrets(ReceiverStream::new(requests)).await {
+        Ok(answers) => answers.into_inner(),
+        Err(status) => return Ok(Some(status)),
+    };
+    loop {
+        let answer = match answers.message().await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(None),
+            Err(status) => return Ok(Some(status)),
+        };
+        for resource in &answer.resources {
+            match content(&resource.value) {
+                Ok(content) => files.write(&content)?,
+                Err(error) => return Ok(Some(tonic::Status::invalid_argument(format!("{error:#}")))),
+            }
+        }
+        if said.send(asking(&answer)).await.is_err() {
+            return Ok(None);
+        }
+    }
+}
+
+/// The request that acknowledges `answer`.
+fn asking(answer: &DiscoveryResponse) -> DiscoveryRequest {
+    DiscoveryRequest {
+        type_url: SECRET.to_owned(),
+        resource_names: [IDENTITY_SECRET, TRUST_SECRET].map(str::to_owned).into(),
+        version_info: answer.version_info.clone(),
+        response_nonce: answer.nonce.clone(),
+        ..DiscoveryRequest::default()
+    }
+}
+
+fn described(node: &str) -> Node {
+    let metadata = json!({ "features": [FEATURE_GRPC] });
+    Node {
+        id: node.to_owned(),
+        metadata: metadata.as_object().cloned().map(structure::from_json),
+        ..Node::default()
+    }
+}

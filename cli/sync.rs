@@ -1,0 +1,155 @@
+//! Waiting until zones have acknowledged what was written, and how far each of them is.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{client::ApiClient, duration, output, table};
+
+/// Longest time one question waits, so that what has come in is shown meanwhile.
+const QUESTION: Duration = Duration::from_secs(2);
+
+/// Whom a write waits for.
+#[derive(Args)]
+pub(crate) struct WaitFor {
+    /// Return once everybody concerned has acknowledged, else name who has not and why
+    #[arg(long, value_name = "WHOM", num_args = 0..=1, default_missing_value = "zones", require_equals = true)]
+    wait: Option<Whom>,
+    /// How long to wait
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Duration,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Whom {
+    /// Every zone that the change concerns
+    Zones,
+}
+
+#[derive(Deserialize)]
+struct RevisionProgress {
+    acknowledged: bool,
+    zones: Vec<ZoneProgress>,
+}
+
+#[derive(Deserialize)]
+struct ZoneProgress {
+    zone: String,
+    state: String,
+    acked: u64,
+    #[serde(default)]
+    since: Value,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+impl ZoneProgress {
+    fn is_over(&self) -> bool {
+        !matches!(&*self.state, "waiting" | "unknown" | "offline")
+    }
+
+    /// Why it is waited for.
+    fn reason(&self) -> String {
+        let (zone, acked) = (&self.zone, self.acked);
+        let notes: String = self.notes.iter().map(|note| format!("; {note}")).collect();
+        match &*self.state {
+            "waiting" => format!("{zone} is online and has acknowledged up to revision {acked}{notes}"),
+            state if self.since.is_string() => {
+                format!("{zone} is {state} since {}, at revision {acked}{notes}", table::age(&self.since))
+            }
+            state => format!("{zone} is {state}, at revision {acked}{notes}"),
+        }
+    }
+}
+
+impl WaitFor {
+    /// Waits for those who were named, if anybody was, to acknowledge `revision`, which `what` names.
+    pub(crate) async fn wait(
+        &self,
+        client: &ApiClient,
+        revision: Option<u64>,
+        what: &str,
+    ) -> anyhow::Result<()> {
+        let Some(Whom::Zones) = self.wait else { return Ok(()) };
+        let Some(revision) = revision else {
+            bail!(
+                "{what}, but the control plane does not say at which revision, so nobody can be waited for"
+            );
+        };
+        zones(client, revision, self.timeout).await
+    }
+}
+
+/// Waits until every zone concerned has acknowledged `revision`, showing those who have.
+pub(crate) async fn zones(client: &ApiClient, revision: u64, timeout: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + timeout;
+    let style = ProgressStyle::with_template("revision {msg}: {pos} of {len} zones {bar:30} {elapsed}");
+    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(revision.to_string());
+    let mut shown = BTreeSet::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let progress = ask(client, revision, left.min(QUESTION)).await?;
+        let over: Vec<&ZoneProgress> = progress.zones.iter().filter(|zone| zone.is_over()).collect();
+        bar.set_length(progress.zones.len() as u64);
+        bar.set_position(over.len() as u64);
+        for zone in over.into_iter().filter(|zone| shown.insert(zone.zone.clone())) {
+            bar.suspend(|| {
+                output::line(&format!("{}: {}", zone.zone, zone.state));
+                zone.notes.iter().for_each(|note| eprintln!("{}: {note}", zone.zone));
+            });
+        }
+        if progress.acknowledged {
+            bar.finish_and_clear();
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bar.finish_and_clear();
+            let missing = progress.zones.iter().filter(|zone| !zone.is_over()).map(ZoneProgress::reason);
+            let missing: Vec<String> = missing.collect();
+            bail!(
+                "revision {revision} was stored, but not acknowledged by everybody within {}s:\n  {}",
+                timeout.as_secs(),
+                missing.join("\n  ")
+            );
+        }
+    }
+}
+
+async fn ask(client: &ApiClient, revision: u64, wait: Duration) -> anyhow::Result<RevisionProgress> {
+    let path = format!("/sync/revisions/{revision}?timeout={}ms", wait.as_millis());
+    let answer = client.send(Method::GET, &path, None).await?;
+    if answer.status == StatusCode::NOT_FOUND && !answer.body.contains("revision") {
+        bail!("this control plane has no zones to wait for; ask global");
+    }
+    answer.success()?.json()
+}
+
+/// Headings of `inspect sync`.
+const HEADINGS: [&str; 9] =
+    ["ZONE", "STATUS", "SINCE", "DOWN HEAD", "DOWN ACKED", "DOWN LAG", "UP HEAD", "UP ACKED", "UP LAG"];
+
+/// Prints what `GET /sync` answered, then what was refused or cannot be sent on standard error.
+pub(crate) fn print(overview: &Value) {
+    let zones = overview["zones"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let row = |zone: &Value| {
+        let mut row =
+            vec![table::text(&zone["zone"]), table::text(&zone["status"]), table::age(&zone["since"])];
+        for direction in ["down", "up"] {
+            row.extend(["head", "acked", "lag"].map(|what| table::text(&zone[direction][what])));
+        }
+        row
+    };
+    table::print(&HEADINGS, zones.iter().map(row).collect());
+    for zone in zones {
+        for note in zone["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            eprintln!("{}: {note}", table::text(&zone["zone"]));
+        }
+    }
+}

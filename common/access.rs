@@ -1,0 +1,135 @@
+//! Who asks, and what they may do.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const ADMIN: &str = "mesh-system:admin";
+const ANONYMOUS: &str = "mesh-system:anonymous";
+const AUTHENTICATED: &str = "mesh-system:authenticated";
+const UNAUTHENTICATED: &str = "mesh-system:unauthenticated";
+/// What an anonymous caller can do about it.
+pub(crate) const WAY_IN: &str = ": show a user token (straitctl: --token, STRAITCTL_TOKEN). An administrator \
+     makes one with `straitctl generate user-token`; the administrator's own is the file admin-user-token in \
+     general.workDir of this control plane, where straitctl finds it (--work-dir)";
+
+/// The author of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Groups.
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// Someone who showed nothing.
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()] }
+    }
+
+    /// The administrator.
+    pub fn admin() -> Self {
+        Self { name: ADMIN.to_owned(), groups: vec![ADMIN.to_owned(), AUTHENTICATED.to_owned()] }
+    }
+
+    /// Whether nobody vouches for this name.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
+    /// Someone whose token is valid.
+    pub fn authenticated(name: String, mut groups: Vec<String>) -> Self {
+        groups.push(AUTHENTICATED.to_owned());
+        Self { name, groups }
+    }
+}
+
+/// Somebody may not do something; says who, what, and what to do about it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Denied(String);
+
+/// Users and groups that may do one thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessRule {
+    /// By name.
+    pub users: BTreeSet<String>,
+    /// By membership.
+    pub groups: BTreeSet<String>,
+}
+
+impl Default for AccessRule {
+    fn default() -> Self {
+        Self::admins()
+    }
+}
+
+impl AccessRule {
+    /// Administrators only.
+    pub fn admins() -> Self {
+        Self { users: [ADMIN.to_owned()].into(), groups: [ADMIN.to_owned()].into() }
+    }
+
+    /// Everyone who proved who he is.
+    pub fn authenticated() -> Self {
+        Self { users: BTreeSet::new(), groups: [AUTHENTICATED.to_owned()].into() }
+    }
+
+    /// Refuses `user` unless the rule names them; `what` completes "cannot".
+    ///
+    /// # Errors
+    /// [`Denied`], which names user and groups.
+    pub fn check(&self, user: &User, what: &str) -> Result<(), Denied> {
+        if self.users.contains(&user.name) || user.groups.iter().any(|g| self.groups.contains(g)) {
+            return Ok(());
+        }
+        let groups = user.groups.join(",");
+        let hint = if user.is_anonymous() { WAY_IN } else { "" };
+        Err(Denied(format!("user \"{}/{groups}\" cannot {what}{hint}", user.name)))
+    }
+}
+
+/// The rules of one control plane, under Kuma's names.
+///
+/// The defaults are Kuma's, but for what shows the inside of proxies and of the control plane, which Kuma
+/// shows to everyone: the configuration of a proxy is for administrators, since it tells the whole
+/// topology and what operators put into it; the rest is for whoever proved who he is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Access {
+    /// Secrets and global secrets.
+    pub admin_resources: AccessRule,
+    /// `/tokens/dataplane`.
+    pub generate_dp_token: AccessRule,
+    /// `/tokens/user`.
+    pub generate_user_token: AccessRule,
+    /// `/tokens/zone`.
+    pub generate_zone_token: AccessRule,
+    /// Configuration dump of a proxy, what it should have, and what came of that: `/xds`, `/_config`, `/debug/proxies`,
+    /// CSDS.
+    pub view_config_dump: AccessRule,
+    /// Statistics of a proxy.
+    pub view_stats: AccessRule,
+    /// Clusters of a proxy.
+    pub view_clusters: AccessRule,
+    /// `/config`.
+    pub control_plane_metadata: AccessRule,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            admin_resources: AccessRule::admins(),
+            generate_dp_token: AccessRule::admins(),
+            generate_user_token: AccessRule::admins(),
+            generate_zone_token: AccessRule::admins(),
+            view_config_dump: AccessRule::admins(),
+            view_stats: AccessRule::authenticated(),
+            view_clusters: AccessRule::authenticated(),
+            control_plane_metadata: AccessRule::authenticated(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What makes an `EnvoyConfig` valid.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{EnvoyConfig, NodeSelector, RawResources};
+use crate::model::{FieldPath, Violations};
+
+/// The member that may say of which type a resource is.
+pub(super) const TYPE: &str = "@type";
+/// Longest name of a resource in bytes: clients may ask for no longer one.
+const LONGEST_NAME: usize = 1024;
+/// Selectors of one resource, each of which is tried on every node.
+const SELECTORS: usize = 100;
+
+pub(super) fn check(spec: &EnvoyConfig) -> Violations {
+    let path = FieldPath::new("spec");
+    let mut violations = Violations::none();
+    let at = path.field("nodes");
+    violations.check(
+        spec.nodes.is_empty(),
+        at.clone(),
+        "must select something; {id: \"*\"} selects every node",
+    );
+    violations.check(spec.nodes.len() > SELECTORS, at.clone(), format!("must not be more than {SELECTORS}"));
+    for (i, selector) in spec.nodes.iter().enumerate() {
+        check_selector(at.index(i), selector, &mut violations);
+    }
+    for resources in spec.by_type() {
+        check_resources(&path.field(resources.member), &resources, &mut violations);
+    }
+    violations
+}
+
+fn check_selector(path: FieldPath, selector: &NodeSelector, violations: &mut Violations) {
+    let NodeSelector { id, cluster, metadata } = selector;
+    let says_nothing = id.is_none() && cluster.is_none() && metadata.as_ref().is_none_or(|m| m.is_empty());
+    violations.check(says_nothing, path, "must name id, cluster or metadata; id: \"*\" selects every node");
+}
+
+fn check_resources(path: &FieldPath, of_type: &RawResources<'_>, violations: &mut Violations) {
+    let mut names = BTreeSet::new();
+    for (i, resource) in of_type.resources.iter().enumerate() {
+        let at = path.index(i);
+        if let Some(given) = resource.get(TYPE).filter(|given| *given != of_type.type_url) {
+            let given = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
+            violations
+                .add(at.field(TYPE), format!("must be {:?} here, or left out: {given:?}", of_type.type_url));
+            continue;
+        }
+        let (name, _) = match of_type.message(resource) {
+            Ok(read) => read,
+            Err(error) => {
+                violations.add(at, format!("native Envoy resource is not valid: {error}"));
+                continue;
+            }
+        };
+        let field = at.field(member_as_written(of_type.named_by, resource));
+        violations.check(name.is_empty(), field.clone(), "must not be empty");
+        let long = name.len() > LONGEST_NAME;
+        violations.check(long, field.clone(), format!("must not be longer than {LONGEST_NAME} bytes"));
+        let again = !name.is_empty() && names.contains(&name);
+        violations.check(
+            again,
+            field,
+            format!("must be unique in {}: {name:?} is there twice", of_type.member),
+        );
+        names.insert(name);
+    }
+}
+
+/// Both forms of a name are read; errors name the one that was written.
+fn member_as_written(name: &'static str, resource: &Value) -> &'static str {
+    if name == "cluster_name" && resource.get("clusterName").is_some() { "clusterName" } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::envoy_config::KIND;
+
+    fn told(spec: &Value) -> Vec<String> {
+        match KIND.settle_authored(spec.to_string().as_bytes()) {
+            Ok((violations, _)) => violations.iter().map(|v| format!("{}: {}", v.field, v.reason)).collect(),
+            Err(error) => vec![error.to_string()],
+        }
+    }
+
+    fn check(spec: Value, expected: &[&str]) {
+        let told = told(&spec);
+        assert_eq!(told.len(), expected.len(), "{told:?}");
+        for (told, expected) in told.iter().zip(expected) {
+            assert!(told.contains(expected), "{told}\nlacks\n{expected}");
+        }
+    }
+
+    fn having(member: &str, resources: Value) -> Value {
+        json!({"nodes": [{"id": "*"}], member: resources})
+    }
+
+    #[test]
+    fn resources_are_envoys_in_their_json_form() {
+        let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        check(
+            having(
+                "clusters",
+                json!([{"name": "a", "connect_timeout": "1s"}, {"@type": cluster, "name": "b"}]),
+            ),
+            &[],
+        );
+        check(having("endpoints", json!([{"clusterName": "xdstp://x/y?a=b"}, {"cluster_name": "b"}])), &[]);
+        check(having("runtimes", json!([{"name": "r", "layer": {"health_check.min_interval": 5}}])), &[]);
+        check(
+            having("clusters", json!([{"name": "a", "color": "red"}])),
+            &["spec.clusters[0]: native Envoy resource is not valid: unrecognized field name 'color'"],
+        );
+        check(
+            having("clusters", json!([{"name": "a"}, 7])),
+            &["spec.clusters[1]: native Envoy resource is not valid"],
+        );
+        check(
+            having("listeners", json!([{"@type": cluster, "name": "a"}])),
+            &[
+                "spec.listeners[0].@type: must be \"type.googleapis.com/envoy.config.listener.v3.Listener\" here",
+            ],
+        );
+        let filter = json!({"name": "f", "typed_config": {"@type": "type.googleapis.com/no.such.Message"}});
+        check(
+            having("listeners", json!([{"name": "a", "filter_chains": [{"filters": [filter]}]}])),
+            &["spec.listeners[0]: native Envoy resource is not valid"],
+        );
+    }
+
+    #[test]
+    fn names_are_there_once_and_not_too_long() {
+        check(
+            having("clusters", json!([{"name": "a"}, {}, {"name": "a"}])),
+            &[
+                "spec.clusters[1].name: must not be empty",
+                "spec.clusters[2].name: must be unique in clusters: \"a\"",
+            ],
+        );
+        check(
+            having("endpoints", json!([{"clusterName": "x".repeat(1025)}])),
+            &["spec.endpoints[0].clusterName: must not be longer than 1024 bytes"],
+        );
+        // Of another type it is another name.
+        check(json!({"nodes": [{"id": "*"}], "clusters": [{"name": "a"}], "routes": [{"name": "a"}]}), &[]);
+    }
+
+    #[test]
+    fn who_is_selected_is_said() {
+        check(json!({}), &["spec.nodes: in body is required"]);
+        check(json!({"nodes": []}), &["spec.nodes: must select something"]);
+        check(
+            json!({"nodes": [{"cluster": "edge"}, {}, {"metadata": {}}]}),
+            &["spec.nodes[1]: must name id", "spec.nodes[2]: must name id"],
+        );
+        check(json!({"nodes": vec![json!({"id": "a"}); 101]}), &["spec.nodes: must not be more than 100"]);
+        check(
+            json!({"nodes": [{"name": "a"}]}),
+            &["spec.nodes[0].name: unknown field `name`, expected one of `id`, `cluster`, `metadata`"],
+        );
+        check(having("clutsers", json!([])), &["spec.clutsers: unknown field `clutsers`"]);
+    }
+}

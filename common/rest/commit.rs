@@ -1,0 +1,97 @@
+//! From a decision to a commit: decided again whenever somebody else was faster.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{
+    Api, ApiError, READ_YOUR_WRITES,
+    precondition::{self, Conditions},
+};
+use crate::{
+    keys::{KeyError, KeySupply},
+    store::{Batch, Fence, Revision, StoreError, index::Index},
+};
+
+/// How often a write that lost a race against another is tried again.
+const ATTEMPTS: usize = 8;
+/// Longest wait for another replica's write to arrive.
+const NEXT_INDEX: Duration = Duration::from_millis(250);
+
+/// A write that may be committed, decided on one index.
+pub(super) struct Prepared {
+    pub(super) title: &'static str,
+    pub(super) batch: Batch,
+    pub(super) created: bool,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Api {
+    /// Decides on the newest index and commits on the condition that the resource has not changed since;
+    /// decides again when it has, or when the keys it lacked are made. Returns once the index shows the write.
+    pub(super) async fn commit(
+        &self,
+        prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
+        fence: Option<&Fence>,
+    ) -> Result<(Prepared, Revision), ApiError> {
+        let mut keys = KeySupply::default();
+        let mut attempt = 1;
+        loop {
+            keys.begin();
+            let mut prepared = prepare(&self.index.current(), &mut keys)?;
+            if !keys.missing().is_empty() {
+                self.keys.fill(&mut keys).await.map_err(|error| match error {
+                    KeyError::Busy => ApiError::busy(prepared.title, error.to_string()),
+                    other => ApiError::internal(prepared.title, other),
+                })?;
+                continue;
+            }
+            let batch = Batch { fence: fence.cloned(), ..std::mem::take(&mut prepared.batch) };
+            match self.store.transact(batch).await {
+                Ok(commit) => {
+                    self.catch_up(commit.revision).await;
+                    return Ok((prepared, commit.revision));
+                }
+                Err(error) if attempt < ATTEMPTS && lost_race(&error) => {
+                    attempt += 1;
+                    self.see_the_winner().await;
+                }
+                Err(error) => return Err(ApiError::store(prepared.title, &error)),
+            }
+        }
+    }
+
+    /// Waits for the index to show what the client has read, perhaps on another replica.
+    pub(super) async fn see_what_is_known(&self, conditions: &Conditions) {
+        let head = *self.store.watch_head().borrow();
+        if let Some(revision) = precondition::awaited(conditions, &self.index, head) {
+            self.catch_up(revision).await;
+        }
+    }
+
+    /// Waits for the index to show what another writer, perhaps on another replica, has just stored.
+    async fn see_the_winner(&self) {
+        let mut index = self.index.clone();
+        let before = index.latest().revision;
+        let head = *self.store.watch_head().borrow();
+        self.catch_up(head).await;
+        if self.index.current().revision == before {
+            // The head is only a hint and may lag behind as well; trying again too early costs one attempt.
+            let _changed = timeout(NEXT_INDEX, index.changed()).await;
+        }
+    }
+
+    async fn catch_up(&self, revision: u64) {
+        // The write is safe already; a slow index only delays when readers see it.
+        if timeout(READ_YOUR_WRITES, self.index.wait_for(revision)).await.is_err() {
+            tracing::warn!(revision, "the index is far behind the store");
+        }
+    }
+}
+
+fn lost_race(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. }
+    )
+}

@@ -1,0 +1,154 @@
+//! Why a zone has, lacks or refuses one resource of global.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::{Deserialize, Serialize};
+
+use super::source;
+use crate::{
+    kds::outgoing::is_enabled,
+    model::{Kind, Resource, ResourceKey, kinds::zone},
+    registry,
+    rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response},
+    store::Revision,
+};
+
+const TITLE: &str = "Could not look up a resource of a zone";
+
+/// Which resource, at which zone.
+#[derive(Deserialize)]
+pub(in crate::rest) struct ItemPath {
+    zone: String,
+    /// Path of its kind, as in the other routes.
+    kind: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+pub(in crate::rest) struct MeshQuery {
+    #[serde(default)]
+    mesh: String,
+}
+
+/// What `GET /sync/zones/{zone}/{kind}/{name}` answers.
+#[derive(Serialize)]
+struct ItemSync {
+    zone: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    mesh: String,
+    name: String,
+    state: ItemState,
+    /// What an operator should know about it.
+    reason: String,
+    /// At which revision the resource was written; 0 when there is none.
+    revision: Revision,
+    /// How far the zone is.
+    acked: Revision,
+    status: ZoneHealth,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ItemState {
+    /// The zone has it as it is now.
+    Acknowledged,
+    /// The zone keeps what it had.
+    Refused,
+    /// It is meant for the zone, which has not answered for it yet.
+    Waiting,
+    /// It is meant for the zone and cannot be sent.
+    Withheld,
+    /// It is not meant for the zone.
+    Filtered,
+    /// There is none on global.
+    Absent,
+}
+
+/// `GET /sync/zones/{zone}/{kind}/{name}?mesh=default`.
+pub(in crate::rest) async fn item(
+    State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
+    Path(path): Path<ItemPath>,
+    Query(query): Query<MeshQuery>,
+) -> Result<Response, ApiError> {
+    let source = source(&api)?;
+    let kind = kind(&api, &user, &path.kind)?;
+    let index = api.index.current();
+    let missing = |what: String| ApiError::new(StatusCode::NOT_FOUND, TITLE, what);
+    let Some(zone) = index.find(&zone::KIND, "", &path.zone) else {
+        return Err(missing(format!("there is no zone {:?}", path.zone)));
+    };
+    if kind.is_mesh_scoped() && query.mesh.is_empty() {
+        let detail = format!("{} is in a mesh: say which with ?mesh=", kind.name);
+        return Err(ApiError::bad_request(detail));
+    }
+    let mesh = if kind.is_mesh_scoped() { query.mesh } else { String::new() };
+    let status = source.zone_progress(&path.zone);
+    let resource = index.get(&ResourceKey::new(kind, &mesh, &path.name));
+    let (state, reason) = match resource {
+        None => absent(&status),
+        Some(resource) => match source.sending(&path.zone, resource, &index) {
+            Sending::NotMeant(reason) => (ItemState::Filtered, reason),
+            Sending::Withheld(reason) => (ItemState::Withheld, reason),
+            Sending::Refused(reason) => (ItemState::Refused, format!("it keeps what it had: {reason}")),
+            Sending::Sent => sent(resource, zone, &status),
+        },
+    };
+    let revision = resource.map_or(0, |resource| resource.revision);
+    let (acked, status) = (status.down.acked, status.status);
+    let answer = ItemSync {
+        zone: path.zone,
+        kind: kind.name,
+        mesh,
+        name: path.name,
+        state,
+        reason,
+        revision,
+        acked,
+        status,
+    };
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+/// The kind with this path, if `user` may look at it.
+fn kind(api: &Api, user: &User, path: &str) -> Result<&'static Kind, ApiError> {
+    let kind = registry::ALL.iter().copied().find(|kind| !kind.path.is_empty() && kind.path == path);
+    let Some(kind) = kind else {
+        let detail = format!("there is no type with the path {path:?}");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, TITLE, detail));
+    };
+    if kind.admin_only {
+        let what = format!("access the resource of type {:?}", kind.name);
+        api.config.access.admin_resources.check(user, &what)?;
+    }
+    Ok(kind)
+}
+
+fn absent(status: &ZoneStatus) -> (ItemState, String) {
+    let acked = status.down.acked;
+    let reason = format!("global has none; what was deleted after revision {acked} the zone may still have");
+    (ItemState::Absent, reason)
+}
+
+/// How far a resource is on its way that nothing is against.
+fn sent(resource: &Resource, zone: &Resource, status: &ZoneStatus) -> (ItemState, String) {
+    let (revision, acked) = (resource.revision, status.down.acked);
+    if acked >= revision {
+        return (ItemState::Acknowledged, format!("it has answered for revision {acked}"));
+    }
+    let why = match status.status {
+        _ if !is_enabled(zone) => "the zone is disabled",
+        ZoneHealth::Online => "the zone is online and has not answered for it yet",
+        ZoneHealth::Unknown => "the zone is silent, or has not come back yet",
+        ZoneHealth::Offline => "the zone is offline and gets it when it is back",
+    };
+    (ItemState::Waiting, format!("{why}: it is at revision {acked}, the resource at {revision}"))
+}

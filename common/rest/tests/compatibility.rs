@@ -1,0 +1,291 @@
+//! `docs/compatibility.md`: what is the same as with Kuma, and what is not, on purpose. The page is written from
+//! the tables here, and from what the API answers. `UPDATE_GOLDEN=1` writes it; read the diff before you commit it.
+
+use std::{fmt::Write, fs, path::Path};
+
+use axum::{body::Body, http::Request};
+use serde_json::{Value, json};
+
+use super::{TestApi, config, dataplane, mesh};
+use crate::{config::WITHOUT_EFFECT, mode::Mode, registry, testing::api::HOST};
+
+const INTRO: &str = "# Compatibility with Kuma 2.14.3
+
+What Kuma accepts is accepted, with the same defaults filled in, and what Kuma refuses is refused with the same
+fields named. Errors say more than Kuma's in places; clients should look at fields, not at words. This page is
+written by a test from what the API answers, so it says what is so.
+
+";
+
+/// Something that is not as in Kuma.
+struct Difference {
+    what: &'static str,
+    kuma: &'static str,
+    why: &'static str,
+    zone: bool,
+    /// From another machine, without a token.
+    stranger: bool,
+    method: &'static str,
+    path: &'static str,
+    body: Sent,
+}
+
+/// What is sent.
+enum Sent {
+    Nothing,
+    Json(fn() -> Value),
+    Text(&'static str),
+}
+
+impl Difference {
+    fn new(what: &'static str, kuma: &'static str, why: &'static str) -> Self {
+        let (method, path, body) = ("GET", "/", Sent::Nothing);
+        Self { what, kuma, why, zone: false, stranger: false, method, path, body }
+    }
+
+    fn put(mut self, path: &'static str, body: fn() -> Value) -> Self {
+        (self.method, self.path, self.body) = ("PUT", path, Sent::Json(body));
+        self
+    }
+
+    fn post(mut self, path: &'static str, body: fn() -> Value) -> Self {
+        (self.method, self.path, self.body) = ("POST", path, Sent::Json(body));
+        self
+    }
+
+    fn text(mut self, path: &'static str, body: &'static str) -> Self {
+        (self.method, self.path, self.body) = ("PUT", path, Sent::Text(body));
+        self
+    }
+
+    fn get(mut self, path: &'static str) -> Self {
+        self.path = path;
+        self
+    }
+
+    fn on_zone(mut self) -> Self {
+        self.zone = true;
+        self
+    }
+
+    fn by_stranger(mut self) -> Self {
+        self.stranger = true;
+        self
+    }
+}
+
+fn backend(members: &Value) -> Value {
+    let mut backend = json!({ "name": "ca", "type": "builtin" });
+    for (name, value) in members.as_object().unwrap() {
+        backend[name] = value.clone();
+    }
+    json!({ "type": "Mesh", "name": "new", "mtls": { "backends": [backend] } })
+}
+
+fn proxy(inbound: Value) -> Value {
+    let networking = json!({ "address": "10.0.0.1", "inbound": inbound });
+    json!({ "type": "Dataplane", "mesh": "default", "name": "new", "networking": networking })
+}
+
+fn differences() -> Vec<Difference> {
+    let d = Difference::new;
+    vec![
+        d("a caller without a token writes", "accepted", "who can reach a port is not who may change a mesh; `apiServer.authn.anonymousMayWrite` brings it back")
+            .put("/meshes/new", || mesh("new"))
+            .by_stranger(),
+        d("a token that is over when it is made", "made", "nobody can use it")
+            .post("/tokens/zone", || json!({ "zone": "east", "scope": ["cp"], "validFor": "0s" })),
+        d("a token for a scope that is none", "made", "it would open nothing, and nobody would know why")
+            .post("/tokens/zone", || json!({ "zone": "east", "scope": ["everything"], "validFor": "1h" })),
+        d("a secret without data", "accepted", "whoever reads it fails, far away from here")
+            .put("/meshes/default/secrets/new", || json!({ "type": "Secret", "mesh": "default", "name": "new" })),
+        d("a document in which a key stands twice", "the last one counts", "which of the two is meant depends on who reads it")
+            .text("/meshes/new", r#"{"type":"Mesh","name":"new","name":"new"}"#),
+        d("a second mTLS backend", "refused", "that is how an authority is replaced without plaintext: both are believed, and one signs")
+            .put("/meshes/new", || json!({ "type": "Mesh", "name": "new", "mtls": { "enabledBackend": "a", "backends": [
+                { "name": "a", "type": "builtin" }, { "name": "b", "type": "builtin" }] } })),
+        d("an mTLS backend without a name", "accepted", "the secrets of its authority are called after it")
+            .put("/meshes/new", || backend(&json!({ "name": "" }))),
+        d("an authority with a small or an endless key", "accepted", "a small one can be broken, and an endless one takes for ever to make")
+            .put("/meshes/new", || backend(&json!({ "conf": { "caCert": { "RSAbits": 1024 } } }))),
+        d("certificates that live for less than a second", "accepted", "they are over when they are made")
+            .put("/meshes/new", || backend(&json!({ "dpCert": { "rotation": { "expiration": "1ms" } } }))),
+        d("a service is probed in negative intervals", "accepted", "Envoy refuses it, and the proxy keeps what it had")
+            .put("/meshes/default/dataplanes/new", || proxy(json!([{ "port": 80, "serviceProbe": { "interval": "-1s" } }])))
+            .on_zone(),
+        d("two inbounds of one name, or of one port without names", "accepted", "policies and identifiers name inbounds by it")
+            .put("/meshes/default/dataplanes/new", || proxy(json!([{ "port": 80 }, { "port": 80 }])))
+            .on_zone(),
+        d("an admin port that is none", "accepted", "no Envoy starts with it")
+            .put("/meshes/default/dataplanes/new", || {
+                let mut proxy = proxy(json!([{ "port": 80 }]));
+                proxy["networking"]["admin"] = json!({ "port": 70_000 });
+                proxy
+            })
+            .on_zone(),
+        d("a member of a protobuf spec has a wrong type", "400 `Bad Request` without a field", "the field says where to look")
+            .put("/meshes/new", || json!({ "type": "Mesh", "name": "new", "mtls": [] })),
+        d("a duration that is none", "400 `Bad Request` without a field", "the field says where to look")
+            .put("/meshes/default/meshtimeouts/new", || {
+                json!({ "type": "MeshTimeout", "mesh": "default", "name": "new", "spec": { "to": [
+                    { "targetRef": { "kind": "Mesh" }, "default": { "idleTimeout": "soon" } }] } })
+            }),
+        d("a member that no spec has", "ignored without a word", "it is a typing error nine times out of ten; Kuma's clients show warnings")
+            .put("/meshes/new", || json!({ "type": "Mesh", "name": "new", "mtl": {} })),
+        d("a reference to something that is not there", "accepted without a word", "it may come later, or be a typing error; it is stored and synced all the same")
+            .put("/meshes/default/meshtimeouts/new", || {
+                json!({ "type": "MeshTimeout", "mesh": "default", "name": "new", "spec": { "to": [
+                    { "targetRef": { "kind": "MeshService", "name": "nobody" }, "default": { "idleTimeout": "1s" } }] } })
+            }),
+        d("a MeshIdentity of another provider than Bundled", "gives proxies identities", "not built; it is stored, synced and warned of")
+            .put("/meshes/default/meshidentities/new", || {
+                json!({ "type": "MeshIdentity", "mesh": "default", "name": "new", "spec": { "provider": {
+                    "type": "Spire", "spire": {} } } })
+            }),
+        d("variables in a MeshOpenTelemetryBackend", "the environment of a proxy counts", "not built yet; it is stored, synced and warned of")
+            .put("/meshes/default/meshopentelemetrybackends/new", || {
+                json!({ "type": "MeshOpenTelemetryBackend", "mesh": "default", "name": "new", "spec": { "env": {} } })
+            }),
+        d("the pages of the GUI", "served", "there is none; the API it would read is here").get("/gui"),
+    ]
+}
+
+/// Routes by which people and kumactl look at what comes of resources, with the name of something that is there.
+const ROUTES: &[&str] = &[
+    "/meshes/default/meshtimeouts/some/_resources/dataplanes",
+    "/meshes/default/meshtimeouts/some/dataplanes",
+    "/meshes/default/meshgateways/some/dataplanes",
+    "/meshes/default/meshgateways/some/_rules",
+    "/meshes/default/dataplanes/some/_overview",
+    "/meshes/default/dataplanes/some/policies",
+    "/meshes/default/dataplanes/some/rules",
+    "/meshes/default/dataplanes/some/_rules",
+    "/meshes/strict/dataplanes/some/_policies",
+    "/meshes/strict/dataplanes/some/_layout",
+    "/meshes/strict/meshservices/some/_dataplanes",
+    "/meshes/strict/meshservices/some/_resources/dataplanes",
+    "/meshes/strict/meshservices/some/_hostnames",
+    "/meshes/default/dataplanes/_overview",
+    "/meshes/default/dataplanes+insights",
+    "/dataplanes+insights",
+    "/zones/_overview",
+    "/zones+insights",
+    "/zoneingresses/_overview",
+    "/zoneegresses/_overview",
+    "/zoneegressoverviews",
+    "/meshes/default/service-insights",
+    "/service-insights",
+    "/mesh-insights",
+    "/global-insight",
+    "/_resources",
+    "/policies",
+];
+
+fn documents() -> Vec<Value> {
+    let mut strict = mesh("strict");
+    strict["meshServices"] = json!({ "mode": "Exclusive" });
+    let mut inside = dataplane("some");
+    inside["mesh"] = json!("strict");
+    let any = json!([{ "match": { "kuma.io/service": "*" } }]);
+    let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "idleTimeout": "1s" } }] });
+    vec![
+        mesh("default"),
+        strict,
+        dataplane("some"),
+        inside,
+        json!({ "type": "MeshTimeout", "mesh": "default", "name": "some", "spec": spec }),
+        json!({ "type": "MeshGateway", "mesh": "default", "name": "some", "selectors": any,
+            "conf": { "listeners": [{ "port": 80, "protocol": "HTTP" }] } }),
+        json!({ "type": "MeshService", "mesh": "strict", "name": "some", "spec": {
+            "selector": { "dataplaneTags": { "kuma.io/service": "web" } }, "ports": [{ "port": 80 }] } }),
+    ]
+}
+
+/// What is answered, in the words of the page.
+async fn answer(api: &TestApi, difference: &Difference) -> String {
+    // Who calls from this machine is an administrator in these tests, by the name of this machine.
+    let host = if difference.stranger { "cp.example" } else { HOST };
+    let request = Request::builder().method(difference.method).uri(difference.path).header("host", host);
+    let body = match &difference.body {
+        Sent::Nothing => Body::empty(),
+        Sent::Json(body) => Body::from(body().to_string()),
+        Sent::Text(text) => Body::from(*text),
+    };
+    let peer = if difference.stranger { [10, 0, 0, 9] } else { [127, 0, 0, 1] };
+    let (status, text) = api.send_from(peer, request.body(body).unwrap()).await.unwrap();
+    let body: Value = serde_json::from_str(&text).unwrap_or_default();
+    let wrong = &body["invalid_parameters"][0];
+    let (field, reason) = (wrong["field"].as_str(), wrong["reason"].as_str().unwrap_or_default());
+    match (field, body["warnings"][0].as_str()) {
+        (Some(field), _) => format!("{status}, `{field}`: {reason}"),
+        (None, Some(warning)) => format!("{status}, warning: {warning}"),
+        (None, None) => format!("{status} {}", body["detail"].as_str().unwrap_or_default()).trim().to_owned(),
+    }
+}
+
+async fn page() -> String {
+    let mut page = INTRO.to_owned();
+    let zone_mode = || Mode::standalone_zone("east");
+    page.push_str(
+        "## Different on purpose\n\n| what | Kuma | Strait | because |\n| --- | --- | --- | --- |\n",
+    );
+    for difference in differences() {
+        let mode = if difference.zone { zone_mode() } else { Mode::Global };
+        let api = TestApi::start(config(mode), &documents()).await.unwrap();
+        let Difference { what, kuma, why, .. } = difference;
+        let here = answer(&api, &difference).await.replace('|', "\\|");
+        let _fits = writeln!(page, "| {what} | {kuma} | {here} | {why} |");
+    }
+    page.push_str(
+        "\nA name in `to[].targetRef` of a policy that was applied on global means no MeshService of a zone, as in \
+         Kuma: name it by `labels`, such as `kuma.io/display-name`.\n\n## Kinds\n\nWhere each is written; the others \
+         receive it.\n\n| kind | path | written on |\n| --- | --- | --- |\n",
+    );
+    let zone = Mode::Zone { name: "east".into(), federated: true };
+    for kind in registry::ALL.iter().filter(|kind| !kind.path.is_empty()) {
+        let written = match (Mode::Global.may_write(kind), zone.may_write(kind)) {
+            (true, true) => "global, zones",
+            (true, false) => "global",
+            (false, true) => "zones",
+            (false, false) => "nowhere, it is made",
+        };
+        let _fits = writeln!(page, "| {} | `{}` | {written} |", kind.name, kind.path);
+    }
+    page.push_str("\n## Looking at what comes of it\n\nAsked of global and of zones:\n\n");
+    for mode in [Mode::Global, zone_mode()] {
+        let api = TestApi::start(config(mode), &documents()).await.unwrap();
+        for path in ROUTES {
+            let (status, text) = api.send("GET", path, None).await.unwrap();
+            assert_eq!(status, 200, "{path}: {text}");
+        }
+    }
+    for path in ROUTES {
+        let path =
+            path.replace("/some", "/{name}").replace("/default", "/{mesh}").replace("/strict", "/{mesh}");
+        let _fits = writeln!(page, "- `{path}`");
+    }
+    page.push_str(
+        "\n## Settings\n\nA setting that both have is called and means the same. These are Kuma's and have no effect \
+         here; a file that holds them is taken, and the log says so. Any other setting that does not exist stops the \
+         start.\n\n| setting | because |\n| --- | --- |\n",
+    );
+    for (path, why) in WITHOUT_EFFECT {
+        let _fits = writeln!(page, "| `{path}` | {why} |");
+    }
+    page
+}
+
+#[tokio::test]
+async fn the_page_says_what_is_so() {
+    let page = page().await;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/compatibility.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&file, &page).unwrap();
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    let differs = std::iter::zip(page.lines(), written.lines()).find(|(now, then)| now != then);
+    assert!(
+        page == written,
+        "docs/compatibility.md is old (see with UPDATE_GOLDEN=1 and git diff): {differs:?}"
+    );
+}

@@ -1,0 +1,100 @@
+//! One client, as its connection, its requests and its listener know it.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Limits,
+    answers::{Lying, Ready},
+    progress::{Over, Progress},
+};
+
+/// What the connection, its requests and the listener know of one client.
+pub(super) struct Guest {
+    peer: SocketAddr,
+    progress: Mutex<Progress>,
+    lying: Arc<Lying>,
+    /// Its deadline moved closer.
+    sooner: Notify,
+    displaced: CancellationToken,
+}
+
+impl Guest {
+    /// One that has just come.
+    pub(super) fn new(peer: SocketAddr, ready: Ready, now: Instant) -> Self {
+        Self {
+            peer,
+            progress: Mutex::new(Progress::new(now)),
+            lying: Arc::new(Lying::new(ready, now)),
+            sooner: Notify::new(),
+            displaced: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What lies ready for it.
+    pub(super) fn lying(&self) -> &Arc<Lying> {
+        &self.lying
+    }
+
+    /// Bytes went to it.
+    pub(super) fn told(&self, bytes: usize, now: Instant) {
+        self.progress().told(bytes, now);
+        self.lying.taken(bytes, now);
+    }
+
+    /// It goes: for somebody else, or because its connection is over. Nothing is made for it any more.
+    pub(super) fn make_way(&self) {
+        self.lying.leave();
+        self.displaced.cancel();
+    }
+
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.is_cancelled()
+    }
+
+    /// Resolves when it made way.
+    pub(super) async fn displaced(&self) {
+        self.displaced.cancelled().await;
+    }
+
+    /// The deadline moved closer.
+    pub(super) fn hurry(&self) {
+        self.sooner.notify_one();
+    }
+
+    /// Resolves when the connection is over, with the reason; `None` when it was displaced, which is
+    /// counted already.
+    pub(super) async fn over(&self, limits: &Limits) -> Option<Over> {
+        loop {
+            let deadline = self.progress().deadline(limits);
+            if let Some((_, over)) = deadline.filter(|(at, _)| *at <= Instant::now()) {
+                return Some(over);
+            }
+            let overdue = async {
+                match deadline {
+                    Some((at, _)) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.displaced.cancelled() => return None,
+                () = self.sooner.notified() => {}
+                // It may have moved away meanwhile.
+                () = overdue => {}
+            }
+        }
+    }
+}

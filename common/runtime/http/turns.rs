@@ -1,0 +1,240 @@
+//! Large answers in the making: a few at once at each listener, in turn between the addresses that ask for them.
+//! So what is made but not counted yet has a bound, and whoever asks for much waits behind himself.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use hyper::Response;
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+/// Large answers made at once: while one is handed over the next is made.
+const AT_ONCE: usize = 2;
+/// Requests of one address that may wait for that: more than one connection may have.
+const WAITING_PER_ADDRESS: usize = 128;
+/// And of all: each holds its headers and what it found.
+const WAITING: usize = 1024;
+
+/// Too many large answers are asked for at the moment.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("too many long answers are asked for at the moment; try again in a few seconds")]
+pub struct Crowded;
+
+/// The turns of one listener.
+#[derive(Debug, Default)]
+pub(super) struct AnswerTurns(Mutex<Queues>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    taken: usize,
+    waiting: usize,
+    /// Those who wait, by address; never empty.
+    at: HashMap<IpAddr, VecDeque<oneshot::Sender<Taken>>>,
+    /// The addresses at which somebody waits, the next one first.
+    order: VecDeque<IpAddr>,
+}
+
+/// Leave to make one large answer. It goes with the answer, and ends when that is counted or dropped.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerTurn {
+    _taken: Option<Arc<Taken>>,
+}
+
+impl AnswerTurn {
+    /// What was made in this turn, which goes along with it.
+    #[must_use]
+    pub fn made<B>(self, mut answer: Response<B>) -> Response<B> {
+        answer.extensions_mut().insert(self);
+        answer
+    }
+}
+
+/// One of the few; when it is dropped it is somebody else's.
+#[derive(Debug)]
+struct Taken(Arc<AnswerTurns>);
+
+impl AnswerTurns {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn, behind those of the same address.
+    pub(super) async fn take(self: &Arc<Self>, at: IpAddr) -> Result<AnswerTurn, Crowded> {
+        let waiting = {
+            let mut queues = self.lock();
+            if queues.taken < AT_ONCE {
+                queues.taken += 1;
+                None
+            } else {
+                Some(queues.wait(at)?)
+            }
+        };
+        let taken = match waiting {
+            None => Taken(Arc::clone(self)),
+            Some(waiting) => waiting.await.map_err(|_| Crowded)?,
+        };
+        Ok(AnswerTurn { _taken: Some(Arc::new(taken)) })
+    }
+}
+
+impl Queues {
+    fn wait(&mut self, at: IpAddr) -> Result<oneshot::Receiver<Taken>, Crowded> {
+        if self.waiting >= WAITING || self.at.get(&at).is_some_and(|queue| queue.len() >= WAITING_PER_ADDRESS)
+        {
+            self.forget_the_gone();
+        }
+        let (sender, receiver) = oneshot::channel();
+        let full = self.waiting >= WAITING;
+        let queue = self.at.entry(at).or_default();
+        if full || queue.len() >= WAITING_PER_ADDRESS {
+            if queue.is_empty() {
+                self.at.remove(&at);
+            }
+            return Err(Crowded);
+        }
+        if queue.is_empty() {
+            self.order.push_back(at);
+        }
+        queue.push_back(sender);
+        self.waiting += 1;
+        Ok(receiver)
+    }
+
+    /// Takes out those who wait no more.
+    fn forget_the_gone(&mut self) {
+        self.at.retain(|_, queue| {
+            queue.retain(|waiting| !waiting.is_closed());
+            !queue.is_empty()
+        });
+        self.order.retain(|at| self.at.contains_key(at));
+        self.waiting = self.at.values().map(VecDeque::len).sum();
+    }
+
+    /// Whose turn it is.
+    fn next(&mut self) -> Option<oneshot::Sender<Taken>> {
+        while let Some(at) = self.order.pop_front() {
+            let Some(queue) = self.at.get_mut(&at) else { continue };
+            let next = queue.pop_front();
+            self.waiting -= usize::from(next.is_some());
+            if queue.is_empty() {
+                self.at.remove(&at);
+            } else {
+                self.order.push_back(at);
+            }
+            if let Some(next) = next.filter(|next| !next.is_closed()) {
+                return Some(next);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let next = {
+            let mut queues = self.0.lock();
+            let next = queues.next();
+            queues.taken -= usize::from(next.is_none());
+            next
+        };
+        if let Some(next) = next {
+            // Whoever left meanwhile passes it on.
+            let _left = next.send(Self(Arc::clone(&self.0)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::pin::Pin;
+
+    use futures::poll;
+
+    use super::*;
+
+    fn at(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    type Waiting = Pin<Box<dyn Future<Output = Result<AnswerTurn, Crowded>>>>;
+
+    fn take(turns: &Arc<AnswerTurns>, last: u8) -> Waiting {
+        let turns = Arc::clone(turns);
+        Box::pin(async move { turns.take(at(last)).await })
+    }
+
+    /// One that waits already.
+    async fn waits(turns: &Arc<AnswerTurns>, last: u8) -> Waiting {
+        let mut waiting = take(turns, last);
+        assert!(poll!(&mut waiting).is_pending());
+        waiting
+    }
+
+    async fn all(turns: &Arc<AnswerTurns>) -> Vec<AnswerTurn> {
+        futures::future::try_join_all((0..AT_ONCE).map(|_| take(turns, 1))).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn addresses_take_turns() {
+        let turns = Arc::new(AnswerTurns::default());
+        let mut taken = all(&turns).await;
+        let (mut first, mut second) = (waits(&turns, 1).await, waits(&turns, 1).await);
+        let mut other = waits(&turns, 2).await;
+        taken.pop();
+        assert!(poll!(&mut first).is_ready());
+        assert!(
+            poll!(&mut second).is_pending() && poll!(&mut other).is_ready(),
+            "one of each, and it goes on"
+        );
+        assert!(poll!(&mut second).is_ready());
+        drop(taken);
+        let queues = turns.lock();
+        assert_eq!((queues.taken, queues.waiting, queues.order.len(), queues.at.len()), (0, 0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn who_left_is_passed_over_and_a_turn_ends_with_its_last_copy() {
+        let turns = Arc::new(AnswerTurns::default());
+        let mut taken = all(&turns).await;
+        let (left, mut stays) = (waits(&turns, 1).await, waits(&turns, 1).await);
+        drop(left);
+        let copy = taken[0].clone();
+        drop(taken.remove(0));
+        assert!(poll!(&mut stays).is_pending());
+        drop(copy);
+        let turn = stays.await.unwrap();
+        assert_eq!(turns.lock().taken, AT_ONCE);
+        drop((taken, turn));
+        assert_eq!(turns.lock().taken, 0);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_nobody_came_for_is_passed_on() {
+        let turns = Arc::new(AnswerTurns::default());
+        let taken = all(&turns).await;
+        let given = waits(&turns, 1).await;
+        drop(taken);
+        drop(given);
+        assert_eq!(turns.lock().taken, 0);
+    }
+
+    #[tokio::test]
+    async fn who_would_wait_for_too_long_is_told_to_come_again() {
+        let turns = Arc::new(AnswerTurns::default());
+        let _taken = all(&turns).await;
+        let mut waiting = Vec::new();
+        for _ in 0..WAITING_PER_ADDRESS {
+            waiting.push(waits(&turns, 1).await);
+        }
+        assert_eq!(take(&turns, 1).await.unwrap_err(), Crowded);
+        let _other_address = waits(&turns, 2).await;
+        waiting.truncate(1);
+        let _room_again = waits(&turns, 1).await;
+        assert_eq!(turns.lock().waiting, 3);
+    }
+}

@@ -1,0 +1,171 @@
+#![allow(clippy::unwrap_used)]
+use common::{
+    document::Document,
+    mode::Mode,
+    store::{feed::Feed, memory::MemoryStore},
+};
+
+use super::*;
+
+struct Bench {
+    store: Arc<MemoryStore>,
+    addresses: Addresses,
+    feed: Feed,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::over(Arc::new(MemoryStore::new(uuid::Uuid::nil()))).await
+    }
+
+    /// As after a start of the process.
+    async fn over(store: Arc<MemoryStore>) -> Self {
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let of_zone = Arc::clone(&store) as Arc<dyn Store>;
+        let addresses =
+            Addresses::new("east".into(), Naming::default(), of_zone, Env::system("test"), feed.reader());
+        Self { store, addresses, feed }
+    }
+
+    async fn put(&self, yaml: &str, zone: &str) {
+        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+        let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
+        let mode = Mode::federated_zone(zone);
+        mode.label(&mut resource);
+        resource.origin = mode.origin_of(resource.kind());
+        self.store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+    }
+
+    async fn delete(&self, key: ResourceKey) {
+        self.store.transact(Batch::of([Write::delete_when(key, Precondition::None)])).await.unwrap();
+    }
+
+    /// One round on the newest index, and the names with their addresses after it.
+    async fn round(&mut self) -> Vec<String> {
+        self.feed = Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap();
+        self.addresses.reader = self.feed.reader();
+        self.addresses.round().await;
+        assert!(self.addresses.open.is_empty());
+        let index = Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap().reader().current();
+        let Some(stored) = index.get(&address_book::key("default")) else { return Vec::new() };
+        let book = AddressBook::parse(&stored.spec::<Config>().unwrap().config).unwrap();
+        let shown = |entry: address_book::Entry| {
+            let ports: Vec<String> =
+                entry.outbounds(&Naming::default()).iter().map(|(port, _)| port.to_string()).collect();
+            format!(
+                "{} {} {}",
+                entry.names(&Naming::default()).join(" "),
+                entry.address.unwrap(),
+                ports.join(" ")
+            )
+        };
+        book.entries().map(shown).collect()
+    }
+}
+
+fn dataplane(name: &str, service: &str) -> String {
+    format!(
+        "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 127.0.0.2, inbound: [{{port: 80, \
+         servicePort: 8080, tags: {{kuma.io/service: {service}}}}}]}}}}"
+    )
+}
+
+#[tokio::test]
+async fn addresses_stay_as_long_as_somebody_has_the_service() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "east").await;
+    assert!(bench.round().await.is_empty(), "nothing is written where nothing is wanted");
+    bench.put(&dataplane("web-1", "web"), "east").await;
+    bench.put(&dataplane("web-2", "web"), "east").await;
+    assert_eq!(bench.round().await, ["web.mesh 240.0.0.0 80"]);
+
+    let before = *bench.store.watch_head().borrow();
+    bench.put(&dataplane("web-3", "web"), "east").await;
+    bench.round().await;
+    assert_eq!(*bench.store.watch_head().borrow(), before + 1, "one more of them is no reason to write");
+
+    bench.put(&dataplane("api-1", "api"), "east").await;
+    bench
+        .put(
+            "{type: ZoneIngress, name: in, zone: west, networking: {address: 127.0.0.9, port: 10001}, availableServices: \
+             [{mesh: default, instances: 1, tags: {kuma.io/service: far}}, {mesh: other, instances: 1, tags: \
+             {kuma.io/service: b}}]}",
+            "west",
+        )
+        .await;
+    let all = ["api.mesh 240.0.0.1 80", "far.mesh 240.0.0.2 80", "web.mesh 240.0.0.0 80"];
+    assert_eq!(bench.round().await, all);
+
+    // A start of the process gives nobody another address.
+    let mut again = Bench::over(Arc::clone(&bench.store)).await;
+    let before = *again.store.watch_head().borrow();
+    assert_eq!(again.round().await, all);
+    assert_eq!(*again.store.watch_head().borrow(), before);
+
+    let gone = |name: &str| ResourceKey::new(&dataplane::KIND, "default", name);
+    again.delete(gone("web-1")).await;
+    assert_eq!(again.round().await, all);
+    again.delete(gone("web-2")).await;
+    again.delete(gone("web-3")).await;
+    assert_eq!(again.round().await, all[..2]);
+}
+
+#[tokio::test]
+async fn services_outside_are_known_by_their_host_as_well() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "east").await;
+    let outside = |name: &str, service: &str, address: &str, hidden: bool| {
+        format!(
+            "{{type: ExternalService, mesh: default, name: {name}, networking: {{address: '{address}', disableHostDNSEntry: \
+             {hidden}}}, tags: {{kuma.io/service: {service}}}}}"
+        )
+    };
+    bench.put(&outside("a", "maps", "maps.example.com:443", false), "east").await;
+    bench.put(&outside("b", "bank", "bank.example.com:443", true), "east").await;
+    assert_eq!(
+        bench.round().await,
+        ["bank.mesh 240.0.0.0 443 80", "maps.mesh 240.0.0.1 443 80", "maps.example.com 240.0.0.2 443 80",]
+    );
+    bench.delete(ResourceKey::new(&mesh::KIND, "", "default")).await;
+    assert!(bench.round().await.is_empty());
+}
+
+#[tokio::test]
+async fn names_are_made_up_of_tags() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "east").await;
+    let tagged = |name: &str, version: &str| {
+        format!(
+            "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 127.0.0.2, inbound: [{{port: 80, tags: \
+             {{kuma.io/service: web, version: {version}}}}}]}}}}"
+        )
+    };
+    bench.put(&tagged("web-1", "v1"), "east").await;
+    bench.put(&tagged("web-2", "v2"), "east").await;
+    assert_eq!(bench.round().await, ["web.mesh 240.0.0.0 80"]);
+    let by_version = |host: &str| {
+        format!(
+            "{{type: VirtualOutbound, mesh: default, name: by-version, selectors: [{{match: {{kuma.io/service: '*', version: \
+             '*'}}}}], conf: {{host: '{host}', port: '8080', parameters: [{{name: service, tagKey: kuma.io/service}}, {{name: \
+             version}}]}}}}"
+        )
+    };
+    bench.put(&by_version("{{.version}}.{{.service}}.test"), "east").await;
+    assert_eq!(
+        bench.round().await,
+        ["web.mesh 240.0.0.0 80", "v1.web.test 240.0.0.1 8080", "v2.web.test 240.0.0.2 8080",]
+    );
+    bench.put(&tagged("web-3", "v3"), "east").await;
+    assert_eq!(bench.round().await[3], "v3.web.test 240.0.0.3 8080");
+    // Of several who want one port of one name one has it.
+    bench.put(&by_version("all.test"), "east").await;
+    assert_eq!(bench.round().await, ["web.mesh 240.0.0.0 80", "all.test 240.0.0.1 8080"]);
+    bench
+        .delete(ResourceKey::new(
+            common::registry::by_name("VirtualOutbound").unwrap(),
+            "default",
+            "by-version",
+        ))
+        .await;
+    assert_eq!(bench.round().await, ["web.mesh 240.0.0.0 80"]);
+}

@@ -1,0 +1,300 @@
+//! Health discovery: the Envoy of a proxy looks whether its workload serves and says what it found, and the zone
+//! takes in and out of rotation what has a probe.
+//!
+//! What is to be looked at follows from the resource of the proxy; what was found is written into it, as its inbounds'
+//! state. Nothing is written while that says the same already.
+
+mod checks;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use common::{
+    clip::clip,
+    model::{Resource, Spec},
+    proto::{
+        envoy::service::health::v3::{
+            HealthCheckRequestOrEndpointHealthResponse,
+            health_check_request_or_endpoint_health_response::RequestType,
+        },
+        kuma::mesh::v1alpha1 as proto,
+    },
+    runtime::Env,
+    store::{Batch, Precondition, Store, StoreError, Write},
+};
+use prost::Message;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+pub use self::checks::CheckSettings;
+use self::checks::{ObservedHealth, specifier};
+use super::{
+    grant::{Grant, GrantWatch, Lookout},
+    node::{Proxy, ProxyId, ProxyKind},
+    stream::{EnvoyPeer, Requests, Streams},
+};
+use crate::{generator::AdminEndpoint, mesh::Hosts};
+
+/// Where it is served.
+pub(super) const PATH: &str = "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck";
+/// How long a new stream may stay silent.
+const FIRST_REQUEST: Duration = Duration::from_secs(15);
+/// Pause after the store refused.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes of the reason a stream ends with.
+const REASON: usize = 1024;
+/// Answers that wait for room in the connection.
+const WAITING: usize = 4;
+
+/// What all streams share.
+pub(super) struct Health {
+    pub(super) streams: Arc<Streams>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) env: Env,
+    pub(super) hosts: tokio::sync::watch::Receiver<Hosts>,
+    pub(super) settings: CheckSettings,
+    /// Whose resource or token changed.
+    pub(super) watch: Arc<GrantWatch>,
+    next: AtomicU64,
+}
+
+/// What one proxy says, and is to look at.
+struct HealthSession<'a> {
+    health: &'a Health,
+    peer: &'a EnvoyPeer,
+    proxy: ProxyId,
+    admin: Option<AdminEndpoint>,
+    grant: Grant,
+    lookout: Lookout,
+    /// What it was told to look at.
+    asked: Bytes,
+    /// What it found.
+    found: ObservedHealth,
+    /// What it found is not written yet.
+    behind: bool,
+}
+
+impl Health {
+    /// For the proxies of `streams`.
+    pub(super) fn new(
+        streams: Arc<Streams>,
+        store: Arc<dyn Store>,
+        env: Env,
+        hosts: tokio::sync::watch::Receiver<Hosts>,
+        settings: CheckSettings,
+    ) -> Self {
+        Self { streams, store, env, hosts, settings, watch: Arc::default(), next: AtomicU64::new(0) }
+    }
+
+    /// Tells streams of changes until `shutdown`.
+    pub(super) async fn run(&self, shutdown: CancellationToken) {
+        Arc::clone(&self.watch).run(self.streams.index.clone(), shutdown).await;
+    }
+
+    /// Serves one stream to its end, of which the proxy hears through `answers`.
+    pub(super) async fn serve(
+        &self,
+        peer: EnvoyPeer,
+        mut requests: Requests,
+        answers: tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
+    ) {
+        let ended = tokio::select! {
+            () = self.streams.shutdown.cancelled() => Err(Status::unavailable("this control plane is stopping")),
+            () = answers.closed() => Ok(()),
+            ended = self.admit_and_listen(&peer, &mut requests, &answers) => ended,
+        };
+        if let Err(status) = ended {
+            // It may repeat what the proxy said.
+            let status = Status::new(status.code(), clip(status.message(), REASON));
+            tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended a health stream");
+            let _gone = answers.try_send(Err(status));
+        }
+    }
+
+    async fn admit_and_listen(
+        &self,
+        peer: &EnvoyPeer,
+        requests: &mut Requests,
+        answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
+    ) -> Result<(), Status> {
+        self.streams.screen(peer).await?;
+        let _slot = self.streams.slot()?;
+        let first = timeout(FIRST_REQUEST, requests.next()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
+        let Some(first) = first.transpose()? else { return Ok(()) };
+        let node = match read(&first)? {
+            Some(RequestType::HealthCheckRequest(request)) => request.node,
+            Some(RequestType::EndpointHealthResponse(_)) | None => None,
+        };
+        let (proxy, _) = Proxy::of(node).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if proxy.id.kind != ProxyKind::Dataplane {
+            return Err(Status::invalid_argument("only dataplanes have a workload whose health matters"));
+        }
+        let grant = self.streams.grant(&proxy.id, peer).await?;
+        let lookout = self.lookout(&proxy.id, &grant);
+        let mut session = HealthSession {
+            health: self,
+            peer,
+            admin: AdminEndpoint::of_node(&proxy.metadata),
+            proxy: proxy.id,
+            grant,
+            lookout,
+            asked: Bytes::new(),
+            found: ObservedHealth::default(),
+            behind: false,
+        };
+        session.vouch();
+        session.ask(answers)?;
+        loop {
+            let retry = session.behind;
+            tokio::select! {
+                request = requests.next() => match request.transpose()? {
+                    Some(request) => session.hear(&request).await?,
+                    None => return Ok(()),
+                },
+                () = session.lookout.changed() => session.look_again(answers).await?,
+                () = tokio::time::sleep(RETRY), if retry => session.note().await?,
+            }
+        }
+    }
+
+    fn lookout(&self, proxy: &ProxyId, grant: &Grant) -> Lookout {
+        let also = Grant::new(vec![proxy.key()], None, &self.streams.index.current());
+        self.watch.watch(self.next.fetch_add(1, Ordering::Relaxed), &grant.clone().and(also))
+    }
+}
+
+impl HealthSession<'_> {
+    /// Says who is at the other end, once that is known.
+    fn vouch(&self) {
+        let client = &self.peer.client;
+        if !client.is_known() && self.stored().is_some() {
+            let authenticator = &self.health.streams.authenticator;
+            let credential = authenticator.credential(&self.proxy, self.peer.token.as_deref());
+            client.vouch(&self.proxy.to_string(), credential.as_deref());
+        }
+    }
+
+    /// Tells the proxy what to look at, when that is something else than before.
+    fn ask(&mut self, answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>) -> Result<(), Status> {
+        let dataplane = self.stored();
+        let networking = dataplane.as_deref().and_then(networking).unwrap_or_default();
+        let hosts = self.health.hosts.borrow().clone();
+        let wanted = specifier(&networking, &hosts, self.admin.as_ref(), &self.health.settings);
+        // Who has nothing to look at is told so only after there was something.
+        let Some(wanted) = wanted.or_else(|| (!self.asked.is_empty()).then(Default::default)) else {
+            return Ok(());
+        };
+        let message = framed(&wanted);
+        if message == self.asked {
+            return Ok(());
+        }
+        self.asked = message.clone();
+        answers.try_send(Ok(message)).map_err(|_| Status::resource_exhausted("the proxy takes no answers"))
+    }
+
+    /// Something changed on which all this rests.
+    async fn look_again(
+        &mut self,
+        answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
+    ) -> Result<(), Status> {
+        let index = self.health.streams.index.current();
+        if !self.health.streams.authenticator.upholds(&self.grant, &index) {
+            self.grant = self.health.streams.grant(&self.proxy, self.peer).await?;
+            self.lookout = self.health.lookout(&self.proxy, &self.grant);
+        }
+        self.vouch();
+        self.ask(answers)?;
+        self.note().await
+    }
+
+    /// Takes in what the proxy found.
+    async fn hear(&mut self, request: &Bytes) -> Result<(), Status> {
+        let Some(RequestType::EndpointHealthResponse(report)) = read(request)? else { return Ok(()) };
+        let before = std::mem::replace(&mut self.found, ObservedHealth::of(&report));
+        if before == self.found && !self.behind {
+            return Ok(());
+        }
+        self.note().await
+    }
+
+    /// Writes what was found, where the resource says something else.
+    async fn note(&mut self) -> Result<(), Status> {
+        let index = self.health.streams.index.current();
+        if !self.health.streams.authenticator.upholds(&self.grant, &index) {
+            self.grant = self.health.streams.grant(&self.proxy, self.peer).await?;
+        }
+        self.behind = false;
+        let Some(stored) = self.stored() else { return Ok(()) };
+        let hosts = self.health.hosts.borrow().clone();
+        let Some(spec) = self.found.applied_to(&stored, &hosts) else { return Ok(()) };
+        let mut resource = Resource::clone(&stored).with_spec(Spec::encode(&spec));
+        resource.modified = self.health.env.now();
+        let write = Write::put_when(resource, Precondition::At(stored.revision));
+        match self.health.store.transact(Batch::of([write])).await {
+            Ok(_) => tracing::info!(proxy = %self.proxy, "the health of a workload changed"),
+            // What somebody else wrote wakes this stream again.
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => self.behind = true,
+            Err(error) => {
+                tracing::warn!(proxy = %self.proxy, %error, "cannot store the health of a workload");
+                self.behind = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self) -> Option<Arc<Resource>> {
+        self.health.streams.index.current().get(&self.proxy.key()).cloned()
+    }
+}
+
+fn networking(resource: &Resource) -> Option<proto::dataplane::Networking> {
+    resource.spec::<proto::Dataplane>().ok()?.networking
+}
+
+fn read(message: &Bytes) -> Result<Option<RequestType>, Status> {
+    let request = HealthCheckRequestOrEndpointHealthResponse::decode(&message[..]);
+    let malformed = |error| Status::invalid_argument(format!("the request cannot be read: {error}"));
+    Ok(request.map_err(malformed)?.request_type)
+}
+
+/// A message as gRPC has it on the wire.
+fn framed(message: &impl Message) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(5 + message.encoded_len());
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    message.encode(&mut bytes).expect("the buffer grows");
+    bytes.freeze()
+}
+
+/// A place for the answers of one stream, and the body that carries them.
+pub(super) fn answers()
+-> (tokio::sync::mpsc::Sender<Result<Bytes, Status>>, axum::http::Response<axum::body::Body>) {
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, Status>>(WAITING);
+    let frames = futures::stream::unfold((receiver, false), |(mut receiver, ended)| async move {
+        if ended {
+            return None;
+        }
+        let frame = match receiver.recv().await {
+            Some(Ok(message)) => return Some((hyper::body::Frame::data(message), (receiver, false))),
+            Some(Err(status)) => status,
+            None => Status::ok(""),
+        };
+        let mut trailers = axum::http::HeaderMap::new();
+        let _no_text_of_ours_is_no_header = frame.add_header(&mut trailers);
+        Some((hyper::body::Frame::trailers(trailers), (receiver, true)))
+    });
+    let frames = futures::StreamExt::map(frames, Ok::<_, std::convert::Infallible>);
+    let mut response =
+        axum::http::Response::new(axum::body::Body::new(http_body_util::StreamBody::new(frames)));
+    let grpc = axum::http::HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, grpc);
+    (sender, response)
+}

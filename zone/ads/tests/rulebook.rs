@@ -1,0 +1,11 @@
+//! The scenarios that harnesses for xDS play (`h`), those they lack (`s`), and the rules that show only where bytes
+//! flow (`r`): over real gRPC, in both variants, on the aggregated stream and on the services of single types.
+//! `common::xds` has the table of all.
+
+mod bounds;
+mod doors;
+mod plane;
+mod reconnecting;
+mod refusals;
+mod subscribing;
+mod updates;

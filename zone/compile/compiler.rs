@@ -1,0 +1,473 @@
+//! One mesh and its connected proxies: what a change asks for is compiled and handed out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    credentials::{Credentials, Renewals, Signed, SigningRequest},
+    outbound::OutboundCall,
+    part::{Assigned, CompiledPart, Part, Parts, SetId},
+    place::{Located, Place},
+    profiles::Profiles,
+    set::{Set, Sets},
+    task::{OwnOutcome, Task, TaskOutcome, guarded, in_parallel},
+};
+use crate::{
+    generator::{Encoded, ProxyMetadata, RenewedEndpoints, ResourceCollection, ResourceSet, Sidecar},
+    mesh::{Dataplane, MeshContext, Problem, WorkloadCertificate},
+    policy::Profile,
+};
+
+/// What was left out of sets, put into words once.
+type SharedProblems = HashMap<SetId, Arc<[String]>>;
+
+/// Proxies that are told before it is looked whether something more urgent came.
+const TOLD: usize = 64;
+/// Jobs done before it is looked whether something more urgent came.
+const BATCH: usize = 64;
+
+/// The proxies of one mesh and what they get.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    pub(super) mesh: Arc<MeshContext>,
+    pub(super) proxies: BTreeMap<Arc<str>, ProxyState>,
+    pub(super) located: Located,
+    pub(super) profiles: Profiles,
+    pub(super) parts: Parts,
+    pub(super) sets: Sets,
+    /// What everybody calls who calls all there is at virtual addresses; `None` until somebody asks.
+    pub(super) everything: Option<Arc<[Arc<OutboundCall>]>>,
+    /// The same for applications that call by name.
+    pub(super) everything_by_name: Option<Arc<[Arc<OutboundCall>]>>,
+    /// What is to be compiled, in the order in which it was asked for.
+    pub(super) queue: VecDeque<Job>,
+    /// Whose endpoints are to be renewed. They overtake everything else.
+    pub(super) endpoints: BTreeSet<Assigned>,
+    /// Endpoints renewed since the last publications.
+    renewed: Vec<(Part, Arc<Encoded>)>,
+    /// Who is to be told something new.
+    pub(super) outdated: BTreeSet<Arc<str>>,
+    /// Who is to be told at once, whatever else is being compiled for them.
+    urgent: BTreeSet<Arc<str>>,
+    unsigned: Vec<SigningRequest>,
+    renewals: Renewals,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// What belongs to this proxy alone.
+    Own(Arc<str>),
+    /// Something shared.
+    Part(Part),
+}
+
+/// What is known of a connected proxy.
+#[derive(Debug)]
+pub(super) struct ProxyState {
+    pub(super) metadata: ProxyMetadata,
+    pub(super) dataplane: Option<Arc<Dataplane>>,
+    pub(super) place: Place,
+    own: Option<ResourceCollection>,
+    /// It waits in the queue.
+    queued: bool,
+    credentials: Credentials,
+    problems: BTreeSet<Problem>,
+    /// Why it gets nothing new.
+    failure: Option<String>,
+    /// What it was told last.
+    told: Option<ResourceSet>,
+}
+
+/// What one proxy is to have from now on.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    /// Which proxy.
+    pub(crate) name: Arc<str>,
+    /// Its configuration; `None` to keep the one it has.
+    pub(crate) set: Option<ResourceSet>,
+    /// What was left out.
+    pub(crate) problems: Arc<[String]>,
+    /// Whether nothing could be made for it.
+    pub(crate) failed: bool,
+}
+
+impl Compiler {
+    /// Nobody is connected yet.
+    pub(crate) fn new(mesh: Arc<MeshContext>) -> Self {
+        Self {
+            mesh,
+            proxies: BTreeMap::new(),
+            located: Located::default(),
+            profiles: Profiles::default(),
+            parts: Parts::default(),
+            sets: Sets::default(),
+            everything: None,
+            everything_by_name: None,
+            queue: VecDeque::new(),
+            endpoints: BTreeSet::new(),
+            renewed: Vec::new(),
+            outdated: BTreeSet::new(),
+            urgent: BTreeSet::new(),
+            unsigned: Vec::new(),
+            renewals: Renewals::default(),
+        }
+    }
+
+    /// A proxy came, or came again: it may have been away, so it is told everything.
+    pub(crate) fn arrive(&mut self, name: &Arc<str>, metadata: ProxyMetadata) {
+        let dataplane = self.mesh.dataplanes.get(name).cloned();
+        match self.proxies.get_mut(name) {
+            Some(proxy) => {
+                (proxy.metadata, proxy.dataplane, proxy.told) = (metadata, dataplane, None);
+            }
+            None => {
+                self.proxies.insert(Arc::clone(name), ProxyState::new(metadata, dataplane));
+            }
+        }
+        self.relocate(name, true);
+        self.queue_own(name);
+        self.outdated.insert(Arc::clone(name));
+    }
+
+    /// A proxy left.
+    pub(crate) fn leave(&mut self, name: &Arc<str>) {
+        self.displace(name);
+        if let Some(proxy) = self.proxies.remove(name) {
+            self.renewals.forget(name, proxy.credentials.workload.as_ref());
+        }
+    }
+
+    /// How many parts and sets are kept.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.parts.len() + self.sets.len()
+    }
+
+    pub(super) fn queue_own(&mut self, name: &Arc<str>) {
+        if let Some(proxy) = self.proxies.get_mut(name)
+            && !std::mem::replace(&mut proxy.queued, true)
+        {
+            self.queue.push_back(Job::Own(Arc::clone(name)));
+        }
+    }
+
+    pub(super) fn queue_parts(&mut self, parts: impl IntoIterator<Item = Part>) {
+        for part in parts {
+            if let Some(slot) = self.parts.get_mut(&part)
+                && !std::mem::replace(&mut slot.dirty, true)
+            {
+                self.sets.await_part(&slot.sets);
+                self.queue.push_back(Job::Part(part));
+            }
+        }
+    }
+
+    /// Whether there is nothing to compile and nobody to tell.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_compiled() && self.outdated.is_empty() && self.urgent.is_empty()
+    }
+
+    fn is_compiled(&self) -> bool {
+        self.queue.is_empty() && self.endpoints.is_empty() && self.located.is_settled()
+    }
+
+    /// Renews endpoints, then works on the rest until there is nothing left or `enough` says so.
+    pub(crate) fn work(&mut self, now: DateTime<Utc>, mut enough: impl FnMut() -> bool) {
+        self.renew_endpoints();
+        while !self.is_compiled() {
+            // What is compiled depends on who calls it, and under which profile.
+            if !self.locate_some() {
+                self.batch(now);
+            }
+            if enough() {
+                return;
+            }
+        }
+    }
+
+    fn renew_endpoints(&mut self) {
+        let known = |assigned: Assigned| {
+            let part = Part::Assignment(assigned);
+            // One that was never compiled is in the queue.
+            let made = self.parts.get(&part).is_some_and(|slot| slot.made.is_some());
+            made.then_some(part)
+        };
+        let parts: Vec<Part> = std::mem::take(&mut self.endpoints).into_iter().filter_map(known).collect();
+        let none = Profile::default();
+        let mesh = &self.mesh;
+        let compiled = in_parallel(parts, |part| {
+            let made = guarded(|| part.compile(mesh, &none));
+            (part, made)
+        });
+        for (part, made) in compiled {
+            let (Some(slot), Some(made)) = (self.parts.get(&part), made) else { continue };
+            let name = |made: &CompiledPart| made.encoded().map(|encoded| Arc::clone(&encoded.name));
+            let Some(encoded) = made.encoded().filter(|_| slot.made.as_ref().map(name) == Some(name(&made)))
+            else {
+                // It is gone or has another name, so that those who have it lose something, in their turn.
+                self.queue_parts([part]);
+                continue;
+            };
+            let (encoded, dirty) = (Arc::clone(encoded), slot.dirty);
+            let differs = self.parts.made(&part, made).is_some();
+            let Some(slot) = self.parts.get_mut(&part) else { continue };
+            slot.dirty = dirty;
+            if differs {
+                self.urgent.extend(self.sets.reassigned(&encoded, &slot.sets));
+                self.renewed.push((part, encoded));
+            }
+        }
+    }
+
+    fn batch(&mut self, now: DateTime<Utc>) {
+        let jobs: Vec<Job> = self.queue.drain(..self.queue.len().min(BATCH)).collect();
+        let tasks: Vec<Task> = jobs.into_iter().filter_map(|job| self.task(job, now)).collect();
+        let mesh = &self.mesh;
+        for outcome in in_parallel(tasks, |task| task.run(mesh)) {
+            match outcome {
+                TaskOutcome::Part(part, made) => self.compiled(&part, made),
+                TaskOutcome::Own(name, own) => self.owned(&name, own),
+            }
+        }
+    }
+
+    /// What a job takes; `None` for one that is not needed any more, or not possible yet.
+    fn task(&mut self, job: Job, now: DateTime<Utc>) -> Option<Task> {
+        match job {
+            Job::Part(part) => {
+                let slot = self.parts.get(&part)?;
+                let profile = part.profile().and_then(|id| self.profiles.get(id));
+                let profile = profile.map(Arc::clone).unwrap_or_default();
+                slot.dirty.then_some(Task::Part(part, profile))
+            }
+            Job::Own(name) => {
+                self.proxies.get_mut(&name)?.queued = false;
+                self.own_task(name, now)
+            }
+        }
+    }
+
+    fn own_task(&mut self, name: Arc<str>, now: DateTime<Utc>) -> Option<Task> {
+        let proxy = self.proxies.get_mut(&name)?;
+        let Some(dataplane) = proxy.dataplane.clone() else {
+            let reason = format!("Dataplane {}/{name} does not exist (yet)", self.mesh.mesh);
+            proxy.failure = Some(reason);
+            self.outdated.insert(name);
+            return None;
+        };
+        match proxy.credentials.request(
+            &name,
+            &dataplane,
+            &proxy.metadata,
+            &self.mesh,
+            &mut self.renewals,
+            now,
+        ) {
+            Ok(request) => self.unsigned.extend(request),
+            Err(error) => {
+                proxy.failure = Some(error.to_string());
+                self.outdated.insert(name);
+                return None;
+            }
+        }
+        if proxy.credentials.needed {
+            // It is put together once that is here.
+            return None;
+        }
+        let sidecar = Sidecar {
+            certificate: proxy
+                .credentials
+                .workload
+                .clone()
+                .filter(|_| self.mesh.wants_certificate(&dataplane)),
+            admin: proxy.credentials.admin(&proxy.metadata, &dataplane),
+            metadata: proxy.metadata.clone(),
+            dataplane,
+        };
+        let set = proxy.place.set().and_then(|id| self.sets.get(id));
+        let calls = set.map(|set| Arc::clone(&set.calls)).unwrap_or_default();
+        Some(Task::Own(name, Box::new(sidecar), calls))
+    }
+
+    /// Takes in what became of a part; what it was stays when it could not be compiled.
+    fn compiled(&mut self, part: &Part, made: Option<CompiledPart>) {
+        // It may have been asked for twice: dropped, and taken again while it was in the queue.
+        let Some(slot) = self.parts.get(part).filter(|slot| slot.dirty) else { return };
+        let made = made.or_else(|| slot.made.clone()).unwrap_or(CompiledPart::Nothing);
+        let before = self.parts.made(part, made);
+        let (new, complete) = self.sets.compiled(part, before, &mut self.parts);
+        self.queue_new(new);
+        for name in complete {
+            self.settle(&name);
+            self.outdated.insert(name);
+        }
+    }
+
+    /// Queues parts that are new with a set. Endpoints go ahead: those that were known otherwise are not renewed
+    /// any more.
+    pub(super) fn queue_new(&mut self, new: Vec<Part>) {
+        for part in new {
+            match part {
+                Part::Assignment(_) => self.queue.push_front(Job::Part(part)),
+                Part::Cluster(..) | Part::Listener(..) | Part::Front(..) => {
+                    self.queue.push_back(Job::Part(part));
+                }
+            }
+        }
+    }
+
+    fn owned(&mut self, name: &Arc<str>, (own, problems): OwnOutcome) {
+        let Some(proxy) = self.proxies.get_mut(name) else { return };
+        proxy.problems = problems;
+        match own {
+            Ok(own) => (proxy.own, proxy.failure) = (Some(own), None),
+            Err(error) => proxy.failure = Some(error.to_string()),
+        }
+        self.outdated.insert(Arc::clone(name));
+    }
+
+    /// What has to be signed. Each is asked for once, until [`signed`](Self::signed) answers.
+    pub(crate) fn unsigned(&mut self) -> Vec<SigningRequest> {
+        std::mem::take(&mut self.unsigned)
+    }
+
+    /// Takes in what was asked for. A failure is noted; whoever calls asks [again](Self::retry) later.
+    pub(crate) fn signed(&mut self, request: &SigningRequest, signed: Signed) {
+        let Some(proxy) = self.proxies.get_mut(&request.name) else { return };
+        let before = proxy.shown();
+        proxy.credentials.signed(request, signed, &mut self.renewals);
+        if proxy.shown() != before {
+            // What it calls others with is part of its profile.
+            self.relocate(&request.name, false);
+        }
+        self.queue_own(&request.name);
+    }
+
+    /// Tries again what failed for a reason that may go away by itself.
+    pub(crate) fn retry(&mut self, name: &Arc<str>) {
+        if let Some(proxy) = self.proxies.get_mut(name) {
+            proxy.credentials.retry();
+        }
+        self.queue_own(name);
+    }
+
+    /// When the next certificate is to be replaced.
+    pub(crate) fn next_renewal(&self) -> Option<DateTime<Utc>> {
+        self.renewals.next()
+    }
+
+    /// Replaces the certificates whose time has come.
+    pub(crate) fn renew(&mut self, now: DateTime<Utc>) {
+        while let Some(name) = self.renewals.due(now) {
+            self.queue_own(&name);
+        }
+    }
+
+    /// The certificate a proxy shows.
+    pub(crate) fn certificate(&self, name: &str) -> Option<&Arc<WorkloadCertificate>> {
+        let proxy = self.proxies.get(name)?;
+        let wanted = proxy.dataplane.as_ref().is_some_and(|dataplane| self.mesh.wants_certificate(dataplane));
+        proxy.credentials.workload.as_ref().filter(|_| wanted)
+    }
+
+    /// What was left out for a proxy, or why there is nothing new for it.
+    fn problems(&self, proxy: &ProxyState, shared: &mut SharedProblems) -> Arc<[String]> {
+        if let Some(reason) = &proxy.failure {
+            return [reason.clone()].into();
+        }
+        let own: Vec<&Problem> = proxy.problems.iter().chain(&proxy.place.problems).collect();
+        let trouble = proxy.credentials.trouble();
+        let Some(id) = proxy.place.set().filter(|_| own.is_empty() && trouble.is_none()) else {
+            let set = proxy.place.set().and_then(|id| self.sets.get(id));
+            let parts = set.into_iter().flat_map(|set| set.problems(&self.parts));
+            let all: BTreeSet<&Problem> = own.into_iter().chain(parts).collect();
+            let all = all.into_iter().map(ToString::to_string);
+            return all.chain(trouble.map(str::to_owned)).collect();
+        };
+        let problems = shared.entry(id).or_insert_with(|| {
+            let set = self.sets.get(id).into_iter();
+            let all: BTreeSet<&Problem> = set.flat_map(|set| set.problems(&self.parts)).collect();
+            all.into_iter().map(ToString::to_string).collect()
+        });
+        Arc::clone(problems)
+    }
+
+    /// What proxies are to have from now on: all who are to be told at once, and some of the others. One for
+    /// whom something is still to be compiled is told when that is done, unless it is about endpoints.
+    pub(crate) fn publications(&mut self) -> Vec<Publication> {
+        let urgent = std::mem::take(&mut self.urgent);
+        let mut outdated = std::mem::take(&mut self.outdated);
+        if let Some(rest) = outdated.iter().nth(TOLD).cloned() {
+            self.outdated = outdated.split_off(&rest);
+        }
+        let told: BTreeSet<&Arc<str>> = urgent.iter().chain(&outdated).collect();
+        let renewed = std::mem::take(&mut self.renewed);
+        let mut brought: HashMap<SetId, RenewedEndpoints> = HashMap::new();
+        let mut shared_problems = SharedProblems::new();
+        let mut publications = Vec::new();
+        for name in told {
+            let Some(proxy) = self.proxies.get(name) else { continue };
+            let set = proxy.place.set().and_then(|id| self.sets.get(id));
+            let shared = set.and_then(|set| set.published.as_ref());
+            let in_work = proxy.queued
+                || proxy.credentials.needed
+                || proxy.failure.is_some()
+                || self.located.awaits(name)
+                || set.is_some_and(Set::is_waiting);
+            let set = match (&proxy.own, shared, &proxy.told) {
+                // What is being made for it may not fit what it shares, but endpoints always do. Nor has it to
+                // wait with them for whatever else it is told when its turn comes.
+                (_, _, Some(told)) if (in_work || self.outdated.contains(name)) && urgent.contains(name) => {
+                    // What it was told is of the set it had before, until what it is to have now was made.
+                    let (_, of) = proxy.place.former.or(proxy.place.now).unwrap_or_default();
+                    let renewed = brought.entry(of).or_insert_with(|| {
+                        let its = |part: &Part| self.parts.get(part).is_some_and(|s| s.sets.contains(&of));
+                        let its = renewed.iter().filter(|(part, _)| its(part));
+                        RenewedEndpoints::new(its.map(|(_, encoded)| Arc::clone(encoded)).collect())
+                    });
+                    Some(renewed.brought_to(told))
+                }
+                _ if proxy.failure.is_some() => None,
+                (Some(own), Some(shared), _) if !in_work => {
+                    Some(ResourceSet::new(own, shared, proxy.told.as_ref()))
+                }
+                // It is told when what is being made is there.
+                _ => continue,
+            };
+            let (problems, failed) = (self.problems(proxy, &mut shared_problems), proxy.failure.is_some());
+            let Some(proxy) = self.proxies.get_mut(name) else { continue };
+            let differs = |set: &ResourceSet| proxy.told.as_ref().is_none_or(|told| !set.is_same(told));
+            let set = set.filter(differs);
+            if let Some(set) = &set {
+                proxy.told = Some(set.clone());
+            }
+            publications.push(Publication { name: Arc::clone(name), set, problems, failed });
+        }
+        publications
+    }
+}
+
+impl ProxyState {
+    /// By whom it was given the identity that it shows; `None` when it is a member of the mesh like any other.
+    pub(super) fn shown(&self) -> Option<Arc<str>> {
+        self.credentials.workload.as_ref().and_then(|shown| shown.given_by()).cloned()
+    }
+
+    fn new(metadata: ProxyMetadata, dataplane: Option<Arc<Dataplane>>) -> Self {
+        Self {
+            metadata,
+            dataplane,
+            place: Place::default(),
+            own: None,
+            queued: false,
+            credentials: Credentials::default(),
+            problems: BTreeSet::new(),
+            failure: None,
+            told: None,
+        }
+    }
+}

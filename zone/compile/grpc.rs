@@ -1,0 +1,164 @@
+//! Applications that are members of the mesh by way of their gRPC library: what they call by name, and what they serve.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use super::outbound::{self, CalledBy, CompiledCluster, CompiledListener, OutboundCall};
+use crate::{
+    generator::{
+        Backend, Draft, Encoded, ResourceCollection, RouteDraft, Sidecar, Terminal, XdsClient,
+        envoy::http::{any_path, forward},
+        grpc, inbound, outbound as calling,
+    },
+    mesh::{Dataplane, Destination, MeshContext, Outbound, Problem, problem::Subject},
+    policy::{
+        self, Outside, Selections,
+        route::{self, Routing},
+    },
+};
+
+/// What outbounds are called at whose listener nobody binds.
+const NOWHERE: (IpAddr, u32) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Whether `dataplane` calls all there is, by the names it has for everybody.
+pub(super) fn calls_everything(mesh: &MeshContext, dataplane: &Dataplane) -> bool {
+    dataplane.outbounds.is_empty() && mesh.reaches_everything(dataplane)
+}
+
+/// What `dataplane` may ask for, in order. What its own outbounds name comes before what is so called for everybody.
+pub(super) fn calls(
+    mesh: &MeshContext,
+    dataplane: &Dataplane,
+    problems: &mut BTreeSet<Problem>,
+) -> Vec<Arc<OutboundCall>> {
+    let mut targets: BTreeMap<Arc<str>, Destination> = BTreeMap::new();
+    for Outbound { address, port, target } in dataplane.outbounds.iter() {
+        match outbound::destination(mesh, target) {
+            Ok(called) => add(&mut targets, (*address, *port), &[], &called),
+            Err(reason) => {
+                let reason = format!("outbound {address}:{port}: {reason}");
+                problems.insert(Problem { subject: Subject::of(&dataplane.resource), reason });
+            }
+        }
+    }
+    let mut names: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
+    for (name, address) in mesh.virtual_outbounds.names() {
+        names.entry(address).or_default().push(name);
+    }
+    for (at, called) in mesh.reached_by(dataplane) {
+        let names = names.get(&at.0).map(Vec::as_slice).unwrap_or_default();
+        add(&mut targets, at, names, called);
+    }
+    targets.retain(|_, called| Backend::of(mesh, called).is_some());
+    let called: BTreeSet<Destination> = targets.values().cloned().collect();
+    let named = targets.into_iter().map(|(name, destination)| (CalledBy::Name(name), destination));
+    let all = named.chain(called.into_iter().map(|destination| (CalledBy::AnyName, destination)));
+    all.map(|(by, destination)| Arc::new(OutboundCall { by, destination })).collect()
+}
+
+/// Adds the names under which `called` is asked for: its address and its names with the port, a service known by its
+/// tags also by that of the service, with the port and without.
+fn add(
+    targets: &mut BTreeMap<Arc<str>, Destination>,
+    (address, port): (IpAddr, u32),
+    names: &[&str],
+    called: &Destination,
+) {
+    let mut offer = |name: String| {
+        targets.entry(name.into()).or_insert_with(|| called.clone());
+    };
+    offer(SocketAddr::new(address, u16::try_from(port).unwrap_or_default()).to_string());
+    for name in names {
+        offer(format!("{name}:{port}"));
+    }
+    if let Destination::Service(service) = called {
+        offer(format!("{service}:{port}"));
+        offer(service.to_string());
+    }
+}
+
+/// The listener by which `destination` is called by this name; `None` when it does not exist any more.
+pub(super) fn listener(
+    outside: Outside<'_>,
+    name: &str,
+    destination: &Destination,
+) -> Option<CompiledListener> {
+    let mut uses = route::Uses::new(outside.mesh);
+    let called = uses.backend(destination)?;
+    let compiled = CompiledListener::of(grpc::listener(name, &called));
+    Some(CompiledListener { consulted: uses.consulted, ..compiled })
+}
+
+/// The routes by which `destination` is called, whatever it speaks; `None` when it does not exist any more.
+pub(super) fn routes(outside: Outside<'_>, destination: &Destination) -> Option<CompiledListener> {
+    let mut uses = route::Uses::new(outside.mesh);
+    let mut problems = BTreeSet::new();
+    let called = uses.backend(destination)?;
+    let routes = match route::decide(outside, &called, &mut uses, &mut problems) {
+        Routing::Requests(routes) => routes,
+        Routing::Bytes(shares) => {
+            vec![RouteDraft { message: forward("", any_path(), &shares), ..RouteDraft::default() }]
+        }
+        Routing::Nowhere => Vec::new(),
+    };
+    let mut draft = calling::http_listener(NOWHERE, &called, routes, None, true);
+    policy::apply_outbound(outside, &called, &mut draft, &mut problems);
+    let http = draft.chains.into_iter().find_map(|chain| match chain.terminal {
+        Terminal::Http(http) => Some(http),
+        Terminal::Tcp(_) | Terminal::Other(_) => None,
+    });
+    Some(CompiledListener {
+        listener: http.map(|http| grpc::routes(&called, &http)),
+        backends: uses.backends.into_values().collect(),
+        consulted: uses.consulted,
+        lookups: uses.lookups,
+        problems,
+    })
+}
+
+/// The cluster that reaches `destination`; `None` when that does not exist any more.
+pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option<CompiledCluster> {
+    let mut problems = BTreeSet::new();
+    let draft = outbound::cluster_draft(outside, destination, &mut problems)?;
+    // Sidecars tell mesh TLS from that of the workload by a protocol of which gRPC libraries do not speak.
+    let permissive = outside.mesh.mtls.as_ref().is_some_and(|mtls| mtls.permissive)
+        && outside.profile.caller.identity.is_none();
+    let mut made = |draft: &_| match grpc::cluster(draft, permissive) {
+        Ok(cluster) => Some(cluster),
+        Err(reason) => {
+            let subject = Subject::Part(draft.message.name.clone());
+            problems.insert(Problem { subject, reason });
+            None
+        }
+    };
+    let cluster: Option<Arc<Encoded>> = draft.as_ref().and_then(&mut made);
+    let nearness = draft.and_then(|draft| draft.nearness);
+    Some(CompiledCluster { cluster, nearness, client: XdsClient::Grpc, problems })
+}
+
+/// What belongs to one application alone: what it serves, and the secrets for that.
+pub(super) fn own(
+    proxy: &Sidecar,
+    mesh: &MeshContext,
+    selections: &Selections,
+    problems: &mut BTreeSet<Problem>,
+) -> ResourceCollection {
+    let mut draft = Draft::default();
+    inbound::generate(proxy, mesh, &mut draft);
+    policy::apply_inbound(mesh, proxy, selections, &mut draft, problems);
+    let mut own = ResourceCollection::default();
+    for (name, listener) in &draft.listeners {
+        let mut problem = |reason: &str| {
+            let reason = format!("{name}: {reason}");
+            problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
+        };
+        for encoded in grpc::listeners(listener, proxy.may_be_plain(mesh), &mut problem) {
+            own.insert(encoded);
+        }
+    }
+    grpc::secrets(proxy, mesh, &mut own);
+    own
+}

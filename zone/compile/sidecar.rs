@@ -1,0 +1,78 @@
+//! What belongs to one sidecar alone: its inbounds, its secrets, the listener before its admin endpoint.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use thiserror::Error;
+
+use super::{grpc, way_out};
+use crate::{
+    generator::{
+        Draft, ResourceCollection, Sidecar, XdsClient, admin, direct_access, dns, inbound, probe, secrets,
+        transparent,
+    },
+    mesh::{MeshContext, Problem, problem::Subject},
+    policy::{self, Selections},
+};
+
+/// Why there is no configuration; the proxy keeps the last one.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum CompileError {
+    /// The mesh has mutual TLS; without a certificate the proxy would have to serve plaintext.
+    #[error("mesh {mesh} has mutual TLS, but there is no certificate for {proxy} yet")]
+    NoCertificate {
+        /// Which mesh.
+        mesh: Arc<str>,
+        /// Which proxy.
+        proxy: String,
+    },
+    /// A fault in here, which the log tells more about.
+    #[error("the control plane failed while it made the configuration of {0}, which keeps the last one")]
+    Panicked(Arc<str>),
+}
+
+/// What is the own of `proxy`. It calls on these addresses.
+///
+/// # Errors
+/// [`CompileError`] when a configuration would be less safe than none.
+pub(super) fn own(
+    proxy: &Sidecar,
+    mesh: &MeshContext,
+    selections: &Selections,
+    calls: impl Fn(IpAddr, u32) -> bool,
+    problems: &mut BTreeSet<Problem>,
+) -> Result<ResourceCollection, CompileError> {
+    if mesh.wants_certificate(&proxy.dataplane) && proxy.certificate.is_none() {
+        let proxy = proxy.dataplane.name().to_owned();
+        return Err(CompileError::NoCertificate { mesh: Arc::clone(&mesh.mesh), proxy });
+    }
+    if proxy.dataplane.is_builtin_gateway() && proxy.dataplane.gateway.is_none() {
+        let reason = "it listens for nobody: no MeshGateway selects it".to_owned();
+        problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
+    }
+    if let Some(reason) = mesh.unnamed(&proxy.dataplane) {
+        problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
+    }
+    if proxy.metadata.client() == XdsClient::Grpc {
+        return Ok(grpc::own(proxy, mesh, selections, problems));
+    }
+    let mut draft = Draft::default();
+    transparent::generate(proxy, mesh, &mut draft);
+    inbound::generate(proxy, mesh, &mut draft);
+    direct_access::generate(proxy, mesh, &calls, &mut draft);
+    probe::generate(proxy, &mut draft);
+    dns::generate(proxy, mesh, &mut draft);
+    policy::apply_inbound(mesh, proxy, selections, &mut draft, problems);
+    way_out::generate(proxy, mesh, selections, &mut draft, problems);
+    secrets::generate(proxy, mesh, &mut draft);
+    // Nothing that users say about traffic is said about this.
+    if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), &calls, &mut draft) {
+        problems.insert(admin_port_taken(Subject::of(&proxy.dataplane.resource)));
+    }
+    Ok(policy::patch_own(mesh, proxy, selections, draft.finish(), problems))
+}
+
+pub(super) fn admin_port_taken(subject: Subject) -> Problem {
+    let reason =
+        "nobody elsewhere can ask its Envoy, because networking.admin.port is one of its own listeners";
+    Problem { subject, reason: reason.to_owned() }
+}

@@ -1,0 +1,145 @@
+//! Services that are resources, by the names and labels references have for them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use common::model::{Resource, kinds::mesh_service::Port};
+use imbl::{OrdMap, OrdSet};
+
+use super::{Reference, ZoneService};
+
+/// A service that references can mean.
+pub trait Referable {
+    /// The resource it was read from.
+    fn resource(&self) -> &Arc<Resource>;
+    /// The name its author gave it.
+    fn authored_name(&self) -> &str;
+    /// Whether it is one of another zone, which comes after those of this one.
+    fn is_elsewhere(&self) -> bool;
+    /// By which it is called.
+    fn ports(&self) -> &[Port];
+
+    /// The port a reference means; it may be left out where there is only one.
+    fn port(&self, port: &str) -> Option<&Port> {
+        match (port, self.ports()) {
+            ("" | "0", [only]) => Some(only),
+            (_, ports) => {
+                ports.iter().find(|p| ZoneService::section(p) == port || p.port.to_string() == port)
+            }
+        }
+    }
+}
+
+/// All services of a kind in a mesh. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Referables<S> {
+    by_name: OrdMap<Arc<str>, Arc<S>>,
+    /// By the name their author gave them, which those of several zones may share.
+    by_authored: OrdMap<String, OrdSet<Arc<str>>>,
+    by_label: OrdMap<(String, String), OrdSet<Arc<str>>>,
+}
+
+impl<S> Default for Referables<S> {
+    fn default() -> Self {
+        Self { by_name: OrdMap::new(), by_authored: OrdMap::new(), by_label: OrdMap::new() }
+    }
+}
+
+impl<S: Referable> Referables<S> {
+    /// The one with this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<S>> {
+        self.by_name.get(name)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<S>> {
+        self.by_name.values()
+    }
+
+    /// The service and port that a reference means, where one of this zone comes before those of others.
+    pub fn find(&self, reference: &Reference) -> Option<(&Arc<S>, &Port)> {
+        let none = OrdSet::new();
+        let named = |name: &str| {
+            let authored = self.by_authored.get(name).unwrap_or(&none).iter();
+            let found = authored.filter_map(|name| self.by_name.get(name)).chain(self.by_name.get(name));
+            found.min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
+        };
+        let service = match &reference.name {
+            _ if !reference.labels.is_empty() => {
+                self.labelled(&reference.labels).min_by_key(|service| service.is_elsewhere())
+            }
+            Some(name) => named(name),
+            None => None,
+        };
+        let service = service?;
+        service.port(&reference.port).map(|port| (service, port))
+    }
+
+    /// All services that a reference may mean, with the ports it may mean: all of them where it names none.
+    pub fn meant<'a>(&'a self, reference: &'a Reference) -> Vec<(&'a Arc<S>, &'a Port)> {
+        let services: Vec<&Arc<S>> = match reference.name.as_deref().filter(|_| reference.labels.is_empty()) {
+            Some(name) => {
+                let authored = self.by_authored.get(name).into_iter().flatten();
+                let found = authored.filter_map(|name| self.by_name.get(name)).chain(self.by_name.get(name));
+                found
+                    .min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
+                    .into_iter()
+                    .collect()
+            }
+            None => self.labelled(&reference.labels).collect(),
+        };
+        let wanted = |port: &&Port| {
+            reference.port.is_empty()
+                || ZoneService::section(port) == reference.port
+                || port.port.to_string() == reference.port
+        };
+        let ports =
+            |service: &'a Arc<S>| service.ports().iter().filter(wanted).map(move |port| (service, port));
+        services.into_iter().flat_map(ports).collect()
+    }
+
+    /// Those that have all these labels, by name; none when there are no labels.
+    pub fn labelled<'a, 'w>(
+        &'a self,
+        wanted: &'w BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a Arc<S>> + use<'a, 'w, S> {
+        let sets = wanted.iter().map(|(key, value)| self.by_label.get(&(key.clone(), value.clone())));
+        // Where nobody has one of them, nobody has all; the rarest leaves least to look at.
+        let sets: Option<Vec<_>> = sets.collect();
+        let rarest = sets.and_then(|sets| sets.into_iter().min_by_key(|set| set.len()));
+        let found = rarest.into_iter().flatten().filter_map(|name| self.by_name.get(name));
+        found.filter(move |service| {
+            wanted.iter().all(|(key, value)| service.resource().label(key) == Some(value))
+        })
+    }
+
+    /// Takes in what is known under `name` now; gives what was.
+    pub(super) fn set(&mut self, name: &Arc<str>, service: Option<Arc<S>>) -> Option<Arc<S>> {
+        let before = match &service {
+            Some(service) => self.by_name.insert(Arc::clone(name), Arc::clone(service)),
+            None => self.by_name.remove(name),
+        };
+        if let Some(before) = &before {
+            leave(&mut self.by_authored, &before.authored_name().to_owned(), name);
+            for (key, value) in &before.resource().labels {
+                leave(&mut self.by_label, &(key.clone(), value.clone()), name);
+            }
+        }
+        if let Some(service) = &service {
+            let authored = service.authored_name().to_owned();
+            self.by_authored.entry(authored).or_default().insert(Arc::clone(name));
+            for (key, value) in &service.resource().labels {
+                self.by_label.entry((key.clone(), value.clone())).or_default().insert(Arc::clone(name));
+            }
+        }
+        before
+    }
+}
+
+fn leave<K: Ord + Clone>(index: &mut OrdMap<K, OrdSet<Arc<str>>>, key: &K, name: &Arc<str>) {
+    if let Some(names) = index.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(key);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+#![allow(clippy::unwrap_used)]
+
+use chrono::DateTime;
+use common::{
+    envoy_config::KIND,
+    model::{Resource, ResourceKey},
+};
+use proptest::{collection::vec, prelude::*};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::generator::type_url;
+
+fn config(name: &str, spec: &Value) -> (Arc<str>, Arc<RawConfig>) {
+    let resource = Resource::new(ResourceKey::global(&KIND, name), DateTime::UNIX_EPOCH);
+    let resource = Arc::new(resource.with_spec(spec.to_string().into_bytes()));
+    (name.into(), Arc::new(RawConfig::new(&resource)))
+}
+
+/// A configuration with these clusters, each with a number that tells it from others of the name.
+fn clusters(name: &str, id: &str, clusters: &[(&str, u8)]) -> (Arc<str>, Arc<RawConfig>) {
+    let cluster =
+        |(name, number): &(&str, u8)| json!({"name": name, "connect_timeout": format!("{number}s")});
+    let clusters: Vec<Value> = clusters.iter().map(cluster).collect();
+    config(name, &json!({"nodes": [{"id": id}], "clusters": clusters}))
+}
+
+fn node(id: &str) -> NodeTraits {
+    NodeTraits { id: id.into(), cluster: "".into(), metadata: serde_json::Map::new() }
+}
+
+fn names(set: &ResourceSet) -> Vec<String> {
+    set.of_type(type_url::CLUSTER).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn nodes_are_told_what_concerns_them_and_share_it() {
+    let mut plane = Plane::default();
+    let mut configs: RawConfigSet = [clusters("all", "*", &[("a", 1)])].into_iter().collect();
+    assert!(plane.follow(&configs).is_empty());
+    let (edge, other) = (plane.arrive(node("edge-1")), plane.arrive(node("core-1")));
+    assert_eq!([names(&edge.set), names(&other.set)], [["a"], ["a"]]);
+    assert!(edge.set.is_same(&other.set));
+
+    configs.extend([clusters("edges", "edge-*", &[("b", 1)])]);
+    plane.arrive(node("edge-2"));
+    let told = plane.follow(&configs);
+    let ids: Vec<&str> = told.iter().map(|one| &*one.id).collect();
+    assert_eq!(ids, ["edge-1", "edge-2"]);
+    assert_eq!(names(&told[0].set), ["a", "b"]);
+    assert!(told[0].set.is_same(&told[1].set));
+
+    plane.leave("edge-2");
+    configs.remove("all");
+    let told = plane.follow(&configs);
+    assert_eq!(told.iter().map(|one| names(&one.set)).collect::<Vec<_>>(), [vec![], vec!["b".to_owned()]]);
+    assert!(plane.follow(&configs).is_empty(), "nothing changed");
+}
+
+#[test]
+fn of_two_resources_with_one_name_the_first_is_served_and_the_other_told() {
+    let mut plane = Plane::default();
+    let both = [clusters("a", "*", &[("x", 1)]), clusters("b", "*", &[("x", 2), ("y", 1)])];
+    let mut configs: RawConfigSet = both.into_iter().collect();
+    plane.follow(&configs);
+    let first = plane.arrive(node("n"));
+    assert_eq!(names(&first.set), ["x", "y"]);
+    let problem = "Cluster \"x\" of EnvoyConfig b is left out: EnvoyConfig a has one of this name";
+    assert_eq!(*first.problems, [problem]);
+    configs.remove("a");
+    let [second] = &plane.follow(&configs)[..] else { panic!("one node is told") };
+    assert_eq!(names(&second.set), ["x", "y"]);
+    assert!(second.problems.is_empty());
+    let version = |served: &ServedNode| served.set.get(type_url::CLUSTER, "x").map(|x| x.version);
+    assert_ne!(version(&first), version(second));
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_told() {
+    let spec = json!({"nodes": [{"id": "*"}], "clusters": [{"name": "a", "of": "tomorrow"}, {"name": "b"}]});
+    let configs: RawConfigSet = [config("new", &spec)].into_iter().collect();
+    let mut plane = Plane::default();
+    plane.follow(&configs);
+    let served = plane.arrive(node("n"));
+    assert_eq!(names(&served.set), ["b"]);
+    assert!(
+        served.problems[0].starts_with("EnvoyConfig new: clusters[0] is left out: "),
+        "{:?}",
+        served.problems
+    );
+}
+
+/// What changes: a configuration by number, whom it is for, and which clusters it has; none takes it away.
+type Step = (u8, Option<(u8, Vec<(u8, u8)>)>);
+
+proptest! {
+    #[test]
+    fn following_comes_to_what_looking_at_everything_does(
+        steps in vec(vec((0..4_u8, proptest::option::of((0..3_u8, vec((0..4_u8, 0..3_u8), 0..4)))), 1..3), 1..12)
+    ) {
+        let ids = ["edge-1", "edge-2", "core"];
+        let mut plane = Plane::default();
+        let mut served: BTreeMap<Arc<str>, ServedNode> =
+            ids.iter().map(|id| plane.arrive(node(id))).map(|one| (Arc::clone(&one.id), one)).collect();
+        let mut configs = RawConfigSet::new();
+        for step in steps {
+            let step: Vec<Step> = step;
+            for (number, content) in step {
+                let name = format!("config-{number}");
+                match content {
+                    None => { configs.remove(name.as_str()); }
+                    Some((for_whom, content)) => {
+                        let mut content = content;
+                        content.dedup_by_key(|(name, _)| *name);
+                        let content: Vec<(String, u8)> = content.iter().map(|(n, v)| (format!("c{n}"), *v)).collect();
+                        let content: Vec<(&str, u8)> = content.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+                        let id = ["*", "edge-*", "core"][usize::from(for_whom)];
+                        configs.extend([clusters(&name, id, &content)]);
+                    }
+                }
+            }
+            for one in plane.follow(&configs) {
+                served.insert(Arc::clone(&one.id), one);
+            }
+            for id in ids {
+                let mut fresh = Plane::default();
+                fresh.follow(&configs);
+                let expected = fresh.arrive(node(id));
+                let versions = |set: &ResourceSet| -> Vec<_> {
+                    set.of_type(type_url::CLUSTER).map(|(name, one)| (name.to_owned(), one.version)).collect()
+                };
+                prop_assert_eq!(versions(&served[id].set), versions(&expected.set));
+                prop_assert_eq!(&served[id].problems, &expected.problems);
+            }
+        }
+    }
+}

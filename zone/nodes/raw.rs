@@ -1,0 +1,142 @@
+//! All `EnvoyConfig`s there are, read once each.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use common::{
+    envoy_config::{EnvoyConfig, KIND, NodeSelector},
+    model::Resource,
+    store::index::Index,
+};
+use imbl::OrdMap;
+
+use super::NodeTraits;
+use crate::generator::Encoded;
+
+/// What made a resource that somebody wrote.
+const ORIGIN: &str = "EnvoyConfig";
+
+/// One `EnvoyConfig`.
+#[derive(Debug)]
+pub(crate) struct RawConfig {
+    resource: Arc<Resource>,
+    nodes: Vec<NodeSelector>,
+    read: OnceLock<ReadConfig>,
+}
+
+/// What is read of the same stored resource is the same.
+impl PartialEq for RawConfig {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.resource, &other.resource)
+    }
+}
+
+/// A resource by type and name.
+pub(crate) type RawName = (&'static str, Arc<str>);
+
+#[derive(Debug, Default)]
+struct ReadConfig {
+    resources: BTreeMap<RawName, Arc<Encoded>>,
+    problems: Vec<String>,
+}
+
+impl RawConfig {
+    /// What is stored as `resource`. What does not decode is for nobody.
+    pub(crate) fn new(resource: &Arc<Resource>) -> Self {
+        let nodes = match resource.spec::<EnvoyConfig>() {
+            Ok(spec) => spec.nodes,
+            Err(error) => {
+                tracing::warn!(name = resource.name(), %error, "an EnvoyConfig cannot be read and is for nobody");
+                Vec::new()
+            }
+        };
+        Self { resource: Arc::clone(resource), nodes, read: OnceLock::new() }
+    }
+
+    /// Whether it is for `node`.
+    pub(crate) fn selects(&self, node: &NodeTraits) -> bool {
+        node.is_selected(&self.nodes)
+    }
+
+    /// Its resources. Encoding them takes a while the first time.
+    pub(crate) fn resources(&self) -> &BTreeMap<RawName, Arc<Encoded>> {
+        &self.read().resources
+    }
+
+    /// What of it cannot be sent.
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.read().problems
+    }
+
+    fn read(&self) -> &ReadConfig {
+        self.read.get_or_init(|| {
+            let mut read = ReadConfig::default();
+            let Ok(spec) = self.resource.spec::<EnvoyConfig>() else { return read };
+            for of_type in spec.by_type() {
+                for (i, resource) in of_type.resources.iter().enumerate() {
+                    match of_type.message(resource) {
+                        Ok((name, message)) => {
+                            let encoded = Encoded::dynamic(&name, of_type.type_url, ORIGIN, &message);
+                            let place = (of_type.type_url, Arc::clone(&encoded.name));
+                            read.resources.insert(place, Arc::new(encoded));
+                        }
+                        // What was applied was valid, but another version of this program may have judged that.
+                        Err(error) => {
+                            let name = self.resource.name();
+                            let place = format!("EnvoyConfig {name}: {}[{i}]", of_type.member);
+                            read.problems.push(format!("{place} is left out: {error}"));
+                        }
+                    }
+                }
+            }
+            read
+        })
+    }
+}
+
+/// All of them by name, as of one moment. Cloning shares.
+pub(crate) type RawConfigSet = OrdMap<Arc<str>, Arc<RawConfig>>;
+
+/// Follows the index for whoever wants to know what is there.
+#[derive(Default)]
+pub(crate) struct RawConfigs(Mutex<FollowedConfigs>);
+
+#[derive(Default)]
+struct FollowedConfigs {
+    seen: Option<Arc<Index>>,
+    configs: RawConfigSet,
+}
+
+impl RawConfigs {
+    /// Those in `index`, or in a newer one that somebody has shown before.
+    pub(crate) fn at(&self, index: &Arc<Index>) -> RawConfigSet {
+        // A reader that panics leaves at worst what was there before.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let FollowedConfigs { seen, configs } = &mut *state;
+        match seen {
+            Some(seen) if seen.revision >= index.revision => {}
+            Some(seen) => {
+                for key in index.changed_since(seen).iter().filter(|key| *key.kind == KIND) {
+                    match index.get(key) {
+                        Some(resource) => {
+                            configs.insert(Arc::clone(&key.name), Arc::new(RawConfig::new(resource)));
+                        }
+                        None => {
+                            configs.remove(&key.name);
+                        }
+                    }
+                }
+            }
+            None => {
+                let all = index.list(&KIND);
+                *configs = all.map(|r| (Arc::clone(&r.key.name), Arc::new(RawConfig::new(r)))).collect();
+            }
+        }
+        if seen.as_ref().is_none_or(|seen| seen.revision < index.revision) {
+            *seen = Some(Arc::clone(index));
+        }
+        configs.clone()
+    }
+}

@@ -1,0 +1,94 @@
+//! Who serves a service, and how they identify themselves.
+
+use std::collections::BTreeSet;
+
+use common::model::{
+    Resource,
+    kinds::{
+        mesh_service::{MeshService, Port, ServiceIdentity, ServiceState},
+        service_status::{
+            Condition, DataplaneProxies, MatchedService, ServiceStatus, TLS_NOT_READY, TLS_READY,
+            TlsReadiness,
+        },
+    },
+    kri::Kri,
+};
+use serde_json::Value;
+
+use super::population::{ProxyStatus, ServingProxy, WorkloadPort};
+
+/// Writes into `spec` and `status` what follows from the proxies of a service of this zone. `spiffe_ids` are those
+/// that identities of the mesh give them.
+pub(super) fn of_zone(
+    spec: &mut MeshService,
+    status: &mut ServiceStatus,
+    proxies: &[(&ServingProxy, ProxyStatus)],
+    spiffe_ids: BTreeSet<String>,
+    mtls: bool,
+) {
+    let counted = count(proxies, &spec.ports);
+    spec.state = if counted.healthy > 0 { ServiceState::Available } else { ServiceState::Unavailable };
+    spec.identities = identities(proxies, spiffe_ids);
+    status.tls = Some(tls(status.tls.as_ref(), proxies, mtls));
+    status.dataplane_proxies = Some(counted);
+}
+
+fn count(proxies: &[(&ServingProxy, ProxyStatus)], ports: &[Port]) -> DataplaneProxies {
+    let serves = |proxy: &ServingProxy| {
+        ports.iter().all(|port| proxy.inbounds.iter().find(|i| is_behind(i, port)).is_some_and(|i| i.ready))
+    };
+    DataplaneProxies {
+        connected: proxies.iter().filter(|(_, seen)| seen.connected).count(),
+        healthy: proxies.iter().filter(|(proxy, _)| serves(proxy)).count(),
+        total: proxies.len(),
+    }
+}
+
+fn is_behind(inbound: &WorkloadPort, port: &Port) -> bool {
+    let named = port.name.as_ref().is_some_and(|name| !name.is_empty() && inbound.name == *name);
+    named
+        || match &port.target_port {
+            Some(Value::String(name)) => inbound.name == *name,
+            Some(number) => number.as_u64() == Some(u64::from(inbound.port)),
+            None => inbound.port == port.port,
+        }
+}
+
+fn identities(
+    proxies: &[(&ServingProxy, ProxyStatus)],
+    spiffe_ids: BTreeSet<String>,
+) -> Vec<ServiceIdentity> {
+    let tags: BTreeSet<&str> = proxies.iter().flat_map(|(proxy, _)| proxy.services()).collect();
+    let of_tags = tags
+        .into_iter()
+        .map(|value| ServiceIdentity { r#type: "ServiceTag".to_owned(), value: value.to_owned() });
+    let of_ids = spiffe_ids.into_iter().map(|value| ServiceIdentity { r#type: "SpiffeID".to_owned(), value });
+    of_tags.chain(of_ids).collect()
+}
+
+/// Goes one way for as long as the mesh has mutual TLS: a proxy that comes later begins with it, and must not take
+/// the others back to plaintext while its certificate is being made.
+fn tls(before: Option<&TlsReadiness>, proxies: &[(&ServingProxy, ProxyStatus)], mtls: bool) -> TlsReadiness {
+    let latched = before.is_some_and(|tls| tls.status == TLS_READY);
+    let ready = mtls && (latched || proxies.iter().all(|(_, seen)| seen.certified));
+    TlsReadiness { status: if ready { TLS_READY } else { TLS_NOT_READY }.to_owned() }
+}
+
+/// Writes into the status of a service of several zones which `services` it is made of.
+pub(super) fn of_parts<'a>(status: &mut ServiceStatus, services: impl Iterator<Item = &'a Resource>) {
+    const MATCHED: &str = "MeshServicesMatched";
+    let matched = services.filter_map(Kri::of).map(|kri| MatchedService {
+        name: kri.name,
+        namespace: kri.namespace,
+        zone: kri.zone,
+        mesh: kri.mesh,
+    });
+    let matched: BTreeSet<MatchedService> = matched.collect();
+    let condition = match matched.len() {
+        0 => Condition::new(MATCHED, false, "NoMatchesFound", "no MeshService of this mesh has these labels"),
+        number => Condition::new(MATCHED, true, "MatchesFound", format!("{number} have these labels")),
+    };
+    status.conditions.retain(|known| known.r#type != MATCHED);
+    status.conditions.push(condition);
+    status.mesh_services = matched.into_iter().collect();
+}

@@ -1,0 +1,7 @@
+mod generation;
+mod identities;
+mod random;
+mod status;
+mod task;
+mod workloads;
+mod world;

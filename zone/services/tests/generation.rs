@@ -1,0 +1,164 @@
+use chrono::Duration;
+use common::model::{
+    kinds::{dataplane, mesh, mesh_service::ServiceState},
+    labels,
+};
+use serde_json::{Value, json};
+
+use super::world::{World, proxy};
+
+fn web(name: &str) -> String {
+    proxy(name, "web", 80, "Ready", "")
+}
+
+#[test]
+fn a_service_is_made_of_a_tag() {
+    let mut world = World::generating();
+    world.put(
+        "{type: Dataplane, mesh: default, name: web-1, labels: {team: a, kuma.io/x: y}, networking: {address: \
+         127.0.0.1, inbound: [{port: 80, name: main, tags: {kuma.io/service: web, kuma.io/protocol: http}}, \
+         {port: 81, tags: {kuma.io/service: web}}, {port: 90, tags: {kuma.io/service: No_Label}}]}}",
+    );
+    world.settle();
+    assert!(world.service("No_Label").is_none());
+    let service = world.service("web").expect("it was made");
+    let spec: Value = serde_json::from_slice(&service.spec).unwrap();
+    assert_eq!(
+        spec,
+        json!({
+            "state": "Available",
+            "selector": {"dataplaneTags": {"kuma.io/service": "web"}},
+            "ports": [
+                {"name": "main", "port": 80, "targetPort": 80, "appProtocol": "http"},
+                {"name": "81", "port": 81, "targetPort": 81, "appProtocol": "tcp"},
+            ],
+            "identities": [{"type": "ServiceTag", "value": "No_Label"}, {"type": "ServiceTag", "value": "web"}],
+        })
+    );
+    let mut shown = service.labels.clone();
+    shown.retain(|key, _| !key.starts_with(labels::PROPAGATED_PREFIX));
+    let expected = [
+        ("kuma.io/display-name", "web"),
+        ("kuma.io/env", "universal"),
+        ("kuma.io/managed-by", "meshservice-generator"),
+        ("kuma.io/mesh", "default"),
+        ("kuma.io/origin", "zone"),
+        ("kuma.io/zone", "east"),
+        ("team", "a"),
+    ];
+    assert_eq!(shown, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+}
+
+#[test]
+fn the_mode_of_the_mesh_decides() {
+    let mut world = World::new();
+    world.put(&web("web-1"));
+    world.settle();
+    assert!(world.service("web").is_none(), "the mesh is not known");
+    for (mode, made) in [
+        ("Disabled", false),
+        ("Everywhere", true),
+        ("Disabled", false),
+        ("ReachableBackends", true),
+        ("Exclusive", true),
+    ] {
+        world.put(&format!("{{type: Mesh, name: default, meshServices: {{mode: {mode}}}}}"));
+        world.settle();
+        assert_eq!(world.service("web").is_some(), made, "{mode}");
+    }
+    world.delete(&mesh::KIND, "default");
+    world.settle();
+    assert!(world.service("web").is_none(), "the mesh is gone");
+}
+
+#[test]
+fn what_somebody_wrote_is_left_alone() {
+    let mut world = World::generating();
+    world.put("{type: MeshService, mesh: default, name: web, spec: {ports: [{port: 1}]}}");
+    world.put(&web("web-1"));
+    world.settle();
+    let spec = world.spec("web");
+    assert_eq!((spec.ports[0].port, spec.selector), (1, None));
+    world.delete(&dataplane::KIND, "web-1");
+    world.now += Duration::days(1);
+    world.settle();
+    assert!(world.service("web").is_some());
+    world.put("{type: Mesh, name: default}");
+    world.settle();
+    assert!(world.service("web").is_some());
+}
+
+#[test]
+fn a_service_nobody_serves_stays_for_its_time() {
+    let mut world = World::generating();
+    world.put(&web("web-1"));
+    world.settle();
+    let address = world.addresses();
+    world.delete(&dataplane::KIND, "web-1");
+    world.settle();
+    let going = |world: &World| {
+        let service = world.service("web").expect("it stays");
+        service.label(labels::DELETION_GRACE_PERIOD_STARTED_AT).map(str::to_owned)
+    };
+    assert_eq!(going(&world).as_deref(), Some("1970-01-01T00:00:00Z"));
+    assert_eq!(world.spec("web").state, ServiceState::Unavailable);
+
+    world.now += Duration::minutes(59);
+    world.put(&web("web-2"));
+    world.settle();
+    assert_eq!(going(&world), None, "somebody serves it again");
+    assert_eq!(world.addresses(), address);
+
+    world.delete(&dataplane::KIND, "web-2");
+    world.settle();
+    world.now += Duration::minutes(30);
+    world.die();
+    world.settle();
+    assert!(going(&world).is_some(), "who leads is told by the label when it began");
+    world.now += Duration::minutes(30);
+    world.settle();
+    assert!(world.service("web").is_none());
+}
+
+#[test]
+fn where_ports_clash_what_is_there_stays_while_one_has_it() {
+    let mut world = World::generating();
+    let ports = |world: &World| world.spec("web").ports.iter().map(|p| p.port).collect::<Vec<_>>();
+    world.put(&proxy("b", "web", 80, "Ready", ""));
+    world.now += Duration::seconds(1);
+    world.put(&proxy("a", "web", 90, "Ready", ""));
+    world.settle();
+    assert_eq!(ports(&world), [80], "the older decides");
+    world.put(&proxy("b", "web", 90, "Ready", ""));
+    world.put(&proxy("a", "web", 80, "Ready", ""));
+    world.settle();
+    assert_eq!(ports(&world), [80], "one of them still has it");
+    world.put(&proxy("a", "web", 70, "Ready", ""));
+    world.settle();
+    assert_eq!(ports(&world), [90], "nobody has it, so the older decides again");
+}
+
+#[test]
+fn labels_are_those_of_most_proxies_and_others_stay() {
+    let mut world = World::generating();
+    for (name, team) in [("a", "red"), ("b", "blue"), ("c", "blue")] {
+        world.put(&proxy(name, "web", 80, "Ready", &format!("team: {team}")));
+    }
+    world.settle();
+    let label = |world: &World, key: &str| world.service("web").and_then(|s| s.label(key).map(str::to_owned));
+    assert_eq!(label(&world, "team").as_deref(), Some("blue"));
+    let mut edited = (**world.service("web").unwrap()).clone().with_label("owner", "ann");
+    edited.revision = 0;
+    let shown = serde_json::to_string(&edited.labels).unwrap();
+    let spec = String::from_utf8(edited.spec.to_vec()).unwrap();
+    world.put(&format!("{{type: MeshService, mesh: default, name: web, labels: {shown}, spec: {spec}}}"));
+    for name in ["b", "c"] {
+        world.put(&proxy(name, "web", 80, "Ready", ""));
+    }
+    world.settle();
+    assert_eq!(label(&world, "team").as_deref(), Some("red"));
+    world.delete(&dataplane::KIND, "a");
+    world.settle();
+    assert_eq!(label(&world, "team"), None);
+    assert_eq!(label(&world, "owner").as_deref(), Some("ann"));
+}
