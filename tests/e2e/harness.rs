@@ -6,6 +6,7 @@ pub mod control_plane;
 pub mod echo;
 pub mod envoy;
 pub mod kds_peer;
+pub mod panics;
 pub mod process;
 pub mod tally;
 pub mod wait;
