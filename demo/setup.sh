@@ -86,7 +86,7 @@ fi
 if [ "$purpose" = test ] && command -v go >/dev/null 2>&1; then
   go_source=$(cat tests/e2e/grpc/go/* | sha256sum | cut -d' ' -f1)
   if [ "$(cat .strait/grpc/go-source 2>/dev/null)" != "$go_source" ]; then
-    say "building an application with the gRPC library for Go (15 MB)"
+    say "building an application with the gRPC library for Go"
     rm -f .strait/grpc/go-peer
     if go build -C tests/e2e/grpc/go -trimpath -ldflags '-s -w' -o "$PWD/.strait/grpc/go-peer" . 2>.strait/grpc/go-log; then
       echo "$go_source" >.strait/grpc/go-source
