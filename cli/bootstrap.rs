@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use zone::generator::FEATURE_RUNTIME;
 
 use crate::{
     ConnectionArgs,
@@ -86,6 +87,7 @@ impl BootstrapArgs {
             "dataplaneResource": read(&self.dataplane_file)?,
             "caCert": read(&connection.ca_cert_file)?,
             "systemCaPath": system_ca().unwrap_or_default(),
+            "features": [FEATURE_RUNTIME],
         });
         let endpoint = ControlPlaneEndpoint {
             url: self.cp_address.clone(),

@@ -335,7 +335,7 @@ impl Ads {
 
     fn status_desk(&self, streams: &Streams) -> StatusDesk {
         StatusDesk {
-            proxies: Arc::clone(&self.proxies),
+            clients: [Arc::clone(&self.proxies), Arc::clone(streams.nodes.connected())],
             index: self.index.clone(),
             env: self.env.clone(),
             rule: self.config.view_config_dump.clone(),

@@ -93,7 +93,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
     if let Some(files) = files {
-        routes = routes.merge(api::resources(files));
+        // Problems quote what only some may read.
+        let rule = settings.access.rules.admin_resources.clone();
+        routes = routes.merge(api::resources(files, rule));
     }
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
     if settings.is_federated() {

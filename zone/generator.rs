@@ -25,6 +25,7 @@ mod placement;
 pub(crate) mod probe;
 mod proxy;
 mod resource_set;
+pub(crate) mod runtime;
 pub(crate) mod secrets;
 pub mod sni;
 pub(crate) mod transparent;
@@ -46,3 +47,4 @@ pub use resource_set::{
     Encoded, FewChanges, RenewedEndpoints, ResourceCollection, ResourceSet, ResourceSetChanges,
     SharedResources, type_url,
 };
+pub use runtime::FEATURE_RUNTIME;

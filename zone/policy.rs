@@ -434,7 +434,13 @@ pub(crate) fn patch_own(
     if let Some(template) = template {
         legacy::add_raw(template, &mut own, problems);
     }
-    mesh_proxy_patch::Patches::of(&selection.policies, template).own(own, problems)
+    let patches = mesh_proxy_patch::Patches::of(&selection.policies, template);
+    // Its Envoy waits for the layer before it asks for anything else, so there always is one.
+    match proxy.metadata.has_runtime_layer() {
+        true => own.insert(patches.runtime()),
+        false => patches.without_runtime(problems),
+    }
+    patches.own(own, problems)
 }
 
 /// Destinations to which routes of the mesh send traffic, of which the ingresses of other zones must know.

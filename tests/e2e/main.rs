@@ -26,6 +26,7 @@ mod limits;
 mod mesh;
 mod namespace;
 mod nodes;
+mod on_demand;
 mod otlp;
 mod policies;
 mod postgres;

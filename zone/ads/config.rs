@@ -72,6 +72,10 @@ impl Collection for OfType {
         self.iter().for_each(|(_, resource)| visit(wanted(resource)));
     }
 
+    fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        Self::under(self, prefix).for_each(|resource| visit(wanted(resource)));
+    }
+
     fn len(&self) -> usize {
         self.len()
     }
@@ -83,5 +87,7 @@ fn wanted(resource: &Encoded) -> Wanted {
         version: resource.version,
         type_url: resource.type_url,
         value: resource.value.clone(),
+        own_version: resource.own_version.clone(),
+        on_demand: resource.on_demand,
     }
 }

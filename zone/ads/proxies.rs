@@ -265,16 +265,21 @@ impl Proxies {
         self.lock().connected.values().map(Connected::view).collect()
     }
 
-    /// Asks the streams of all who are meant what they told their proxies.
-    pub fn ask(&self, is: impl Fn(&Proxy) -> bool) -> Vec<AskedProxy> {
+    /// All who are meant.
+    pub fn meant(&self, is: impl Fn(&Proxy) -> bool) -> Vec<ProxyId> {
         let state = self.lock();
-        let meant = state.connected.values().filter(|connected| is(&connected.proxy));
-        let ask = |connected: &Connected| AskedProxy {
+        state.connected.values().filter(|one| is(&one.proxy)).map(|one| one.proxy.id.clone()).collect()
+    }
+
+    /// Asks the streams of `proxy` what they told it; `None` when it is gone.
+    pub fn ask(&self, proxy: &ProxyId) -> Option<AskedProxy> {
+        let state = self.lock();
+        let connected = state.connected.get(proxy)?;
+        Some(AskedProxy {
             proxy: Arc::clone(&connected.proxy),
             config: connected.config.borrow().clone(),
             streams: connected.streams.values().filter_map(|seat| seat.inquiries.ask()).collect(),
-        };
-        meant.map(ask).collect()
+        })
     }
 
     /// The first one that `is` meant, for those who look from outside.

@@ -160,14 +160,18 @@ impl Streams {
         if node.as_ref().is_some_and(|node| node.user_agent_name == ENVOY) {
             source.limit_bytes(None);
         }
-        let (proxy, resource) = self.recognise(node, peer)?;
+        let (proxy, resource) = self.recognise(node, peer).await?;
         let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
         Ok(Some(Admitted { _slot: slot, proxy, grant, is_registered, source, first }))
     }
 
     /// Who begins to speak, and the resource it brings along.
-    fn recognise(&self, node: Option<Node>, peer: &EnvoyPeer) -> Result<(Proxy, Option<String>), Status> {
-        let recognised = self.nodes.recognise(node, peer.token.as_deref(), &self.index.current());
+    async fn recognise(
+        &self,
+        node: Option<Node>,
+        peer: &EnvoyPeer,
+    ) -> Result<(Proxy, Option<String>), Status> {
+        let recognised = self.nodes.recognise(node, peer.token.as_deref(), &self.index.current()).await;
         recognised.map_err(|error| Status::invalid_argument(error.to_string()))
     }
 

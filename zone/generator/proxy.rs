@@ -14,6 +14,7 @@ use common::proto::{
 use super::{
     admin::{AdminEndpoint, AdminIdentity},
     envoy::tls::{self, SecretNames},
+    runtime::FEATURE_RUNTIME,
 };
 use crate::mesh::{
     Dataplane, MeshContext, Redirection, WorkloadCertificate, ZoneEgress, ZoneIngress,
@@ -188,6 +189,11 @@ impl ProxyMetadata {
             metrics_certificate,
             system_ca: file("systemCaPath"),
         }
+    }
+
+    /// Whether its bootstrap has a place for a layer of the runtime.
+    pub(crate) fn has_runtime_layer(&self) -> bool {
+        self.has(FEATURE_RUNTIME)
     }
 
     /// Who reads what is made for it.

@@ -227,6 +227,13 @@ impl<'a, D: Wire> Driver<'a, D> {
             };
             let Some(parts) = parts else { break };
             self.turn.moved(now);
+            if parts.is_heartbeat() {
+                // It delivers nothing, so it counts as no delivery.
+                let (type_url, response) = (parts.type_url.clone(), D::encode(parts));
+                metrics::sent(&type_url, response.length());
+                responses.put(response);
+                continue;
+            }
             if let Some((since, was_sent @ false)) = &mut self.behind {
                 metrics::waited(since.elapsed());
                 *was_sent = true;

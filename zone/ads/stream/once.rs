@@ -68,7 +68,7 @@ impl Streams {
         wait: Duration,
     ) -> Result<Option<ResponseParts>, Status> {
         metrics::received(only, !asked.response_nonce.is_empty(), asked.error_detail.is_some());
-        let (proxy, resource) = self.recognise(asked.node.clone(), peer)?;
+        let (proxy, resource) = self.recognise(asked.node.clone(), peer).await?;
         let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
         self.vouch(&proxy, peer);
         let proxy = Arc::new(proxy);
