@@ -86,7 +86,7 @@ use self::{
     service::AdsService,
     stream::{Streams, Turns},
 };
-use crate::mesh::{Hosts, Naming, Surroundings};
+use crate::mesh::{AgentSocket, Hosts, Naming, Surroundings};
 
 /// How the server of the proxies behaves.
 #[derive(Clone, Debug)]
@@ -125,6 +125,8 @@ pub struct AdsConfig {
     pub streams: usize,
     /// How services that are known by their tags are called.
     pub naming: Naming,
+    /// Where agents who hand out identities listen, unless a proxy says otherwise.
+    pub agent_socket: AgentSocket,
     /// How proxies look whether their workloads serve; `None` where they do not.
     pub health: Option<CheckSettings>,
     /// Largest request of a proxy, which it may make the process keep before it is known who it is. The
@@ -157,6 +159,7 @@ impl AdsConfig {
             resource_ttl: None,
             streams: 20_000,
             naming: Naming::default(),
+            agent_socket: AgentSocket::default(),
             health: Some(CheckSettings::default()),
             message_bytes: 4 << 20,
             http: Limits { send_buffer: 32 << 10, ..Limits::default() }.for_connections(20_000),
@@ -190,7 +193,7 @@ impl Ads {
     pub fn previews(&self) -> Previews {
         let (zone, hosts) = (Arc::clone(&self.zone), self.resolver.subscribe());
         let previews = Previews::new(zone, self.proxies(), self.index.clone(), hosts, self.env.clone());
-        previews.with_naming(self.config.naming.clone())
+        previews.with_naming(self.config.naming.clone()).with_agent_socket(self.config.agent_socket.clone())
     }
 
     /// Who is connected, for inspection; lives on its own.
@@ -234,7 +237,12 @@ impl Ads {
 
         let naming = self.config.naming.clone();
         let push = Push::new(
-            Surroundings { zone: Arc::clone(&self.zone), naming: naming.clone(), ..Surroundings::default() },
+            Surroundings {
+                zone: Arc::clone(&self.zone),
+                naming: naming.clone(),
+                agent_socket: self.config.agent_socket.clone(),
+                ..Surroundings::default()
+            },
             self.env.clone(),
             self.index.clone(),
             hosts.clone(),

@@ -174,6 +174,7 @@ fn serve_proxies(
         subscriptions: settings.metrics.dataplane.subscription_limit.into(),
         idle: settings.metrics.dataplane.idle_timeout.0,
         naming: settings.dns_server.naming()?,
+        agent_socket: settings.runtime.universal.spire.socket()?,
         health: checks(&section.hds),
         http: cp.main_limits(),
         sole_writer: alone,

@@ -5,6 +5,7 @@
 //! gets, and which policies work on them, is the business of [`crate::compile`].
 
 pub(crate) mod admin;
+pub(crate) mod agent;
 pub(crate) mod backend;
 pub(crate) mod direct_access;
 pub(crate) mod dns;
@@ -27,6 +28,7 @@ mod proxy;
 mod resource_set;
 pub(crate) mod runtime;
 pub(crate) mod secrets;
+mod shown;
 pub mod sni;
 pub(crate) mod transparent;
 pub(crate) mod zone_listener;
@@ -48,3 +50,4 @@ pub use resource_set::{
     SharedResources, type_url,
 };
 pub use runtime::FEATURE_RUNTIME;
+pub use shown::{Giver, Shown};

@@ -144,6 +144,7 @@ impl MeshState {
             trusts: Trusts::default(),
             trust_domains: Arc::default(),
             topology: Topology::default(),
+            agent_socket: around.agent_socket.clone(),
             problems: OrdMap::new(),
         };
         let (tagged, tagged_in_use) = (Arc::default(), Arc::default());

@@ -137,10 +137,10 @@ fn differences() -> Vec<Difference> {
                 json!({ "type": "MeshTimeout", "mesh": "default", "name": "new", "spec": { "to": [
                     { "targetRef": { "kind": "MeshService", "name": "nobody" }, "default": { "idleTimeout": "1s" } }] } })
             }),
-        d("a MeshIdentity of another provider than Bundled", "gives proxies identities", "not built; it is stored, synced and warned of")
+        d("a MeshIdentity of an extension", "refused by nobody, and of use where that is built in", "none is built in; it is stored, synced and warned of")
             .put("/meshes/default/meshidentities/new", || {
                 json!({ "type": "MeshIdentity", "mesh": "default", "name": "new", "spec": { "provider": {
-                    "type": "Spire", "spire": {} } } })
+                    "type": "Extension", "extension": { "name": "x" } } } })
             }),
         d("variables in a MeshOpenTelemetryBackend", "the environment of a proxy counts", "not built yet; it is stored, synced and warned of")
             .put("/meshes/default/meshopentelemetrybackends/new", || {

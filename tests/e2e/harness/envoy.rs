@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use common::testing::needs;
@@ -33,19 +33,7 @@ fn base_id() -> String {
 impl Envoy {
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
-        Self::sidecar_in(zone, mesh, name, admin, None).await
-    }
-
-    /// The same, with somebody beside it whose folder this is.
-    pub async fn sidecar_in(
-        zone: &Zone,
-        mesh: &str,
-        name: &str,
-        admin: SocketAddr,
-        work_dir: Option<&Path>,
-    ) -> Self {
-        let folder = work_dir.map(|folder| ("workdir", folder.display().to_string()));
-        Self::sidecar_saying(zone, mesh, name, admin, &Vec::from_iter(folder)).await
+        Self::sidecar_saying(zone, mesh, name, admin, &[]).await
     }
 
     /// The same, with more in what it says about itself.
@@ -83,7 +71,8 @@ impl Envoy {
         Self::start(name, bootstrap, admin).await
     }
 
-    async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
+    /// The bootstrap of a proxy, as an operator gets it.
+    pub async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
         let token_file = write(zone.folder.path(), &format!("proxy-token-{}", base_id()), token);
         let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate());
         let (token_file, ca) = (token_file.display().to_string(), ca.display().to_string());

@@ -215,11 +215,11 @@ fn m_tls(
     known: Option<&mesh::dataplane_insight::Mtls>,
     certificate: &Certificate,
 ) -> mesh::dataplane_insight::Mtls {
-    let issued = Some(timestamp(certificate.issued));
+    let (issued, expires) = certificate.life.map(|(from, to)| (timestamp(from), timestamp(to))).unzip();
     let before = known.map_or(0, |k| k.certificate_regenerations);
-    let is_new = known.is_none_or(|k| k.last_certificate_regeneration != issued);
+    let is_new = issued.is_some() && known.is_none_or(|k| k.last_certificate_regeneration != issued);
     mesh::dataplane_insight::Mtls {
-        certificate_expiration_time: Some(timestamp(certificate.expires)),
+        certificate_expiration_time: expires,
         last_certificate_regeneration: issued,
         certificate_regenerations: before + u32::from(is_new),
         issued_backend: certificate.backend.clone(),

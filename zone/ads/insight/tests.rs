@@ -197,8 +197,10 @@ async fn certificates_are_counted() {
     let proxy = proxy("web-1");
     bench.insights.open(1, &proxy);
     let certificate = |day| Certificate {
-        issued: DateTime::UNIX_EPOCH + TimeDelta::days(day),
-        expires: DateTime::UNIX_EPOCH + TimeDelta::days(day + 1),
+        life: Some((
+            DateTime::UNIX_EPOCH + TimeDelta::days(day),
+            DateTime::UNIX_EPOCH + TimeDelta::days(day + 1),
+        )),
         backend: "ca-1".to_owned(),
         supported: vec!["ca-1".to_owned()],
     };
@@ -209,6 +211,12 @@ async fn certificates_are_counted() {
     let m_tls = bench.insight("web-1").await.unwrap().m_tls.unwrap();
     assert_eq!(m_tls.certificate_regenerations, 2);
     assert_eq!(m_tls.issued_backend, "ca-1");
+    let of_agent = Certificate { life: None, backend: "kri_mid_a".to_owned(), supported: Vec::new() };
+    bench.insights.certificate(&proxy.id, Some(of_agent));
+    bench.flush(false).await;
+    let m_tls = bench.insight("web-1").await.unwrap().m_tls.unwrap();
+    assert_eq!((&*m_tls.issued_backend, m_tls.certificate_regenerations), ("kri_mid_a", 2));
+    assert_eq!(m_tls.certificate_expiration_time, None, "who gave it knows");
     bench.insights.certificate(&proxy.id, None);
     bench.flush(false).await;
     assert_eq!(bench.insight("web-1").await.unwrap().m_tls, None);
