@@ -1,7 +1,7 @@
 //! Who issues the identity of which workloads, and what these identities are called.
 
 mod check;
-mod template;
+pub(super) mod template;
 
 use std::collections::BTreeMap;
 

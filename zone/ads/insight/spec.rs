@@ -7,6 +7,7 @@ use common::{
     model::{
         Resource,
         kinds::{dataplane_insight, zone_ingress_insight},
+        transcode,
     },
     proto::{
         google::protobuf::{ListValue, Struct, Timestamp, Value, value::Kind as Json},
@@ -49,7 +50,7 @@ pub(super) struct InsightUpdate<'a> {
 pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: InsightUpdate<'_>) -> Vec<u8> {
     let stored: &[u8] = existing.map_or(&[], |e| &e.spec);
     let metadata = update.metadata;
-    match kind {
+    let merged = match kind {
         ProxyKind::Dataplane => {
             let mut insight = mesh::DataplaneInsight::decode(stored).unwrap_or_default();
             if let Some(certificate) = update.certificate {
@@ -71,7 +72,19 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Insigh
             merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now, update.kept);
             insight.encode_to_vec()
         }
-    }
+    };
+    in_order(kind, merged)
+}
+
+/// The bytes with the metadata in the order of its names: left to itself the library writes them in another order each
+/// time, and an insight that says the same would be sent on as a new one.
+fn in_order(kind: ProxyKind, insight: Vec<u8>) -> Vec<u8> {
+    let message = match kind {
+        ProxyKind::Dataplane => "kuma.mesh.v1alpha1.DataplaneInsight",
+        ProxyKind::Ingress => "kuma.mesh.v1alpha1.ZoneIngressInsight",
+        ProxyKind::Egress => "kuma.mesh.v1alpha1.ZoneEgressInsight",
+    };
+    transcode::reflect(message, &insight).map_or(insight, |message| transcode::stable(&message))
 }
 
 /// The node metadata of a proxy, and beside it what the proxy refuses at the moment and what was left out of what it

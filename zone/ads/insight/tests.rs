@@ -250,6 +250,32 @@ fn what_a_proxy_says_about_itself_is_kept_as_far_as_it_is_of_use() {
     assert_eq!(version.envoy.unwrap().version.len(), 256);
 }
 
+/// Written anew it would go to global, and from there to whoever watches, with nothing new in it.
+#[test]
+fn what_says_the_same_is_written_the_same() {
+    use common::proto::google::protobuf::{Struct, Value, value::Kind as Json};
+
+    let number = |n: u32| Value { kind: Some(Json::NumberValue(f64::from(n))) };
+    for kind in [ProxyKind::Dataplane, ProxyKind::Ingress, ProxyKind::Egress] {
+        let write = |existing: Option<&Resource>| {
+            // Two maps made apart have their members in another order.
+            let fields = (0..40).map(|n| (format!("member-{n}"), number(n))).collect();
+            let update = spec::InsightUpdate {
+                subscriptions: Vec::new(),
+                metadata: Some(Struct { fields }),
+                certificate: None,
+                now: timestamp(DateTime::UNIX_EPOCH),
+                kept: 10,
+            };
+            spec::merge(existing, kind, update)
+        };
+        let first = write(None);
+        let key = ResourceKey::new(&dataplane_insight::KIND, "default", "web");
+        let stored = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(first.clone());
+        assert_eq!(write(Some(&stored)), first, "{kind:?}");
+    }
+}
+
 /// A proxy may have a stream for each type: what ended must not hide that another is open.
 #[tokio::test]
 async fn r72_of_the_streams_of_a_proxy_those_that_are_open_are_kept() {

@@ -22,6 +22,8 @@ const PROTOCOLS: &[&str] = &["http", "http2", "grpc", "tcp", "kafka", "odd"];
 const DURATIONS: &[&str] = &["0s", "1ns", "15ms", "3s", "4m", "100h"];
 const WEIGHTS: &[u32] = &[0, 1, 90, u32::MAX];
 const TEXTS: &[&str] = &["x-a", "X-Set", "host", "a b", ":path", "(((", "a+", "v1", "käse", "line\nbreak"];
+/// Names of headers, which are in lower case wherever a policy names them.
+const NAMES: &[&str] = &["x-a", "x-set", "host", "a+", "v1"];
 const PATHS: &[&str] = &["/", "/a", "/a/b", "/A?x=1", "((("];
 
 fn tags() -> impl Strategy<Value = Value> {
@@ -169,12 +171,16 @@ fn backend_ref() -> impl Strategy<Value = Value> {
 fn http_conf() -> impl Strategy<Value = Value> {
     let path = (select(&["Exact", "PathPrefix", "RegularExpression"][..]), select(PATHS));
     let path = path.prop_map(|(kind, value)| json!({"type": kind, "value": value}));
-    let header = (select(&["Exact", "Present", "RegularExpression", "Absent", "Prefix"][..]), select(TEXTS));
-    let header = header.prop_map(|(kind, text)| match kind {
-        "Present" | "Absent" => json!({"type": kind, "name": text}),
+    let header = (
+        select(&["Exact", "Present", "RegularExpression", "Absent", "Prefix"][..]),
+        select(NAMES),
+        select(TEXTS),
+    );
+    let header = header.prop_map(|(kind, name, text)| match kind {
+        "Present" | "Absent" => json!({"type": kind, "name": name}),
         _ => json!({"type": kind, "name": "x-h", "value": text}),
     });
-    let change = (select(TEXTS), select(TEXTS)).prop_map(|(name, value)| {
+    let change = (select(NAMES), select(TEXTS)).prop_map(|(name, value)| {
         json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {
             "set": [{"name": name, "value": value}], "remove": [name]}})
     });
@@ -332,15 +338,17 @@ fn policy() -> impl Strategy<Value = (&'static str, Value)> {
     let timeout = (span(), span()).prop_map(|(a, b)| {
         json!({"connectionTimeout": "2s", "idleTimeout": a, "http": {"requestTimeout": b, "maxStreamDuration": a}})
     });
-    let retry = (span(), span(), 0..3_u32, select(TEXTS)).prop_map(|(base, max, retries, header)| {
-        let headers = json!([{"type": "RegularExpression", "name": header, "value": header}]);
-        json!({
+    let retry = (span(), span(), 0..3_u32, select(NAMES), select(TEXTS)).prop_map(
+        |(base, max, retries, header, text)| {
+            let headers = json!([{"type": "RegularExpression", "name": header, "value": text}]);
+            json!({
             "http": {"numRetries": retries, "backOff": {"baseInterval": base, "maxInterval": max},
                 "retryOn": ["5xx", "404", "HttpMethodPut"], "retriableResponseHeaders": headers,
                 "rateLimitedBackOff": {"resetHeaders": [{"name": header, "format": "Seconds"}]}},
             "grpc": {"numRetries": retries, "backOff": {"baseInterval": base}},
             "tcp": {"maxConnectAttempt": retries + 1}})
-    });
+        },
+    );
     let breaker = (span(), 0..101_u32, any::<bool>()).prop_map(|(interval, share, split)| {
         json!({"connectionLimits": {"maxConnections": share + 1}, "outlierDetection": {
             "interval": interval, "maxEjectionPercent": share, "splitExternalAndLocalErrors": split,
@@ -415,9 +423,9 @@ fn of_inbounds(default: impl Strategy<Value = Value>) -> impl Strategy<Value = V
 }
 
 fn rate_limit() -> impl Strategy<Value = (&'static str, Value)> {
-    let conf = (select(WEIGHTS), select(DURATIONS), 0..600_u32, select(TEXTS));
-    let conf = conf.prop_map(|(num, interval, status, text)| {
-        let headers = json!({"set": [{"name": text, "value": "a,b"}], "add": [{"name": "x-a", "value": text}]});
+    let conf = (select(WEIGHTS), select(DURATIONS), 0..600_u32, select(NAMES), select(TEXTS));
+    let conf = conf.prop_map(|(num, interval, status, name, text)| {
+        let headers = json!({"set": [{"name": name, "value": "a,b"}], "add": [{"name": "x-a", "value": text}]});
         json!({"local": {
             "http": {"requestRate": {"num": num, "interval": interval}, "onRateLimit": {"status": status, "headers": headers}},
             "tcp": {"connectionRate": {"num": num, "interval": interval}}}})
@@ -426,6 +434,12 @@ fn rate_limit() -> impl Strategy<Value = (&'static str, Value)> {
     of_inbounds(conf).prop_map(|mut spec| {
         if let Some(groups) = spec["from"].as_array_mut() {
             groups.truncate(1);
+        }
+        // Connections are counted before a client is known.
+        for rule in
+            spec["rules"].as_array_mut().into_iter().flatten().filter(|rule| rule["matches"].is_array())
+        {
+            rule["default"]["local"].as_object_mut().map(|local| local.remove("tcp"));
         }
         ("MeshRateLimit", spec)
     })
@@ -445,9 +459,9 @@ fn fault() -> impl Strategy<Value = (&'static str, Value)> {
 }
 
 fn health_check() -> impl Strategy<Value = (&'static str, Value)> {
-    let conf = (select(DURATIONS), 1..7_i32, select(TEXTS), any::<bool>());
-    let conf = conf.prop_map(|(span, count, text, flag)| {
-        let headers = json!({"set": [{"name": text, "value": text}], "add": [{"name": "x-a", "value": "b"}]});
+    let conf = (select(DURATIONS), 1..7_i32, select(NAMES), select(TEXTS), any::<bool>());
+    let conf = conf.prop_map(|(span, count, name, text, flag)| {
+        let headers = json!({"set": [{"name": name, "value": text}], "add": [{"name": "x-a", "value": "b"}]});
         json!({
             "interval": span, "timeout": span, "initialJitter": span, "noTrafficInterval": span,
             "unhealthyThreshold": count, "intervalJitterPercent": count, "healthyPanicThreshold": "12.5",
