@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use self::{matcher::NodeFilter, shown::ClientReport};
-use super::{proxies::Proxies, service};
+use super::{inquiry::InquiryScope, proxies::Proxies, service};
 
 /// Where it is served.
 const PATH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/{method}";
@@ -120,12 +120,12 @@ impl StatusDesk {
     async fn answer(&self, asked: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
         let filter = NodeFilter::read(&asked.node_matchers)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let meant = self.proxies.ask(|proxy| filter.admits(proxy));
+        let meant = self.proxies.ask(InquiryScope::Resources, |proxy, _| filter.admits(proxy));
         let until = Instant::now() + REPORTED_WITHIN;
         let mut clients = Vec::with_capacity(meant.len());
         for proxy in meant {
             let mut client = ClientReport { proxy: proxy.proxy, config: proxy.config, streams: Vec::new() };
-            for stream in proxy.streams {
+            for stream in proxy.streams.into_iter().filter_map(|(_, stream)| stream) {
                 // One that ended meanwhile says nothing.
                 client.streams.extend(timeout_at(until, stream).await.ok().and_then(Result::ok));
             }
