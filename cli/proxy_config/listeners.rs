@@ -32,7 +32,7 @@ pub(super) struct ListenerFilter {
 impl ListenerFilter {
     fn admits(&self, item: &DumpedItem) -> bool {
         let (address, port) = address(&item.value["address"]);
-        let port = port.parse().unwrap_or_default();
+        let port: u32 = port.parse().unwrap_or_default();
         self.ip.as_ref().is_none_or(|wanted| *wanted == address)
             && self.port.is_none_or(|wanted| wanted == port)
             && self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind(&item.value)))
