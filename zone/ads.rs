@@ -29,6 +29,7 @@ mod hosts;
 pub(crate) mod inherited;
 mod inquiry;
 mod insight;
+pub mod introspection;
 mod metrics;
 pub mod node;
 mod nodes;
@@ -37,6 +38,7 @@ pub mod proxies;
 mod push;
 mod registration;
 mod resource;
+mod seat;
 mod service;
 mod stream;
 #[cfg(test)]
@@ -176,6 +178,7 @@ pub struct Ads {
     index: IndexReader,
     env: Env,
     proxies: Arc<Proxies>,
+    nodes: Arc<Nodes>,
     resolver: Resolver,
     authenticator: Authenticator,
 }
@@ -186,7 +189,8 @@ impl Ads {
         let zone = config.mode.zone().unwrap_or_default().into();
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
         let resolver = Resolver::new(index.clone());
-        Self { config, zone, store, index, env, proxies: Arc::default(), resolver, authenticator }
+        let (proxies, nodes) = (Arc::default(), Arc::new(Nodes::new(config.requirement)));
+        Self { config, zone, store, index, env, proxies, nodes, resolver, authenticator }
     }
 
     /// What makes configurations that nobody is sent; lives on its own.
@@ -199,6 +203,11 @@ impl Ads {
     /// Who is connected, for inspection; lives on its own.
     pub fn proxies(&self) -> Arc<Proxies> {
         Arc::clone(&self.proxies)
+    }
+
+    /// The same of nodes that belong to no mesh.
+    pub fn nodes(&self) -> Arc<Proxies> {
+        Arc::clone(self.nodes.connected())
     }
 
     /// Who judges the tokens of proxies.
@@ -285,13 +294,14 @@ impl Ads {
         let (store, index, env) = (Arc::clone(&self.store), self.index.clone(), self.env.clone());
         Arc::new(Streams {
             proxies: Arc::clone(&self.proxies),
-            nodes: Arc::new(Nodes::new(self.config.requirement)),
+            nodes: Arc::clone(&self.nodes),
             insights: Arc::clone(insights),
             registrar: Registrar::new(store, index, RegistrationRules::new(self.config.mode.clone(), env)),
             authenticator: self.authenticator.clone(),
             grants: Arc::default(),
             names: Arc::default(),
             index: self.index.clone(),
+            env: self.env.clone(),
             slots: Semaphore::new(self.config.streams),
             screeners: Offload::default(),
             judges: Offload::default(),

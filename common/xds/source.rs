@@ -9,8 +9,8 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Delta, DeltaPart, Dialect, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings, Standing,
-    Subscription, TypeRule, Unknown, Version, Want,
+    Delta, DeltaPart, Dialect, Interest, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings,
+    Standing, Subscription, TypeRule, Unknown, Version, Want,
     dialect::{Envelope, Header, Heard},
     outline::{Listed, Unreadable},
 };
@@ -292,6 +292,12 @@ impl<D: Dialect> Source<D> {
     /// Whether the peer asked for this type.
     pub fn is_asked_for(&self, type_url: &str) -> bool {
         self.slots.iter().any(|slot| slot.rule.type_url == type_url && slot.dialect.is_some())
+    }
+
+    /// Which resources of a type the peer asked for; `None` while it asked for none.
+    pub fn interest(&self, type_url: &str) -> Option<&Interest> {
+        let of_type = self.slots.iter().find(|slot| slot.rule.type_url == type_url)?;
+        of_type.subscription().map(Subscription::interest)
     }
 
     /// How far the peer is with this version of a resource.

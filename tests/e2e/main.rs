@@ -19,6 +19,7 @@ mod health;
 mod identity;
 mod inspect;
 mod inspect_forms;
+mod introspection;
 mod kuma_cp;
 mod kuma_dp;
 mod legacy;

@@ -46,6 +46,7 @@ use self::{
     shown::{ClientReport, StatusAnswer},
 };
 use super::{
+    inquiry::InquiryScope,
     node::ProxyId,
     proxies::{AskedProxy, Proxies},
     service,
@@ -153,12 +154,13 @@ impl StatusDesk {
 async fn reports(among: &Proxies, few: &[ProxyId], patience: &mut Duration) -> Vec<ClientReport> {
     let begun = Instant::now();
     let until = begun + (*patience).max(A_FEW_WITHIN);
-    let asked: Vec<_> = few.iter().filter_map(|proxy| among.ask(proxy)).collect();
+    let asked: Vec<_> =
+        few.iter().filter_map(|proxy| among.ask_one(InquiryScope::Resources, proxy)).collect();
     let mut clients = Vec::with_capacity(asked.len());
     let mut is_late = false;
-    for AskedProxy { proxy, config, streams } in asked {
+    for AskedProxy { proxy, config, streams, .. } in asked {
         let mut client = ClientReport { proxy, config, streams: Vec::new(), is_silent: false };
-        for stream in streams {
+        for stream in streams.into_iter().filter_map(|(_, stream)| stream) {
             match timeout_at(until, stream).await {
                 Ok(Ok(report)) => client.streams.push(report),
                 // It ended meanwhile, and with it what it told.

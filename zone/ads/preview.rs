@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use common::{
     envoy_admin::ConfigOptions,
-    model::{Resource, ResourceKey, kinds::dataplane_insight, labels},
+    model::{
+        Resource, ResourceKey,
+        kinds::{self, dataplane_insight},
+        labels,
+    },
     proto::kuma::mesh::v1alpha1::DataplaneInsight,
     redact,
     runtime::{Env, Offload},
@@ -87,6 +91,31 @@ impl Previews {
         Self { agent_socket, ..self }
     }
 
+    /// What there is of every mesh at this moment. All of the store is read for it.
+    pub(super) async fn meshes(&self) -> Vec<MeshState> {
+        let previews = self.clone();
+        let all = move || {
+            let index = previews.reader.current();
+            let keys: Vec<ResourceKey> = index.iter().map(|resource| resource.key.clone()).collect();
+            let mut around = previews.surroundings();
+            around.update(&keys, &index);
+            let state = |mesh: &Arc<Resource>| MeshState::new(mesh.name(), &index, &around).ok();
+            index.list(&kinds::mesh::KIND).filter_map(state).collect()
+        };
+        self.making.long(all).await
+    }
+
+    /// What is known before anything is read.
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            zone: Arc::clone(&self.zone),
+            naming: self.naming.clone(),
+            agent_socket: self.agent_socket.clone(),
+            hosts: self.hosts.borrow().clone(),
+            ..Surroundings::default()
+        }
+    }
+
     /// What any proxy is to have. That of a zone is not made for this: it is what it was sent.
     pub(super) async fn of_proxy(&self, id: &ProxyId, plan: ConfigOptions) -> Result<Value, PreviewError> {
         if id.kind == ProxyKind::Dataplane {
@@ -134,13 +163,7 @@ impl Previews {
             name: name.to_owned(),
             metadata,
             shown: None,
-            around: Surroundings {
-                zone: Arc::clone(&self.zone),
-                naming: self.naming.clone(),
-                agent_socket: self.agent_socket.clone(),
-                hosts: self.hosts.borrow().clone(),
-                ..Surroundings::default()
-            },
+            around: self.surroundings(),
             resources: index.iter().filter(|one| [mesh, ""].contains(&one.mesh())).cloned().collect(),
             index,
         };

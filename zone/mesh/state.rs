@@ -171,6 +171,13 @@ impl MeshState {
         &self.context
     }
 
+    /// What a proxy serves.
+    pub fn served_by(&self, dataplane: &Dataplane) -> BTreeSet<Destination> {
+        let mut served = BTreeSet::new();
+        self.population.served_by(dataplane, &self.context.mesh_services, &mut served);
+        served
+    }
+
     /// Follows `index`, in which `keys` changed, and `around`. Keys of other meshes are passed over.
     ///
     /// # Errors

@@ -44,19 +44,37 @@ impl Envoy {
         admin: SocketAddr,
         metadata: &[(&str, String)],
     ) -> Self {
+        let say = |document: &mut serde_json::Value| {
+            for (key, value) in metadata {
+                document["node"]["metadata"][key] = value.as_str().into();
+            }
+        };
+        Self::sidecar_with(zone, mesh, name, admin, say).await
+    }
+
+    /// The same, which is told what differs instead of all there is.
+    pub async fn incremental_sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
+        let say = |document: &mut serde_json::Value| {
+            document["dynamicResources"]["adsConfig"]["apiType"] = "DELTA_GRPC".into();
+        };
+        Self::sidecar_with(zone, mesh, name, admin, say).await
+    }
+
+    async fn sidecar_with(
+        zone: &Zone,
+        mesh: &str,
+        name: &str,
+        admin: SocketAddr,
+        adjust: impl FnOnce(&mut serde_json::Value),
+    ) -> Self {
         let token = match zone.kept_token(name) {
             Some(token) => token,
             None => zone.proxy_token(mesh, &["--name", name]).await,
         };
-        let mut bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
-        if !metadata.is_empty() {
-            let mut document: serde_json::Value = serde_norway::from_str(&bootstrap).expect("a bootstrap");
-            for (key, value) in metadata {
-                document["node"]["metadata"][key] = value.as_str().into();
-            }
-            bootstrap = document.to_string();
-        }
-        Self::start(name, bootstrap, admin).await
+        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
+        let mut document: serde_json::Value = serde_norway::from_str(&bootstrap).expect("a bootstrap");
+        adjust(&mut document);
+        Self::start(name, document.to_string(), admin).await
     }
 
     /// The proxy of a zone ingress.
