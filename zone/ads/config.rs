@@ -81,7 +81,8 @@ impl Collection for OfType {
     }
 }
 
-fn wanted(resource: &Encoded) -> Wanted {
+/// A resource as a stream tells it.
+pub(super) fn wanted(resource: &Encoded) -> Wanted {
     Wanted {
         name: Arc::clone(&resource.name),
         version: resource.version,

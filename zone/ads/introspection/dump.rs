@@ -29,7 +29,7 @@ use super::{
     query::DebugQuery,
 };
 use crate::{
-    ads::inquiry::ResourceReport,
+    ads::{config, inquiry::ResourceReport},
     generator::{to_json, type_url},
 };
 
@@ -258,7 +258,7 @@ fn resources(client: &ReportedClient, type_url: &str) -> Vec<DumpedResource> {
     if let Some((seen, told)) = told {
         let sent_at = seen.and_then(|seen| seen.sent_at);
         let resource = |resource: &ResourceReport| DumpedResource {
-            version: told.version.clone().unwrap_or_else(|| resource.wanted.version.to_string()),
+            version: told.version.clone().unwrap_or_else(|| resource.wanted.told_version().into_owned()),
             sent_at: sent_at.filter(|_| resource.standing != Standing::NotSent),
             refusal: resource.refusal.as_ref().map(ToString::to_string),
             wanted: resource.wanted.clone(),
@@ -268,13 +268,8 @@ fn resources(client: &ReportedClient, type_url: &str) -> Vec<DumpedResource> {
     let mut all = Vec::new();
     if let Some(config) = &client.config {
         for (_, resource) in config.resources().of_type(type_url) {
-            let wanted = Wanted {
-                name: Arc::clone(&resource.name),
-                version: resource.version,
-                type_url: resource.type_url,
-                value: resource.value.clone(),
-            };
-            let version = resource.version.to_string();
+            let wanted = config::wanted(resource);
+            let version = wanted.told_version().into_owned();
             all.push(DumpedResource { wanted, version, sent_at: None, refusal: None });
         }
     }
@@ -317,12 +312,9 @@ fn public(encoded: &[u8]) -> Option<Secret> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use common::{
-        proto::envoy::{
-            config::core::v3::{DataSource, data_source::Specifier},
-            extensions::transport_sockets::tls::v3::GenericSecret,
-        },
-        xds::Version,
+    use common::proto::envoy::{
+        config::core::v3::{DataSource, data_source::Specifier},
+        extensions::transport_sockets::tls::v3::GenericSecret,
     };
 
     use super::*;
@@ -338,11 +330,7 @@ mod tests {
     fn of_a_secret_what_is_public_is_shown() {
         let shown = |r#type| {
             let secret = Secret { name: "s".to_owned(), r#type: Some(r#type) };
-            let value = secret.encode_to_vec();
-            let version = Version::of(&value);
-            let wanted =
-                Wanted { name: "s".into(), version, type_url: type_url::SECRET, value: value.into() };
-            contents(&wanted)
+            contents(&Wanted::new("s", type_url::SECRET, secret.encode_to_vec()))
         };
         let certificate = TlsCertificate {
             certificate_chain: text("chain"),
