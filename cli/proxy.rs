@@ -18,6 +18,8 @@ use crate::{
 const LONGEST: u64 = 256 << 20;
 /// The mesh that is meant where none is named.
 const DEFAULT_MESH: &str = "default";
+/// What helps where an Envoy cannot be asked.
+const HELD: &str = "`straitctl proxy-config all NAME --held` shows what the control plane holds for it";
 
 /// A client of a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl ProxyPlace {
     async fn is_node(client: &ApiClient, name: &str) -> anyhow::Result<bool> {
         let path = format!("/debug/connections{}", query(&[("proxyID", name.to_owned())]));
         let answer = client.send(Method::GET, &path, None).await?;
-        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
+        if answer.status == StatusCode::NOT_FOUND {
             return Ok(false);
         }
         let found: Value = answer.success()?.json()?;
@@ -66,12 +68,12 @@ impl ProxyPlace {
         let path = match self {
             Self::Resource(path) => format!("{path}/xds?include_eds=true"),
             Self::Node(id) => {
-                bail!("nobody here can ask the Envoy of node {id}; --held shows what is held for it")
+                bail!("nobody here can ask the Envoy of node {id}; {HELD}")
             }
         };
         let answer = client.send(Method::GET, &path, None).await?;
         if answer.status == StatusCode::BAD_REQUEST {
-            bail!("{:#}; --held shows what the control plane holds for it", answer.error());
+            bail!("{:#}; {HELD}", answer.error());
         }
         ProxyDump::of_envoy(&answer.success()?.json()?)
     }
@@ -92,10 +94,14 @@ impl ProxyPlace {
         let path = match self {
             Self::Resource(path) => format!("{path}/clusters?format=json"),
             Self::Node(id) => {
-                bail!("nobody here can ask the Envoy of node {id}; --held shows what is held for it")
+                bail!("nobody here can ask the Envoy of node {id}; {HELD}")
             }
         };
-        ProxyDump::of_envoy(&client.get(&path).await?)
+        let answer = client.send(Method::GET, &path, None).await?;
+        if answer.status == StatusCode::BAD_REQUEST {
+            bail!("{:#}; {HELD}", answer.error());
+        }
+        ProxyDump::of_envoy(&answer.success()?.json()?)
     }
 }
 

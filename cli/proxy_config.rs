@@ -184,8 +184,11 @@ impl ProxyConfigArgs {
     fn print(&self, parts: &[(ConfigTable, &'static str)]) {
         if matches!(self.what, ProxyConfigPart::Bootstrap { .. }) && self.output == ProxyConfigForm::Table {
             // There is no table of it; whoever wants to know the versions asks for the short form.
-            for (shown, _) in parts {
-                output::line(&serde_json::to_string_pretty(&shown.document).unwrap_or_default());
+            for (shown, none) in parts {
+                match shown.rows.is_empty() {
+                    true => eprintln!("{none}"),
+                    false => output::line(&serde_json::to_string_pretty(&shown.document).unwrap_or_default()),
+                }
             }
             return;
         }

@@ -88,7 +88,7 @@ if [ "$purpose" = test ] && command -v go >/dev/null 2>&1; then
   if [ "$(cat .strait/grpc/go-source 2>/dev/null)" != "$go_source" ]; then
     say "building an application with the gRPC library for Go"
     rm -f .strait/grpc/go-peer
-    if go build -C tests/e2e/grpc/go -trimpath -ldflags '-s -w' -o "$PWD/.strait/grpc/go-peer" . 2>.strait/grpc/go-log; then
+    if timeout 300 go build -C tests/e2e/grpc/go -buildvcs=false -trimpath -ldflags '-s -w' -o "$PWD/.strait/grpc/go-peer" . 2>.strait/grpc/go-log; then
       echo "$go_source" >.strait/grpc/go-source
     else
       say "no gRPC library for Go, see .strait/grpc/go-log: the tests of it will look at nothing"

@@ -63,6 +63,9 @@ pub struct TypeRule {
     pub stays: bool,
     /// A resource of this type may do harm when nobody looks after it any more.
     pub perishable: bool,
+    /// The version of a state of the world is always that of its content, and never one that authors gave: for
+    /// peers who know by nothing else that something is gone.
+    pub by_content: bool,
 }
 
 /// What a peer gets that asks for a type which is not served.
@@ -112,6 +115,7 @@ impl TypeRule {
             vacant: None,
             stays: false,
             perishable: false,
+            by_content: false,
         }
     }
 
@@ -205,6 +209,14 @@ impl SourceSettings {
             max_bytes: 4 * 1024 * 1024,
             ..Self::kds(identifier, [])
         }
+    }
+
+    /// The same for a peer that asks again and again, and tells by the version whether anything differs.
+    #[must_use]
+    pub fn polled(mut self) -> Self {
+        self.types.iter_mut().for_each(|rule| rule.by_content = true);
+        // Nobody would say later that it is still good.
+        Self { ttl: None, ..self }
     }
 
     /// For Envoy and clients like it, over a stream that is about one type only. Nothing orders it with the

@@ -177,7 +177,8 @@ impl Dialect for Sotw {
             return None;
         }
         self.newest = Some(header.nonce);
-        let version = own_version(&updated).unwrap_or_else(|| fingerprint(&updated));
+        let given = if self.rule.by_content { None } else { own_version(&updated) };
+        let version = given.unwrap_or_else(|| fingerprint(&updated));
         Some(ResponseParts {
             version,
             updated,

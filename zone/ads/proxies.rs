@@ -212,8 +212,7 @@ impl Proxies {
 
     /// All who are meant.
     pub fn meant(&self, is: impl Fn(&Proxy) -> bool) -> Vec<ProxyId> {
-        let state = self.lock();
-        state.connected.values().filter(|one| is(&one.proxy)).map(|one| one.proxy.id.clone()).collect()
+        self.each_now(|proxy, _| is(proxy), |now| now.proxy.id.clone())
     }
 
     /// Asks the streams of `proxy` what they told it; `None` when it is gone.

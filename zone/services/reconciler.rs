@@ -375,8 +375,9 @@ impl Reconciler {
             let identities = index.list_in_mesh(&MESH_IDENTITY, service.mesh());
             let given = mesh_identity::spiffe_id(identities, &proxy.resource, &self.settings.zone);
             let by = given.as_ref().and_then(|(identity, _)| Kri::of(identity)).map(|kri| kri.to_string());
-            if seen.given_by.is_some() && seen.given_by.as_deref() != by.as_deref() {
-                // It still shows what somebody else gave it, by whatever name that was.
+            if seen.connected && seen.given_by.is_some() && seen.given_by.as_deref() != by.as_deref() {
+                // It still shows what somebody else gave it, by whatever name that was. One that is gone shows
+                // nothing, and would never say so.
                 let ids = before.identities.iter().filter(|identity| identity.r#type == status::SPIFFE_ID);
                 spiffe_ids.extend(ids.map(|identity| identity.value.clone()));
             }

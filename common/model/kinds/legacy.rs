@@ -52,7 +52,6 @@ fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut 
     }
 }
 
-/// One that cannot be taken apart has nothing right about it, and is told so member by member.
 fn is_empty(source: &DataSource) -> bool {
     match &source.r#type {
         None => true,
@@ -65,6 +64,7 @@ fn is_empty(source: &DataSource) -> bool {
     }
 }
 
+/// One that cannot be taken apart has nothing right about it, and is told so member by member.
 fn check_address(address: &str, path: FieldPath, violations: &mut Violations) {
     if address.is_empty() {
         return violations.add(path, "address can't be empty");

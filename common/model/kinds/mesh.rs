@@ -228,9 +228,11 @@ fn text<'a>(conf: &'a Option<Struct>, name: &str) -> Option<&'a str> {
     }
 }
 
+/// A number, in quotes or not: JSON of protobuf takes both.
 fn number(value: &Value) -> Option<f64> {
-    match value.kind {
-        Some(value::Kind::NumberValue(number)) => Some(number),
+    match &value.kind {
+        Some(value::Kind::NumberValue(number)) => Some(*number),
+        Some(value::Kind::StringValue(text)) => text.parse().ok().filter(|number: &f64| number.is_finite()),
         _ => None,
     }
 }

@@ -25,9 +25,9 @@ impl RuntimeModification {
         let mut violations = Violations::none();
         let at = path.field("layer");
         violations.check(self.layer.is_empty(), at.clone(), "must have at least one key");
-        let mut left = KEYS;
+        let mut left = Some(KEYS);
         check_layer(&at, &self.layer, DEPTH, &mut left, &mut violations);
-        violations.check(left == 0, at, format!("must not have more than {KEYS} keys"));
+        violations.check(left.is_none(), at, format!("must not have more than {KEYS} keys"));
         violations
     }
 
@@ -46,12 +46,14 @@ fn check_layer(
     path: &FieldPath,
     layer: &Map<String, Value>,
     depth: usize,
-    left: &mut usize,
+    left: &mut Option<usize>,
     violations: &mut Violations,
 ) {
     for (key, value) in layer {
-        let Some(fewer) = left.checked_sub(1) else { return };
-        *left = fewer;
+        *left = left.and_then(|left| left.checked_sub(1));
+        if left.is_none() {
+            return;
+        }
         if key.is_empty() || key.len() > LONGEST_KEY || key.contains(char::is_control) {
             let reason = format!("must have keys of 1 to {LONGEST_KEY} bytes in one line");
             violations.add(path.clone(), reason);
@@ -104,8 +106,9 @@ mod tests {
             assert_eq!(told.len(), 1, "{told:?}");
             assert!(told[0].starts_with(at) && told[0].contains(reason), "{told:?}");
         }
-        let many: serde_json::Map<String, Value> = (0..=KEYS).map(|i| (i.to_string(), json!(1))).collect();
-        assert!(told(&many.into()).iter().any(|told| told.contains("more than 1000 keys")));
+        let keys = |count: usize| Value::from_iter((0..count).map(|i| (i.to_string(), json!(1))));
+        assert_eq!(told(&keys(KEYS)), [""; 0]);
+        assert!(told(&keys(KEYS + 1)).iter().any(|told| told.contains("more than 1000 keys")));
         let deep = (0..20).fold(json!(1), |inner, _| json!({"a": inner}));
         assert!(told(&deep).iter().any(|told| told.contains("nested too deep")));
     }

@@ -224,10 +224,17 @@ pub(super) async fn force_disconnect(
     AccessRule::admins().check(&user, "end the connections of proxies")?;
     let query = DebugQuery::read(&query)?;
     let meant = query.required_proxy()?;
-    let means = |proxy: &Proxy, stream| query.means(proxy, stream);
+    let in_mesh = |proxy: &Proxy| query.mesh.as_ref().is_none_or(|mesh| **mesh == *proxy.id.mesh);
+    let means = |proxy: &Proxy, stream| {
+        in_mesh(proxy) && (proxy.id.to_string() == meant || connection_id(&proxy.id, stream) == meant)
+    };
     let ended = room.seen.proxies.dismiss(means) + room.seen.nodes.dismiss(means);
     if ended == 0 {
-        return Err(ApiError::not_found("The proxy is not connected to this control plane"));
+        // A part of a name would end the connections of web-10 with those of web-1.
+        return Err(ApiError::not_found(
+            "The proxy is not connected to this control plane; proxyID is the whole id of a node or of a connection, \
+             see /debug/connections",
+        ));
     }
     tracing::warn!(user = user.name, meant, ended, "an operator ended connections of proxies");
     Ok(Json(json!({ "disconnected": ended })))

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     proto::envoy::service::discovery::v3::DiscoveryRequest,
-    xds::{Dialect, Input, ResponseParts, Sotw, Source, SourceSettings},
+    xds::{Dialect, Input, ResponseParts, Sotw, Source},
 };
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
@@ -111,9 +111,7 @@ impl Streams {
         asked: &DiscoveryRequest,
         config: &ProxyConfig,
     ) -> Result<ResponseParts, Status> {
-        // Nobody would say later that it is still good.
-        let settings = SourceSettings { ttl: None, ..self.settings(Some(only)) };
-        let mut source = Source::<Sotw>::new(settings);
+        let mut source = Source::<Sotw>::new(self.settings(Some(only)).polled());
         source.handle(Input::Request(asked), config).map_err(malformed)?;
         let first = source.next_parts(Instant::now(), config);
         first.ok_or_else(|| Status::internal("a first request is always answered"))

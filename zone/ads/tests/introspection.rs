@@ -270,7 +270,10 @@ async fn whoever_is_disconnected_comes_back() {
     };
     assert_eq!(end(User::anonymous(), "?proxyID=web-1").await.0, StatusCode::FORBIDDEN);
     assert_eq!(end(User::admin(), "").await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(end(User::admin(), "?proxyID=nobody").await.0, StatusCode::NOT_FOUND);
+    for nobody in ["nobody", "web-1", "default.web", "default.web-1-", "-", "default.web-1&mesh=other"] {
+        let (status, _) = end(User::admin(), &format!("?proxyID={nobody}")).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{nobody}: a part of a name is nobody's");
+    }
     let (status, body) = end(User::admin(), "?proxyID=default.web-1").await;
     assert_eq!((status, body.as_str()), (StatusCode::OK, "{\"disconnected\":1}"));
     let ended = client.end().await;

@@ -137,7 +137,14 @@ fn what_lacks_is_said() {
 }
 
 fn insight(name: &str, by: &str) -> String {
-    format!("{{type: DataplaneInsight, mesh: default, name: {name}, mTLS: {{issuedBackend: {by}}}}}")
+    seen(name, by, "")
+}
+
+fn seen(name: &str, by: &str, end: &str) -> String {
+    format!(
+        "{{type: DataplaneInsight, mesh: default, name: {name}, subscriptions: [{{id: '1', connectTime: \
+         '2026-01-01T00:00:00Z'{end}}}], mTLS: {{issuedBackend: {by}}}}}"
+    )
 }
 
 /// The name somebody was given is listed for as long as anybody shows it, whoever gives names now.
@@ -164,9 +171,9 @@ fn a_name_is_listed_until_nobody_shows_it() {
     world.die();
     world.settle();
     assert_eq!(ids(&world), both, "one still does");
-    world.put(&insight("b", "ca-1"));
+    world.put(&seen("b", "kri_mid_default___all_", ", disconnectTime: '2026-01-01T00:00:01Z'"));
     world.settle();
-    assert_eq!(ids(&world), ["web"]);
+    assert_eq!(ids(&world), ["web"], "who is gone shows nothing");
 }
 
 #[test]
