@@ -3,6 +3,8 @@
 mod gateway;
 mod identities;
 
+use std::collections::BTreeSet;
+
 use common::testing::needs;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -12,10 +14,10 @@ mod redirected;
 
 use super::{
     envoy_check,
-    fixture::{Fixture, ZONE},
+    fixture::{self, Fixture, ZONE},
     references,
 };
-use crate::generator::ResourceSet;
+use crate::generator::{ResourceSet, type_url};
 
 const SERVICES: &[&str] = &["web", "Web", "store", "far", "localhost:1080", "a_b.c"];
 const PROTOCOLS: &[&str] = &["http", "http2", "grpc", "tcp", "kafka", "odd"];
@@ -51,11 +53,12 @@ fn mesh() -> impl Strategy<Value = Value> {
         mesh["logging"] = json!({"defaultBackend": "a", "backends": [
             {"name": "a", "type": "file", "conf": {"path": "/dev/null"}, "format": "%START_TIME% %KUMA_WORKLOAD%"},
             {"name": "b", "type": "tcp", "conf": {"address": "logs:5000"}},
-            {"name": "c", "type": "file", "conf": {"path": "/dev/null"}, "format": "100%"}]});
+            {"name": "c", "type": "file", "conf": {"path": "/dev/null"}, "format": "%REQ(X-A?:PATH):10% 5%%"}]});
         mesh["tracing"] = json!({"backends": [
             {"name": "a", "type": "zipkin", "sampling": 99.9, "conf": {"url": "http://zipkin:9411/api"}},
             {"name": "b", "type": "datadog", "conf": {"address": "127.0.0.1", "port": 8126, "splitService": true}},
-            {"name": "c", "type": "zipkin", "conf": {"url": "zipkin://"}}]});
+            {"name": "c", "type": "zipkin", "conf": {"url": "https://[::1]:443", "apiVersion": "httpProto",
+                "traceId128bit": local, "sharedSpanContext": !local}}]});
         let conf = json!({"port": 1008, "tags": {"kuma.io/service": "web"}, "tls": {"mode": "activeMTLSBackend"},
             "envoy": {"filterRegex": "a+", "usedOnly": local}});
         let enabled = if local { "m" } else { "" };
@@ -86,7 +89,16 @@ fn dataplane(index: usize) -> impl Strategy<Value = Value> {
         None => json!({"port": port, "tags": {"kuma.io/service": tags["kuma.io/service"]}}),
     });
     let edges = vec((select(&["ZoneIngress", "ZoneEgress"][..]), 10_001..10_003_u32), 0..3);
-    let inbounds = (vec(inbound, 1..4), edges);
+    // With two of one name, or a protocol that nobody knows, the whole dataplane would be refused.
+    let inbounds = vec(inbound, 1..4).prop_map(|mut all| {
+        let mut ports = BTreeSet::new();
+        all.retain(|inbound: &Value| ports.insert(inbound["port"].as_u64()));
+        for tags in all.iter_mut().filter_map(|inbound| inbound["tags"].as_object_mut()) {
+            tags.retain(|_, value| value != "odd");
+        }
+        all
+    });
+    let inbounds = (inbounds, edges);
     let is = (any::<bool>(), any::<bool>());
     let all = (inbounds, vec(outbound, 0..4), option::of(redirected::redirection()), is);
     all.prop_map(move |((inbound, edges), outbound, redirection, (probed, named))| {
@@ -557,9 +569,17 @@ fn outside() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
+/// What the proxies of the zone get. What is refused is left out of it; without its mesh nothing would be left that
+/// could be wrong.
 fn sets(documents: &[Value]) -> Vec<(String, ResourceSet)> {
     let fixture = Fixture::of_valid(documents);
-    fixture.generate().into_iter().map(|(name, generated)| (name, generated.set)).collect()
+    assert_eq!(fixture.meshes.len(), 1, "there is no mesh: {:?}", fixture::resource(&documents[0]));
+    let all = fixture.generate();
+    let mut sidecars =
+        all.iter().filter(|(name, _)| fixture.meshes[0].dataplanes.contains_key(name.as_str()));
+    let listens = |set: &ResourceSet| set.count(type_url::LISTENER) > 0;
+    assert!(sidecars.any(|(_, generated)| listens(&generated.set)), "no sidecar listens");
+    all.into_iter().map(|(name, generated)| (name, generated.set)).collect()
 }
 
 proptest! {
