@@ -20,7 +20,7 @@ fn a_library_gets_a_bootstrap_that_names_the_relay() {
     assert_eq!(document["xds_servers"][0]["channel_creds"], json!([{ "type": "insecure" }]));
     let provider = &document["certificate_providers"]["default"];
     assert_eq!(provider["plugin_name"], "file_watcher");
-    assert_eq!(provider["config"]["private_key_file"], "/run/web-1/key.pem");
+    assert_eq!(provider["config"]["private_key_file"], "/run/web-1/identity.pem");
     let template = document["server_listener_resource_name_template"].as_str().expect("a template");
     assert!(template.starts_with("grpc/server?") && template.ends_with("=%s"), "{template}");
 }

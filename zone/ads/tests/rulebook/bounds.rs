@@ -6,7 +6,6 @@ use std::{
 };
 
 use common::{
-    model::{ResourceKey, kinds::dataplane as kind},
     proto::{
         envoy::{
             config::{
@@ -256,9 +255,9 @@ async fn s33_five_thousand_streams_come_and_go() {
 #[tokio::test]
 async fn r72_a_node_that_left_leaves_nothing() {
     let zone = Zone::start().await;
-    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
     for (protocol, door) in everywhere() {
-        let plane = Plane::having(&zone, "web-1", &[(CDS, "A", "1"), (LDS, "l", "1")]);
+        // Nobody but this test says what it is to have.
+        let plane = Plane::having(&zone, "node-1", &[(CDS, "A", "1"), (LDS, "l", "1")]);
         let mut peer = plane.peer(protocol, door).await;
         peer.begin(CDS, &[]).await;
         peer.begin(LDS, &[]).await;
@@ -267,7 +266,6 @@ async fn r72_a_node_that_left_leaves_nothing() {
         drop(plane);
         assert!(zone.proxies.view().is_empty());
     }
-    zone.delete(ResourceKey::new(&kind::KIND, "default", "web-1")).await;
     zone.stop().await;
 }
 
