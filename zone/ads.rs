@@ -35,6 +35,7 @@ mod nodes;
 pub mod preview;
 pub mod proxies;
 mod push;
+pub mod push_status;
 mod registration;
 mod resource;
 mod service;
@@ -82,6 +83,7 @@ use self::{
     preview::Previews,
     proxies::Proxies,
     push::Push,
+    push_status::PushStatus,
     registration::{Registrar, RegistrationRules},
     service::AdsService,
     stream::{Streams, Turns},
@@ -173,6 +175,7 @@ pub struct Ads {
     index: IndexReader,
     env: Env,
     proxies: Arc<Proxies>,
+    status: Arc<PushStatus>,
     resolver: Resolver,
     authenticator: Authenticator,
 }
@@ -183,7 +186,8 @@ impl Ads {
         let zone = config.mode.zone().unwrap_or_default().into();
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
         let resolver = Resolver::new(index.clone());
-        Self { config, zone, store, index, env, proxies: Arc::default(), resolver, authenticator }
+        let (proxies, status) = (Arc::default(), Arc::default());
+        Self { config, zone, store, index, env, proxies, status, resolver, authenticator }
     }
 
     /// What makes configurations that nobody is sent; lives on its own.
@@ -196,6 +200,11 @@ impl Ads {
     /// Who is connected, for inspection; lives on its own.
     pub fn proxies(&self) -> Arc<Proxies> {
         Arc::clone(&self.proxies)
+    }
+
+    /// What is wrong with what they are sent; lives on its own.
+    pub fn push_status(&self) -> Arc<PushStatus> {
+        Arc::clone(&self.status)
     }
 
     /// Who judges the tokens of proxies.
@@ -242,6 +251,7 @@ impl Ads {
             Arc::clone(&insights),
             self.config.admin_authority.clone(),
         );
+        let push = push.with_status(Arc::clone(&self.status));
         let stop = shutdown.clone();
         supervisor.spawn("push", endless(async move { push.run(stop).await }));
         let availability = Availability::new(

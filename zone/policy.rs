@@ -52,6 +52,7 @@ pub(crate) use self::caller::{Caller, Particular};
 pub(crate) use self::egress::{apply_egress, external_subject, is_of_egresses};
 pub(crate) use self::gateway::{GatewayRules, GatewayScope};
 use self::lookup::{InboundConfs, OutboundConfs};
+pub(crate) use self::mesh_proxy_patch::Patches;
 pub(crate) use self::profile::{Profile, Selections};
 pub(crate) use self::zone_listener::{apply_way_out, apply_zone_listener};
 use crate::{
@@ -421,20 +422,21 @@ pub(crate) fn reporter_of_gateway(problems: &mut BTreeSet<Problem>) -> Reporter<
     Reporter { kind: &common::model::kinds::mesh_gateway::KIND, problems }
 }
 
-/// Does to the finished messages of one proxy what policies say of them.
+/// Does to the finished messages of one proxy what policies say of them; with what does it.
 pub(crate) fn patch_own(
     mesh: &MeshContext,
     proxy: &Sidecar,
     selections: &Selections,
     mut own: ResourceCollection,
     problems: &mut BTreeSet<Problem>,
-) -> ResourceCollection {
+) -> (ResourceCollection, Patches) {
     let selection = selections.of(mesh_proxy_patch::MeshProxyPatchEffect::KIND);
     let template = legacy::template_for(mesh, &proxy.dataplane);
     if let Some(template) = template {
         legacy::add_raw(template, &mut own, problems);
     }
-    mesh_proxy_patch::Patches::of(&selection.policies, template).own(own, problems)
+    let patches = Patches::of(&selection.policies, template);
+    (patches.own(own, problems), patches)
 }
 
 /// Destinations to which routes of the mesh send traffic, of which the ingresses of other zones must know.

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::admission;
 use super::outbound::{self, CalledBy, CompiledCluster, CompiledListener, OutboundCall};
 use crate::{
     generator::{
@@ -110,8 +111,9 @@ pub(super) fn routes(outside: Outside<'_>, destination: &Destination) -> Option<
         Terminal::Http(http) => Some(http),
         Terminal::Tcp(_) | Terminal::Other(_) => None,
     });
+    let routes = http.map(|http| grpc::routes(&called, &http));
     Some(CompiledListener {
-        listener: http.map(|http| grpc::routes(&called, &http)),
+        listener: routes.and_then(|routes| admission::admitted(routes, &mut problems)),
         backends: uses.backends.into_values().collect(),
         consulted: uses.consulted,
         lookups: uses.lookups,
@@ -127,7 +129,7 @@ pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option
     let permissive = outside.mesh.mtls.as_ref().is_some_and(|mtls| mtls.permissive)
         && outside.profile.caller.identity.is_none();
     let mut made = |draft: &_| match grpc::cluster(draft, permissive) {
-        Ok(cluster) => Some(cluster),
+        Ok(cluster) => admission::admitted(cluster, &mut problems),
         Err(reason) => {
             let subject = Subject::Part(draft.message.name.clone());
             problems.insert(Problem { subject, reason });

@@ -64,6 +64,8 @@ pub(super) struct Configured {
     pub(super) certificate: Option<Option<Certificate>>,
     /// What was left out.
     pub(super) problems: Arc<[String]>,
+    /// Those of them that are about what an Envoy gets.
+    pub(super) of_envoy: Arc<[Problem]>,
     /// Whether nothing could be made for it.
     pub(super) failed: bool,
 }
@@ -341,6 +343,7 @@ impl Meshes {
                             certificate: (!told.failed)
                                 .then(|| certificate.map(|c| shown(c, mesh.state.context()))),
                             problems: told.problems,
+                            of_envoy: told.of_envoy,
                             failed: told.failed,
                             id: id(told.name),
                         });
@@ -354,6 +357,7 @@ impl Meshes {
                         set: None,
                         certificate: None,
                         problems: [reason.clone()].into(),
+                        of_envoy: Arc::default(),
                         failed: true,
                     }));
                 }

@@ -36,7 +36,9 @@ mod identities;
 mod legacy;
 mod limits;
 mod outside;
+mod refused;
 mod scale;
+mod timing;
 mod zones;
 
 const PROXIES: usize = 6;

@@ -15,7 +15,7 @@ use super::{
     fixture::{Fixture, ZONE},
     references,
 };
-use crate::generator::ResourceSet;
+use crate::{generator::ResourceSet, mesh::Problem};
 
 const SERVICES: &[&str] = &["web", "Web", "store", "far", "localhost:1080", "a_b.c"];
 const PROTOCOLS: &[&str] = &["http", "http2", "grpc", "tcp", "kafka", "odd"];
@@ -547,9 +547,15 @@ proptest! {
 
     #[test]
     fn whatever_is_valid_gives_configuration_that_holds_together(documents in zone()) {
-        for (name, set) in sets(&documents) {
-            let broken = references::broken(&set);
+        for (name, generated) in Fixture::of_valid(&documents).generate() {
+            let broken = references::broken(&generated.set);
             prop_assert!(broken.is_empty(), "{name}: {broken:?}");
+            let refused: Vec<&Problem> = generated.problems.iter().filter(|p| p.refused().is_some()).collect();
+            prop_assert!(refused.is_empty(), "{name}: {refused:?}");
+            for resource in generated.set.iter() {
+                let broken = resource.broken_rules();
+                prop_assert!(broken.is_empty(), "{name}: {} {}: {broken:?}", resource.type_url, resource.name);
+            }
         }
     }
 }

@@ -93,14 +93,13 @@ const RULES: [(&str, &str); 78] = [
 ];
 
 /// Rules that need no test, and why.
-const DO_NOT_APPLY: [(&str, &str); 7] = [
+const DO_NOT_APPLY: [(&str, &str); 6] = [
     ("r41", "a zone has no resource with an alias: its routes list all their virtual hosts"),
     ("r42", "as r41: no route of a zone asks for virtual hosts; the service says that there is none"),
     ("r59", "a zone relays nothing that it got over xDS"),
     ("r62", "optional: a zone has no collection by name; `*` covers what a node may have"),
     ("r63", "optional: a zone has one variant of a resource, which no constraint can exclude"),
     ("r73", "binds clients; a zone ends its streams with UNAVAILABLE when it stops"),
-    ("r75", "the goldens and the property of the compiler load what a zone makes into an Envoy"),
 ];
 
 /// Scenarios that need no test, and why.
