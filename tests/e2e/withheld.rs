@@ -30,11 +30,15 @@ const HEADER: &str = "
           operation: Patch
           match: { origin: outbound, routeConfigurationName: 'outbound:backend' }
           value: 'responseHeadersToAdd: [{ header: { key: x-patched, value: \"yes\" } }]'";
-/// Listeners without an end.
+/// Something behind what ends the filters of requests.
 const NO_END: &str = "
       - httpFilter:
-          operation: Remove
-          match: { name: envoy.filters.http.router }";
+          operation: AddLast
+          value: |
+            name: late
+            typedConfig:
+              '@type': type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer
+              maxRequestBytes: 1";
 /// A cluster that balances by nothing.
 const NO_BALANCE: &str = "
       - cluster:

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use super::admission;
 use super::outbound::{self, CalledBy, CompiledCluster, CompiledListener, OutboundCall};
 use crate::{
     generator::{
@@ -113,7 +112,7 @@ pub(super) fn routes(outside: Outside<'_>, destination: &Destination) -> Option<
     });
     let routes = http.map(|http| grpc::routes(&called, &http));
     Some(CompiledListener {
-        listener: routes.and_then(|routes| admission::admitted(routes, &mut problems)),
+        listener: routes,
         backends: uses.backends.into_values().collect(),
         consulted: uses.consulted,
         lookups: uses.lookups,
@@ -129,7 +128,7 @@ pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option
     let permissive = outside.mesh.mtls.as_ref().is_some_and(|mtls| mtls.permissive)
         && outside.profile.caller.identity.is_none();
     let mut made = |draft: &_| match grpc::cluster(draft, permissive) {
-        Ok(cluster) => admission::admitted(cluster, &mut problems),
+        Ok(cluster) => Some(cluster),
         Err(reason) => {
             let subject = Subject::Part(draft.message.name.clone());
             problems.insert(Problem { subject, reason });

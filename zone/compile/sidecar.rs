@@ -53,8 +53,8 @@ pub(super) fn own(
         problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
     }
     if proxy.metadata.client() == XdsClient::Grpc {
-        let own = grpc::own(proxy, mesh, selections, problems);
-        return Ok(admission::admitted_whole(own, problems));
+        // Libraries have rules of their own, by which it was made.
+        return Ok(grpc::own(proxy, mesh, selections, problems));
     }
     let mut draft = Draft::default();
     transparent::generate(proxy, mesh, &mut draft);

@@ -269,10 +269,6 @@ pub(super) fn good() -> Vec<Case> {
             json!({"filter_chains": [{"filters": [tcp(json!({"idle_timeout": "0s", "max_connect_attempts": 1}))]}]}),
         ),
         listener(
-            "TLS of clients",
-            json!({"filter_chains": [{"filters": [tcp(json!({}))], "transport_socket": downstream_tls(json!({"common_tls_context": {}, "require_client_certificate": false}))}]}),
-        ),
-        listener(
             "nobody binds",
             json!({"bind_to_port": false, "address": {"socket_address": {"port_value": 7777}}}),
         ),

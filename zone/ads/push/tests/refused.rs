@@ -41,8 +41,8 @@ fn patch(top: &str, modifications: &str) -> String {
     )
 }
 
-const NO_END: &str =
-    "{httpFilter: {operation: Remove, match: {name: envoy.filters.http.router, origin: outbound}}}";
+const NO_END: &str = "{httpFilter: {operation: AddLast, match: {origin: outbound}, value: '{name: late, typedConfig: \
+                      {\"@type\": type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer, maxRequestBytes: 1}}'}}";
 const FINE: &str = "{cluster: {operation: Patch, match: {name: web}, value: 'connectTimeout: 3s'}}";
 const NO_TIME: &str = "{cluster: {operation: Patch, match: {name: web}, value: 'lbPolicy: 77'}}";
 
@@ -173,7 +173,7 @@ fn what_belongs_to_one_proxy_is_kept_as_well_and_goes_with_what_it_is_for() {
     world.put(&dataplane(2, "web"), "east");
     world.settle();
     assert_eq!(inbound(&world), Some(Arc::clone(&before)));
-    assert!(refusals(&world, "p-0")[0].contains("since modification 0 of MeshProxyPatch broken): address"));
+    assert!(refusals(&world, "p-0")[0].contains("since modification 0 of MeshProxyPatch broken"));
     let fresh = &world.has[&id("p-2")];
     assert!(fresh.of_type(type_url::LISTENER).all(|(_, listener)| listener.origin != "inbound"));
     assert!(listener(&world, "p-2").is_some());
