@@ -7,9 +7,10 @@ CARGO ?= cargo
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  %-10s %s\n", $$1, $$2}'
 
+# Of the whole workspace, or other features would be chosen and everything built once more.
 xds: ## Run the rules of xDS as tests and print which test holds which rule
-	$(CARGO) test --package common --package zone --lib rulebook
-	@$(CARGO) test --quiet --package common --lib rulebook::table::every_rule -- --nocapture
+	$(CARGO) test --workspace --lib rulebook
+	@$(CARGO) test --quiet --workspace --lib rulebook::table::every_rule -- --nocapture
 
 demo: ## Run one global, two zones and real Envoys, show a policy take effect (ONCE=1: stop after the last proof)
 	@demo/setup.sh demo

@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use zone::generator::FEATURE_RUNTIME;
 
 use crate::{
     ConnectionArgs,
@@ -42,6 +43,10 @@ pub(crate) struct BootstrapArgs {
     /// File with the resource, when the proxy brings its own
     #[arg(short, long, value_name = "FILE")]
     dataplane_file: Option<PathBuf>,
+    /// Socket of the SPIRE agent beside the proxy, for a MeshIdentity that asks one; without it the zone says where
+    /// agents are
+    #[arg(long, value_name = "FILE")]
+    spire_socket: Option<PathBuf>,
     #[command(flatten)]
     grpc: grpc::GrpcBootstrapArgs,
 }
@@ -77,6 +82,11 @@ impl BootstrapArgs {
             BootstrapProxyType::Ingress => ("ingress", ""),
             BootstrapProxyType::Egress => ("egress", ""),
         };
+        let socket = match &self.spire_socket {
+            // Envoy reads it from wherever it is started.
+            Some(socket) => text(&std::path::absolute(socket).context("find the socket of the agent")?)?,
+            None => String::new(),
+        };
         let body = json!({
             "mesh": mesh,
             "name": self.name,
@@ -86,6 +96,8 @@ impl BootstrapArgs {
             "dataplaneResource": read(&self.dataplane_file)?,
             "caCert": read(&connection.ca_cert_file)?,
             "systemCaPath": system_ca().unwrap_or_default(),
+            "features": [FEATURE_RUNTIME],
+            "spireResources": { "socketPath": socket },
         });
         let endpoint = ControlPlaneEndpoint {
             url: self.cp_address.clone(),
@@ -134,7 +146,11 @@ fn credential(file: &Path, token: &str) -> anyhow::Result<String> {
         );
     }
     let path = std::path::absolute(file).with_context(|| format!("find {}", file.display()))?;
-    path.into_os_string().into_string().map_err(|path| anyhow!("{} is no text", path.display()))
+    text(&path)
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
 }
 
 /// The document itself: the answer to a client of JSON wraps it.

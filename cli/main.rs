@@ -17,6 +17,9 @@ mod kinds;
 mod link;
 mod machine;
 mod output;
+mod proxy;
+mod proxy_config;
+mod proxy_status;
 mod relay;
 mod sync;
 mod table;
@@ -85,6 +88,12 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Shows which resource put what into the configuration of a proxy, and what lost against it
     Explain(explain::Explain),
+    /// Shows how far each proxy is with what it is sent, or where its Envoy differs from that
+    #[command(alias = "ps")]
+    ProxyStatus(proxy_status::ProxyStatusArgs),
+    /// Shows what one proxy has: listeners, routes, clusters, endpoints, secrets
+    #[command(alias = "pc")]
+    ProxyConfig(proxy_config::ProxyConfigArgs),
     /// Makes tokens and keys to sign them with
     Generate(generate::Generate),
     /// Asks a zone for the bootstrap of an Envoy, or writes that of a gRPC library
@@ -124,6 +133,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Delete(delete) => delete.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
         Command::Explain(explain) => explain.run(&client()?).await,
+        Command::ProxyStatus(status) => status.run(&client()?).await,
+        Command::ProxyConfig(config) => config.run(client).await,
         Command::Generate(generate) => generate.run(client).await,
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
         Command::Relay(relay) => relay.run(&connection).await,

@@ -100,7 +100,7 @@ impl AccessRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Access {
-    /// Secrets and global secrets.
+    /// Secrets and global secrets, nodes without a mesh, and the files a zone reads: `/strait/resources`.
     pub admin_resources: AccessRule,
     /// `/tokens/dataplane`.
     pub generate_dp_token: AccessRule,

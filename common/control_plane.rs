@@ -94,7 +94,8 @@ impl ControlPlane {
         let work_dir = Path::new(&general.work_dir);
         make(work_dir).with_context(|| format!("create {} (setting general.workDir)", work_dir.display()))?;
         let mut supervisor = Supervisor::new();
-        let readiness = Readiness::new();
+        let readiness = Readiness::new(Arc::clone(&env.clock));
+        readiness.name("store");
         let starting = ManuallyDrop::new(readiness.pending("start"));
         let mut addresses = BTreeMap::new();
 

@@ -34,6 +34,9 @@ pub static KIND: Kind = Kind::json("EnvoyConfig", "envoyconfigs")
 pub struct EnvoyConfig {
     /// Who gets the resources: whoever one of these selects.
     pub nodes: Vec<NodeSelector>,
+    /// The version of these resources, as clients are told it in place of a digest of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// CDS.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<Value>,
@@ -49,6 +52,12 @@ pub struct EnvoyConfig {
     /// RDS.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Value>,
+    /// VHDS. The name of each is `<route configuration>/<name>`.
+    #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
+    pub virtual_hosts: Vec<Value>,
+    /// The virtual hosts go to who asks for a host of theirs, and not to everybody who has the route configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_demand: bool,
     /// RTDS.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub runtimes: Vec<Value>,
@@ -85,7 +94,7 @@ pub struct RawResources<'a> {
 
 impl EnvoyConfig {
     /// Its resources by type.
-    pub fn by_type(&self) -> [RawResources<'_>; 6] {
+    pub fn by_type(&self) -> [RawResources<'_>; 7] {
         let of = |member, type_url, resources| RawResources { member, type_url, named_by: "name", resources };
         [
             of("clusters", envoy::CLUSTER, &self.clusters[..]),
@@ -93,6 +102,7 @@ impl EnvoyConfig {
             of("secrets", envoy::SECRET, &self.secrets),
             of("listeners", envoy::LISTENER, &self.listeners),
             of("routes", envoy::ROUTE, &self.routes),
+            of("virtualHosts", envoy::VIRTUAL_HOST, &self.virtual_hosts),
             of("runtimes", envoy::RUNTIME, &self.runtimes),
         ]
     }

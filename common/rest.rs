@@ -58,6 +58,7 @@ pub use admission::{Admission, Deletion, Put};
 pub use body::{BodyError, Intake, ReceivedBody, json_response};
 pub use error::ApiError;
 pub use files::{FileDocument, ResourceFiles};
+pub use kubernetes::render as kubernetes_object;
 pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, cluster_id};
 pub use rules::standard as standard_admissions;

@@ -37,7 +37,9 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 mod version;
+mod virtual_host;
 mod want;
+mod xdstp;
 
 pub use backoff::Backoff;
 pub use dialect::{Delta, Dialect, Envelope, Header, Heard, SaidBefore};
@@ -55,5 +57,6 @@ pub use source::{
 pub use subscription::{
     Confirmation, DeltaPart, Interest, Offer, Settled, Standing, StillGood, Subscription,
 };
-pub use version::Version;
+pub use version::{OwnVersion, Version};
 pub use want::{Collection, Name, Want, WantSnapshot, Wanted};
+pub use xdstp::canonical;

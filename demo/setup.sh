@@ -81,3 +81,17 @@ if [ "$purpose" = test ] && [ ! -e .strait/grpc/installed ]; then
   fi
   touch .strait/grpc/installed
 fi
+
+# Built once for each version of the program; where there is no Go or no proxy of its modules, its tests say so.
+if [ "$purpose" = test ] && command -v go >/dev/null 2>&1; then
+  go_source=$(cat tests/e2e/grpc/go/* | sha256sum | cut -d' ' -f1)
+  if [ "$(cat .strait/grpc/go-source 2>/dev/null)" != "$go_source" ]; then
+    say "building an application with the gRPC library for Go"
+    rm -f .strait/grpc/go-peer
+    if go build -C tests/e2e/grpc/go -trimpath -ldflags '-s -w' -o "$PWD/.strait/grpc/go-peer" . 2>.strait/grpc/go-log; then
+      echo "$go_source" >.strait/grpc/go-source
+    else
+      say "no gRPC library for Go, see .strait/grpc/go-log: the tests of it will look at nothing"
+    fi
+  fi
+fi

@@ -29,6 +29,7 @@ mod hosts;
 pub(crate) mod inherited;
 mod inquiry;
 mod insight;
+pub mod introspection;
 mod metrics;
 pub mod node;
 mod nodes;
@@ -38,6 +39,7 @@ mod push;
 pub mod push_status;
 mod registration;
 mod resource;
+mod seat;
 mod service;
 mod stream;
 #[cfg(test)]
@@ -88,7 +90,7 @@ use self::{
     service::AdsService,
     stream::{Streams, Turns},
 };
-use crate::mesh::{Hosts, Naming, Surroundings};
+use crate::mesh::{AgentSocket, Hosts, Naming, Surroundings};
 
 /// How the server of the proxies behaves.
 #[derive(Clone, Debug)]
@@ -127,6 +129,8 @@ pub struct AdsConfig {
     pub streams: usize,
     /// How services that are known by their tags are called.
     pub naming: Naming,
+    /// Where agents who hand out identities listen, unless a proxy says otherwise.
+    pub agent_socket: AgentSocket,
     /// How proxies look whether their workloads serve; `None` where they do not.
     pub health: Option<CheckSettings>,
     /// Largest request of a proxy, which it may make the process keep before it is known who it is. The
@@ -159,6 +163,7 @@ impl AdsConfig {
             resource_ttl: None,
             streams: 20_000,
             naming: Naming::default(),
+            agent_socket: AgentSocket::default(),
             health: Some(CheckSettings::default()),
             message_bytes: 4 << 20,
             http: Limits { send_buffer: 32 << 10, ..Limits::default() }.for_connections(20_000),
@@ -175,6 +180,7 @@ pub struct Ads {
     index: IndexReader,
     env: Env,
     proxies: Arc<Proxies>,
+    nodes: Arc<Nodes>,
     status: Arc<PushStatus>,
     resolver: Resolver,
     authenticator: Authenticator,
@@ -186,20 +192,26 @@ impl Ads {
         let zone = config.mode.zone().unwrap_or_default().into();
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
         let resolver = Resolver::new(index.clone());
-        let (proxies, status) = (Arc::default(), Arc::default());
-        Self { config, zone, store, index, env, proxies, status, resolver, authenticator }
+        let (proxies, nodes) = (Arc::default(), Arc::new(Nodes::new(config.requirement)));
+        let status = Arc::default();
+        Self { config, zone, store, index, env, proxies, nodes, status, resolver, authenticator }
     }
 
     /// What makes configurations that nobody is sent; lives on its own.
     pub fn previews(&self) -> Previews {
         let (zone, hosts) = (Arc::clone(&self.zone), self.resolver.subscribe());
         let previews = Previews::new(zone, self.proxies(), self.index.clone(), hosts, self.env.clone());
-        previews.with_naming(self.config.naming.clone())
+        previews.with_naming(self.config.naming.clone()).with_agent_socket(self.config.agent_socket.clone())
     }
 
     /// Who is connected, for inspection; lives on its own.
     pub fn proxies(&self) -> Arc<Proxies> {
         Arc::clone(&self.proxies)
+    }
+
+    /// The same of nodes that belong to no mesh.
+    pub fn nodes(&self) -> Arc<Proxies> {
+        Arc::clone(self.nodes.connected())
     }
 
     /// What is wrong with what they are sent; lives on its own.
@@ -243,7 +255,12 @@ impl Ads {
 
         let naming = self.config.naming.clone();
         let push = Push::new(
-            Surroundings { zone: Arc::clone(&self.zone), naming: naming.clone(), ..Surroundings::default() },
+            Surroundings {
+                zone: Arc::clone(&self.zone),
+                naming: naming.clone(),
+                agent_socket: self.config.agent_socket.clone(),
+                ..Surroundings::default()
+            },
             self.env.clone(),
             self.index.clone(),
             hosts.clone(),
@@ -287,13 +304,14 @@ impl Ads {
         let (store, index, env) = (Arc::clone(&self.store), self.index.clone(), self.env.clone());
         Arc::new(Streams {
             proxies: Arc::clone(&self.proxies),
-            nodes: Arc::new(Nodes::new(self.config.requirement)),
+            nodes: Arc::clone(&self.nodes),
             insights: Arc::clone(insights),
             registrar: Registrar::new(store, index, RegistrationRules::new(self.config.mode.clone(), env)),
             authenticator: self.authenticator.clone(),
             grants: Arc::default(),
             names: Arc::default(),
             index: self.index.clone(),
+            env: self.env.clone(),
             slots: Semaphore::new(self.config.streams),
             screeners: Offload::default(),
             judges: Offload::default(),
@@ -345,7 +363,7 @@ impl Ads {
 
     fn status_desk(&self, streams: &Streams) -> StatusDesk {
         StatusDesk {
-            proxies: Arc::clone(&self.proxies),
+            clients: [Arc::clone(&self.proxies), Arc::clone(streams.nodes.connected())],
             index: self.index.clone(),
             env: self.env.clone(),
             rule: self.config.view_config_dump.clone(),

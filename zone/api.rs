@@ -30,17 +30,24 @@ pub(crate) fn link(link: Link) -> Router {
         .with_state(link)
 }
 
-/// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them.
-pub(crate) fn resources(status: Arc<FolderStatus>) -> Router {
-    Router::new().route("/strait/resources", get(show_resources)).with_state(status)
+/// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them, to whom `rule`
+/// names.
+pub(crate) fn resources(status: Arc<FolderStatus>, rule: AccessRule) -> Router {
+    Router::new().route("/strait/resources", get(show_resources)).with_state((status, rule))
 }
 
-async fn show_resources(State(status): State<Arc<FolderStatus>>) -> Json<Value> {
+async fn show_resources(
+    State((status, rule)): State<(Arc<FolderStatus>, AccessRule)>,
+    Extension(user): Extension<User>,
+) -> Response {
+    if let Err(error) = rule.check(&user, "view the files of the folder of resources") {
+        return ApiError::from(error).into_response();
+    }
     let (folder, view) = status.view();
     let mut shown = json!({ "folder": folder, "state": view });
     // Problems quote what is in the files.
     redact::json(&mut shown);
-    Json(shown)
+    Json(shown).into_response()
 }
 
 async fn show(State(link): State<Link>) -> Json<Value> {

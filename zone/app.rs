@@ -28,6 +28,7 @@ use crate::{
         envoys::Envoys,
         health::CheckSettings,
         inherited,
+        introspection::{self, Introspection},
         preview::Previews,
         proxies::Proxies,
         push_status::{self, PushStatus},
@@ -82,11 +83,11 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         .await?;
 
     let admin = admin_authority(&cp);
-    let (proxies, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
+    let (proxies, nodes, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
-    let mut routes = debug::router(proxies, previews, settings.access.rules.view_config_dump.clone());
+    let mut routes = look_inside(&cp, &settings, proxies, nodes, previews);
     routes = routes.merge(push_status::router(status, settings.access.rules.view_config_dump.clone()));
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
@@ -95,7 +96,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
     if let Some(files) = files {
-        routes = routes.merge(api::resources(files));
+        // Problems quote what only some may read.
+        let rule = settings.access.rules.admin_resources.clone();
+        routes = routes.merge(api::resources(files, rule));
     }
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
     if settings.is_federated() {
@@ -132,14 +135,14 @@ fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
     }
 }
 
-/// Gives the proxies that are connected, and what shows what they would get.
+/// Gives the proxies that are connected, the nodes that belong to no mesh, and what shows what they would get.
 fn serve_proxies(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
     mode: &Mode,
     alone: bool,
     admin_authority: Option<AdminAuthority>,
-) -> anyhow::Result<(Arc<Proxies>, Previews, Arc<PushStatus>)> {
+) -> anyhow::Result<(Arc<Proxies>, Arc<Proxies>, Previews, Arc<PushStatus>)> {
     let section = &settings.dp_server;
     let pair = match section.plaintext {
         true => None,
@@ -174,16 +177,38 @@ fn serve_proxies(
         subscriptions: settings.metrics.dataplane.subscription_limit.into(),
         idle: settings.metrics.dataplane.idle_timeout.0,
         naming: settings.dns_server.naming()?,
+        agent_socket: settings.runtime.universal.spire.socket()?,
         health: checks(&section.hds),
         http: cp.main_limits(),
         sole_writer: alone,
         ..AdsConfig::new(mode.clone(), pair)
     };
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
-    let (proxies, previews, status) = (ads.proxies(), ads.previews(), ads.push_status());
+    let (proxies, nodes, previews, status) = (ads.proxies(), ads.nodes(), ads.previews(), ads.push_status());
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
     ads.spawn(&mut cp.supervisor, listener)?;
-    Ok((proxies, previews, status))
+    Ok((proxies, nodes, previews, status))
+}
+
+/// Shows what is inside to those who may see it.
+fn look_inside(
+    cp: &ControlPlane,
+    settings: &ZoneConfig,
+    proxies: Arc<Proxies>,
+    nodes: Arc<Proxies>,
+    previews: Previews,
+) -> Router {
+    let rule = settings.access.rules.view_config_dump.clone();
+    let seen = Introspection {
+        proxies: Arc::clone(&proxies),
+        nodes,
+        previews: previews.clone(),
+        index: cp.index.clone(),
+        zone: settings.multizone.zone.name.as_str().into(),
+        instance: Arc::clone(&cp.env.instance_id),
+        rule: rule.clone(),
+    };
+    debug::router(proxies, previews, rule).merge(introspection::router(seen))
 }
 
 /// Read once: Kuma too reads it only at its start.

@@ -268,6 +268,7 @@ impl Config for ZoneConfig {
             "runtime.universal.zoneResourceCleanupAge",
             "Absence after which a zone ingress or egress is deleted",
         ),
+        ("runtime.universal.spire.socketPath", "Socket of the SPIRE agent beside a proxy that names none"),
         ("dnsServer.domain", "Below which services that are known by their tags have names"),
         ("dnsServer.CIDR", "Virtual addresses of services that are known by their tags"),
         ("dnsServer.serviceVipPort", "The port on which they are called there"),
@@ -290,6 +291,7 @@ impl Config for ZoneConfig {
         self.api_server.authn.validate()?;
         self.ipam.ranges()?;
         self.dns_server.naming()?;
+        self.runtime.universal.spire.socket()?;
         if self.metrics.dataplane.idle_timeout.0.is_zero() {
             return Err(ConfigError::rule("metrics.dataplane.idleTimeout", "must be longer than nothing"));
         }

@@ -80,12 +80,13 @@ impl FolderResources {
         Self { folder: folder.to_owned(), status, api, index, env }
     }
 
-    /// Reads the folder again. What changes from now on wakes `watch`.
+    /// Reads the folder again; `None` when it is to stop first. What changes from now on wakes `watch`.
     async fn look(
         &self,
         mut files: FolderFiles,
         watch: Option<Arc<FolderWatch>>,
-    ) -> (FolderFiles, Option<String>) {
+        stop: &CancellationToken,
+    ) -> Option<(FolderFiles, Option<String>)> {
         let mut looks = 0;
         let (found, unwatched) = loop {
             let (found, unwatched) = self.scan(watch.clone()).await;
@@ -93,13 +94,16 @@ impl FolderResources {
             if found.being_written.is_empty() || looks == LOOKS {
                 break (found.without_unfinished(), unwatched);
             }
-            sleep(QUIET).await;
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                () = sleep(QUIET) => {}
+            }
         };
         let taken = tokio::task::spawn_blocking(move || {
             files.take(found);
             files
         });
-        (taken.await.expect("reading files does not panic"), unwatched)
+        Some((taken.await.expect("reading files does not panic"), unwatched))
     }
 
     /// What is there, and what of it cannot be watched.
@@ -125,6 +129,7 @@ impl FolderResources {
         kept: &mut KeptResources,
         fence: &Fence,
         unwatched: Option<String>,
+        stop: &CancellationToken,
     ) -> bool {
         let (wanted, mut problems) = files.wanted();
         let doubts = files.doubts();
@@ -138,6 +143,10 @@ impl FolderResources {
         let mut ordered: Vec<_> = wanted.iter().collect();
         ordered.sort_by_key(|(key, _)| key.kind.sync_stage);
         for (key, (file, document)) in ordered {
+            // Somebody else may lead from now on; what is under way is fenced, and the rest is not begun.
+            if stop.is_cancelled() {
+                return false;
+            }
             if let Err(reason) = self.store(key, document, kept, fence).await {
                 refuse(file, format!("{key}: {reason}"));
             }
@@ -147,6 +156,9 @@ impl FolderResources {
             let gone: Vec<_> =
                 kept.labelled.iter().filter(|key| !wanted.contains_key(key)).cloned().collect();
             for key in gone.iter().rev() {
+                if stop.is_cancelled() {
+                    return false;
+                }
                 match self.api.withdraw(key, fence).await {
                     Ok(()) => {
                         kept.labelled.remove(key);
@@ -175,11 +187,12 @@ impl FolderResources {
         if known.is_some_and(|(_, known)| revision(&self.index) == Some(*known)) {
             return Ok(());
         }
-        self.api.provide(document, fence).await.map_err(|error| error.to_string())?;
+        let stored = self.api.provide(document, fence).await.map_err(|error| error.to_string())?;
         kept.labelled.insert(key.clone());
-        if let Some(revision) = revision(&self.index) {
-            kept.stored.insert(key.clone(), (Arc::clone(document), revision));
-        }
+        match known_at(revision(&self.index), stored) {
+            Some(shown) => kept.stored.insert(key.clone(), (Arc::clone(document), shown)),
+            None => kept.stored.remove(key),
+        };
         Ok(())
     }
 
@@ -203,9 +216,12 @@ impl Work for FolderResources {
         let (mut files, mut kept, mut pause) = (FolderFiles::default(), self.inherited(), RETRY);
         loop {
             let unwatched;
-            (files, unwatched) = self.look(files, watch.clone()).await;
+            (files, unwatched) = match self.look(files, watch.clone(), &stop).await {
+                Some(looked) => looked,
+                None => return,
+            };
             let unwatched = deaf.clone().or(unwatched);
-            pause = match self.bring_about(&files, &mut kept, &fence, unwatched).await {
+            pause = match self.bring_about(&files, &mut kept, &fence, unwatched, &stop).await {
                 true => AGAIN,
                 false if pause == AGAIN => RETRY,
                 false => (pause * 2).min(AGAIN / 2),
@@ -221,6 +237,12 @@ impl Work for FolderResources {
     fn stand_by(&self) {
         self.status.stand_by();
     }
+}
+
+/// The revision of what was stored when the store was at `stored`, by what the index shows now. That may already be what
+/// somebody else wrote after it, and then the file says it again.
+fn known_at(shown: Option<Revision>, stored: Revision) -> Option<Revision> {
+    shown.filter(|shown| *shown <= stored)
 }
 
 /// Waits for a change and for its end.

@@ -5,6 +5,7 @@
 //! gets, and which policies work on them, is the business of [`crate::compile`].
 
 pub(crate) mod admin;
+pub(crate) mod agent;
 pub(crate) mod backend;
 pub(crate) mod direct_access;
 pub(crate) mod dns;
@@ -25,7 +26,9 @@ mod placement;
 pub(crate) mod probe;
 mod proxy;
 mod resource_set;
+pub(crate) mod runtime;
 pub(crate) mod secrets;
+mod shown;
 pub mod sni;
 pub(crate) mod transparent;
 pub(crate) mod zone_listener;
@@ -46,3 +49,5 @@ pub use resource_set::{
     Encoded, FewChanges, RenewedEndpoints, ResourceCollection, ResourceSet, ResourceSetChanges,
     SharedResources, type_url,
 };
+pub use runtime::FEATURE_RUNTIME;
+pub use shown::{Giver, Shown};

@@ -3,6 +3,7 @@
 //! Nothing here knows Envoy; [`crate::generator`] turns a [`MeshContext`] into configuration.
 
 pub mod address_book;
+mod agent;
 mod authority;
 mod belief;
 mod calls;
@@ -37,6 +38,7 @@ mod zone_egress;
 mod zone_ingress;
 
 pub use address_book::{AddressBook, Naming};
+pub use agent::{AgentIdentity, AgentSocket};
 pub use authority::Mtls;
 pub use catalogue::Catalogue;
 pub use context::{IdentityError, MeshContext};

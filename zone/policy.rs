@@ -436,6 +436,11 @@ pub(crate) fn patch_own(
         legacy::add_raw(template, &mut own, problems);
     }
     let patches = Patches::of(&selection.policies, template);
+    // Its Envoy waits for the layer before it asks for anything else, so there always is one.
+    match proxy.metadata.has_runtime_layer() {
+        true => own.insert(patches.runtime()),
+        false => patches.without_runtime(problems),
+    }
     (patches.own(own, problems), patches)
 }
 

@@ -9,13 +9,16 @@ mod report;
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use load::{
     AdminApi, Exercise, Fleet, FleetOptions, Scenario, Slowness, StandaloneZone, Trusting,
     process::{processor, resident},
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, sleep},
+};
 
 use self::{arguments::Arguments, report::LoadReport};
 
@@ -26,7 +29,15 @@ const REST: Duration = Duration::from_secs(5);
 async fn main() -> anyhow::Result<()> {
     // The HTTP client and the proxies speak TLS only with a provider of cryptography; nobody else sets one.
     let _set_before = rustls::crypto::ring::default_provider().install_default();
-    run(&Arguments::parse()).await
+    let arguments = Arguments::parse();
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    // What was started for the measurement ends with it.
+    tokio::select! {
+        outcome = run(&arguments) => outcome,
+        _ = interrupt.recv() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("terminated"),
+    }
 }
 
 /// The control plane that is measured.

@@ -58,16 +58,18 @@ impl GrpcBootstrapArgs {
 
 fn watching(folder: &Path) -> anyhow::Result<Value> {
     let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.display()))?;
-    let CertificateFiles { certificate, key, authorities } = CertificateFiles::in_folder(&folder);
+    let CertificateFiles { identity, authorities } = CertificateFiles::in_folder(&folder);
     let path = |file: PathBuf| {
         let text = file.into_os_string().into_string();
         text.map_err(|path| anyhow!("{} is no text", path.display()))
     };
+    // Of what is in the file each member takes what it is about.
+    let identity = path(identity)?;
     Ok(json!({
         "plugin_name": "file_watcher",
         "config": {
-            "certificate_file": path(certificate)?,
-            "private_key_file": path(key)?,
+            "certificate_file": identity,
+            "private_key_file": identity,
             "ca_certificate_file": path(authorities)?,
             "refresh_interval": REFRESH,
         },

@@ -19,8 +19,9 @@ use common::{
             secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient,
         },
     },
+    runtime::Entropy,
     structure,
-    xds::envoy::SECRET,
+    xds::{Backoff, envoy::SECRET},
 };
 use prost::Message;
 use serde_json::json;
@@ -33,15 +34,14 @@ use zone::generator::{
 
 /// First pause after a stream ended.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause.
+/// Longest pause, and how long a stream lives that was a good one.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Where they are.
 pub(crate) struct CertificateFiles {
-    /// What the application shows, leaf first.
-    pub(crate) certificate: PathBuf,
-    /// The key of that.
-    pub(crate) key: PathBuf,
+    /// What the application shows, leaf first, and the key of that. Both in one file, so that whoever reads it never
+    /// has a key beside the certificate of another.
+    pub(crate) identity: PathBuf,
     /// Whom it believes.
     pub(crate) authorities: PathBuf,
 }
@@ -49,25 +49,16 @@ pub(crate) struct CertificateFiles {
 impl CertificateFiles {
     /// Those of a folder.
     pub(crate) fn in_folder(folder: &Path) -> Self {
-        let file = |name: &str| folder.join(name);
-        Self {
-            certificate: file("certificate.pem"),
-            key: file("key.pem"),
-            authorities: file("authorities.pem"),
-        }
+        Self { identity: folder.join("identity.pem"), authorities: folder.join("authorities.pem") }
     }
 
-    /// Writes what a secret says. Key and certificate take their places one right after the other, when both are on the
-    /// disk; a library that looks in between looks again when its handshakes fail.
+    /// Writes what a secret says.
     fn write(&self, content: &SecretContent) -> anyhow::Result<()> {
         match content {
             SecretContent::Identity { key, certificate } => {
-                let key = ReplacementFile::beside(&self.key, key)?;
-                let certificate = ReplacementFile::beside(&self.certificate, certificate)?;
-                key.take_place()?;
-                certificate.take_place()
+                replace(&self.identity, &[certificate.trim_ascii_end(), b"\n", key].concat())
             }
-            SecretContent::Authorities(pem) => ReplacementFile::beside(&self.authorities, pem)?.take_place(),
+            SecretContent::Authorities(pem) => replace(&self.authorities, pem),
         }
     }
 }
@@ -98,44 +89,32 @@ fn bytes(source: Option<DataSource>) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// A file on the disk that is about to take the place of another. Whoever reads that one sees all of the old or all of
-/// the new.
-struct ReplacementFile<'a> {
-    place: &'a Path,
-    new: PathBuf,
-}
-
-impl<'a> ReplacementFile<'a> {
-    fn beside(place: &'a Path, content: &[u8]) -> anyhow::Result<Self> {
-        let doing = || format!("write {}", place.display());
-        let new = place.with_extension("new");
-        // What an interrupted one left may be readable for others.
-        let _not_there = fs::remove_file(&new);
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).with_context(doing)?;
-        file.write_all(content).and_then(|()| file.sync_all()).with_context(doing)?;
-        Ok(Self { place, new })
-    }
-
-    fn take_place(self) -> anyhow::Result<()> {
-        fs::rename(&self.new, self.place).with_context(|| format!("write {}", self.place.display()))
-    }
+/// Puts a file with this content in the place of another. Whoever reads there sees all of the old or all of the new.
+fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let doing = || format!("write {}", place.display());
+    let new = place.with_extension("new");
+    // What an interrupted one left may be readable for others.
+    let _not_there = fs::remove_file(&new);
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).with_context(doing)?;
+    file.write_all(content).and_then(|()| file.sync_all()).with_context(doing)?;
+    fs::rename(&new, place).with_context(doing)
 }
 
 /// Keeps the files in `folder` up to date, by way of the relay at `relay`. Ends only when they cannot be written.
 pub(super) async fn keep(relay: SocketAddr, node: &str, folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
     let files = CertificateFiles::in_folder(folder);
-    let mut pause = PAUSE;
+    let (mut backoff, entropy) = (Backoff::new(PAUSE, LONGEST, LONGEST), Entropy::from_os());
     loop {
         let before = tokio::time::Instant::now();
         match follow(relay, node, &files).await? {
             Some(reason) => eprintln!("the zone gives no certificate: {reason}"),
             None => eprintln!("the zone ended the stream of certificates"),
         }
-        // One that lasted was a good one.
-        pause = if before.elapsed() > LONGEST { PAUSE } else { (pause * 2).min(LONGEST) };
-        tokio::time::sleep(pause).await;
+        backoff.ended(before.elapsed());
+        // Relays that lost the same zone do not come back to it at once.
+        tokio::time::sleep(entropy.with(|rng| backoff.next(rng))).await;
     }
 }
 
@@ -191,5 +170,48 @@ fn described(node: &str) -> Node {
         id: node.to_owned(),
         metadata: metadata.as_object().cloned().map(structure::from_json),
         ..Node::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        os::unix::fs::PermissionsExt,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+
+    #[test]
+    fn whoever_reads_has_the_key_of_the_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = CertificateFiles::in_folder(folder.path());
+        let identity = |which: u8| SecretContent::Identity {
+            key: vec![which; 3000],
+            certificate: [vec![which; 5000], b"\n\n".to_vec()].concat(),
+        };
+        files.write(&identity(b'a')).unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while !is_done.load(Ordering::Relaxed) || seen == 0 {
+                    let text = fs::read(&files.identity).unwrap();
+                    let (certificate, key) = text.split_at(5000);
+                    assert!(certificate.iter().all(|byte| *byte == certificate[0]));
+                    assert_eq!(key, [b"\n", &[certificate[0]; 3000][..]].concat());
+                    seen += 1;
+                }
+            });
+            for round in 0..50 {
+                files.write(&identity(b'a' + round % 2)).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        let mode = fs::metadata(&files.identity).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "there is a key in it");
     }
 }

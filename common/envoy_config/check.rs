@@ -9,13 +9,15 @@ use super::{EnvoyConfig, NodeSelector, RawResources};
 use crate::{
     envoy_rules::{self, BrokenRule, ListenAddress},
     model::{FieldPath, Violations},
-    xds::envoy,
+    xds::{canonical, envoy},
 };
 
 /// The member that may say of which type a resource is.
 pub(super) const TYPE: &str = "@type";
 /// Longest name of a resource in bytes: clients may ask for no longer one.
 const LONGEST_NAME: usize = 1024;
+/// Longest version in bytes.
+const LONGEST_VERSION: usize = 128;
 /// Selectors of one resource, each of which is tried on every node.
 const SELECTORS: usize = 100;
 
@@ -32,6 +34,18 @@ pub(super) fn check(spec: &EnvoyConfig) -> Violations {
     for (i, selector) in spec.nodes.iter().enumerate() {
         check_selector(at.index(i), selector, &mut violations);
     }
+    if let Some(version) = &spec.version {
+        let at = path.field("version");
+        violations.check(version.is_empty(), at.clone(), "must not be empty; left out, there is a digest");
+        let long = version.len() > LONGEST_VERSION;
+        violations.check(long, at.clone(), format!("must not be longer than {LONGEST_VERSION} bytes"));
+        violations.check(version.contains(char::is_control), at, "must be one line of text");
+    }
+    violations.check(
+        spec.on_demand && spec.virtual_hosts.is_empty(),
+        path.field("onDemand"),
+        "is about virtualHosts, of which there are none",
+    );
     for resources in spec.by_type() {
         check_resources(&path.field(resources.member), &resources, &mut violations);
     }
@@ -83,13 +97,19 @@ fn check_resources(path: &FieldPath, of_type: &RawResources<'_>, violations: &mu
         violations.check(name.is_empty(), field.clone(), "must not be empty");
         let long = name.len() > LONGEST_NAME;
         violations.check(long, field.clone(), format!("must not be longer than {LONGEST_NAME} bytes"));
-        let again = !name.is_empty() && names.contains(&name);
+        if of_type.type_url == envoy::VIRTUAL_HOST {
+            let route = name.rsplit_once('/').map_or("", |(route, _)| route);
+            let at = field.clone();
+            violations.check(route.is_empty(), at, "must be <name of the route configuration>/<name>");
+        }
+        let one = canonical(&name).into_owned();
+        let again = !name.is_empty() && names.contains(&one);
         violations.check(
             again,
             field,
             format!("must be unique in {}: {name:?} is there twice", of_type.member),
         );
-        names.insert(name);
+        names.insert(one);
     }
 }
 
@@ -169,8 +189,34 @@ mod tests {
             having("endpoints", json!([{"clusterName": "x".repeat(1025)}])),
             &["spec.endpoints[0].clusterName: must not be longer than 1024 bytes"],
         );
+        let equal = json!([{"name": "xdstp://x/T/a?k=1&l=2"}, {"name": "xdstp://x/T/a?l=2&k=1"}]);
+        check(having("clusters", equal), &["spec.clusters[1].name: must be unique in clusters"]);
         // Of another type it is another name.
         check(json!({"nodes": [{"id": "*"}], "clusters": [{"name": "a"}], "routes": [{"name": "a"}]}), &[]);
+    }
+
+    #[test]
+    fn a_version_is_a_line_of_text() {
+        let version = |version: &str| json!({"nodes": [{"id": "*"}], "version": version});
+        check(version("2"), &[]);
+        check(version(""), &["spec.version: must not be empty"]);
+        check(version(&"é".repeat(65)), &["spec.version: must not be longer than 128 bytes"]);
+        check(version("a\nb"), &["spec.version: must be one line of text"]);
+    }
+
+    #[test]
+    fn virtual_hosts_say_where_they_belong() {
+        let hosts = |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name})).collect() };
+        check(having("virtualHosts", hosts(&["r/a", "x/y/b"])), &[]);
+        check(
+            having("virtualHosts", hosts(&["a", "/b"])),
+            &["spec.virtualHosts[0].name: must be <name of", "spec.virtualHosts[1].name: must be <name of"],
+        );
+        check(json!({"nodes": [{"id": "*"}], "onDemand": true, "virtualHosts": hosts(&["r/a"])}), &[]);
+        check(
+            json!({"nodes": [{"id": "*"}], "onDemand": true, "clusters": [{"name": "a"}]}),
+            &["spec.onDemand: is about virtualHosts"],
+        );
     }
 
     #[test]

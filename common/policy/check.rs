@@ -13,6 +13,8 @@ pub(super) const NOT_EMPTY: &str = "must not be empty";
 pub(super) const DEFINED: &str = "must be defined";
 /// A member that must not be there.
 pub(super) const NOT_DEFINED: &str = "must not be defined";
+/// What exists before a client is known.
+pub(super) const OF_CLIENT: &str = "can't be specified when matches contain spiffeID because this field cannot be conditioned on source identity";
 /// A number or duration that must be positive.
 pub(super) const POSITIVE: &str = "has to be greater than zero";
 
@@ -32,7 +34,18 @@ pub(super) trait Checks {
     fn status(&mut self, path: FieldPath, value: i64);
     /// A member that must not be set here, for this reason.
     fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str);
+    /// The name of a header, which is written in lower case.
+    fn header_name(&mut self, path: FieldPath, name: &str);
+    /// The names of headers that are set or added.
+    fn header_names<'a>(&mut self, path: &FieldPath, names: impl ExactSizeIterator<Item = &'a str>);
+    /// A list of so many items at most.
+    fn at_most(&mut self, path: FieldPath, count: usize, most: usize);
 }
+
+/// Headers that one policy may change in one way.
+pub(super) const MOST_HEADERS: usize = 16;
+/// Longest name of a header, in characters.
+const LONGEST_NAME: usize = 256;
 
 impl Checks for Violations {
     fn positive(&mut self, path: FieldPath, value: Option<Duration>) {
@@ -68,6 +81,28 @@ impl Checks for Violations {
 
     fn absent<T>(&mut self, path: FieldPath, value: Option<&T>, reason: &str) {
         self.check(value.is_some(), path, reason);
+    }
+
+    fn header_name(&mut self, path: FieldPath, name: &str) {
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "!#$%&'*+-.^_`|~".contains(c);
+        if name.is_empty() {
+            self.add(path, "in body should be at least 1 chars long");
+        } else if name.chars().count() > LONGEST_NAME {
+            self.add(path, format!("in body should be at most {LONGEST_NAME} chars long"));
+        } else if !name.chars().all(known) {
+            self.add(path, r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'");
+        }
+    }
+
+    fn header_names<'a>(&mut self, path: &FieldPath, names: impl ExactSizeIterator<Item = &'a str>) {
+        self.at_most(path.clone(), names.len(), MOST_HEADERS);
+        for (i, name) in names.enumerate() {
+            self.header_name(path.index(i).field("name"), name);
+        }
+    }
+
+    fn at_most(&mut self, path: FieldPath, count: usize, most: usize) {
+        self.check(count > most, path, format!("in body should have at most {most} items"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check::DEFINED;
+use super::check::{Checks, NOT_DEFINED};
 use crate::model::{FieldPath, Violations};
 
 /// How a header is compared.
@@ -40,14 +40,12 @@ impl HeaderMatch {
         self.value.as_deref().unwrap_or_default()
     }
 
-    /// What is wrong with it.
+    /// What is wrong with it. Whatever is compared with a value may be compared with an empty one.
     pub fn check(&self, path: &FieldPath) -> Violations {
         let mut violations = Violations::none();
-        violations.check(self.name.is_empty(), path.field("name"), DEFINED);
+        violations.header_name(path.field("name"), &self.name);
         let valueless = matches!(self.kind, HeaderMatchType::Present | HeaderMatchType::Absent);
-        let set = !self.value().is_empty();
-        violations.check(valueless && set, path.field("value"), "must not be defined");
-        violations.check(!valueless && !set, path.field("value"), DEFINED);
+        violations.check(valueless && !self.value().is_empty(), path.field("value"), NOT_DEFINED);
         violations
     }
 }

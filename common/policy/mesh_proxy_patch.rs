@@ -2,6 +2,7 @@
 
 mod check;
 pub mod native;
+mod runtime;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use self::native::Native;
+pub use self::runtime::RuntimeModification;
 use super::{TargetRef, decode};
 use crate::model::{Kind, PolicyTraits, Spec, SpecError, Violations};
 
@@ -59,12 +61,15 @@ pub struct Modification {
     /// Of virtual hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_host: Option<ResourceModification<VirtualHostMatch, Operation>>,
+    /// Of what the Envoy decides by while it runs. Not known to Kuma, which passes over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<RuntimeModification>,
 }
 
 impl Modification {
     /// The message it brings along, as YAML.
     pub fn native(&self) -> Option<(Native, &str)> {
-        let Self { cluster, listener, network_filter, http_filter, virtual_host } = self;
+        let Self { cluster, listener, network_filter, http_filter, virtual_host, runtime: _ } = self;
         let written = [
             (Native::Cluster, cluster.as_ref().and_then(|change| change.value.as_deref())),
             (Native::Listener, listener.as_ref().and_then(|change| change.value.as_deref())),

@@ -115,7 +115,7 @@ fn load_balancing_is_checked() {
     assert_eq!(wrong(&mesh_load_balancing_strategy::KIND, &json!({})), ["spec.to: needs at least one item"]);
     let kinds = ["Header", "Cookie", "Connection", "QueryParameter", "FilterState", "SourceIP"];
     let nothing: Vec<Value> = kinds.iter().map(|kind| json!({"type": kind})).collect();
-    let members = ["header", "cookie", "connection", "queryParameter", "filterState"];
+    let members = ["header", "cookie", "connection", "queryParameter", "filterState", "connection"];
     let expected = |at: &str| -> Vec<String> {
         let violation = |(i, member)| format!("spec.to[0].default.{at}[{i}].{member}: must be defined");
         members.iter().enumerate().map(violation).collect()

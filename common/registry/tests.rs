@@ -6,6 +6,7 @@ use super::*;
 use crate::model::Scope;
 
 mod corpus;
+mod verdicts;
 
 /// What peers expect of every kind. Flags: `g` and `z` may be written on global and on a zone, `d` is
 /// requested by zones, `u` is requested by global, `x` is forwarded between zones. The fourth column says

@@ -10,7 +10,7 @@ use crate::model::{KubernetesForm, Resource, SpecError, labels, transcode};
 ///
 /// # Errors
 /// [`SpecError`] when the stored bytes do not decode.
-pub(super) fn render(resource: &Resource, namespace: Option<&str>) -> Result<Value, SpecError> {
+pub fn render(resource: &Resource, namespace: Option<&str>) -> Result<Value, SpecError> {
     let kind = resource.kind();
     let spec = transcode::to_json(kind, &resource.spec)?;
     let metadata = metadata(resource, namespace);

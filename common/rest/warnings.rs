@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(policy("MeshMetric", &spec), ["openTelemetry.endpoint"]);
         let spec = json!({ "to": of(json!({ "backends": [collector] })) });
         assert_eq!(policy("MeshAccessLog", &spec), ["openTelemetry.endpoint"]);
-        let hashed = json!({ "loadBalancer": { "type": "Maglev", "maglev": { "hashPolicies": [{ "type": "SourceIP" }] } } });
+        let hashed = json!({ "loadBalancer": { "type": "Maglev", "maglev": { "hashPolicies": [{ "type": "SourceIP", "connection": {} }] } } });
         let place = "'spec.to[0].default.loadBalancer.maglev.hashPolicies'";
         assert_eq!(policy("MeshLoadBalancingStrategy", &json!({ "to": of(hashed) })), [place]);
         let panic = json!({ "healthyPanicThreshold": 5 });

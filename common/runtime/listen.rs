@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use socket2::SockRef;
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -13,6 +14,9 @@ use tokio::{
 
 /// Connections the system holds for a listener where it does not say how many it may.
 const BACKLOG: u32 = 1024;
+/// Bytes of a connection that the system takes in before its client has window for them. By itself it would
+/// take in megabytes for a client that reads nothing, which no budget of this process would see.
+const UNSENT: u32 = 128 << 10;
 
 /// Why a port could not be bound.
 #[derive(Debug, Error)]
@@ -49,6 +53,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // A restart does not wait for the last connections of the process before it.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
+    // Accepted connections have it from here.
+    SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT)?;
     socket.listen(backlog())
 }
 
@@ -80,5 +86,27 @@ impl Accept for TcpListener {
             tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
         }
         Ok((stream, peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_takes_in_little_for_a_client_that_reads_nothing() {
+        let mut listener = bind("test", [127, 0, 0, 1].into(), 0).unwrap();
+        let client = TcpSocket::new_v4().unwrap();
+        client.set_recv_buffer_size(4096).unwrap();
+        let _deaf = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = Accept::accept(&mut listener).await.unwrap();
+        let (piece, mut taken) = (vec![b'x'; 64 << 10], 0);
+        stream.writable().await.unwrap();
+        while let Ok(bytes) = stream.try_write(&piece) {
+            taken += bytes;
+        }
+        assert!(taken <= 4 * UNSENT as usize, "{taken} bytes");
     }
 }

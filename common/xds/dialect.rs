@@ -6,7 +6,7 @@ use prost::{Message, Name as _};
 
 use super::{
     Confirmation, DeltaPart, Encoding, Name, RequestFields, ResponseFields, ResponseParts, Settled,
-    Subscription, TypeRule, Want, subscription::WILDCARD, want::bare,
+    Subscription, TypeRule, Want, subscription::WILDCARD, virtual_host::vacancy, want::bare,
 };
 use crate::proto::{
     envoy::{
@@ -129,7 +129,7 @@ pub(super) fn has(features: &[String], names: &[&str]) -> bool {
 /// What a peer was told before it is told that something is still good.
 #[derive(Clone, Copy, Debug)]
 pub struct SaidBefore<'a> {
-    /// At which version it has all of the type.
+    /// The version of the type that it accepted last; empty if there is none.
     pub version: &'a str,
     /// The names up to this one.
     pub after: Option<&'a Name>,
@@ -163,8 +163,17 @@ impl ResponseParts {
 
     /// What it says about each resource.
     pub(super) fn envelopes(&self) -> impl Iterator<Item = Resource> {
-        let updated = self.updated.iter().map(|wanted| wanted.to_resource(self.ttl));
-        updated.chain(self.alive.iter().map(|(name, version)| bare(name, version.clone(), self.ttl)))
+        let updated = self.updated.iter().map(|wanted| Resource {
+            aliases: self.aliases.get(&wanted.name).into_iter().flatten().map(ToString::to_string).collect(),
+            ..wanted.to_resource(self.ttl)
+        });
+        let unresolved = self.unresolved.iter().map(|asked| Resource {
+            aliases: vec![asked.to_string()],
+            ..bare(&vacancy(asked), String::new(), self.ttl)
+        });
+        updated
+            .chain(unresolved)
+            .chain(self.alive.iter().map(|(name, version)| bare(name, version.clone(), self.ttl)))
     }
 
     pub(super) fn control_plane(&self) -> Option<ControlPlane> {
@@ -261,10 +270,14 @@ impl Dialect for Delta {
     ) -> Option<ResponseParts> {
         let type_url = self.0.type_url();
         let offer = self.0.next(want, part, limit, header.nonce)?;
+        let aliases = self.0.aliases(&offer);
+        let (unresolved, removed) = offer.removed.into_iter().partition(|name| self.0.is_unresolved(name));
         Some(ResponseParts {
             version: if offer.more { MORE.to_owned() } else { want.stamp() },
             updated: offer.updated,
-            removed: offer.removed,
+            removed,
+            aliases,
+            unresolved,
             ..ResponseParts::headed(type_url, header)
         })
     }
@@ -279,12 +292,17 @@ impl Dialect for Delta {
         told: SaidBefore<'_>,
         header: &Header<'_>,
     ) -> Option<(ResponseParts, Option<Name>)> {
-        let told = self.0.still_good(want, told.after, told.limit, header.nonce)?;
-        let alive = told.names.into_iter().map(|(name, version)| (name, version.to_string()));
+        let told = self.0.still_good(want, false, told.after, told.limit, header.nonce)?;
+        let type_url = self.0.type_url();
+        let alive = told.names.into_iter().map(|(name, version)| {
+            let own = want.get(type_url, &name).and_then(|wanted| wanted.own_version);
+            let version = own.map_or_else(|| version.to_string(), |own| own.text.to_string());
+            (name, version)
+        });
         let parts = ResponseParts {
             version: want.stamp(),
             alive: alive.collect(),
-            ..ResponseParts::headed(self.0.type_url(), header)
+            ..ResponseParts::headed(type_url, header)
         };
         Some((parts, told.until))
     }

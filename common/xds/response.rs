@@ -1,11 +1,11 @@
 //! A response as the engine makes it: references to what is sent, and how they go onto the wire.
 
-use std::{borrow::Cow, mem, time::Duration, vec};
+use std::{borrow::Cow, collections::BTreeMap, mem, time::Duration, vec};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{Name, Wanted};
+use super::{Name, Wanted, virtual_host::vacancy};
 
 /// What a response consists of. Contents are shared with everybody who is sent the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,10 +24,23 @@ pub struct ResponseParts {
     pub removed: Vec<Name>,
     /// Names the peer asked for that do not exist, where it has to be told so in words of their own.
     pub missing: Vec<Name>,
+    /// Other names of what is new or changed, by which the peer asked for it.
+    pub aliases: BTreeMap<Name, Vec<Name>>,
+    /// Names the peer asked for that stand for nothing, where it is told so by an empty resource.
+    pub unresolved: Vec<Name>,
     /// What the peer has and shall go on to keep, at these versions.
     pub alive: Vec<(Name, String)>,
     /// How long the peer keeps all this unless it is told again.
     pub ttl: Option<Duration>,
+}
+
+impl ResponseParts {
+    /// Whether it says of what the peer has that it is still good, and nothing more.
+    pub fn is_heartbeat(&self) -> bool {
+        let says_more =
+            [&self.removed, &self.missing, &self.unresolved].iter().any(|names| !names.is_empty());
+        !self.alive.is_empty() && self.updated.is_empty() && !says_more
+    }
 }
 
 /// Where a response has what.
@@ -57,6 +70,7 @@ const ANY_VALUE: u32 = 2;
 const RESOURCE_VERSION: u32 = 1;
 const RESOURCE_CONTENT: u32 = 2;
 const RESOURCE_NAME: u32 = 3;
+const RESOURCE_ALIAS: u32 = 4;
 const RESOURCE_TTL: u32 = 6;
 const ERROR_NAME: u32 = 1;
 const ERROR_STATUS: u32 = 2;
@@ -70,8 +84,6 @@ const DURATION_SECONDS: u32 = 1;
 const DURATION_NANOS: u32 = 2;
 /// What stands around a resource, as a type.
 pub(super) const ENVELOPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
-/// Digits of a version.
-const VERSION: usize = 32;
 /// Contents larger than this are handed on instead of being copied.
 const LARGE: usize = 8 << 10;
 
@@ -90,6 +102,8 @@ pub struct Encoding {
     large: Bytes,
     updated: vec::IntoIter<Wanted>,
     removed: vec::IntoIter<Name>,
+    aliases: BTreeMap<Name, Vec<Name>>,
+    unresolved: vec::IntoIter<Name>,
     alive: vec::IntoIter<(Name, String)>,
     missing: vec::IntoIter<Name>,
     ttl: Option<Duration>,
@@ -107,9 +121,17 @@ impl Encoding {
             put_text(&mut ready, IDENTIFIER, &parts.identifier);
         }
         let ttl = parts.ttl;
-        let sizes = parts.updated.iter().map(|wanted| fields.resource_len(wanted, ttl));
-        let alive = parts.alive.iter().map(|(name, version)| fields.alive_len(name, version, ttl));
-        let updated: usize = sizes.chain(alive).map(|size| delimited_len(fields.resources, size)).sum();
+        let sizes = parts
+            .updated
+            .iter()
+            .map(|wanted| fields.resource_len(wanted, aliases_of(&parts.aliases, wanted), ttl));
+        let alive = parts.alive.iter().map(|(name, version)| fields.alive_len(name, version, &[], ttl));
+        let unresolved = parts
+            .unresolved
+            .iter()
+            .map(|asked| fields.alive_len(&vacancy(asked), "", std::slice::from_ref(asked), ttl));
+        let updated: usize =
+            sizes.chain(alive).chain(unresolved).map(|size| delimited_len(fields.resources, size)).sum();
         let names = parts.removed.iter().zip(fields.removed.iter().cycle());
         let removed: usize = names.map(|(name, field)| delimited_len(*field, name.len())).sum();
         let names = parts.missing.iter().zip(fields.errors.iter().cycle());
@@ -125,6 +147,8 @@ impl Encoding {
             large: Bytes::new(),
             updated: parts.updated.into_iter(),
             removed: parts.removed.into_iter(),
+            aliases: parts.aliases,
+            unresolved: parts.unresolved.into_iter(),
             alive: parts.alive.into_iter(),
             missing: parts.missing.into_iter(),
             ttl,
@@ -151,8 +175,10 @@ impl Encoding {
             self.ready.reserve(room.saturating_sub(self.ready.len()));
             if let Some(wanted) = self.updated.next() {
                 self.put_resource(wanted);
+            } else if let Some(asked) = self.unresolved.next() {
+                self.put_alive(&vacancy(&asked), "", &[asked]);
             } else if let Some((name, version)) = self.alive.next() {
-                self.put_alive(&name, &version);
+                self.put_alive(&name, &version, &[]);
             } else if let Some((name, field)) = self.removed.next().zip(self.fields.removed) {
                 put_delimited(&mut self.ready, field, name.as_bytes());
             } else if let Some((name, field)) = self.missing.next().zip(self.fields.errors) {
@@ -172,16 +198,21 @@ impl Encoding {
 
     fn put_resource(&mut self, wanted: Wanted) {
         let (fields, ttl, out) = (self.fields, self.ttl, &mut self.ready);
-        put_head(out, fields.resources, fields.resource_len(&wanted, ttl));
-        let enveloped = enveloped_len(&wanted, ttl);
+        let aliases = aliases_of(&self.aliases, &wanted);
+        put_head(out, fields.resources, fields.resource_len(&wanted, aliases, ttl));
+        let enveloped = enveloped_len(&wanted, aliases, ttl);
         if !fields.named && ttl.is_some() {
             put_text(out, ANY_TYPE_URL, ENVELOPE);
             put_head(out, ANY_VALUE, enveloped);
         }
         if fields.named || ttl.is_some() {
             put_text(out, RESOURCE_NAME, &wanted.name);
-            put_head(out, RESOURCE_VERSION, VERSION);
-            out.extend_from_slice(&wanted.version.digits());
+            put_head(out, RESOURCE_VERSION, wanted.told_version_len());
+            match &wanted.own_version {
+                Some(own) => out.extend_from_slice(own.text.as_bytes()),
+                None => out.extend_from_slice(&wanted.version.digits()),
+            }
+            aliases.iter().for_each(|alias| put_text(out, RESOURCE_ALIAS, alias));
             put_ttl(out, ttl);
             put_head(out, RESOURCE_CONTENT, any_len(&wanted));
         }
@@ -196,31 +227,32 @@ impl Encoding {
         }
     }
 
-    fn put_alive(&mut self, name: &str, version: &str) {
+    fn put_alive(&mut self, name: &str, version: &str, aliases: &[Name]) {
         let (fields, ttl, out) = (self.fields, self.ttl, &mut self.ready);
-        put_head(out, fields.resources, fields.alive_len(name, version, ttl));
+        put_head(out, fields.resources, fields.alive_len(name, version, aliases, ttl));
         if !fields.named {
             put_text(out, ANY_TYPE_URL, ENVELOPE);
-            put_head(out, ANY_VALUE, alive_len(name, version, ttl));
+            put_head(out, ANY_VALUE, alive_len(name, version, aliases, ttl));
         }
         put_text(out, RESOURCE_NAME, name);
         put_text(out, RESOURCE_VERSION, version);
+        aliases.iter().for_each(|alias| put_text(out, RESOURCE_ALIAS, alias));
         put_ttl(out, ttl);
     }
 }
 
 impl ResponseFields {
     /// In the state of the world there is an envelope only around what has a time to live.
-    fn resource_len(&self, wanted: &Wanted, ttl: Option<Duration>) -> usize {
+    fn resource_len(&self, wanted: &Wanted, aliases: &[Name], ttl: Option<Duration>) -> usize {
         match (self.named, ttl) {
-            (true, _) => enveloped_len(wanted, ttl),
-            (false, Some(_)) => in_any(enveloped_len(wanted, ttl)),
+            (true, _) => enveloped_len(wanted, aliases, ttl),
+            (false, Some(_)) => in_any(enveloped_len(wanted, aliases, ttl)),
             (false, None) => any_len(wanted),
         }
     }
 
-    fn alive_len(&self, name: &str, version: &str, ttl: Option<Duration>) -> usize {
-        let length = alive_len(name, version, ttl);
+    fn alive_len(&self, name: &str, version: &str, aliases: &[Name], ttl: Option<Duration>) -> usize {
+        let length = alive_len(name, version, aliases, ttl);
         if self.named { length } else { in_any(length) }
     }
 }
@@ -249,15 +281,25 @@ fn in_any(envelope: usize) -> usize {
     text_len(ANY_TYPE_URL, ENVELOPE) + delimited_len(ANY_VALUE, envelope)
 }
 
-fn enveloped_len(wanted: &Wanted, ttl: Option<Duration>) -> usize {
+/// The other names of a resource. They are the same however often this is asked.
+fn aliases_of<'a>(aliases: &'a BTreeMap<Name, Vec<Name>>, wanted: &Wanted) -> &'a [Name] {
+    if aliases.is_empty() { &[] } else { aliases.get(&wanted.name).map_or(&[], Vec::as_slice) }
+}
+
+fn aliases_len(aliases: &[Name]) -> usize {
+    aliases.iter().map(|alias| text_len(RESOURCE_ALIAS, alias)).sum()
+}
+
+fn enveloped_len(wanted: &Wanted, aliases: &[Name], ttl: Option<Duration>) -> usize {
     text_len(RESOURCE_NAME, &wanted.name)
-        + delimited_len(RESOURCE_VERSION, VERSION)
+        + aliases_len(aliases)
+        + delimited_len(RESOURCE_VERSION, wanted.told_version_len())
         + ttl_len(ttl)
         + delimited_len(RESOURCE_CONTENT, any_len(wanted))
 }
 
-fn alive_len(name: &str, version: &str, ttl: Option<Duration>) -> usize {
-    text_len(RESOURCE_NAME, name) + text_len(RESOURCE_VERSION, version) + ttl_len(ttl)
+fn alive_len(name: &str, version: &str, aliases: &[Name], ttl: Option<Duration>) -> usize {
+    text_len(RESOURCE_NAME, name) + aliases_len(aliases) + text_len(RESOURCE_VERSION, version) + ttl_len(ttl)
 }
 
 fn ttl_len(ttl: Option<Duration>) -> usize {
@@ -314,7 +356,7 @@ fn put_text(out: &mut BytesMut, field: u32, text: &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::time::Duration;
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use proptest::{collection::vec, prelude::*};
     use prost::Message;
@@ -322,18 +364,38 @@ mod tests {
     use super::{ENVELOPE, LARGE, PREFIX, ResponseParts};
     use crate::{
         proto::envoy::service::discovery::v3::{DiscoveryResponse, Resource},
-        xds::{Delta, Dialect, Sotw, Wanted},
+        xds::{Delta, Dialect, OwnVersion, Sotw, Wanted},
     };
 
     fn parts() -> impl Strategy<Value = ResponseParts> {
         let value = prop_oneof![4 => 0..200_usize, 1 => LARGE - 2..LARGE + 3, 1 => 0..100_000_usize];
-        let resource = ("[a-z]{0,20}", value).prop_map(|(name, size)| Wanted::new(name, "T", vec![7; size]));
+        let own = prop::option::of("[a-z0-9]{1,40}");
+        let resource = ("[a-z]{0,20}", value, own).prop_map(|(name, size, own)| Wanted {
+            own_version: own.map(|text| Arc::new(OwnVersion { text: text.into(), given: 1 })),
+            ..Wanted::new(name, "T", vec![7; size])
+        });
         let texts = ("[a-z]{0,9}", "[a-z]{0,9}", "[a-z]{0,9}");
         let (names, alive) = (vec("[a-z]{0,20}", 0..20), vec(("[a-z]{0,20}", "[a-z]{0,9}"), 0..9));
         let ttl = prop::option::of((0..100_000_u64, 0..1_000_000_000_u32));
         let missing = vec("[a-z]{0,20}", 0..9);
-        (texts, any::<u64>(), vec(resource, 0..20), names, missing, alive, ttl).prop_map(
-            |((type_url, version, identifier), nonce, updated, removed, missing, alive, ttl)| ResponseParts {
+        let aliased = (vec("[a-z]{1,20}", 0..3), vec("[a-z]{1,9}(/[a-z]{1,9})?", 0..4));
+        (texts, any::<u64>(), vec(resource, 0..20), names, missing, alive, ttl, aliased).prop_map(
+            |(
+                (type_url, version, identifier),
+                nonce,
+                updated,
+                removed,
+                missing,
+                alive,
+                ttl,
+                (aliases, unresolved),
+            )| ResponseParts {
+                aliases: updated
+                    .iter()
+                    .take(9)
+                    .map(|one| (one.name.clone(), aliases.iter().map(|a| a.as_str().into()).collect()))
+                    .collect(),
+                unresolved: unresolved.into_iter().map(Into::into).collect(),
                 missing: missing.into_iter().map(Into::into).collect(),
                 type_url: type_url.into(),
                 nonce,
@@ -383,7 +445,8 @@ mod tests {
         #[test]
         fn pieces_make_the_message(parts in parts(), size in 1..40_000_usize) {
             check::<Delta>(ResponseParts { missing: Vec::new(), ..parts.clone() }, size, |same| same);
-            check::<Sotw>(ResponseParts { removed: Vec::new(), ..parts }, size, ordered);
+            let plain = ResponseParts { removed: Vec::new(), unresolved: Vec::new(), ..parts };
+            check::<Sotw>(ResponseParts { aliases: BTreeMap::new(), ..plain }, size, ordered);
         }
     }
 }

@@ -127,8 +127,9 @@ impl TypeRule {
 /// Envoy confirms clusters only once they are warm, and for that it needs endpoints and secrets; so
 /// these two never wait, not even to say that one of them does not exist, and listeners and routes wait
 /// for the clusters. A cluster that is replaced warms again and waits for its endpoints even if they are
-/// the same; so they are sent again.
-const ENVOY: [TypeRule; 6] = [
+/// the same; so they are sent again. With a route configuration it drops the virtual hosts it was sent for it; so are
+/// they.
+const ENVOY: [TypeRule; 7] = [
     TypeRule { renews: Some(envoy::ENDPOINTS), ..TypeRule::full(envoy::CLUSTER) },
     TypeRule {
         overtakes: true,
@@ -138,14 +139,23 @@ const ENVOY: [TypeRule; 6] = [
     },
     TypeRule::named(envoy::SECRET),
     TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::full(envoy::LISTENER) },
-    TypeRule { waits_for: &[envoy::CLUSTER], uses: &[envoy::CLUSTER], ..TypeRule::named(envoy::ROUTE) },
+    TypeRule {
+        waits_for: &[envoy::CLUSTER],
+        uses: &[envoy::CLUSTER],
+        renews: Some(envoy::VIRTUAL_HOST),
+        ..TypeRule::named(envoy::ROUTE)
+    },
+    TypeRule {
+        waits_for: &[envoy::CLUSTER],
+        uses: &[envoy::CLUSTER],
+        ..TypeRule::named(envoy::VIRTUAL_HOST)
+    },
     TypeRule { perishable: true, ..TypeRule::named(envoy::RUNTIME) },
 ];
 
 /// Types that only streams of their own serve: of these a control plane of a mesh has nothing, and says so.
-const BESIDE_ADS: [TypeRule; 4] = [
+const BESIDE_ADS: [TypeRule; 3] = [
     TypeRule::alone(envoy::SCOPED_ROUTE),
-    TypeRule::named(envoy::VIRTUAL_HOST),
     TypeRule::named(envoy::LB_ENDPOINT),
     // An Envoy without the configuration of a filter refuses traffic.
     TypeRule { stays: true, ..TypeRule::named(envoy::EXTENSION_CONFIG) },

@@ -13,7 +13,8 @@ use super::{
     Subscription, TypeRule, Version, Want, Wanted,
     dialect::{Envelope, Header, Heard, SaidBefore, TTL, has, measure, verdict},
     response::{ENVELOPE, NO_SUCH_RESOURCE, NOT_FOUND},
-    subscription::WILDCARD,
+    subscription::{WILDCARD, find},
+    xdstp::glob,
 };
 use crate::proto::{
     envoy::service::discovery::v3::{
@@ -165,7 +166,9 @@ impl Dialect for Sotw {
             self.full_set(want, &offer.removed)
         } else {
             let missing = offer.removed.iter().filter(|name| !self.subscription.surely_holds(name));
-            let vacant = missing.filter_map(|name| Some(self.rule.vacant?(name)));
+            // A collection with nothing in it is no resource.
+            let vacant = missing.filter(|name| glob(name).is_none());
+            let vacant = vacant.filter_map(|name| Some(self.rule.vacant?(name)));
             offer.updated.into_iter().chain(vacant).collect()
         };
         if !self.rule.full_state && updated.is_empty() && missing.is_empty() && !promised {
@@ -174,7 +177,7 @@ impl Dialect for Sotw {
             return None;
         }
         self.newest = Some(header.nonce);
-        let version = fingerprint(&updated);
+        let version = own_version(&updated).unwrap_or_else(|| fingerprint(&updated));
         Some(ResponseParts {
             version,
             updated,
@@ -193,9 +196,10 @@ impl Dialect for Sotw {
         told: SaidBefore<'_>,
         header: &Header<'_>,
     ) -> Option<(ResponseParts, Option<Name>)> {
-        // Here a client knows one version of all there is.
-        let version = told.version.to_owned();
-        let told = self.subscription.still_good(want, told.after, told.limit, header.nonce)?;
+        // Here a client knows one version of all there is: the last one it accepted, which also is that of what it
+        // kept when it refused a newer one.
+        let version = Some(told.version.to_owned()).filter(|version| !version.is_empty())?;
+        let told = self.subscription.still_good(want, true, told.after, told.limit, header.nonce)?;
         self.newest = Some(header.nonce);
         let alive = told.names.into_iter().map(|(name, _)| (name, version.clone())).collect();
         let type_url = self.subscription.type_url();
@@ -297,9 +301,9 @@ impl Sotw {
     /// Of the names that do not exist those the peer asked for and never had, unless there is a resource that stands
     /// for nothing. It would wait for them, and is told once.
     fn missing(&self, removed: &[Name]) -> Vec<Name> {
-        let has_no_word = self.rule.vacant.is_none() && !self.rule.stays;
         let asked = removed.iter().filter(|name| {
             let is_named = self.subscription.interest().names().contains(name);
+            let has_no_word = !self.rule.stays && (self.rule.vacant.is_none() || glob(name).is_some());
             has_no_word && is_named && !self.subscription.surely_holds(name)
         });
         asked.cloned().collect()
@@ -315,11 +319,12 @@ impl Sotw {
         }
         if set.all.is_none() {
             let mut add = |name: &str| {
-                if let Some(wanted) = want.get(type_url, name) {
+                if let Some(wanted) = find(want, type_url, name) {
                     set.also.insert(Name::clone(&wanted.name), wanted);
                 }
             };
             interest.names().iter().for_each(&mut add);
+            self.subscription.members().for_each(|name| add(name));
             if interest.wildcard {
                 want.each(type_url, &mut |name, _| add(name));
             }
@@ -350,6 +355,12 @@ fn not_found(name: &Name) -> ResourceError {
 
 fn packed(resource: &Resource) -> Any {
     Any { type_url: ENVELOPE.to_owned(), value: resource.encode_to_vec() }
+}
+
+/// What stands for all of them if each has a version that its author gave it: the one that was given last.
+fn own_version(resources: &[Wanted]) -> Option<String> {
+    let all: Option<Vec<_>> = resources.iter().map(|wanted| wanted.own_version.as_ref()).collect();
+    all?.into_iter().max_by_key(|own| own.given).map(|own| own.text.to_string())
 }
 
 /// Equal sets have equal versions, whoever sends them.

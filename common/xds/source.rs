@@ -9,8 +9,8 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Delta, DeltaPart, Dialect, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings, Standing,
-    Subscription, TypeRule, Unknown, Version, Want,
+    Delta, DeltaPart, Dialect, Interest, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings,
+    Standing, Subscription, TypeRule, Unknown, Version, Want,
     dialect::{Envelope, Header, Heard},
     outline::{Listed, Unreadable},
 };
@@ -86,6 +86,8 @@ struct TypeSlot<D> {
     listed: Option<u64>,
     /// Of what perishes.
     heartbeat: Option<Box<Heartbeat>>,
+    /// The response in flight says of what the peer has that it is still good, and nothing more.
+    only_heartbeat: bool,
 }
 
 /// What an error shows of the type of a request, in bytes.
@@ -106,6 +108,7 @@ impl<D: Dialect> Source<D> {
             acked: 0,
             listed: None,
             heartbeat: None,
+            only_heartbeat: false,
         };
         let slots = settings.types.iter().map(slot).collect();
         Self {
@@ -291,6 +294,12 @@ impl<D: Dialect> Source<D> {
         self.slots.iter().any(|slot| slot.rule.type_url == type_url && slot.dialect.is_some())
     }
 
+    /// Which resources of a type the peer asked for; `None` while it asked for none.
+    pub fn interest(&self, type_url: &str) -> Option<&Interest> {
+        let of_type = self.slots.iter().find(|slot| slot.rule.type_url == type_url)?;
+        of_type.subscription().map(Subscription::interest)
+    }
+
     /// How far the peer is with this version of a resource.
     pub fn standing(&self, type_url: &str, name: &str, version: Version) -> Standing {
         let of_type = self.slots.iter().find(|slot| slot.rule.type_url == type_url);
@@ -424,6 +433,7 @@ impl<D: Dialect> Source<D> {
         }
         self.nonce += 1;
         slot.in_flight_since = Some(now);
+        slot.only_heartbeat = false;
         if dialect.subscription().is_drained() {
             slot.sent = self.revision;
         }
@@ -446,11 +456,15 @@ impl<D: Dialect> Source<D> {
         self.slots[other].dialect = Some(dialect);
     }
 
-    /// Whether additions to type `i` must wait for the peer to be ready for them.
+    /// Whether additions to type `i` must wait for the peer to be ready for them. For the rest of a response that the
+    /// byte limit cut short there is no end of patience: a part of it was never sent, and who is told to use that
+    /// would be told to use what it does not have.
     fn must_wait(&self, i: usize, now: Instant) -> bool {
         let patience = self.settings.patience;
         let waits_for = self.slots[i].rule.waits_for;
-        waits_for.iter().filter_map(|other| self.flight_of(other)).any(|since| now < since + patience)
+        let others = self.slots.iter().filter(|slot| waits_for.contains(&slot.rule.type_url));
+        let mut flights = others.filter_map(|slot| Some((slot.in_flight_since?, slot.subscription()?)));
+        flights.any(|(since, state)| now < since + patience || state.is_cut_short())
     }
 
     /// Whether nothing the peer uses can refer to what type `i` no longer has. A refused listener leaves
@@ -493,6 +507,13 @@ impl<D: Dialect> TypeSlot<D> {
             return heard.stale.then_some(SourceEvent::Stale { type_url });
         };
         self.in_flight_since = None;
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.settled(error.is_none());
+        }
+        if self.only_heartbeat && error.is_none() {
+            // The peer took nothing that it had not taken before.
+            return None;
+        }
         self.acked = self.sent;
         let (nonce, accepted) = (settled.nonce, settled.accepted);
         Some(match error {

@@ -13,11 +13,14 @@ mod flight;
 mod holdings;
 mod standing;
 mod whole;
+mod wide;
 pub use alive::StillGood;
 pub use flight::{Confirmation, Settled};
 use flight::{Flight, Updated};
 use holdings::{Holding, Holdings};
 pub use standing::Standing;
+use wide::WideNames;
+pub(super) use wide::find;
 #[cfg(test)]
 mod tests;
 
@@ -61,6 +64,8 @@ pub struct Interest {
     pub wildcard: bool,
     /// These by name, besides.
     names: NameSet,
+    /// Of these names what is more than the name of a resource.
+    wide: Option<Box<WideNames>>,
 }
 
 /// What to send next.
@@ -103,6 +108,8 @@ impl Subscription {
             !all && !name.is_empty()
         });
         interest.names = names.collect();
+        let wide = interest.names.iter().filter(|name| wide::is_wide(type_url, name));
+        let wide: Vec<Name> = wide.map(Name::from).collect();
         let mut opened = Self {
             type_url,
             came_with: held.bytes(),
@@ -118,6 +125,8 @@ impl Subscription {
             owed: true,
             flight: None,
         };
+        wide.iter().for_each(|name| opened.note_asked(name));
+        opened.claim_members();
         opened.drop_uninteresting();
         opened
     }
@@ -130,6 +139,7 @@ impl Subscription {
                 self.widen();
             } else if !name.is_empty() {
                 self.interest.names.insert(name);
+                self.note_asked(name);
                 self.ask(name.into());
             }
         }
@@ -142,13 +152,16 @@ impl Subscription {
             if name == WILDCARD {
                 self.interest.wildcard = false;
                 self.drop_uninteresting();
-            } else if !self.interest.wildcard {
-                self.interest.names.remove(name);
-                self.forget(name);
-            } else if self.interest.names.remove(name) {
-                self.ask(name.into());
-            } else {
-                self.renew(&name.into());
+                continue;
+            }
+            let was_asked = self.interest.names.remove(name);
+            let is_member = self.note_dropped(name);
+            match self.interest.wildcard {
+                true if was_asked => self.ask(name.into()),
+                true => self.renew(&name.into()),
+                false if is_member && was_asked => self.ask(name.into()),
+                false if is_member => {}
+                false => self.forget(name),
             }
         }
     }
@@ -159,6 +172,7 @@ impl Subscription {
         // Many that are in order become a set without being compared with more than their neighbours.
         let mut touched = names.iter().filter(|name| interest.covers(name)).cloned().collect();
         self.dirty.append(&mut touched);
+        self.touch_wide(names);
     }
 
     /// Says that anything may have changed.
@@ -173,6 +187,7 @@ impl Subscription {
 
     /// Tells again what there is under a name although the peer holds it or knows that there is nothing.
     pub fn renew(&mut self, name: &Name) {
+        self.renew_wide(name);
         let sent = self.flight.as_ref().is_some_and(|flight| flight.updated.contains(name));
         if sent || self.may_hold(name) || self.interest.names.contains(name) {
             self.doubt(Arc::clone(name));
@@ -251,7 +266,7 @@ impl Subscription {
         let completes = flight.completes.take();
         let completed = completes.map(|collection| self.rebase(collection, &flight.updated)).is_some();
         // What was sent is what there is in the collection; only exceptions say something else.
-        let is_told = completed && accused.is_empty() && self.refused.is_empty();
+        let is_told = completed && accused.is_empty() && self.refused.is_empty() && self.is_plain();
         if is_told {
             let news = self.held.exceptions(&self.interest).filter_map(|name| flight.updated.get(name));
             let news: Vec<(Name, Version)> = news.collect();
@@ -346,6 +361,11 @@ impl Subscription {
         self.owed
     }
 
+    /// Whether the response in flight lacks a part that follows once it is settled.
+    pub fn is_cut_short(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.is_cut_short)
+    }
+
     /// Whether everything known was sent, settled or not.
     pub fn is_drained(&self) -> bool {
         !self.has_updates() && self.gone.is_empty()
@@ -389,7 +409,10 @@ impl Subscription {
 
     fn offer_updates(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
         while let Some(name) = self.dirty.pop_first() {
-            match want.get(self.type_url, &name) {
+            if self.expand(want, &name).is_some() && want.get(self.type_url, &name).is_none() {
+                continue;
+            }
+            match find(want, self.type_url, &name) {
                 Some(wanted) if !self.is_settled(&name, wanted.version) => {
                     if !room.admit(wanted.size()) {
                         offer.more = true;
@@ -432,7 +455,7 @@ impl Subscription {
     fn offer_gone(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
         while let Some(name) = self.gone.pop_first() {
             // It may have come back, or been forgotten, while it waited.
-            if !self.may_hold(&name) || want.get(self.type_url, &name).is_some() {
+            if !self.may_hold(&name) || !self.is_vacant(want, &name) {
                 continue;
             }
             if !room.admit(name.len()) {
@@ -459,6 +482,7 @@ impl Subscription {
     fn scan(&mut self, want: &dyn Want) {
         if !self.interest.wildcard {
             self.dirty.extend(self.interest.names.iter().map(Name::from));
+            self.scan_wide();
             return;
         }
         let (mut there, mut dirty) = (0, mem::take(&mut self.dirty));
@@ -473,8 +497,10 @@ impl Subscription {
         let mut held = Vec::new();
         self.held.each(&self.interest, &mut |name| held.push(Arc::clone(name)));
         if held.len() > there {
-            self.gone.extend(held.into_iter().filter(|name| want.get(self.type_url, name).is_none()));
+            let gone: Vec<Name> = held.into_iter().filter(|name| self.is_vacant(want, name)).collect();
+            self.gone.extend(gone);
         }
+        self.scan_wide();
     }
 
     /// The peer wants an answer about this name, under which it has nothing now.
@@ -523,7 +549,7 @@ impl Subscription {
 impl Interest {
     /// Whether it includes this name.
     pub fn covers(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name)
+        self.wildcard || self.names.contains(name) || self.wide.as_ref().is_some_and(|wide| wide.covers(name))
     }
 
     /// The names that were asked for one by one.

@@ -1,6 +1,6 @@
 //! The version of a resource on the wire.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
@@ -55,6 +55,15 @@ impl Version {
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
+}
+
+/// What peers are told in place of a digest, where the author of a resource said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnVersion {
+    /// The words of the author.
+    pub text: Arc<str>,
+    /// When they were given: of several resources those given last stand for all.
+    pub given: u64,
 }
 
 impl From<[u8; 16]> for Version {

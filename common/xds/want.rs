@@ -1,10 +1,11 @@
 //! What one peer should have.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use prost::encoding::{WireType, encode_key, encode_varint};
 
-use super::Version;
+use super::{OwnVersion, Version};
 use crate::proto::{
     envoy::service::discovery::v3::Resource,
     google::protobuf::{self, Any},
@@ -36,6 +37,16 @@ pub trait Want {
     /// One resource.
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted>;
 
+    /// Visits the resources of a type whose name begins with `prefix`.
+    fn under(&self, type_url: &str, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        if let Some(all) = self.collection(type_url) {
+            return all.under(prefix, visit);
+        }
+        let mut names = Vec::new();
+        self.each(type_url, &mut |name, _| names.extend(name.starts_with(prefix).then(|| Arc::clone(name))));
+        names.iter().filter_map(|name| self.get(type_url, name)).for_each(visit);
+    }
+
     /// The resources of a type as something that stays as it is: what a peer holds is kept as a reference
     /// to it then, and not name by name. It has what [`each`](Self::each) and [`get`](Self::get) show.
     fn collection(&self, _type_url: &str) -> Option<Arc<dyn Collection>> {
@@ -56,6 +67,15 @@ pub trait Collection: fmt::Debug + Send + Sync {
     /// Visits all of them, in the order of their names.
     fn each(&self, visit: &mut dyn FnMut(Wanted));
 
+    /// Visits those whose name begins with `prefix`.
+    fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        self.each(&mut |wanted| {
+            if wanted.name.starts_with(prefix) {
+                visit(wanted);
+            }
+        });
+    }
+
     /// How many there are.
     fn len(&self) -> usize;
 
@@ -64,6 +84,9 @@ pub trait Collection: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 }
+
+/// Digits of a version.
+const DIGITS: usize = 32;
 
 /// One resource in the form it is sent in. Encoded once and shared; cloning copies no content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,19 +99,56 @@ pub struct Wanted {
     pub type_url: &'static str,
     /// The encoded message.
     pub value: Bytes,
+    /// What peers are told in place of the version. Two that differ in it differ in the version as well.
+    pub own_version: Option<Arc<OwnVersion>>,
+    /// It is for who asks for it, and not for who asks for all of a route configuration.
+    pub on_demand: bool,
 }
 
 impl Wanted {
     /// A resource whose version is the digest of its content.
     pub fn new(name: impl Into<Name>, type_url: &'static str, value: impl Into<Bytes>) -> Self {
         let value = value.into();
-        Self { name: name.into(), version: Version::of(&value), type_url, value }
+        Self {
+            name: name.into(),
+            version: Version::of(&value),
+            type_url,
+            value,
+            own_version: None,
+            on_demand: false,
+        }
+    }
+
+    /// The same under another name, also in its content, where the name is the first member of every type.
+    pub(super) fn renamed(self, name: &str) -> Self {
+        const NAME: u32 = 1;
+        let mut value = BytesMut::with_capacity(self.value.len() + name.len() + 8);
+        value.extend_from_slice(&self.value);
+        // Of a member that is there twice, readers take the last.
+        encode_key(NAME, WireType::LengthDelimited, &mut value);
+        encode_varint(name.len() as u64, &mut value);
+        value.extend_from_slice(name.as_bytes());
+        Self { name: name.into(), value: value.freeze(), ..self }
+    }
+
+    /// The version as peers are told it.
+    pub fn told_version(&self) -> Cow<'_, str> {
+        match &self.own_version {
+            Some(own) => Cow::Borrowed(&*own.text),
+            None => Cow::Owned(self.version.to_string()),
+        }
+    }
+
+    /// Bytes of that.
+    pub(super) fn told_version_len(&self) -> usize {
+        self.own_version.as_ref().map_or(DIGITS, |own| own.text.len())
     }
 
     /// About how many bytes it takes in a delta response.
     pub fn size(&self) -> usize {
-        const VERSION_AND_FRAMING: usize = 32 + 24;
-        self.value.len() + self.type_url.len() + self.name.len() + VERSION_AND_FRAMING
+        const FRAMING: usize = 24;
+        let version = self.told_version_len();
+        self.value.len() + self.type_url.len() + self.name.len() + version + FRAMING
     }
 
     pub(super) fn to_any(&self) -> Any {
@@ -96,7 +156,7 @@ impl Wanted {
     }
 
     pub(super) fn to_resource(&self, ttl: Option<Duration>) -> Resource {
-        Resource { resource: Some(self.to_any()), ..bare(&self.name, self.version.to_string(), ttl) }
+        Resource { resource: Some(self.to_any()), ..bare(&self.name, self.told_version().into_owned(), ttl) }
     }
 }
 
@@ -203,6 +263,12 @@ impl Collection for SnapshotOfType {
 
     fn each(&self, visit: &mut dyn FnMut(Wanted)) {
         self.0.values().cloned().for_each(visit);
+    }
+
+    fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        let after = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
+        let named = self.0.range::<str, _>(after).take_while(|(name, _)| name.starts_with(prefix));
+        named.map(|(_, wanted)| wanted.clone()).for_each(visit);
     }
 
     fn len(&self) -> usize {

@@ -36,10 +36,18 @@ spec:
 const BY_OUTBOUND: &str = "xds:///web:8080";
 /// The one it has for everybody.
 const BY_HOST_NAME: &str = "xds:///web.mesh:80";
+/// The same by way of an authority that the bootstrap names.
+const BY_AUTHORITY: &str = "xds://mesh/web.mesh:80";
+
+/// What is built of the folder `go` beside this file.
+const GO_PROGRAM: &str = "go-peer";
 
 /// The command that runs one of the programs beside this file.
 fn program(name: &str) -> (PathBuf, Vec<String>) {
     let libraries = needs::grpc_libraries();
+    if let Some(role) = name.strip_suffix(".go") {
+        return (libraries.join(GO_PROGRAM), vec![role.to_owned()]);
+    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/grpc").join(name);
     let script = script.display().to_string();
     if name.ends_with(".js") {
@@ -67,7 +75,7 @@ impl App {
         let files = certificates.display().to_string();
         let relay = relay(zone, name, &relay_at, folder.path(), &files).await;
         if encrypted {
-            let all = ["certificate.pem", "key.pem", "authorities.pem"].map(|file| certificates.join(file));
+            let all = ["identity.pem", "authorities.pem"].map(|file| certificates.join(file));
             eventually(&format!("the certificate of {name}"), || async {
                 if all.iter().all(|file| file.exists()) { Ok(()) } else { Err(relay.log()) }
             })
@@ -83,7 +91,9 @@ impl App {
             "--certificates",
             &files,
         ]);
-        let bootstrap = write(folder.path(), "grpc.json", &document).display().to_string();
+        let mut document: serde_json::Value = serde_json::from_str(&document).expect("a bootstrap");
+        document["authorities"] = serde_json::json!({"mesh": {}});
+        let bootstrap = write(folder.path(), "grpc.json", &document.to_string()).display().to_string();
         let environment = [("GRPC_XDS_BOOTSTRAP".to_owned(), bootstrap)];
         let (program, before) = program(script);
         let args = before.into_iter().chain(args.iter().map(|arg| (*arg).to_owned()));
@@ -93,6 +103,11 @@ impl App {
 
     /// A server of `service` at an address of its own.
     async fn serve(zone: &Zone, name: &str, service: &str, encrypted: bool) -> Self {
+        Self::serve_with(zone, "server.py", name, service, encrypted).await
+    }
+
+    /// The same with this program.
+    async fn serve_with(zone: &Zone, script: &str, name: &str, service: &str, encrypted: bool) -> Self {
         let address = addresses::loopback();
         let port = addresses::free_port(address);
         zone.apply(&format!(
@@ -107,8 +122,7 @@ networking:
       tags: {{ kuma.io/service: {service}, kuma.io/protocol: grpc }}
 "
         ));
-        let app =
-            Self::start(zone, name, "server.py", &[name, &format!("{address}:{port}")], encrypted).await;
+        let app = Self::start(zone, name, script, &[name, &format!("{address}:{port}")], encrypted).await;
         eventually(&format!("{name} listens"), || tokio::net::TcpStream::connect((address, port))).await;
         app
     }
@@ -226,11 +240,47 @@ async fn node_balances_fails_over_and_follows_a_route() {
 }
 
 #[tokio::test]
+async fn python_calls_by_way_of_an_authority() {
+    let (_global, zone) = plain().await;
+    let _server = App::serve(&zone, "web-1", "web", false).await;
+    let client = App::call(&zone, "client-1", ("client.py", BY_AUTHORITY), false).await;
+    client.is_answered_by(&["web-1"]).await;
+}
+
+/// Whether there is a program with the library for Go; it is said if not.
+fn is_go_here() -> bool {
+    let is_here = needs::grpc_libraries().join(GO_PROGRAM).is_file();
+    if !is_here {
+        println!("there is no gRPC library for Go here: nothing was looked at");
+    }
+    is_here
+}
+
+#[tokio::test]
+async fn go_balances_fails_over_and_follows_a_route() {
+    if is_go_here() {
+        follows(("client.go", BY_HOST_NAME)).await;
+    }
+}
+
+#[tokio::test]
+async fn go_calls_go_with_mutual_tls_as_permissions_say() {
+    if is_go_here() {
+        is_permitted("server.go", "client.go").await;
+    }
+}
+
+#[tokio::test]
 async fn python_calls_python_with_mutual_tls_as_permissions_say() {
+    is_permitted("server.py", "client.py").await;
+}
+
+/// Calls with certificates, which are answered once somebody permits it.
+async fn is_permitted(server: &str, client: &str) {
     let (global, zones) = federation(1).await;
     let zone = &zones[0];
-    let _server = App::serve(zone, "web-1", "web", true).await;
-    let client = App::call(zone, "client-1", ("client.py", BY_OUTBOUND), true).await;
+    let _server = App::serve_with(zone, server, "web-1", "web", true).await;
+    let client = App::call(zone, "client-1", (client, BY_OUTBOUND), true).await;
     eventually("a call that is not permitted", || async {
         let log = client.process.log();
         let last = log.lines().last().unwrap_or_default().to_owned();

@@ -87,7 +87,7 @@ pub async fn ask(at: SocketAddr) -> Result<(), String> {
 }
 
 /// The URI names in the certificates that an Envoy shows to others.
-async fn shown(member: &Member) -> Result<Vec<String>, String> {
+pub async fn shown(member: &Member) -> Result<Vec<String>, String> {
     let all: Value = serde_json::from_str(&member.envoy.admin("/certs").await?).map_err(|e| e.to_string())?;
     let names = |certificate: &Value| {
         let names = certificate["cert_chain"][0]["subject_alt_names"].as_array().into_iter().flatten();

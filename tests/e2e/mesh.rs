@@ -72,15 +72,22 @@ impl Member {
 
     /// The same, with somebody beside the proxy whose folder this is.
     pub async fn join_in(zone: &Zone, shape: Shape<'_>, work_dir: Option<&Path>) -> Self {
-        Self::join_as(zone, shape, "", work_dir).await
+        let folder = work_dir.map(|folder| ("workdir", folder.display().to_string()));
+        Self::join_saying(zone, shape, "", &Vec::from_iter(folder)).await
     }
 
     /// The same, with these labels, as YAML flow members.
     pub async fn join_labelled(zone: &Zone, shape: Shape<'_>, labels: &str) -> Self {
-        Self::join_as(zone, shape, labels, None).await
+        Self::join_saying(zone, shape, labels, &[]).await
     }
 
-    async fn join_as(zone: &Zone, shape: Shape<'_>, labels: &str, work_dir: Option<&Path>) -> Self {
+    /// The same, with more in what the Envoy says about itself.
+    pub async fn join_saying(
+        zone: &Zone,
+        shape: Shape<'_>,
+        labels: &str,
+        metadata: &[(&str, String)],
+    ) -> Self {
         let address = addresses::loopback();
         let (port, app) = (addresses::free_port(address), addresses::loopback());
         let app = SocketAddr::from((app, addresses::free_port(app)));
@@ -123,7 +130,7 @@ networking:
             "tcp" => Echo::tcp(name, app).await,
             _ => Echo::http(name, app).await,
         };
-        let envoy = Envoy::sidecar_in(zone, "default", name, admin, work_dir).await;
+        let envoy = Envoy::sidecar_saying(zone, "default", name, admin, metadata).await;
         let inbound = SocketAddr::from((address, port));
         Self { name: name.to_owned(), envoy, _echo: echo, inbound, outbounds }
     }

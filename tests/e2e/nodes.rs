@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 /// The bootstrap of a node, which asks the zone at `server` for everything.
-fn bootstrap(
+pub(crate) fn bootstrap(
     id: &str,
     api_type: &str,
     server: SocketAddr,
@@ -73,17 +73,17 @@ fn listener(at: SocketAddr) -> Value {
     })
 }
 
-fn cluster() -> Value {
+pub(crate) fn cluster() -> Value {
     let ads = json!({"ads": {}, "resource_api_version": "V3"});
     json!({"name": "backend", "type": "EDS", "connect_timeout": "1s", "eds_cluster_config": {"eds_config": ads}})
 }
 
-fn endpoints(at: SocketAddr) -> Value {
+pub(crate) fn endpoints(at: SocketAddr) -> Value {
     let place = json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
     json!({"cluster_name": "backend", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": place}}]}]})
 }
 
-fn config(name: &str, resources: Value) -> Value {
+pub(crate) fn config(name: &str, resources: Value) -> Value {
     let mut spec = json!({"nodes": [{"id": "front-*"}]});
     for (member, all) in resources.as_object().unwrap() {
         spec[member] = all.clone();
@@ -112,7 +112,7 @@ async fn closed(front: SocketAddr) {
 }
 
 /// Two services and a place for a listener.
-async fn stage() -> ([SocketAddr; 2], [Echo; 2], SocketAddr) {
+pub(crate) async fn stage() -> ([SocketAddr; 2], [Echo; 2], SocketAddr) {
     let address = loopback();
     let [one, other, front] = [(); 3].map(|()| SocketAddr::from((address, free_port(address))));
     let echoes = [Echo::http("first-backend", one).await, Echo::http("second-backend", other).await];
@@ -158,6 +158,8 @@ async fn a_folder_of_files_configures_an_envoy_without_mesh_or_token() {
     };
     eventually("the broken file is told", || told("spec.endpoints[0].cluster_name: must not be empty")).await;
     answers(front, "second-backend").await;
+    let anybody = reqwest::get(zone.url("/strait/resources")).await.unwrap();
+    assert_eq!(anybody.status(), StatusCode::FORBIDDEN, "problems quote what only some may read");
     let metrics = zone.metrics().await;
     let broken = metrics.lines().find(|line| line.starts_with("resource_files") && line.contains("broken"));
     assert!(broken.is_some_and(|line| line.ends_with(" 1")), "{broken:?}");

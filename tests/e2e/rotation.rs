@@ -113,7 +113,7 @@ spec:
 }
 
 /// The numbers of the certificates by which an Envoy shows who its workload is.
-async fn numbers(member: &Member) -> Result<BTreeSet<String>, String> {
+pub async fn numbers(member: &Member) -> Result<BTreeSet<String>, String> {
     let all: Value = serde_json::from_str(&member.envoy.admin("/certs").await?).map_err(|e| e.to_string())?;
     let shown = all["certificates"].as_array().into_iter().flatten().map(|one| &one["cert_chain"][0]);
     let of_workload = shown.filter(|one| one["subject_alt_names"].to_string().contains("spiffe://"));

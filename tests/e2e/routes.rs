@@ -190,3 +190,41 @@ spec:
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_layer_of_the_runtime_reaches_envoys_and_goes_again() {
+    let (global, zones) = federation(1).await;
+    global.apply(ALLOW_ALL);
+    let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    let patch = |layer: &str| {
+        global.apply(&format!(
+            "{{type: MeshProxyPatch, name: runtime, mesh: default, spec: {{default: {{appendModifications: [{{runtime: \
+             {{layer: {layer}}}}}]}}}}}}"
+        ));
+    };
+    let client = &client;
+    let shows = |key: &'static str, value: Option<&'static str>| async move {
+        eventually(&format!("{key} is {value:?}"), || async move {
+            let shown = client.envoy.admin("/runtime").await?;
+            let parsed: Value = serde_json::from_str(&shown).map_err(|error| error.to_string())?;
+            let layers = parsed["layers"]
+                .as_array()
+                .map(|all| all.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+            assert!(layers.is_some_and(|layers| layers.contains(&"mesh")), "{shown}");
+            let is = parsed["entries"][key]["final_value"].as_str();
+            if is == value { Ok(()) } else { Err(shown) }
+        })
+        .await;
+    };
+    patch("{upstream.healthy_panic_threshold: 7, strait.test: yes-it-is}");
+    shows("strait.test", Some("yes-it-is")).await;
+    shows("upstream.healthy_panic_threshold", Some("7")).await;
+    patch("{upstream.use_retry: 0}");
+    shows("strait.test", None).await;
+    shows("upstream.use_retry", Some("0")).await;
+    client.reaches(0, "backend-1").await;
+    global.straitctl(&["delete", "meshproxypatch", "runtime"]);
+    shows("upstream.use_retry", None).await;
+}

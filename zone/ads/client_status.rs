@@ -1,10 +1,13 @@
-//! CSDS (`envoy.service.status.v3`): what each proxy was sent and what came of it, for administrators.
+//! CSDS (`envoy.service.status.v3`): what each proxy and each node was sent and what came of it, for administrators.
 //!
 //! ```text
 //!  request ──► matcher ──► proxies ──► the streams of those who are meant, each of which reports
 //!                                                                      │
 //!  answer ◄── shown, without secrets ◄─────────────────────────────────┘
 //! ```
+//!
+//! They are asked a few at a time, and what they say is kept as far as it goes into the answer: how much an answer
+//! takes does not follow how many clients there are.
 //!
 //! One answer per request: a stream of these is no watch. Who asks shows a user token, which is judged before anything
 //! of the request is read, and again with each request.
@@ -38,8 +41,16 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use self::{matcher::NodeFilter, shown::ClientReport};
-use super::{proxies::Proxies, service};
+use self::{
+    matcher::NodeFilter,
+    shown::{ClientReport, StatusAnswer},
+};
+use super::{
+    inquiry::InquiryScope,
+    node::ProxyId,
+    proxies::{AskedProxy, Proxies},
+    service,
+};
 
 /// Where it is served.
 const PATH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/{method}";
@@ -49,15 +60,20 @@ const REQUEST: usize = 64 << 10;
 const ANSWER: usize = 64 << 20;
 /// How long a token may wait for somebody who checks it.
 const JUDGED_WITHIN: Duration = Duration::from_secs(10);
-/// How long streams may take to say what they told their proxies.
+/// How long streams may take to say what they told their proxies, all together and, once that is used up, a few of
+/// them.
 const REPORTED_WITHIN: Duration = Duration::from_secs(5);
+const A_FEW_WITHIN: Duration = Duration::from_millis(50);
+/// So many clients are asked at a time.
+const AT_A_TIME: usize = 16;
 /// Bytes of the reason in the log why a token was refused.
 const REASON: usize = 256;
 
 /// Where clients are asked for.
 #[derive(Clone)]
 pub(super) struct StatusDesk {
-    pub(super) proxies: Arc<Proxies>,
+    /// Proxies of meshes, and nodes that are of none.
+    pub(super) clients: [Arc<Proxies>; 2],
     pub(super) index: IndexReader,
     pub(super) env: Env,
     /// Who may ask.
@@ -120,21 +136,45 @@ impl StatusDesk {
     async fn answer(&self, asked: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
         let filter = NodeFilter::read(&asked.node_matchers)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let meant = self.proxies.ask(|proxy| filter.admits(proxy));
-        let until = Instant::now() + REPORTED_WITHIN;
-        let mut clients = Vec::with_capacity(meant.len());
-        for proxy in meant {
-            let mut client = ClientReport { proxy: proxy.proxy, config: proxy.config, streams: Vec::new() };
-            for stream in proxy.streams {
-                // One that ended meanwhile says nothing.
-                client.streams.extend(timeout_at(until, stream).await.ok().and_then(Result::ok));
+        let mut patience = REPORTED_WITHIN;
+        let mut answer = StatusAnswer::new(!asked.exclude_resource_contents);
+        for among in &self.clients {
+            let meant = among.meant(|proxy| filter.admits(proxy));
+            for few in meant.chunks(AT_A_TIME) {
+                let reports = reports(among, few, &mut patience).await;
+                let made = self.making.long(move || answer.with(&reports)).await;
+                answer = made.map_err(|error| Status::resource_exhausted(error.to_string()))?;
             }
-            clients.push(client);
         }
-        let with_contents = !asked.exclude_resource_contents;
-        let made = self.making.long(move || shown::response(&clients, with_contents)).await;
-        made.map_err(|error| Status::resource_exhausted(error.to_string()))
+        Ok(answer.into_response())
     }
+}
+
+/// What the streams of `few` say, as far as they do before `patience` is used up.
+async fn reports(among: &Proxies, few: &[ProxyId], patience: &mut Duration) -> Vec<ClientReport> {
+    let begun = Instant::now();
+    let until = begun + (*patience).max(A_FEW_WITHIN);
+    let asked: Vec<_> =
+        few.iter().filter_map(|proxy| among.ask_one(InquiryScope::Resources, proxy)).collect();
+    let mut clients = Vec::with_capacity(asked.len());
+    let mut is_late = false;
+    for AskedProxy { proxy, config, streams, .. } in asked {
+        let mut client = ClientReport { proxy, config, streams: Vec::new(), is_silent: false };
+        for stream in streams.into_iter().filter_map(|(_, stream)| stream) {
+            match timeout_at(until, stream).await {
+                Ok(Ok(report)) => client.streams.push(report),
+                // It ended meanwhile, and with it what it told.
+                Ok(Err(_)) => {}
+                Err(_) => client.is_silent = true,
+            }
+        }
+        is_late |= client.is_silent;
+        clients.push(client);
+    }
+    if is_late {
+        *patience = patience.saturating_sub(begun.elapsed());
+    }
+    clients
 }
 
 fn token_of<T>(request: &tonic::Request<T>) -> Option<String> {
@@ -169,5 +209,44 @@ impl ClientStatusDiscoveryService for StatusDesk {
         request: tonic::Request<ClientStatusRequest>,
     ) -> Result<tonic::Response<ClientStatusResponse>, Status> {
         self.answer(request.into_inner()).await.map(tonic::Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use common::proto::envoy::service::status::v3::ConfigStatus;
+
+    use super::*;
+    use crate::{
+        ads::{config::ProxyConfig, node::Proxy, proxies::StreamView},
+        generator::{Encoded, ResourceCollection, ResourceSet, SharedResources, type_url},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_silent_stream_told_is_not_known_and_patience_has_an_end() {
+        let proxies = Arc::new(Proxies::default());
+        let id = ProxyId::of_no_mesh("edge".into());
+        let (cluster, metadata) = (Arc::default(), Arc::default());
+        let proxy = Arc::new(Proxy { id: id.clone(), cluster, metadata, user_agent: String::new() });
+        let session = proxies.join(proxy, None, StreamView::default());
+        let mut own = ResourceCollection::default();
+        let message = common::proto::envoy::config::cluster::v3::Cluster::default();
+        own.insert(Arc::new(Encoded::new("a", type_url::CLUSTER, "test", &message)));
+        let set = ResourceSet::new(&own, &SharedResources::default(), None);
+        proxies.publish(&id, Some(Arc::new(ProxyConfig::new(1, set))), Arc::default());
+        let shown = async |patience: &mut Duration| {
+            let reports = reports(&proxies, std::slice::from_ref(&id), patience).await;
+            let answer = StatusAnswer::new(true).with(&reports).unwrap().into_response();
+            answer.config[0].generic_xds_configs[0].config_status()
+        };
+        let mut patience = REPORTED_WITHIN;
+        assert_eq!(shown(&mut patience).await, ConfigStatus::NotSent, "it has no stream that could tell");
+        session.seat.inquiries.open();
+        assert_eq!((shown(&mut patience).await, patience), (ConfigStatus::Unknown, Duration::ZERO));
+        let begun = Instant::now();
+        assert_eq!(shown(&mut patience).await, ConfigStatus::Unknown);
+        assert_eq!(begun.elapsed(), A_FEW_WITHIN);
     }
 }

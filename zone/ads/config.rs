@@ -72,16 +72,23 @@ impl Collection for OfType {
         self.iter().for_each(|(_, resource)| visit(wanted(resource)));
     }
 
+    fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        Self::under(self, prefix).for_each(|resource| visit(wanted(resource)));
+    }
+
     fn len(&self) -> usize {
         self.len()
     }
 }
 
-fn wanted(resource: &Encoded) -> Wanted {
+/// A resource as a stream tells it.
+pub(super) fn wanted(resource: &Encoded) -> Wanted {
     Wanted {
         name: Arc::clone(&resource.name),
         version: resource.version,
         type_url: resource.type_url,
         value: resource.value.clone(),
+        own_version: resource.own_version.clone(),
+        on_demand: resource.on_demand,
     }
 }

@@ -4,15 +4,27 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use common::xds::{Standing, Wanted};
+use common::xds::{Interest, Standing, Wanted};
 use tokio::sync::{Notify, oneshot};
 
 /// Where questions to one stream wait.
 #[derive(Debug, Default)]
 pub struct Inquiries {
     /// `None` while nobody answers.
-    waiting: Mutex<Option<Vec<oneshot::Sender<StreamReport>>>>,
+    waiting: Mutex<Option<Vec<OpenInquiry>>>,
     asked: Notify,
+}
+
+/// What is asked, and where the answer goes.
+type OpenInquiry = (InquiryScope, oneshot::Sender<StreamReport>);
+
+/// How much a stream is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InquiryScope {
+    /// What its proxy asked for.
+    Interests,
+    /// The same, with all that its proxy should have of it.
+    Resources,
 }
 
 /// What a stream says about the types its proxy asked for.
@@ -29,7 +41,9 @@ pub struct TypeReport {
     pub type_url: &'static str,
     /// Version of the last response, where the protocol has such a thing.
     pub version: Option<String>,
-    /// What the proxy should have of it.
+    /// Which resources of it the proxy asked for.
+    pub interest: Interest,
+    /// What the proxy should have of it, where that was the question.
     pub resources: Vec<ResourceReport>,
 }
 
@@ -45,7 +59,7 @@ pub struct ResourceReport {
 }
 
 impl Inquiries {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<StreamReport>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<OpenInquiry>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,9 +74,9 @@ impl Inquiries {
     }
 
     /// Asks; `None` where nobody answers.
-    pub fn ask(&self) -> Option<oneshot::Receiver<StreamReport>> {
+    pub fn ask(&self, scope: InquiryScope) -> Option<oneshot::Receiver<StreamReport>> {
         let (sender, receiver) = oneshot::channel();
-        self.lock().as_mut()?.push(sender);
+        self.lock().as_mut()?.push((scope, sender));
         self.asked.notify_one();
         Some(receiver)
     }
@@ -72,8 +86,8 @@ impl Inquiries {
         self.asked.notified().await;
     }
 
-    /// Who waits for an answer.
-    pub fn take(&self) -> Vec<oneshot::Sender<StreamReport>> {
+    /// What is asked, and who waits for an answer.
+    pub(super) fn take(&self) -> Vec<OpenInquiry> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

@@ -54,11 +54,9 @@ pub(super) enum Delivery {
 /// What is known of the certificate a proxy was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Certificate {
-    /// When it ends.
-    pub(super) expires: DateTime<Utc>,
-    /// When it was signed.
-    pub(super) issued: DateTime<Utc>,
-    /// Who signed it.
+    /// When it was signed and when it ends; `None` where somebody else sees to that.
+    pub(super) life: Option<(DateTime<Utc>, DateTime<Utc>)>,
+    /// Who gave it.
     pub(super) backend: String,
     /// Who could have.
     pub(super) supported: Vec<String>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use common::{
     proto::envoy::config::core::v3::Node,
     redact,
+    runtime::Offload,
     store::index::{Index, IndexReader},
     token,
 };
@@ -28,13 +29,15 @@ pub(super) struct Nodes {
     requirement: Requirement,
     connected: Arc<Proxies>,
     configs: RawConfigs,
+    /// Threads that look at whom configurations are for that nobody looked at yet.
+    readers: Offload,
 }
 
 impl Nodes {
     /// Nobody is here yet.
     pub(super) fn new(requirement: Requirement) -> Self {
         let connected = Arc::new(Proxies::numbered_from(FIRST_STREAM));
-        Self { requirement, connected, configs: RawConfigs::default() }
+        Self { requirement, connected, configs: RawConfigs::default(), readers: Offload::default() }
     }
 
     /// Those with a stream here.
@@ -46,20 +49,25 @@ impl Nodes {
     ///
     /// # Errors
     /// [`NodeError`] when it can be neither.
-    pub(super) fn recognise(
+    pub(super) async fn recognise(
         &self,
         node: Option<Node>,
         token: Option<&str>,
         index: &Arc<Index>,
     ) -> Result<(Proxy, Option<String>), NodeError> {
         let Some(node) = node else { return Proxy::of(None) };
-        if self.is_of_a_mesh(&node, token, index)? {
+        if self.is_of_a_mesh(&node, token, index).await? {
             return Proxy::of(Some(node));
         }
         Ok((Proxy::of_no_mesh(node)?, None))
     }
 
-    fn is_of_a_mesh(&self, node: &Node, token: Option<&str>, index: &Arc<Index>) -> Result<bool, NodeError> {
+    async fn is_of_a_mesh(
+        &self,
+        node: &Node,
+        token: Option<&str>,
+        index: &Arc<Index>,
+    ) -> Result<bool, NodeError> {
         if says_what_proxy_it_is(node) {
             return Ok(true);
         }
@@ -72,13 +80,27 @@ impl Nodes {
             return Ok(true);
         }
         let may_come = proxy.is_none() && self.requirement.node == Credential::None;
-        Ok(!may_come && !self.are_for(&Proxy::of_no_mesh(node.clone())?, index))
+        Ok(!may_come && !self.look_for(&Proxy::of_no_mesh(node.clone())?, index).await)
     }
 
     /// Whether somebody wrote anything for `node`.
+    async fn look_for(&self, node: &Proxy, index: &Arc<Index>) -> bool {
+        let (traits, configs) = (traits(node), self.configs.at(index));
+        if configs.values().any(|config| config.surely_selects(&traits)) {
+            return true;
+        }
+        let unknown: Vec<_> = configs.values().filter(|config| !config.is_known()).cloned().collect();
+        if unknown.is_empty() {
+            return false;
+        }
+        // Decoding what is large takes a while.
+        self.readers.long(move || unknown.iter().any(|config| config.selects(&traits))).await
+    }
+
+    /// Whether it is known that somebody wrote something for `node`.
     pub(super) fn are_for(&self, node: &Proxy, index: &Arc<Index>) -> bool {
         let traits = traits(node);
-        self.configs.at(index).values().any(|config| config.selects(&traits))
+        self.configs.at(index).values().any(|config| config.surely_selects(&traits))
     }
 
     /// Publishes what they should have, until `shutdown`.
@@ -168,8 +190,8 @@ mod tests {
         token::issue(&index, Purpose::User, &claims, std::time::Duration::from_secs(60), &env).unwrap()
     }
 
-    #[test]
-    fn a_node_is_of_a_mesh_if_it_says_so_or_is_known_and_of_none_if_something_is_for_it() {
+    #[tokio::test]
+    async fn a_node_is_of_a_mesh_if_it_says_so_or_is_known_and_of_none_if_something_is_for_it() {
         let index = index();
         let (of_node, of_user) = (token(&["team", NODE_GROUP]), token(&["team"]));
         let open = Requirement { node: Credential::None, ..Requirement::default() };
@@ -196,7 +218,7 @@ mod tests {
             (open, node(&"x".repeat(513), &[]), none, "refused"),
         ] {
             let id = node.id.clone();
-            let recognised = Nodes::new(requirement).recognise(Some(node), token, &index);
+            let recognised = Nodes::new(requirement).recognise(Some(node), token, &index).await;
             let is = match &recognised {
                 Ok((proxy, _)) if proxy.id.is_of_no_mesh() => "none",
                 Ok(_) => "mesh",

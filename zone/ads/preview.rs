@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use common::{
     envoy_admin::ConfigOptions,
-    model::{Resource, ResourceKey, kinds::dataplane_insight, labels},
+    model::{
+        Resource, ResourceKey,
+        kinds::{self, dataplane_insight},
+        labels,
+    },
     proto::kuma::mesh::v1alpha1::DataplaneInsight,
     redact,
     runtime::{Env, Offload},
@@ -26,11 +30,9 @@ use super::{
 };
 use crate::{
     compile::scratch,
-    generator::{Encoded, ProxyMetadata, ResourceSet, Sidecar, type_url},
+    generator::{Encoded, ProxyMetadata, ResourceSet, Shown, Sidecar, type_url},
     json_patch,
-    mesh::{
-        Dataplane, Hosts, MeshContext, MeshState, Naming, Surroundings, WorkloadCertificate, WorkloadKey,
-    },
+    mesh::{AgentSocket, Dataplane, Hosts, MeshContext, MeshState, Naming, Surroundings, WorkloadKey},
 };
 
 /// What makes such configurations.
@@ -38,6 +40,7 @@ use crate::{
 pub struct Previews {
     zone: Arc<str>,
     naming: Naming,
+    agent_socket: AgentSocket,
     proxies: Arc<Proxies>,
     /// Where they are made: all of a mesh is read for one.
     making: Arc<Offload>,
@@ -72,13 +75,45 @@ impl Previews {
         hosts: watch::Receiver<Hosts>,
         env: Env,
     ) -> Self {
-        Self { zone, naming: Naming::default(), proxies, making: Arc::default(), reader, hosts, env }
+        let (naming, agent_socket) = (Naming::default(), AgentSocket::default());
+        Self { zone, naming, agent_socket, proxies, making: Arc::default(), reader, hosts, env }
     }
 
     /// Where services that are known by their tags are called like this.
     #[must_use]
     pub fn with_naming(self, naming: Naming) -> Self {
         Self { naming, ..self }
+    }
+
+    /// Where agents who hand out identities listen there, unless a proxy says otherwise.
+    #[must_use]
+    pub fn with_agent_socket(self, agent_socket: AgentSocket) -> Self {
+        Self { agent_socket, ..self }
+    }
+
+    /// What there is of every mesh at this moment. All of the store is read for it.
+    pub(super) async fn meshes(&self) -> Vec<MeshState> {
+        let previews = self.clone();
+        let all = move || {
+            let index = previews.reader.current();
+            let keys: Vec<ResourceKey> = index.iter().map(|resource| resource.key.clone()).collect();
+            let mut around = previews.surroundings();
+            around.update(&keys, &index);
+            let state = |mesh: &Arc<Resource>| MeshState::new(mesh.name(), &index, &around).ok();
+            index.list(&kinds::mesh::KIND).filter_map(state).collect()
+        };
+        self.making.long(all).await
+    }
+
+    /// What is known before anything is read.
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            zone: Arc::clone(&self.zone),
+            naming: self.naming.clone(),
+            agent_socket: self.agent_socket.clone(),
+            hosts: self.hosts.borrow().clone(),
+            ..Surroundings::default()
+        }
     }
 
     /// What any proxy is to have. That of a zone is not made for this: it is what it was sent.
@@ -127,17 +162,12 @@ impl Previews {
             mesh: mesh.to_owned(),
             name: name.to_owned(),
             metadata,
-            certificate: None,
-            around: Surroundings {
-                zone: Arc::clone(&self.zone),
-                naming: self.naming.clone(),
-                hosts: self.hosts.borrow().clone(),
-                ..Surroundings::default()
-            },
+            shown: None,
+            around: self.surroundings(),
             resources: index.iter().filter(|one| [mesh, ""].contains(&one.mesh())).cloned().collect(),
             index,
         };
-        preview.certificate = preview.identity(&self.env)?;
+        preview.shown = preview.identity(&self.env)?;
         Ok(preview)
     }
 }
@@ -148,7 +178,7 @@ struct Preview {
     name: String,
     metadata: ProxyMetadata,
     /// Made for this and shown to nobody; a proxy with mutual TLS has no configuration without one.
-    certificate: Option<Arc<WorkloadCertificate>>,
+    shown: Option<Shown>,
     around: Surroundings,
     index: Arc<Index>,
     /// Those of its mesh, and those of no mesh.
@@ -171,7 +201,7 @@ impl Preview {
         let sidecar = Sidecar {
             dataplane: self.dataplane(&mesh)?,
             metadata: self.metadata.clone(),
-            certificate: self.certificate.clone(),
+            shown: self.shown.clone(),
             admin: None,
         };
         let made =
@@ -198,15 +228,18 @@ impl Preview {
         known.ok_or_else(|| PreviewError::Unknown(format!("{}/{}", self.mesh, self.name)))
     }
 
-    fn identity(&self, env: &Env) -> Result<Option<Arc<WorkloadCertificate>>, PreviewError> {
+    fn identity(&self, env: &Env) -> Result<Option<Shown>, PreviewError> {
         let failed = |error: &dyn std::error::Error| PreviewError::Failed(error.to_string());
         let (mesh, now) = (self.context(false)?, env.now());
         let dataplane = self.dataplane(&mesh)?;
+        if let Some(identity) = mesh.agent_identity(&dataplane) {
+            return Ok(Some(Shown::FromAgent(Arc::new(identity))));
+        }
         let lacking = mesh.lacks_certificate(&dataplane, None, now).map_err(|error| failed(&error))?;
         let Some((authority, identity)) = lacking else { return Ok(None) };
         let key = WorkloadKey::generate().map_err(|error| failed(&error))?;
         let certificate = authority.issue(identity, &key, now).map_err(|error| failed(&error))?;
-        Ok(Some(Arc::new(certificate)))
+        Ok(Some(Shown::Certificate(Arc::new(certificate))))
     }
 }
 

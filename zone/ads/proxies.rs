@@ -5,23 +5,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Notify, oneshot, watch},
+    sync::{Notify, watch},
     time::Instant,
 };
 
+pub use super::seat::{AskedProxy, ProxyView, StreamId, StreamSeat, StreamView, TypeView};
 use super::{
     config::ProxyConfig,
-    inquiry::{Inquiries, StreamReport},
+    inquiry::InquiryScope,
     node::{Proxy, ProxyId},
 };
 
-/// One stream of one proxy, unique in this process.
-pub type StreamId = u64;
+/// How many proxies are looked at before whoever publishes gets a chance.
+const AT_ONCE: usize = 256;
 
 /// All proxies with a stream here.
 pub struct Proxies {
@@ -48,24 +50,6 @@ struct Connected {
     problems: Arc<[String]>,
 }
 
-/// What outsiders see of one stream, and where they ask it for more.
-#[derive(Default)]
-pub struct StreamSeat {
-    view: Mutex<StreamView>,
-    /// What the stream is asked.
-    pub inquiries: Inquiries,
-}
-
-/// One proxy, and its streams as they were asked what they told it; the newest is the last.
-pub struct AskedProxy {
-    /// Which one, with what it said about itself.
-    pub proxy: Arc<Proxy>,
-    /// What it should have; `None` until that is known.
-    pub config: Option<Arc<ProxyConfig>>,
-    /// What its streams will answer.
-    pub streams: Vec<oneshot::Receiver<StreamReport>>,
-}
-
 /// Who came and who left.
 #[derive(Debug, Default)]
 pub struct Movement {
@@ -73,45 +57,6 @@ pub struct Movement {
     pub arrived: Vec<Arc<Proxy>>,
     /// Those who are not here any more.
     pub left: Vec<ProxyId>,
-}
-
-/// What one stream has been told, for those who look from outside.
-#[derive(Clone, Debug, Default)]
-pub struct StreamView {
-    /// Address of the peer.
-    pub peer: String,
-    /// Which protocol it speaks.
-    pub protocol: &'static str,
-    /// Requests that were heard on it.
-    pub heard: u64,
-    /// State of each type it asked for.
-    pub types: BTreeMap<String, TypeView>,
-}
-
-/// What one stream has been told about one type.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TypeView {
-    /// Responses sent.
-    pub sent: u64,
-    /// Version of the last one, where the protocol has such a thing.
-    pub version: String,
-    /// Whether the last one was acknowledged.
-    pub acknowledged: bool,
-    /// Why the proxy refuses something, in its words; `None` once it refuses nothing.
-    pub last_rejection: Option<String>,
-}
-
-/// One proxy as the outside sees it.
-#[derive(Clone, Debug)]
-pub struct ProxyView {
-    /// Which one, with what it said about itself.
-    pub proxy: Arc<Proxy>,
-    /// What it should have; `None` until that is known.
-    pub config: Option<Arc<ProxyConfig>>,
-    /// What went wrong when its configuration was last made.
-    pub problems: Arc<[String]>,
-    /// Its streams.
-    pub streams: Vec<StreamView>,
 }
 
 /// Membership of one stream; ends when dropped.
@@ -152,11 +97,11 @@ impl Proxies {
         deregister_after: Option<Duration>,
         view: StreamView,
     ) -> ProxySession {
-        let seat = Arc::new(StreamSeat { view: Mutex::new(view), inquiries: Inquiries::default() });
         let id = proxy.id.clone();
         let mut state = self.lock();
         state.next += 1;
         let stream = state.next;
+        let seat = Arc::new(StreamSeat::new(stream, view));
         state.departures.remove(&id);
         let connected = state.connected.entry(id.clone()).or_insert_with(|| Connected {
             proxy: Arc::clone(&proxy),
@@ -262,36 +207,109 @@ impl Proxies {
 
     /// Everyone, for those who look from outside.
     pub fn view(&self) -> Vec<ProxyView> {
-        self.lock().connected.values().map(Connected::view).collect()
+        self.view_of(|_, _| true)
     }
 
-    /// Asks the streams of all who are meant what they told their proxies.
-    pub fn ask(&self, is: impl Fn(&Proxy) -> bool) -> Vec<AskedProxy> {
+    /// All who are meant.
+    pub fn meant(&self, is: impl Fn(&Proxy) -> bool) -> Vec<ProxyId> {
         let state = self.lock();
-        let meant = state.connected.values().filter(|connected| is(&connected.proxy));
-        let ask = |connected: &Connected| AskedProxy {
-            proxy: Arc::clone(&connected.proxy),
-            config: connected.config.borrow().clone(),
-            streams: connected.streams.values().filter_map(|seat| seat.inquiries.ask()).collect(),
-        };
-        meant.map(ask).collect()
+        state.connected.values().filter(|one| is(&one.proxy)).map(|one| one.proxy.id.clone()).collect()
+    }
+
+    /// Asks the streams of `proxy` what they told it; `None` when it is gone.
+    pub fn ask_one(&self, scope: InquiryScope, proxy: &ProxyId) -> Option<AskedProxy> {
+        let now = self.lock().connected.get(proxy).map(Connected::now);
+        now.map(|now| now.ask(scope))
+    }
+
+    /// Those with a stream that is meant, with those streams.
+    pub fn view_of(&self, is: impl Fn(&Proxy, StreamId) -> bool) -> Vec<ProxyView> {
+        self.each_now(is, ConnectedNow::view)
+    }
+
+    /// Asks the streams that are meant what they told their proxies.
+    pub fn ask(&self, scope: InquiryScope, is: impl Fn(&Proxy, StreamId) -> bool) -> Vec<AskedProxy> {
+        self.each_now(is, |now| now.ask(scope))
+    }
+
+    /// Ends the streams that are meant; their proxies come back by themselves. Gives how many there were.
+    pub fn dismiss(&self, is: impl Fn(&Proxy, StreamId) -> bool) -> usize {
+        self.each_now(is, ConnectedNow::dismiss).into_iter().sum()
     }
 
     /// The first one that `is` meant, for those who look from outside.
     pub fn find(&self, is: impl Fn(&ProxyId) -> bool) -> Option<ProxyView> {
+        let now = {
+            let state = self.lock();
+            state.connected.iter().find(|(id, _)| is(id)).map(|(_, connected)| connected.now())
+        };
+        now.map(ConnectedNow::view)
+    }
+
+    /// What `look` sees of those with streams that are meant. The lock is held while a few are listed, and while none is
+    /// looked at.
+    fn each_now<T>(&self, is: impl Fn(&Proxy, StreamId) -> bool, look: impl Fn(ConnectedNow) -> T) -> Vec<T> {
+        let mut seen = Vec::new();
+        let mut last: Option<ProxyId> = None;
+        loop {
+            let few = self.after(last.as_ref());
+            match few.last() {
+                Some(now) => last = Some(now.proxy.id.clone()),
+                None => return seen,
+            }
+            for mut now in few {
+                let proxy = &now.proxy;
+                now.streams.retain(|seat| is(proxy, seat.id));
+                if !now.streams.is_empty() {
+                    seen.push(look(now));
+                }
+            }
+        }
+    }
+
+    /// The next few proxies behind this one.
+    fn after(&self, last: Option<&ProxyId>) -> Vec<ConnectedNow> {
         let state = self.lock();
-        state.connected.iter().find(|(id, _)| is(id)).map(|(_, connected)| connected.view())
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = state.connected.range::<ProxyId, _>((from, Bound::Unbounded));
+        behind.take(AT_ONCE).map(|(_, connected)| connected.now()).collect()
     }
 }
 
 impl Connected {
-    fn view(&self) -> ProxyView {
-        ProxyView {
+    fn now(&self) -> ConnectedNow {
+        ConnectedNow {
             proxy: Arc::clone(&self.proxy),
             config: self.config.borrow().clone(),
-            problems: self.problems.clone(),
-            streams: self.streams.values().map(|seat| lock(&seat.view).clone()).collect(),
+            problems: Arc::clone(&self.problems),
+            streams: self.streams.values().map(Arc::clone).collect(),
         }
+    }
+}
+
+/// One proxy as it was a moment ago, to be looked at without the lock.
+struct ConnectedNow {
+    proxy: Arc<Proxy>,
+    config: Option<Arc<ProxyConfig>>,
+    problems: Arc<[String]>,
+    streams: Vec<Arc<StreamSeat>>,
+}
+
+impl ConnectedNow {
+    fn view(self) -> ProxyView {
+        let streams = self.streams.iter().map(|seat| seat.view()).collect();
+        ProxyView { proxy: self.proxy, config: self.config, problems: self.problems, streams }
+    }
+
+    fn ask(self, scope: InquiryScope) -> AskedProxy {
+        let asked = |seat: &Arc<StreamSeat>| (seat.view(), seat.inquiries.ask(scope));
+        let streams = self.streams.iter().map(asked).collect();
+        AskedProxy { proxy: self.proxy, config: self.config, problems: self.problems, streams }
+    }
+
+    fn dismiss(self) -> usize {
+        self.streams.iter().for_each(|seat| seat.dismissed.cancel());
+        self.streams.len()
     }
 }
 
@@ -303,13 +321,12 @@ impl ProxySession {
 
     /// Changes what outsiders see of the stream.
     pub fn update(&self, change: impl FnOnce(&mut StreamView)) {
-        change(&mut lock(&self.seat.view));
+        self.seat.update(change);
     }
 
     /// Version of the last response about this type.
     pub fn version(&self, type_url: &str) -> String {
-        let view = lock(&self.seat.view);
-        view.types.get(type_url).map(|seen| seen.version.clone()).unwrap_or_default()
+        self.seat.version(type_url)
     }
 }
 
@@ -318,10 +335,6 @@ impl Drop for ProxySession {
         self.seat.inquiries.close();
         self.proxies.leave(self);
     }
-}
-
-fn lock(view: &Mutex<StreamView>) -> MutexGuard<'_, StreamView> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

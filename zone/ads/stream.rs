@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use common::{
     clip::clip,
     proto::envoy::config::core::v3::Node,
-    runtime::{Offload, http::Client},
+    runtime::{Env, Offload, http::Client},
     store::index::{Index, IndexReader},
     xds::{NamePool, Source, SourceSettings},
 };
@@ -58,6 +58,7 @@ pub(super) struct Streams {
     /// Who is judged again when something changes.
     pub(super) grants: Arc<GrantWatch>,
     pub(super) index: IndexReader,
+    pub(super) env: Env,
     /// One permit for each stream whose token was found good.
     pub(super) slots: Semaphore,
     /// Threads that look at the tokens of whoever comes.
@@ -130,7 +131,8 @@ impl Streams {
         let Some(admitted) = Box::pin(self.let_in::<D>(only, peer, requests)).await? else { return Ok(()) };
         let Admitted { _slot, proxy, grant, is_registered, source, first } = admitted;
         let proxy = Arc::new(proxy);
-        let view = StreamView { peer: peer.address.clone(), protocol: D::PROTOCOL, ..StreamView::default() };
+        let (address, connected) = (peer.address.clone(), self.env.now());
+        let view = StreamView { peer: address, protocol: D::PROTOCOL, connected, ..StreamView::default() };
         let session = self.join(&proxy, is_registered, view);
         tracing::info!(proxy = %proxy.id, peer = %peer.address, protocol = D::PROTOCOL, "a proxy connected");
         let mut driver = Driver::new(self, peer, proxy, session, grant, source);
@@ -160,14 +162,18 @@ impl Streams {
         if node.as_ref().is_some_and(|node| node.user_agent_name == ENVOY) {
             source.limit_bytes(None);
         }
-        let (proxy, resource) = self.recognise(node, peer)?;
+        let (proxy, resource) = self.recognise(node, peer).await?;
         let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
         Ok(Some(Admitted { _slot: slot, proxy, grant, is_registered, source, first }))
     }
 
     /// Who begins to speak, and the resource it brings along.
-    fn recognise(&self, node: Option<Node>, peer: &EnvoyPeer) -> Result<(Proxy, Option<String>), Status> {
-        let recognised = self.nodes.recognise(node, peer.token.as_deref(), &self.index.current());
+    async fn recognise(
+        &self,
+        node: Option<Node>,
+        peer: &EnvoyPeer,
+    ) -> Result<(Proxy, Option<String>), Status> {
+        let recognised = self.nodes.recognise(node, peer.token.as_deref(), &self.index.current()).await;
         recognised.map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
@@ -292,6 +298,10 @@ fn end(peer: &EnvoyPeer, ended: Result<(), Status>, responses: Responses) {
         tracing::info!(peer = %peer.address, code = ?status.code(), reason = status.message(), "ended an xDS stream");
     }
     responses.end(status);
+}
+
+fn dismissed() -> Status {
+    Status::unavailable("an operator ended this stream; connect again")
 }
 
 fn stopping() -> Status {

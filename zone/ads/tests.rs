@@ -8,6 +8,7 @@ mod fetch;
 mod footprint;
 mod front_door;
 mod harness;
+mod introspection;
 mod lifecycle;
 mod nodes;
 mod rulebook;

@@ -19,8 +19,10 @@ use super::{
     told::{SharedProblems, ToldProblems},
 };
 use crate::{
-    generator::{Encoded, ProxyMetadata, RenewedEndpoints, ResourceCollection, ResourceSet, Sidecar},
-    mesh::{Dataplane, MeshContext, Problem, WorkloadCertificate},
+    generator::{
+        Encoded, Giver, ProxyMetadata, RenewedEndpoints, ResourceCollection, ResourceSet, Shown, Sidecar,
+    },
+    mesh::{Dataplane, MeshContext, Problem},
     policy::Profile,
 };
 
@@ -148,7 +150,7 @@ impl Compiler {
     pub(crate) fn leave(&mut self, name: &Arc<str>) {
         self.displace(name);
         if let Some(proxy) = self.proxies.remove(name) {
-            self.renewals.forget(name, proxy.credentials.workload.as_ref());
+            self.renewals.forget(name, proxy.credentials.shown.as_ref().and_then(Shown::certificate));
             let had = proxy.told.or(proxy.had).filter(|_| proxy.keeps && proxy.dataplane.is_some());
             self.left_with.extend(had.map(|had| (Arc::clone(name), had)));
         }
@@ -274,6 +276,7 @@ impl Compiler {
             self.outdated.insert(name);
             return None;
         };
+        let before = proxy.shown();
         match proxy.credentials.request(
             &name,
             &dataplane,
@@ -289,16 +292,18 @@ impl Compiler {
                 return None;
             }
         }
+        if proxy.shown() != before {
+            // What it calls others with is part of its profile, and it is put together for the new one.
+            self.relocate(&name, false);
+            self.queue_own(&name);
+            return None;
+        }
         if proxy.credentials.needed {
             // It is put together once that is here.
             return None;
         }
         let sidecar = Sidecar {
-            certificate: proxy
-                .credentials
-                .workload
-                .clone()
-                .filter(|_| self.mesh.wants_certificate(&dataplane)),
+            shown: proxy.credentials.shown.clone().filter(|_| self.mesh.wants_certificate(&dataplane)),
             admin: proxy.credentials.admin(&proxy.metadata, &dataplane),
             metadata: proxy.metadata.clone(),
             dataplane,
@@ -382,11 +387,11 @@ impl Compiler {
         }
     }
 
-    /// The certificate a proxy shows.
-    pub(crate) fn certificate(&self, name: &str) -> Option<&Arc<WorkloadCertificate>> {
+    /// What a proxy shows.
+    pub(crate) fn shown(&self, name: &str) -> Option<&Shown> {
         let proxy = self.proxies.get(name)?;
         let wanted = proxy.dataplane.as_ref().is_some_and(|dataplane| self.mesh.wants_certificate(dataplane));
-        proxy.credentials.workload.as_ref().filter(|_| wanted)
+        proxy.credentials.shown.as_ref().filter(|_| wanted)
     }
 
     /// What was left out for a proxy, or why there is nothing new for it.
@@ -476,8 +481,8 @@ impl Compiler {
 
 impl ProxyState {
     /// By whom it was given the identity that it shows; `None` when it is a member of the mesh like any other.
-    pub(super) fn shown(&self) -> Option<Arc<str>> {
-        self.credentials.workload.as_ref().and_then(|shown| shown.given_by()).cloned()
+    pub(super) fn shown(&self) -> Option<Giver> {
+        self.credentials.shown.as_ref().and_then(Shown::given)
     }
 
     fn new(metadata: ProxyMetadata, dataplane: Option<Arc<Dataplane>>) -> Self {

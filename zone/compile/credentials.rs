@@ -5,8 +5,11 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::{
-    generator::{AdminIdentity, ProxyMetadata},
-    mesh::{Authority, Dataplane, Identity, IdentityError, MeshContext, WorkloadCertificate, identity},
+    generator::{AdminIdentity, ProxyMetadata, Shown},
+    mesh::{
+        AgentIdentity, Authority, Dataplane, GivenIdentity, Identity, IdentityError, MeshContext,
+        WorkloadCertificate, identity,
+    },
 };
 
 /// How long what a proxy shows stays when another authority is to sign for it: all who meet it, in whatever zone,
@@ -43,8 +46,8 @@ impl Signed {
 /// What one proxy shows to others.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
-    /// The certificate of the workload.
-    pub(super) workload: Option<Arc<WorkloadCertificate>>,
+    /// What the workload shows.
+    pub(super) shown: Option<Shown>,
     admin: Option<Arc<AdminIdentity>>,
     /// The address an admin identity was asked for, whether or not there is one.
     asked: Option<IpAddr>,
@@ -107,33 +110,34 @@ impl Credentials {
         now: DateTime<Utc>,
     ) -> Result<Option<SigningRequest>, CredentialsError> {
         self.needed = false;
-        let workload = mesh.lacks_certificate(dataplane, self.workload.as_deref(), now)?;
-        let serves = match (&workload, &self.workload) {
-            (Some((authority, identity)), Some(current)) => {
+        let agent = mesh.agent_identity(dataplane);
+        let current = self.shown.as_ref().and_then(Shown::certificate).map(|current| &**current);
+        let lacking = mesh.lacks_certificate(dataplane, current, now)?;
+        let serves = match (&lacking, &self.shown) {
+            (Some((authority, identity)), Some(Shown::Certificate(current))) => {
                 authority.stands_by(current, identity, now) || mesh.believes(current, now)
             }
+            // What is taken from an agent is renewed by that.
+            (Some(_), Some(Shown::FromAgent(_))) | (None, _) => true,
             (Some(_), None) => false,
-            (None, _) => true,
         };
-        if workload.is_none() {
+        if lacking.is_none() && agent.is_none() {
             self.succeeded = None;
+            // Nothing is to be shown any more.
+            self.shown = self.shown.take().filter(|shown| shown.certificate().is_some());
         }
-        let workload = workload.filter(|(authority, identity)| {
-            let successor = self.workload.as_ref().is_some_and(|current| {
-                // A name that is taken away is not accepted any more, so what bears it is of no use.
-                let given = |of: &Identity| of.given.as_ref().map(|given| given.id.clone());
-                let keeps_name = current.given_by().is_none() || given(&current.identity) == given(identity);
-                keeps_name && !authority.is_akin(current, identity)
-            });
-            if !(serves && successor) {
+        if let Some(agent) = agent {
+            self.take_from_agent(name, agent, mesh, renewals, now);
+        }
+        let workload = lacking.filter(|(authority, identity)| {
+            let current = self.shown.as_ref();
+            let akin = current.and_then(Shown::certificate).is_some_and(|c| authority.is_akin(c, identity));
+            let waits =
+                serves && current.is_some_and(|shown| is_unheard(shown, identity.given.as_ref(), akin));
+            if !waits {
                 self.succeeded = None;
-                return true;
             }
-            let due = *self.succeeded.get_or_insert(now) + HEARD;
-            if now < due {
-                renewals.wake(name, due);
-            }
-            now >= due
+            !waits || self.is_heard(name, renewals, now)
         });
         if workload.is_none() {
             // Nothing is to be renewed any more, so nobody is to be told that it was not.
@@ -160,6 +164,42 @@ impl Credentials {
         Ok(Some(SigningRequest { name: Arc::clone(name), workload, admin }))
     }
 
+    /// Shows what the agent beside the proxy gives it, once everybody had the time to hear of that.
+    fn take_from_agent(
+        &mut self,
+        name: &Arc<str>,
+        agent: AgentIdentity,
+        mesh: &MeshContext,
+        renewals: &mut Renewals,
+        now: DateTime<Utc>,
+    ) {
+        let waits = match &self.shown {
+            Some(Shown::FromAgent(current)) if **current == agent => {
+                self.succeeded = None;
+                return;
+            }
+            Some(shown) => {
+                let akin = shown.certificate().is_none();
+                let serves = shown.certificate().is_none_or(|current| mesh.believes(current, now));
+                serves && is_unheard(shown, Some(&agent.given), akin)
+            }
+            None => false,
+        };
+        if !waits || self.is_heard(name, renewals, now) {
+            renewals.forget(name, self.shown.as_ref().and_then(Shown::certificate));
+            (self.shown, self.succeeded) = (Some(Shown::FromAgent(Arc::new(agent))), None);
+        }
+    }
+
+    /// Whether everybody had the time to hear of what `name` is to show from now on.
+    fn is_heard(&mut self, name: &Arc<str>, renewals: &mut Renewals, now: DateTime<Utc>) -> bool {
+        let due = *self.succeeded.get_or_insert(now) + HEARD;
+        if now < due {
+            renewals.wake(name, due);
+        }
+        now >= due
+    }
+
     /// Takes in what was asked for. What could not be signed is noted; whoever calls asks
     /// [again](Self::retry) later.
     pub(super) fn signed(&mut self, request: &SigningRequest, signed: Signed, renewals: &mut Renewals) {
@@ -169,9 +209,10 @@ impl Credentials {
         }
         match (signed.workload, &request.workload) {
             (Some(Ok(certificate)), _) => {
-                renewals.forget(&request.name, self.workload.as_ref());
+                renewals.forget(&request.name, self.shown.as_ref().and_then(Shown::certificate));
                 renewals.note(&request.name, &certificate);
-                (self.workload, self.refused, self.succeeded) = (Some(certificate), None, None);
+                (self.refused, self.succeeded) = (None, None);
+                self.shown = Some(Shown::Certificate(certificate));
             }
             (Some(Err(reason)), Some((authority, identity))) => {
                 self.refused = Some((Arc::clone(authority), identity.clone(), reason));
@@ -201,6 +242,20 @@ impl Credentials {
     /// Why what it shows is not renewed.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.refused.as_ref().map(|(.., reason)| reason.as_str())
+    }
+}
+
+/// Whether others, who know the one who shows this, have to hear first of who is to be called by `next` from now on.
+/// Who is `akin` vouches for both.
+fn is_unheard(shown: &Shown, next: Option<&GivenIdentity>, akin: bool) -> bool {
+    let current = shown.name();
+    let same = |of: fn(&GivenIdentity) -> &str| current.map(of) == next.map(of);
+    match (same(|given| &given.by), same(|given| &given.id)) {
+        (_, true) => !akin,
+        // A name that somebody else gave is listed until nobody shows it any more.
+        (false, false) => true,
+        // One that is taken away by who gave it is not accepted any more, so what bears it is of no use.
+        (true, false) => false,
     }
 }
 

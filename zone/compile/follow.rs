@@ -48,6 +48,8 @@ impl Compiler {
         }
         if told != policy::tells_tags(&self.mesh) {
             self.everybody().iter().for_each(|name| self.relocate(name, false));
+            let ways_out: Vec<Arc<str>> = self.located.ways_out().cloned().collect();
+            ways_out.iter().for_each(|name| self.queue_own(name));
         }
         if change.virtual_outbounds || change.everything {
             self.follow_virtual_outbounds();
@@ -138,6 +140,10 @@ impl Compiler {
         }
         for name in self.located.referring(names) {
             self.relocate(&name, true);
+            // Names that are its own may be for something else now.
+            if self.proxies.get(&name).is_some_and(|proxy| proxy.metadata.client() == XdsClient::Grpc) {
+                self.queue_own(&name);
+            }
         }
         let looked_up: Vec<Part> = self.parts.referring(names).cloned().collect();
         self.queue_parts(looked_up);

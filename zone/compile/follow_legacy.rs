@@ -8,6 +8,7 @@ use common::{
         legacy::{LegacyChange, LegacyPolicy, LegacyRole, choice, traffic_log, traffic_permission},
         rules::{Concern, PointedAt},
     },
+    proto::kuma::mesh::v1alpha1::MetricsBackend,
 };
 
 use super::{
@@ -73,10 +74,15 @@ impl Compiler {
         if self.mesh.spec.metrics.is_none() {
             return Vec::new();
         }
-        let spoken_of = |proxy: &ProxyState| {
-            let own = proxy.dataplane.as_ref().and_then(|dataplane| dataplane.metrics.as_deref());
+        let is_spoken_of = |own: Option<&MetricsBackend>| {
             let offered = OfferedMetrics::of(&self.mesh.spec, own);
             offered.is_some_and(|offered| choice::for_inbound(change.versions(), &offered.tags).is_some())
+        };
+        // Those who say nothing of their own offer what their mesh says, all in the same way.
+        let by_mesh = is_spoken_of(None);
+        let spoken_of = |proxy: &ProxyState| {
+            let own = proxy.dataplane.as_ref().and_then(|dataplane| dataplane.metrics.as_deref());
+            own.map_or(by_mesh, |own| is_spoken_of(Some(own)))
         };
         self.proxies.iter().filter(|(_, proxy)| spoken_of(proxy)).map(|(name, _)| Arc::clone(name)).collect()
     }

@@ -149,7 +149,7 @@ impl<'a> Making<'a, '_> {
             return Some(chain);
         }
         // Who calls asks for a service and not for a host name.
-        let shown = self.outside.profile.caller.identity.as_deref();
+        let shown = self.outside.profile.caller.identity.as_ref();
         let tls = tls::downstream_of_all(&self.outside.mesh.mesh, shown, &["h2", "http/1.1"]);
         Some(Chain { matches: Some(gateway::from_meshes()), tls: Some(tls), ..chain })
     }

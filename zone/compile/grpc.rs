@@ -1,6 +1,7 @@
 //! Applications that are members of the mesh by way of their gRPC library: what they call by name, and what they serve.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -9,7 +10,7 @@ use std::{
 use super::outbound::{self, CalledBy, CompiledCluster, CompiledListener, OutboundCall};
 use crate::{
     generator::{
-        Backend, Draft, Encoded, ResourceCollection, RouteDraft, Sidecar, Terminal, XdsClient,
+        Backend, Draft, Encoded, ResourceCollection, RouteDraft, Shown, Sidecar, Terminal, XdsClient,
         envoy::http::{any_path, forward},
         grpc, inbound, outbound as calling,
     },
@@ -23,9 +24,11 @@ use crate::{
 /// What outbounds are called at whose listener nobody binds.
 const NOWHERE: (IpAddr, u32) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Whether `dataplane` calls all there is, by the names it has for everybody.
-pub(super) fn calls_everything(mesh: &MeshContext, dataplane: &Dataplane) -> bool {
-    dataplane.outbounds.is_empty() && mesh.reaches_everything(dataplane)
+/// All there is, by the names it has for everybody, in order.
+pub(super) fn everything(mesh: &MeshContext) -> Vec<Arc<OutboundCall>> {
+    let mut targets = Targets::new();
+    add_all(&mut targets, mesh, mesh.virtual_outbounds.all());
+    listed(targets, mesh)
 }
 
 /// What `dataplane` may ask for, in order. What its own outbounds name comes before what is so called for everybody.
@@ -34,7 +37,33 @@ pub(super) fn calls(
     dataplane: &Dataplane,
     problems: &mut BTreeSet<Problem>,
 ) -> Vec<Arc<OutboundCall>> {
-    let mut targets: BTreeMap<Arc<str>, Destination> = BTreeMap::new();
+    let mut targets = own_targets(mesh, dataplane, problems);
+    add_all(&mut targets, mesh, mesh.reached_by(dataplane));
+    listed(targets, mesh)
+}
+
+/// Whether all that `dataplane`, which reaches `everything`, may ask for is that, but perhaps by more names, which are its
+/// own then.
+pub(super) fn shares_everything(
+    mesh: &MeshContext,
+    dataplane: &Dataplane,
+    everything: &[Arc<OutboundCall>],
+    problems: &mut BTreeSet<Problem>,
+) -> bool {
+    let ListedCalls { names, called } = ListedCalls::of(everything);
+    let is_there =
+        |destination: &Destination| called.binary_search_by(|call| call.destination.cmp(destination)).is_ok();
+    own_targets(mesh, dataplane, problems).iter().all(|(name, destination)| {
+        is_there(destination) && find(names, name).is_none_or(|known| known == destination)
+    })
+}
+
+/// By name.
+type Targets = BTreeMap<Arc<str>, Destination>;
+
+/// What the outbounds of `dataplane` name; what of that leads nowhere goes to `problems`.
+fn own_targets(mesh: &MeshContext, dataplane: &Dataplane, problems: &mut BTreeSet<Problem>) -> Targets {
+    let mut targets = Targets::new();
     for Outbound { address, port, target } in dataplane.outbounds.iter() {
         match outbound::destination(mesh, target) {
             Ok(called) => add(&mut targets, (*address, *port), &[], &called),
@@ -44,14 +73,56 @@ pub(super) fn calls(
             }
         }
     }
+    targets
+}
+
+/// What the outbounds of `dataplane` name and nobody else calls so, as far as it is called at all.
+fn own_names(mesh: &MeshContext, dataplane: &Dataplane, calls: &[Arc<OutboundCall>]) -> Vec<Arc<Encoded>> {
+    let names = ListedCalls::of(calls).names;
+    let targets = own_targets(mesh, dataplane, &mut BTreeSet::new()).into_iter();
+    let unlisted = targets.filter(|(name, _)| find(names, name).is_none());
+    unlisted.filter_map(|(name, called)| Some(grpc::listener(&name, &Backend::of(mesh, &called)?))).collect()
+}
+
+/// What is called by name, and then what all names of a destination share, both in order.
+struct ListedCalls<'a> {
+    names: &'a [Arc<OutboundCall>],
+    called: &'a [Arc<OutboundCall>],
+}
+
+impl<'a> ListedCalls<'a> {
+    fn of(calls: &'a [Arc<OutboundCall>]) -> Self {
+        let named = calls.partition_point(|call| matches!(call.by, CalledBy::Name(_)));
+        let (names, called) = calls.split_at(named);
+        Self { names, called }
+    }
+}
+
+fn find<'a>(names: &'a [Arc<OutboundCall>], name: &str) -> Option<&'a Destination> {
+    let by_name = |call: &Arc<OutboundCall>| match &call.by {
+        CalledBy::Name(known) => (**known).cmp(name),
+        CalledBy::Address(..) | CalledBy::AnyName => Ordering::Greater,
+    };
+    names.binary_search_by(by_name).ok().map(|at| &names[at].destination)
+}
+
+/// Adds what is called at virtual addresses.
+fn add_all<'a>(
+    targets: &mut Targets,
+    mesh: &MeshContext,
+    all: impl IntoIterator<Item = ((IpAddr, u32), &'a Destination)>,
+) {
     let mut names: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
     for (name, address) in mesh.virtual_outbounds.names() {
         names.entry(address).or_default().push(name);
     }
-    for (at, called) in mesh.reached_by(dataplane) {
+    for (at, called) in all {
         let names = names.get(&at.0).map(Vec::as_slice).unwrap_or_default();
-        add(&mut targets, at, names, called);
+        add(targets, at, names, called);
     }
+}
+
+fn listed(mut targets: Targets, mesh: &MeshContext) -> Vec<Arc<OutboundCall>> {
     targets.retain(|_, called| Backend::of(mesh, called).is_some());
     let called: BTreeSet<Destination> = targets.values().cloned().collect();
     let named = targets.into_iter().map(|(name, destination)| (CalledBy::Name(name), destination));
@@ -61,12 +132,7 @@ pub(super) fn calls(
 
 /// Adds the names under which `called` is asked for: its address and its names with the port, a service known by its
 /// tags also by that of the service, with the port and without.
-fn add(
-    targets: &mut BTreeMap<Arc<str>, Destination>,
-    (address, port): (IpAddr, u32),
-    names: &[&str],
-    called: &Destination,
-) {
+fn add(targets: &mut Targets, (address, port): (IpAddr, u32), names: &[&str], called: &Destination) {
     let mut offer = |name: String| {
         targets.entry(name.into()).or_insert_with(|| called.clone());
     };
@@ -140,17 +206,22 @@ pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option
     Some(CompiledCluster { cluster, nearness, client: XdsClient::Grpc, problems })
 }
 
-/// What belongs to one application alone: what it serves, and the secrets for that.
+/// What belongs to one application alone: what it serves, the secrets for that, and names by which nobody else asks for
+/// what it calls, which is `calls`.
 pub(super) fn own(
     proxy: &Sidecar,
     mesh: &MeshContext,
     selections: &Selections,
+    calls: &[Arc<OutboundCall>],
     problems: &mut BTreeSet<Problem>,
 ) -> ResourceCollection {
     let mut draft = Draft::default();
     inbound::generate(proxy, mesh, &mut draft);
     policy::apply_inbound(mesh, proxy, selections, &mut draft, problems);
     let mut own = ResourceCollection::default();
+    for listener in own_names(mesh, &proxy.dataplane, calls) {
+        own.insert(listener);
+    }
     for (name, listener) in &draft.listeners {
         let mut problem = |reason: &str| {
             let reason = format!("{name}: {reason}");
@@ -159,6 +230,12 @@ pub(super) fn own(
         for encoded in grpc::listeners(listener, proxy.may_be_plain(mesh), &mut problem) {
             own.insert(encoded);
         }
+    }
+    if let Some(Shown::FromAgent(_)) = &proxy.shown {
+        let reason = "it takes no certificate from here: it has its identity from an agent of SPIRE, whose certificate \
+                      and roots have to be written into the files that its library reads";
+        let subject = Subject::of(&proxy.dataplane.resource);
+        problems.insert(Problem { subject, reason: reason.to_owned() });
     }
     grpc::secrets(proxy, mesh, &mut own);
     own

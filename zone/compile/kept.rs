@@ -72,6 +72,8 @@ mod tests {
             value: value.to_owned().into(),
             version: common::xds::Version::of(value.as_bytes()),
             origin: "test",
+            own_version: None,
+            on_demand: false,
         })
     }
 

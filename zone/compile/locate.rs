@@ -93,9 +93,12 @@ impl Compiler {
                 Arc::clone(self.everything.get_or_insert_with(|| outbound::everything(mesh).into()))
             }
             XdsClient::Envoy => outbound::calls(mesh, dataplane, metadata, &mut problems).into(),
-            XdsClient::Grpc if grpc::calls_everything(mesh, dataplane) => {
-                let listed = || grpc::calls(mesh, dataplane, &mut problems).into();
-                Arc::clone(self.everything_by_name.get_or_insert_with(listed))
+            XdsClient::Grpc if mesh.reaches_everything(dataplane) => {
+                let everything = self.everything_by_name.get_or_insert_with(|| grpc::everything(mesh).into());
+                match grpc::shares_everything(mesh, dataplane, everything, &mut problems) {
+                    true => Arc::clone(everything),
+                    false => grpc::calls(mesh, dataplane, &mut problems).into(),
+                }
             }
             XdsClient::Grpc => grpc::calls(mesh, dataplane, &mut problems).into(),
         };

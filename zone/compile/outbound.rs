@@ -284,7 +284,7 @@ pub(super) fn cluster_draft(
         Destination::Through(through) => outside.at(GatewayScope::Tagged(&through.listener)),
         _ => outside,
     };
-    let mut draft = match backend.cluster(outside.mesh, None, outside.profile.caller.identity.as_deref()) {
+    let mut draft = match backend.cluster(outside.mesh, None, outside.profile.caller.identity.as_ref()) {
         Ok(draft) => draft,
         Err(reason) => {
             problems.insert(Problem { subject: Subject::Part(backend.name), reason });

@@ -9,7 +9,7 @@ use super::{
     sidecar::{self, CompileError},
 };
 use crate::{
-    generator::{ResourceCollection, ResourceSet, SharedResources, Sidecar, XdsClient},
+    generator::{ResourceCollection, ResourceSet, SharedResources, Shown, Sidecar, XdsClient},
     mesh::{Destination, MeshContext, Problem},
     policy::{Caller, Profile, Selections, legacy::LegacyCalls},
 };
@@ -35,7 +35,7 @@ pub(crate) fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, 
     let mut problems: BTreeSet<Problem> = proxy.dataplane.problems.iter().cloned().collect();
     let selections = Selections::of_dataplane(mesh, &proxy.dataplane);
     let legacy = LegacyCalls::of(mesh, &proxy.dataplane);
-    let shown = proxy.certificate.as_ref().and_then(|shown| shown.given_by()).cloned();
+    let shown = proxy.shown.as_ref().and_then(Shown::given);
     let caller = Caller::of(mesh, &proxy.dataplane, &proxy.metadata, shown, legacy.tells());
     let profile = Profile::new(caller, &selections, legacy, mesh).with_gateway(&proxy.dataplane, mesh);
     let calls = match proxy.metadata.client() {
@@ -45,7 +45,7 @@ pub(crate) fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, 
     let taken = |address, port| {
         calls.iter().any(|call| call.is_at(address, port)) || proxy.dataplane.has_entrance(address, port)
     };
-    let own = sidecar::own(proxy, mesh, &selections, taken, &mut problems)?;
+    let own = sidecar::own(proxy, mesh, &selections, &calls, taken, &mut problems)?;
     let mut shared = ResourceCollection::default();
     let mut backends: BTreeSet<Destination> = BTreeSet::new();
     let mut take = |part: Part| {

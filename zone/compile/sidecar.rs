@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use thiserror::Error;
 
-use super::{admission, grpc, way_out};
+use super::{admission, grpc, outbound::OutboundCall, way_out};
 use crate::{
     generator::{
-        Draft, ResourceCollection, Sidecar, XdsClient, admin, direct_access, dns, inbound, probe, secrets,
-        transparent,
+        Draft, ResourceCollection, Sidecar, XdsClient, admin, agent, direct_access, dns, inbound, probe,
+        secrets, transparent,
     },
     mesh::{MeshContext, Problem, problem::Subject},
     policy::{self, Selections},
@@ -30,7 +30,7 @@ pub(crate) enum CompileError {
     Panicked(Arc<str>),
 }
 
-/// What is the own of `proxy`. It calls on these addresses.
+/// What is the own of `proxy`, which calls what is `listed`. At these addresses something is.
 ///
 /// # Errors
 /// [`CompileError`] when a configuration would be less safe than none.
@@ -38,10 +38,11 @@ pub(super) fn own(
     proxy: &Sidecar,
     mesh: &MeshContext,
     selections: &Selections,
+    listed: &[Arc<OutboundCall>],
     calls: impl Fn(IpAddr, u32) -> bool,
     problems: &mut BTreeSet<Problem>,
 ) -> Result<ResourceCollection, CompileError> {
-    if mesh.wants_certificate(&proxy.dataplane) && proxy.certificate.is_none() {
+    if mesh.wants_certificate(&proxy.dataplane) && proxy.shown.is_none() {
         let proxy = proxy.dataplane.name().to_owned();
         return Err(CompileError::NoCertificate { mesh: Arc::clone(&mesh.mesh), proxy });
     }
@@ -54,7 +55,7 @@ pub(super) fn own(
     }
     if proxy.metadata.client() == XdsClient::Grpc {
         // Libraries have rules of their own, by which it was made.
-        return Ok(grpc::own(proxy, mesh, selections, problems));
+        return Ok(grpc::own(proxy, mesh, selections, listed, problems));
     }
     let mut draft = Draft::default();
     transparent::generate(proxy, mesh, &mut draft);
@@ -65,6 +66,10 @@ pub(super) fn own(
     policy::apply_inbound(mesh, proxy, selections, &mut draft, problems);
     way_out::generate(proxy, mesh, selections, &mut draft, problems);
     secrets::generate(proxy, mesh, &mut draft);
+    if let Some(wrong) = agent::generate(proxy, mesh, &mut draft) {
+        let subject = Subject::of(&proxy.dataplane.resource);
+        problems.insert(Problem { subject, reason: wrong.to_owned() });
+    }
     // Nothing that users say about traffic is said about this.
     if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), &calls, &mut draft) {
         problems.insert(admin_port_taken(Subject::of(&proxy.dataplane.resource)));

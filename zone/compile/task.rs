@@ -59,7 +59,7 @@ fn own(proxy: &Sidecar, calls: &[Arc<OutboundCall>], mesh: &MeshContext) -> OwnO
         calls.iter().any(|call| call.is_at(address, port)) || proxy.dataplane.has_entrance(address, port)
     };
     let mut problems = BTreeSet::new();
-    let own = sidecar::own(proxy, mesh, &selections, called, &mut problems);
+    let own = sidecar::own(proxy, mesh, &selections, calls, called, &mut problems);
     problems.extend(proxy.dataplane.problems.iter().cloned());
     (own, problems)
 }

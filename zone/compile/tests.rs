@@ -73,7 +73,7 @@ networking: { address: 10.0.0.1, gateway: { type: BUILTIN, tags: { kuma.io/servi
 fn without_a_certificate_a_mesh_with_mutual_tls_gets_nothing() {
     let fixture = Fixture::parse(TWO_SERVICES);
     let mut proxy = fixture.sidecar("client");
-    proxy.certificate = None;
+    proxy.shown = None;
     let error = scratch::sidecar(&proxy, &fixture.meshes[0]).unwrap_err();
     assert!(error.to_string().contains("no certificate for client"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::server_name::unambiguous;
 use crate::{
-    generator::{Backend, Draft, Sidecar, sni, zone_listener},
+    generator::{Backend, Draft, Shown, Sidecar, sni, zone_listener},
     mesh::{Edge, ExternalService, MeshContext, Problem, ZoneListener, problem::Subject},
     policy::{self, Caller, Outside, Profile, Selections, legacy::LegacyCalls},
 };
@@ -23,7 +23,7 @@ pub(super) fn generate(
         return;
     }
     let legacy = LegacyCalls::of(mesh, &proxy.dataplane);
-    let shown = proxy.certificate.as_ref().and_then(|shown| shown.given_by()).cloned();
+    let shown = proxy.shown.as_ref().and_then(Shown::given);
     let caller = Caller::of(mesh, &proxy.dataplane, &proxy.metadata, shown, legacy.tells());
     let all = Selections::of_dataplane(mesh, &proxy.dataplane);
     let profile = Profile::new(caller, &all, legacy, mesh);
@@ -41,8 +41,8 @@ pub(super) fn generate(
 fn why_not(proxy: &Sidecar, mesh: &MeshContext) -> Option<&'static str> {
     if !mesh.services_are_exclusive() {
         Some("the mesh does not have meshServices.mode Exclusive")
-    } else if let Some(shown) = &proxy.certificate {
-        let is_named = shown.given_by().is_some() || !proxy.dataplane.identities(&mesh.mesh).is_empty();
+    } else if let Some(shown) = &proxy.shown {
+        let is_named = shown.name().is_some() || !proxy.dataplane.identities(&mesh.mesh).is_empty();
         let why = "the certificate of the proxy names nobody; give it an inbound with a kuma.io/service tag, or a \
                    MeshIdentity";
         (!is_named).then_some(why)
@@ -100,6 +100,7 @@ impl WayOut<'_> {
                 kri,
                 &name,
                 metadata.ipv6,
+                policy::tells_tags(mesh),
             );
             let made = zone_listener::listener(listener, reuses_port, vec![chain]);
             let Some(mut made) = made else { continue };

@@ -1,9 +1,12 @@
 //! Settings about what is known of proxies, and when they are forgotten.
 
-use common::config::Interval;
+use common::config::{ConfigError, Interval};
 use serde::{Deserialize, Serialize};
 
-use crate::ads::{absence::AbsenceTimeouts, bootstrap::GATEWAY_CONNECTIONS};
+use crate::{
+    ads::{absence::AbsenceTimeouts, bootstrap::GATEWAY_CONNECTIONS},
+    mesh::AgentSocket,
+};
 
 /// `runtime`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -21,12 +24,45 @@ pub struct Universal {
     pub dataplane_cleanup_age: Interval,
     /// How long a zone ingress or a zone egress may be.
     pub zone_resource_cleanup_age: Interval,
+    /// Agents of SPIRE beside proxies.
+    pub spire: Spire,
 }
 
 impl Default for Universal {
     fn default() -> Self {
         let AbsenceTimeouts { dataplane, zone_proxy, .. } = AbsenceTimeouts::default();
-        Self { dataplane_cleanup_age: Interval(dataplane), zone_resource_cleanup_age: Interval(zone_proxy) }
+        Self {
+            dataplane_cleanup_age: Interval(dataplane),
+            zone_resource_cleanup_age: Interval(zone_proxy),
+            spire: Spire::default(),
+        }
+    }
+}
+
+/// `runtime.universal.spire`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Spire {
+    /// The socket of the agent on the machine of a proxy that does not name one itself.
+    pub socket_path: String,
+}
+
+impl Default for Spire {
+    fn default() -> Self {
+        Self { socket_path: AgentSocket::default().path().to_owned() }
+    }
+}
+
+impl Spire {
+    /// The same, as those use it who take identities from there.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for what cannot be the path of a socket.
+    pub(crate) fn socket(&self) -> Result<AgentSocket, ConfigError> {
+        AgentSocket::at(&self.socket_path).ok_or_else(|| {
+            let reason = "must be the absolute path of a Unix socket, of at most 107 bytes";
+            ConfigError::rule("runtime.universal.spire.socketPath", reason)
+        })
     }
 }
 

@@ -66,11 +66,13 @@ impl Desk {
     async fn lead(&mut self) {
         let lease = self.store.acquire("zone/leader", "one", Duration::from_secs(60), true).await.unwrap();
         let fence = Fence { name: "zone/leader".to_owned(), epoch: lease.unwrap().epoch };
-        let (status, api) = (Arc::clone(&self.status), Arc::clone(&self.api));
-        let work =
-            FolderResources::new(self.folder.path(), status, api, self.index.clone(), Env::system("test"));
-        let stop = self.stop.clone();
+        let (work, stop) = (self.work(), self.stop.clone());
         self.leading.push(tokio::spawn(async move { work.lead(fence, stop).await }));
+    }
+
+    fn work(&self) -> FolderResources {
+        let (status, api) = (Arc::clone(&self.status), Arc::clone(&self.api));
+        FolderResources::new(self.folder.path(), status, api, self.index.clone(), Env::system("test"))
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -314,4 +316,29 @@ fn what_cannot_be_looked_at_or_is_half_written_is_not_gone() {
     fs::remove_file(&file).unwrap();
     files.take(look());
     assert_eq!((files.wanted().0.len(), files.doubts()), (0, Vec::<String>::new()));
+}
+
+#[tokio::test]
+async fn a_pass_that_is_to_stop_begins_nothing_more() {
+    let desk = Desk::new().await;
+    desk.write("a.yaml", "{type: EnvoyConfig, name: a, spec: {nodes: [{id: '*'}], clusters: [{name: a}]}}");
+    let lease = desk.store.acquire("zone/leader", "one", Duration::from_secs(60), true).await.unwrap();
+    let fence = Fence { name: "zone/leader".to_owned(), epoch: lease.unwrap().epoch };
+    let stop = CancellationToken::new();
+    stop.cancel();
+    tokio::time::timeout(PATIENCE, desk.work().lead(fence, stop)).await.expect("it ends");
+    assert!(desk.index.current().find(&envoy_config::KIND, "", "a").is_none());
+}
+
+#[test]
+fn what_was_stored_is_known_unless_somebody_wrote_after_it() {
+    for (shown, stored, known) in [
+        (Some(7), 7, Some(7)),
+        // The same was there before; what answers then is where the store is.
+        (Some(5), 7, Some(5)),
+        (Some(8), 7, None),
+        (None, 7, None),
+    ] {
+        assert_eq!(known_at(shown, stored), known, "{shown:?} {stored}");
+    }
 }

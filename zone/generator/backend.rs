@@ -17,7 +17,7 @@ use common::{
 
 use self::encryption::server_names;
 use super::{
-    ClusterDraft, Encoded, Placement, Role, XdsClient,
+    ClusterDraft, Encoded, Giver, Placement, Role, XdsClient,
     envoy::{cluster, endpoint, number},
     gateway, names,
     outward::{self, Outward},
@@ -250,7 +250,7 @@ impl Backend {
         &self,
         mesh: &MeshContext,
         system_ca: Option<&str>,
-        given: Option<&str>,
+        given: Option<&Giver>,
     ) -> Result<ClusterDraft, String> {
         if matches!(self.destination, Destination::Here(_)) {
             return Ok(zone_listener::cluster_here(&self.cluster));

@@ -127,7 +127,7 @@ pub(crate) fn external(mesh: &str, service: &Arc<ExternalService>, server_name: 
 /// How an egress accepts the members of these trust domains, as `mesh` believes them.
 pub(crate) fn members_of<'a>(mesh: &str, domains: impl IntoIterator<Item = &'a str>) -> DownstreamTlsContext {
     let trust = names::egress_trust_bundle(mesh);
-    tls::downstream(tls::SecretNames { trust, ..tls::SecretNames::of_mesh(mesh) }, domains)
+    tls::downstream(tls::SecretNames::of_mesh(mesh).believing(trust), domains)
 }
 
 /// The cluster of `services`, which are known as one outside the mesh.

@@ -35,11 +35,16 @@ pub(super) fn local_cluster(workload_port: u32) -> String {
     format!("localhost:{workload_port}")
 }
 
-/// Whether a service of this name would be taken for the workload itself, or for a port of a service that is
-/// a resource.
+/// Whether a service of this name would be taken for the workload itself, for who gives it its identity, or for a port of
+/// a service that is a resource.
 pub(super) fn is_reserved(service: &str) -> bool {
-    service.starts_with("localhost:") || is_of_resource(service)
+    service.starts_with("localhost:") || service == AGENT || is_of_resource(service)
 }
+
+/// The cluster of the agent beside the proxy that hands out identities.
+pub(crate) const AGENT: &str = "system_identity_sds-spire-agent";
+/// By what that agent is asked for everybody it believes, with the domains its own is federated with.
+pub(super) const AGENT_BUNDLES: &str = "ALL";
 
 /// Whether this is how [`crate::mesh::ZoneService::destination`] and its like call their clusters.
 fn is_of_resource(cluster: &str) -> bool {
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn no_tag_takes_the_place_of_a_resource_or_of_the_workload() {
-        for taken in ["localhost:8080", "demo_backend__east_msvc_80", "demo_a_b_ns_east_extsvc_443"] {
+        for taken in ["localhost:8080", AGENT, "demo_backend__east_msvc_80", "demo_a_b_ns_east_extsvc_443"] {
             assert!(is_reserved(taken), "{taken}");
         }
         for free in ["backend", "backend_kuma-demo_svc_80", "a_msvc_80", "demo_backend__east_msvc_http"] {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    ops::Bound,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -103,6 +104,16 @@ impl OfType {
         self.own.iter().merge_by(shared, |(a, _), (b, _)| a <= b)
     }
 
+    /// Those whose name begins with `prefix`.
+    pub fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Encoded>> {
+        let after = || (Bound::Included(prefix), Bound::Unbounded);
+        let below = move |resources: &'a EncodedResources| {
+            resources.range::<_, str>(after()).take_while(move |(name, _)| name.starts_with(prefix))
+        };
+        let shared = below(&self.shared.resources).filter(|(name, _)| !self.own.contains_key(*name));
+        below(&self.own).merge_by(shared, |(a, _), (b, _)| a <= b).map(|(_, resource)| resource)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         let twice = self.own.keys().filter(|name| self.shared.resources.contains_key(*name)).count();
@@ -167,6 +178,8 @@ mod tests {
             value: value.into(),
             version: common::xds::Version::of(value.as_bytes()),
             origin: "test",
+            own_version: None,
+            on_demand: false,
         })
     }
 

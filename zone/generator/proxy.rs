@@ -14,6 +14,8 @@ use common::proto::{
 use super::{
     admin::{AdminEndpoint, AdminIdentity},
     envoy::tls::{self, SecretNames},
+    runtime::FEATURE_RUNTIME,
+    shown::{Giver, Shown},
 };
 use crate::mesh::{
     Dataplane, MeshContext, Redirection, WorkloadCertificate, ZoneEgress, ZoneIngress,
@@ -43,20 +45,25 @@ pub struct Sidecar {
     pub dataplane: Arc<Dataplane>,
     /// What the Envoy said about itself.
     pub metadata: ProxyMetadata,
-    /// What it presents, signed for it by the authority of its mesh; `None` without mutual TLS.
-    pub certificate: Option<Arc<WorkloadCertificate>>,
+    /// What it shows to others; `None` without mutual TLS.
+    pub shown: Option<Shown>,
     /// What it shows at a listener before its admin endpoint; `None` for no such listener.
     pub admin: Option<Arc<AdminIdentity>>,
 }
 
 impl Sidecar {
-    /// The secrets of mesh TLS, and the trust domains whose members may call; `None` where there is none.
+    /// The secrets of mesh TLS, and the trust domains whose members may call, none for all it believes; `None` where
+    /// there is none.
     pub(super) fn tls(&self, mesh: &MeshContext) -> Option<(SecretNames, Vec<String>)> {
-        let given = self.certificate.as_ref()?.given_by().map(AsRef::as_ref);
+        let given = self.shown.as_ref()?.given();
         let several = self.meets_several(mesh);
-        let domains =
-            if several { mesh.trust_domains.keys().cloned().collect() } else { vec![mesh.mesh.to_string()] };
-        Some((SecretNames::of(&mesh.mesh, given, several), domains))
+        let domains = match given {
+            // Whom its agent believes is no business of the mesh.
+            Some(Giver::Agent(_)) => Vec::new(),
+            _ if several => mesh.trust_domains.keys().cloned().collect(),
+            _ => vec![mesh.mesh.to_string()],
+        };
+        Some((SecretNames::of(&mesh.mesh, given.as_ref(), several), domains))
     }
 
     /// How it accepts members of the mesh; `None` where there is no mesh TLS.
@@ -72,21 +79,25 @@ impl Sidecar {
         Some(tls::downstream(secrets, told_by_name.iter().map(String::as_str)))
     }
 
+    /// Whether it was given its identity, and does not have it as a member of the mesh like any other.
+    fn is_given(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.name().is_some())
+    }
+
     /// Whether it meets members of several trust domains, and is told who vouches for each.
     fn meets_several(&self, mesh: &MeshContext) -> bool {
-        self.certificate.as_ref().is_some_and(|shown| shown.given_by().is_some()) || mesh.has_trust_domains()
+        self.is_given() || mesh.has_trust_domains()
     }
 
     /// Whether clients may do without mesh TLS, as far as the mesh says so. Of who was given an identity only policies
     /// do.
     pub(super) fn is_permissive(&self, mesh: &MeshContext) -> bool {
-        let given = self.certificate.as_ref().is_some_and(|shown| shown.given_by().is_some());
-        !given && mesh.mtls.as_ref().is_some_and(|mtls| mtls.permissive)
+        !self.is_given() && mesh.mtls.as_ref().is_some_and(|mtls| mtls.permissive)
     }
 
     /// Whether it may serve in plaintext alone: where the mesh has no TLS for it, or has not made up its mind.
     pub(crate) fn may_be_plain(&self, mesh: &MeshContext) -> bool {
-        self.certificate.is_none() || self.is_permissive(mesh)
+        self.shown.is_none() || self.is_permissive(mesh)
     }
 }
 
@@ -135,6 +146,8 @@ pub struct ProxyMetadata {
     pub metrics_certificate: Option<(String, String)>,
     /// File with the certificates its machine believes.
     pub system_ca: Option<String>,
+    /// The socket of the agent of SPIRE beside it, where it says one.
+    pub agent_socket: Option<String>,
 }
 
 impl Default for ProxyMetadata {
@@ -149,6 +162,7 @@ impl Default for ProxyMetadata {
             probes_answered: false,
             metrics_certificate: None,
             system_ca: None,
+            agent_socket: None,
         }
     }
 }
@@ -187,7 +201,13 @@ impl ProxyMetadata {
             probes_answered: probes.as_deref() == Some("true"),
             metrics_certificate,
             system_ca: file("systemCaPath"),
+            agent_socket: file("spireAgent.socketPath"),
         }
+    }
+
+    /// Whether its bootstrap has a place for a layer of the runtime.
+    pub(crate) fn has_runtime_layer(&self) -> bool {
+        self.has(FEATURE_RUNTIME)
     }
 
     /// Who reads what is made for it.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{
     envoy_rules::{self, BrokenRule},
     proto::google::protobuf::Any,
-    xds::Version,
+    xds::{OwnVersion, Version},
 };
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, ReflectMessage};
@@ -22,10 +22,12 @@ use crate::mesh::problem::EnvoyResource;
 
 /// Type URLs of the resource types a proxy asks for.
 pub mod type_url {
-    pub use common::xds::envoy::{CLUSTER, ENDPOINTS as ENDPOINT, LISTENER, ROUTE, RUNTIME, SECRET};
+    pub use common::xds::envoy::{
+        CLUSTER, ENDPOINTS as ENDPOINT, LISTENER, ROUTE, RUNTIME, SECRET, VIRTUAL_HOST,
+    };
 
     /// All of them, in the order in which a proxy should receive them: what is referred to comes first.
-    pub const ALL: [&str; 6] = [CLUSTER, ENDPOINT, SECRET, LISTENER, ROUTE, RUNTIME];
+    pub const ALL: [&str; 7] = [CLUSTER, ENDPOINT, SECRET, LISTENER, ROUTE, VIRTUAL_HOST, RUNTIME];
 }
 
 /// One resource, ready to be sent.
@@ -41,6 +43,10 @@ pub struct Encoded {
     pub version: Version,
     /// Which part of the generator made it.
     pub origin: &'static str,
+    /// What clients are told in place of the version.
+    pub own_version: Option<Arc<OwnVersion>>,
+    /// It is for who asks for it, and not for who asks for all of a route configuration.
+    pub on_demand: bool,
 }
 
 impl Encoded {
@@ -51,8 +57,7 @@ impl Encoded {
         origin: &'static str,
         message: &M,
     ) -> Self {
-        let value = encode::stable(type_url, message);
-        Self { name: name.into(), type_url, version: Version::of(&value), value: value.into(), origin }
+        Self::of_bytes(name, type_url, origin, encode::stable(type_url, message))
     }
 
     /// Encodes a message of which only the descriptor is known.
@@ -62,8 +67,20 @@ impl Encoded {
         origin: &'static str,
         message: &DynamicMessage,
     ) -> Self {
-        let value = encode::stable_as(&message.descriptor(), message);
-        Self { name: name.into(), type_url, version: Version::of(&value), value: value.into(), origin }
+        Self::of_bytes(name, type_url, origin, encode::stable_as(&message.descriptor(), message))
+    }
+
+    fn of_bytes(name: &str, type_url: &'static str, origin: &'static str, value: Vec<u8>) -> Self {
+        let version = Version::of(&value);
+        let (value, own_version) = (value.into(), None);
+        Self { name: name.into(), type_url, version, value, origin, own_version, on_demand: false }
+    }
+
+    /// The same with a version that its author gave it. With another one it is another resource, whatever is in it.
+    #[must_use]
+    pub fn with_own_version(self, own: &Arc<OwnVersion>) -> Self {
+        let version = Version::of_parts([&self.value[..], own.text.as_bytes()]);
+        Self { version, own_version: Some(Arc::clone(own)), ..self }
     }
 
     /// What names it.

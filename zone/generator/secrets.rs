@@ -8,13 +8,16 @@ use crate::mesh::{Gateway, MeshContext, TrustBundle, WorkloadCertificate};
 /// Adds what the proxy shows, and whom it believes, where there is mesh TLS: members of other meshes as well, as far as
 /// it calls them or is called by them.
 pub(crate) fn generate(proxy: &Sidecar, mesh: &MeshContext, draft: &mut Draft) {
-    let Some(certificate) = &proxy.certificate else { return };
-    add_certificate(&mesh.mesh, certificate, draft);
-    if let Some(mtls) = mesh.mtls.as_ref().filter(|mtls| mtls.authority.is_some()) {
-        add_authority(&mesh.mesh, &mtls.roots, draft);
-    }
-    if certificate.given_by().is_some() || mesh.has_trust_domains() {
-        add_trust(names::TRUST_BUNDLE.to_owned(), &mesh.trust_domains, draft);
+    let Some(shown) = &proxy.shown else { return };
+    // Of the mesh itself an agent has both.
+    if let Some(certificate) = shown.certificate() {
+        add_certificate(&mesh.mesh, certificate, draft);
+        if let Some(mtls) = mesh.mtls.as_ref().filter(|mtls| mtls.authority.is_some()) {
+            add_authority(&mesh.mesh, &mtls.roots, draft);
+        }
+        if certificate.given_by().is_some() || mesh.has_trust_domains() {
+            add_trust(names::TRUST_BUNDLE.to_owned(), &mesh.trust_domains, draft);
+        }
     }
     for (name, other) in mesh.others().filter(|(_, other)| !other.doors.is_empty()) {
         if other.has_domains() {

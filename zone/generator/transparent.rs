@@ -114,7 +114,7 @@ fn bound_to(source: IpAddr) -> BindConfig {
 
 fn inbound_chains(proxy: &Sidecar, mesh: &MeshContext, way: &Way) -> Vec<Chain> {
     let strict =
-        proxy.certificate.is_some() && !proxy.is_permissive(mesh) && proxy.metadata.has(FEATURE_STRICT_PORTS);
+        proxy.shown.is_some() && !proxy.is_permissive(mesh) && proxy.metadata.has(FEATURE_STRICT_PORTS);
     let ports = &proxy.dataplane.inbound_ports;
     if !strict || ports.is_empty() {
         return vec![chain(way.inbound, way.inbound, None)];

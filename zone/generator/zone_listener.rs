@@ -99,6 +99,7 @@ pub(crate) fn external(
     kri: &Kri,
     server_name: &str,
     ipv6: bool,
+    tells_tags: bool,
 ) -> Chain {
     let name = kri.to_string();
     let terminal = if service.protocol.is_http() {
@@ -108,7 +109,10 @@ pub(crate) fn external(
             action.host_rewrite_specifier = flag(true).map(HostRewriteSpecifier::AutoHostRewrite);
         }
         let mut config = http::route_configuration(&name);
-        config.request_headers_to_remove = vec![http::TAGS_HEADER.to_owned()];
+        if tells_tags {
+            // What they tell each other does not leave the mesh.
+            config.request_headers_to_remove = vec![http::TAGS_HEADER.to_owned()];
+        }
         Terminal::Http(Box::new(HttpChain {
             manager: http::passing_manager(&name, ipv6),
             filters: HttpFilters::default(),

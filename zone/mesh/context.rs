@@ -18,9 +18,10 @@ use imbl::OrdMap;
 use thiserror::Error;
 
 use super::{
-    Authority, CrossMeshDoor, Dataplane, ExternalServices, GatewayRoutes, Gateways, Identity, MeshServices,
-    Mtls, MultiZoneServices, Neighbour, SharedCollectors, Topology, TrustBundle, Trusts, VirtualOutbounds,
-    WorkloadCertificate, WorkloadIdentities, ZoneAddress, ZoneEgress, ZoneIngress, authority, belief,
+    AgentIdentity, AgentSocket, Authority, CrossMeshDoor, Dataplane, ExternalServices, GatewayRoutes,
+    Gateways, Identity, MeshServices, Mtls, MultiZoneServices, Neighbour, SharedCollectors, Topology,
+    TrustBundle, Trusts, VirtualOutbounds, WorkloadCertificate, WorkloadIdentities, ZoneAddress, ZoneEgress,
+    ZoneIngress, authority, belief,
     problem::{Problem, Subject},
 };
 
@@ -75,6 +76,8 @@ pub struct MeshContext {
     pub trust_domains: Arc<BTreeMap<String, TrustBundle>>,
     /// Who serves what.
     pub topology: Topology,
+    /// Where agents who hand out identities listen, unless a proxy says otherwise.
+    pub agent_socket: AgentSocket,
     /// What could not be used.
     pub problems: OrdMap<Subject, Arc<[Problem]>>,
 }
@@ -127,8 +130,8 @@ impl MeshContext {
         self.legacy(&traffic_route::KIND).is_some()
     }
 
-    /// Who has to sign what for `dataplane`, which shows `current`; `None` when that is good, or when the mesh
-    /// has no mutual TLS.
+    /// Who has to sign what for `dataplane`, which shows `current`; `None` when that is good, when the mesh has no
+    /// mutual TLS, or when an agent gives it [its identity](Self::agent_identity).
     ///
     /// # Errors
     /// [`IdentityError::NoAuthority`]; the caller keeps serving what it has.
@@ -150,6 +153,7 @@ impl MeshContext {
             let by = || Arc::clone(&given.kri);
             let name = given.name(&dataplane.resource);
             match name.map_err(|reason| IdentityError::NoName { by: by(), reason }) {
+                Ok(_) if given.spec.agent_timeout().is_some() => return Ok(None),
                 Ok(name) => {
                     let authority = given.authority.clone();
                     let authority =
@@ -165,6 +169,14 @@ impl MeshContext {
         let Some(mtls) = &self.mtls else { return Ok(None) };
         let identity = Identity { mesh: mesh(), tags: dataplane.all_tags(), given: None };
         Ok(Some((self.signer(mtls)?, identity)))
+    }
+
+    /// What `dataplane` takes from an agent of SPIRE; `None` where it shows something else, or nothing.
+    pub fn agent_identity(&self, dataplane: &Dataplane) -> Option<AgentIdentity> {
+        let given = self.identities.of(dataplane).filter(|identity| identity.ready)?;
+        let connect_timeout = given.spec.agent_timeout()?;
+        let given = given.name(&dataplane.resource).ok()?;
+        Some(AgentIdentity { given, connect_timeout })
     }
 
     /// Whether `dataplane` shows a certificate to others.

@@ -99,6 +99,14 @@ impl Whereabouts {
         }
     }
 
+    /// Its port, when it has one.
+    pub fn port(&self) -> Option<u32> {
+        match self {
+            Self::Host(_, port) => Some(*port),
+            Self::Socket(_) => None,
+        }
+    }
+
     /// As people write it.
     pub fn text(&self) -> &str {
         match self {

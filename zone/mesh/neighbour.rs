@@ -130,7 +130,7 @@ impl Neighbour {
         let given = proxies.iter().filter_map(|(proxy, ..)| {
             mesh_identity::spiffe_id(index.list_in_mesh(&kinds::identity::KIND, gateway.mesh()), proxy, zone)
         });
-        let given: BTreeSet<String> = given.collect();
+        let given: BTreeSet<String> = given.map(|(_, id)| id).collect();
         let listeners = spec.conf.iter().flat_map(|conf| &conf.listeners);
         for listener in listeners.filter(|listener| listener.cross_mesh) {
             let more = spec.tags.iter().chain(&listener.tags);

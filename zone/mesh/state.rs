@@ -144,6 +144,7 @@ impl MeshState {
             trusts: Trusts::default(),
             trust_domains: Arc::default(),
             topology: Topology::default(),
+            agent_socket: around.agent_socket.clone(),
             problems: OrdMap::new(),
         };
         let (tagged, tagged_in_use) = (Arc::default(), Arc::default());
@@ -168,6 +169,13 @@ impl MeshState {
     /// The mesh as it is.
     pub fn context(&self) -> &MeshContext {
         &self.context
+    }
+
+    /// What a proxy serves.
+    pub fn served_by(&self, dataplane: &Dataplane) -> BTreeSet<Destination> {
+        let mut served = BTreeSet::new();
+        self.population.served_by(dataplane, &self.context.mesh_services, &mut served);
+        served
     }
 
     /// Follows `index`, in which `keys` changed, and `around`. Keys of other meshes are passed over.

@@ -8,7 +8,7 @@ use common::{
 };
 use imbl::OrdMap;
 
-use super::{Hosts, Naming, Neighbour, Problem, ZoneEgress, ZoneIngress};
+use super::{AgentSocket, Hosts, Naming, Neighbour, Problem, ZoneEgress, ZoneIngress};
 
 /// What decides about a mesh as others see it, besides the mesh itself and the proxies that run its gateways.
 static OF_MESHES: [&Kind; 4] =
@@ -21,6 +21,8 @@ pub struct Surroundings {
     pub zone: Arc<str>,
     /// How services that are known by their tags are called.
     pub naming: Naming,
+    /// Where agents who hand out identities listen, unless a proxy says otherwise.
+    pub agent_socket: AgentSocket,
     /// Host names that occur in addresses.
     pub hosts: Hosts,
     /// The ingresses of every zone, by name.

@@ -207,6 +207,11 @@ impl Topology {
         })
     }
 
+    /// Who serves what, in order.
+    pub fn all(&self) -> impl Iterator<Item = (&Destination, &Arc<Service>)> {
+        self.0.iter()
+    }
+
     /// Everything that has an entry.
     pub(super) fn destinations(&self) -> impl Iterator<Item = &Destination> {
         self.0.keys()

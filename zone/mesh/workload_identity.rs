@@ -36,9 +36,9 @@ pub struct WorkloadIdentity {
     pub kri: Arc<str>,
     /// The trust domain of those it names, or why there is none.
     pub trust_domain: Result<String, String>,
-    /// Whether certificates are made of it.
+    /// Whether proxies show what they have by it.
     pub ready: bool,
-    /// Who signs, or why nobody can.
+    /// Who signs, or why nobody here can.
     pub authority: Result<Arc<Authority>, String>,
 }
 
@@ -68,7 +68,8 @@ impl WorkloadIdentity {
             Authority::from_pem(&kri, material, lifetime).map(Arc::new).map_err(|error| error.to_string())
         });
         let trust_domain = spec.trust_domain(resource, zone).map_err(|error| error.to_string());
-        let ready = spec.is_bundled() && mesh_identity::is_ready(resource);
+        let is_served = spec.is_bundled() || spec.agent_timeout().is_some();
+        let ready = is_served && mesh_identity::is_ready(resource);
         Ok(Self { resource: Arc::clone(resource), spec, kri, trust_domain, ready, authority })
     }
 

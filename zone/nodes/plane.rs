@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use imbl::ordmap::DiffItem;
@@ -24,7 +24,20 @@ const PROBLEMS: usize = 100;
 pub(crate) struct Plane {
     configs: RawConfigSet,
     nodes: BTreeMap<Arc<str>, PlaneNode>,
+    selections: KnownSelections,
 }
+
+/// What is served to anybody, by the names of the configurations that are selected: whoever selects the same has the
+/// same.
+#[derive(Default)]
+struct KnownSelections {
+    known: HashMap<Arc<SelectedNames>, Weak<ServedSelection>>,
+    /// So many may be known before those that nobody has any more are taken out.
+    room: usize,
+}
+
+/// Names of configurations.
+type SelectedNames = BTreeSet<Arc<str>>;
 
 struct PlaneNode {
     traits: NodeTraits,
@@ -46,7 +59,7 @@ pub(crate) struct ServedNode {
 #[derive(Default)]
 struct ServedSelection {
     /// Their names.
-    selected: BTreeSet<Arc<str>>,
+    selected: Arc<SelectedNames>,
     resources: ResourceCollection,
     shared: SharedResources,
     set: ResourceSet,
@@ -70,6 +83,8 @@ impl Plane {
         if changed.is_empty() {
             return Vec::new();
         }
+        self.selections.forget(&changed);
+        let selections = &mut self.selections;
         // Most nodes had the same and get the same again.
         let mut made: HashMap<(*const ServedSelection, Vec<bool>), Arc<ServedSelection>> = HashMap::new();
         let mut told = Vec::new();
@@ -86,7 +101,11 @@ impl Plane {
             let renewed = match made.get(&place) {
                 Some(known) => Arc::clone(known),
                 None => {
-                    let renewed = Arc::new(node.selection.renewed(&changed, &place.1, configs));
+                    let names = node.selection.names_after(&changed, &place.1);
+                    // Who had something else before may come to the same.
+                    let renewed = selections
+                        .find(&names)
+                        .unwrap_or_else(|| selections.keep(node.selection.renewed(names, &changed, configs)));
                     made.insert(place, Arc::clone(&renewed));
                     renewed
                 }
@@ -102,12 +121,11 @@ impl Plane {
     pub(crate) fn arrive(&mut self, traits: NodeTraits) -> ServedNode {
         let selects =
             |(name, config): (&Arc<str>, &Arc<RawConfig>)| config.selects(&traits).then(|| Arc::clone(name));
-        let selected: BTreeSet<Arc<str>> = self.configs.iter().filter_map(selects).collect();
-        let mut others = self.nodes.values().map(|node| &node.selection);
-        let selection = match others.find(|other| other.selected == selected) {
-            Some(known) => Arc::clone(known),
-            None => Arc::new(ServedSelection::of(&selected, &self.configs)),
-        };
+        let selected: SelectedNames = self.configs.iter().filter_map(selects).collect();
+        let selection = self
+            .selections
+            .find(&selected)
+            .unwrap_or_else(|| self.selections.keep(ServedSelection::of(selected, &self.configs)));
         let node = PlaneNode { traits, selection };
         let served = node.served();
         self.nodes.insert(Arc::clone(&served.id), node);
@@ -117,6 +135,29 @@ impl Plane {
     /// A node left.
     pub(crate) fn leave(&mut self, id: &str) {
         self.nodes.remove(id);
+    }
+}
+
+impl KnownSelections {
+    /// What somebody has who selects the same.
+    fn find(&self, names: &SelectedNames) -> Option<Arc<ServedSelection>> {
+        self.known.get(names)?.upgrade()
+    }
+
+    /// Lets others find `selection` for as long as somebody has it.
+    fn keep(&mut self, selection: ServedSelection) -> Arc<ServedSelection> {
+        if self.known.len() >= self.room {
+            self.known.retain(|_, known| known.strong_count() > 0);
+            self.room = 2 * self.known.len() + 1;
+        }
+        let selection = Arc::new(selection);
+        self.known.insert(Arc::clone(&selection.selected), Arc::downgrade(&selection));
+        selection
+    }
+
+    /// What was made of older contents is no more what is selected under their names.
+    fn forget(&mut self, changed: &[ChangedConfig]) {
+        self.known.retain(|names, _| !changed.iter().any(|config| names.contains(&config.name)));
     }
 }
 
@@ -143,27 +184,36 @@ fn changes(old: &RawConfigSet, new: &RawConfigSet) -> Vec<ChangedConfig> {
 
 impl ServedSelection {
     /// What all of `selected` come to.
-    fn of(selected: &BTreeSet<Arc<str>>, configs: &RawConfigSet) -> Self {
+    fn of(selected: SelectedNames, configs: &RawConfigSet) -> Self {
         let new = |name: &Arc<str>| ChangedConfig {
             name: Arc::clone(name),
             old: None,
             new: configs.get(name).cloned(),
         };
         let all: Vec<ChangedConfig> = selected.iter().map(new).collect();
-        Self::default().renewed(&all, &vec![true; all.len()], configs)
+        Self::default().renewed(selected, &all, configs)
     }
 
-    /// The same after `changed`, each of which is one of the selected now or not.
-    fn renewed(&self, changed: &[ChangedConfig], is_selected: &[bool], configs: &RawConfigSet) -> Self {
-        let mut selected = self.selected.clone();
-        let mut touched: BTreeSet<&RawName> = BTreeSet::new();
+    /// The names after `changed`, each of which is one of the selected now or not.
+    fn names_after(&self, changed: &[ChangedConfig], is_selected: &[bool]) -> SelectedNames {
+        let mut names = (*self.selected).clone();
         for (config, is_selected) in changed.iter().zip(is_selected) {
-            let was_selected = selected.remove(&config.name);
-            touched.extend(config.old.iter().filter(|_| was_selected).flat_map(|old| old.resources().keys()));
-            if *is_selected {
-                selected.insert(Arc::clone(&config.name));
-                touched.extend(config.new.iter().flat_map(|new| new.resources().keys()));
-            }
+            match is_selected {
+                true => names.insert(Arc::clone(&config.name)),
+                false => names.remove(&config.name),
+            };
+        }
+        names
+    }
+
+    /// The same after `changed`, with these selected from now on.
+    fn renewed(&self, selected: SelectedNames, changed: &[ChangedConfig], configs: &RawConfigSet) -> Self {
+        let mut touched: BTreeSet<&RawName> = BTreeSet::new();
+        for config in changed {
+            let old = config.old.iter().filter(|_| self.selected.contains(&config.name));
+            touched.extend(old.flat_map(|old| old.resources().keys()));
+            let new = config.new.iter().filter(|_| selected.contains(&config.name));
+            touched.extend(new.flat_map(|new| new.resources().keys()));
         }
         let (mut resources, mut conflicts) = (self.resources.clone(), self.conflicts.clone());
         for place in touched {
@@ -188,7 +238,7 @@ impl ServedSelection {
         let problems = conflicts.values().flatten().chain(unread).take(PROBLEMS).cloned().collect();
         let shared = SharedResources::new(resources.clone(), Some(&self.shared));
         let set = ResourceSet::new(&ResourceCollection::default(), &shared, Some(&self.set));
-        Self { selected, resources, shared, set, conflicts, problems }
+        Self { selected: Arc::new(selected), resources, shared, set, conflicts, problems }
     }
 }
 

@@ -10,6 +10,7 @@ use common::{
     envoy_rules::BrokenRule,
     model::Resource,
     store::index::Index,
+    xds::{OwnVersion, canonical},
 };
 use imbl::OrdMap;
 
@@ -23,7 +24,8 @@ const ORIGIN: &str = "EnvoyConfig";
 #[derive(Debug)]
 pub(crate) struct RawConfig {
     resource: Arc<Resource>,
-    nodes: Vec<NodeSelector>,
+    /// Decoded when somebody asks first, since it takes a while: never where streams are served.
+    nodes: OnceLock<Vec<NodeSelector>>,
     read: OnceLock<ReadConfig>,
 }
 
@@ -51,21 +53,32 @@ impl ReadConfig {
 }
 
 impl RawConfig {
-    /// What is stored as `resource`. What does not decode is for nobody.
+    /// What is stored as `resource`.
     pub(crate) fn new(resource: &Arc<Resource>) -> Self {
-        let nodes = match resource.spec::<EnvoyConfig>() {
-            Ok(spec) => spec.nodes,
-            Err(error) => {
-                tracing::warn!(name = resource.name(), %error, "an EnvoyConfig cannot be read and is for nobody");
-                Vec::new()
-            }
-        };
-        Self { resource: Arc::clone(resource), nodes, read: OnceLock::new() }
+        Self { resource: Arc::clone(resource), nodes: OnceLock::new(), read: OnceLock::new() }
     }
 
-    /// Whether it is for `node`.
+    /// Whether it is for `node`. Takes a while the first time; what does not decode is for nobody.
     pub(crate) fn selects(&self, node: &NodeTraits) -> bool {
-        node.is_selected(&self.nodes)
+        let nodes = self.nodes.get_or_init(|| match self.resource.spec::<EnvoyConfig>() {
+            Ok(spec) => spec.nodes,
+            Err(error) => {
+                let name = self.resource.name();
+                tracing::warn!(name, %error, "an EnvoyConfig cannot be read and is for nobody");
+                Vec::new()
+            }
+        });
+        node.is_selected(nodes)
+    }
+
+    /// Whether it is known to be for `node`, without a look at what nobody looked at before.
+    pub(crate) fn surely_selects(&self, node: &NodeTraits) -> bool {
+        self.nodes.get().is_some_and(|nodes| node.is_selected(nodes))
+    }
+
+    /// Whether somebody looked at whom it is for.
+    pub(crate) fn is_known(&self) -> bool {
+        self.nodes.get().is_some()
     }
 
     /// Its resources. Encoding them takes a while the first time.
@@ -82,10 +95,13 @@ impl RawConfig {
         self.read.get_or_init(|| {
             let mut read = ReadConfig::default();
             let Ok(spec) = self.resource.spec::<EnvoyConfig>() else { return read };
+            let text = spec.version.as_deref().map(Arc::from);
+            let own = text.map(|text| Arc::new(OwnVersion { text, given: self.resource.revision }));
             for of_type in spec.by_type() {
                 for (i, resource) in of_type.resources.iter().enumerate() {
                     match of_type.message(resource) {
                         Ok((name, message)) => {
+                            let name = canonical(&name);
                             let encoded = Encoded::dynamic(&name, of_type.type_url, ORIGIN, &message);
                             if let Some(broken) = encoded.broken_rules().first() {
                                 let BrokenRule { field, reason } = broken;
@@ -97,6 +113,11 @@ impl RawConfig {
                                 );
                                 continue;
                             }
+                            let encoded = match &own {
+                                Some(own) => encoded.with_own_version(own),
+                                None => encoded,
+                            };
+                            let encoded = Encoded { on_demand: spec.on_demand, ..encoded };
                             let place = (of_type.type_url, Arc::clone(&encoded.name));
                             read.resources.insert(place, Arc::new(encoded));
                         }
@@ -126,7 +147,8 @@ struct FollowedConfigs {
 }
 
 impl RawConfigs {
-    /// Those in `index`, or in a newer one that somebody has shown before.
+    /// Those in `index`, or in a newer one that somebody has shown before. Nothing of them is decoded here, where
+    /// others wait.
     pub(crate) fn at(&self, index: &Arc<Index>) -> RawConfigSet {
         // A reader that panics leaves at worst what was there before.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,6 @@
 //! What calls tell about who makes them: tags, and names that stand in access logs and traces.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{
     model::{kinds::workload, kri::Kri, labels},
@@ -12,7 +9,7 @@ use common::{
 
 use super::{ALL, Selections};
 use crate::{
-    generator::{ProxyMetadata, XdsClient},
+    generator::{Giver, ProxyMetadata, XdsClient},
     mesh::{Dataplane, MeshContext},
 };
 
@@ -43,7 +40,7 @@ pub(crate) struct Caller {
     /// Who reads what is made for it.
     pub(crate) client: XdsClient,
     /// By whom it was given the identity it shows; `None` for one that it has from the mesh.
-    pub(crate) identity: Option<Arc<str>>,
+    pub(crate) identity: Option<Giver>,
     /// The tags it tells whom it calls; `None` when nobody wants to know.
     pub(crate) tags: Option<String>,
     /// What stands in logs and traces.
@@ -56,7 +53,7 @@ impl Caller {
         mesh: &MeshContext,
         dataplane: &Dataplane,
         metadata: &ProxyMetadata,
-        identity: Option<Arc<str>>,
+        identity: Option<Giver>,
         more: impl IntoIterator<Item = Particular>,
     ) -> Self {
         let mut asked: BTreeSet<Particular> = ALL

@@ -78,7 +78,12 @@ pub(super) fn matcher(condition: &HeaderMatch) -> HeaderMatcher {
     };
     match condition.kind {
         HeaderMatchType::Exact => text(&condition.name, MatchPattern::Exact(value)),
+        // Envoy takes neither an empty prefix nor an empty expression.
+        HeaderMatchType::Prefix if value.is_empty() => present(true),
         HeaderMatchType::Prefix => text(&condition.name, MatchPattern::Prefix(value)),
+        HeaderMatchType::RegularExpression if value.is_empty() => {
+            text(&condition.name, MatchPattern::Exact(value))
+        }
         HeaderMatchType::RegularExpression => {
             text(&condition.name, MatchPattern::SafeRegex(regex(condition.value())))
         }

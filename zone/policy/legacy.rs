@@ -102,7 +102,7 @@ pub(super) fn apply_inbound(
         return;
     }
     let newer = selections.of(MeshTrafficPermissionEffect::KIND);
-    let encrypted = proxy.certificate.is_some();
+    let encrypted = proxy.shown.is_some();
     apply_incoming(mesh, proxy.dataplane.subject.as_deref(), (newer, encrypted), draft, problems);
     traffic_trace::apply(mesh, proxy, selections, draft, problems);
 }

@@ -5,21 +5,26 @@ mod json;
 mod merge;
 mod step;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use common::{
     model::Kind,
     policy::{
         legacy::{self, LegacyPolicy, proxy_template},
-        mesh_proxy_patch::{self, KIND, Modification, ProxyPatchConf},
+        mesh_proxy_patch::{self, KIND, Modification, ProxyPatchConf, RuntimeModification},
         rules::Policy,
     },
 };
 
+use serde_json::Map;
+
 use self::{finished::Finished, step::Step};
 use super::{PolicyEffect, legacy::RAW};
 use crate::{
-    generator::{Encoded, ResourceCollection, type_url},
+    generator::{Encoded, ResourceCollection, runtime, type_url},
     mesh::{Problem, problem::Subject},
 };
 
@@ -149,6 +154,7 @@ impl Patches {
             }
             match &change.step {
                 Err(reason) => change.report(&format!("is left out: {reason}"), problems),
+                Ok(Step::Runtime(_)) => {}
                 Ok(Step::Add(added)) => {
                     all.retain(|known| !known.is_at(added));
                     all.push(Finished::new(Arc::clone(added)));
@@ -163,6 +169,30 @@ impl Patches {
             }
         }
         own
+    }
+}
+
+impl Patches {
+    /// The layer of the runtime of a proxy that has a place for one.
+    pub(crate) fn runtime(&self) -> Arc<Encoded> {
+        static EMPTY: LazyLock<Arc<Encoded>> = LazyLock::new(|| runtime::layer(Map::new()));
+        let mut layer = Map::new();
+        self.runtime_changes().for_each(|(_, change)| change.put_over(&mut layer));
+        if layer.is_empty() { Arc::clone(&EMPTY) } else { runtime::layer(layer) }
+    }
+
+    /// Says of what there is for the runtime of a proxy that has no place for it.
+    pub(crate) fn without_runtime(&self, problems: &mut BTreeSet<Problem>) {
+        let reason = "has no effect, because the bootstrap of the proxy has no layer for it: make it with \
+                      `straitctl bootstrap`";
+        self.runtime_changes().for_each(|(written, _)| written.report(reason, problems));
+    }
+
+    fn runtime_changes(&self) -> impl Iterator<Item = (&WrittenStep, &RuntimeModification)> {
+        self.changes.iter().filter_map(|written| match &written.step {
+            Ok(Step::Runtime(change)) => Some((written, change)),
+            _ => None,
+        })
     }
 }
 

@@ -95,16 +95,32 @@ impl IdentityContext<'_> {
                 message,
             )]));
         };
-        let Some(bundled) = bundled(spec) else {
-            let kind = match provider.kind {
-                IdentityProviderType::Bundled => "Bundled without settings",
-                IdentityProviderType::Spire => "Spire",
-                IdentityProviderType::Extension => "Extension",
-            };
-            let message = format!("provider: {kind} not found: zones of this control plane know Bundled");
-            return Err(Condition::new(PROVIDER, false, "ProviderNotFoundError", message));
-        };
-        self.provide(identity, spec, bundled)
+        let missing =
+            |reason: &'static str, message: String| Err(Condition::new(PROVIDER, false, reason, message));
+        match (provider.kind, bundled(spec)) {
+            (IdentityProviderType::Bundled, Some(bundled)) => self.provide(identity, spec, bundled),
+            (IdentityProviderType::Bundled, None) => {
+                missing("ProviderNotFoundError", "provider: Bundled without settings not found".to_owned())
+            }
+            (IdentityProviderType::Spire, _) => {
+                let domain = spec.trust_domain(identity, self.zone);
+                if let Err(error) = domain {
+                    return missing("ProviderInitializationError", error.to_string());
+                }
+                // Everything about certificates is between proxies and their agents.
+                let message = "proxies ask the agents beside them";
+                let condition = Condition::new(PROVIDER, true, "ProviderInitialized", message);
+                Ok(IdentityOutcome::Settled(vec![condition]))
+            }
+            (IdentityProviderType::Extension, _) => {
+                let name = provider.extension.as_ref().map(|extension| extension.name.as_str());
+                let message = format!(
+                    "unknown extension {:?}: none is built into zones of this control plane",
+                    name.unwrap_or_default()
+                );
+                missing("ProviderInitializationError", message)
+            }
+        }
     }
 
     fn provide(

@@ -9,9 +9,10 @@ use common::{
     model::{
         Resource,
         kinds::{
-            dataplane_networking::networking, mesh_multi_zone_service::MeshMultiZoneService,
-            mesh_service::Selector,
+            dataplane_networking::networking, destinations::MESH_IDENTITY,
+            mesh_multi_zone_service::MeshMultiZoneService, mesh_service::Selector,
         },
+        kri::Kri,
         labels,
     },
     proto::kuma::mesh::v1alpha1 as proto,
@@ -98,12 +99,32 @@ pub(super) struct WorkloadPort {
 }
 
 /// What the zone has seen of a proxy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProxyStatus {
     /// It has a stream.
     pub(super) connected: bool,
     /// It holds a certificate.
     pub(super) certified: bool,
+    /// The identifier of the `MeshIdentity` that gave it its certificate.
+    pub(super) given_by: Option<Arc<str>>,
+}
+
+impl ProxyStatus {
+    /// What an insight says. One that does not decode says nothing.
+    pub(super) fn of(insight: &Resource) -> Self {
+        let spec: proto::DataplaneInsight = prost::Message::decode(&insight.spec[..]).unwrap_or_default();
+        let is_open =
+            |s: &proto::DiscoverySubscription| s.connect_time.is_some() && s.disconnect_time.is_none();
+        let backend = spec.m_tls.map(|mtls| mtls.issued_backend).filter(|backend| !backend.is_empty());
+        // A backend of a mesh is called by its name.
+        let of_identity = |short: &str| (short == MESH_IDENTITY.short).then_some(&MESH_IDENTITY);
+        let given = backend.as_deref().filter(|by| Kri::parse(by, of_identity).is_ok());
+        Self {
+            connected: spec.subscriptions.iter().any(is_open),
+            certified: backend.is_some(),
+            given_by: given.map(Arc::from),
+        }
+    }
 }
 
 impl ServingProxy {
@@ -229,11 +250,11 @@ impl Population {
 
     /// Follows what is seen of a proxy; says what services of this zone that concerns.
     pub(super) fn seen(&mut self, name: &Arc<str>, after: ProxyStatus) -> Names {
-        let before = match after {
-            ProxyStatus { connected: false, certified: false } => self.seen.remove(name).unwrap_or_default(),
-            after => self.seen.insert(Arc::clone(name), after).unwrap_or_default(),
+        let before = match &after {
+            nothing if *nothing == ProxyStatus::default() => self.seen.remove(name),
+            after => self.seen.insert(Arc::clone(name), after.clone()),
         };
-        match self.proxies.get(name).filter(|_| before != after) {
+        match self.proxies.get(name).filter(|_| before.unwrap_or_default() != after) {
             Some(proxy) => self.selecting(proxy),
             None => Names::new(),
         }
@@ -322,7 +343,7 @@ impl Population {
     }
 
     fn known(&self, name: &Arc<str>) -> Option<(&ServingProxy, ProxyStatus)> {
-        Some((self.proxies.get(name)?, self.seen.get(name).copied().unwrap_or_default()))
+        Some((self.proxies.get(name)?, self.seen.get(name).cloned().unwrap_or_default()))
     }
 
     /// Every service that the tags of a proxy name.

@@ -25,6 +25,7 @@ use common::{
             service_status::{ServiceStatus, Vip},
             workload,
         },
+        kri::Kri,
         labels,
     },
     proto::kuma::mesh::v1alpha1::{self as proto, mesh::mesh_services::Mode},
@@ -202,7 +203,7 @@ impl Reconciler {
         } else if key.kind == &dataplane::KIND {
             self.proxy(key, resource);
         } else if key.kind == &dataplane_insight::KIND {
-            let seen = resource.map(|insight| seen(insight)).unwrap_or_default();
+            let seen = resource.map(|insight| ProxyStatus::of(insight)).unwrap_or_default();
             let population = &mut self.in_mesh(&key.mesh).population;
             let concerned = population.seen(&key.name, seen);
             let workload = population.workload_of(&key.name);
@@ -369,12 +370,20 @@ impl Reconciler {
         let Ok(mut spec) = service.spec::<MeshService>() else { return };
         let before = spec.clone();
         let proxies = mesh.population.selected(&spec.selector.clone().unwrap_or_default());
-        let given = proxies.iter().filter_map(|(proxy, _)| {
+        let mut spiffe_ids = BTreeSet::new();
+        for (proxy, seen) in &proxies {
             let identities = index.list_in_mesh(&MESH_IDENTITY, service.mesh());
-            mesh_identity::spiffe_id(identities, &proxy.resource, &self.settings.zone)
-        });
+            let given = mesh_identity::spiffe_id(identities, &proxy.resource, &self.settings.zone);
+            let by = given.as_ref().and_then(|(identity, _)| Kri::of(identity)).map(|kri| kri.to_string());
+            if seen.given_by.is_some() && seen.given_by.as_deref() != by.as_deref() {
+                // It still shows what somebody else gave it, by whatever name that was.
+                let ids = before.identities.iter().filter(|identity| identity.r#type == status::SPIFFE_ID);
+                spiffe_ids.extend(ids.map(|identity| identity.value.clone()));
+            }
+            spiffe_ids.extend(given.map(|(_, id)| id));
+        }
         let encrypted = mesh.mtls || index.list_in_mesh(&MESH_IDENTITY, service.mesh()).next().is_some();
-        status::of_zone(&mut spec, status, &proxies, given.collect(), encrypted);
+        status::of_zone(&mut spec, status, &proxies, spiffe_ids, encrypted);
         if spec != before {
             service.spec = spec.encode().into();
         }
@@ -406,12 +415,4 @@ fn multi_zone(service: &Resource) -> Option<MeshMultiZoneService> {
 fn differs(stored: &[u8], wanted: &[u8]) -> bool {
     let read = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).ok();
     read(stored) != read(wanted)
-}
-
-fn seen(insight: &Resource) -> ProxyStatus {
-    let spec: proto::DataplaneInsight = prost::Message::decode(&insight.spec[..]).unwrap_or_default();
-    ProxyStatus {
-        connected: spec.subscriptions.iter().any(|s| s.connect_time.is_some() && s.disconnect_time.is_none()),
-        certified: spec.m_tls.is_some_and(|mtls| !mtls.issued_backend.is_empty()),
-    }
 }

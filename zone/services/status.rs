@@ -17,6 +17,9 @@ use serde_json::Value;
 
 use super::population::{ProxyStatus, ServingProxy, WorkloadPort};
 
+/// The type of an identity that a `MeshIdentity` gives.
+pub(super) const SPIFFE_ID: &str = "SpiffeID";
+
 /// Writes into `spec` and `status` what follows from the proxies of a service of this zone. `spiffe_ids` are those
 /// that identities of the mesh give them.
 pub(super) fn of_zone(
@@ -62,7 +65,7 @@ fn identities(
     let of_tags = tags
         .into_iter()
         .map(|value| ServiceIdentity { r#type: "ServiceTag".to_owned(), value: value.to_owned() });
-    let of_ids = spiffe_ids.into_iter().map(|value| ServiceIdentity { r#type: "SpiffeID".to_owned(), value });
+    let of_ids = spiffe_ids.into_iter().map(|value| ServiceIdentity { r#type: SPIFFE_ID.to_owned(), value });
     of_tags.chain(of_ids).collect()
 }
 

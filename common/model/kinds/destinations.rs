@@ -19,7 +19,7 @@ pub static MESH_EXTERNAL_SERVICE: Kind = Kind::json("MeshExternalService", "mesh
     .service(PortsIn::Match)
     .caveat(|spec| {
         let spec = MeshExternalService::decode(spec).ok()?;
-        spec.extension.map(|_| "spec.extension has no effect: nothing here knows extensions")
+        spec.caveat()
     })
     .typed::<MeshExternalService>();
 
@@ -39,4 +39,5 @@ pub static HOSTNAME_GENERATOR: Kind = Kind::json("HostnameGenerator", "hostnameg
     .flow(29)
     .named("hostnamegenerator", "hg")
     .shaped(&shapes::HOSTNAME_GENERATOR)
+    .caveat(|spec| HostnameGenerator::decode(spec).ok()?.caveat())
     .typed::<HostnameGenerator>();

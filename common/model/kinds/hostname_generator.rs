@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::destinations::{MESH_EXTERNAL_SERVICE, MESH_MULTI_ZONE_SERVICE};
-use super::mesh_service;
+use super::{
+    destinations::{MESH_EXTERNAL_SERVICE, MESH_MULTI_ZONE_SERVICE},
+    identity::template as go_template,
+    mesh_service,
+};
 use crate::model::{
     FieldPath, Kind, Resource, Spec, SpecError, Violations, decode, labels,
     template::{self, TemplateError, TemplateVariable},
@@ -95,6 +98,16 @@ impl HostnameGenerator {
         })
     }
 
+    /// What of it has no effect here.
+    pub fn caveat(&self) -> Option<&'static str> {
+        if self.extension.is_some() {
+            return Some("spec.extension has no effect: nothing here knows extensions");
+        }
+        self.template_error().map(|_| {
+            "spec.template makes no names: only fields such as {{ .DisplayName }} and {{ label \"key\" }} are filled in"
+        })
+    }
+
     /// What is wrong with the template, whatever service it is for.
     fn template_error(&self) -> Option<TemplateError> {
         let known = |part: TemplateVariable<'_>| match part {
@@ -126,9 +139,11 @@ impl Spec for HostnameGenerator {
             "exact one selector (meshService, meshExternalService, meshMultiZoneService) must be defined",
         );
         violations.check(self.template.is_empty(), path.field("template"), "must not be empty");
-        if let Some(error) = self.template_error() {
-            violations.add(path.field("template"), format!("couldn't parse template: {error}"));
+        if let Some(problem) = go_template::problem(&self.template) {
+            violations.add(path.field("template"), format!("couldn't parse template: {problem}"));
         }
+        let unnamed = self.extension.as_ref().is_some_and(|extension| extension["type"] == "");
+        violations.check(unnamed, path.field("extension").field("type"), "must not be empty");
         violations
     }
 }
@@ -156,9 +171,24 @@ mod tests {
         check(&json!({"selector": {"meshMultiZoneService": {"matchLabels": {}}}, "template": "x"}), &[]);
         check(&json!({"selector": all, "template": "x"}), &["spec.selector"]);
         check(&json!({}), &["spec.selector", "spec.template"]);
-        for template in ["{{ .Name", "{{ .Wrong }}", "{{ if .Name }}x{{ end }}"] {
+        for template in ["{{ .Name", "{{ .Name[4 }}.mesh", "{{ nobody .Name }}"] {
             check(&json!({"selector": one, "template": template}), &["spec.template"]);
         }
+        let unnamed = json!({"selector": one, "template": "x", "extension": {"type": ""}});
+        check(&unnamed, &["spec.extension.type"]);
+    }
+
+    #[test]
+    fn what_makes_no_names_here_is_told() {
+        let told = |spec: &Value| read(spec).caveat().map(|text| text.split(' ').next().unwrap_or_default());
+        for template in ["{{ .Wrong }}", "{{ if .Name }}x{{ end }}"] {
+            let spec = json!({"selector": {"meshService": {}}, "template": template});
+            assert_eq!(read(&spec).validate(), Violations::none());
+            assert_eq!(told(&spec), Some("spec.template"), "{template}");
+        }
+        assert_eq!(told(&json!({"template": "{{ .Name }}.mesh"})), None);
+        let extended = json!({"template": "x", "extension": {"type": "other"}});
+        assert_eq!(told(&extended), Some("spec.extension"));
     }
 
     #[test]

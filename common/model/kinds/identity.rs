@@ -1,7 +1,7 @@
 //! Who issues the identity of which workloads, and what these identities are called.
 
 mod check;
-mod template;
+pub(super) mod template;
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ pub static KIND: Kind = Kind::json("MeshIdentity", "meshidentities")
     .shaped(&SHAPE)
     .caveat(|spec| {
         let provider = MeshIdentity::decode(spec).ok()?.provider?;
-        (provider.kind != IdentityProviderType::Bundled).then_some(
-            "spec.provider has no effect on proxies of the zones of this control plane: they get their certificates \
-             from it, with a provider of type Bundled",
+        (provider.kind == IdentityProviderType::Extension).then_some(
+            "spec.provider has no effect on proxies of the zones of this control plane: no extension is built into \
+             them, they know the providers Bundled and Spire",
         )
     })
     .typed::<MeshIdentity>();

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     model::{FieldPath, FieldStep, Kind, MessageSpec, PolicyTraits, Spec, Violations},
-    proto::kuma::mesh::v1alpha1::{ExternalService, VirtualOutbound, external_service::Networking},
+    proto::kuma::{
+        mesh::v1alpha1::{ExternalService, VirtualOutbound, external_service::Networking},
+        system::v1alpha1::{DataSource, data_source},
+    },
 };
 
 impl MessageSpec for ExternalService {
@@ -31,6 +34,12 @@ fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut 
     let path = path.field("tls");
     let unnamed = tls.server_name.as_ref().is_some_and(|name| name.value.is_empty());
     violations.check(unnamed, path.field("serverName"), "cannot be empty");
+    let sources =
+        [("caCert", &tls.ca_cert), ("clientCert", &tls.client_cert), ("clientKey", &tls.client_key)];
+    for (name, source) in sources {
+        let empty = source.as_ref().is_some_and(is_empty);
+        violations.check(empty, path.field(name), "data source cannot be empty");
+    }
     // Envoy needs both or none.
     match (&tls.client_cert, &tls.client_key) {
         (Some(_), None) => {
@@ -44,6 +53,18 @@ fn check_networking(networking: &Networking, path: &FieldPath, violations: &mut 
 }
 
 /// One that cannot be taken apart has nothing right about it, and is told so member by member.
+fn is_empty(source: &DataSource) -> bool {
+    match &source.r#type {
+        None => true,
+        Some(data_source::Type::Inline(bytes)) => bytes.value.is_empty(),
+        Some(
+            data_source::Type::Secret(text)
+            | data_source::Type::File(text)
+            | data_source::Type::InlineString(text),
+        ) => text.is_empty(),
+    }
+}
+
 fn check_address(address: &str, path: FieldPath, violations: &mut Violations) {
     if address.is_empty() {
         return violations.add(path, "address can't be empty");
@@ -135,6 +156,9 @@ mod tests {
         let tls = |tls: Value| json!({ "networking": { "address": "a:1", "tls": tls }, "tags": named });
         let half = json!({ "serverName": "", "clientCert": { "secret": "c" } });
         assert_eq!(wrong(&tls(half)), ["networking.tls.serverName", "networking.tls.clientKey"]);
+        let empty = json!({ "caCert": { "inline": "" }, "clientCert": {}, "clientKey": { "secret": "" } });
+        let fields = ["networking.tls.caCert", "networking.tls.clientCert", "networking.tls.clientKey"];
+        assert_eq!(wrong(&tls(empty)), fields);
         let told =
             |spec: &Value| (EXTERNAL_SERVICE.caveat)(&transcode::from_json(&EXTERNAL_SERVICE, spec).unwrap());
         assert!(told(&tls(json!({ "enabled": true }))).is_some());

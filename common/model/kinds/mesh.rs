@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) use self::observability::check_metrics_backend;
 use super::tags;
 use crate::{
-    model::{Column, FieldPath, FieldStep, Kind, MessageSpec, Referent, SyncStage, Violations},
+    model::{Column, FieldPath, FieldStep, Kind, MessageSpec, Referent, Spec, SyncStage, Violations},
     proto::{
         google::protobuf::{Struct, Value, value},
         kuma::mesh::v1alpha1::{
@@ -26,9 +26,22 @@ pub static KIND: Kind = Kind::proto("Mesh", "meshes", MESSAGE)
     .synced(SyncStage::Meshes)
     .columns(&[Column { heading: "MTLS", value: |mesh| mesh["mtls"]["enabledBackend"].clone() }])
     .referent(Referent::Whole)
+    .caveat(caveat)
     .typed::<Mesh>();
 
 const MESSAGE: &str = "kuma.mesh.v1alpha1.Mesh";
+
+/// Authorities elsewhere may take their time to answer; those there are here sign where they are asked.
+fn caveat(spec: &[u8]) -> Option<&'static str> {
+    let mtls = <Mesh as Spec>::decode(spec).ok()?.mtls?;
+    let timed = |backend: &CertificateAuthorityBackend| {
+        backend.root_chain.is_some_and(|chain| chain.request_timeout.is_some())
+            || backend.dp_cert.as_ref().is_some_and(|certificate| certificate.request_timeout.is_some())
+    };
+    mtls.backends.iter().any(timed).then_some(
+        "rootChain.requestTimeout and dpCert.requestTimeout of mtls.backends have no effect: nobody far away is asked",
+    )
+}
 
 /// A certificate authority whose key the control plane makes.
 pub const CA_BUILTIN: &str = "builtin";
@@ -241,12 +254,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{Spec, transcode};
+    use crate::model::transcode;
 
     fn violations(json: &serde_json::Value) -> Vec<String> {
         let spec = transcode::from_json(&KIND, json).unwrap();
         let mesh = <Mesh as Spec>::decode(&spec).unwrap();
         mesh.violations().iter().map(|v| v.field.to_string()).collect()
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let is_told = |backend: serde_json::Value| {
+            let mesh = json!({ "mtls": { "backends": [backend] } });
+            (KIND.caveat)(&transcode::from_json(&KIND, &mesh).unwrap()).is_some()
+        };
+        assert!(!is_told(json!({ "name": "ca", "dpCert": { "rotation": { "expiration": "1d" } } })));
+        assert!(is_told(json!({ "name": "ca", "dpCert": { "requestTimeout": "1s" } })));
+        assert!(is_told(json!({ "name": "ca", "rootChain": { "requestTimeout": "1s" } })));
     }
 
     #[test]

@@ -172,6 +172,20 @@ pub enum NameMatch {
     Prefix,
 }
 
+impl MeshExternalService {
+    /// What of it has no effect.
+    pub fn caveat(&self) -> Option<&'static str> {
+        if self.extension.is_some() {
+            return Some("spec.extension has no effect: nothing here knows extensions");
+        }
+        let verification = self.tls.as_ref()?.verification.as_ref()?;
+        let sources = [&verification.ca_cert, &verification.client_cert, &verification.client_key];
+        sources.into_iter().flatten().any(TlsDataSource::is_empty).then_some(
+            "a certificate or key of spec.tls.verification is empty, so nobody can call this service",
+        )
+    }
+}
+
 impl Spec for MeshExternalService {
     fn decode(spec: &[u8]) -> Result<Self, SpecError> {
         decode::spec(spec)

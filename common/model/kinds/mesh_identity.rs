@@ -1,13 +1,13 @@
 //! Which `MeshIdentity` is for a proxy, and how it calls that proxy.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration as StdDuration};
 
 use serde_json::Value;
 use thiserror::Error;
 
 use super::identity::{IdentityProviderType, MeshIdentity};
 use crate::model::{
-    Resource, Spec, labels, spiffe,
+    Duration, Resource, Spec, labels, spiffe,
     template::{self, TemplateError, TemplateVariable},
 };
 
@@ -15,6 +15,8 @@ use crate::model::{
 const DOMAIN_TEMPLATE: &str = "{{ .Mesh }}.{{ .Zone }}.mesh.local";
 /// Of the path, where the spec has none.
 const PATH_TEMPLATE: &str = "/workload/{{ .Workload }}";
+/// How long an agent may take to answer a connection, where the spec does not say.
+const AGENT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// Label with the service account of a workload on Kubernetes.
 const SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
 
@@ -90,6 +92,15 @@ impl MeshIdentity {
     pub fn is_bundled(&self) -> bool {
         self.provider.as_ref().is_some_and(|provider| provider.kind == IdentityProviderType::Bundled)
     }
+
+    /// How long the agents of SPIRE may take to answer a connection that hand out its identities; `None` where no
+    /// agents do.
+    pub fn agent_timeout(&self) -> Option<StdDuration> {
+        let provider = self.provider.as_ref().filter(|it| it.kind == IdentityProviderType::Spire)?;
+        let said = provider.spire.as_ref().and_then(|spire| spire.agent.as_ref()?.timeout);
+        // Envoy refuses a cluster that gives a connection no time.
+        Some(said.map(Duration::to_std).filter(|timeout| !timeout.is_zero()).unwrap_or(AGENT_TIMEOUT))
+    }
 }
 
 fn fill<'a>(
@@ -121,19 +132,19 @@ pub fn narrowest<T>(
 }
 
 /// The identity that, among the `identities` of its mesh, the one for it gives to `dataplane` of `zone`, once that
-/// one is ready to name workloads.
+/// one is ready to name workloads; with the one that gives it.
 pub fn spiffe_id<'a>(
     identities: impl Iterator<Item = &'a Arc<Resource>>,
     dataplane: &Resource,
     zone: &str,
-) -> Option<String> {
+) -> Option<(&'a Arc<Resource>, String)> {
     let decoded = identities.filter_map(|one| Some((one, MeshIdentity::decode(&one.spec).ok()?)));
     let (identity, spec) = narrowest(decoded, &dataplane.labels, |(one, spec)| (&***one, spec))?;
     if !is_ready(identity) && !only_names(identity) {
         return None;
     }
     let domain = spec.trust_domain(identity, zone).ok()?;
-    spec.name_of(&domain, dataplane).ok()
+    Some((identity, spec.name_of(&domain, dataplane).ok()?))
 }
 
 /// [`Condition`](super::service_status::Condition): everything is there.
@@ -193,7 +204,7 @@ mod tests {
         ];
         let check = |labels: &[(&str, &str)], expected: &str| {
             let dataplane = resource(&kinds::dataplane::KIND, "p", labels);
-            let id = spiffe_id(all.iter(), &dataplane, "east");
+            let id = spiffe_id(all.iter(), &dataplane, "east").map(|(_, id)| id);
             assert_eq!(id.as_deref(), Some(expected), "{labels:?}");
         };
         check(&[], "spiffe://demo.east.mesh.local/all");

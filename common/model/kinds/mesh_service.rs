@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::address::check_port;
+use super::{address::check_port, tags};
 use crate::model::{FieldPath, Kind, PortsIn, Referent, Spec, SpecError, Violations, decode};
 
 /// The descriptor.
@@ -16,6 +16,13 @@ pub static KIND: Kind = Kind::json("MeshService", "meshservices")
     .empty_status(r#"{"tls":{},"dataplaneProxies":{}}"#)
     .referent(Referent::Ports)
     .service(PortsIn::Ports)
+    .caveat(|spec| {
+        let service = MeshService::decode(spec).ok()?;
+        let mut protocols = service.ports.iter().map(|port| port.app_protocol.as_str());
+        protocols.any(|protocol| !protocol.is_empty() && !tags::is_protocol(protocol)).then_some(
+            "an appProtocol in spec.ports is none of grpc, http, http2, kafka and tcp, so nothing is known of what is spoken there",
+        )
+    })
     .typed::<MeshService>();
 
 /// The spec.
@@ -159,6 +166,15 @@ mod tests {
         check(json!({}), &[]);
         check(json!({"dataplaneTags": {"a": "b"}}), &[]);
         check(json!({"dataplaneTags": {"a": "b"}, "dataplaneRef": {"name": "c"}}), &["spec.selector"]);
+    }
+
+    #[test]
+    fn a_protocol_nobody_knows_is_told() {
+        let is_told = |protocol: &str| {
+            let spec = json!({"ports": [{"port": 80, "appProtocol": protocol}]});
+            (KIND.caveat)(spec.to_string().as_bytes()).is_some()
+        };
+        assert_eq!(["tcp", "grpc", "", "smtp"].map(is_told), [false, false, false, true]);
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub(super) fn check_selector(
     check_values(&exact.map(|(key, value)| (key.clone(), value.clone())).collect(), path, violations);
 }
 
+/// Whether this is something that may be spoken.
+pub(super) fn is_protocol(name: &str) -> bool {
+    PROTOCOLS.contains(&name)
+}
+
 /// Adds a violation that starts with `problem` when there is a protocol and we do not know it.
 pub(super) fn check_protocol(
     protocol: Option<&str>,

@@ -33,7 +33,10 @@ pub(super) fn check(spec: &MeshAccessLog) -> Violations {
     if spec.rules.is_empty() && !peers {
         violations.add(path.clone(), "at least one of 'from', 'to' or 'rules' has to be defined");
     }
-    for (list, items, kinds) in [("to", &spec.to, TO), ("from", &spec.from, &[Mesh][..])] {
+    // What a gateway calls is not told apart.
+    let gateway = spec.target_ref.as_ref().is_some_and(|target| target.kind == MeshGateway);
+    let to = if gateway { &[Mesh][..] } else { TO };
+    for (list, items, kinds) in [("to", &spec.to, to), ("from", &spec.from, &[Mesh][..])] {
         for (i, item) in items.iter().enumerate() {
             let at = path.field(list).index(i);
             violations.extend(Allowed::kinds(kinds).check(&at.field("targetRef"), &item.target_ref));

@@ -66,6 +66,9 @@ fn check_conf(path: &FieldPath, conf: &HealthCheckConf) -> Violations {
 fn check_http(path: &FieldPath, http: &HttpCheck) -> Violations {
     let mut violations = Violations::none();
     violations.check(http.path.as_deref() == Some(""), path.field("path"), DEFINED);
+    if let Some(headers) = &http.request_headers_to_add {
+        violations.extend(headers.check(&path.field("requestHeadersToAdd")));
+    }
     for (i, status) in http.expected_statuses.iter().flatten().enumerate() {
         violations.status(path.field("expectedStatuses").index(i), (*status).into());
     }

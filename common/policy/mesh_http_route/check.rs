@@ -3,16 +3,15 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Filter, HeaderModifier, HttpRouteRule, HttpRouteTo, Match, MeshHttpRoute, PathMatch, PathMatchType,
-    PathRewrite,
-    filter::{FilterType, PathRewriteType},
+    Filter, FilterType, HeaderModifier, HttpRouteRule, HttpRouteTo, Match, MeshHttpRoute, PathMatch,
+    PathMatchType, PathRewrite, RequestMirror, RequestRedirect, UrlRewrite,
 };
 use crate::{
     model::{FieldPath, Violations},
     policy::{
         Allowed, TargetKind,
         TargetKind::*,
-        check::{Checks, DEFINED, NOT_EMPTY},
+        check::{Checks, DEFINED, MOST_HEADERS, NOT_EMPTY},
         mesh_tcp_route::check_backend_refs,
         peer_match::is_subdomain,
     },
@@ -20,7 +19,7 @@ use crate::{
 
 const TOP: &[TargetKind] = &[Mesh, MeshSubset, MeshService, MeshServiceSubset, MeshGateway, Dataplane];
 const TO: &[TargetKind] = &[MeshService, MeshExternalService, MeshMultiZoneService];
-const MIRRORS: &[TargetKind] = &[MeshService, MeshServiceSubset, MeshExternalService, MeshMultiZoneService];
+const MIRRORS: &[TargetKind] = &[MeshService, MeshServiceSubset];
 
 pub(super) fn check(spec: &MeshHttpRoute) -> Violations {
     let path = FieldPath::new("spec");
@@ -122,53 +121,79 @@ fn check_path(path: &FieldPath, matched: &PathMatch) -> Violations {
 }
 
 fn check_filter(path: &FieldPath, filter: &Filter, matches: &[Match], gateway: bool) -> Violations {
+    let mut violations = check_headers(path, filter);
+    let missing = |name: &str| Violations::one(path.field(name), DEFINED);
+    // Only the member of its type means anything.
+    violations.extend(match filter.kind {
+        FilterType::RequestHeaderModifier => match &filter.request_header_modifier {
+            Some(modifier) => check_modifier(&path.field("requestHeaderModifier"), modifier),
+            None => missing("requestHeaderModifier"),
+        },
+        FilterType::ResponseHeaderModifier => match &filter.response_header_modifier {
+            Some(modifier) => check_modifier(&path.field("responseHeaderModifier"), modifier),
+            None => missing("responseHeaderModifier"),
+        },
+        FilterType::RequestRedirect => match &filter.request_redirect {
+            Some(redirect) => check_redirect(&path.field("requestRedirect"), redirect, matches),
+            None => missing("requestRedirect"),
+        },
+        FilterType::UrlRewrite => match &filter.url_rewrite {
+            Some(rewrite) => check_url(&path.field("urlRewrite"), rewrite, matches, gateway),
+            None => missing("urlRewrite"),
+        },
+        FilterType::RequestMirror => match &filter.request_mirror {
+            Some(mirror) => check_mirror(&path.field("requestMirror"), mirror),
+            None => missing("requestMirror"),
+        },
+    });
+    violations
+}
+
+/// Names of headers, and how many there are, whatever the filter is.
+fn check_headers(path: &FieldPath, filter: &Filter) -> Violations {
     let mut violations = Violations::none();
-    let mut required = |name: &str, set: bool| violations.check(!set, path.field(name), DEFINED);
-    match filter.kind {
-        FilterType::RequestHeaderModifier => {
-            required("requestHeaderModifier", filter.request_header_modifier.is_some());
-        }
-        FilterType::ResponseHeaderModifier => {
-            required("responseHeaderModifier", filter.response_header_modifier.is_some());
-        }
-        FilterType::RequestRedirect => required("requestRedirect", filter.request_redirect.is_some()),
-        FilterType::UrlRewrite => required("urlRewrite", filter.url_rewrite.is_some()),
-        FilterType::RequestMirror => required("requestMirror", filter.request_mirror.is_some()),
-    }
     let modifiers = [
         ("requestHeaderModifier", &filter.request_header_modifier),
         ("responseHeaderModifier", &filter.response_header_modifier),
     ];
     for (name, modifier) in modifiers {
-        if let Some(modifier) = modifier {
-            violations.extend(check_modifier(&path.field(name), modifier));
+        if let Some(HeaderModifier { set, add, remove }) = modifier {
+            let at = path.field(name);
+            for (list, headers) in [("set", set), ("add", add)] {
+                violations.header_names(&at.field(list), headers.iter().map(|header| header.name.as_str()));
+            }
+            violations.at_most(at.field("remove"), remove.len(), MOST_HEADERS);
         }
     }
-    if let Some(redirect) = &filter.request_redirect {
-        let at = path.field("requestRedirect");
-        violations.extend(check_rewrite(&at.field("path"), redirect.path.as_ref(), matches));
-        violations.extend(check_precise_hostname(&at.field("hostname"), redirect.hostname.as_deref()));
-        let out_of_range = redirect.port.is_some_and(|p| p == 0 || p > 65535);
-        violations.check(out_of_range, at.field("port"), "port must be in the range [1, 65535]");
-        let status = redirect.status_code.is_some_and(|s| !matches!(s, 301..=303 | 307 | 308));
-        violations.check(status, at.field("statusCode"), "in body should be one of [301 302 303 307 308]");
+    violations
+}
+
+fn check_redirect(path: &FieldPath, redirect: &RequestRedirect, matches: &[Match]) -> Violations {
+    let mut violations = check_rewrite(&path.field("path"), redirect.path.as_ref(), matches);
+    violations.extend(check_precise_hostname(&path.field("hostname"), redirect.hostname.as_deref()));
+    let out_of_range = redirect.port.is_some_and(|p| p == 0 || p > 65535);
+    violations.check(out_of_range, path.field("port"), "port must be in the range [1, 65535]");
+    let status = redirect.status_code.is_some_and(|s| !matches!(s, 301..=303 | 307 | 308));
+    violations.check(status, path.field("statusCode"), "in body should be one of [301 302 303 307 308]");
+    violations
+}
+
+fn check_url(path: &FieldPath, rewrite: &UrlRewrite, matches: &[Match], gateway: bool) -> Violations {
+    let mut violations = check_rewrite(&path.field("path"), rewrite.path.as_ref(), matches);
+    violations.extend(check_precise_hostname(&path.field("hostname"), rewrite.hostname.as_deref()));
+    if rewrite.host_to_backend_hostname == Some(true) {
+        let at = path.field("hostToBackendHostname");
+        violations.check(!gateway, at.clone(), "can only be set with MeshGateway");
+        violations.check(rewrite.hostname.is_some(), at, "cannot be set together with hostname");
     }
-    if let Some(rewrite) = &filter.url_rewrite {
-        let at = path.field("urlRewrite");
-        violations.extend(check_rewrite(&at.field("path"), rewrite.path.as_ref(), matches));
-        violations.extend(check_precise_hostname(&at.field("hostname"), rewrite.hostname.as_deref()));
-        if rewrite.host_to_backend_hostname == Some(true) {
-            let at = at.field("hostToBackendHostname");
-            violations.check(!gateway, at.clone(), "can only be set with MeshGateway");
-            violations.check(rewrite.hostname.is_some(), at, "cannot be set together with hostname");
-        }
-    }
-    if let Some(mirror) = &filter.request_mirror {
-        let at = path.field("requestMirror");
-        violations.decimal_percent(at.field("percentage"), mirror.percentage.as_ref());
-        let target = mirror.backend_ref.target();
-        violations.extend(Allowed::kinds(MIRRORS).check(&at.field("backendRef"), &target));
-    }
+    violations
+}
+
+fn check_mirror(path: &FieldPath, mirror: &RequestMirror) -> Violations {
+    let mut violations = Violations::none();
+    violations.decimal_percent(path.field("percentage"), mirror.percentage.as_ref());
+    let target = mirror.backend_ref.target();
+    violations.extend(Allowed::kinds(MIRRORS).check(&path.field("backendRef"), &target));
     violations
 }
 
@@ -192,19 +217,11 @@ fn check_modifier(path: &FieldPath, modifier: &HeaderModifier) -> Violations {
 
 fn check_rewrite(path: &FieldPath, rewrite: Option<&PathRewrite>, matches: &[Match]) -> Violations {
     let mut violations = Violations::none();
-    let Some(rewrite) = rewrite else { return violations };
-    match rewrite.kind {
-        PathRewriteType::ReplaceFullPath => {
-            violations.check(rewrite.replace_full_path.is_none(), path.field("replaceFullPath"), DEFINED);
-        }
-        PathRewriteType::ReplacePrefixMatch => {
-            let at = path.field("replacePrefixMatch");
-            violations.check(rewrite.replace_prefix_match.is_none(), at.clone(), DEFINED);
-            let is_prefix = |m: &Match| m.path.as_ref().is_some_and(|p| p.kind == PathMatchType::PathPrefix);
-            let reason = "can only appear if all matches match a path prefix";
-            violations.check(!matches.iter().all(is_prefix), at, reason);
-        }
-    }
+    let of_prefix = rewrite.is_some_and(|rewrite| rewrite.replace_prefix_match.is_some());
+    let is_prefix = |m: &Match| m.path.as_ref().is_some_and(|p| p.kind == PathMatchType::PathPrefix);
+    let reason = "can only appear if all matches match a path prefix";
+    let misplaced = of_prefix && !matches.iter().all(is_prefix);
+    violations.check(misplaced, path.field("replacePrefixMatch"), reason);
     violations
 }
 

@@ -143,9 +143,9 @@ fn check_hash_policies(path: &FieldPath, policies: &[HashPolicy]) -> Violations 
         let (member, there) = match policy.kind {
             HashPolicyType::Header => ("header", policy.header.is_some()),
             HashPolicyType::Cookie => ("cookie", policy.cookie.is_some()),
-            HashPolicyType::Connection => ("connection", policy.connection.is_some()),
-            // Its name says it all.
-            HashPolicyType::SourceIP => ("connection", true),
+            HashPolicyType::Connection | HashPolicyType::SourceIP => {
+                ("connection", policy.connection.is_some())
+            }
             HashPolicyType::QueryParameter => ("queryParameter", policy.query_parameter.is_some()),
             HashPolicyType::FilterState => ("filterState", policy.filter_state.is_some()),
         };
@@ -158,7 +158,8 @@ fn check_hash_policies(path: &FieldPath, policies: &[HashPolicy]) -> Violations 
             let at = at.field("cookie");
             violations.check(cookie.name.is_empty(), at.field("name"), short);
             let relative = cookie.path.as_ref().is_some_and(|path| !path.starts_with('/'));
-            violations.check(relative, at.field("path"), "must be an absolute path");
+            let hashed = policy.kind == HashPolicyType::Cookie;
+            violations.check(hashed && relative, at.field("path"), "must be an absolute path");
         }
         let keyless = policy.filter_state.as_ref().is_some_and(|state| state.key.is_empty());
         violations.check(keyless, at.field("filterState").field("key"), short);

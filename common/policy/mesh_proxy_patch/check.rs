@@ -33,13 +33,14 @@ pub(super) fn check(spec: &MeshProxyPatch) -> Violations {
 }
 
 fn check_modification(path: &FieldPath, modification: &Modification) -> Violations {
-    let Modification { cluster, listener, network_filter, http_filter, virtual_host } = modification;
+    let Modification { cluster, listener, network_filter, http_filter, virtual_host, runtime } = modification;
     let set = [
         cluster.is_some(),
         listener.is_some(),
         virtual_host.is_some(),
         network_filter.is_some(),
         http_filter.is_some(),
+        runtime.is_some(),
     ];
     let count = set.into_iter().filter(|set| *set).count();
     if count != 1 {
@@ -70,6 +71,9 @@ fn check_modification(path: &FieldPath, modification: &Modification) -> Violatio
     }
     if let Some(change) = http_filter {
         violations.extend(check_filter(&path.field("httpFilter"), change, Native::HttpFilter));
+    }
+    if let Some(change) = runtime {
+        violations.extend(change.check(&path.field("runtime")));
     }
     violations
 }

@@ -7,7 +7,7 @@ use crate::{
         Allowed, InboundItem, PeerItem, TargetKind,
         TargetKind::*,
         TargetRef,
-        check::{DEFINED, NOT_DEFINED},
+        check::{Checks, DEFINED, NOT_DEFINED, OF_CLIENT},
     },
 };
 
@@ -47,6 +47,10 @@ fn check_rules(path: &FieldPath, top: &TargetRef, rules: &[InboundItem<RateLimit
     for (i, rule) in rules.iter().enumerate() {
         let at = path.index(i);
         violations.extend(rule.check_matches(&at));
+        if rule.matches.iter().any(|peer| peer.spiffe_id.is_some()) {
+            let local = rule.default.local.as_ref().and_then(|local| local.tcp.as_ref());
+            violations.absent(at.field("default").field("local").field("tcp"), local, OF_CLIENT);
+        }
         violations.extend(check_conf(&at.field("default"), &rule.default));
     }
     violations
@@ -96,8 +100,11 @@ fn check_http(path: &FieldPath, http: &LocalHttp) -> Violations {
     let mut violations = Violations::none();
     violations.extend(check_rate(&path.field("requestRate"), http.request_rate));
     if let Some(answer) = &http.on_rate_limit {
-        let at = path.field("onRateLimit").field("status");
-        violations.check(answer.status == Some(0), at, "must be greater than 0");
+        let at = path.field("onRateLimit");
+        violations.above_zero(at.field("status"), answer.status);
+        if let Some(headers) = &answer.headers {
+            violations.extend(headers.check(&at.field("headers")));
+        }
     }
     violations
 }

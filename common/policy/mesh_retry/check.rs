@@ -8,7 +8,7 @@ use crate::{
     policy::{
         Allowed, TargetKind,
         TargetKind::*,
-        check::{DEFINED, NOT_EMPTY, POSITIVE},
+        check::{Checks, DEFINED, NOT_EMPTY, POSITIVE},
     },
 };
 
@@ -88,6 +88,15 @@ fn check_http(path: &FieldPath, http: &HttpRetry) -> Violations {
         let reason = format!("unknown item '{condition}'");
         violations.check(!known, path.field("retryOn").index(i), reason);
     }
+    let conditions = [
+        ("retriableResponseHeaders", &http.retriable_response_headers),
+        ("retriableRequestHeaders", &http.retriable_request_headers),
+    ];
+    for (list, headers) in conditions {
+        for (i, header) in headers.iter().flatten().enumerate() {
+            violations.header_name(path.field(list).index(i).field("name"), &header.name);
+        }
+    }
     violations.extend(check_hosts(
         &path.field("hostSelection"),
         http.host_selection.as_deref().unwrap_or_default(),
@@ -115,7 +124,7 @@ fn check_rate_limited(path: &FieldPath, back_off: Option<&RateLimitedBackOff>) -
     let headers = path.field("resetHeaders");
     violations.check(back_off.reset_headers.is_none(), headers.clone(), DEFINED);
     for (i, header) in back_off.reset_headers.iter().flatten().enumerate() {
-        violations.check(header.name.is_empty(), headers.index(i).field("name"), DEFINED);
+        violations.header_name(headers.index(i).field("name"), &header.name);
     }
     violations
 }

@@ -3,7 +3,12 @@
 use super::{HttpTimeouts, MeshTimeout, TimeoutConf};
 use crate::{
     model::{FieldPath, Violations},
-    policy::{Allowed, InboundItem, TargetKind, TargetKind::*, TargetRef, check::Checks},
+    policy::{
+        Allowed, InboundItem, TargetKind,
+        TargetKind::*,
+        TargetRef,
+        check::{Checks, OF_CLIENT},
+    },
 };
 
 const TOP: &[TargetKind] =
@@ -63,7 +68,7 @@ fn check_rule(top: TargetKind, path: &FieldPath, item: &InboundItem<TimeoutConf>
     let conf = path.field("default");
     if item.matches.iter().any(|m| m.spiffe_id.is_some()) {
         // These are properties of the connection or the listener, which exist before a client is known.
-        let reason = "can't be specified when matches contain spiffeID because this field cannot be conditioned on source identity";
+        let reason = OF_CLIENT;
         violations.absent(conf.field("connectionTimeout"), item.default.connection_timeout.as_ref(), reason);
         violations.absent(conf.field("idleTimeout"), item.default.idle_timeout.as_ref(), reason);
         if let Some(http) = &item.default.http {

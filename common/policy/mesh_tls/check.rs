@@ -15,7 +15,8 @@ pub(super) fn check(spec: &MeshTls) -> Violations {
         violations.add(path.clone(), "field 'from' must be empty when 'rules' is defined");
     }
     if let Some(target) = &spec.target_ref {
-        let allowed = Allowed { inbound: true, ..Allowed::kinds(TOP) };
+        let inbound = !spec.from.is_empty() || !spec.rules.is_empty();
+        let allowed = Allowed { inbound, ..Allowed::kinds(TOP) };
         violations.extend(allowed.check(&path.field("targetRef"), target));
     }
     let top = spec.target_ref.as_ref().map_or(Mesh, |target| target.kind);

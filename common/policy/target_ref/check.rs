@@ -37,6 +37,9 @@ impl<'a> Allowed<'a> {
             let reason = self.unsupported.map_or_else(usual, str::to_owned);
             return Violations::one(path.field("kind"), reason);
         }
+        if target.proxy_types.as_ref().is_some_and(Vec::is_empty) {
+            return Violations::one(path.field("proxyTypes"), "in body should have at least 1 items");
+        }
         let mut found = ExaminedReference { path, target, violations: Violations::none() };
         match target.kind {
             TargetKind::Mesh => {

@@ -34,8 +34,8 @@ struct Case {
     because: Option<String>,
 }
 
-/// The fields that are named about a document, as the API names them.
-fn named(kind: &'static Kind, spec: &Value) -> BTreeSet<String> {
+/// What is said about a document, as the API says it: fields, and what is wrong there.
+pub(super) fn said(kind: &'static Kind, spec: &Value) -> Vec<(String, String)> {
     let document = match kind.is_json() {
         true => serde_json::json!({ "spec": spec }),
         false => spec.clone(),
@@ -43,12 +43,19 @@ fn named(kind: &'static Kind, spec: &Value) -> BTreeSet<String> {
     let settled = Document::parse_as(kind, &document)
         .map_err(|error| error.to_string())
         .map(|document| kind.settle_authored(&document.spec).map(|(violations, _)| violations));
-    let of = |violations: &Violations| violations.iter().map(|v| v.field.to_string()).collect();
+    let of = |violations: &Violations| {
+        violations.iter().map(|violation| (violation.field.to_string(), violation.reason.clone())).collect()
+    };
     match settled {
         Ok(Ok(violations) | Err(SpecError::Shape(violations))) => of(&violations),
-        Ok(Err(error)) => BTreeSet::from([error.to_string()]),
-        Err(error) => BTreeSet::from([error]),
+        Ok(Err(error)) => vec![(error.to_string(), String::new())],
+        Err(error) => vec![(error, String::new())],
     }
+}
+
+/// The fields that are named about a document.
+fn named(kind: &'static Kind, spec: &Value) -> BTreeSet<String> {
+    said(kind, spec).into_iter().map(|(field, _)| field).collect()
 }
 
 /// How many cases of a file there are, and which of them differ.

@@ -66,7 +66,8 @@ fn document(index: &Index, dataplane: &Resource, zone: &str) -> Result<Value, Ap
         "inbounds": inbounds,
         "listeners": listeners,
         "outbounds": outbounds(&networking, dataplane, &matched::destinations(index, dataplane.mesh())),
-        "spiffeId": mesh_identity::spiffe_id(index.list_in_mesh(&MESH_IDENTITY, dataplane.mesh()), dataplane, zone),
+        "spiffeId": mesh_identity::spiffe_id(index.list_in_mesh(&MESH_IDENTITY, dataplane.mesh()), dataplane, zone)
+            .map(|(_, id)| id),
     })))
 }
 

@@ -87,6 +87,12 @@ fn proxy(inbound: Value) -> Value {
     json!({ "type": "Dataplane", "mesh": "default", "name": "new", "networking": networking })
 }
 
+/// A policy of the older form about everybody's calls of one service.
+fn of_calls(kind: &str) -> Value {
+    json!({ "type": kind, "mesh": "default", "name": "new", "sources": [{ "match": { "kuma.io/service": "*" } }],
+        "destinations": [{ "match": { "kuma.io/service": "web" } }] })
+}
+
 fn differences() -> Vec<Difference> {
     let d = Difference::new;
     vec![
@@ -123,6 +129,48 @@ fn differences() -> Vec<Difference> {
                 proxy
             })
             .on_zone(),
+        d("a port for metrics that is none", "accepted", "nobody can listen there")
+            .put("/meshes/new", || {
+                json!({ "type": "Mesh", "name": "new", "metrics": { "backends": [
+                    { "name": "p", "type": "prometheus", "conf": { "port": 70_000 } }] } })
+            }),
+        d("a negative duration in a Timeout or a Retry", "accepted", "Envoy refuses it, and the proxy keeps what it had")
+            .put("/meshes/default/timeouts/new", || {
+                let mut timeout = of_calls("Timeout");
+                timeout["conf"] = json!({ "http": { "requestTimeout": "-1s" } });
+                timeout
+            }),
+        d("an ExternalService with a client certificate and no key, or the other way round", "accepted", "Envoy needs both")
+            .put("/meshes/default/external-services/new", || {
+                json!({ "type": "ExternalService", "mesh": "default", "name": "new", "tags": { "kuma.io/service": "new" },
+                    "networking": { "address": "example.com:443", "tls": { "enabled": true, "clientCert": { "secret": "c" } } } })
+            }),
+        d("a host name of a route behind a gateway that is none", "accepted", "no request asks for it")
+            .put("/meshes/default/meshhttproutes/new", || {
+                json!({ "type": "MeshHTTPRoute", "mesh": "default", "name": "new", "spec": {
+                    "targetRef": { "kind": "MeshGateway", "name": "edge" },
+                    "to": [{ "targetRef": { "kind": "Mesh" }, "hostnames": ["not a host"], "rules": [] }] } })
+            }),
+        d("a share of mirrored requests that is no percentage", "accepted", "Envoy refuses it, and the proxy keeps what it had")
+            .put("/meshes/default/meshhttproutes/new", || {
+                let mirror = json!({ "percentage": 101, "backendRef": { "kind": "MeshService", "name": "b" } });
+                let filters = json!([{ "type": "RequestMirror", "requestMirror": mirror }]);
+                json!({ "type": "MeshHTTPRoute", "mesh": "default", "name": "new", "spec": { "to": [{
+                    "targetRef": { "kind": "MeshService", "name": "a" }, "rules": [{
+                        "matches": [{ "method": "GET" }], "default": { "filters": filters } }] }] } })
+            }),
+        d("a port of a MeshService that is none, or that stands there twice", "accepted", "nobody can listen there, or nobody knows which of the two is meant")
+            .put("/meshes/default/meshservices/new", || {
+                json!({ "type": "MeshService", "mesh": "default", "name": "new", "spec": {
+                    "selector": { "dataplaneTags": { "kuma.io/service": "web" } }, "ports": [{ "port": 80 }, { "port": 80 }] } })
+            })
+            .on_zone(),
+        d("an address of a zone that is none", "accepted", "the other zones cannot reach it")
+            .put("/meshes/default/meshzoneaddresses/new", || {
+                json!({ "type": "MeshZoneAddress", "mesh": "default", "name": "new",
+                    "spec": { "address": "0.0.0.0", "port": 10_001 } })
+            })
+            .on_zone(),
         d("a member of a protobuf spec has a wrong type", "400 `Bad Request` without a field", "the field says where to look")
             .put("/meshes/new", || json!({ "type": "Mesh", "name": "new", "mtls": [] })),
         d("a duration that is none", "400 `Bad Request` without a field", "the field says where to look")
@@ -137,11 +185,23 @@ fn differences() -> Vec<Difference> {
                 json!({ "type": "MeshTimeout", "mesh": "default", "name": "new", "spec": { "to": [
                     { "targetRef": { "kind": "MeshService", "name": "nobody" }, "default": { "idleTimeout": "1s" } }] } })
             }),
-        d("a MeshIdentity of another provider than Bundled", "gives proxies identities", "not built; it is stored, synced and warned of")
+        d("a MeshIdentity of an extension", "refused by nobody, and of use where that is built in", "none is built in; it is stored, synced and warned of")
             .put("/meshes/default/meshidentities/new", || {
                 json!({ "type": "MeshIdentity", "mesh": "default", "name": "new", "spec": { "provider": {
-                    "type": "Spire", "spire": {} } } })
+                    "type": "Extension", "extension": { "name": "x" } } } })
             }),
+        d("a HostnameGenerator whose template does more than fill in fields and labels", "the language of Go counts", "not built; it is stored, synced and warned of")
+            .put("/hostnamegenerators/new", || {
+                json!({ "type": "HostnameGenerator", "name": "new", "spec": {
+                    "selector": { "meshService": {} }, "template": "{{ .Name | printf \"%s\" }}.mesh" } })
+            }),
+        d("an extension of a HostnameGenerator or a MeshExternalService", "what is installed decides", "nothing can be installed; it is stored, synced and warned of")
+            .put("/hostnamegenerators/new", || {
+                json!({ "type": "HostnameGenerator", "name": "new", "spec": {
+                    "selector": { "meshService": {} }, "template": "{{ .Name }}.mesh", "extension": { "type": "CoreDNS" } } })
+            }),
+        d("how long an authority of a mesh may take", "counts", "both kinds of authorities sign where they are asked; it is stored, synced and warned of")
+            .put("/meshes/new", || backend(&json!({ "rootChain": { "requestTimeout": "1s" } }))),
         d("variables in a MeshOpenTelemetryBackend", "the environment of a proxy counts", "not built yet; it is stored, synced and warned of")
             .put("/meshes/default/meshopentelemetrybackends/new", || {
                 json!({ "type": "MeshOpenTelemetryBackend", "mesh": "default", "name": "new", "spec": { "env": {} } })

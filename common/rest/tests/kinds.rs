@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ask, config, mesh};
 use crate::{
+    document::Document,
     mode::Mode,
     model::Kind,
     registry,
@@ -238,8 +239,8 @@ async fn what_is_put_comes_back_and_goes() {
         let api = TestApi::start(config, &referred_to()).await.unwrap();
         let (list, item) = (path(kind), format!("{}/a", path(kind)));
         let body = document(kind);
-        let spec = body.get("spec").unwrap_or(&body).to_string();
-        let told = (kind.caveat)(spec.as_bytes()).map_or_else(|| json!({}), |c| json!({ "warnings": [c] }));
+        let spec = Document::parse_as(kind, &body).unwrap().spec;
+        let told = (kind.caveat)(&spec).map_or_else(|| json!({}), |c| json!({ "warnings": [c] }));
         assert_eq!(ask(&api, "PUT", &item, Some(body.clone())).await, (201, told.clone()), "{}", kind.name);
         let (status, shown) = ask(&api, "GET", &item, None).await;
         assert_eq!(status, 200, "{}", kind.name);

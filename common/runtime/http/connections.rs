@@ -27,7 +27,7 @@ use super::{
 /// Displaced connections that have not closed yet; before more are displaced, these close.
 const LEAVING: usize = 64;
 
-/// A client that has asked nothing for this long was not about to.
+/// A client that has asked nothing for this long was not about to, and one that took nothing will not soon.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// An address is crowded that has more than this part of the places for unknown clients.
@@ -162,8 +162,8 @@ impl Connections {
         let mut shed = Vec::new();
         let mut inner = self.lock();
         let line = inner.refusals.note(Reason::Files, None, now);
-        let oldest = inner.longest_waiting(inner.unknown.keys(), now);
-        let _nobody_waits = inner.displace(oldest, Reason::Shed, now, &mut shed);
+        let least_missed = inner.least_missed(&self.limits, now);
+        let _nobody_waits = inner.displace(least_missed, Reason::Shed, now, &mut shed);
         drop(inner);
         line.into_iter().for_each(|line| line.tell(detail));
         shed.into_iter().for_each(|line| line.tell(""));
@@ -200,28 +200,31 @@ impl ConnectionTable {
         Ok((number, guest))
     }
 
-    /// Who makes way for a newcomer when everything is taken: one that is silent for a while, else
-    /// one of the address that has a large part of everything, else whoever keeps us waiting for longest. So
-    /// those who leave their answers lying make way for each other, and nobody who has just connected for them.
+    /// Who makes way for a newcomer when everything is taken. First whoever keeps us waiting at an address that
+    /// has a large part of everything, then one that is silent for a while wherever it is, then anybody of that
+    /// address, and last whoever keeps us waiting for longest. So those who hold places make way for each other;
+    /// and on a machine so busy that requests lie unread, nobody who is alone at his address makes way for them.
     fn least_missed(&self, limits: &Limits, now: Instant) -> Option<u64> {
-        let mut all = self.unknown.iter();
-        let silent = all.find(|(_, guest)| guest.progress().silence(now) >= Some(SILENT));
         let most = self.unknown_at.values().max_by_key(|here| here.len());
-        let crowd = most.filter(|most| most.len() > (limits.unknown / CROWD));
-        silent
-            .map(|(number, _)| *number)
-            .or_else(|| crowd.and_then(|here| self.least_missed_of(here, now)))
+        let crowd = most.filter(|most| most.len() > (limits.unknown / CROWD).max(1));
+        let of_crowd = |patience| crowd.and_then(|here| self.least_missed_of(here, patience, now));
+        let is_silent = |guest: &Guest| guest.progress().silence(now) >= Some(SILENT);
+        let silent = || self.unknown.iter().find(|(_, guest)| is_silent(guest));
+        of_crowd(SILENT)
+            .or_else(|| silent().map(|(number, _)| *number))
+            .or_else(|| of_crowd(Duration::ZERO))
             .or_else(|| self.longest_waiting(self.unknown.keys(), now))
     }
 
-    /// Of the connections of a crowded address one that never asked anything, else the one that has taken
-    /// nothing of its answer for longest.
-    fn least_missed_of(&self, here: &BTreeSet<u64>, now: Instant) -> Option<u64> {
-        let guests = || here.iter().filter_map(|number| Some((*number, self.unknown.get(number)?)));
-        let silent = guests().find(|(_, guest)| guest.progress().silence(now).is_some());
-        let lying = || guests().map(|(number, guest)| (number, guest.lying().now()));
-        let longest = || lying().filter(|(_, (bytes, _))| *bytes > 0).min_by_key(|(_, (_, since))| *since);
-        silent.map(|(number, _)| number).or_else(|| longest().map(|(number, _)| number))
+    /// Of the connections of a crowded address one that never asked anything, else the one that has asked
+    /// nothing more or taken nothing of its answer for longest; none that did so for less than `patience`.
+    fn least_missed_of(&self, here: &BTreeSet<u64>, patience: Duration, now: Instant) -> Option<u64> {
+        let waits = |number: &u64| {
+            let guest = self.unknown.get(number)?;
+            let (since, has_asked) = guest.keeps_waiting_since()?;
+            (now - since >= patience).then_some((has_asked, since, *number))
+        };
+        here.iter().filter_map(waits).min().map(|(.., number)| number)
     }
 
     /// Of these the oldest that keeps us waiting; one that never asked anything, if there is one.

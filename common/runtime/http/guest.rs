@@ -49,6 +49,15 @@ impl Guest {
         &self.lying
     }
 
+    /// Since when it keeps us waiting, by asking nothing or by taking nothing of its answer, and whether it has
+    /// ever asked; `None` while something is done for it.
+    pub(super) fn keeps_waiting_since(&self) -> Option<(Instant, bool)> {
+        let (bytes, since) = self.lying.now();
+        let progress = self.progress();
+        let lies = (bytes > 0).then_some(since);
+        Some((lies.or_else(|| progress.asks_nothing_since())?, progress.has_asked()))
+    }
+
     /// Bytes went to it.
     pub(super) fn told(&self, bytes: usize, now: Instant) {
         self.progress().told(bytes, now);

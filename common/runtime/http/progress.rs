@@ -196,6 +196,14 @@ impl Progress {
         }
     }
 
+    /// Since when it has asked nothing, with nothing under way; `None` while something is.
+    pub(super) fn asks_nothing_since(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Silent(since) | Stage::Greeting(since) => Some(since),
+            Stage::Asking { since, .. } => self.open.is_empty().then_some(since),
+        }
+    }
+
     /// Whether it has ever asked something.
     pub(super) fn has_asked(&self) -> bool {
         matches!(self.stage, Stage::Asking { .. })

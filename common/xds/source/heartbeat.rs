@@ -14,16 +14,30 @@ pub(super) struct Heartbeat {
     pub(super) due: Instant,
     /// The names up to this one were told in this round.
     after: Option<Name>,
-    /// Version of the last response that said more.
+    /// Version of the last response that said more and was accepted: what the peer says it has.
     version: String,
+    /// Version of such a response that waits for its answer.
+    offered: Option<String>,
+}
+
+impl Heartbeat {
+    /// The response in flight got its answer.
+    pub(super) fn settled(&mut self, accepted: bool) {
+        if let Some(version) = self.offered.take().filter(|_| accepted) {
+            self.version = version;
+        }
+    }
 }
 
 impl<D: Dialect> Source<D> {
     /// Notes that something of type `i` was sent, and when it has to be said again that it is good.
     pub(super) fn note_perishable(&mut self, i: usize, sent: &ResponseParts, now: Instant) {
         let Some(ttl) = sent.ttl else { return };
-        let first = || Box::new(Heartbeat { due: now + ttl / TIMES, after: None, version: String::new() });
-        self.slots[i].heartbeat.get_or_insert_with(first).version.clone_from(&sent.version);
+        let first = || {
+            let due = now + ttl / TIMES;
+            Box::new(Heartbeat { due, after: None, version: String::new(), offered: None })
+        };
+        self.slots[i].heartbeat.get_or_insert_with(first).offered = Some(sent.version.clone());
     }
 
     /// A word about what the peer holds of a type for which it is time.
@@ -46,6 +60,7 @@ impl<D: Dialect> Source<D> {
             if let Some((parts, _)) = told {
                 self.nonce += 1;
                 slot.in_flight_since = Some(now);
+                slot.only_heartbeat = true;
                 return Some(ResponseParts { ttl: Some(ttl), ..parts });
             }
         }

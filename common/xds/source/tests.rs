@@ -290,6 +290,20 @@ fn patience_with_a_cluster_that_does_not_get_warm_has_an_end() {
 }
 
 #[test]
+fn a_listener_waits_for_all_parts_of_the_clusters_however_long_one_takes() {
+    let limit = Some(2 * Wanted::new("c", envoy::CLUSTER, b"1".to_vec()).size());
+    let mut stream = ads();
+    stream.source.limit_bytes(limit);
+    let clusters = ["e", "f", "g"].map(|name| (envoy::CLUSTER, name, "1"));
+    let sent = stream.change(&[&clusters[..], &[(envoy::LISTENER, "l", "2")]].concat(), &[]);
+    assert_eq!(sent, ["4 Cluster +e f -"]);
+    stream.now += Duration::from_secs(60);
+    assert_eq!(stream.step(Input::Wake).unwrap(), [""; 0], "it may use `g`, which was not sent");
+    assert_eq!(stream.ask(&ack(envoy::CLUSTER, "4")).unwrap(), ["5 Cluster +g -"]);
+    assert_eq!(stream.ask(&ack(envoy::CLUSTER, "5")).unwrap(), ["6 Listener +l -"]);
+}
+
+#[test]
 fn replaced_cluster_gets_its_endpoints_again() {
     let mut stream = ads();
     let sent = stream.change(&[(envoy::CLUSTER, "c", "2")], &[]);

@@ -13,10 +13,12 @@ pub struct StillGood {
 
 impl Subscription {
     /// What the peer holds as it should be, of names that come after `after`; sent in a response numbered `nonce`, of
-    /// about `limit` bytes. `None` when a response waits for its answer, or there is nothing.
+    /// about `limit` bytes. With `refused` also that of which it refused a newer version, where it can be told of
+    /// what it kept. `None` when a response waits for its answer, or there is nothing.
     pub fn still_good(
         &mut self,
         want: &dyn Want,
+        refused: bool,
         after: Option<&Name>,
         limit: Option<usize>,
         nonce: u64,
@@ -29,11 +31,20 @@ impl Subscription {
         let mut names = Vec::new();
         want.each(self.type_url, &mut |name, version| {
             let is_next = after.is_none_or(|after| name > after);
-            if is_next && self.interest.covers(name) && self.holding(name) == Holding::At(version) {
+            let is_kept = || {
+                self.holding(name) == Holding::At(version)
+                    || refused && self.refused.get(name) == Some(&version)
+            };
+            if is_next && self.interest.covers(name) && is_kept() {
                 names.push((Name::clone(name), version));
             }
         });
+        // Under the names they were asked for by, where those are others.
+        names.extend(self.forms(want).filter(|(name, version)| {
+            after.is_none_or(|after| name > after) && self.holding(name) == Holding::At(*version)
+        }));
         names.sort_unstable();
+        names.dedup();
         let mut room = ResponseBudget { limit, used: 0 };
         let fits = names.iter().take_while(|(name, _)| room.admit(name.len() + ENVELOPE)).count();
         let until = (fits < names.len()).then(|| names[..fits].last().map(|(name, _)| Name::clone(name)));

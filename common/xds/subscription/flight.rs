@@ -41,6 +41,8 @@ pub(super) struct Flight {
     /// Whether removals deserve another try on their own if this is refused: the fault may lie in the
     /// updates they travel with.
     pub(super) retry_removals: bool,
+    /// The byte limit left something for the next response.
+    pub(super) is_cut_short: bool,
     /// With this response the peer has what there is in here, but for what is known to be pending.
     pub(super) completes: Option<Arc<dyn Collection>>,
 }
@@ -160,9 +162,15 @@ impl Flight {
             nonce,
             removed: offer.removed.iter().cloned().collect(),
             retry_removals: !updated.is_empty(),
+            is_cut_short: offer.more,
             updated,
             completes,
         }
+    }
+
+    /// Whether the peer has to say something about this name.
+    pub(super) fn is_about(&self, name: &str) -> bool {
+        self.updated.contains(name) || self.removed.contains(name)
     }
 
     /// Items that were sent.

@@ -90,6 +90,11 @@ impl Holdings {
         self.exceptions.keys().map(|name| &**name).chain(asked)
     }
 
+    /// What a peer that just came says it holds.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &Name> {
+        self.exceptions.keys()
+    }
+
     /// Bytes of the names of exceptions.
     pub(super) fn bytes(&self) -> usize {
         self.exceptions.keys().map(|name| name.len()).sum()

@@ -7,7 +7,7 @@ use super::{Collection, Holdings, Interest, Name, NameSet, Offer, Subscription, 
 impl Subscription {
     /// Whether nothing was said on this stream yet, so that the peer is to get all there is.
     pub(super) fn is_fresh(&self) -> bool {
-        let idle = self.dirty.is_empty() && self.gone.is_empty() && self.is_accepted();
+        let idle = self.dirty.is_empty() && self.gone.is_empty() && self.is_accepted() && self.is_plain();
         self.rescan && idle && self.held.is_fresh()
     }
 
@@ -36,7 +36,7 @@ impl Subscription {
 
     /// Lists what there is of interest, and notes which names there are not.
     fn list_all(&mut self, collection: &dyn Collection, updated: &mut Vec<Wanted>) {
-        let Self { interest: Interest { wildcard, names }, gone, .. } = self;
+        let Self { interest: Interest { wildcard, names, .. }, gone, .. } = self;
         if *wildcard {
             updated.reserve_exact(collection.len());
             collection.each(&mut |wanted| updated.push(wanted));
@@ -77,8 +77,8 @@ impl Subscription {
     /// Tells everything again that was asked for by name, although the peer holds it, when `other` just did of its
     /// type. Says whether it did.
     pub(in crate::xds) fn renew_everything(&mut self, other: &Self) -> bool {
-        let is_plain = !self.interest.wildcard && self.flight.is_none() && self.is_accepted();
-        if !is_plain || !other.sends_all(&self.interest.names) {
+        let is_simple = !self.interest.wildcard && self.is_plain() && self.flight.is_none();
+        if !is_simple || !self.is_accepted() || !other.sends_all(&self.interest.names) {
             return false;
         }
         self.held = Holdings::claimed(std::iter::empty());

@@ -9,6 +9,7 @@ mod heartbeats;
 mod names;
 mod order;
 mod table;
+mod variants;
 mod whole;
 
 use std::{
@@ -68,6 +69,8 @@ struct Sent {
     /// The envelope of each resource, where there is one, and what is in it.
     updated: Vec<(Option<(String, String)>, Any)>,
     removed: Vec<String>,
+    /// Other names of resources, by which they were asked for.
+    aliases: Vec<(String, Vec<String>)>,
     /// Names of what is wrong, and how.
     errors: Vec<(String, i32)>,
 }
@@ -110,6 +113,7 @@ impl Variant for Sotw {
             identifier: response.control_plane.map(|plane| plane.identifier).unwrap_or_default(),
             version: response.version_info,
             updated: response.resources.into_iter().map(|any| (None, any)).collect(),
+            aliases: Vec::new(),
             removed: Vec::new(),
             errors: errors(response.resource_errors),
         }
@@ -133,11 +137,13 @@ impl Variant for Delta {
     }
 
     fn sent(response: DeltaDiscoveryResponse) -> Sent {
+        let mut aliases = Vec::new();
         let opened = response.resources.into_iter().map(|mut resource| {
             let any = resource.resource.take().unwrap_or_default();
-            assert!(
-                resource.ttl.is_none() && resource.aliases.is_empty() && resource.cache_control.is_none()
-            );
+            assert!(resource.ttl.is_none() && resource.cache_control.is_none());
+            if !resource.aliases.is_empty() {
+                aliases.push((resource.name.clone(), resource.aliases));
+            }
             (Some((resource.name, resource.version)), any)
         });
         Sent {
@@ -145,7 +151,8 @@ impl Variant for Delta {
             nonce: response.nonce,
             identifier: response.control_plane.map(|plane| plane.identifier).unwrap_or_default(),
             version: response.system_version_info,
-            updated: opened.collect(),
+            updated: opened.collect::<Vec<_>>(),
+            aliases,
             removed: response.removed_resources,
             errors: errors(response.resource_errors),
         }
@@ -159,7 +166,7 @@ impl Sent {
             let vacant = ClusterLoadAssignment::decode(&*any.value).ok().filter(|_| any.type_url == EDS)?;
             Some(format!("{}@vacant", vacant.cluster_name))
         };
-        let text = |any: &Any| String::from_utf8(any.value.clone()).unwrap();
+        let text = |any: &Any| String::from_utf8_lossy(&any.value).into_owned();
         let contents = self.updated.iter().map(|(_, any)| vacant(any).unwrap_or_else(|| text(any)));
         contents.collect()
     }

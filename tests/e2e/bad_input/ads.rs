@@ -8,6 +8,7 @@ use common::proto::{
         config::core::v3::Node,
         service::discovery::v3::{
             DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+            ResourceLocator,
         },
     },
     google::{
@@ -32,6 +33,9 @@ pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 /// Listeners.
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
+/// Virtual hosts.
+pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+
 /// Either protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
@@ -50,6 +54,8 @@ pub struct Ask {
     pub type_url: String,
     /// By name.
     pub names: Vec<String>,
+    /// By name, and by so many parameters.
+    pub located: Vec<(String, usize)>,
     /// No longer by name; incremental only.
     pub not: Vec<String>,
     /// What is held already; incremental only.
@@ -84,6 +90,7 @@ impl Ask {
             node: self.node.clone(),
             type_url: self.type_url.clone(),
             resource_names_subscribe: self.names.clone(),
+            resource_locators_subscribe: self.locators(),
             resource_names_unsubscribe: self.not.clone(),
             initial_resource_versions: self.held.clone(),
             response_nonce: self.nonce.clone(),
@@ -92,11 +99,20 @@ impl Ask {
         }
     }
 
+    fn locators(&self) -> Vec<ResourceLocator> {
+        let locator = |(name, parameters): &(String, usize)| {
+            let dynamic_parameters = (0..*parameters).map(|n| (format!("p{n}"), "v".to_owned())).collect();
+            ResourceLocator { name: name.clone(), dynamic_parameters }
+        };
+        self.located.iter().map(locator).collect()
+    }
+
     fn sotw(&self) -> DiscoveryRequest {
         DiscoveryRequest {
             node: self.node.clone(),
             type_url: self.type_url.clone(),
             resource_names: self.names.clone(),
+            resource_locators: self.locators(),
             response_nonce: self.nonce.clone(),
             error_detail: self.error.as_deref().map(refusal),
             ..DiscoveryRequest::default()

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use common::proto::google::protobuf::{ListValue, Struct, Value, value::Kind};
 
 use super::{
-    ads::{self, Ask, CDS, EDS, LDS, Protocol, SDS, first, node, stream, text},
+    ads::{self, Ask, CDS, EDS, LDS, Protocol, SDS, VHDS, first, node, stream, text},
     grpc::{Call, Grpc, prefixed},
     table::{Answer, Case, Front, all_right, case, run, tally},
 };
@@ -141,6 +141,27 @@ fn protocol(table: &mut Vec<Case<Call>>) {
     both(table, Sizes, "a million names", TOO_MUCH, &[],
         || after(vec![Ask::of(EDS).named((0..1_000_000).map(|n| n.to_string()))]));
     both(table, Sizes, "a name of 10 MiB", TOO_MUCH, &[], || after(vec![Ask::of(EDS).named(["x".repeat(10 << 20)])]));
+    let parameters = |count: usize| (0..count).rev().map(|n| format!("{n}=v")).collect::<Vec<_>>().join("&");
+    both(table, Conversation, "an xdstp name with 100 parameters", SERVED, &[],
+        || after(vec![Ask::of(EDS).named([format!("xdstp://x/T/a?{}", parameters(100))])]));
+    both(table, Sizes, "an xdstp name with 1,000 parameters", &["ResourceExhausted"], &["bytes"],
+        || after(vec![Ask::of(EDS).named([format!("xdstp://x/T/a?{}", parameters(1_000))])]));
+    let traps = ["xdstp://", "xdstp:///*", "xdstp://x/T/*?", "xdstp://x/T/a?&&&", "xdstp://x/T/a?=#*", "xdstp://x/T/*/*"];
+    both(table, Conversation, "xdstp names with traps", SERVED, &[],
+        || after(vec![Ask::of(EDS).named(traps.map(str::to_owned)), Ask::of(LDS).named(traps.map(str::to_owned))]));
+    both(table, Conversation, "10,000 globs", SERVED, &[],
+        || after(vec![Ask::of(EDS).named((0..10_000).map(|n| format!("xdstp://x/T/{n}/*")))]));
+    let located = |count: usize, parameters: usize| Ask {
+        located: (0..count).map(|n| (n.to_string(), parameters)).collect(),
+        ..Ask::of(EDS)
+    };
+    both(table, Conversation, "locators with parameters", SERVED, &[], || after(vec![located(10, 10)]));
+    both(table, Sizes, "a locator with 1,000 parameters", &["ResourceExhausted"], &["bytes"], || after(vec![located(1, 1_000)]));
+    both(table, Sizes, "100,001 locators", &["ResourceExhausted"], &["names"], || after(vec![located(100_001, 0)]));
+    let hosts = ["", "/", "//", "r/", "/h", "r/\0", "r/*", "r/a:b:c", "r/\u{202e}"];
+    both(table, Conversation, "hosts with traps", SERVED, &[], || after(vec![Ask::of(VHDS).named(hosts.map(str::to_owned))]));
+    both(table, Conversation, "10,000 hosts", SERVED, &[],
+        || after(vec![Ask::of(VHDS).named((0..10_000).map(|n| format!("r/{n}.test")))]));
     let delta = |what: &'static str, asks: Vec<Ask>| case(Conversation, what, ads::delta(&after(asks)), SERVED, &[]);
     table.extend([
         delta("names let go that were never asked for", vec![Ask { not: vec!["*".into(), "x".into()], ..Ask::of(EDS) }]),
@@ -213,6 +234,18 @@ fn single_types(table: &mut Vec<Case<Call>>) {
         row(Conversation, "no protobuf", ads::raw(protocol, vec![prefixed(0, 4, b"\xff\xff\xff\xff")]), BROKEN, &[]);
         row(Sizes, "a prefix that promises 4 GiB", ads::raw(protocol, vec![prefixed(0, u32::MAX, b"x")]), TOO_MUCH, &[]);
     }
+    let hosts = |ask: Ask, verdicts: &'static [&'static str], what: &'static str| {
+        let mut call = ads::delta(&[ask]);
+        call.path = "/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts";
+        case(Conversation, format!("{what} (DeltaVirtualHosts)"), call, verdicts, &[])
+    };
+    let of_a_million = |type_url: &str| Ask { type_url: type_url.to_owned(), ..first(ID) }.named((0..1_000_000).map(|n| format!("r/{n}")));
+    table.extend([
+        hosts(Ask::of(VHDS), INVALID, "no node"),
+        hosts(first(ID), INVALID, "another type"),
+        hosts(Ask { type_url: VHDS.to_owned(), ..first("default.web-2") }, FOREIGN, "another proxy's id"),
+        hosts(of_a_million(VHDS), TOO_MUCH, "a million hosts"),
+    ]);
     let mut silent = stream(Protocol::Sotw, &[]);
     (silent.path, silent.closes) = (DOORS[2].2, true);
     table.push(case(Conversation, "a call of nothing", silent, INVALID, &["no request"]));

@@ -15,6 +15,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
+use zone::ads::introspection::ENDPOINTS;
+
 use crate::{
     harness::{
         Global, Options, Zone, addresses,
@@ -124,10 +126,14 @@ async fn readable(client: &Client, cp: &ControlPlane) -> BTreeSet<String> {
         "/global-insights",
         "/strait/link",
         "/debug/proxies",
+        "/debug",
         "/nowhere",
     ]
     .map(str::to_owned)
     .into();
+    let of_leaky = |(name, _): &(&str, &str)| format!("/debug/{name}?proxyID=leaky-1&include_eds");
+    let everybody = |(name, _): &(&str, &str)| format!("/debug/{name}");
+    paths.extend(ENDPOINTS.iter().map(of_leaky).chain(ENDPOINTS.iter().map(everybody)));
     for kind in cp.get("/_resources").await["resources"].as_array().unwrap() {
         let path = kind["path"].as_str().unwrap();
         paths.extend([format!("/{path}"), format!("/{path}/_overview"), format!("/meshes/default/{path}")]);

@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use common::testing::needs;
@@ -33,19 +33,7 @@ fn base_id() -> String {
 impl Envoy {
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
-        Self::sidecar_in(zone, mesh, name, admin, None).await
-    }
-
-    /// The same, with somebody beside it whose folder this is.
-    pub async fn sidecar_in(
-        zone: &Zone,
-        mesh: &str,
-        name: &str,
-        admin: SocketAddr,
-        work_dir: Option<&Path>,
-    ) -> Self {
-        let folder = work_dir.map(|folder| ("workdir", folder.display().to_string()));
-        Self::sidecar_saying(zone, mesh, name, admin, &Vec::from_iter(folder)).await
+        Self::sidecar_saying(zone, mesh, name, admin, &[]).await
     }
 
     /// The same, with more in what it says about itself.
@@ -56,19 +44,37 @@ impl Envoy {
         admin: SocketAddr,
         metadata: &[(&str, String)],
     ) -> Self {
+        let say = |document: &mut serde_json::Value| {
+            for (key, value) in metadata {
+                document["node"]["metadata"][key] = value.as_str().into();
+            }
+        };
+        Self::sidecar_with(zone, mesh, name, admin, say).await
+    }
+
+    /// The same, which is told what differs instead of all there is.
+    pub async fn incremental_sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
+        let say = |document: &mut serde_json::Value| {
+            document["dynamicResources"]["adsConfig"]["apiType"] = "DELTA_GRPC".into();
+        };
+        Self::sidecar_with(zone, mesh, name, admin, say).await
+    }
+
+    async fn sidecar_with(
+        zone: &Zone,
+        mesh: &str,
+        name: &str,
+        admin: SocketAddr,
+        adjust: impl FnOnce(&mut serde_json::Value),
+    ) -> Self {
         let token = match zone.kept_token(name) {
             Some(token) => token,
             None => zone.proxy_token(mesh, &["--name", name]).await,
         };
-        let mut bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
-        if !metadata.is_empty() {
-            let mut document: serde_json::Value = serde_norway::from_str(&bootstrap).expect("a bootstrap");
-            for (key, value) in metadata {
-                document["node"]["metadata"][key] = value.as_str().into();
-            }
-            bootstrap = document.to_string();
-        }
-        Self::start(name, bootstrap, admin).await
+        let bootstrap = Self::bootstrap(zone, &["--mesh", mesh, "--name", name], &token).await;
+        let mut document: serde_json::Value = serde_norway::from_str(&bootstrap).expect("a bootstrap");
+        adjust(&mut document);
+        Self::start(name, document.to_string(), admin).await
     }
 
     /// The proxy of a zone ingress.
@@ -83,7 +89,8 @@ impl Envoy {
         Self::start(name, bootstrap, admin).await
     }
 
-    async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
+    /// The bootstrap of a proxy, as an operator gets it.
+    pub async fn bootstrap(zone: &Zone, args: &[&str], token: &str) -> String {
         let token_file = write(zone.folder.path(), &format!("proxy-token-{}", base_id()), token);
         let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate());
         let (token_file, ca) = (token_file.display().to_string(), ca.display().to_string());

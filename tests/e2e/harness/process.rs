@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use super::wait;
+use super::{panics, wait};
 
 /// Lines of output in the report of a failed test.
 const REPORTED: usize = 400;
@@ -39,6 +39,7 @@ impl Process {
         args: impl IntoIterator<Item = A>,
         environment: &[(String, String)],
     ) -> Self {
+        panics::are_told_at_once();
         let mut child = Command::new(program)
             .args(args)
             .envs(environment.iter().cloned())

@@ -6,7 +6,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::request::{BootstrapRequest, FEATURE_DELTA, FEATURE_UNIFIED_NAMES};
-use crate::generator::gateway::LIMITS;
+use crate::{
+    ads::node::ProxyKind,
+    generator::{FEATURE_RUNTIME, gateway::LIMITS, runtime::RUNTIME_LAYER},
+};
 
 /// Where the admin endpoint of a proxy listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +96,7 @@ pub(super) fn document(params: &Params<'_>) -> Value {
     if params.health {
         document.insert("hdsConfig".into(), health(params));
     }
-    document
-        .insert("layeredRuntime".into(), json!({ "layers": runtime(params.gateway_connections.is_some()) }));
+    document.insert("layeredRuntime".into(), json!({ "layers": runtime(params) }));
     document.insert("node".into(), node(params));
     if let Some(connections) = params.gateway_connections {
         let heap = params.request.resources.max_heap_size_bytes;
@@ -105,7 +107,7 @@ pub(super) fn document(params: &Params<'_>) -> Value {
     Value::Object(document)
 }
 
-fn runtime(gateway: bool) -> Vec<Value> {
+fn runtime(params: &Params<'_>) -> Vec<Value> {
     let mut layers = vec![json!({
         "name": "kuma",
         "staticLayer": {
@@ -113,9 +115,14 @@ fn runtime(gateway: bool) -> Vec<Value> {
             "re2.max_program_size.warn_level": 1000,
         },
     })];
-    if gateway {
-        let over_ads = json!({"ads": {}, "resourceApiVersion": "V3"});
-        layers.push(json!({"name": LIMITS, "rtdsLayer": {"name": LIMITS, "rtdsConfig": over_ads}}));
+    let over_ads = json!({"ads": {}, "resourceApiVersion": "V3"});
+    let over_ads = |name: &str| json!({"name": name, "rtdsLayer": {"name": name, "rtdsConfig": over_ads}});
+    if params.gateway_connections.is_some() {
+        layers.push(over_ads(LIMITS));
+    }
+    // Over what is there in any case, and before what an operator sets by hand.
+    if params.request.has(FEATURE_RUNTIME) && params.request.proxy_type == ProxyKind::Dataplane {
+        layers.push(over_ads(RUNTIME_LAYER));
     }
     layers
 }

@@ -218,6 +218,26 @@ fn documents_equal_the_known_ones() {
 }
 
 #[test]
+fn a_layer_of_the_runtime_has_a_place_where_somebody_asks_for_it() {
+    let maker = bootstraps(BootstrapSettings::default());
+    for (features, expected) in
+        [(json!([]), vec!["kuma"]), (json!(["feature-runtime-layer"]), vec!["kuma", "mesh"])]
+    {
+        let request: BootstrapRequest = serde_json::from_value(json!({
+            "mesh": "default", "name": "dp-1", "dataplaneToken": "a.b.c", "dataplaneResource": KNOWN,
+            "features": features,
+        }))
+        .unwrap();
+        let made = maker.make(&request, Some("127.0.0.1"), &index(Vec::new())).unwrap().envoy;
+        let layers = made.pointer("/layeredRuntime/layers").unwrap().as_array().unwrap().clone();
+        let names: Vec<&str> = layers.iter().filter_map(|layer| layer["name"].as_str()).collect();
+        assert_eq!(names, expected);
+        let said = made.pointer("/node/metadata/features").cloned().unwrap_or_default();
+        assert_eq!(said, features, "the zone finds it there");
+    }
+}
+
+#[test]
 fn a_plain_envoy_gets_what_it_needs() {
     let maker = bootstraps(BootstrapSettings::default());
     let request: BootstrapRequest = serde_json::from_value(json!({

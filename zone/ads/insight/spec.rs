@@ -7,6 +7,7 @@ use common::{
     model::{
         Resource,
         kinds::{dataplane_insight, zone_ingress_insight},
+        transcode,
     },
     proto::{
         google::protobuf::{ListValue, Struct, Timestamp, Value, value::Kind as Json},
@@ -49,7 +50,7 @@ pub(super) struct InsightUpdate<'a> {
 pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: InsightUpdate<'_>) -> Vec<u8> {
     let stored: &[u8] = existing.map_or(&[], |e| &e.spec);
     let metadata = update.metadata;
-    match kind {
+    let merged = match kind {
         ProxyKind::Dataplane => {
             let mut insight = mesh::DataplaneInsight::decode(stored).unwrap_or_default();
             if let Some(certificate) = update.certificate {
@@ -71,7 +72,19 @@ pub(super) fn merge(existing: Option<&Resource>, kind: ProxyKind, update: Insigh
             merge_subscriptions(&mut insight.subscriptions, update.subscriptions, update.now, update.kept);
             insight.encode_to_vec()
         }
-    }
+    };
+    in_order(kind, merged)
+}
+
+/// The bytes with the metadata in the order of its names: left to itself the library writes them in another order each
+/// time, and an insight that says the same would be sent on as a new one.
+fn in_order(kind: ProxyKind, insight: Vec<u8>) -> Vec<u8> {
+    let message = match kind {
+        ProxyKind::Dataplane => "kuma.mesh.v1alpha1.DataplaneInsight",
+        ProxyKind::Ingress => "kuma.mesh.v1alpha1.ZoneIngressInsight",
+        ProxyKind::Egress => "kuma.mesh.v1alpha1.ZoneEgressInsight",
+    };
+    transcode::reflect(message, &insight).map_or(insight, |message| transcode::stable(&message))
 }
 
 /// The node metadata of a proxy, and beside it what the proxy refuses at the moment and what was left out of what it
@@ -215,11 +228,11 @@ fn m_tls(
     known: Option<&mesh::dataplane_insight::Mtls>,
     certificate: &Certificate,
 ) -> mesh::dataplane_insight::Mtls {
-    let issued = Some(timestamp(certificate.issued));
+    let (issued, expires) = certificate.life.map(|(from, to)| (timestamp(from), timestamp(to))).unzip();
     let before = known.map_or(0, |k| k.certificate_regenerations);
-    let is_new = known.is_none_or(|k| k.last_certificate_regeneration != issued);
+    let is_new = issued.is_some() && known.is_none_or(|k| k.last_certificate_regeneration != issued);
     mesh::dataplane_insight::Mtls {
-        certificate_expiration_time: Some(timestamp(certificate.expires)),
+        certificate_expiration_time: expires,
         last_certificate_regeneration: issued,
         certificate_regenerations: before + u32::from(is_new),
         issued_backend: certificate.backend.clone(),

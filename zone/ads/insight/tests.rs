@@ -197,8 +197,10 @@ async fn certificates_are_counted() {
     let proxy = proxy("web-1");
     bench.insights.open(1, &proxy);
     let certificate = |day| Certificate {
-        issued: DateTime::UNIX_EPOCH + TimeDelta::days(day),
-        expires: DateTime::UNIX_EPOCH + TimeDelta::days(day + 1),
+        life: Some((
+            DateTime::UNIX_EPOCH + TimeDelta::days(day),
+            DateTime::UNIX_EPOCH + TimeDelta::days(day + 1),
+        )),
         backend: "ca-1".to_owned(),
         supported: vec!["ca-1".to_owned()],
     };
@@ -209,6 +211,12 @@ async fn certificates_are_counted() {
     let m_tls = bench.insight("web-1").await.unwrap().m_tls.unwrap();
     assert_eq!(m_tls.certificate_regenerations, 2);
     assert_eq!(m_tls.issued_backend, "ca-1");
+    let of_agent = Certificate { life: None, backend: "kri_mid_a".to_owned(), supported: Vec::new() };
+    bench.insights.certificate(&proxy.id, Some(of_agent));
+    bench.flush(false).await;
+    let m_tls = bench.insight("web-1").await.unwrap().m_tls.unwrap();
+    assert_eq!((&*m_tls.issued_backend, m_tls.certificate_regenerations), ("kri_mid_a", 2));
+    assert_eq!(m_tls.certificate_expiration_time, None, "who gave it knows");
     bench.insights.certificate(&proxy.id, None);
     bench.flush(false).await;
     assert_eq!(bench.insight("web-1").await.unwrap().m_tls, None);
@@ -240,6 +248,32 @@ fn what_a_proxy_says_about_itself_is_kept_as_far_as_it_is_of_use() {
     assert!(version.encoded_len() < 2048, "{} bytes", version.encoded_len());
     assert!(version.kuma_dp.unwrap().version.starts_with('ż'));
     assert_eq!(version.envoy.unwrap().version.len(), 256);
+}
+
+/// Written anew it would go to global, and from there to whoever watches, with nothing new in it.
+#[test]
+fn what_says_the_same_is_written_the_same() {
+    use common::proto::google::protobuf::{Struct, Value, value::Kind as Json};
+
+    let number = |n: u32| Value { kind: Some(Json::NumberValue(f64::from(n))) };
+    for kind in [ProxyKind::Dataplane, ProxyKind::Ingress, ProxyKind::Egress] {
+        let write = |existing: Option<&Resource>| {
+            // Two maps made apart have their members in another order.
+            let fields = (0..40).map(|n| (format!("member-{n}"), number(n))).collect();
+            let update = spec::InsightUpdate {
+                subscriptions: Vec::new(),
+                metadata: Some(Struct { fields }),
+                certificate: None,
+                now: timestamp(DateTime::UNIX_EPOCH),
+                kept: 10,
+            };
+            spec::merge(existing, kind, update)
+        };
+        let first = write(None);
+        let key = ResourceKey::new(&dataplane_insight::KIND, "default", "web");
+        let stored = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(first.clone());
+        assert_eq!(write(Some(&stored)), first, "{kind:?}");
+    }
 }
 
 /// A proxy may have a stream for each type: what ended must not hide that another is open.

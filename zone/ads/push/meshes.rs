@@ -21,10 +21,8 @@ use crate::{
         node::{Proxy, ProxyId, ProxyKind},
     },
     compile::{Compiler, SigningRequest},
-    generator::{ProxyMetadata, ResourceSet},
-    mesh::{
-        Hosts, MeshChange, MeshContext, MeshState, Problem, Surroundings, WorkloadCertificate, address_book,
-    },
+    generator::{ProxyMetadata, ResourceSet, Shown},
+    mesh::{Hosts, MeshChange, MeshContext, MeshState, Problem, Surroundings, address_book},
 };
 
 /// All meshes that somebody needs, at one revision of the store.
@@ -336,12 +334,12 @@ impl Meshes {
             match &mut room.mesh {
                 Some(Ok(mesh)) => {
                     for told in mesh.compiler.publications() {
-                        let certificate = mesh.compiler.certificate(&told.name);
+                        let shown = mesh.compiler.shown(&told.name);
                         all.push(Configured {
                             revision,
                             set: told.set,
                             certificate: (!told.failed)
-                                .then(|| certificate.map(|c| shown(c, mesh.state.context()))),
+                                .then(|| shown.map(|shown| certificate(shown, mesh.state.context()))),
                             problems: told.problems,
                             of_envoy: told.of_envoy,
                             failed: told.failed,
@@ -365,6 +363,12 @@ impl Meshes {
             }
         }
         all
+    }
+
+    /// What a dataplane shows.
+    #[cfg(test)]
+    pub(super) fn shown(&self, id: &ProxyId) -> Option<&Shown> {
+        self.rooms.get(&id.mesh)?.mesh.as_ref()?.as_ref().ok()?.compiler.shown(&id.name)
     }
 
     /// How many parts and sets are kept.
@@ -421,15 +425,12 @@ fn left_out(mesh: &str, problem: &Problem) {
     tracing::warn!(mesh, %problem, "left out of the mesh");
 }
 
-fn shown(certificate: &WorkloadCertificate, context: &MeshContext) -> Certificate {
-    let backends = context.spec.mtls.iter().flat_map(|m| &m.backends);
-    Certificate {
-        expires: certificate.expires,
-        issued: certificate.issued,
-        backend: certificate.backend.clone(),
-        supported: backends
-            .map(|b| b.name.clone())
-            .chain(certificate.given_by().map(ToString::to_string))
-            .collect(),
-    }
+fn certificate(shown: &Shown, context: &MeshContext) -> Certificate {
+    let backends = context.spec.mtls.iter().flat_map(|m| &m.backends).map(|b| b.name.clone());
+    let given_by = shown.name().map(|given| given.by.to_string());
+    let (life, backend) = match shown {
+        Shown::Certificate(signed) => (Some((signed.issued, signed.expires)), signed.backend.clone()),
+        Shown::FromAgent(identity) => (None, identity.given.by.to_string()),
+    };
+    Certificate { life, backend, supported: backends.chain(given_by).collect() }
 }

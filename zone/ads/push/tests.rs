@@ -1,7 +1,10 @@
 //! Doing only what a change asks for must come to the same as doing everything again.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use common::{
@@ -10,7 +13,7 @@ use common::{
     keys::{KeyForm, PrivateKey},
     model::{Origin, Resource, ResourceKey, kinds::secret},
     policy::mesh_load_balancing_strategy,
-    proto::google::protobuf::{Struct, Value, value::Kind},
+    proto::google::protobuf::{ListValue, Struct, Value, value::Kind},
     runtime::Entropy,
     store::{Change, StoreIdentity, index::Index},
     token,
@@ -24,7 +27,9 @@ use super::{
 use crate::{
     ads::node::{Proxy, ProxyId, ProxyKind},
     compile::{Signed, SigningRequest, scratch},
-    generator::{ProxyMetadata, ResourceSet, Sidecar, ZoneEgressProxy, ZoneIngressProxy, type_url},
+    generator::{
+        FEATURE_GRPC, ProxyMetadata, ResourceSet, Shown, Sidecar, ZoneEgressProxy, ZoneIngressProxy, type_url,
+    },
     mesh::{Hosts, MeshContext, MeshState, Surroundings, WorkloadCertificate},
 };
 
@@ -34,6 +39,7 @@ mod egresses;
 mod gateways;
 mod identities;
 mod legacy;
+mod libraries;
 mod limits;
 mod outside;
 mod refused;
@@ -60,14 +66,24 @@ struct World {
 fn proxy(kind: ProxyKind, name: &str) -> Proxy {
     let mesh = if kind == ProxyKind::Dataplane { "default" } else { "" };
     let id = ProxyId::new(kind, mesh, name);
-    Proxy { id, cluster: Arc::default(), metadata: Arc::new(metadata()), user_agent: String::new() }
+    Proxy { id, cluster: Arc::default(), metadata: Arc::new(metadata(name)), user_agent: String::new() }
 }
 
-/// What every proxy says about itself.
-fn metadata() -> Struct {
+/// Whether it is an application with a gRPC library.
+fn is_library(name: &str) -> bool {
+    name.starts_with("lib-")
+}
+
+/// What a proxy says about itself.
+fn metadata(name: &str) -> Struct {
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
     let said = [("dataplane.dns.port", "15053"), ("workdir", "/run/proxy")];
-    Struct { fields: said.map(|(name, value)| (name.to_owned(), text(value))).into() }
+    let mut fields: HashMap<String, Value> = said.map(|(name, value)| (name.to_owned(), text(value))).into();
+    if is_library(name) {
+        let features = ListValue { values: vec![text(FEATURE_GRPC)] };
+        fields.insert("features".to_owned(), Value { kind: Some(Kind::ListValue(features)) });
+    }
+    Struct { fields }
 }
 
 /// What is known before anything is read.
@@ -202,6 +218,14 @@ impl World {
         (["default", "other"].into_iter().filter_map(of).collect(), around)
     }
 
+    /// What a dataplane shows: what was signed for it last, unless it asks an agent.
+    fn shown(&self, id: &ProxyId) -> Option<Shown> {
+        if let Some(shown @ Shown::FromAgent(_)) = self.meshes.shown(id) {
+            return Some(shown.clone());
+        }
+        self.certificates.get(&(id.clone(), "default".into())).cloned().map(Shown::Certificate)
+    }
+
     /// Compares what every proxy has with what it would get from scratch.
     fn check(&self, seed: u64, step: usize) -> usize {
         let (meshes, around) = self.fresh();
@@ -212,10 +236,10 @@ impl World {
                 ProxyKind::Dataplane => {
                     let Some(dataplane) = context.dataplanes.get(&id.name) else { continue };
                     let wanted = context.wants_certificate(dataplane);
-                    let shown = self.certificates.get(&(id.clone(), "default".into()));
-                    let certificate = shown.filter(|_| wanted).cloned();
-                    let (dataplane, metadata) = (Arc::clone(dataplane), ProxyMetadata::of_node(&metadata()));
-                    let sidecar = Sidecar { dataplane, metadata, certificate, admin: None };
+                    let shown = self.shown(id).filter(|_| wanted);
+                    let (dataplane, metadata) =
+                        (Arc::clone(dataplane), ProxyMetadata::of_node(&metadata(&id.name)));
+                    let sidecar = Sidecar { dataplane, metadata, shown, admin: None };
                     scratch::sidecar(&sidecar, context).unwrap()
                 }
                 ProxyKind::Egress => {
@@ -237,14 +261,28 @@ impl World {
                     scratch::zone_ingress(&proxy, "east", &meshes)
                 }
             };
-            let differs = fresh.set.changes_since(has);
-            assert!(differs.is_empty(), "seed {seed}, step {step}, {id}: {differs:?}");
+            let differs = differences(&fresh.set, has);
+            assert!(differs.is_empty(), "seed {seed}, step {step}, {id}: {differs:#?}");
             let problems: Vec<String> = fresh.problems.iter().map(ToString::to_string).collect();
             assert_eq!(self.problems[id], problems, "seed {seed}, step {step}, {id}");
             compared += 1;
         }
         compared
     }
+}
+
+/// What is in one configuration and not as it is in the other, whoever else has the same.
+fn differences(fresh: &ResourceSet, has: &ResourceSet) -> Vec<String> {
+    let changes = fresh.changes_since(has).0.into_iter();
+    let names = changes.flat_map(|(kind, names)| names.into_iter().map(move |name| (kind, name)));
+    let of = |set: &ResourceSet, (kind, name): &(&'static str, Arc<str>)| {
+        let resource = set.get(kind, name)?;
+        Some((resource.version, resource.to_json().unwrap().to_string()))
+    };
+    let different = names.filter(|name| of(fresh, name) != of(has, name));
+    different
+        .map(|name| format!("{name:?}: {:?} instead of {:?}", of(has, &name), of(fresh, &name)))
+        .collect()
 }
 
 #[test]
@@ -261,9 +299,13 @@ fn incremental_rounds_come_to_the_same_as_full_ones() {
         world.put_services();
         world.put_authority();
         world.put_identity_authorities();
+        world.meshes.arrive(&proxy(ProxyKind::Dataplane, "lib-0"));
         for step in 0..60 {
             for _ in 0..world.rng.random_range(1..3) {
                 world.change();
+            }
+            if world.rng.random_bool(0.2) {
+                world.change_library();
             }
             // Changes also come while those before are being worked off.
             if world.rng.random_bool(0.3) {

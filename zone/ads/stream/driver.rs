@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, Requests, Responses, Streams, Wire, stopping,
+    EnvoyPeer, Requests, Responses, Streams, Wire, dismissed, stopping,
     turn::{FEW, Turn},
     wire::{ReadRequest, malformed, read},
 };
@@ -174,6 +174,7 @@ impl<'a, D: Wire> Driver<'a, D> {
                 }
                 () = self.turn.come() => {}
                 () = self.session.seat.inquiries.asked() => self.report(),
+                () = self.session.seat.dismissed.cancelled() => return Err(dismissed()),
                 () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => {
                     self.awake(Instant::now())?;
                 }
@@ -227,18 +228,25 @@ impl<'a, D: Wire> Driver<'a, D> {
             };
             let Some(parts) = parts else { break };
             self.turn.moved(now);
+            if parts.is_heartbeat() {
+                // It delivers nothing, so it counts as no delivery.
+                let (type_url, response) = (parts.type_url.clone(), D::encode(parts));
+                metrics::sent(&type_url, response.length());
+                responses.put(response);
+                continue;
+            }
             if let Some((since, was_sent @ false)) = &mut self.behind {
                 metrics::waited(since.elapsed());
                 *was_sent = true;
             }
-            let (type_url, version) = (parts.type_url.clone(), parts.version.clone());
+            let (type_url, version, nonce) = (parts.type_url.clone(), parts.version.clone(), parts.nonce);
             let response = D::encode(parts);
             metrics::sent(&type_url, response.length());
             self.note_size(&type_url, response.length());
             self.streams.insights.count(self.session.stream, &type_url, Delivery::Sent);
             // A proxy may make up types that nobody serves.
             if let Cow::Borrowed(type_url) = type_url {
-                self.note_sent(type_url, version, now);
+                self.note_sent(type_url, (version, nonce), now);
             }
             responses.put(response);
         }
@@ -273,12 +281,16 @@ impl<'a, D: Wire> Driver<'a, D> {
         }
     }
 
-    fn note_sent(&mut self, type_url: &'static str, version: String, now: Instant) {
+    fn note_sent(&mut self, type_url: &'static str, (version, nonce): (String, u64), now: Instant) {
+        let sent_at = Some(self.streams.env.now());
         self.session.update(|view| {
             let seen = view.types.entry(type_url.to_owned()).or_default();
             *seen = TypeView {
                 sent: seen.sent + 1,
                 version,
+                nonce,
+                sent_at,
+                acknowledged_nonce: seen.acknowledged_nonce,
                 acknowledged: false,
                 last_rejection: seen.last_rejection.take(),
             };
@@ -348,6 +360,10 @@ impl<'a, D: Wire> Driver<'a, D> {
         self.session.update(|view| {
             let seen = view.types.entry(type_url.to_owned()).or_default();
             seen.acknowledged = delivery == Delivery::Acknowledged;
+            if seen.acknowledged {
+                // Nothing is sent before the last one was answered.
+                seen.acknowledged_nonce = seen.nonce;
+            }
             seen.last_rejection = rejection;
         });
     }

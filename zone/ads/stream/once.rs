@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, FIRST_REQUEST, Requests, Responses, Streams, end, stopping,
+    EnvoyPeer, FIRST_REQUEST, Requests, Responses, Streams, dismissed, end, stopping,
     wire::{malformed, read_whole},
 };
 use crate::ads::{config::ProxyConfig, metrics, proxies::StreamView};
@@ -68,11 +68,12 @@ impl Streams {
         wait: Duration,
     ) -> Result<Option<ResponseParts>, Status> {
         metrics::received(only, !asked.response_nonce.is_empty(), asked.error_detail.is_some());
-        let (proxy, resource) = self.recognise(asked.node.clone(), peer)?;
+        let (proxy, resource) = self.recognise(asked.node.clone(), peer).await?;
         let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
         self.vouch(&proxy, peer);
         let proxy = Arc::new(proxy);
-        let view = StreamView { peer: peer.address.clone(), protocol, ..StreamView::default() };
+        let (address, connected) = (peer.address.clone(), self.env.now());
+        let view = StreamView { peer: address, protocol, connected, ..StreamView::default() };
         let mut session = self.join(&proxy, is_registered, view);
         let held = std::mem::take(&mut asked.version_info);
         let begun = Instant::now();
@@ -93,6 +94,7 @@ impl Streams {
             let end = begun + if is_known { wait } else { wait.max(FIRST) };
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(stopping()),
+                () = session.seat.dismissed.cancelled() => return Err(dismissed()),
                 changed = session.config.changed() => changed.map_err(|_| stopping())?,
                 () = sleep_until(end) => {
                     let unknown = || Status::unavailable("what this proxy should have is not known yet");

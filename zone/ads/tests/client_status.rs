@@ -21,6 +21,7 @@ use super::{
     client::{BOTH, CDS, Client, EDS, LDS, Protocol, SDS, Who, channel},
     harness::{Zone, dataplane},
 };
+use crate::ads::auth::Credential;
 
 /// Who asks for clients.
 struct Operator {
@@ -165,6 +166,26 @@ async fn clients_are_found_by_matchers_and_contents_left_out() {
     assert_eq!(found(answers.message().await.unwrap().unwrap()), ["default.db-1"]);
     assert_eq!(found(answers.message().await.unwrap().unwrap()).len(), 3);
     assert!(answers.message().await.unwrap().is_none());
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_without_a_mesh_are_clients_too() {
+    let zone = Zone::start_with(|config| config.requirement.node = Credential::None).await;
+    let operator = Operator::of(&zone, &["mesh-system:admin"]).await;
+    zone.put("{type: EnvoyConfig, name: e, spec: {nodes: [{id: edge}], clusters: [{name: a}, {name: b}]}}")
+        .await;
+    let node = Who { id: "edge", kind: "", resource: None, token: None };
+    let mut client = Client::begin(&zone, Protocol::Delta, node).await;
+    client.take(CDS).await;
+    client.take(LDS).await;
+    // What is heard after that was said after that.
+    client.subscribe(SDS, &["missing"]).await;
+    client.take(SDS).await;
+    let shown = operator.one().await;
+    assert_eq!(shown.node.as_ref().map(|node| node.id.as_str()), Some("edge"));
+    let expected = ["a", "b"].map(|name| (name.to_owned(), Synced));
+    assert_eq!(standing(&shown, CDS), expected.into());
     zone.stop().await;
 }
 

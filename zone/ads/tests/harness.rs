@@ -52,6 +52,7 @@ pub(super) struct Zone {
     pub(super) address: SocketAddr,
     pub(super) certificate: String,
     pub(super) proxies: Arc<Proxies>,
+    pub(super) nodes: Arc<Proxies>,
     pub(super) previews: Previews,
     pub(super) authenticator: Authenticator,
     pub(super) stop: CancellationToken,
@@ -81,7 +82,8 @@ impl Zone {
         config.reconsider_after = Duration::from_secs(3600);
         adjust(&mut config);
         let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
-        let (proxies, previews, authenticator) = (ads.proxies(), ads.previews(), ads.authenticator());
+        let (proxies, nodes) = (ads.proxies(), ads.nodes());
+        let (previews, authenticator) = (ads.previews(), ads.authenticator());
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -92,8 +94,19 @@ impl Zone {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let running = tokio::spawn(supervisor.run(stopped, PATIENCE));
-        let zone =
-            Self { store, index, env, address, certificate, proxies, previews, authenticator, stop, running };
+        let zone = Self {
+            store,
+            index,
+            env,
+            address,
+            certificate,
+            proxies,
+            nodes,
+            previews,
+            authenticator,
+            stop,
+            running,
+        };
         zone.put("{type: Mesh, name: default}").await;
         let key = Purpose::Dataplane { mesh: "default" }.key(1);
         zone.secret(key, TOKEN_KEY.pem().as_bytes()).await;

@@ -8,7 +8,16 @@ use crate::{
 
 fn encoded(type_url: &'static str, name: &str, value: &str) -> Arc<Encoded> {
     let version = common::xds::Version::of(value.as_bytes());
-    Arc::new(Encoded { name: name.into(), type_url, value: value.to_owned().into(), version, origin: "test" })
+    let value = value.to_owned().into();
+    Arc::new(Encoded {
+        name: name.into(),
+        type_url,
+        value,
+        version,
+        origin: "test",
+        own_version: None,
+        on_demand: false,
+    })
 }
 
 fn listener(backends: &[&str]) -> CompiledPart {

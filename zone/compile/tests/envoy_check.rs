@@ -1,7 +1,8 @@
 //! Envoy as the judge: `--mode validate` on a bootstrap that holds a whole configuration.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, sync::LazyLock};
 
+use common::tls::KeyPairPem;
 use serde_json::{Value, json};
 
 use crate::generator::{ResourceSet, type_url};
@@ -37,14 +38,49 @@ fn bootstrap(set: &ResourceSet) -> Value {
             cluster.insert("loadAssignment".into(), endpoints);
         }
     }
-    let mut resources = json!({
-        "listeners": json(type_url::LISTENER),
-        "clusters": clusters,
-        "secrets": json(type_url::SECRET),
-    });
+    let (listeners, mut secrets) = (json(type_url::LISTENER), json(type_url::SECRET));
+    for (name, secret) in listeners.iter().chain(&clusters).flat_map(of_agents) {
+        if !secrets.iter().any(|known| known["name"] == name.as_str()) {
+            secrets.push(secret);
+        }
+    }
+    let mut resources = json!({ "listeners": listeners, "clusters": clusters, "secrets": secrets });
     let routes = json(type_url::ROUTE);
     make_static(&mut resources, &routes);
     json!({ "node": {"id": "check", "cluster": "check"}, "static_resources": resources })
+}
+
+/// In place of what an agent has and nobody else: any certificate, by whatever name.
+static STAND_IN: LazyLock<KeyPairPem> =
+    LazyLock::new(|| KeyPairPem::self_signed(&["stand-in".to_owned()]).unwrap());
+
+/// The secrets that are asked of agents somewhere in there, by name.
+fn of_agents(json: &Value) -> Vec<(String, Value)> {
+    let of_agent = |config: &Value| config.pointer("/sdsConfig/apiConfigSource").is_some();
+    let inline = |text: &str| json!({ "inlineString": text });
+    match json {
+        Value::Object(object) => {
+            let mut found: Vec<(String, Value)> = object.values().flat_map(of_agents).collect();
+            let mut note = |config: &Value, key: &str, value: Value| {
+                let name = config["name"].as_str().unwrap().to_owned();
+                let mut secret = json!({ "name": name });
+                secret[key] = value;
+                found.push((name, secret));
+            };
+            let shown = object.get("tlsCertificateSdsSecretConfigs").and_then(Value::as_array);
+            for config in shown.into_iter().flatten().filter(|config| of_agent(config)) {
+                let (chain, key) = (inline(&STAND_IN.certificate), inline(&STAND_IN.key));
+                note(config, "tlsCertificate", json!({ "certificateChain": chain, "privateKey": key }));
+            }
+            let believed = object.get("validationContextSdsSecretConfig").filter(|config| of_agent(config));
+            if let Some(config) = believed {
+                note(config, "validationContext", json!({ "trustedCa": inline(&STAND_IN.certificate) }));
+            }
+            found
+        }
+        Value::Array(items) => items.iter().flat_map(of_agents).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Turns references to streamed secrets into references to static ones, and those to routes into the routes.

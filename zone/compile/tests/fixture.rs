@@ -21,7 +21,9 @@ use serde::Deserialize;
 
 use crate::{
     compile::scratch::{self, Generated},
-    generator::{AdminEndpoint, FEATURE_GRPC, ProxyMetadata, Sidecar, ZoneEgressProxy, ZoneIngressProxy},
+    generator::{
+        AdminEndpoint, FEATURE_GRPC, ProxyMetadata, Shown, Sidecar, ZoneEgressProxy, ZoneIngressProxy,
+    },
     mesh::{
         Authority, Dataplane, Identity, MeshContext, MeshState, Surroundings, WorkloadCertificate,
         WorkloadKey,
@@ -34,7 +36,7 @@ pub(super) const ZONE: &str = "zone-1";
 /// All meshes of the zone, and the certificates of its proxies.
 pub(super) struct Fixture {
     pub(super) meshes: Vec<Arc<MeshContext>>,
-    certificates: BTreeMap<String, Arc<WorkloadCertificate>>,
+    shown: BTreeMap<String, Shown>,
 }
 
 pub(super) fn now() -> DateTime<Utc> {
@@ -74,9 +76,12 @@ fn secret(mesh: &str, name: &str, data: &str) -> Arc<Resource> {
     Arc::new(Resource::new(key, now()).with_spec(secret.encode_to_vec()))
 }
 
-fn certificate(mesh: &MeshContext, dataplane: &Dataplane) -> Option<Arc<WorkloadCertificate>> {
+fn shown(mesh: &MeshContext, dataplane: &Dataplane) -> Option<Shown> {
+    if let Some(identity) = mesh.agent_identity(dataplane) {
+        return Some(Shown::FromAgent(Arc::new(identity)));
+    }
     let (authority, identity) = mesh.lacks_certificate(dataplane, None, now()).unwrap()?;
-    Some(issued(&authority, identity))
+    Some(Shown::Certificate(issued(&authority, identity)))
 }
 
 fn issued(authority: &Authority, identity: Identity) -> Arc<WorkloadCertificate> {
@@ -121,20 +126,18 @@ impl Fixture {
         let build =
             |mesh: &String| Arc::new(MeshState::new(mesh, &index, &around).unwrap().context().clone());
         let meshes: Vec<_> = meshes.iter().map(build).collect();
-        let mut certificates = BTreeMap::new();
+        let mut all = BTreeMap::new();
         for mesh in &meshes {
             for (name, dataplane) in &mesh.dataplanes {
-                if let Some(certificate) = certificate(mesh, dataplane) {
-                    certificates.insert(name.to_string(), certificate);
-                }
+                all.extend(shown(mesh, dataplane).map(|shown| (name.to_string(), shown)));
             }
         }
-        Self { meshes, certificates }
+        Self { meshes, shown: all }
     }
 
     /// The same with the certificates another fixture issued.
     pub(super) fn with_identities_of(mut self, other: &Self) -> Self {
-        self.certificates.clone_from(&other.certificates);
+        self.shown.clone_from(&other.shown);
         self
     }
 
@@ -152,7 +155,7 @@ impl Fixture {
                     features: [FEATURE_GRPC.to_owned()].into(),
                     ..ProxyMetadata::default()
                 },
-                certificate: self.certificates.get(name).cloned(),
+                shown: self.shown.get(name).cloned(),
                 admin: None,
             };
         }
@@ -168,7 +171,7 @@ impl Fixture {
                 dns_port: Some(15053),
                 ..ProxyMetadata::default()
             },
-            certificate: self.certificates.get(name).cloned(),
+            shown: self.shown.get(name).cloned(),
             admin: None,
         }
     }

@@ -156,16 +156,16 @@ static CASES: &[Case] = &[
     Case::of(
         newer!(
             "MeshHealthCheck",
-            "{to: [{targetRef: {kind: Mesh}, default: {http: {path: \"/a\\nb\", requestHeadersToAdd: {set: [{name: 'no header', value: a}]}}}}]}"
+            "{to: [{targetRef: {kind: Mesh}, default: {http: {path: \"/a\\nb\", requestHeadersToAdd: {set: [{name: host, value: a}]}}}}]}"
         ),
         "is no path",
     ),
     Case::of(
         newer!(
             "MeshHealthCheck",
-            "{to: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersToAdd: {set: [{name: 'no header', value: a}]}}}}]}"
+            "{to: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersToAdd: {set: [{name: host, value: a}]}}}}]}"
         ),
-        "the header \"no header\" is left out: it is none",
+        "the header \"host\" is left out: it is none",
     ),
     Case::of(
         newer!(
@@ -177,14 +177,14 @@ static CASES: &[Case] = &[
     Case::of(
         newer!(
             "MeshRateLimit",
-            "{targetRef: {kind: Dataplane}, rules: [{default: {local: {http: {requestRate: {num: 5, interval: 10s}, onRateLimit: {headers: {add: [{name: 'no header', value: a}]}}}}}}]}"
+            "{targetRef: {kind: Dataplane}, rules: [{default: {local: {http: {requestRate: {num: 5, interval: 10s}, onRateLimit: {headers: {add: [{name: host, value: a}]}}}}}}]}"
         ),
-        "the header \"no header\" is left out: it is none",
+        "the header \"host\" is left out: it is none",
     ),
     Case::of(
         newer!(
             "MeshRateLimit",
-            "{targetRef: {kind: Dataplane}, rules: [{matches: [{spiffeID: {type: Exact, value: 'spiffe://demo/client'}}], default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]}"
+            "{targetRef: {kind: Dataplane}, rules: [{matches: [{sni: {type: Exact, value: web.example}}], default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]}"
         ),
         "a limit on connections is left out",
     ),

@@ -3,6 +3,8 @@
 mod gateway;
 mod identities;
 
+use std::collections::BTreeMap;
+
 use common::testing::needs;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -12,16 +14,22 @@ mod redirected;
 
 use super::{
     envoy_check,
-    fixture::{Fixture, ZONE},
+    fixture::{self, Fixture, ZONE},
     references,
 };
-use crate::{generator::ResourceSet, mesh::Problem};
+use crate::{
+    compile::scratch::Generated,
+    generator::{ResourceSet, type_url},
+    mesh::Problem,
+};
 
 const SERVICES: &[&str] = &["web", "Web", "store", "far", "localhost:1080", "a_b.c"];
 const PROTOCOLS: &[&str] = &["http", "http2", "grpc", "tcp", "kafka", "odd"];
 const DURATIONS: &[&str] = &["0s", "1ns", "15ms", "3s", "4m", "100h"];
 const WEIGHTS: &[u32] = &[0, 1, 90, u32::MAX];
 const TEXTS: &[&str] = &["x-a", "X-Set", "host", "a b", ":path", "(((", "a+", "v1", "käse", "line\nbreak"];
+/// Names of headers, which are in lower case wherever a policy names them.
+const NAMES: &[&str] = &["x-a", "x-set", "host", "a+", "v1"];
 const PATHS: &[&str] = &["/", "/a", "/a/b", "/A?x=1", "((("];
 
 fn tags() -> impl Strategy<Value = Value> {
@@ -49,11 +57,12 @@ fn mesh() -> impl Strategy<Value = Value> {
         mesh["logging"] = json!({"defaultBackend": "a", "backends": [
             {"name": "a", "type": "file", "conf": {"path": "/dev/null"}, "format": "%START_TIME% %KUMA_WORKLOAD%"},
             {"name": "b", "type": "tcp", "conf": {"address": "logs:5000"}},
-            {"name": "c", "type": "file", "conf": {"path": "/dev/null"}, "format": "100%"}]});
+            {"name": "c", "type": "file", "conf": {"path": "/dev/null"}, "format": "%REQ(X-A?:PATH):10% 5%%"}]});
         mesh["tracing"] = json!({"backends": [
             {"name": "a", "type": "zipkin", "sampling": 99.9, "conf": {"url": "http://zipkin:9411/api"}},
             {"name": "b", "type": "datadog", "conf": {"address": "127.0.0.1", "port": 8126, "splitService": true}},
-            {"name": "c", "type": "zipkin", "conf": {"url": "zipkin://"}}]});
+            {"name": "c", "type": "zipkin", "conf": {"url": "https://[::1]:443", "apiVersion": "httpProto",
+                "traceId128bit": local, "sharedSpanContext": !local}}]});
         let conf = json!({"port": 1008, "tags": {"kuma.io/service": "web"}, "tls": {"mode": "activeMTLSBackend"},
             "envoy": {"filterRegex": "a+", "usedOnly": local}});
         let enabled = if local { "m" } else { "" };
@@ -85,8 +94,9 @@ fn dataplane(index: usize) -> impl Strategy<Value = Value> {
     });
     let edges = vec((select(&["ZoneIngress", "ZoneEgress"][..]), 10_001..10_003_u32), 0..3);
     let inbounds = (vec(inbound, 1..4), edges);
-    let all = (inbounds, vec(outbound, 0..4), option::of(redirected::redirection()), any::<bool>());
-    all.prop_map(move |((inbound, edges), outbound, redirection, probed)| {
+    let is = (any::<bool>(), any::<bool>());
+    let all = (inbounds, vec(outbound, 0..4), option::of(redirected::redirection()), is);
+    all.prop_map(move |((inbound, edges), outbound, redirection, (probed, named))| {
         let address = format!("127.0.1.{index}");
         let mut networking = json!({"address": address, "inbound": inbound, "outbound": outbound});
         let edge = |(index, (kind, port)): (usize, &(&str, u32))| {
@@ -97,7 +107,12 @@ fn dataplane(index: usize) -> impl Strategy<Value = Value> {
         if let Some(redirection) = redirection {
             networking["transparentProxying"] = redirection;
         }
-        let mut dataplane = json!({"type": "Dataplane", "mesh": "demo", "name": format!("dp-{index}")});
+        // One of them is perhaps an application with a gRPC library, and perhaps known by its workload.
+        let name = if named && index == 3 { "grpc-3".to_owned() } else { format!("dp-{index}") };
+        let mut dataplane = json!({"type": "Dataplane", "mesh": "demo", "name": name});
+        if named {
+            dataplane["labels"] = json!({"kuma.io/workload": "x"});
+        }
         if probed {
             let endpoint =
                 |path: &str| json!({"inboundPort": inbound[0]["port"], "inboundPath": "/a", "path": path});
@@ -163,12 +178,16 @@ fn backend_ref() -> impl Strategy<Value = Value> {
 fn http_conf() -> impl Strategy<Value = Value> {
     let path = (select(&["Exact", "PathPrefix", "RegularExpression"][..]), select(PATHS));
     let path = path.prop_map(|(kind, value)| json!({"type": kind, "value": value}));
-    let header = (select(&["Exact", "Present", "RegularExpression", "Absent", "Prefix"][..]), select(TEXTS));
-    let header = header.prop_map(|(kind, text)| match kind {
-        "Present" | "Absent" => json!({"type": kind, "name": text}),
+    let header = (
+        select(&["Exact", "Present", "RegularExpression", "Absent", "Prefix"][..]),
+        select(NAMES),
+        select(TEXTS),
+    );
+    let header = header.prop_map(|(kind, name, text)| match kind {
+        "Present" | "Absent" => json!({"type": kind, "name": name}),
         _ => json!({"type": kind, "name": "x-h", "value": text}),
     });
-    let change = (select(TEXTS), select(TEXTS)).prop_map(|(name, value)| {
+    let change = (select(NAMES), select(TEXTS)).prop_map(|(name, value)| {
         json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {
             "set": [{"name": name, "value": value}], "remove": [name]}})
     });
@@ -326,15 +345,17 @@ fn policy() -> impl Strategy<Value = (&'static str, Value)> {
     let timeout = (span(), span()).prop_map(|(a, b)| {
         json!({"connectionTimeout": "2s", "idleTimeout": a, "http": {"requestTimeout": b, "maxStreamDuration": a}})
     });
-    let retry = (span(), span(), 0..3_u32, select(TEXTS)).prop_map(|(base, max, retries, header)| {
-        let headers = json!([{"type": "RegularExpression", "name": header, "value": header}]);
-        json!({
+    let retry = (span(), span(), 0..3_u32, select(NAMES), select(TEXTS)).prop_map(
+        |(base, max, retries, header, text)| {
+            let headers = json!([{"type": "RegularExpression", "name": header, "value": text}]);
+            json!({
             "http": {"numRetries": retries, "backOff": {"baseInterval": base, "maxInterval": max},
                 "retryOn": ["5xx", "404", "HttpMethodPut"], "retriableResponseHeaders": headers,
                 "rateLimitedBackOff": {"resetHeaders": [{"name": header, "format": "Seconds"}]}},
             "grpc": {"numRetries": retries, "backOff": {"baseInterval": base}},
             "tcp": {"maxConnectAttempt": retries + 1}})
-    });
+        },
+    );
     let breaker = (span(), 0..101_u32, any::<bool>()).prop_map(|(interval, share, split)| {
         json!({"connectionLimits": {"maxConnections": share + 1}, "outlierDetection": {
             "interval": interval, "maxEjectionPercent": share, "splitExternalAndLocalErrors": split,
@@ -409,9 +430,9 @@ fn of_inbounds(default: impl Strategy<Value = Value>) -> impl Strategy<Value = V
 }
 
 fn rate_limit() -> impl Strategy<Value = (&'static str, Value)> {
-    let conf = (select(WEIGHTS), select(DURATIONS), 0..600_u32, select(TEXTS));
-    let conf = conf.prop_map(|(num, interval, status, text)| {
-        let headers = json!({"set": [{"name": text, "value": "a,b"}], "add": [{"name": "x-a", "value": text}]});
+    let conf = (select(WEIGHTS), select(DURATIONS), 0..600_u32, select(NAMES), select(TEXTS));
+    let conf = conf.prop_map(|(num, interval, status, name, text)| {
+        let headers = json!({"set": [{"name": name, "value": "a,b"}], "add": [{"name": "x-a", "value": text}]});
         json!({"local": {
             "http": {"requestRate": {"num": num, "interval": interval}, "onRateLimit": {"status": status, "headers": headers}},
             "tcp": {"connectionRate": {"num": num, "interval": interval}}}})
@@ -420,6 +441,12 @@ fn rate_limit() -> impl Strategy<Value = (&'static str, Value)> {
     of_inbounds(conf).prop_map(|mut spec| {
         if let Some(groups) = spec["from"].as_array_mut() {
             groups.truncate(1);
+        }
+        // Connections are counted before a client is known.
+        for rule in
+            spec["rules"].as_array_mut().into_iter().flatten().filter(|rule| rule["matches"].is_array())
+        {
+            rule["default"]["local"].as_object_mut().map(|local| local.remove("tcp"));
         }
         ("MeshRateLimit", spec)
     })
@@ -439,9 +466,9 @@ fn fault() -> impl Strategy<Value = (&'static str, Value)> {
 }
 
 fn health_check() -> impl Strategy<Value = (&'static str, Value)> {
-    let conf = (select(DURATIONS), 1..7_i32, select(TEXTS), any::<bool>());
-    let conf = conf.prop_map(|(span, count, text, flag)| {
-        let headers = json!({"set": [{"name": text, "value": text}], "add": [{"name": "x-a", "value": "b"}]});
+    let conf = (select(DURATIONS), 1..7_i32, select(NAMES), select(TEXTS), any::<bool>());
+    let conf = conf.prop_map(|(span, count, name, text, flag)| {
+        let headers = json!({"set": [{"name": name, "value": text}], "add": [{"name": "x-a", "value": "b"}]});
         json!({
             "interval": span, "timeout": span, "initialJitter": span, "noTrafficInterval": span,
             "unhealthyThreshold": count, "intervalJitterPercent": count, "healthyPanicThreshold": "12.5",
@@ -537,9 +564,17 @@ fn outside() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-fn sets(documents: &[Value]) -> Vec<(String, ResourceSet)> {
+/// What the proxies of the zone get. What is refused is left out of it; without its mesh nothing would be left that
+/// could be wrong.
+fn generated(documents: &[Value]) -> BTreeMap<String, Generated> {
     let fixture = Fixture::of_valid(documents);
-    fixture.generate().into_iter().map(|(name, generated)| (name, generated.set)).collect()
+    assert_eq!(fixture.meshes.len(), 1, "there is no mesh: {:?}", fixture::resource(&documents[0]));
+    let all = fixture.generate();
+    let mut sidecars =
+        all.iter().filter(|(name, _)| fixture.meshes[0].dataplanes.contains_key(name.as_str()));
+    let listens = |set: &ResourceSet| set.count(type_url::LISTENER) > 0;
+    assert!(sidecars.any(|(_, generated)| listens(&generated.set)), "no sidecar listens");
+    all
 }
 
 proptest! {
@@ -547,7 +582,7 @@ proptest! {
 
     #[test]
     fn whatever_is_valid_gives_configuration_that_holds_together(documents in zone()) {
-        for (name, generated) in Fixture::of_valid(&documents).generate() {
+        for (name, generated) in generated(&documents) {
             let broken = references::broken(&generated.set);
             prop_assert!(broken.is_empty(), "{name}: {broken:?}");
             let refused: Vec<&Problem> = generated.problems.iter().filter(|p| p.refused().is_some()).collect();
@@ -568,7 +603,9 @@ fn envoy_accepts_whatever_is_valid() {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&zone(), |documents| {
-        let verdict = envoy_check::check_all(&envoy, &sets(&documents));
+        let all = generated(&documents).into_iter().filter(|(proxy, _)| !Fixture::is_library(proxy));
+        let sets: Vec<(String, ResourceSet)> = all.map(|(proxy, generated)| (proxy, generated.set)).collect();
+        let verdict = envoy_check::check_all(&envoy, &sets);
         prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
         Ok(())
     });

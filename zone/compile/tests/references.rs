@@ -14,6 +14,11 @@ pub(super) fn broken(set: &ResourceSet) -> Vec<String> {
     let routes = names(type_url::ROUTE);
     let mut broken = Vec::new();
     let mut discovered = BTreeSet::new();
+    // What an agent has is none of ours, but how to ask it is.
+    let secret = |config: &Value| match config["sdsConfig"].get("ads") {
+        Some(_) => secrets.contains(config["name"].as_str().unwrap_or_default()),
+        None => config.pointer("/sdsConfig/apiConfigSource/grpcServices/0/envoyGrpc/clusterName").is_some(),
+    };
     for resource in set.iter() {
         let json = resource.to_json().unwrap();
         if json.get("type") == Some(&Value::from("EDS")) {
@@ -29,12 +34,11 @@ pub(super) fn broken(set: &ResourceSet) -> Vec<String> {
                     .iter()
                     .filter_map(|s| s.get("name").and_then(Value::as_str))
                     .all(|name| clusters.contains(name)),
-                ("tlsCertificateSdsSecretConfigs", Value::Array(configs)) => {
-                    configs.iter().all(|c| secrets.contains(c["name"].as_str().unwrap_or_default()))
-                }
+                ("tlsCertificateSdsSecretConfigs", Value::Array(configs)) => configs.iter().all(secret),
                 ("routeConfigName", Value::String(name)) => routes.contains(name),
-                ("validationContextSdsSecretConfig", config) => {
-                    secrets.contains(config["name"].as_str().unwrap_or_default())
+                ("validationContextSdsSecretConfig", config) => secret(config),
+                ("envoyGrpc", service) => {
+                    clusters.contains(service["clusterName"].as_str().unwrap_or_default())
                 }
                 _ => true,
             };

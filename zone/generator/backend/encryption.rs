@@ -13,18 +13,18 @@ use common::{
 
 use super::{Backend, ResourceBackend};
 use crate::{
-    generator::{envoy::tls, names, sni},
+    generator::{Giver, envoy::tls, names, sni},
     mesh::{Abroad, Destination, MeshContext, Mtls, egress_identity, topology::Service},
 };
 
 impl Backend {
     /// TLS towards it in this zone.
-    pub(super) fn tls(&self, mesh: &MeshContext, given: Option<&str>) -> UpstreamTlsContext {
+    pub(super) fn tls(&self, mesh: &MeshContext, given: Option<&Giver>) -> UpstreamTlsContext {
         self.tls_in([&*mesh.zone], mesh, given)
     }
 
     /// Whether TLS towards it differs by zone.
-    fn differs_by_zone(&self, mesh: &MeshContext, given: Option<&str>) -> bool {
+    fn differs_by_zone(&self, mesh: &MeshContext, given: Option<&Giver>) -> bool {
         let abroad = |abroad: &Arc<Abroad>| {
             mesh.neighbours
                 .get(&abroad.mesh)
@@ -44,7 +44,7 @@ impl Backend {
         &self,
         mesh: &MeshContext,
         service: &Service,
-        given: Option<&str>,
+        given: Option<&Giver>,
     ) -> BTreeMap<String, UpstreamTlsContext> {
         if !self.differs_by_zone(mesh, given) {
             return BTreeMap::new();
@@ -68,7 +68,7 @@ impl Backend {
     }
 
     /// Whether who answers may be in another trust domain than that of the mesh, for who was `given` its identity.
-    fn is_in_several_domains(&self, mesh: &MeshContext, given: Option<&str>) -> bool {
+    fn is_in_several_domains(&self, mesh: &MeshContext, given: Option<&Giver>) -> bool {
         let of_mesh = spiffe::prefix(&mesh.mesh);
         let elsewhere = self.resource.as_ref().is_some_and(|resource| {
             resource.identities.iter().any(|identity| !identity.starts_with(&of_mesh))
@@ -77,7 +77,10 @@ impl Backend {
         if let Destination::Abroad(abroad) = &self.destination {
             return mesh.neighbours.get(&abroad.mesh).is_some_and(|other| other.has_domains());
         }
-        (elsewhere && mesh.has_trust_domains()) || (given.is_some() && (elsewhere || !told_by_names))
+        // What an agent says of whom to believe is always told by domain.
+        matches!(given, Some(Giver::Agent(_)))
+            || (elsewhere && mesh.has_trust_domains())
+            || (given.is_some() && (elsewhere || !told_by_names))
     }
 
     /// Where a zone signs with a key of its own, its workloads prove by a DNS name that they are there: any zone
@@ -86,7 +89,7 @@ impl Backend {
         &self,
         zones: impl IntoIterator<Item = &'z str> + Clone,
         mesh: &MeshContext,
-        given: Option<&str>,
+        given: Option<&Giver>,
     ) -> UpstreamTlsContext {
         // Who is in another mesh is believed on the word of that.
         let (of, mtls) = match &self.destination {
@@ -99,7 +102,7 @@ impl Backend {
         let several = self.is_in_several_domains(mesh, given);
         let mut secrets = tls::SecretNames::of(&mesh.mesh, given, several);
         if of != &mesh.mesh {
-            secrets.trust = names::ca_secret(of);
+            secrets = secrets.believing(names::ca_secret(of));
         }
         let name = |identity: &str, zone: &str| {
             // Among several domains Envoy looks at nothing but URI names.
@@ -149,7 +152,7 @@ impl Backend {
 
     /// The server name it is asked for. Who was given an identity asks by the identifier, where nobody who knows only
     /// hashes is between them.
-    fn server_name(&self, resource: &ResourceBackend, mesh: &MeshContext, given: Option<&str>) -> String {
+    fn server_name(&self, resource: &ResourceBackend, mesh: &MeshContext, given: Option<&Giver>) -> String {
         let is_beside = match self.destination.itself() {
             Destination::Port(name, _) => {
                 mesh.mesh_services.get(name).is_some_and(|service| service.remote_zone.is_none())

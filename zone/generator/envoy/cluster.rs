@@ -12,8 +12,11 @@ use common::proto::{
                 },
             },
             core::v3::{
-                AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
-                TransportSocket, config_source::ConfigSourceSpecifier,
+                AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService,
+                Http1ProtocolOptions, Http2ProtocolOptions, TransportSocket,
+                api_config_source::ApiType,
+                config_source::ConfigSourceSpecifier,
+                grpc_service::{EnvoyGrpc, TargetSpecifier},
             },
             endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
         },
@@ -39,6 +42,24 @@ pub fn ads() -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        ..ConfigSource::default()
+    }
+}
+
+/// A stream of its own, from the cluster of this name.
+pub fn grpc(cluster: &str) -> ConfigSource {
+    let envoy = EnvoyGrpc { cluster_name: cluster.to_owned(), ..EnvoyGrpc::default() };
+    let service =
+        GrpcService { target_specifier: Some(TargetSpecifier::EnvoyGrpc(envoy)), ..GrpcService::default() };
+    let source = ApiConfigSource {
+        api_type: ApiType::Grpc.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        grpc_services: vec![service],
+        ..ApiConfigSource::default()
+    };
+    ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(source)),
         ..ConfigSource::default()
     }
 }

@@ -25,7 +25,7 @@ use prost::{Message, Name};
 
 use super::{cluster, flag};
 use crate::{
-    generator::{AdminIdentity, names},
+    generator::{AdminIdentity, Giver, names},
     mesh::{Origination, UpstreamTrust},
 };
 
@@ -50,8 +50,12 @@ pub fn prefix(text: String) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
 }
 
-fn secret_config(name: String) -> SdsSecretConfig {
-    SdsSecretConfig { name, sds_config: Some(cluster::ads()) }
+fn secret_config(secret: SecretName) -> SdsSecretConfig {
+    let (name, source) = match secret {
+        SecretName::OfZone(name) => (name, cluster::ads()),
+        SecretName::OfAgent(name) => (name, cluster::grpc(names::AGENT)),
+    };
+    SdsSecretConfig { name, sds_config: Some(source) }
 }
 
 /// A URI name of a certificate.
@@ -73,29 +77,53 @@ pub fn suffix(text: String) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Suffix(text)), ..StringMatcher::default() }
 }
 
+/// A secret, by whoever has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretName {
+    /// The zone.
+    OfZone(String),
+    /// The agent beside the proxy.
+    OfAgent(String),
+}
+
 /// The secrets that one side of mesh TLS uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretNames {
     /// What it shows.
-    pub identity: String,
+    pub identity: SecretName,
     /// Whom it believes.
-    pub trust: String,
+    pub trust: SecretName,
 }
 
 impl SecretNames {
     /// Those of a member of `mesh` that believes the authority of that.
     pub fn of_mesh(mesh: &str) -> Self {
-        Self { identity: names::identity_secret(mesh), trust: names::ca_secret(mesh) }
+        Self {
+            identity: SecretName::OfZone(names::identity_secret(mesh)),
+            trust: SecretName::OfZone(names::ca_secret(mesh)),
+        }
     }
 
     /// Those of a proxy of `mesh` that was given its identity by `given`, if anybody gave it one. It meets members of
-    /// several trust domains where it is to believe all of them.
-    pub fn of(mesh: &str, given: Option<&str>, several: bool) -> Self {
+    /// several trust domains where it is to believe all of them. An agent says itself whom to believe.
+    pub fn of(mesh: &str, given: Option<&Giver>, several: bool) -> Self {
         let own = Self::of_mesh(mesh);
-        Self {
-            identity: given.map_or(own.identity, str::to_owned),
-            trust: if several { names::TRUST_BUNDLE.to_owned() } else { own.trust },
+        let trust =
+            if several { SecretName::OfZone(names::TRUST_BUNDLE.to_owned()) } else { own.trust.clone() };
+        match given {
+            None => Self { trust, ..own },
+            Some(Giver::Zone(by)) => Self { identity: SecretName::OfZone(by.to_string()), trust },
+            Some(Giver::Agent(id)) => Self {
+                identity: SecretName::OfAgent(id.to_string()),
+                trust: SecretName::OfAgent(names::AGENT_BUNDLES.to_owned()),
+            },
         }
+    }
+
+    /// The same, believing whom this secret of the zone says.
+    #[must_use]
+    pub fn believing(self, trust: String) -> Self {
+        Self { trust: SecretName::OfZone(trust), ..self }
     }
 }
 
@@ -117,8 +145,8 @@ fn common(secrets: SecretNames, names: Vec<SubjectAltNameMatcher>) -> CommonTlsC
 }
 
 /// Accepts any member of any mesh, showing what was `given` to the proxy of `mesh`, if anybody gave it something.
-pub fn downstream_of_all(mesh: &str, given: Option<&str>, alpn: &[&str]) -> DownstreamTlsContext {
-    let secrets = SecretNames { trust: names::ALL_CAS.to_owned(), ..SecretNames::of(mesh, given, false) };
+pub fn downstream_of_all(mesh: &str, given: Option<&Giver>, alpn: &[&str]) -> DownstreamTlsContext {
+    let secrets = SecretNames::of(mesh, given, false).believing(names::ALL_CAS.to_owned());
     let mut context = common(secrets, Vec::new());
     context.alpn_protocols = alpn.iter().map(|&protocol| protocol.to_owned()).collect();
     DownstreamTlsContext {
@@ -148,7 +176,10 @@ pub fn members<'a>(domains: impl IntoIterator<Item = &'a str>) -> Vec<SubjectAlt
 /// Shows the certificates of these names to anybody.
 pub fn serving(certificates: impl IntoIterator<Item = String>, alpn: &[&str]) -> DownstreamTlsContext {
     let common = CommonTlsContext {
-        tls_certificate_sds_secret_configs: certificates.into_iter().map(secret_config).collect(),
+        tls_certificate_sds_secret_configs: certificates
+            .into_iter()
+            .map(|name| secret_config(SecretName::OfZone(name)))
+            .collect(),
         alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
         tls_params: Some(TlsParameters {
             tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),

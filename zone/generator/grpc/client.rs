@@ -47,7 +47,7 @@ const RETRIED: [&str; 5] =
 
 /// The listener by which a library asks for `name`: it names the routes of what is called.
 pub(crate) fn listener(name: &str, called: &Backend) -> Arc<Encoded> {
-    let rds = Rds { config_source: Some(cluster::ads()), route_config_name: called.routes() };
+    let rds = Rds { config_source: Some(cluster::ads()), route_config_name: routes_of(called) };
     let manager = HttpConnectionManager {
         http_filters: vec![filter::router()],
         route_specifier: Some(RouteSpecifier::Rds(rds)),
@@ -61,6 +61,15 @@ pub(crate) fn listener(name: &str, called: &Backend) -> Arc<Encoded> {
     Arc::new(Encoded::new(name, type_url::LISTENER, called.origin(), &message))
 }
 
+/// How the routes of `called` are known. Those of services known by their tags are told apart by their clusters: some are
+/// a part of others.
+fn routes_of(called: &Backend) -> String {
+    match &called.resource {
+        Some(resource) => resource.kri.to_string(),
+        None => format!("outbound:{}", called.cluster),
+    }
+}
+
 /// The routes of `called`, by whatever name it is called, as they were made for an Envoy.
 pub(crate) fn routes(called: &Backend, http: &HttpChain) -> Arc<Encoded> {
     let longest = http.manager.common_http_protocol_options.as_ref();
@@ -71,7 +80,7 @@ pub(crate) fn routes(called: &Backend, http: &HttpChain) -> Arc<Encoded> {
         routes: http.routes.iter().filter_map(|draft| route(&draft.message, longest)).collect(),
         ..VirtualHost::default()
     };
-    let name = called.routes();
+    let name = routes_of(called);
     let message =
         RouteConfiguration { name: name.clone(), virtual_hosts: vec![host], ..RouteConfiguration::default() };
     Arc::new(Encoded::new(&name, type_url::ROUTE, called.origin(), &message))

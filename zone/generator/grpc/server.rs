@@ -19,7 +19,7 @@ use common::proto::envoy::{
 
 use super::{
     super::{
-        Chain, Encoded, ListenerDraft, ResourceCollection, Role, Sidecar, Terminal,
+        Chain, Encoded, ListenerDraft, ResourceCollection, Role, Shown, Sidecar, Terminal,
         envoy::{address, filter, flag, http, tls},
         names, type_url,
     },
@@ -112,7 +112,7 @@ fn served(chain: &Chain, inbound: &Inbound, permissions: Vec<HttpFilter>) -> Fil
 
 /// What the application shows and whom it believes, for who writes its files.
 pub(crate) fn secrets(proxy: &Sidecar, mesh: &MeshContext, own: &mut ResourceCollection) {
-    let Some(shown) = &proxy.certificate else { return };
+    let Some(shown) = proxy.shown.as_ref().and_then(Shown::certificate) else { return };
     let given = shown.given_by().is_some();
     let believed = match mesh.trust_domains.get(shown.identity.trust_domain()) {
         // Of several domains it believes its own: a file does not say who may vouch for which.

@@ -207,8 +207,13 @@ impl Texts<'_> {
         (self.secret)(name).map_err(|reason| format!("{member}: {reason}"))
     }
 
+    /// What somebody wrote, unless that is nothing: with an empty certificate Envoy refuses the whole cluster.
+    fn said(text: String, member: &str) -> Result<String, String> {
+        if text.trim().is_empty() { Err(format!("{member} is empty")) } else { Ok(text) }
+    }
+
     fn of_source(&mut self, source: &system::DataSource, member: &str) -> Result<String, String> {
-        match &source.r#type {
+        let text = match &source.r#type {
             Some(data_source::Type::Secret(name)) => self.secret(name, member),
             Some(data_source::Type::InlineString(text)) => Ok(text.clone()),
             Some(data_source::Type::Inline(bytes)) => {
@@ -218,24 +223,23 @@ impl Texts<'_> {
                 Err(format!("{member}: files are not read; use secret, inline or inlineString"))
             }
             None => Err(format!("{member} needs one of secret, inline, inlineString")),
-        }
+        };
+        Self::said(text?, member)
     }
 
     fn of_newer(&mut self, source: &TlsDataSource, member: &str) -> Result<String, String> {
-        if let Some(reference) = &source.secret_ref {
-            return self.secret(&reference.name, member);
-        }
-        if let Some(name) = &source.secret {
-            return self.secret(name, member);
+        if let Some(name) = source.secret_ref.as_ref().map(|it| &it.name).or(source.secret.as_ref()) {
+            return Self::said(self.secret(name, member)?, member);
         }
         let given = source.insecure_inline.as_ref().map(|inline| &inline.value);
         if let Some(text) = given.or(source.inline_string.as_ref()) {
-            return Ok(text.clone());
+            return Self::said(text.clone(), member);
         }
         let inline = source.inline.as_ref();
         let inline = inline.ok_or_else(|| format!("{member} needs one of secret, inline, inlineString"))?;
         let bytes = base64::engine::general_purpose::STANDARD.decode(inline);
         let bytes = bytes.map_err(|error| format!("{member}.inline is not base64: {error}"))?;
-        String::from_utf8(bytes).map_err(|_| format!("{member}.inline is not text"))
+        let text = String::from_utf8(bytes).map_err(|_| format!("{member}.inline is not text"))?;
+        Self::said(text, member)
     }
 }

@@ -58,6 +58,36 @@ fn nodes_are_told_what_concerns_them_and_share_it() {
 }
 
 #[test]
+fn who_comes_to_the_same_shares_it_and_what_nobody_has_is_forgotten() {
+    let mut plane = Plane::default();
+    let named = |names: &[&str]| -> RawConfigSet {
+        names
+            .iter()
+            .map(|name| clusters(name, if *name == "all" { "*" } else { name }, &[(name, 1)]))
+            .collect()
+    };
+    let mut configs = named(&["all", "one"]);
+    plane.follow(&configs);
+    let (one, two) = (plane.arrive(node("one")), plane.arrive(node("two")));
+    assert!(!one.set.is_same(&two.set));
+    configs.remove("one");
+    let told = plane.follow(&configs);
+    assert_eq!((told.len(), names(&told[0].set)), (1, vec!["all".to_owned()]));
+    assert!(Arc::ptr_eq(&plane.nodes["one"].selection, &plane.nodes["two"].selection));
+
+    // Each node has one of its own; others come and go.
+    for round in 0..50 {
+        let ids: Vec<String> = (0..20).map(|id| format!("{round}-{id}")).collect();
+        let own: Vec<&str> = ids.iter().map(String::as_str).chain(["all"]).collect();
+        plane.follow(&named(&own));
+        ids.iter().for_each(|id| drop(plane.arrive(node(id))));
+        assert_eq!(names(&plane.nodes[ids[0].as_str()].selection.set), [&ids[0][..], "all"]);
+        ids.iter().for_each(|id| plane.leave(id));
+    }
+    assert!(plane.selections.known.len() <= 45, "{}", plane.selections.known.len());
+}
+
+#[test]
 fn of_two_resources_with_one_name_the_first_is_served_and_the_other_told() {
     let mut plane = Plane::default();
     let both = [clusters("a", "*", &[("x", 1)]), clusters("b", "*", &[("x", 2), ("y", 1)])];

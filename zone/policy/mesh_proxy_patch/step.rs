@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use common::policy::mesh_proxy_patch::{
     ClusterMatch, FilterMatch, FilterOperation, JsonPatch, ListenerMatch, Modification, Operation,
-    ResourceModification, VirtualHostMatch,
+    ResourceModification, RuntimeModification, VirtualHostMatch,
     native::{self, Native},
 };
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
@@ -31,6 +31,8 @@ pub(super) enum Step {
     NetworkFilter(FilterMatch, OfFilter),
     /// Something about the filters of requests.
     HttpFilter(FilterMatch, OfFilter),
+    /// Something about what an Envoy decides by while it runs.
+    Runtime(RuntimeModification),
 }
 
 /// What is done to a resource.
@@ -74,7 +76,11 @@ impl Step {
     /// # Errors
     /// Why it cannot be done, to whatever.
     pub(super) fn of(modification: Modification) -> Result<Self, String> {
-        let Modification { cluster, listener, network_filter, http_filter, virtual_host } = modification;
+        let Modification { cluster, listener, network_filter, http_filter, virtual_host, runtime } =
+            modification;
+        if let Some(change) = runtime {
+            return Ok(Self::Runtime(change));
+        }
         if let Some(change) = cluster {
             return Ok(match of_resource(&change, Native::Cluster, type_url::CLUSTER)? {
                 Ok(added) => Self::Add(added),
@@ -107,7 +113,7 @@ impl Step {
     /// Whether it is about a resource of this type, name and origin.
     pub(super) fn is_for(&self, of_type: &str, name: &str, origin: &str) -> bool {
         let (wanted_type, wanted_name, wanted_origin) = match self {
-            Self::Add(_) => return false,
+            Self::Add(_) | Self::Runtime(_) => return false,
             Self::Cluster(by, _) => (type_url::CLUSTER, &by.name, &by.origin),
             Self::Listener(by, _) => (type_url::LISTENER, &by.name, &by.origin),
             Self::VirtualHost(by, _) => (type_url::LISTENER, &None, &by.origin),
@@ -125,7 +131,7 @@ impl Step {
         match self {
             Self::Listener(by, _) => by.tags.as_ref(),
             Self::NetworkFilter(by, _) | Self::HttpFilter(by, _) => by.listener_tags.as_ref(),
-            Self::Add(_) | Self::Cluster(..) | Self::VirtualHost(..) => None,
+            Self::Add(_) | Self::Cluster(..) | Self::VirtualHost(..) | Self::Runtime(_) => None,
         }
     }
 
@@ -140,7 +146,7 @@ impl Step {
     /// Why it cannot be done; `message` may be half done then.
     pub(super) fn apply(&self, message: &mut DynamicMessage) -> Result<bool, String> {
         match self {
-            Self::Add(_) => Ok(false),
+            Self::Add(_) | Self::Runtime(_) => Ok(false),
             Self::Cluster(_, done) | Self::Listener(_, done) => match done {
                 OfResource::Remove => Ok(false),
                 OfResource::Patch(how) => how.apply(message).map(|()| true),

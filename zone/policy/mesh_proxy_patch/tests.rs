@@ -44,6 +44,34 @@ filterChains:
     own
 }
 
+#[test]
+fn values_for_the_runtime_are_one_layer_and_told_where_there_is_no_place_for_it() {
+    use prost::Message;
+
+    let written = patches(json!([
+        {"runtime": {"layer": {"a.b": 1, "c": {"numerator": 5, "denominator": "HUNDRED"}, "d": true}}},
+        {"cluster": {"operation": "Remove", "match": {"name": "c"}}},
+        {"runtime": {"layer": {"a.b": "two", "d": null}}},
+    ]));
+    let runtime = |patches: &Patches| {
+        let encoded = patches.runtime();
+        assert_eq!((&*encoded.name, encoded.type_url), ("mesh", type_url::RUNTIME));
+        let json = encoded.to_json().unwrap();
+        common::proto::envoy::service::runtime::v3::Runtime::decode(&encoded.value[..]).unwrap();
+        json["layer"].clone()
+    };
+    assert_eq!(runtime(&written), json!({"a.b": "two", "c": {"numerator": 5.0, "denominator": "HUNDRED"}}));
+    assert_eq!(runtime(&Patches::default()), json!({}), "there always is one");
+    let mut problems = BTreeSet::new();
+    let own = written.own(own(), &mut problems);
+    assert!(own.get(type_url::CLUSTER, "c").is_none() && problems.is_empty(), "{problems:?}");
+    written.without_runtime(&mut problems);
+    let told: Vec<&str> = problems.iter().map(|problem| problem.reason.as_str()).collect();
+    assert!(told.len() == 2 && told[1].starts_with("modification 2 of p has no effect"), "{told:?}");
+    Patches::default().without_runtime(&mut problems);
+    assert_eq!(problems.len(), 2);
+}
+
 /// What becomes of it: the listener, the cluster, and what is left out.
 fn changed(modifications: Value) -> (Value, Value, Vec<String>) {
     let mut problems = BTreeSet::new();

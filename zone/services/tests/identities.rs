@@ -110,8 +110,18 @@ fn what_lacks_is_said() {
     );
     check(
         EXCLUSIVE,
+        "provider: {type: Spire, spire: {}}, spiffeID: {trustDomain: '{{ label \"none\" }}'}",
+        &[("ProviderAvailable", false, "ProviderInitializationError"), failed],
+    );
+    check(
+        EXCLUSIVE,
         "provider: {type: Spire, spire: {}}",
-        &[("ProviderAvailable", false, "ProviderNotFoundError"), failed],
+        &[("ProviderAvailable", true, "ProviderInitialized"), ("Ready", true, "Ready")],
+    );
+    check(
+        EXCLUSIVE,
+        "provider: {type: Extension, extension: {name: x}}",
+        &[("ProviderAvailable", false, "ProviderInitializationError"), failed],
     );
     check(
         EXCLUSIVE,
@@ -124,6 +134,39 @@ fn what_lacks_is_said() {
         "spiffeID: {path: /a}",
         &[("SpiffeIDProvided", true, "SpiffeIDProvided"), ("Ready", false, "PartiallyReady")],
     );
+}
+
+fn insight(name: &str, by: &str) -> String {
+    format!("{{type: DataplaneInsight, mesh: default, name: {name}, mTLS: {{issuedBackend: {by}}}}}")
+}
+
+/// The name somebody was given is listed for as long as anybody shows it, whoever gives names now.
+#[test]
+fn a_name_is_listed_until_nobody_shows_it() {
+    let mut world = World::new();
+    world.put(EXCLUSIVE);
+    for name in ["a", "b"] {
+        world.put(&proxy(name, "web", 80, "Ready", "kuma.io/workload: shop"));
+        world.put(&insight(name, "kri_mid_default___all_"));
+    }
+    world.put(&identity(MADE));
+    world.settle();
+    let ids = |world: &World| -> Vec<String> {
+        world.spec("web").identities.into_iter().map(|identity| identity.value).collect()
+    };
+    let both = ["web", "spiffe://default.east.mesh.local/workload/shop"];
+    assert_eq!(ids(&world), both);
+    world.delete(&MESH_IDENTITY, "all");
+    world.settle();
+    assert_eq!(ids(&world), both, "both proxies still show it");
+    world.put(&insight("a", "ca-1"));
+    world.settle();
+    world.die();
+    world.settle();
+    assert_eq!(ids(&world), both, "one still does");
+    world.put(&insight("b", "ca-1"));
+    world.settle();
+    assert_eq!(ids(&world), ["web"]);
 }
 
 #[test]

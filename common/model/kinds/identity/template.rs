@@ -13,7 +13,7 @@ const KEYWORDS: [&str; 10] =
     ["if", "else", "end", "range", "with", "define", "template", "block", "break", "continue"];
 
 /// Why `template` means nothing.
-pub(super) fn problem(template: &str) -> Option<String> {
+pub(in crate::model::kinds) fn problem(template: &str) -> Option<String> {
     let mut rest = template;
     while let Some((_, after)) = rest.split_once("{{") {
         let Some((action, after)) = after.split_once("}}") else {
@@ -48,7 +48,13 @@ fn action_problem(action: &str) -> Option<String> {
             if !FUNCTIONS.contains(&name) {
                 return Some(format!("function {name:?} not defined"));
             }
-        } else if stage > 0 && !called.starts_with(['.', '$']) {
+        } else if called.starts_with('.') {
+            let odd =
+                called.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '_' | '$' | ')' | ','));
+            if let Some(odd) = odd {
+                return Some(format!("bad character U+{:04X} {odd:?}", u32::from(odd)));
+            }
+        } else if stage > 0 && !called.starts_with('$') {
             return Some(format!("non executable command in pipeline stage {}", stage + 1));
         }
     }
@@ -78,6 +84,7 @@ mod tests {
             ("{{ .Mesh | 5 }}", "non executable command in pipeline stage 2"),
             ("{{ labels \"a\" }}", "function \"labels\" not defined"),
             ("{{ .Mesh | upper }}", "function \"upper\" not defined"),
+            ("{{ .Name[4 }}.mesh", "bad character U+005B '['"),
         ] {
             assert_eq!(problem(bad), Some(format!("template: :1: {why}")), "{bad}");
         }

@@ -159,6 +159,15 @@ pub(in crate::model::kinds) fn check_metrics_backend(
     if clash {
         return violations.add(path, "skipMTLS and tls configuration cannot be defined together");
     }
+    let said =
+        member(&backend.conf, "port").filter(|port| !matches!(port.kind, None | Some(Kind::NullValue(_))));
+    if let Some(port) = said {
+        let number = number(port);
+        violations.check(number.is_none(), path.clone(), "could not parse config: port is no number");
+        // Where nobody says a port there is one that everybody knows.
+        let bad = number.is_some_and(|port| port.fract() != 0.0 || !(0.0..=65535.0).contains(&port));
+        violations.check(bad, path.field("port"), "port must be in the range [1, 65535]");
+    }
     let envoy = member(&backend.conf, "envoy").and_then(object);
     if let Some(error) = text(&envoy, "filterRegex").and_then(|filter| regex::Regex::new(filter).err()) {
         let reason = format!("provided regexp isn't correct: {error}");
@@ -311,6 +320,12 @@ mod tests {
         check("metrics", &of(json!({ "skipMTLS": true, "tls": {} })), &["conf"]);
         check("metrics", &of(json!({ "skipMTLS": false, "tls": { "mode": "providedTLS" } })), &["conf"]);
         check("metrics", &of(json!({ "envoy": { "filterRegex": "(" } })), &["conf.envoy.filterRegex"]);
+        check("metrics", &of(json!({ "port": 0 })), &[]);
+        check("metrics", &of(json!({ "port": null })), &[]);
+        for port in [70_000, -1] {
+            check("metrics", &of(json!({ "port": port })), &["conf.port"]);
+        }
+        check("metrics", &of(json!({ "port": "http" })), &["conf"]);
         let twice = json!({ "aggregate": [{ "name": "a", "port": 1 }, { "name": "b" }, { "name": "a" }] });
         check("metrics", &of(twice), &["conf.aggregate[2].name"]);
         check("metrics", &json!({ "name": "p", "type": "statsd" }), &["type"]);

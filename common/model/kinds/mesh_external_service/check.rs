@@ -94,15 +94,20 @@ fn check_source(source: &TlsDataSource, path: &FieldPath, violations: &mut Viola
         path.clone(),
         "must not have secret, inline or inlineString when type is defined",
     );
-    let missing = match kind {
-        SourceType::SecretRef => source.secret_ref.is_none().then_some("secretRef"),
-        SourceType::InsecureInline => source.insecure_inline.is_none().then_some("insecureInline"),
+    let (member, text, value) = match kind {
+        SourceType::SecretRef => ("secretRef", "name", source.secret_ref.as_ref().map(|it| &it.name)),
+        SourceType::InsecureInline => {
+            ("insecureInline", "value", source.insecure_inline.as_ref().map(|it| &it.value))
+        }
         SourceType::File | SourceType::EnvVar => {
             let reason = "must be one of SecretRef, InsecureInline";
             return violations.add(path.field("type"), reason);
         }
     };
-    if let Some(member) = missing {
-        violations.add(path.field(member), "must be defined");
+    match value {
+        None => violations.add(path.field(member), "must be defined"),
+        Some(value) => {
+            violations.check(value.is_empty(), path.field(member).field(text), "must be defined");
+        }
     }
 }

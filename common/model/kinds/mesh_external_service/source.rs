@@ -26,6 +26,15 @@ pub struct TlsDataSource {
     pub inline_string: Option<String>,
 }
 
+impl TlsDataSource {
+    /// Whether nothing can come from it, wherever one looks.
+    pub fn is_empty(&self) -> bool {
+        let name = self.secret_ref.as_ref().map(|it| &it.name).or(self.secret.as_ref());
+        let text = self.insecure_inline.as_ref().map(|it| &it.value).or(self.inline_string.as_ref());
+        name.or(text).or(self.inline.as_ref()).is_none_or(String::is_empty)
+    }
+}
+
 /// Which of the newer forms a [`TlsDataSource`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceType {

@@ -99,9 +99,44 @@ fn a_crowd_that_takes_no_answers_makes_way_for_itself_and_for_everybody_else() {
     let another = connections.enter(peer(5, 1), now).unwrap();
     assert!(!honest.iter().any(displaced) && !displaced(&another));
     assert_eq!(crowd.iter().filter(|(seat, _)| !displaced(seat)).count(), 13);
-    let silent_for_long = now + SILENT;
-    let _next = connections.enter(peer(6, 1), silent_for_long).unwrap();
-    assert!(displaced(&honest[0]), "who says nothing goes first");
+    let unread_for_long = now + SILENT;
+    let next: Vec<_> =
+        (6..9).map(|last| connections.enter(peer(last, 1), unread_for_long).unwrap()).collect();
+    assert!(!next.iter().chain(&honest).any(displaced), "their requests may lie here unread");
+    assert_eq!(crowd.iter().filter(|(seat, _)| !displaced(seat)).count(), 10);
+}
+
+#[test]
+fn a_crowd_whose_answers_the_system_took_makes_way_for_who_has_just_connected() {
+    let limits = Limits { connections: 32, unknown: 16, unknown_per_address: 8, ..Limits::default() };
+    let (connections, now) = (connections(limits), Instant::now());
+    let idle = |last: u8, port: u16| {
+        let seat = connections.enter(peer(last, port), now).unwrap();
+        let request = seat.guest.progress().asked(false, now);
+        seat.guest.progress().arrived(request);
+        seat.guest.progress().answered(request, true, now);
+        seat
+    };
+    let crowd: Vec<_> = (0..16).map(|n| idle(10 + n % 4, u16::from(n))).collect();
+    let honest: Vec<_> = (0..4).map(|last| connections.enter(peer(last, 1), now).unwrap()).collect();
+    assert!(!honest.iter().any(displaced), "they are about to ask");
+    assert_eq!(crowd.iter().filter(|seat| !displaced(seat)).count(), 12);
+}
+
+#[test]
+fn without_a_crowd_who_says_nothing_goes_first() {
+    let limits = Limits { unknown: 8, ..Limits::default() };
+    let (connections, now) = (connections(limits), Instant::now());
+    let mut held = Vec::new();
+    for last in 0..7 {
+        let seat = connections.enter(peer(last, 1), now).unwrap();
+        let request = seat.guest.progress().asked(false, now);
+        seat.guest.progress().arrived(request);
+        held.push((connections.hold(&seat.guest, 100, now), seat));
+    }
+    let silent = connections.enter(peer(7, 1), now).unwrap();
+    let _next = connections.enter(peer(8, 1), now + SILENT).unwrap();
+    assert!(displaced(&silent) && !held.iter().any(|(_, seat)| displaced(seat)));
 }
 
 #[test]

@@ -226,6 +226,44 @@ fn changes<D: Timed>(features: &[&'static str]) {
 }
 
 #[test]
+fn r57_sotw_word_goes_on_after_a_refusal_about_what_was_accepted() {
+    let mut peer = Peer::<Sotw>::new(timed(), &[TTL, ENVELOPE], &["a", "b"]);
+    let (version, _) = peer.begin(EDS);
+    let before = peer.world.clone();
+    put(&mut peer.world, EDS, "a", "2");
+    peer.world.revision += 1;
+    let changed = peer.world.changed_since(&before);
+    let sent = peer.sent(Input::Changed(&changed));
+    assert_ne!(sent[0].2, version, "it is another version of the type");
+    let refusal = crate::proto::google::rpc::Status { message: "no".to_owned(), ..Default::default() };
+    let request = Sotw::ask(EDS, &peer.names, &peer.features, &sent[0].1);
+    let request = DiscoveryRequest { error_detail: Some(refusal), ..request };
+    assert!(peer.sent(Input::Request(&request)).is_empty());
+    let told = peer.after(ROUND);
+    assert_eq!(told.len(), 1, "word goes on");
+    let resources = told[0].3.iter().flatten();
+    assert!(resources.clone().all(|resource| resource.resource.is_none() && resource.version == version));
+    let names: Vec<&str> = resources.map(|resource| resource.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"], "it kept the older `a`");
+    assert_eq!(told[0].2, version);
+}
+
+#[test]
+fn r57_word_is_no_delivery() {
+    let mut peer = heartbeats::<Sotw>(&[TTL, ENVELOPE]);
+    peer.now += ROUND;
+    let parts = peer.source.next_parts(peer.now, &peer.world).unwrap();
+    assert!(parts.is_heartbeat());
+    let accept = Sotw::ask(EDS, &peer.names, &peer.features, &parts.nonce.to_string());
+    assert_eq!(peer.source.handle(Input::Request(&accept), &peer.world), Ok(None), "nothing was delivered");
+    assert!(peer.source.is_settled());
+    put(&mut peer.world, EDS, "a", "9");
+    peer.world.revision += 1;
+    peer.source.handle(Input::Resync, &peer.world).unwrap();
+    assert!(!peer.source.next_parts(peer.now, &peer.world).unwrap().is_heartbeat());
+}
+
+#[test]
 fn r57_what_changed_goes_before_word_of_what_did_not() {
     changes::<Sotw>(&[TTL, ENVELOPE]);
     changes::<Delta>(&[TTL]);

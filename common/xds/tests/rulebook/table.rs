@@ -93,21 +93,17 @@ const RULES: [(&str, &str); 78] = [
 ];
 
 /// Rules that need no test, and why.
-const DO_NOT_APPLY: [(&str, &str); 6] = [
-    ("r41", "a zone has no resource with an alias: its routes list all their virtual hosts"),
-    ("r42", "as r41: no route of a zone asks for virtual hosts; the service says that there is none"),
+const DO_NOT_APPLY: [(&str, &str); 3] = [
     ("r59", "a zone relays nothing that it got over xDS"),
-    ("r62", "optional: a zone has no collection by name; `*` covers what a node may have"),
     ("r63", "optional: a zone has one variant of a resource, which no constraint can exclude"),
     ("r73", "binds clients; a zone ends its streams with UNAVAILABLE when it stops"),
 ];
 
 /// Scenarios that need no test, and why.
-const NOT_PLAYED: [(&str, &str); 3] = [
-    ("s24", "as r41 and r42"),
-    ("s26", "as r62"),
-    ("s35", "played with real processes: tests/e2e/resilience, traffic_flows_while_global_and_zone_restart"),
-];
+const NOT_PLAYED: [(&str, &str); 1] = [(
+    "s35",
+    "played with real processes: tests/e2e/resilience, traffic_flows_while_global_and_zone_restart",
+)];
 
 /// Where tests of rules stand, from the root of the workspace.
 const FOLDERS: [&str; 2] = ["common/xds", "zone/ads"];

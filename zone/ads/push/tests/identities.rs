@@ -15,10 +15,17 @@ use super::*;
 
 const DOMAINS: [&str; 2] = ["default.east.mesh.local", "default.west.mesh.local"];
 
+pub(super) const BUNDLED: &str = "{type: Bundled, bundled: {autogenerate: {enabled: true}}}";
+const SPIRE: &str = "{type: Spire, spire: {agent: {timeout: 2s}}}";
+
 pub(super) fn identity(n: usize, selector: &str, state: &str) -> String {
+    identity_from(n, selector, state, BUNDLED)
+}
+
+fn identity_from(n: usize, selector: &str, state: &str, provider: &str) -> String {
     format!(
         "{{type: MeshIdentity, mesh: default, name: mid-{n}, spec: {{selector: {{dataplane: {{matchLabels: {selector}}}}}, \
-         spiffeID: {{path: /workload/w-{n}}}, provider: {{type: Bundled, bundled: {{autogenerate: {{enabled: true}}}}}}}}, \
+         spiffeID: {{path: /workload/w-{n}}}, provider: {provider}}}, \
          status: {{conditions: [{{type: Ready, status: '{state}', reason: a, message: b}}]}}}}"
     )
 }
@@ -62,8 +69,9 @@ impl World {
     pub(super) fn change_identities(&mut self, n: usize, one: &str, other: &str) {
         match self.rng.random_range(0..8_u32) {
             0..=1 => {
-                let yaml = identity(n % 2, ["{}", "{team: a}", "{}"][n % 3], ["True", "False", "True"][n % 3]);
-                self.put(&yaml, "east");
+                let provider = [BUNDLED, SPIRE][self.rng.random_range(0..2)];
+                let (selector, state) = (["{}", "{team: a}", "{}"][n % 3], ["True", "False", "True"][n % 3]);
+                self.put(&identity_from(n % 2, selector, state, provider), "east");
             }
             2 => {
                 let key = ResourceKey::new(&MESH_IDENTITY, "default", &format!("mid-{}", n % 2));
@@ -149,6 +157,91 @@ fn an_identity_is_given_once_everybody_heard_of_it() {
     world.settle();
     assert_eq!(secrets(&world), ["kri_mid_default___mid-0_", "system_trust_bundle"]);
     world.check(0, 2);
+}
+
+fn of_agent(world: &World) -> bool {
+    world.has[&server()].get(type_url::CLUSTER, "system_identity_sds-spire-agent").is_some()
+}
+
+/// Where an agent knows who a proxy is, nothing of that comes from here but how to ask the agent; and others hear of the
+/// new name first, whichever way it goes.
+#[test]
+fn an_identity_is_taken_from_an_agent_and_given_back() {
+    let mut world = world();
+    let of_mesh = ["identity_cert:secret:default", "mesh_ca:secret:default"];
+    world.put(&identity_from(0, "{}", "True", SPIRE), "east");
+    world.settle();
+    assert!(!of_agent(&world), "its name is listed, and not in use");
+    assert_eq!(secrets(&world), of_mesh);
+    world.now += TimeDelta::seconds(10);
+    world.settle();
+    assert!(of_agent(&world));
+    assert_eq!(secrets(&world), [""; 0]);
+    world.check(0, 0);
+    let cluster =
+        |world: &World| world.has[&server()].get(type_url::CLUSTER, "web").unwrap().to_json().unwrap();
+    let asked = cluster(&world).to_string();
+    for name in ["spiffe://default.east.mesh.local/workload/w-0", "system_identity_sds-spire-agent", "ALL"] {
+        assert!(asked.contains(&format!("\"{name}\"")), "{name}: {asked}");
+    }
+
+    // Another timeout is no other identity.
+    world.put(&identity_from(0, "{}", "True", "{type: Spire, spire: {}}"), "east");
+    world.settle();
+    let agent = world.has[&server()].get(type_url::CLUSTER, "system_identity_sds-spire-agent").unwrap();
+    assert_eq!(agent.to_json().unwrap()["connectTimeout"], "1s");
+
+    let key = ResourceKey::new(&MESH_IDENTITY, "default", "mid-0");
+    world.apply(key, None);
+    world.settle();
+    assert!(of_agent(&world), "others may not have heard yet that it is a member of the mesh again");
+    world.check(0, 1);
+    world.now += TimeDelta::seconds(10);
+    world.settle();
+    assert!(!of_agent(&world));
+    assert_eq!(secrets(&world), of_mesh);
+    assert!(!cluster(&world).to_string().contains("system_identity_sds-spire-agent"));
+    world.check(0, 2);
+}
+
+/// Whoever was given a name shows it until others had the time to hear of the next one, whoever gives that.
+#[test]
+fn a_name_is_shown_until_others_heard_of_the_next() {
+    let mut world = world();
+    world.put_trust(0, DOMAINS[0], "");
+    world.put_trust(1, DOMAINS[0], "");
+    let given = |world: &World| secrets(world).into_iter().find(|name| name.starts_with("kri_mid_"));
+    world.put(&identity(0, "{}", "True"), "east");
+    world.settle();
+    world.now += TimeDelta::seconds(10);
+    world.settle();
+    assert_eq!(given(&world).as_deref(), Some("kri_mid_default___mid-0_"));
+    let moves = |world: &mut World, change: &mut dyn FnMut(&mut World), next: Option<&str>| {
+        let before = given(world);
+        change(world);
+        world.settle();
+        assert_eq!(given(world), before, "{next:?} is not in use yet");
+        world.now += TimeDelta::seconds(10);
+        world.settle();
+        assert_eq!(given(world).as_deref(), next);
+        world.check(0, 0);
+    };
+    // Another one, which is narrower, then the mesh itself.
+    let narrower = &mut |world: &mut World| {
+        world.put(
+            "{type: Dataplane, mesh: default, name: p-0, labels: {team: a}, networking: {address: 127.0.0.1, inbound: \
+             [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 1, tags: {kuma.io/service: web}}]}}",
+            "east",
+        );
+        world.put(&identity(1, "{team: a}", "True"), "east");
+    };
+    moves(&mut world, narrower, Some("kri_mid_default___mid-1_"));
+    let gone = &mut |world: &mut World| {
+        for n in 0..2 {
+            world.apply(ResourceKey::new(&MESH_IDENTITY, "default", &format!("mid-{n}")), None);
+        }
+    };
+    moves(&mut world, gone, None);
 }
 
 /// The root of a second backend is believed before it signs.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use common::xds::{Dialect, Standing, Want};
+use common::xds::{Dialect, Interest, Standing, Want};
 
 use super::Driver;
 use crate::{
     ads::{
-        inquiry::{ResourceReport, StreamReport, TypeReport},
+        inquiry::{InquiryScope, ResourceReport, StreamReport, TypeReport},
         stream::Wire,
     },
     generator::type_url,
@@ -16,20 +16,24 @@ use crate::{
 impl<D: Wire> Driver<'_, D> {
     /// Answers those who asked.
     pub(super) fn report(&self) {
-        for asked in self.session.seat.inquiries.take() {
+        for (scope, asked) in self.session.seat.inquiries.take() {
             // Who asked may have gone.
-            let _gone = asked.send(self.reported());
+            let _gone = asked.send(self.reported(scope));
         }
     }
 
-    fn reported(&self) -> StreamReport {
-        let asked_for = type_url::ALL.into_iter().filter(|type_url| self.source.is_asked_for(type_url));
-        StreamReport { types: asked_for.map(|type_url| self.of_type(type_url)).collect() }
+    fn reported(&self, scope: InquiryScope) -> StreamReport {
+        let asked_for = type_url::ALL.into_iter();
+        let asked_for = asked_for.filter_map(|type_url| Some((type_url, self.source.interest(type_url)?)));
+        let types = asked_for.map(|(type_url, interest)| self.of_type(type_url, interest.clone(), scope));
+        StreamReport { types: types.collect() }
     }
 
-    fn of_type(&self, type_url: &'static str) -> TypeReport {
+    fn of_type(&self, type_url: &'static str, interest: Interest, scope: InquiryScope) -> TypeReport {
         let mut resources = Vec::new();
-        if let Some(all) = self.served.collection(type_url) {
+        if scope == InquiryScope::Resources
+            && let Some(all) = self.served.collection(type_url)
+        {
             all.each(&mut |wanted| {
                 let standing = self.source.standing(type_url, &wanted.name, wanted.version);
                 let refusal = self.refusals.reason(type_url, &wanted.name).map(Arc::clone);
@@ -39,6 +43,7 @@ impl<D: Wire> Driver<'_, D> {
         }
         // In the incremental form each resource has a version of its own.
         let versioned = !<D as Dialect>::RESPONSE.named;
-        TypeReport { type_url, version: versioned.then(|| self.session.version(type_url)), resources }
+        let version = versioned.then(|| self.session.version(type_url));
+        TypeReport { type_url, version, interest, resources }
     }
 }

@@ -9,12 +9,17 @@ use crate::compile::tests::fixture;
 pub(super) fn documents() -> impl Strategy<Value = Vec<Value>> {
     let selector = select(&["{}", r#"{"kuma.io/workload":"x"}"#][..]);
     let status = select(&["True", "False"][..]);
-    let identity = (selector, status).prop_map(|(selector, status)| {
+    let bundled = json!({"type": "Bundled", "bundled": {"insecureAllowSelfSigned": true, "autogenerate": {"enabled": true}}});
+    let providers = [
+        bundled,
+        json!({"type": "Spire", "spire": {}}),
+        json!({"type": "Extension", "extension": {"name": "x"}}),
+    ];
+    let identity = (selector, status, select(providers.to_vec())).prop_map(|(selector, status, provider)| {
         let labels: Value = serde_json::from_str(selector).unwrap();
         json!({"type": "MeshIdentity", "mesh": "demo", "name": "given",
             "spec": {"selector": {"dataplane": {"matchLabels": labels}}, "spiffeID": {"path": "/a"},
-                "provider": {"type": "Bundled", "bundled": {
-                    "insecureAllowSelfSigned": true, "autogenerate": {"enabled": true}}}},
+                "provider": provider},
             "status": {"conditions": [{"type": "Ready", "status": status, "reason": "a", "message": "b"}]}})
     });
     let domain = select(&["demo.zone-1.mesh.local", "demo.zone-2.mesh.local", "demo"][..]);

@@ -1,0 +1,301 @@
+//! Names a peer asks for that are not simply those of resources: some stand for several, some are written otherwise.
+//!
+//! A **group** is a name that stands for others: a glob, or in VHDS a route configuration or one of its hosts. What it
+//! stands for becomes its members, which the peer is told like what it asks for by name; that it stands for nothing is
+//! told under its own name. A **form** is a name of the `xdstp` scheme that is written otherwise than here: its parameters
+//! stand in another order, or it is a plain name behind an authority. The peer is told the resource under the name it
+//! asked for.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+use super::{Holding, Name, Offer, Subscription, Version, Want, Wanted};
+use crate::xds::{virtual_host, xdstp};
+
+/// What is asked for in other ways than by names of resources.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WideNames {
+    /// What each group stands for.
+    groups: BTreeMap<Name, BTreeSet<Name>>,
+    /// In how many groups each of these is.
+    members: BTreeMap<Name, usize>,
+    /// Names as they are here, and how the peer writes them.
+    forms: BTreeMap<Name, BTreeSet<Name>>,
+}
+
+impl WideNames {
+    /// Whether `name` is one of those a group stands for.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.forms.is_empty()
+    }
+
+    /// The groups that may stand for `name`.
+    fn groups_about<'a>(&'a self, type_url: &str, name: &'a str) -> impl Iterator<Item = &'a Name> {
+        let groups = &self.groups;
+        let exact = [xdstp::glob_of(name), virtual_host::route_of(type_url, name).map(str::to_owned)];
+        let exact = exact.into_iter().flatten();
+        let exact = exact.filter_map(move |group| Some(groups.get_key_value(&*group)?.0));
+        let route = virtual_host::prefix_of(type_url, name);
+        let hosts = route.into_iter().flat_map(move |route| {
+            let after = (Bound::Included(route), Bound::Unbounded);
+            let hosts = groups.range::<str, _>(after).map(|(group, _)| group);
+            hosts.take_while(move |group| group.starts_with(route))
+        });
+        exact.chain(hosts)
+    }
+
+    fn add(&mut self, group: &Name, member: &Name) -> bool {
+        let is_new = self.groups.get_mut(group).is_some_and(|members| members.insert(Name::clone(member)));
+        if is_new {
+            *self.members.entry(Name::clone(member)).or_default() += 1;
+        }
+        is_new
+    }
+
+    fn take(&mut self, group: &str, member: &Name) {
+        if self.groups.get_mut(group).is_some_and(|members| members.remove(member)) {
+            self.leave(member);
+        }
+    }
+
+    fn leave(&mut self, member: &Name) {
+        if let Some(count) = self.members.get_mut(member) {
+            *count -= 1;
+            if *count == 0 {
+                self.members.remove(member);
+            }
+        }
+    }
+}
+
+/// Whether there is more to `name` than that it is the name of a resource.
+pub(super) fn is_wide(type_url: &str, name: &str) -> bool {
+    is_group(type_url, name) || forms_of(type_url, name).next().is_some()
+}
+
+/// How else what is asked for as `name` may be written here.
+fn forms_of<'a>(type_url: &str, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+    let canonical = Some(xdstp::canonical(name)).filter(|canonical| **canonical != *name);
+    canonical.into_iter().chain(xdstp::plain(type_url, name))
+}
+
+/// Whether `name` stands for others.
+fn is_group(type_url: &str, name: &str) -> bool {
+    xdstp::glob(name).is_some() || virtual_host::is_asked_by_host(type_url)
+}
+
+/// A resource under the name the peer asks for.
+pub(in crate::xds) fn find(want: &dyn Want, type_url: &str, name: &str) -> Option<Wanted> {
+    want.get(type_url, name).or_else(|| {
+        let canonical = Some(xdstp::canonical(name)).filter(|canonical| **canonical != *name);
+        let equal = canonical.and_then(|canonical| want.get(type_url, &canonical));
+        let equal = equal.map(|wanted| Wanted { name: name.into(), ..wanted });
+        equal.or_else(|| Some(want.get(type_url, &xdstp::plain(type_url, name)?)?.renamed(name)))
+    })
+}
+
+/// What a group stands for at the moment.
+fn members(want: &dyn Want, type_url: &str, group: &str) -> Vec<Name> {
+    let mut members = Vec::new();
+    if let Some(parts) = xdstp::glob(group) {
+        want.under(type_url, parts.0, &mut |wanted| {
+            if xdstp::is_member(parts, &wanted.name) {
+                members.push(wanted.name);
+            }
+        });
+    } else {
+        members.extend(virtual_host::resolved(want, type_url, group));
+    }
+    members
+}
+
+impl Subscription {
+    /// Whether every name that is asked for is that of a resource.
+    pub(super) fn is_plain(&self) -> bool {
+        self.interest.wide.is_none()
+    }
+
+    /// Notes what is special about a name that is asked for. What the peer says it holds and a group may stand for
+    /// belongs to the group until it is known better.
+    pub(super) fn note_asked(&mut self, name: &str) {
+        if !is_wide(self.type_url, name) {
+            return;
+        }
+        let wide = self.interest.wide.get_or_insert_default();
+        for form in forms_of(self.type_url, name) {
+            wide.forms.entry(Name::from(&*form)).or_default().insert(name.into());
+        }
+        if is_group(self.type_url, name) {
+            wide.groups.entry(name.into()).or_default();
+        }
+    }
+
+    /// Counts what the peer says it holds among the members of the groups that it asks for.
+    pub(super) fn claim_members(&mut self) {
+        let Some(wide) = &mut self.interest.wide else { return };
+        for name in self.held.claims() {
+            let about: Vec<Name> = wide.groups_about(self.type_url, name).cloned().collect();
+            for group in about.iter().filter(|group| ***group != **name) {
+                wide.add(group, name);
+            }
+        }
+    }
+
+    /// A name is asked for no more; says whether a group still stands for it.
+    pub(super) fn note_dropped(&mut self, name: &str) -> bool {
+        let Some(wide) = &mut self.interest.wide else { return false };
+        for form in forms_of(self.type_url, name) {
+            if let Some(forms) = wide.forms.get_mut(&*form) {
+                forms.remove(name);
+                if forms.is_empty() {
+                    wide.forms.remove(&*form);
+                }
+            }
+        }
+        let left = wide.groups.remove(name).unwrap_or_default();
+        left.iter().for_each(|member| wide.leave(member));
+        if wide.is_empty() {
+            self.interest.wide = None;
+        }
+        for member in left.iter().filter(|member| ***member != *name) {
+            if !self.interest.covers(member) {
+                self.forget(member);
+            }
+        }
+        self.interest.wide.as_ref().is_some_and(|wide| wide.covers(name))
+    }
+
+    /// What else may have to be told when this changed.
+    pub(super) fn touch_wide(&mut self, names: &[Name]) {
+        let Some(wide) = &self.interest.wide else { return };
+        for name in names {
+            self.dirty.extend(wide.forms.get(name).into_iter().flatten().cloned());
+            self.dirty.extend(wide.groups_about(self.type_url, name).cloned());
+        }
+    }
+
+    /// All that groups stand for has to be looked at.
+    pub(super) fn scan_wide(&mut self) {
+        if let Some(wide) = &self.interest.wide {
+            let forms = wide.forms.values().flatten();
+            self.dirty.extend(wide.members.keys().chain(wide.groups.keys()).chain(forms).cloned());
+        }
+    }
+
+    /// Tells again what the groups about a route configuration stand for.
+    pub(super) fn renew_wide(&mut self, name: &str) {
+        let Some(wide) = &self.interest.wide else { return };
+        let Some(prefix) = virtual_host::prefix_below(self.type_url, name) else { return };
+        let about = wide.groups_about(self.type_url, &prefix);
+        let members: BTreeSet<Name> = about.flat_map(|group| &wide.groups[group]).cloned().collect();
+        // Who was told anew where they belong has dropped them.
+        members.into_iter().for_each(|member| self.doubt(member));
+    }
+
+    /// Looks at what a name stands for; `None` for one that stands for itself alone.
+    pub(super) fn expand(&mut self, want: &dyn Want, group: &Name) -> Option<()> {
+        self.interest.wide.as_ref()?.groups.get(group)?;
+        let found = members(want, self.type_url, group);
+        let is_asked = self.asked.contains(group);
+        for member in found.iter().filter(|member| ***member != **group) {
+            let was_covered = self.interest.covers(member);
+            let is_new = self.interest.wide.as_mut().is_some_and(|wide| wide.add(group, member));
+            if !was_covered {
+                // What it was sent before it asked for this did not reach it.
+                self.held.set(Name::clone(member), Holding::Nothing, &self.interest);
+            }
+            if is_asked && was_covered {
+                // It waits for word of what it asked for, also when it has that.
+                self.doubt(Name::clone(member));
+            } else if is_new {
+                self.dirty.insert(Name::clone(member));
+            }
+        }
+        if let Some(wide) = self.interest.wide.as_mut().filter(|_| found.contains(group)) {
+            wide.add(group, group);
+        }
+        self.let_members_go(group, &found);
+        if !found.is_empty() {
+            self.asked.remove(group);
+            if found.iter().all(|member| **member != **group) {
+                self.held.set(Name::clone(group), Holding::At(Version::of(&[])), &self.interest);
+            }
+        } else if self.may_hold(group) {
+            self.gone.insert(Name::clone(group));
+        }
+        Some(())
+    }
+
+    /// Forgets members that went and of which the peer knows that.
+    fn let_members_go(&mut self, group: &Name, found: &[Name]) {
+        let found: BTreeSet<&Name> = found.iter().collect();
+        let known = self.interest.wide.as_ref().and_then(|wide| wide.groups.get(group));
+        let gone: Vec<Name> =
+            known.into_iter().flatten().filter(|one| !found.contains(one)).cloned().collect();
+        for member in gone {
+            let is_told = self.flight.as_ref().is_none_or(|flight| !flight.is_about(&member));
+            if is_told && !self.may_hold(&member) {
+                if let Some(wide) = &mut self.interest.wide {
+                    wide.take(group, &member);
+                }
+                if !self.interest.covers(&member) {
+                    self.forget(&member);
+                }
+            } else {
+                self.dirty.insert(member);
+            }
+        }
+    }
+
+    /// Whether there is nothing under a name, nor anything it stands for.
+    pub(super) fn is_vacant(&self, want: &dyn Want, name: &str) -> bool {
+        let is_group = self.interest.wide.as_ref().is_some_and(|wide| wide.groups.contains_key(name));
+        match is_group {
+            true => members(want, self.type_url, name).is_empty(),
+            false => find(want, self.type_url, name).is_none(),
+        }
+    }
+
+    /// Whether the peer asked for a host for which there is nothing, and is to be told so by that name.
+    pub(in crate::xds) fn is_unresolved(&self, name: &str) -> bool {
+        let is_asked = virtual_host::is_asked_by_host(self.type_url) && self.interest.names.contains(name);
+        is_asked && !self.surely_holds(name)
+    }
+
+    /// What there is under names that are written otherwise than here.
+    pub(super) fn forms(&self, want: &dyn Want) -> impl Iterator<Item = (Name, Version)> {
+        let forms = self.interest.wide.iter().flat_map(|wide| wide.forms.values().flatten());
+        forms.filter_map(move |name| Some((Name::clone(name), find(want, self.type_url, name)?.version)))
+    }
+
+    /// The names that groups stand for.
+    pub(in crate::xds) fn members(&self) -> impl Iterator<Item = &Name> {
+        self.interest.wide.iter().flat_map(|wide| wide.members.keys())
+    }
+
+    /// The hosts that are asked for and answered by what is offered: the other names of each resource.
+    pub(in crate::xds) fn aliases(&self, offer: &Offer) -> BTreeMap<Name, Vec<Name>> {
+        let mut aliases = BTreeMap::new();
+        let Some(wide) =
+            self.interest.wide.as_ref().filter(|_| virtual_host::is_asked_by_host(self.type_url))
+        else {
+            return aliases;
+        };
+        for wanted in &offer.updated {
+            let about = wide.groups_about(self.type_url, &wanted.name);
+            let named = about.filter(|group| wide.groups[*group].contains(&wanted.name));
+            let named: Vec<Name> = named.filter(|group| virtual_host::is_host(group)).cloned().collect();
+            if !named.is_empty() {
+                aliases.insert(Name::clone(&wanted.name), named);
+            }
+        }
+        aliases
+    }
+}

@@ -1,0 +1,86 @@
+//! Which resources are kept encoded. Nothing else keeps them: what no client is to have any more is gone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use axum::{
+    Extension,
+    extract::{Query, State},
+    response::Response,
+};
+use common::{access::User, rest::ApiError, runtime::http::Client};
+use serde_json::json;
+
+use super::{
+    Room,
+    answer::{AnswerRoom, RedactedDocument},
+    query::DebugQuery,
+};
+use crate::{
+    ads::proxies::ProxyView,
+    generator::{Encoded, OfType, type_url},
+};
+
+pub(super) async fn cachez(
+    State(room): State<Arc<Room>>,
+    Extension(user): Extension<User>,
+    Query(query): Query<Vec<(String, String)>>,
+    client: Client,
+) -> Result<Response, ApiError> {
+    room.admit(&user)?;
+    let query = DebugQuery::read(&query)?;
+    if query.clear {
+        return Err(ApiError::bad_request(
+            "nothing is cleared: a resource is kept as long as a proxy is to have it, and made again when it differs",
+        ));
+    }
+    let clients = room.clients(&query);
+    let sizes = query.sizes;
+    let make = move |space: &mut AnswerRoom| if sizes { bytes(&clients) } else { names(&clients, space) };
+    room.answer(&client, &query, make).await
+}
+
+/// Each encoded resource once, however many clients have it.
+fn each(clients: &[ProxyView], visit: &mut dyn FnMut(&Encoded)) {
+    // Clients share what they have alike; what is kept is not moved meanwhile.
+    let (mut seen, mut counted): (HashSet<*const OfType>, HashSet<*const Encoded>) = Default::default();
+    for config in clients.iter().filter_map(|client| client.config.as_ref()) {
+        for type_url in type_url::ALL {
+            let of_type = config.resources().collection(type_url);
+            if !seen.insert(Arc::as_ptr(&of_type)) {
+                continue;
+            }
+            for (_, resource) in of_type.iter() {
+                if counted.insert(Arc::as_ptr(resource)) {
+                    visit(resource);
+                }
+            }
+        }
+    }
+}
+
+fn names(clients: &[ProxyView], space: &mut AnswerRoom) -> Result<RedactedDocument, ApiError> {
+    let mut names: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
+    each(clients, &mut |resource| {
+        names.entry(resource.type_url.to_owned()).or_default().insert(Arc::clone(&resource.name));
+    });
+    let bytes = names.values().flatten().map(|name| name.len() + 4).sum();
+    space.take(bytes)?;
+    let lists = names.into_iter().map(|(type_url, names)| {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        (type_url, names)
+    });
+    Ok(RedactedDocument::assembled(RedactedDocument::by_type(lists.collect())))
+}
+
+fn bytes(clients: &[ProxyView]) -> Result<RedactedDocument, ApiError> {
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    each(clients, &mut |resource| {
+        *sizes.entry(resource.type_url.to_owned()).or_default() += resource.value.len();
+    });
+    let total: usize = sizes.values().sum();
+    let sizes = RedactedDocument::by_type(sizes);
+    Ok(RedactedDocument::assembled(json!({ "sizes": sizes, "total": total })))
+}
