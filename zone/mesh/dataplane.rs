@@ -322,6 +322,7 @@ fn inbounds(networking: &Networking, hosts: &Hosts, problem: &mut dyn FnMut(Stri
 }
 
 fn listeners(networking: &Networking, hosts: &Hosts, problem: &mut dyn FnMut(String)) -> Vec<ZoneListener> {
+    let mut taken = BTreeSet::new();
     let usable = networking.listeners.iter().filter_map(|listener| {
         let edge = match listener.r#type() {
             listener::Type::Unspecified => return None,
@@ -333,6 +334,11 @@ fn listeners(networking: &Networking, hosts: &Hosts, problem: &mut dyn FnMut(Str
             problem(format!("listener {port}: the host name {address:?} is not resolved"));
             return None;
         };
+        // An Envoy refuses the second one.
+        if !taken.insert((listen, port)) {
+            problem(format!("listener {}: {listen} {port} is taken by an earlier one", listener.name));
+            return None;
+        }
         let section = if listener.name.is_empty() { port.to_string() } else { listener.name.clone() };
         let ready = listener.state() == listener::State::Ready;
         Some(ZoneListener { edge, address: address.to_owned(), listen, port, section, ready })

@@ -120,6 +120,13 @@ fn upstream_tls(more: Value) -> Value {
     json!({"name": "tls", "typed_config": packed(name, more)})
 }
 
+/// No member of any trust domain is believed, which the rules of the message are against.
+fn believing_nobody() -> Value {
+    let validator = packed("envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig", json!({}));
+    let custom = json!({"name": "envoy.tls.cert_validator.spiffe", "typed_config": validator});
+    upstream_tls(json!({"common_tls_context": {"validation_context": {"custom_validator_config": custom}}}))
+}
+
 fn downstream_tls(more: Value) -> Value {
     let name = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
     json!({"name": "tls", "typed_config": packed(name, more)})
@@ -235,6 +242,7 @@ pub(super) fn good() -> Vec<Case> {
             ),
         ),
         cluster("TLS", json!({"transport_socket": upstream_tls(json!({"sni": "x"}))})),
+        cluster("TLS that believes nobody", json!({"transport_socket": believing_nobody()})),
         cluster(
             "plaintext",
             json!({"transport_socket": {"name": "raw", "typed_config": packed("envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer", json!({}))}}),

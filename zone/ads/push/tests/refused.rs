@@ -147,7 +147,8 @@ fn what_a_kept_listener_leads_to_stays_as_long_as_it_does() {
     let mut world = world();
     let before = listener(&world, "p-0").unwrap();
     world.put(&patch("{kind: Mesh}", NO_END), "");
-    world.put(&dataplane(0, "other"), "east");
+    // Another service that speaks HTTP.
+    world.put(&dataplane(0, "client"), "east");
     world.settle();
     assert_eq!(listener(&world, "p-0"), Some(before), "at the same address");
     for of_type in [type_url::CLUSTER, type_url::ENDPOINT] {
@@ -155,7 +156,7 @@ fn what_a_kept_listener_leads_to_stays_as_long_as_it_does() {
     }
     world.put(&patch("{kind: Mesh}", FINE), "");
     world.settle();
-    assert!(at(&world, "p-0", type_url::CLUSTER, "other").is_some());
+    assert!(at(&world, "p-0", type_url::CLUSTER, "client").is_some());
     assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), None);
     assert_eq!(at(&world, "p-0", type_url::ENDPOINT, "web"), None);
 }
