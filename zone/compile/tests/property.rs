@@ -3,7 +3,7 @@
 mod gateway;
 mod identities;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::testing::needs;
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -93,7 +93,16 @@ fn dataplane(index: usize) -> impl Strategy<Value = Value> {
         None => json!({"port": port, "tags": {"kuma.io/service": tags["kuma.io/service"]}}),
     });
     let edges = vec((select(&["ZoneIngress", "ZoneEgress"][..]), 10_001..10_003_u32), 0..3);
-    let inbounds = (vec(inbound, 1..4), edges);
+    // With two of one name, or a protocol that nobody knows, the whole dataplane would be refused.
+    let inbounds = vec(inbound, 1..4).prop_map(|mut all| {
+        let mut ports = BTreeSet::new();
+        all.retain(|inbound: &Value| ports.insert(inbound["port"].as_u64()));
+        for tags in all.iter_mut().filter_map(|inbound| inbound["tags"].as_object_mut()) {
+            tags.retain(|_, value| value != "odd");
+        }
+        all
+    });
+    let inbounds = (inbounds, edges);
     let is = (any::<bool>(), any::<bool>());
     let all = (inbounds, vec(outbound, 0..4), option::of(redirected::redirection()), is);
     all.prop_map(move |((inbound, edges), outbound, redirection, (probed, named))| {
