@@ -8,7 +8,7 @@ use std::{
 
 use common::{model::labels, policy::legacy::traffic_route};
 
-use super::{admission, kept, sidecar::admin_port_taken};
+use super::{admission, kept, server_name, sidecar::admin_port_taken};
 use crate::{
     generator::{
         Backend, Draft, Encoded, ResourceCollection, ResourceSet, SharedResources, ZoneIngressProxy, admin,
@@ -294,8 +294,8 @@ impl Exposure {
             meant.flat_map(|(_, doors)| doors)
         };
         let mut seen = BTreeSet::new();
-        let doors =
-            of(false).chain(of(true)).filter(move |door| seen.insert(door.server_name.to_lowercase()));
+        let doors = of(false).chain(of(true)).filter(|door| server_name::is_taken(&door.server_name));
+        let doors = doors.filter(move |door| seen.insert(door.server_name.to_lowercase()));
         doors.map(|door| (door.server_name.as_str(), door.cluster.as_str()))
     }
 }

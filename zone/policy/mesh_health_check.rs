@@ -25,9 +25,12 @@ use common::{
 };
 
 use super::{OutboundConfs, PolicyEffect, Reporter};
-use crate::generator::{
-    Backend, ClusterDraft,
-    envoy::{cluster::pack, duration, flag, number},
+use crate::{
+    generator::{
+        Backend, ClusterDraft,
+        envoy::{cluster::pack, duration, flag, number},
+    },
+    mesh::Destination,
 };
 
 /// See the module.
@@ -51,6 +54,10 @@ impl PolicyEffect for MeshHealthCheckEffect {
         }
         if let Some(fail) = conf.fail_traffic_on_panic {
             fail_traffic_on_panic(common(cluster), fail, reporter);
+        }
+        // An ingress passes on TLS that is not its own: nobody behind it would answer what it asks in plaintext.
+        if matches!(backend.destination, Destination::Here(_)) {
+            return;
         }
         if let Some(checker) = checker::of(backend.protocol, &conf, reporter) {
             cluster.message.health_checks.push(health_check(&conf, checker));

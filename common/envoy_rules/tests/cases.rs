@@ -213,7 +213,13 @@ pub(super) fn good() -> Vec<Case> {
             "a check by HTTP",
             checked(json!({"tcp_health_check": null, "http_health_check": {"path": "/"}})),
         ),
-        cluster("a check by gRPC", checked(json!({"tcp_health_check": null, "grpc_health_check": {}}))),
+        cluster(
+            "a check by gRPC",
+            merged(
+                checked(json!({"tcp_health_check": null, "grpc_health_check": {}})),
+                options(json!({"explicit_http_config": {"http2_protocol_options": {}}})),
+            ),
+        ),
         cluster(
             "outliers",
             json!({"outlier_detection": {"max_ejection_percent": 100, "interval": "1s", "base_ejection_time": "1s"}}),
