@@ -101,14 +101,14 @@ enum ProxyConfigForm {
 }
 
 /// What is shown of one part.
-struct Shown {
+struct ConfigTable {
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     /// The same in full.
     document: Value,
 }
 
-impl Shown {
+impl ConfigTable {
     fn print(&self, none: &str) {
         match self.rows.is_empty() {
             true => eprintln!("{none}"),
@@ -131,7 +131,7 @@ impl ProxyConfigPart {
     }
 
     /// What is shown, part by part; each with what to say when there is nothing of it.
-    fn shown(&self, dump: &ProxyDump) -> anyhow::Result<Vec<(Shown, &'static str)>> {
+    fn shown(&self, dump: &ProxyDump) -> anyhow::Result<Vec<(ConfigTable, &'static str)>> {
         Ok(match self {
             Self::Listener { filter, .. } => {
                 vec![(listeners::shown(dump, filter)?, "no listener is like that")]
@@ -161,7 +161,7 @@ impl ProxyConfigArgs {
         if matches!(self.output, ProxyConfigForm::Table | ProxyConfigForm::Short) {
             self.print(&parts);
         } else {
-            let whole = |(shown, _): &(Shown, _)| shown.document.clone();
+            let whole = |(shown, _): &(ConfigTable, _)| shown.document.clone();
             let document = match &parts[..] {
                 [one] => whole(one),
                 all => {
@@ -181,7 +181,7 @@ impl ProxyConfigArgs {
         Ok(())
     }
 
-    fn print(&self, parts: &[(Shown, &'static str)]) {
+    fn print(&self, parts: &[(ConfigTable, &'static str)]) {
         if matches!(self.what, ProxyConfigPart::Bootstrap { .. }) && self.output == ProxyConfigForm::Table {
             // There is no table of it; whoever wants to know the versions asks for the short form.
             for (shown, _) in parts {

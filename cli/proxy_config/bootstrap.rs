@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::{Shown, or_dash};
+use super::{ConfigTable, or_dash};
 use crate::proxy::{ProxyDump, text};
 
 /// The bootstrap, and in short the versions in it.
-pub(super) fn shown(dump: &ProxyDump) -> Shown {
+pub(super) fn shown(dump: &ProxyDump) -> ConfigTable {
     let headings = vec!["NODE", "CLUSTER", "ENVOY", "AGENT"];
     let Some(bootstrap) = &dump.bootstrap else {
-        return Shown { headings, rows: Vec::new(), document: Value::Null };
+        return ConfigTable { headings, rows: Vec::new(), document: Value::Null };
     };
     let node = &bootstrap["node"];
     let version = &node["userAgentBuildVersion"]["version"];
@@ -21,7 +21,7 @@ pub(super) fn shown(dump: &ProxyDump) -> Shown {
     let agent = text(&node["metadata"]["version"]["kumaDp"]["version"]);
     let row = vec![text(&node["id"]), text(&node["cluster"]), &envoy, agent];
     let rows = vec![row.into_iter().map(or_dash).collect()];
-    Shown { headings, rows, document: bootstrap.clone() }
+    ConfigTable { headings, rows, document: bootstrap.clone() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Shown, documents, or_dash};
+use super::{ConfigTable, documents, or_dash};
 use crate::proxy::{DumpedItem, ProxyDump, text};
 
 /// Characters of what tells subsets of a service apart in the names of their clusters.
@@ -75,7 +75,7 @@ impl<'a> ClusterName<'a> {
 }
 
 /// The clusters that are meant.
-pub(super) fn shown(dump: &ProxyDump, filter: &ClusterFilter) -> anyhow::Result<Shown> {
+pub(super) fn shown(dump: &ProxyDump, filter: &ClusterFilter) -> anyhow::Result<ConfigTable> {
     if let Some(wanted) = &filter.direction
         && !DIRECTIONS.contains(&wanted.as_str())
     {
@@ -114,7 +114,7 @@ pub(super) fn shown(dump: &ProxyDump, filter: &ClusterFilter) -> anyhow::Result<
     let rows = meant.iter().map(row).collect();
     let document = documents(meant.iter().map(|item| &item.value));
     let headings = vec!["SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION RULE"];
-    Ok(Shown { headings, rows, document })
+    Ok(ConfigTable { headings, rows, document })
 }
 
 /// Which way what goes to a cluster goes: that of the listeners that name it, or whose routes do.

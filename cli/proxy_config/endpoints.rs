@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::{Shown, address, documents, or_dash};
+use super::{ConfigTable, address, documents, or_dash};
 use crate::proxy::{ProxyDump, text};
 
 /// Which endpoints are meant.
@@ -43,7 +43,7 @@ impl EndpointFilter {
 }
 
 /// The endpoints that are meant.
-pub(super) fn shown(dump: &ProxyDump, filter: &EndpointFilter) -> Shown {
+pub(super) fn shown(dump: &ProxyDump, filter: &EndpointFilter) -> ConfigTable {
     let mut rows: Vec<EndpointRow<'_>> = match &dump.statuses {
         Some(clusters) => clusters.iter().flat_map(seen).collect(),
         None => dump.endpoints.iter().flat_map(|item| sent(&item.name, &item.value)).collect(),
@@ -56,7 +56,7 @@ pub(super) fn shown(dump: &ProxyDump, filter: &EndpointFilter) -> Shown {
         vec![or_dash(&at), row.status.to_owned(), row.outlier.to_owned(), row.cluster.to_owned()]
     };
     let headings = vec!["ENDPOINT", "STATUS", "OUTLIER CHECK", "CLUSTER"];
-    Shown { headings, rows: rows.iter().map(row).collect(), document }
+    ConfigTable { headings, rows: rows.iter().map(row).collect(), document }
 }
 
 /// Those of a cluster, as the Envoy sees them.

@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Shown, address, documents, or_dash};
+use super::{ConfigTable, address, documents, or_dash};
 use crate::proxy::{DumpedItem, ProxyDump, text};
 
 const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
@@ -41,7 +41,7 @@ impl ListenerFilter {
 }
 
 /// The listeners that are meant.
-pub(super) fn shown(dump: &ProxyDump, filter: &ListenerFilter) -> anyhow::Result<Shown> {
+pub(super) fn shown(dump: &ProxyDump, filter: &ListenerFilter) -> anyhow::Result<ConfigTable> {
     if let Some(wanted) = &filter.kind
         && !TYPES.iter().any(|known| known.eq_ignore_ascii_case(wanted))
     {
@@ -54,7 +54,7 @@ pub(super) fn shown(dump: &ProxyDump, filter: &ListenerFilter) -> anyhow::Result
     });
     let rows = meant.iter().flat_map(|item| rows(item)).collect();
     let document = documents(meant.iter().map(|item| &item.value));
-    Ok(Shown { headings: vec!["NAME", "ADDRESSES", "PORT", "MATCH", "DESTINATION"], rows, document })
+    Ok(ConfigTable { headings: vec!["NAME", "ADDRESSES", "PORT", "MATCH", "DESTINATION"], rows, document })
 }
 
 fn rows(item: &DumpedItem) -> Vec<Vec<String>> {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::{Shown, documents, or_dash};
+use super::{ConfigTable, documents, or_dash};
 use crate::proxy::{ProxyDump, text};
 
 /// How names of routes begin that a `MeshHTTPRoute` asked for.
@@ -18,7 +18,7 @@ pub(super) struct RouteFilter {
 }
 
 /// The routes that are meant.
-pub(super) fn shown(dump: &ProxyDump, filter: &RouteFilter) -> Shown {
+pub(super) fn shown(dump: &ProxyDump, filter: &RouteFilter) -> ConfigTable {
     let mut all: Vec<(&str, &Value)> = dump.routes.iter().map(|item| (&*item.name, &item.value)).collect();
     for listener in &dump.listeners {
         let mut inline = Vec::new();
@@ -33,7 +33,11 @@ pub(super) fn shown(dump: &ProxyDump, filter: &RouteFilter) -> Shown {
     all.dedup();
     let rows = all.iter().flat_map(|(name, routes)| rows(name, routes)).collect();
     let document = documents(all.iter().map(|(_, routes)| *routes));
-    Shown { headings: vec!["NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE"], rows, document }
+    ConfigTable {
+        headings: vec!["NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE"],
+        rows,
+        document,
+    }
 }
 
 /// Every list of routes that stands in a listener.

@@ -9,7 +9,7 @@ use common::{
 use serde_json::Value;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use super::{Shown, documents, or_dash};
+use super::{ConfigTable, documents, or_dash};
 use crate::proxy::{DumpedItem, ProxyDump, text};
 
 /// What is read of a certificate.
@@ -21,13 +21,13 @@ struct CertificateFacts {
 }
 
 /// All secrets.
-pub(super) fn shown(dump: &ProxyDump) -> Shown {
+pub(super) fn shown(dump: &ProxyDump) -> ConfigTable {
     let now = SystemClock.now();
     let rows = dump.secrets.iter().flat_map(|item| rows(item, now)).collect();
     let document = documents(dump.secrets.iter().map(|item| &item.value));
     let headings =
         vec!["RESOURCE NAME", "TYPE", "STATUS", "VALID CERT", "SERIAL NUMBER", "NOT AFTER", "NOT BEFORE"];
-    Shown { headings, rows, document }
+    ConfigTable { headings, rows, document }
 }
 
 /// A row for the certificate that is shown to others, or for each authority that is believed.
@@ -93,7 +93,8 @@ mod tests {
     fn certificates_are_read_and_what_was_taken_out_is_a_dash() {
         let pem = KeyPairPem::self_signed(&["localhost".to_owned()]).unwrap().certificate;
         let chain = json!({ "inline_bytes": BASE64_STANDARD.encode(&pem) });
-        let both = json!({ "inline_string": format!("{pem}{pem}") });
+        // What is self-signed here comes with its authority.
+        let both = json!({ "inline_string": pem });
         let secret = |name: &str, value: Value| json!({ "name": name, "secret": value });
         let dump = json!({ "configs": [{
             "@type": "x/envoy.admin.v3.SecretsConfigDump",
