@@ -6,6 +6,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "cargo speaks to build scripts through the environment")]
 
+#[path = "build/rules.rs"]
+mod rules;
+#[path = "common/envoy_rules/table.rs"]
+mod table;
+
 use std::{collections::BTreeMap, env, error::Error, fs, path::PathBuf};
 
 use cargo_metadata::{CargoOpt, MetadataCommand};
@@ -81,7 +86,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .to_owned();
     let own = root.join("proto");
     println!("cargo::rerun-if-changed={}", own.display());
-    println!("cargo::rerun-if-changed={}", root.join("build.rs").display());
+    for own in ["build.rs", "build", "common/envoy_rules/table.rs"] {
+        println!("cargo::rerun-if-changed={}", root.join(own).display());
+    }
 
     let mut includes = vec![own.clone()];
     includes.extend(third_party_includes(&root)?);
@@ -93,10 +100,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Reflection (JSON form, unknown fields) is needed for resources only, not for Envoy's messages.
     let resources: Vec<_> = files.iter().filter(|f| !f.ends_with("kds.proto")).collect();
     fs::write(out.join("resources.bin"), protox::compile(&resources, &includes)?.encode_to_vec())?;
-    let mut native = BTreeMap::new();
-    compile_apart(&native_files(&includes)?, &includes, &mut native)?;
+    let (mut native, mut rules) = (BTreeMap::new(), rules::Found::new());
+    compile_apart(&native_files(&includes)?, &includes, &mut native, &mut rules)?;
     let native = FileDescriptorSet { file: in_order_of_imports(native) };
     fs::write(out.join("native.bin"), native.encode_to_vec())?;
+    fs::write(out.join("rules.bin"), rules::table(rules).encode_to_vec())?;
     fs::write(out.join("envoy.bin"), protox::compile(ENVOY_ROOTS, &includes)?.encode_to_vec())?;
 
     tonic_prost_build::configure()
@@ -144,11 +152,12 @@ fn native_files(includes: &[PathBuf]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 }
 
 /// Compiles files of which some cannot be read beside others, because a package hides what another one names: as
-/// many at once as possible.
+/// many at once as possible. With them the rules that stand in them, which the compiled form has no place for.
 fn compile_apart(
     files: &[PathBuf],
     includes: &[PathBuf],
     compiled: &mut BTreeMap<String, FileDescriptorProto>,
+    rules: &mut rules::Found,
 ) -> Result<(), Box<dyn Error>> {
     let mut compiler = protox::Compiler::new(includes)?;
     compiler.include_imports(true);
@@ -156,12 +165,13 @@ fn compile_apart(
         Ok(all) => {
             let named = all.file_descriptor_set().file.into_iter();
             compiled.extend(named.map(|file| (file.name().to_owned(), file)));
+            rules::gather(&all.descriptor_pool(), rules)?;
             Ok(())
         }
         Err(_) if files.len() > 1 => {
             let (some, others) = files.split_at(files.len() / 2);
-            compile_apart(some, includes, compiled)?;
-            compile_apart(others, includes, compiled)
+            compile_apart(some, includes, compiled, rules)?;
+            compile_apart(others, includes, compiled, rules)
         }
         Err(error) => Err(error.into()),
     }

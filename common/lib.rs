@@ -13,6 +13,7 @@ pub mod diagnostics;
 pub mod document;
 pub mod envoy_admin;
 pub mod envoy_config;
+pub mod envoy_rules;
 pub mod events;
 pub mod interner;
 pub mod issuing;

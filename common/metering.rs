@@ -55,6 +55,8 @@ const fn metric(name: &'static str, labels: &'static [(&'static str, LabelValues
 
 const CONFIRMATION: LabelValues = LabelValues::These(&["", "ACK", "NACK"]);
 
+const WITHHELD: LabelValues = LabelValues::These(&["contested", "refused"]);
+
 /// All metrics. Each carries also the label `zone`, which names the process it comes from.
 pub const ALL: &[Metric] = &[
     metric("answers_lying_bytes", &[("listener", LabelValues::Constants)]),
@@ -106,6 +108,8 @@ pub const ALL: &[Metric] = &[
             ("error_type", LabelValues::These(&["no_error", "user"])),
         ],
     ),
+    metric("xds_resources_withheld", &[("type_url", LabelValues::TypeUrls), ("reason", WITHHELD)]),
+    metric("xds_resources_withheld_total", &[("type_url", LabelValues::TypeUrls), ("reason", WITHHELD)]),
     metric("xds_responses_oversized", &[("type_url", LabelValues::TypeUrls)]),
     metric("xds_responses_sent", &[("type_url", LabelValues::TypeUrls)]),
     metric("xds_responses_sent_bytes", &[]),

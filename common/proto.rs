@@ -31,3 +31,6 @@ pub static ENVOY_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 
 /// Serialized `FileDescriptorSet` of everything Envoy knows, for what users write in its own terms.
 pub static NATIVE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/native.bin"));
+
+/// The rules that stand beside the members of everything Envoy knows, as the build script writes them.
+pub(crate) static ENVOY_RULES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rules.bin"));

@@ -36,6 +36,7 @@ mod nodes;
 pub mod preview;
 pub mod proxies;
 mod push;
+pub mod push_status;
 mod registration;
 mod resource;
 mod seat;
@@ -84,6 +85,7 @@ use self::{
     preview::Previews,
     proxies::Proxies,
     push::Push,
+    push_status::PushStatus,
     registration::{Registrar, RegistrationRules},
     service::AdsService,
     stream::{Streams, Turns},
@@ -179,6 +181,7 @@ pub struct Ads {
     env: Env,
     proxies: Arc<Proxies>,
     nodes: Arc<Nodes>,
+    status: Arc<PushStatus>,
     resolver: Resolver,
     authenticator: Authenticator,
 }
@@ -190,7 +193,8 @@ impl Ads {
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
         let resolver = Resolver::new(index.clone());
         let (proxies, nodes) = (Arc::default(), Arc::new(Nodes::new(config.requirement)));
-        Self { config, zone, store, index, env, proxies, nodes, resolver, authenticator }
+        let status = Arc::default();
+        Self { config, zone, store, index, env, proxies, nodes, status, resolver, authenticator }
     }
 
     /// What makes configurations that nobody is sent; lives on its own.
@@ -208,6 +212,11 @@ impl Ads {
     /// The same of nodes that belong to no mesh.
     pub fn nodes(&self) -> Arc<Proxies> {
         Arc::clone(self.nodes.connected())
+    }
+
+    /// What is wrong with what they are sent; lives on its own.
+    pub fn push_status(&self) -> Arc<PushStatus> {
+        Arc::clone(&self.status)
     }
 
     /// Who judges the tokens of proxies.
@@ -259,6 +268,7 @@ impl Ads {
             Arc::clone(&insights),
             self.config.admin_authority.clone(),
         );
+        let push = push.with_status(Arc::clone(&self.status));
         let stop = shutdown.clone();
         supervisor.spawn("push", endless(async move { push.run(stop).await }));
         let availability = Availability::new(

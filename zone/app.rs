@@ -31,6 +31,7 @@ use crate::{
         introspection::{self, Introspection},
         preview::Previews,
         proxies::Proxies,
+        push_status::{self, PushStatus},
     },
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
@@ -82,11 +83,12 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         .await?;
 
     let admin = admin_authority(&cp);
-    let (proxies, nodes, previews) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
+    let (proxies, nodes, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
     let mut routes = look_inside(&cp, &settings, proxies, nodes, previews);
+    routes = routes.merge(push_status::router(status, settings.access.rules.view_config_dump.clone()));
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
     let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone());
@@ -140,7 +142,7 @@ fn serve_proxies(
     mode: &Mode,
     alone: bool,
     admin_authority: Option<AdminAuthority>,
-) -> anyhow::Result<(Arc<Proxies>, Arc<Proxies>, Previews)> {
+) -> anyhow::Result<(Arc<Proxies>, Arc<Proxies>, Previews, Arc<PushStatus>)> {
     let section = &settings.dp_server;
     let pair = match section.plaintext {
         true => None,
@@ -182,10 +184,10 @@ fn serve_proxies(
         ..AdsConfig::new(mode.clone(), pair)
     };
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
-    let (proxies, nodes, previews) = (ads.proxies(), ads.nodes(), ads.previews());
+    let (proxies, nodes, previews, status) = (ads.proxies(), ads.nodes(), ads.previews(), ads.push_status());
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
     ads.spawn(&mut cp.supervisor, listener)?;
-    Ok((proxies, nodes, previews))
+    Ok((proxies, nodes, previews, status))
 }
 
 /// Shows what is inside to those who may see it.

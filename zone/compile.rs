@@ -13,6 +13,7 @@
 //!
 //! [profile]: crate::policy
 
+mod admission;
 mod compiler;
 mod credentials;
 mod departure;
@@ -21,6 +22,7 @@ mod follow;
 mod follow_legacy;
 mod front;
 mod grpc;
+mod kept;
 mod locate;
 mod outbound;
 mod part;
@@ -33,6 +35,7 @@ mod sidecar;
 mod task;
 #[cfg(test)]
 mod tests;
+mod told;
 mod way_in;
 mod way_out;
 

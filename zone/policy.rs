@@ -52,6 +52,7 @@ pub(crate) use self::caller::{Caller, Particular};
 pub(crate) use self::egress::{apply_egress, external_subject, is_of_egresses};
 pub(crate) use self::gateway::{GatewayRules, GatewayScope};
 use self::lookup::{InboundConfs, OutboundConfs};
+pub(crate) use self::mesh_proxy_patch::Patches;
 pub(crate) use self::profile::{Profile, Selections};
 pub(crate) use self::zone_listener::{apply_way_out, apply_zone_listener};
 use crate::{
@@ -421,26 +422,26 @@ pub(crate) fn reporter_of_gateway(problems: &mut BTreeSet<Problem>) -> Reporter<
     Reporter { kind: &common::model::kinds::mesh_gateway::KIND, problems }
 }
 
-/// Does to the finished messages of one proxy what policies say of them.
+/// Does to the finished messages of one proxy what policies say of them; with what does it.
 pub(crate) fn patch_own(
     mesh: &MeshContext,
     proxy: &Sidecar,
     selections: &Selections,
     mut own: ResourceCollection,
     problems: &mut BTreeSet<Problem>,
-) -> ResourceCollection {
+) -> (ResourceCollection, Patches) {
     let selection = selections.of(mesh_proxy_patch::MeshProxyPatchEffect::KIND);
     let template = legacy::template_for(mesh, &proxy.dataplane);
     if let Some(template) = template {
         legacy::add_raw(template, &mut own, problems);
     }
-    let patches = mesh_proxy_patch::Patches::of(&selection.policies, template);
+    let patches = Patches::of(&selection.policies, template);
     // Its Envoy waits for the layer before it asks for anything else, so there always is one.
     match proxy.metadata.has_runtime_layer() {
         true => own.insert(patches.runtime()),
         false => patches.without_runtime(problems),
     }
-    patches.own(own, problems)
+    (patches.own(own, problems), patches)
 }
 
 /// Destinations to which routes of the mesh send traffic, of which the ingresses of other zones must know.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use prost::Message;
 use serde_json::Value;
 
 use super::{EnvoyConfig, NodeSelector, RawResources};
 use crate::{
+    envoy_rules::{self, BrokenRule, ListenAddress},
     model::{FieldPath, Violations},
     xds::{canonical, envoy},
 };
@@ -57,7 +59,7 @@ fn check_selector(path: FieldPath, selector: &NodeSelector, violations: &mut Vio
 }
 
 fn check_resources(path: &FieldPath, of_type: &RawResources<'_>, violations: &mut Violations) {
-    let mut names = BTreeSet::new();
+    let (mut names, mut taken) = (BTreeSet::new(), BTreeSet::new());
     for (i, resource) in of_type.resources.iter().enumerate() {
         let at = path.index(i);
         if let Some(given) = resource.get(TYPE).filter(|given| *given != of_type.type_url) {
@@ -66,13 +68,31 @@ fn check_resources(path: &FieldPath, of_type: &RawResources<'_>, violations: &mu
                 .add(at.field(TYPE), format!("must be {:?} here, or left out: {given:?}", of_type.type_url));
             continue;
         }
-        let (name, _) = match of_type.message(resource) {
+        let (name, message) = match of_type.message(resource) {
             Ok(read) => read,
             Err(error) => {
                 violations.add(at, format!("native Envoy resource is not valid: {error}"));
                 continue;
             }
         };
+        // What is wrong with a name is told below.
+        let named = FieldPath::new(of_type.named_by);
+        let encoded = message.encode_to_vec();
+        if of_type.type_url == envoy::LISTENER {
+            for ListenAddress { datagrams, ip, port } in envoy_rules::listens_at(&encoded) {
+                let again = !taken.insert((datagrams, ip, port));
+                violations.check(
+                    again,
+                    at.field("address"),
+                    format!("must be unique in listeners: {ip} {port}"),
+                );
+            }
+        }
+        let broken = envoy_rules::broken(of_type.type_url, &encoded);
+        for BrokenRule { field, reason } in broken.into_iter().filter(|broken| broken.field != named) {
+            let at = if field.as_str().is_empty() { at.clone() } else { at.field(field.as_str()) };
+            violations.add(at, format!("Envoy would refuse it: {reason}"));
+        }
         let field = at.field(member_as_written(of_type.named_by, resource));
         violations.check(name.is_empty(), field.clone(), "must not be empty");
         let long = name.len() > LONGEST_NAME;

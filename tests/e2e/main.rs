@@ -42,4 +42,5 @@ mod sync;
 mod telemetry;
 mod traffic;
 mod transparent;
+mod withheld;
 mod zone_proxies;

@@ -75,6 +75,22 @@ pub(super) fn generated(kind: ProxyKind, result: &'static str, took: Duration) {
     }
 }
 
+/// A resource is not sent to a proxy, for this reason.
+pub(super) fn withheld(type_url: &'static str, reason: &'static str) {
+    metrics::gauge!("xds_resources_withheld", "type_url" => type_url, "reason" => reason).increment(1.0);
+}
+
+/// The same is over.
+pub(super) fn healed(type_url: &'static str, reason: &'static str) {
+    metrics::gauge!("xds_resources_withheld", "type_url" => type_url, "reason" => reason).decrement(1.0);
+}
+
+/// It was sent, or another reason was known.
+pub(super) fn newly_withheld(type_url: &'static str, reason: &'static str) {
+    metrics::counter!("xds_resources_withheld_total", "type_url" => type_url, "reason" => reason)
+        .increment(1);
+}
+
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

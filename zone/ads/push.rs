@@ -28,7 +28,7 @@ use self::{
 };
 use super::{
     admin_authority::AdminAuthority, config::ProxyConfig, insight::ProxyInsights, metrics, node::ProxyId,
-    proxies::Proxies,
+    proxies::Proxies, push_status::PushStatus,
 };
 use crate::mesh::{Hosts, Surroundings};
 
@@ -44,6 +44,7 @@ pub(super) struct Push {
     env: Env,
     proxies: Arc<Proxies>,
     insights: Arc<ProxyInsights>,
+    status: Arc<PushStatus>,
     reader: IndexReader,
     hosts: watch::Receiver<Hosts>,
     meshes: Meshes,
@@ -66,7 +67,13 @@ impl Push {
         let around = Surroundings { hosts: hosts.borrow().clone(), ..around };
         let meshes = Meshes::new(around, reader.current());
         let signing = Signing::new(admin);
-        Self { env, proxies, insights, reader, hosts, meshes, signing, again: BTreeSet::new() }
+        let (status, again) = (Arc::default(), BTreeSet::new());
+        Self { env, proxies, insights, status, reader, hosts, meshes, signing, again }
+    }
+
+    /// Notes there what is wrong with what is sent.
+    pub(super) fn with_status(self, status: Arc<PushStatus>) -> Self {
+        Self { status, ..self }
     }
 
     /// Works until `shutdown`.
@@ -103,6 +110,7 @@ impl Push {
             self.again.pop_first();
             self.meshes.retry(&id);
         }
+        movement.left.iter().for_each(|id| self.status.note(id, Arc::default()));
         let start = Instant::now();
         let mut meshes = std::mem::take(&mut self.meshes);
         // Compiling takes a while and would hold up whoever shares the thread.
@@ -124,7 +132,7 @@ impl Push {
     }
 
     fn publish(&self, configured: Configured, took: Duration) {
-        let Configured { id, revision, set, certificate, problems, failed } = configured;
+        let Configured { id, revision, set, certificate, problems, of_envoy, failed } = configured;
         let result = match &set {
             _ if failed => "error",
             Some(_) => "changed",
@@ -135,6 +143,7 @@ impl Push {
             self.insights.certificate(&id, certificate);
         }
         let config = set.map(|set| Arc::new(ProxyConfig::new(revision, set)));
+        self.status.note(&id, of_envoy);
         let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems)) else { return };
         self.insights.problems(&id, problems);
         for problem in new {

@@ -8,6 +8,7 @@ use std::{
 use chrono::{DateTime, Utc};
 
 use super::{
+    admission,
     credentials::{Credentials, Renewals, Signed, SigningRequest},
     outbound::OutboundCall,
     part::{Assigned, CompiledPart, Part, Parts, SetId},
@@ -15,6 +16,7 @@ use super::{
     profiles::Profiles,
     set::{Set, Sets},
     task::{OwnOutcome, Task, TaskOutcome, guarded, in_parallel},
+    told::{SharedProblems, ToldProblems},
 };
 use crate::{
     generator::{
@@ -23,9 +25,6 @@ use crate::{
     mesh::{Dataplane, MeshContext, Problem},
     policy::Profile,
 };
-
-/// What was left out of sets, put into words once.
-type SharedProblems = HashMap<SetId, Arc<[String]>>;
 
 /// Proxies that are told before it is looked whether something more urgent came.
 const TOLD: usize = 64;
@@ -57,6 +56,8 @@ pub(crate) struct Compiler {
     urgent: BTreeSet<Arc<str>>,
     unsigned: Vec<SigningRequest>,
     renewals: Renewals,
+    /// What proxies that left had, as far as that was something else than they should have had.
+    pub(super) left_with: BTreeMap<Arc<str>, ResourceSet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,10 @@ pub(super) struct ProxyState {
     failure: Option<String>,
     /// What it was told last.
     told: Option<ResourceSet>,
+    /// What it has if it was told nothing since it came (again).
+    had: Option<ResourceSet>,
+    /// Whether it was left something that it should not have any more, because it would refuse what it should.
+    keeps: bool,
 }
 
 /// What one proxy is to have from now on.
@@ -93,6 +98,8 @@ pub(crate) struct Publication {
     pub(crate) set: Option<ResourceSet>,
     /// What was left out.
     pub(crate) problems: Arc<[String]>,
+    /// Those of them that are about what an Envoy gets.
+    pub(crate) of_envoy: Arc<[Problem]>,
     /// Whether nothing could be made for it.
     pub(crate) failed: bool,
 }
@@ -116,6 +123,7 @@ impl Compiler {
             urgent: BTreeSet::new(),
             unsigned: Vec::new(),
             renewals: Renewals::default(),
+            left_with: BTreeMap::new(),
         }
     }
 
@@ -124,10 +132,13 @@ impl Compiler {
         let dataplane = self.mesh.dataplanes.get(name).cloned();
         match self.proxies.get_mut(name) {
             Some(proxy) => {
-                (proxy.metadata, proxy.dataplane, proxy.told) = (metadata, dataplane, None);
+                proxy.had = proxy.told.take().or(proxy.had.take());
+                (proxy.metadata, proxy.dataplane) = (metadata, dataplane);
             }
             None => {
-                self.proxies.insert(Arc::clone(name), ProxyState::new(metadata, dataplane));
+                let had = self.left_with.remove(name);
+                let proxy = ProxyState { had, ..ProxyState::new(metadata, dataplane) };
+                self.proxies.insert(Arc::clone(name), proxy);
             }
         }
         self.relocate(name, true);
@@ -140,6 +151,8 @@ impl Compiler {
         self.displace(name);
         if let Some(proxy) = self.proxies.remove(name) {
             self.renewals.forget(name, proxy.credentials.shown.as_ref().and_then(Shown::certificate));
+            let had = proxy.told.or(proxy.had).filter(|_| proxy.keeps && proxy.dataplane.is_some());
+            self.left_with.extend(had.map(|had| (Arc::clone(name), had)));
         }
     }
 
@@ -216,10 +229,12 @@ impl Compiler {
             };
             let (encoded, dirty) = (Arc::clone(encoded), slot.dirty);
             let differs = self.parts.made(&part, made).is_some();
-            let Some(slot) = self.parts.get_mut(&part) else { continue };
-            slot.dirty = dirty;
+            if let Some(slot) = self.parts.get_mut(&part) {
+                slot.dirty = dirty;
+            }
+            let Some(slot) = self.parts.get(&part) else { continue };
             if differs {
-                self.urgent.extend(self.sets.reassigned(&encoded, &slot.sets));
+                self.urgent.extend(self.sets.reassigned(&encoded, &slot.sets, &self.parts));
                 self.renewed.push((part, encoded));
             }
         }
@@ -380,25 +395,27 @@ impl Compiler {
     }
 
     /// What was left out for a proxy, or why there is nothing new for it.
-    fn problems(&self, proxy: &ProxyState, shared: &mut SharedProblems) -> Arc<[String]> {
+    fn problems(&self, proxy: &ProxyState, shared: &mut SharedProblems) -> ToldProblems {
         if let Some(reason) = &proxy.failure {
-            return [reason.clone()].into();
+            return ToldProblems { words: [reason.clone()].into(), of_envoy: Arc::default() };
         }
-        let own: Vec<&Problem> = proxy.problems.iter().chain(&proxy.place.problems).collect();
+        let set = proxy.place.set().and_then(|id| self.sets.get(id));
+        let displaced = match (&proxy.own, set.and_then(|set| set.published.as_ref())) {
+            (Some(own), Some(shared)) => admission::displaced(own, shared),
+            _ => BTreeSet::new(),
+        };
+        let own: Vec<&Problem> =
+            proxy.problems.iter().chain(&proxy.place.problems).chain(&displaced).collect();
         let trouble = proxy.credentials.trouble();
         let Some(id) = proxy.place.set().filter(|_| own.is_empty() && trouble.is_none()) else {
-            let set = proxy.place.set().and_then(|id| self.sets.get(id));
             let parts = set.into_iter().flat_map(|set| set.problems(&self.parts));
-            let all: BTreeSet<&Problem> = own.into_iter().chain(parts).collect();
-            let all = all.into_iter().map(ToString::to_string);
-            return all.chain(trouble.map(str::to_owned)).collect();
+            return ToldProblems::of(own.into_iter().chain(parts), trouble);
         };
         let problems = shared.entry(id).or_insert_with(|| {
-            let set = self.sets.get(id).into_iter();
-            let all: BTreeSet<&Problem> = set.flat_map(|set| set.problems(&self.parts)).collect();
-            all.into_iter().map(ToString::to_string).collect()
+            let parts = set.into_iter().flat_map(|set| set.problems(&self.parts));
+            ToldProblems::of(parts, None)
         });
-        Arc::clone(problems)
+        problems.clone()
     }
 
     /// What proxies are to have from now on: all who are to be told at once, and some of the others. One for
@@ -416,6 +433,8 @@ impl Compiler {
         let mut publications = Vec::new();
         for name in told {
             let Some(proxy) = self.proxies.get(name) else { continue };
+            let problems = self.problems(proxy, &mut shared_problems);
+            let mut keeps = proxy.keeps;
             let set = proxy.place.set().and_then(|id| self.sets.get(id));
             let shared = set.and_then(|set| set.published.as_ref());
             let in_work = proxy.queued
@@ -438,19 +457,23 @@ impl Compiler {
                 }
                 _ if proxy.failure.is_some() => None,
                 (Some(own), Some(shared), _) if !in_work => {
-                    Some(ResourceSet::new(own, shared, proxy.told.as_ref()))
+                    let kept = problems.kept(own, shared, proxy.told.as_ref().or(proxy.had.as_ref()));
+                    keeps = kept.is_some();
+                    Some(ResourceSet::new(kept.as_ref().unwrap_or(own), shared, proxy.told.as_ref()))
                 }
                 // It is told when what is being made is there.
                 _ => continue,
             };
-            let (problems, failed) = (self.problems(proxy, &mut shared_problems), proxy.failure.is_some());
+            let failed = proxy.failure.is_some();
             let Some(proxy) = self.proxies.get_mut(name) else { continue };
+            proxy.keeps = keeps;
             let differs = |set: &ResourceSet| proxy.told.as_ref().is_none_or(|told| !set.is_same(told));
             let set = set.filter(differs);
             if let Some(set) = &set {
-                proxy.told = Some(set.clone());
+                (proxy.told, proxy.had) = (Some(set.clone()), None);
             }
-            publications.push(Publication { name: Arc::clone(name), set, problems, failed });
+            let ToldProblems { words, of_envoy } = problems;
+            publications.push(Publication { name: Arc::clone(name), set, problems: words, of_envoy, failed });
         }
         publications
     }
@@ -473,6 +496,8 @@ impl ProxyState {
             problems: BTreeSet::new(),
             failure: None,
             told: None,
+            had: None,
+            keeps: false,
         }
     }
 }

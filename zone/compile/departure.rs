@@ -9,6 +9,7 @@ use std::{
 use chrono::{DateTime, Utc};
 
 use super::{
+    admission,
     exposure::{EdgeOwn, Exposure, Side, reroutes},
     server_name::unambiguous,
     sidecar::admin_port_taken,
@@ -264,7 +265,7 @@ impl Departures {
         }
         EdgeOwn {
             generation: self.generation(),
-            resources: draft.finish(),
+            resources: admission::admitted_whole(draft.finish(), &mut problems),
             listens: proxy.egress.listen.is_some(),
             problems,
         }
@@ -315,7 +316,7 @@ impl Departures {
     /// What the proxy with this of its own gets in place of what it had `before`.
     pub(crate) fn configure(&self, own: &EdgeOwn, before: Option<&ResourceSet>) -> ResourceSet {
         let shared = if own.listens { self.passages.shared().clone() } else { ResourceCollection::default() };
-        ResourceSet::new(&own.resources, &SharedResources::new(shared, None), before)
+        own.beside(&SharedResources::new(shared, None), before)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use common::{model::labels, policy::legacy::traffic_route};
 
-use super::{server_name, sidecar::admin_port_taken};
+use super::{admission, kept, server_name, sidecar::admin_port_taken};
 use crate::{
     generator::{
         Backend, Draft, Encoded, ResourceCollection, ResourceSet, SharedResources, ZoneIngressProxy, admin,
@@ -50,6 +50,15 @@ pub(crate) struct EdgeOwn {
     pub(super) listens: bool,
     /// What was left out of it.
     pub(crate) problems: BTreeSet<Problem>,
+}
+
+impl EdgeOwn {
+    /// What it comes to beside what is `shared`, in place of what the proxy had `before`.
+    pub(super) fn beside(&self, shared: &SharedResources, before: Option<&ResourceSet>) -> ResourceSet {
+        let refused = self.problems.iter().filter_map(Problem::refused);
+        let kept = before.map(|before| kept::with_kept(&self.resources, shared, refused, before));
+        ResourceSet::new(kept.as_ref().unwrap_or(&self.resources), shared, before)
+    }
 }
 
 /// A server name and the cluster it leads to.
@@ -258,7 +267,7 @@ impl Exposure {
         }
         EdgeOwn {
             generation: self.generation,
-            resources: draft.finish(),
+            resources: admission::admitted_whole(draft.finish(), &mut problems),
             listens: proxy.ingress.listen.is_some(),
             problems,
         }
@@ -273,7 +282,7 @@ impl Exposure {
     pub(crate) fn configure(&self, own: &EdgeOwn, before: Option<&ResourceSet>) -> ResourceSet {
         // Without a listener nobody gets to what is behind it.
         let shared = if own.listens { self.shared.clone() } else { ResourceCollection::default() };
-        ResourceSet::new(&own.resources, &SharedResources::new(shared, None), before)
+        own.beside(&SharedResources::new(shared, None), before)
     }
 
     /// Server name and cluster of every chain: tagged services of all meshes, then those that are resources.

@@ -37,6 +37,9 @@ impl Compiler {
             }
         }
         for name in &change.dataplanes {
+            if !self.mesh.dataplanes.contains_key(name) {
+                self.left_with.remove(name);
+            }
             if let Some(proxy) = self.proxies.get_mut(name) {
                 proxy.dataplane = self.mesh.dataplanes.get(name).cloned();
                 self.relocate(name, true);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use super::{outbound::CompiledListener, way_in};
+use super::{admission, outbound::CompiledListener, way_in};
 use crate::{
     generator::{Chain, Encoded, ListenerDraft, ProxyMetadata, RoutesDraft, Terminal, envoy::tls, gateway},
     mesh::{
@@ -70,13 +70,18 @@ impl Front {
             Self::Listener(address, port) => {
                 // What it follows from is noted also when there is none.
                 let draft = made.listener(*address, rules.gateway.ports.get(port)?);
-                draft.and_then(|draft| outside.profile.patches().shared(draft.encode(), &mut problems))
+                let patches = outside.profile.patches();
+                draft.and_then(|draft| admission::patched(draft.encode(), patches, &mut problems))
             }
             Self::Routes(port, hostname) => {
                 let port = rules.gateway.ports.get(port)?;
-                Some(made.routes(port, hostname.as_deref()))
+                let routes = made.routes(port, hostname.as_deref());
+                admission::admitted(routes, &mut problems)
             }
-            Self::Certificate(source) => made.certificate(source).map(|certificate| certificate.encode()),
+            Self::Certificate(source) => {
+                let certificate = made.certificate(source);
+                certificate.and_then(|certificate| admission::admitted(certificate.encode(), &mut problems))
+            }
             Self::Limits => Some(gateway::limits(Some(&rules.gateway))),
             Self::Ingress(..) => None,
         };

@@ -176,8 +176,9 @@ pub(super) fn routes(outside: Outside<'_>, destination: &Destination) -> Option<
         Terminal::Http(http) => Some(http),
         Terminal::Tcp(_) | Terminal::Other(_) => None,
     });
+    let routes = http.map(|http| grpc::routes(&called, &http));
     Some(CompiledListener {
-        listener: http.map(|http| grpc::routes(&called, &http)),
+        listener: routes,
         backends: uses.backends.into_values().collect(),
         consulted: uses.consulted,
         lookups: uses.lookups,

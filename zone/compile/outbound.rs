@@ -10,6 +10,7 @@ use common::{
     },
 };
 
+use super::admission;
 use crate::{
     generator::{
         Backend, ClusterDraft, Encoded, ListenerDraft, Nearness, ProxyMetadata, Terminal, XdsClient,
@@ -202,7 +203,8 @@ pub(super) fn listener(
         policy::apply_outbound(outside, &called, draft, &mut problems);
     }
     unreached(outside.mesh, &called, &mut problems);
-    let finish = |draft: ListenerDraft| outside.profile.patches().shared(draft.encode(), &mut problems);
+    let finish =
+        |draft: ListenerDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
     let listener = draft.and_then(finish);
     Some(CompiledListener {
         listener,
@@ -263,7 +265,8 @@ fn unreached(mesh: &MeshContext, called: &Backend, problems: &mut BTreeSet<Probl
 pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option<CompiledCluster> {
     let mut problems = BTreeSet::new();
     let draft = cluster_draft(outside, destination, &mut problems)?;
-    let patched = |draft: &ClusterDraft| outside.profile.patches().shared(draft.encode(), &mut problems);
+    let patched =
+        |draft: &ClusterDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
     let cluster = draft.as_ref().and_then(patched);
     let nearness = draft.and_then(|draft| draft.nearness);
     Some(CompiledCluster { cluster, nearness, client: XdsClient::Envoy, problems })

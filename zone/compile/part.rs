@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    admission,
     front::Front,
     grpc,
     outbound::{self, CalledBy, CompiledCluster, CompiledListener, OutboundCall},
@@ -62,6 +63,8 @@ impl Assigned {
 pub(super) enum CompiledPart {
     /// Its destination does not exist any more.
     Nothing,
+    /// Endpoints that no Envoy would take.
+    Refused(Arc<BTreeSet<Problem>>),
     /// Endpoints.
     Assignment(Arc<Encoded>),
     /// A cluster.
@@ -71,10 +74,18 @@ pub(super) enum CompiledPart {
 }
 
 impl CompiledPart {
+    fn assignment(encoded: Arc<Encoded>) -> Self {
+        let mut problems = BTreeSet::new();
+        match admission::admitted(encoded, &mut problems) {
+            Some(encoded) => Self::Assignment(encoded),
+            None => Self::Refused(Arc::new(problems)),
+        }
+    }
+
     /// The resource.
     pub(super) fn encoded(&self) -> Option<&Arc<Encoded>> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Refused(_) => None,
             Self::Assignment(encoded) => Some(encoded),
             Self::Cluster(compiled) => compiled.cluster.as_ref(),
             Self::Listener(compiled) => compiled.listener.as_ref(),
@@ -84,7 +95,7 @@ impl CompiledPart {
     fn listener(&self) -> Option<&CompiledListener> {
         match self {
             Self::Listener(compiled) => Some(compiled),
-            Self::Nothing | Self::Assignment(_) | Self::Cluster(_) => None,
+            Self::Nothing | Self::Refused(_) | Self::Assignment(_) | Self::Cluster(_) => None,
         }
     }
 
@@ -92,7 +103,7 @@ impl CompiledPart {
     pub(super) fn nearness(&self) -> Option<&Nearness> {
         match self {
             Self::Cluster(compiled) => compiled.nearness.as_ref(),
-            Self::Nothing | Self::Assignment(_) | Self::Listener(_) => None,
+            Self::Nothing | Self::Refused(_) | Self::Assignment(_) | Self::Listener(_) => None,
         }
     }
 
@@ -100,7 +111,7 @@ impl CompiledPart {
     fn client(&self) -> XdsClient {
         match self {
             Self::Cluster(compiled) => compiled.client,
-            Self::Nothing | Self::Assignment(_) | Self::Listener(_) => XdsClient::Envoy,
+            Self::Nothing | Self::Refused(_) | Self::Assignment(_) | Self::Listener(_) => XdsClient::Envoy,
         }
     }
 
@@ -113,6 +124,7 @@ impl CompiledPart {
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
         let problems = match self {
             Self::Nothing | Self::Assignment(_) => None,
+            Self::Refused(problems) => Some(&**problems),
             Self::Cluster(compiled) => Some(&compiled.problems),
             Self::Listener(compiled) => Some(&compiled.problems),
         };
@@ -345,7 +357,7 @@ impl Part {
             Self::Assignment(Assigned { destination, placement, client }) => {
                 let seen = placement.as_deref();
                 let assign = |b: Backend| backend::assignment(mesh, destination, seen, &b.cluster, *client);
-                Backend::of(mesh, destination).and_then(assign).map(CompiledPart::Assignment)
+                Backend::of(mesh, destination).and_then(assign).map(CompiledPart::assignment)
             }
             Self::Cluster(_, destination) => {
                 let made = match profile.caller.client {

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     generator::{Encoded, ResourceCollection, SharedResources, type_url},
-    mesh::{Destination, Problem},
+    mesh::{
+        Destination, Problem,
+        problem::{EnvoyResource, Subject},
+    },
 };
 
 /// One set.
@@ -34,6 +37,8 @@ pub(super) struct Set {
     changed: bool,
     /// Parts of which something was left out.
     troubled: BTreeSet<Part>,
+    /// Names under which several parts have something, and not the same.
+    contested: BTreeMap<EnvoyResource, Problem>,
     /// Proxies that have it.
     pub(super) members: BTreeSet<Arc<str>>,
 }
@@ -106,6 +111,7 @@ impl Sets {
             published: None,
             changed: true,
             troubled: BTreeSet::new(),
+            contested: BTreeMap::new(),
             members: [Arc::clone(name)].into(),
         };
         let mut new = Vec::new();
@@ -169,7 +175,7 @@ impl Sets {
             set.waiting -= 1;
             if let (Some(before), Some(made)) = (&before, &made) {
                 set.changed = true;
-                set.put(part, made, before.as_ref().and_then(CompiledPart::encoded));
+                set.put(part, made, before.as_ref().and_then(CompiledPart::encoded), parts);
                 // First what is added, or what it shares with what goes would be made again.
                 for destination in made.backends() {
                     set.add_backend(id, destination, parts, &mut new);
@@ -196,10 +202,17 @@ impl Sets {
         &mut self,
         encoded: &Arc<Encoded>,
         sets: &BTreeSet<SetId>,
+        parts: &Parts,
     ) -> BTreeSet<Arc<str>> {
         let mut members = BTreeSet::new();
         for id in sets {
             let Some(set) = self.all.get_mut(id) else { continue };
+            if set.contested.contains_key(&encoded.place()) {
+                // Whose are sent is decided with everything else of the set.
+                set.changed = true;
+                set.decide(&encoded.place(), parts);
+                continue;
+            }
             set.staged.insert(Arc::clone(encoded));
             if let Some(published) = &mut set.published {
                 published.renew(encoded);
@@ -224,7 +237,7 @@ impl Set {
         }
         let Some(made) = slot.made.clone() else { return };
         self.changed = true;
-        self.put(&part, &made, None);
+        self.put(&part, &made, None, parts);
         for destination in made.backends() {
             self.add_backend(id, destination, parts, new);
         }
@@ -263,15 +276,15 @@ impl Set {
         }
         let Some(gone) = self.backends.remove(destination) else { return };
         if let Some(name) = gone.staged {
-            self.staged.remove(type_url::ENDPOINT, &name);
+            self.take_out(EnvoyResource { type_url: type_url::ENDPOINT, name }, parts);
         }
         if let Some(assigned) = gone.assigned {
             self.drop_part(id, &Part::Assignment(assigned), parts);
         }
         let cluster = Part::Cluster(self.profile, destination.clone());
         let made = parts.get(&cluster).and_then(|slot| slot.made.as_ref());
-        if let Some(gone) = made.and_then(CompiledPart::encoded) {
-            self.staged.remove(gone.type_url, &gone.name);
+        if let Some(gone) = made.and_then(CompiledPart::encoded).map(|gone| gone.place()) {
+            self.take_out(gone, parts);
         }
         self.drop_part(id, &cluster, parts);
     }
@@ -284,28 +297,75 @@ impl Set {
         parts.leave(part, id);
     }
 
-    fn put(&mut self, part: &Part, made: &CompiledPart, old: Option<&Arc<Encoded>>) {
+    fn put(&mut self, part: &Part, made: &CompiledPart, old: Option<&Arc<Encoded>>, parts: &Parts) {
         if made.problems().next().is_some() {
             self.troubled.insert(part.clone());
         } else {
             self.troubled.remove(part);
         }
         let new = made.encoded();
+        let mut had = old.map(|old| old.place());
         if let Part::Assignment(assigned) = part
             && let Some(backing) = self.backends.get_mut(&assigned.destination)
         {
             // What it was may be of another part, which saw them elsewhere.
             let old = std::mem::replace(&mut backing.staged, new.map(|new| Arc::clone(&new.name)));
-            if let Some(old) = old.filter(|old| new.is_none_or(|new| new.name != *old)) {
-                self.staged.remove(type_url::ENDPOINT, &old);
-            }
+            had = old.map(|name| EnvoyResource { type_url: type_url::ENDPOINT, name }).or(had);
         }
-        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.name != old.name)) {
-            self.staged.remove(old.type_url, &old.name);
+        let new = new.map(|new| (new.place(), new));
+        let same = new.as_ref().is_some_and(|(place, _)| had.as_ref() == Some(place));
+        if let Some(had) = had.filter(|_| !same) {
+            self.take_out(had, parts);
         }
-        if let Some(new) = new {
+        let Some((place, new)) = new else { return };
+        let holder = self.staged.get(place.type_url, &place.name);
+        let is_others = !same && holder.is_some_and(|holder| holder.version != new.version);
+        if is_others || self.contested.contains_key(&place) {
+            self.decide(&place, parts);
+        } else {
             self.staged.insert(Arc::clone(new));
         }
+    }
+
+    fn take_out(&mut self, place: EnvoyResource, parts: &Parts) {
+        if self.contested.contains_key(&place) {
+            self.decide(&place, parts);
+        } else {
+            self.staged.remove(place.type_url, &place.name);
+        }
+    }
+
+    /// Stages of what several parts have under one name that of the first part.
+    fn decide(&mut self, place: &EnvoyResource, parts: &Parts) {
+        let here = self.parts().filter_map(|part| {
+            let encoded = parts.get(&part)?.made.as_ref()?.encoded()?;
+            (encoded.place() == *place).then(|| (part, Arc::clone(encoded)))
+        });
+        let here: BTreeMap<Part, Arc<Encoded>> = here.collect();
+        let Some(first) = here.values().next() else {
+            self.contested.remove(place);
+            self.staged.remove(place.type_url, &place.name);
+            return;
+        };
+        self.staged.insert(Arc::clone(first));
+        let others = here.values().filter(|other| other.version != first.version).count();
+        if others == 0 {
+            self.contested.remove(place);
+            return;
+        }
+        let reason = format!("is there {} times, and not the same: one of them is sent", others + 1);
+        let problem = Problem { subject: Subject::Contested(place.clone()), reason };
+        self.contested.insert(place.clone(), problem);
+    }
+
+    /// What it is made of.
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let listener = |call: &Arc<OutboundCall>| Part::Listener(self.profile, Arc::clone(call));
+        let front = |front: &Arc<Front>| Part::Front(self.profile, Arc::clone(front));
+        let cluster = |destination: &Destination| Part::Cluster(self.profile, destination.clone());
+        let assigned = self.backends.values().filter_map(|backing| backing.assigned.clone());
+        let listeners = self.calls.iter().map(listener).chain(self.fronts.iter().map(front));
+        listeners.chain(self.backends.keys().map(cluster)).chain(assigned.map(Part::Assignment))
     }
 
     /// Whether parts of it are to be compiled.
@@ -323,6 +383,9 @@ impl Set {
     /// What was left out of its parts.
     pub(super) fn problems<'a>(&'a self, parts: &'a Parts) -> impl Iterator<Item = &'a Problem> {
         let made = self.troubled.iter().filter_map(|part| parts.get(part)?.made.as_ref());
-        made.flat_map(CompiledPart::problems)
+        made.flat_map(CompiledPart::problems).chain(self.contested.values())
     }
 }
+
+#[cfg(test)]
+mod tests;

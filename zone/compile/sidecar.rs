@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use thiserror::Error;
 
-use super::{grpc, outbound::OutboundCall, way_out};
+use super::{admission, grpc, outbound::OutboundCall, way_out};
 use crate::{
     generator::{
         Draft, ResourceCollection, Sidecar, XdsClient, admin, agent, direct_access, dns, inbound, probe,
@@ -54,6 +54,7 @@ pub(super) fn own(
         problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
     }
     if proxy.metadata.client() == XdsClient::Grpc {
+        // Libraries have rules of their own, by which it was made.
         return Ok(grpc::own(proxy, mesh, selections, listed, problems));
     }
     let mut draft = Draft::default();
@@ -73,7 +74,10 @@ pub(super) fn own(
     if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), &calls, &mut draft) {
         problems.insert(admin_port_taken(Subject::of(&proxy.dataplane.resource)));
     }
-    Ok(policy::patch_own(mesh, proxy, selections, draft.finish(), problems))
+    let made = draft.finish();
+    let (mut patched, patches) = policy::patch_own(mesh, proxy, selections, made.clone(), problems);
+    admission::leave_out_contested(&mut patched, &made, &calls, problems);
+    Ok(admission::admitted_own(patched, &made, &patches, problems))
 }
 
 pub(super) fn admin_port_taken(subject: Subject) -> Problem {

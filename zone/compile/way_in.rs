@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::outbound::CompiledListener;
+use super::{admission, outbound::CompiledListener};
 use crate::{
     generator::{ListenerDraft, names, sni, zone_listener},
     mesh::{Destination, Lookup, MeshContext, Problem, ZoneListener, problem::Subject},
@@ -46,7 +46,8 @@ pub(super) fn listener(outside: Outside<'_>, listener: &ZoneListener, reuses_por
         problems.insert(closed(listener));
     }
     let draft = zone_listener::listener(listener, reuses_port, chains.into_values().collect());
-    let finish = |draft: ListenerDraft| outside.profile.patches().shared(draft.encode(), &mut problems);
+    let finish =
+        |draft: ListenerDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
     CompiledListener {
         listener: draft.and_then(finish),
         backends: uses.backends.into_values().collect(),

@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use common::{
+    envoy_rules::{self, BrokenRule},
     proto::google::protobuf::Any,
     xds::{OwnVersion, Version},
 };
@@ -17,6 +18,7 @@ use super::{
     encode,
     of_type::{EncodedResources, OfType, SharedOfType},
 };
+use crate::mesh::problem::EnvoyResource;
 
 /// Type URLs of the resource types a proxy asks for.
 pub mod type_url {
@@ -79,6 +81,16 @@ impl Encoded {
     pub fn with_own_version(self, own: &Arc<OwnVersion>) -> Self {
         let version = Version::of_parts([&self.value[..], own.text.as_bytes()]);
         Self { version, own_version: Some(Arc::clone(own)), ..self }
+    }
+
+    /// What names it.
+    pub(crate) fn place(&self) -> EnvoyResource {
+        EnvoyResource { type_url: self.type_url, name: Arc::clone(&self.name) }
+    }
+
+    /// The rules of Envoy's that it breaks. An Envoy would refuse it for each of them.
+    pub fn broken_rules(&self) -> Vec<BrokenRule> {
+        envoy_rules::broken(self.type_url, &self.value)
     }
 
     /// The packed form.
@@ -160,6 +172,11 @@ impl SharedResources {
             _ => Arc::new(OfType::new(EncodedResources::default(), SharedOfType::new(shared))),
         });
         Self { alone }
+    }
+
+    /// One resource.
+    pub(crate) fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
+        self.alone[position(type_url)?].get(name)
     }
 
     /// Replaces a resource by a newer version of it, if it is one of these.

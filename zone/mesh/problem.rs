@@ -5,13 +5,26 @@ use std::{fmt, sync::Arc};
 use common::model::{Resource, ResourceKey};
 use prost::Message;
 
-/// What a problem is about.
+/// What a problem is about. What an Envoy lacks comes first where not all are told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
+    /// A resource that an Envoy would refuse.
+    Refused(EnvoyResource),
+    /// A resource in whose place there is another one.
+    Contested(EnvoyResource),
     /// A resource of the mesh.
     Resource(ResourceKey),
     /// A part of the generator: a policy type, an outbound.
     Part(String),
+}
+
+/// Names a resource for an Envoy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvoyResource {
+    /// Its type.
+    pub type_url: &'static str,
+    /// Its name within the type.
+    pub name: Arc<str>,
 }
 
 impl Subject {
@@ -24,9 +37,17 @@ impl Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Refused(resource) | Self::Contested(resource) => resource.fmt(f),
             Self::Resource(key) => key.fmt(f),
             Self::Part(part) => f.write_str(part),
         }
+    }
+}
+
+impl fmt::Display for EnvoyResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of_type = self.type_url.rsplit('.').next().unwrap_or(self.type_url);
+        write!(f, "{of_type} {:?}", self.name)
     }
 }
 
@@ -37,6 +58,21 @@ pub struct Problem {
     pub subject: Subject,
     /// Why, readable without the subject's content.
     pub reason: String,
+}
+
+impl Problem {
+    /// The resource that is not sent because an Envoy would refuse it, if it is about one.
+    pub(crate) fn refused(&self) -> Option<&EnvoyResource> {
+        match &self.subject {
+            Subject::Refused(resource) => Some(resource),
+            Subject::Contested(_) | Subject::Resource(_) | Subject::Part(_) => None,
+        }
+    }
+
+    /// Whether it is about what an Envoy gets, rather than about what was written.
+    pub(crate) fn is_of_envoy(&self) -> bool {
+        matches!(self.subject, Subject::Refused(_) | Subject::Contested(_))
+    }
 }
 
 impl fmt::Display for Problem {

@@ -7,6 +7,7 @@ use std::{
 
 use common::{
     envoy_config::{EnvoyConfig, KIND, NodeSelector},
+    envoy_rules::BrokenRule,
     model::Resource,
     store::index::Index,
     xds::{OwnVersion, canonical},
@@ -42,6 +43,13 @@ pub(crate) type RawName = (&'static str, Arc<str>);
 struct ReadConfig {
     resources: BTreeMap<RawName, Arc<Encoded>>,
     problems: Vec<String>,
+}
+
+impl ReadConfig {
+    fn leave_out(&mut self, resource: &Resource, member: &str, index: usize, reason: &str) {
+        let place = format!("EnvoyConfig {}: {member}[{index}]", resource.name());
+        self.problems.push(format!("{place} is left out: {reason}"));
+    }
 }
 
 impl RawConfig {
@@ -95,6 +103,16 @@ impl RawConfig {
                         Ok((name, message)) => {
                             let name = canonical(&name);
                             let encoded = Encoded::dynamic(&name, of_type.type_url, ORIGIN, &message);
+                            if let Some(broken) = encoded.broken_rules().first() {
+                                let BrokenRule { field, reason } = broken;
+                                read.leave_out(
+                                    &self.resource,
+                                    of_type.member,
+                                    i,
+                                    &format!("{field} {reason}"),
+                                );
+                                continue;
+                            }
                             let encoded = match &own {
                                 Some(own) => encoded.with_own_version(own),
                                 None => encoded,
@@ -105,9 +123,7 @@ impl RawConfig {
                         }
                         // What was applied was valid, but another version of this program may have judged that.
                         Err(error) => {
-                            let name = self.resource.name();
-                            let place = format!("EnvoyConfig {name}: {}[{i}]", of_type.member);
-                            read.problems.push(format!("{place} is left out: {error}"));
+                            read.leave_out(&self.resource, of_type.member, i, &error.to_string());
                         }
                     }
                 }

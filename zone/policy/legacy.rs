@@ -32,7 +32,7 @@ use common::{
 
 pub(crate) use self::{
     calls::{CallsKey, LegacyCalls},
-    proxy_template::add_raw,
+    proxy_template::{RAW, add_raw},
     traffic_permission::permission_to_call,
     traffic_route::{decide, routes, targets as route_targets},
 };

@@ -22,7 +22,7 @@ use common::{
 use serde_json::Map;
 
 use self::{finished::Finished, step::Step};
-use super::PolicyEffect;
+use super::{PolicyEffect, legacy::RAW};
 use crate::{
     generator::{Encoded, ResourceCollection, runtime, type_url},
     mesh::{Problem, problem::Subject},
@@ -40,6 +40,8 @@ impl PolicyEffect for MeshProxyPatchEffect {
 #[derive(Debug, Default)]
 pub(crate) struct Patches {
     changes: Vec<WrittenStep>,
+    /// The older policy among those that made them, which may also add what somebody wrote in whole.
+    template: Option<Arc<str>>,
 }
 
 /// One change, and where it is written.
@@ -59,7 +61,7 @@ impl Patches {
         policies: impl IntoIterator<Item = &'a Arc<Policy>>,
         template: Option<&LegacyPolicy>,
     ) -> Self {
-        let mut changes = Vec::new();
+        let (mut changes, mut named) = (Vec::new(), None);
         for policy in policies {
             let name: Arc<str> = policy.resource.display_name().into();
             // One that does not decode is not among the policies.
@@ -67,14 +69,55 @@ impl Patches {
             changes.extend(WrittenStep::all(&KIND, &name, spec.default.append_modifications));
         }
         if let Some(LegacyPolicy { resource, conf: legacy::LegacyConf::ProxyTemplate(conf), .. }) = template {
-            let modifications = proxy_template::modifications(conf);
+            let name: Arc<str> = resource.display_name().into();
             changes.extend(WrittenStep::all(
                 &proxy_template::KIND,
-                &resource.display_name().into(),
-                modifications,
+                &name,
+                proxy_template::modifications(conf),
             ));
+            named = Some(name);
         }
-        Self { changes }
+        Self { changes, template: named }
+    }
+
+    /// What makes Envoys refuse what becomes of a shared message; `None` when they would refuse the message itself.
+    pub(crate) fn cause(&self, original: &Arc<Encoded>) -> Option<String> {
+        self.culprit(original, Some(original), false).map(WrittenStep::place)
+    }
+
+    /// What makes Envoys refuse `own`, which becomes of a message of one proxy or is added to them.
+    pub(crate) fn cause_of_own(&self, own: &Encoded, original: Option<&Arc<Encoded>>) -> Option<String> {
+        let template = self.template.as_ref().filter(|_| own.origin == RAW);
+        let culprit = self.culprit(own, original, true).map(WrittenStep::place);
+        culprit.or_else(|| template.map(|name| format!("{} {name}", proxy_template::KIND.name)))
+    }
+
+    /// The last change after which Envoys refuse what they would have taken before it. This is only asked of what
+    /// they do refuse.
+    fn culprit(&self, place: &Encoded, original: Option<&Arc<Encoded>>, adds: bool) -> Option<&WrittenStep> {
+        let is_bad = |now: &Option<Finished>| {
+            let encoded = now.clone().and_then(Finished::encoded);
+            encoded.is_some_and(|encoded| !encoded.broken_rules().is_empty())
+        };
+        let mut now = original.cloned().map(Finished::new);
+        let (mut was_bad, mut culprit) = (is_bad(&now), None);
+        for change in &self.changes {
+            match (&change.step, &mut now) {
+                (Err(_), _) => continue,
+                (Ok(Step::Add(added)), _) if adds && Finished::new(Arc::clone(added)).is_at(place) => {
+                    (now, was_bad) = (Some(Finished::new(Arc::clone(added))), false);
+                }
+                // What cannot be done leaves it as it is, and is told where it is done.
+                (Ok(step), Some(now)) => drop(now.change(step)),
+                (Ok(_), None) => continue,
+            }
+            let bad = is_bad(&now);
+            if bad && !was_bad {
+                culprit = Some(change);
+            }
+            was_bad = bad;
+        }
+        culprit
     }
 
     /// What becomes of a message that is shared; `None` when it is taken out.
@@ -167,6 +210,11 @@ impl WrittenStep {
         if let Err(reason) = finished.change(step) {
             self.report(&format!("is left out of {}: {reason}", finished.name()), problems);
         }
+    }
+
+    /// Where it is written.
+    fn place(&self) -> String {
+        format!("modification {} of {} {}", self.index, self.kind.name, self.policy)
     }
 
     fn report(&self, what: &str, problems: &mut BTreeSet<Problem>) {

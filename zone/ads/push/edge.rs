@@ -246,6 +246,7 @@ impl ZoneEdge {
                     set: None,
                     certificate: None,
                     problems: [reason].into(),
+                    of_envoy: Arc::default(),
                     failed: true,
                 });
                 continue;
@@ -282,6 +283,7 @@ impl ZoneEdge {
                 set: differs.then_some(set),
                 certificate: None,
                 problems: own.problems.iter().map(ToString::to_string).collect(),
+                of_envoy: own.problems.iter().filter(|problem| problem.is_of_envoy()).cloned().collect(),
                 failed: false,
             });
         }

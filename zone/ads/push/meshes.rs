@@ -62,6 +62,8 @@ pub(super) struct Configured {
     pub(super) certificate: Option<Option<Certificate>>,
     /// What was left out.
     pub(super) problems: Arc<[String]>,
+    /// Those of them that are about what an Envoy gets.
+    pub(super) of_envoy: Arc<[Problem]>,
     /// Whether nothing could be made for it.
     pub(super) failed: bool,
 }
@@ -339,6 +341,7 @@ impl Meshes {
                             certificate: (!told.failed)
                                 .then(|| shown.map(|shown| certificate(shown, mesh.state.context()))),
                             problems: told.problems,
+                            of_envoy: told.of_envoy,
                             failed: told.failed,
                             id: id(told.name),
                         });
@@ -352,6 +355,7 @@ impl Meshes {
                         set: None,
                         certificate: None,
                         problems: [reason.clone()].into(),
+                        of_envoy: Arc::default(),
                         failed: true,
                     }));
                 }

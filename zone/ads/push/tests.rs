@@ -42,7 +42,9 @@ mod legacy;
 mod libraries;
 mod limits;
 mod outside;
+mod refused;
 mod scale;
+mod timing;
 mod zones;
 
 const PROXIES: usize = 6;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     compile::scratch::Generated,
     generator::{ResourceSet, type_url},
-    mesh::problem::Subject,
+    mesh::{Problem, problem::Subject},
 };
 
 const SERVICES: &[&str] = &["web", "Web", "store", "far", "localhost:1080", "a_b.c"];
@@ -606,6 +606,13 @@ proptest! {
         for (name, generated) in made(&documents) {
             let broken = broken(&name, &generated);
             prop_assert!(broken.is_empty(), "{name}: {broken:?}");
+            let refused: Vec<&Problem> = generated.problems.iter().filter(|p| p.refused().is_some()).collect();
+            prop_assert!(refused.is_empty(), "{name}: {refused:?}");
+            // Libraries have rules of their own.
+            for resource in generated.set.iter().filter(|_| !Fixture::is_library(&name)) {
+                let broken = resource.broken_rules();
+                prop_assert!(broken.is_empty(), "{name}: {} {}: {broken:?}", resource.type_url, resource.name);
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Origin of what the user wrote.
-const ORIGIN: &str = "proxy-template-raw";
+pub(crate) const RAW: &str = "proxy-template-raw";
 
 /// Adds what the user wrote in whole.
 pub(crate) fn add_raw(
@@ -61,5 +61,5 @@ fn encoded(yaml: &str) -> Result<Arc<Encoded>, String> {
     if name.is_empty() {
         return Err("it has no name".to_owned());
     }
-    Ok(Arc::new(Encoded::dynamic(&name, of, ORIGIN, &message)))
+    Ok(Arc::new(Encoded::dynamic(&name, of, RAW, &message)))
 }

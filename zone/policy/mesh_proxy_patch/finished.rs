@@ -9,6 +9,7 @@ use super::step::Step;
 use crate::generator::{Encoded, envoy::metadata, type_url};
 
 /// A cluster or a listener. It is unpacked when something is to be changed, and packed again when something was.
+#[derive(Clone)]
 pub(super) struct Finished {
     encoded: Arc<Encoded>,
     message: Option<DynamicMessage>,

@@ -93,11 +93,10 @@ const RULES: [(&str, &str); 78] = [
 ];
 
 /// Rules that need no test, and why.
-const DO_NOT_APPLY: [(&str, &str); 4] = [
+const DO_NOT_APPLY: [(&str, &str); 3] = [
     ("r59", "a zone relays nothing that it got over xDS"),
     ("r63", "optional: a zone has one variant of a resource, which no constraint can exclude"),
     ("r73", "binds clients; a zone ends its streams with UNAVAILABLE when it stops"),
-    ("r75", "the goldens and the property of the compiler load what a zone makes into an Envoy"),
 ];
 
 /// Scenarios that need no test, and why.

@@ -264,7 +264,7 @@ impl World {
     /// Something is changed in what has been made for some proxies.
     fn put_patch(&mut self, service: &str, n: usize) {
         let change = [
-            format!("cluster: {{operation: Patch, match: {{name: {service}}}, value: 'connectTimeout: {n}s'}}"),
+            format!("cluster: {{operation: Patch, match: {{name: {service}}}, value: 'connectTimeout: {}s'}}", n + 1),
             "listener: {operation: Remove, match: {origin: outbound, tags: {version: v1}}}".to_owned(),
             "listener: {operation: Patch, match: {origin: inbound}, value: 'perConnectionBufferLimitBytes: 7'}".to_owned(),
             format!("cluster: {{operation: Remove, match: {{name: {service}}}}}"),

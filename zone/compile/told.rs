@@ -1,0 +1,48 @@
+//! What proxies are told of what they lack.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{kept, part::SetId};
+use crate::{
+    generator::{ResourceCollection, ResourceSet, SharedResources},
+    mesh::{Problem, problem::EnvoyResource},
+};
+
+/// What was left out of sets, put into words once.
+pub(super) type SharedProblems = HashMap<SetId, ToldProblems>;
+
+/// What was left out for a proxy, or why there is nothing new for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToldProblems {
+    /// In words.
+    pub(super) words: Arc<[String]>,
+    /// Those that are about what an Envoy gets.
+    pub(super) of_envoy: Arc<[Problem]>,
+}
+
+impl ToldProblems {
+    /// These, and what keeps the proxy from getting something new.
+    pub(super) fn of<'a>(problems: impl Iterator<Item = &'a Problem>, trouble: Option<&str>) -> Self {
+        let all: BTreeSet<&Problem> = problems.collect();
+        let of_envoy =
+            all.iter().filter(|problem| problem.is_of_envoy()).map(|problem| Problem::clone(problem));
+        let of_envoy = of_envoy.collect();
+        let words = all.into_iter().map(ToString::to_string).chain(trouble.map(str::to_owned));
+        Self { words: words.collect(), of_envoy }
+    }
+
+    /// `own` with what a proxy keeps of what it `had`; `None` when it keeps nothing.
+    pub(super) fn kept(
+        &self,
+        own: &ResourceCollection,
+        shared: &SharedResources,
+        had: Option<&ResourceSet>,
+    ) -> Option<ResourceCollection> {
+        let refused: BTreeSet<&EnvoyResource> = self.of_envoy.iter().filter_map(Problem::refused).collect();
+        let had = had.filter(|had| kept::some(&refused, had))?;
+        Some(kept::with_kept(own, shared, refused, had))
+    }
+}
