@@ -10,6 +10,7 @@ mod noted;
 mod plan;
 mod routes;
 mod table;
+mod trust;
 mod value;
 mod walk;
 
@@ -24,7 +25,7 @@ use crate::{model::FieldPath, proto::ENVOY_RULES};
 const TOLD: usize = 20;
 
 /// Messages that are looked at as a whole.
-const LOOKS: [(&str, Look); 8] = [
+const LOOKS: [(&str, Look); 9] = [
     ("envoy.config.listener.v3.Listener", listener::listener),
     ("envoy.config.listener.v3.FilterChain", listener::chain),
     (
@@ -36,6 +37,7 @@ const LOOKS: [(&str, Look); 8] = [
     ("envoy.config.route.v3.WeightedCluster", routes::weights),
     ("envoy.type.matcher.v3.RegexMatcher", routes::expression),
     ("envoy.config.cluster.v3.Cluster", cluster::cluster),
+    ("envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig", trust::domains),
 ];
 
 static BOOK: LazyLock<RuleBook> = LazyLock::new(|| RuleBook::read(ENVOY_RULES, &LOOKS));

@@ -31,7 +31,7 @@ use crate::{
         introspection::{self, Introspection},
         preview::Previews,
         proxies::Proxies,
-        push_status::{self, PushStatus},
+        push_status::PushStatus,
     },
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
@@ -87,8 +87,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
-    let mut routes = look_inside(&cp, &settings, proxies, nodes, previews);
-    routes = routes.merge(push_status::router(status, settings.access.rules.view_config_dump.clone()));
+    let mut routes = look_inside(&cp, &settings, (proxies, nodes), status, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
     let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone());
@@ -194,8 +193,8 @@ fn serve_proxies(
 fn look_inside(
     cp: &ControlPlane,
     settings: &ZoneConfig,
-    proxies: Arc<Proxies>,
-    nodes: Arc<Proxies>,
+    (proxies, nodes): (Arc<Proxies>, Arc<Proxies>),
+    status: Arc<PushStatus>,
     previews: Previews,
 ) -> Router {
     let rule = settings.access.rules.view_config_dump.clone();
@@ -203,6 +202,7 @@ fn look_inside(
         proxies: Arc::clone(&proxies),
         nodes,
         previews: previews.clone(),
+        status,
         index: cp.index.clone(),
         zone: settings.multizone.zone.name.as_str().into(),
         instance: Arc::clone(&cp.env.instance_id),

@@ -8,6 +8,7 @@
 //! listener of one outbound, or on one cluster. The latter two are made once for all proxies of a
 //! [`Profile`] and must follow from nothing but the profile, the mesh and the place.
 
+pub(crate) mod blame;
 mod by_client;
 mod caller;
 mod client;
@@ -44,7 +45,7 @@ use std::collections::BTreeSet;
 
 use common::{
     model::Kind,
-    policy::rules::{Policy, Selection},
+    policy::rules::{OutboundRules, Policy, Selection},
 };
 use serde::de::DeserializeOwned;
 
@@ -162,11 +163,14 @@ pub(crate) struct Outside<'a> {
 
 impl<'a> Outside<'a> {
     fn confs<P: PolicyEffect>(self) -> OutboundConfs<'a, P::Conf> {
-        let rules = match (self.place, &self.profile.gateway) {
-            (Some(place), Some(gateway)) => gateway.rules(P::KIND, place),
-            _ => self.profile.rules(P::KIND),
-        };
-        OutboundConfs::new(rules, self)
+        OutboundConfs::new(self.rules(P::KIND), self)
+    }
+
+    fn rules(self, kind: &Kind) -> &'a OutboundRules {
+        match (self.place, &self.profile.gateway) {
+            (Some(place), Some(gateway)) => gateway.rules(kind, place),
+            _ => self.profile.rules(kind),
+        }
     }
 
     /// The same at a place of the gateway.

@@ -80,20 +80,24 @@ impl ProxyStatusRow {
         rows.into_values().collect()
     }
 
-    /// A proxy as its insight tells about it; `None` when it is not connected.
+    /// A proxy as its insight tells about it: what the newest of its streams that are open says that was sent anything of
+    /// a type; `None` when it is not connected.
     pub(super) fn of_overview(overview: &Value, member: &str) -> Option<Self> {
         let insight = &overview[format!("{member}Insight")];
-        let last = insight["subscriptions"].as_array()?.last()?;
-        if last["disconnectTime"].is_string() {
-            return None;
-        }
+        let is_open = |stream: &&Value| !stream["disconnectTime"].is_string();
+        // The newest first: who has a stream for each type, or is just moving between replicas, has several.
+        let open: Vec<&Value> = insight["subscriptions"].as_array()?.iter().rev().filter(is_open).collect();
+        let last = *open.first()?;
         let refused = &insight["metadata"]["strait"]["rejections"];
         let counted = [("cds", 0), ("lds", 1), ("eds", 2), ("rds", 3)];
         let state = |(count, at): (&str, usize)| {
             let of = TYPES[at].1;
             let state = match refused[of].as_str() {
                 Some(reason) => SyncState::Error(reason.to_owned()),
-                None => counted_state(&last["status"][count]),
+                None => {
+                    let mut states = open.iter().map(|stream| counted_state(&stream["status"][count]));
+                    states.find(|state| *state != SyncState::NotSent).unwrap_or(SyncState::NotSent)
+                }
             };
             (of.to_owned(), state)
         };
@@ -242,6 +246,21 @@ mod tests {
         let row = ProxyStatusRow::of_overview(&overview, "dataplane");
         let expected =
             ["default.web-1-abc", "east", "SYNCED", "ERROR", "STALE", "NOT SENT", "-", "cp-1", "1.40.0"];
+        assert_eq!(row.map(|row| row.cells()), Some(expected.map(str::to_owned).to_vec()));
+        // A newer stream for one type alone says nothing about the others; one that ended says nothing at all.
+        let newer = |status: Value| {
+            let mut newer = overview["dataplaneInsight"]["subscriptions"][0].clone();
+            (newer["controlPlaneInstanceId"], newer["status"]) = ("cp-2".into(), status);
+            newer
+        };
+        let eds = newer(json!({ "eds": count(2, 2, 0) }));
+        let mut ended = newer(json!({ "cds": count(2, 1, 0) }));
+        ended["disconnectTime"] = "2026-01-01T00:00:00Z".into();
+        let mut several = overview.clone();
+        several["dataplaneInsight"]["subscriptions"].as_array_mut().unwrap().extend([eds, ended]);
+        let row = ProxyStatusRow::of_overview(&several, "dataplane");
+        let expected =
+            ["default.web-1-abc", "east", "SYNCED", "ERROR", "SYNCED", "NOT SENT", "-", "cp-2", "1.40.0"];
         assert_eq!(row.map(|row| row.cells()), Some(expected.map(str::to_owned).to_vec()));
         overview["dataplaneInsight"]["subscriptions"][0]["disconnectTime"] = "2026-01-01T00:00:00Z".into();
         assert_eq!(ProxyStatusRow::of_overview(&overview, "dataplane"), None, "it is not connected");

@@ -1,6 +1,6 @@
 //! What an Envoy looks at in a cluster beyond its members one by one.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use prost::Message;
 
@@ -10,9 +10,12 @@ use super::{
 };
 use crate::{
     model::FieldStep,
-    proto::envoy::config::{
-        cluster::v3::cluster::{DiscoveryType, LbPolicy},
-        core::v3::{Address, address},
+    proto::{
+        envoy::config::{
+            cluster::v3::cluster::{DiscoveryType, LbPolicy},
+            core::v3::{Address, address},
+        },
+        google::protobuf::Any,
     },
 };
 
@@ -24,12 +27,18 @@ struct ClusterGist {
     eds_cluster_config: Option<SettingGist>,
     #[prost(int32, tag = "6")]
     lb_policy: i32,
+    #[prost(message, repeated, tag = "8")]
+    health_checks: Vec<CheckGist>,
+    #[prost(message, optional, tag = "14")]
+    http2_protocol_options: Option<SettingGist>,
     #[prost(message, optional, tag = "23")]
     ring_hash_lb_config: Option<RingGist>,
     #[prost(message, optional, tag = "24")]
     transport_socket: Option<SocketGist>,
     #[prost(message, optional, tag = "33")]
     load_assignment: Option<AssignmentGist>,
+    #[prost(btree_map = "string, message", tag = "36")]
+    typed_extension_protocol_options: BTreeMap<String, Any>,
     #[prost(message, optional, tag = "38")]
     cluster_type: Option<SettingGist>,
     #[prost(message, optional, tag = "41")]
@@ -41,6 +50,28 @@ struct ClusterGist {
 /// Something of which it matters whether it is there.
 #[derive(Clone, PartialEq, Message)]
 struct SettingGist {}
+
+#[derive(Clone, PartialEq, Message)]
+struct CheckGist {
+    #[prost(message, optional, tag = "11")]
+    grpc_health_check: Option<SettingGist>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ProtocolsGist {
+    #[prost(message, optional, tag = "3")]
+    explicit_http_config: Option<SpokenGist>,
+    #[prost(message, optional, tag = "4")]
+    use_downstream_protocol_config: Option<SpokenGist>,
+    #[prost(message, optional, tag = "5")]
+    auto_config: Option<SettingGist>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SpokenGist {
+    #[prost(message, optional, tag = "2")]
+    http2_protocol_options: Option<SettingGist>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 struct RingGist {
@@ -92,6 +123,7 @@ pub(super) fn cluster(noted: &mut Noted, message: &[u8], at: &FieldStep<'_>) -> 
         noted.note(&at.field("transport_socket"), "must be the TLS of who opens connections");
     }
     balancing(noted, &cluster, at);
+    checks(noted, &cluster, at);
     if cluster.cluster_type.is_some() {
         return Some(());
     }
@@ -120,6 +152,30 @@ pub(super) fn cluster(noted: &mut Noted, message: &[u8], at: &FieldStep<'_>) -> 
         noted.note(&at.field("lb_policy"), "is CLUSTER_PROVIDED, which is for type ORIGINAL_DST");
     }
     Some(())
+}
+
+/// Where it stands how HTTP is spoken.
+const PROTOCOLS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+/// Who is asked by gRPC speaks HTTP/2.
+fn checks(noted: &mut Noted, cluster: &ClusterGist, at: &FieldStep<'_>) {
+    let at = at.field("health_checks");
+    for (i, check) in cluster.health_checks.iter().enumerate() {
+        if check.grpc_health_check.is_some() && !speaks_http2(cluster) {
+            noted.note(&at.index(i).field("grpc_health_check"), "is for clusters that speak HTTP/2");
+        }
+    }
+}
+
+fn speaks_http2(cluster: &ClusterGist) -> bool {
+    // The older place counts where the newer one says nothing at all.
+    let Some(newer) = cluster.typed_extension_protocol_options.get(PROTOCOLS) else {
+        return cluster.http2_protocol_options.is_some();
+    };
+    let Ok(spoken) = ProtocolsGist::decode(&*newer.value) else { return true };
+    let named = [spoken.explicit_http_config, spoken.use_downstream_protocol_config];
+    let named = named.into_iter().flatten().any(|spoken| spoken.http2_protocol_options.is_some());
+    named || spoken.auto_config.is_some()
 }
 
 fn balancing(noted: &mut Noted, cluster: &ClusterGist, at: &FieldStep<'_>) {

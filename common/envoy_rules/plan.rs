@@ -13,7 +13,7 @@ use super::{
 /// Messages in which things are packed that Envoy keeps without looking at them.
 const KEPT_AS_THEY_ARE: [&str; 2] = ["envoy.config.core.v3.Metadata", "xds.type.v3.TypedStruct"];
 
-/// Messages that Envoy reads without a look at their rules, for all that stands there.
+/// Messages that Envoy reads without a look at the rules of their members, for all that stands there.
 const UNCHECKED: [&str; 1] = ["envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig"];
 
 /// All rules.
@@ -111,11 +111,13 @@ impl RuleBook {
     pub(super) fn read(table: &[u8], looks: &[(&str, Look)]) -> Self {
         let table = RuleTable::decode(table).expect("the build script wrote a table of rules");
         let names = table.messages.iter().enumerate().map(|(at, rules)| (rules.name.clone(), at));
-        let by_name: HashMap<String, usize> =
-            names.filter(|(name, _)| !UNCHECKED.contains(&&**name)).collect();
+        let by_name: HashMap<String, usize> = names.collect();
         let messages = table.messages.into_iter().map(|rules| {
             let look = looks.iter().find(|(name, _)| *name == rules.name).map(|(_, look)| *look);
             let keeps = KEPT_AS_THEY_ARE.contains(&&*rules.name);
+            if UNCHECKED.contains(&&*rules.name) {
+                return MessagePlan { members: Vec::new(), choices: Vec::new(), look };
+            }
             let members = rules.members.into_iter().map(|member| MemberPlan::of(member, &by_name));
             MessagePlan {
                 members: members.filter(|member| !(keeps && member.kind == ValueKind::Packed)).collect(),

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted};
+use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted, virtual_host::HostDirectory};
 
 mod alive;
 mod flight;
@@ -23,6 +23,9 @@ use wide::WideNames;
 pub(super) use wide::find;
 #[cfg(test)]
 mod tests;
+
+/// Bytes of the longest version that the author of a resource can have given it.
+const LONGEST_FOREIGN: usize = 128;
 
 /// The name that stands for every resource of a type.
 pub(super) const WILDCARD: &str = "*";
@@ -54,6 +57,10 @@ pub struct Subscription {
     /// Bytes of the names the peer said it holds when it came. What is not there any more is forgotten once
     /// it was told, but nobody comes back to take that into account.
     came_with: usize,
+    /// What it says it holds at versions that are none of ours: perhaps those the author of a resource gave them.
+    foreign: BTreeMap<Name, Box<str>>,
+    /// What was read of virtual hosts for the response that is being made.
+    hosts: HostDirectory,
     flight: Option<Flight>,
 }
 
@@ -92,13 +99,20 @@ pub enum DeltaPart {
 
 impl Subscription {
     /// The state after the first request of a type. `held` is what the peer says it kept from an earlier
-    /// stream; a version that is not one of ours is unlike every other.
+    /// stream; a version that is not one of ours is unlike every other, unless the author of the resource gave it.
     pub fn open<'a>(
         type_url: &'static str,
         subscribe: impl IntoIterator<Item = &'a str>,
         held: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let claims = held.into_iter().map(|(name, version)| (Name::from(name), Version::parse(version)));
+        let mut foreign: BTreeMap<Name, Box<str>> = BTreeMap::new();
+        let claims = held.into_iter().map(|(name, text)| {
+            let (name, version) = (Name::from(name), Version::parse(text));
+            if version.is_none() && (1..=LONGEST_FOREIGN).contains(&text.len()) {
+                foreign.insert(Name::clone(&name), Box::from(text));
+            }
+            (name, version)
+        });
         let held = Holdings::claimed(claims);
         let mut interest = Interest::default();
         let names = subscribe.into_iter().filter(|name| {
@@ -112,7 +126,9 @@ impl Subscription {
         let wide: Vec<Name> = wide.map(Name::from).collect();
         let mut opened = Self {
             type_url,
-            came_with: held.bytes(),
+            came_with: held.bytes() + foreign.values().map(|text| text.len()).sum::<usize>(),
+            foreign,
+            hosts: HostDirectory::default(),
             interest,
             held,
             refused: BTreeMap::new(),
@@ -214,6 +230,13 @@ impl Subscription {
         if self.flight.is_some() || !want.ready(self.type_url) {
             return None;
         }
+        self.believe_foreign(want);
+        let offer = self.offer(want, part, limit, nonce);
+        self.hosts.clear();
+        offer
+    }
+
+    fn offer(&mut self, want: &dyn Want, part: DeltaPart, limit: Option<usize>, nonce: u64) -> Option<Offer> {
         let collection = want.collection(self.type_url);
         let mut offer = Offer::default();
         let mut room = ResponseBudget { limit, used: 0 };
@@ -497,10 +520,20 @@ impl Subscription {
         let mut held = Vec::new();
         self.held.each(&self.interest, &mut |name| held.push(Arc::clone(name)));
         if held.len() > there {
-            let gone: Vec<Name> = held.into_iter().filter(|name| self.is_vacant(want, name)).collect();
-            self.gone.extend(gone);
+            held.retain(|name| self.is_vacant(want, name));
+            self.gone.extend(held);
         }
         self.scan_wide();
+    }
+
+    /// What the peer says it holds at the version that the author of a resource gave it, it holds as it is.
+    fn believe_foreign(&mut self, want: &dyn Want) {
+        for (name, text) in mem::take(&mut self.foreign) {
+            let Some(wanted) = find(want, self.type_url, &name) else { continue };
+            if wanted.own_version.is_some_and(|own| *own.text == *text) {
+                self.held.set(name, Holding::At(wanted.version), &self.interest);
+            }
+        }
     }
 
     /// The peer wants an answer about this name, under which it has nothing now.
@@ -526,6 +559,7 @@ impl Subscription {
     }
 
     fn set_aside(&mut self, name: &str) {
+        self.foreign.remove(name);
         self.refused.remove(name);
         if let Some(flight) = &mut self.flight {
             flight.set_aside(name);
@@ -535,6 +569,7 @@ impl Subscription {
     fn drop_uninteresting(&mut self) {
         let interest = &self.interest;
         self.held.narrow(interest);
+        self.foreign.retain(|name, _| interest.covers(name));
         self.refused.retain(|name, _| interest.covers(name));
         self.kept.retain(|name| interest.covers(name));
         self.dirty.retain(|name| interest.covers(name));

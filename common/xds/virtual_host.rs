@@ -3,8 +3,11 @@
 //! The name of a virtual host is `<route configuration>/<name>`. A peer asks for `<route configuration>`, which stands
 //! for those that are there from the beginning, and for `<route configuration>/<host>`, which stands for the one whose
 //! domains the host fits best. That there is none is told with a resource that has no content.
+//!
+//! Names of route configurations may have `/` in them: what virtual hosts lie below is a route configuration, and no host of
+//! another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
 
@@ -22,9 +25,15 @@ pub(super) fn is_asked_by_host(type_url: &str) -> bool {
     type_url == envoy::VIRTUAL_HOST
 }
 
-/// Whether `name` names a host, and not all of a route configuration.
-pub(super) fn is_host(name: &str) -> bool {
+/// Whether `name` may name a host, and not all of a route configuration.
+fn is_host(name: &str) -> bool {
     name.contains('/')
+}
+
+/// Whether `asked` is another name of a virtual host, because it names a host of the same route configuration.
+pub(super) fn is_alias(type_url: &str, asked: &str, name: &str) -> bool {
+    let route = prefix_of(type_url, asked);
+    route.is_some() && route == prefix_of(type_url, name)
 }
 
 /// The route configuration of a virtual host.
@@ -48,30 +57,58 @@ pub(super) fn vacancy(asked: &str) -> String {
     if is_host(asked) { asked.to_owned() } else { format!("{asked}/") }
 }
 
-/// What `asked` stands for.
-pub(super) fn resolved(want: &dyn Want, type_url: &str, asked: &str) -> Vec<Name> {
-    let Some(prefix) = prefix_of(type_url, asked) else {
-        let mut all = Vec::new();
-        want.under(type_url, &format!("{asked}/"), &mut |wanted| {
-            all.extend((!wanted.on_demand).then_some(wanted.name));
-        });
-        return all;
-    };
-    let mut hosts = VirtualHosts::default();
-    want.under(type_url, prefix, &mut |wanted| hosts.add(&wanted));
-    hosts.best(asked, &asked[prefix.len()..]).into_iter().collect()
+/// What there is at one moment: each route configuration is read once, however many of its hosts are asked for.
+#[derive(Debug, Default)]
+pub(super) struct HostDirectory(BTreeMap<String, VirtualHosts>);
+
+impl HostDirectory {
+    /// What `asked` stands for. `want` has to be the same each time.
+    pub(super) fn resolved(&mut self, want: &dyn Want, type_url: &str, asked: &str) -> Vec<Name> {
+        let below = format!("{asked}/");
+        let Some(prefix) = prefix_of(type_url, asked) else {
+            return self.hosts_below(want, type_url, &below).from_the_beginning.clone();
+        };
+        // Nothing is kept of the many hosts that have nothing below them.
+        let mut is_route = false;
+        want.under(type_url, &below, &mut |_| is_route = true);
+        if is_route {
+            return self.hosts_below(want, type_url, &below).from_the_beginning.clone();
+        }
+        let hosts = self.hosts_below(want, type_url, prefix);
+        hosts.best(asked, &asked[prefix.len()..]).into_iter().collect()
+    }
+
+    fn hosts_below(&mut self, want: &dyn Want, type_url: &str, prefix: &str) -> &VirtualHosts {
+        self.0.entry(prefix.to_owned()).or_insert_with(|| {
+            let mut hosts = VirtualHosts::default();
+            want.under(type_url, prefix, &mut |wanted| {
+                // What lies deeper belongs to another one.
+                if prefix_of(type_url, &wanted.name) == Some(prefix) {
+                    hosts.add(&wanted);
+                }
+            });
+            hosts
+        })
+    }
+
+    /// Forgets all of it.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// The virtual hosts of a route configuration.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct VirtualHosts {
-    names: Vec<Name>,
+    names: BTreeSet<Name>,
+    from_the_beginning: Vec<Name>,
     by_domain: BTreeMap<String, Name>,
 }
 
 impl VirtualHosts {
     fn add(&mut self, wanted: &Wanted) {
-        self.names.push(Name::clone(&wanted.name));
+        self.names.insert(Name::clone(&wanted.name));
+        self.from_the_beginning.extend((!wanted.on_demand).then(|| Name::clone(&wanted.name)));
         // What does not decode is for no host.
         let domains = Domains::decode(&wanted.value[..]).unwrap_or_default().domains;
         for domain in domains {
@@ -84,7 +121,7 @@ impl VirtualHosts {
         let host = host.to_ascii_lowercase();
         let without_port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
         let by_host = self.of_host(&host).or_else(|| self.of_host(without_port?.0));
-        by_host.or_else(|| self.names.iter().find(|name| ***name == *asked).cloned())
+        by_host.or_else(|| self.names.get(asked).cloned())
     }
 
     /// The same, then the longest end, then the longest beginning, then all.
@@ -105,7 +142,7 @@ mod tests {
     };
     use prost::Message;
 
-    use super::{prefix_of, resolved, vacancy};
+    use super::{HostDirectory, is_alias, prefix_of, vacancy};
 
     fn world(hosts: &[(&str, &[&str], bool)]) -> WantSnapshot {
         let mut world = WantSnapshot::new(1);
@@ -127,7 +164,10 @@ mod tests {
             ("r/beginning", &["www.*"], true),
             ("r/rest", &["*"], false),
             ("other/x", &["x.example"], true),
+            ("r/deep/x", &["x.deep", "*"], false),
+            ("r/deep/y", &["y.deep"], true),
         ]);
+        let mut directory = HostDirectory::default();
         for (asked, expected) in [
             ("r/a.example", "r/exact"),
             ("r/a.upper", "r/exact"),
@@ -145,8 +185,13 @@ mod tests {
             ("none/a", ""),
             ("r", "r/rest"),
             ("other", ""),
+            // A route configuration with a slash in its name, and its hosts.
+            ("r/deep", "r/deep/x"),
+            ("r/deep/y.deep", "r/deep/y"),
+            ("r/deep/else", "r/deep/x"),
+            ("r/y.deep", "r/rest"),
         ] {
-            let found = resolved(&world, VIRTUAL_HOST, asked);
+            let found = directory.resolved(&world, VIRTUAL_HOST, asked);
             let found: Vec<&str> = found.iter().map(|name| &**name).collect();
             assert_eq!(found.join(" "), expected, "{asked}");
         }
@@ -157,5 +202,8 @@ mod tests {
         assert_eq!(prefix_of(VIRTUAL_HOST, "a/b/c"), Some("a/b/"));
         assert_eq!((prefix_of(VIRTUAL_HOST, "a"), prefix_of("T", "a/b")), (None, None));
         assert_eq!((&*vacancy("a"), &*vacancy("a/b")), ("a/", "a/b"));
+        let alias = |asked, name| is_alias(VIRTUAL_HOST, asked, name);
+        assert!(alias("a/host", "a/x") && alias("a/b/host", "a/b/x"));
+        assert!(!alias("a/b", "a/b/x") && !alias("a", "a/x") && !is_alias("T", "a/host", "a/x"));
     }
 }

@@ -15,8 +15,10 @@ mod clients;
 mod connection;
 mod dump;
 mod query;
+mod request;
 mod services;
 mod stored;
+mod withheld;
 
 use std::sync::Arc;
 
@@ -34,10 +36,10 @@ use common::{
     store::index::IndexReader,
 };
 
-use super::{preview::Previews, proxies::Proxies};
+use super::{preview::Previews, proxies::Proxies, push_status::PushStatus};
 
 /// What there is, each with what it shows.
-pub const ENDPOINTS: [(&str, &str); 16] = [
+pub const ENDPOINTS: [(&str, &str); 17] = [
     ("adsz", "connections, with what each asked for: ?proxyID=PART"),
     ("cachez", "names of the resources that are kept encoded, by type: ?sizes for their bytes"),
     ("cdsz", "clusters of one connection: ?proxyID=PART"),
@@ -55,6 +57,7 @@ pub const ENDPOINTS: [(&str, &str); 16] = [
     ("list", "names of what is listed here"),
     ("mesh", "one mesh: ?mesh=MESH"),
     ("networkz", "where other zones are entered"),
+    ("push_status", "what is not sent, or stands in the way of something else, and why"),
     ("registryz", "services: ?mesh=MESH"),
     ("syncz", "how far each connection is with each type: ?proxyID=PART"),
 ];
@@ -67,6 +70,8 @@ pub struct Introspection {
     pub nodes: Arc<Proxies>,
     /// What reads meshes for those who look.
     pub previews: Previews,
+    /// What is wrong with what they are sent.
+    pub status: Arc<PushStatus>,
     /// What is stored.
     pub index: IndexReader,
     /// The local zone.
@@ -105,6 +110,7 @@ pub fn router(seen: Introspection) -> Router {
         .route("/debug/networkz", get(services::networkz))
         .route("/debug/configz", get(stored::configz))
         .route("/debug/mesh", get(stored::mesh))
+        .route("/debug/push_status", get(withheld::push_status))
         .with_state(Arc::new(Room { seen, making: Offload::default() }))
 }
 

@@ -32,7 +32,9 @@ use crate::{
     compile::scratch,
     generator::{Encoded, ProxyMetadata, ResourceSet, Shown, Sidecar, type_url},
     json_patch,
-    mesh::{AgentSocket, Dataplane, Hosts, MeshContext, MeshState, Naming, Surroundings, WorkloadKey},
+    mesh::{
+        AgentSocket, Dataplane, Hosts, MeshContext, MeshError, MeshState, Naming, Surroundings, WorkloadKey,
+    },
 };
 
 /// What makes such configurations.
@@ -91,16 +93,19 @@ impl Previews {
         Self { agent_socket, ..self }
     }
 
-    /// What there is of every mesh at this moment. All of the store is read for it.
-    pub(super) async fn meshes(&self) -> Vec<MeshState> {
-        let previews = self.clone();
+    /// What there is of every mesh at this moment, or of `one` of them, and why one cannot be read. All of the store is
+    /// looked at for it.
+    pub(super) async fn meshes(&self, one: Option<&str>) -> Vec<(Arc<str>, Result<MeshState, MeshError>)> {
+        let (previews, one) = (self.clone(), one.map(str::to_owned));
         let all = move || {
             let index = previews.reader.current();
             let keys: Vec<ResourceKey> = index.iter().map(|resource| resource.key.clone()).collect();
             let mut around = previews.surroundings();
             around.update(&keys, &index);
-            let state = |mesh: &Arc<Resource>| MeshState::new(mesh.name(), &index, &around).ok();
-            index.list(&kinds::mesh::KIND).filter_map(state).collect()
+            let state =
+                |mesh: &Arc<Resource>| (Arc::from(mesh.name()), MeshState::new(mesh.name(), &index, &around));
+            let is_meant = |mesh: &&Arc<Resource>| one.as_ref().is_none_or(|one| one == mesh.name());
+            index.list(&kinds::mesh::KIND).filter(is_meant).map(state).collect()
         };
         self.making.long(all).await
     }

@@ -6,12 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use axum::{Extension, Json, Router, extract::State, routing::get};
-use common::{
-    access::{AccessRule, User},
-    redact,
-    rest::ApiError,
-};
+use imbl::OrdMap;
 use serde_json::{Value, json};
 
 use super::{metrics, node::ProxyId};
@@ -27,14 +22,17 @@ use crate::{
 const TOLD: usize = 1000;
 
 /// By name and words, somebody who has the problem and how many do.
-type ToldSort<'a> = BTreeMap<(Arc<str>, &'a str), (String, usize)>;
+type ToldSort<'a> = BTreeMap<(Arc<str>, &'a str), (&'a ProxyId, usize)>;
+
+/// What is wrong, by sort of problem: the names of resources, each with what is wrong with it and for whom.
+pub(super) type ToldStatus = BTreeMap<String, Vec<(String, Value)>>;
 
 /// What is wrong for whom.
 #[derive(Default)]
-pub struct PushStatus(Mutex<BTreeMap<ProxyId, Arc<[Problem]>>>);
+pub struct PushStatus(Mutex<OrdMap<ProxyId, Arc<[Problem]>>>);
 
 impl PushStatus {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ProxyId, Arc<[Problem]>>> {
+    fn lock(&self) -> MutexGuard<'_, OrdMap<ProxyId, Arc<[Problem]>>> {
         // Every change is one assignment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,34 +59,35 @@ impl PushStatus {
         }
     }
 
-    /// By sort of problem and name of the resource: one proxy that has it, how many do, and what it is.
-    fn view(&self) -> Value {
+    /// By sort of problem and name of the resource: one proxy that has it, how many do, and what it is. Nobody who pushes
+    /// waits for it.
+    pub(super) fn view(&self) -> ToldStatus {
+        let all = self.lock().clone();
         let mut sorts: BTreeMap<&str, ToldSort<'_>> = BTreeMap::new();
-        let all = self.lock();
-        for (proxy, problems) in &*all {
+        for (proxy, problems) in &all {
             for problem in problems.iter() {
                 let Some((sort, resource)) = sort(problem) else { continue };
                 let told = sorts.entry(sort).or_default();
                 let key = (Arc::clone(&resource.name), problem.reason.as_str());
                 if told.len() < TOLD || told.contains_key(&key) {
-                    told.entry(key).or_insert_with(|| (proxy.to_string(), 0)).1 += 1;
+                    told.entry(key).or_insert((proxy, 0)).1 += 1;
                 }
             }
         }
-        let told = sorts.into_iter().map(|(sort, told)| {
-            let mut shown = serde_json::Map::new();
-            for ((name, message), (proxy, proxies)) in told {
-                // The same name may be in the way of something else for others.
-                let mut key = name.to_string();
-                while shown.contains_key(&key) {
-                    key.push('\'');
-                }
-                shown.insert(key, json!({"proxy": proxy, "message": message, "proxies": proxies}));
-            }
-            (sort.to_owned(), Value::Object(shown))
-        });
-        Value::Object(told.collect())
+        sorts.into_iter().map(|(sort, told)| (sort.to_owned(), shown(told))).collect()
     }
+}
+
+/// Each under a name of its own: the same may be in the way of something else for others.
+fn shown(told: ToldSort<'_>) -> Vec<(String, Value)> {
+    let (mut shown, mut before, mut times) = (Vec::new(), None, 1);
+    for ((name, message), (proxy, proxies)) in told {
+        times = if before.as_ref() == Some(&name) { times + 1 } else { 1 };
+        let key = if times == 1 { name.to_string() } else { format!("{name} ({times})") };
+        shown.push((key, json!({"proxy": proxy.to_string(), "message": message, "proxies": proxies})));
+        before = Some(name);
+    }
+    shown
 }
 
 /// Pilot's name for a sort of problem where it has one.
@@ -120,20 +119,6 @@ fn with_labels(problem: &Problem, record: fn(&'static str, &'static str)) {
     }
 }
 
-/// Route: `/debug/push_status`, for those whom `rule` names.
-pub fn router(status: Arc<PushStatus>, rule: AccessRule) -> Router {
-    Router::new().route("/debug/push_status", get(show)).with_state((status, Arc::new(rule)))
-}
-
-async fn show(
-    State((status, rule)): State<(Arc<PushStatus>, Arc<AccessRule>)>,
-    Extension(user): Extension<User>,
-) -> Result<Json<Value>, ApiError> {
-    rule.check(&user, "view the configuration of proxies")?;
-    // Problems quote what somebody wrote.
-    Ok(Json(redact::document(status.view()).await?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,14 +139,17 @@ mod tests {
         status.note(&proxy("b"), [refused()].into());
         status.note(&proxy("c"), [problem(Subject::Refused, type_url::LISTENER, "in", "other")].into());
         let told = |proxy: &str, message: &str, proxies: u32| json!({"proxy": format!("default.{proxy}"), "message": message, "proxies": proxies});
-        let expected = json!({
-            "pilot_duplicate_envoy_clusters": {"web": told("a", "twice", 1)},
-            "strait_refused_listeners": {"in": told("c", "other", 1), "in'": told("a", "why", 2)},
-        });
+        let expected = ToldStatus::from([
+            ("pilot_duplicate_envoy_clusters".to_owned(), vec![("web".to_owned(), told("a", "twice", 1))]),
+            (
+                "strait_refused_listeners".to_owned(),
+                vec![("in".to_owned(), told("c", "other", 1)), ("in (2)".to_owned(), told("a", "why", 2))],
+            ),
+        ]);
         assert_eq!(status.view(), expected);
         for name in ["a", "b", "c"] {
             status.note(&proxy(name), Arc::default());
         }
-        assert_eq!(status.view(), json!({}));
+        assert_eq!(status.view(), ToldStatus::new());
     }
 }

@@ -28,21 +28,25 @@ pub(super) fn admitted(encoded: Arc<Encoded>, problems: &mut BTreeSet<Problem>) 
     caused(encoded, || None, problems)
 }
 
-/// What is shared as patches leave it, unless Envoys would refuse that.
+/// What is shared as patches leave it, unless Envoys would refuse that. What it breaks by when that was no patch, `blame`
+/// tells.
 pub(super) fn patched(
     encoded: Arc<Encoded>,
     patches: &Patches,
+    blame: impl FnOnce() -> Option<String>,
     problems: &mut BTreeSet<Problem>,
 ) -> Option<Arc<Encoded>> {
     let finished = patches.shared(Arc::clone(&encoded), problems)?;
-    caused(finished, || patches.cause(&encoded), problems)
+    caused(finished, || patches.cause(&encoded).or_else(blame), problems)
 }
 
-/// What of `own` Envoys would not refuse. It was patched, and was `before` that.
+/// What of `own` Envoys would not refuse. It was patched, and was `before` that. What one of them breaks by when that was no
+/// patch, `blame` tells.
 pub(super) fn admitted_own(
     mut own: ResourceCollection,
     before: &ResourceCollection,
     patches: &Patches,
+    blame: impl Fn(&Encoded) -> Option<String>,
     problems: &mut BTreeSet<Problem>,
 ) -> ResourceCollection {
     for of_type in type_url::ALL {
@@ -50,7 +54,10 @@ pub(super) fn admitted_own(
         for encoded in all {
             let name = Arc::clone(&encoded.name);
             let own_one = Arc::clone(&encoded);
-            let cause = || patches.cause_of_own(&own_one, before.get(of_type, &name));
+            let cause = || {
+                let of_patches = patches.cause_of_own(&own_one, before.get(of_type, &name));
+                of_patches.or_else(|| blame(&own_one))
+            };
             if caused(encoded, cause, problems).is_none() {
                 own.remove(of_type, &name);
             }
@@ -64,7 +71,7 @@ pub(super) fn admitted_whole(
     own: ResourceCollection,
     problems: &mut BTreeSet<Problem>,
 ) -> ResourceCollection {
-    admitted_own(own, &ResourceCollection::default(), &Patches::default(), problems)
+    admitted_own(own, &ResourceCollection::default(), &Patches::default(), |_| None, problems)
 }
 
 fn caused(

@@ -53,6 +53,8 @@ pub(super) struct Credentials {
     asked: Option<IpAddr>,
     /// Something was asked for and has not come.
     signing: bool,
+    /// Who is to sign whom, as far as is known now; what is being signed may be something older.
+    wanted: Option<(Arc<Authority>, Identity)>,
     /// Nothing new can be made before what was asked for is here.
     pub(super) needed: bool,
     /// Since when somebody else is to sign than who signed what it shows.
@@ -139,6 +141,7 @@ impl Credentials {
             }
             !waits || self.is_heard(name, renewals, now)
         });
+        self.wanted.clone_from(&workload);
         if workload.is_none() {
             // Nothing is to be renewed any more, so nobody is to be told that it was not.
             self.refused = None;
@@ -201,14 +204,15 @@ impl Credentials {
     }
 
     /// Takes in what was asked for. What could not be signed is noted; whoever calls asks
-    /// [again](Self::retry) later.
+    /// [again](Self::retry) later. What is not wanted any more, because the proxy is to show something else by now, is
+    /// dropped.
     pub(super) fn signed(&mut self, request: &SigningRequest, signed: Signed, renewals: &mut Renewals) {
         self.signing = false;
         if let Some(address) = request.admin {
             (self.admin, self.asked) = (signed.admin.and_then(Result::ok), Some(address));
         }
         match (signed.workload, &request.workload) {
-            (Some(Ok(certificate)), _) => {
+            (Some(Ok(certificate)), _) if self.wants(&certificate) => {
                 renewals.forget(&request.name, self.shown.as_ref().and_then(Shown::certificate));
                 renewals.note(&request.name, &certificate);
                 (self.refused, self.succeeded) = (None, None);
@@ -217,8 +221,14 @@ impl Credentials {
             (Some(Err(reason)), Some((authority, identity))) => {
                 self.refused = Some((Arc::clone(authority), identity.clone(), reason));
             }
-            (Some(Err(_)) | None, _) => {}
+            (Some(Ok(_) | Err(_)) | None, _) => {}
         }
+    }
+
+    fn wants(&self, certificate: &WorkloadCertificate) -> bool {
+        self.wanted.as_ref().is_some_and(|(authority, identity)| {
+            certificate.identity == *identity && authority.is_akin(certificate, identity)
+        })
     }
 
     /// Tries again what failed for a reason that may go away by itself.

@@ -235,6 +235,7 @@ impl Departures {
     pub(crate) fn own(&self, proxy: &ZoneEgressProxy, refused: &BTreeMap<Arc<str>, String>) -> EdgeOwn {
         let mut draft = Draft::default();
         let mut problems: BTreeSet<Problem> = proxy.egress.problems.iter().cloned().collect();
+        problems.extend(self.passages.refused().cloned());
         let mut chains: Vec<Chain> =
             self.passages.doors().map(|(name, cluster)| egress::passage(name, cluster)).collect();
         for (name, mesh) in self.meshes.iter().filter(|(_, mesh)| !mesh.services.is_empty()) {

@@ -37,6 +37,8 @@ pub(crate) struct Exposure {
     targets: BTreeMap<Arc<str>, BTreeSet<Destination>>,
     /// Clusters and endpoints.
     shared: ResourceCollection,
+    /// What is not among them because Envoys would refuse it, by cluster.
+    refused: BTreeMap<String, BTreeSet<Problem>>,
     /// Counts how often something else was let in, be it by other names.
     generation: u64,
 }
@@ -86,6 +88,11 @@ impl Exposure {
         &self.shared
     }
 
+    /// What is not shared because Envoys would refuse it. Who had an earlier one keeps that.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &Problem> {
+        self.refused.values().flatten()
+    }
+
     /// Counts how often something else was let through.
     pub(super) fn generation(&self) -> u64 {
         self.generation
@@ -105,7 +112,7 @@ impl Exposure {
         self.targets.remove(mesh);
         let Some(doors) = self.meshes.remove(mesh) else { return false };
         self.generation += 1;
-        doors.values().flatten().for_each(|door| close(&mut self.shared, door));
+        doors.values().flatten().for_each(|door| self.close(door));
         !doors.is_empty()
     }
 
@@ -159,32 +166,58 @@ impl Exposure {
         let mut differs = gone != doors;
         self.generation += u64::from(differs);
         for door in gone.iter().filter(|gone| doors.iter().all(|door| door.cluster != gone.cluster)) {
-            close(&mut self.shared, door);
+            self.close(door);
         }
         for (door, endpoints) in exposed {
-            if self.shared.get(type_url::CLUSTER, &door.cluster).is_none() {
-                let cluster = match self.side {
-                    Side::Ingress => ingress::cluster(&door.cluster),
-                    Side::Egress => egress::cluster(&door.cluster),
-                };
-                self.shared.insert(cluster.encode());
-            }
-            let message = grouped(&door.cluster, &endpoints);
-            let origin = match self.side {
-                Side::Ingress => "ingress",
-                Side::Egress => "egress",
-            };
-            let encoded = Encoded::new(&door.cluster, type_url::ENDPOINT, origin, &message);
-            let known = self.shared.get(type_url::ENDPOINT, &door.cluster);
-            if known.is_none_or(|known| known.version != encoded.version) {
-                self.shared.insert(Arc::new(encoded));
-                differs = true;
-            }
+            differs |= self.share(&door, &endpoints);
         }
         if !doors.is_empty() {
-            of_mesh.insert(destination.clone(), doors);
+            self.meshes.entry(Arc::clone(&mesh.mesh)).or_default().insert(destination.clone(), doors);
         }
         differs
+    }
+
+    /// Shares what is behind a door, as far as Envoys take it; says whether that makes a difference.
+    fn share(&mut self, door: &SniRoute, endpoints: &[Endpoint]) -> bool {
+        let (mut differs, mut refused) = (false, BTreeSet::new());
+        if self.shared.get(type_url::CLUSTER, &door.cluster).is_none() {
+            let cluster = match self.side {
+                Side::Ingress => ingress::cluster(&door.cluster),
+                Side::Egress => egress::cluster(&door.cluster),
+            };
+            if let Some(cluster) = admission::admitted(cluster.encode(), &mut refused) {
+                self.shared.insert(cluster);
+            }
+        }
+        let message = grouped(&door.cluster, endpoints);
+        let origin = match self.side {
+            Side::Ingress => "ingress",
+            Side::Egress => "egress",
+        };
+        let encoded = Arc::new(Encoded::new(&door.cluster, type_url::ENDPOINT, origin, &message));
+        let known = self.shared.get(type_url::ENDPOINT, &door.cluster);
+        if known.is_none_or(|known| known.version != encoded.version)
+            && let Some(encoded) = admission::admitted(encoded, &mut refused)
+        {
+            self.shared.insert(encoded);
+            differs = true;
+        }
+        let before = match refused.is_empty() {
+            true => self.refused.remove(&door.cluster).unwrap_or_default(),
+            false => self.refused.insert(door.cluster.clone(), refused.clone()).unwrap_or_default(),
+        };
+        if before != refused {
+            // Each proxy tells it.
+            self.generation += 1;
+            differs = true;
+        }
+        differs
+    }
+
+    fn close(&mut self, door: &SniRoute) {
+        self.shared.remove(type_url::CLUSTER, &door.cluster);
+        self.shared.remove(type_url::ENDPOINT, &door.cluster);
+        self.refused.remove(&door.cluster);
     }
 
     /// The service, and the parts of it that routes name. A part that leaves out some of the endpoints is a
@@ -250,6 +283,7 @@ impl Exposure {
     pub(crate) fn own(&self, proxy: &ZoneIngressProxy, zone: &str) -> EdgeOwn {
         let mut draft = Draft::default();
         let mut problems: BTreeSet<Problem> = proxy.ingress.problems.iter().cloned().collect();
+        problems.extend(self.refused().cloned());
         match ingress::listener(proxy, zone, self.doors()) {
             Some(listener) => {
                 draft.listeners.insert(listener.message.name.clone(), listener);
@@ -298,11 +332,6 @@ impl Exposure {
         let doors = doors.filter(move |door| seen.insert(door.server_name.to_lowercase()));
         doors.map(|door| (door.server_name.as_str(), door.cluster.as_str()))
     }
-}
-
-fn close(shared: &mut ResourceCollection, door: &SniRoute) {
-    shared.remove(type_url::CLUSTER, &door.cluster);
-    shared.remove(type_url::ENDPOINT, &door.cluster);
 }
 
 /// A port of a service of this zone or, on the way out, of others.

@@ -71,7 +71,7 @@ impl Front {
                 // What it follows from is noted also when there is none.
                 let draft = made.listener(*address, rules.gateway.ports.get(port)?);
                 let patches = outside.profile.patches();
-                draft.and_then(|draft| admission::patched(draft.encode(), patches, &mut problems))
+                draft.and_then(|draft| admission::patched(draft.encode(), patches, || None, &mut problems))
             }
             Self::Routes(port, hostname) => {
                 let port = rules.gateway.ports.get(port)?;

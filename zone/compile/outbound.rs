@@ -187,24 +187,19 @@ pub(super) fn listener(
     let mut uses = route::Uses::new(outside.mesh);
     let mut problems = BTreeSet::new();
     let called = uses.backend(destination)?;
-    let mut draft = match route::decide(outside, &called, &mut uses, &mut problems) {
-        Routing::Requests(routes) => {
-            let Caller { ipv6, tags, .. } = &outside.profile.caller;
-            // What proxies tell of themselves is not for those outside.
-            let tags = tags.as_deref().filter(|_| !called.is_called_outside(outside.mesh));
-            Some(outbound::http_listener(at, &called, routes, tags, *ipv6))
-        }
-        Routing::Bytes(shares) => Some(outbound::tcp_listener(at, &called, &shares)),
-        Routing::Nowhere => None,
-    };
+    let mut draft = routed(outside, at, &called, &mut uses, &mut problems);
     if let Some(draft) = &mut draft {
-        draft.message.bind_to_port = outside.profile.caller.recognised.then_some(false).and_then(flag);
-        rewrite_hosts(draft, outside.mesh, &uses);
         policy::apply_outbound(outside, &called, draft, &mut problems);
     }
     unreached(outside.mesh, &called, &mut problems);
-    let finish =
-        |draft: ListenerDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
+    let blame = || {
+        let (mut uses, mut told) = (route::Uses::new(outside.mesh), BTreeSet::new());
+        let draft = routed(outside, at, &called, &mut uses, &mut told)?;
+        let is_broken = |draft: &ListenerDraft| !draft.encode().broken_rules().is_empty();
+        policy::blame::of_outbound(outside, &called, draft, is_broken)
+    };
+    let patches = outside.profile.patches();
+    let finish = |draft: ListenerDraft| admission::patched(draft.encode(), patches, blame, &mut problems);
     let listener = draft.and_then(finish);
     Some(CompiledListener {
         listener,
@@ -213,6 +208,29 @@ pub(super) fn listener(
         lookups: uses.lookups,
         problems,
     })
+}
+
+/// The same with no policy applied to it but those that say where it leads; `None` for nowhere.
+fn routed<'a>(
+    outside: Outside<'a>,
+    at: (IpAddr, u32),
+    called: &Backend,
+    uses: &mut route::Uses<'a>,
+    problems: &mut BTreeSet<Problem>,
+) -> Option<ListenerDraft> {
+    let mut draft = match route::decide(outside, called, uses, problems) {
+        Routing::Requests(routes) => {
+            let Caller { ipv6, tags, .. } = &outside.profile.caller;
+            // What proxies tell of themselves is not for those outside.
+            let tags = tags.as_deref().filter(|_| !called.is_called_outside(outside.mesh));
+            outbound::http_listener(at, called, routes, tags, *ipv6)
+        }
+        Routing::Bytes(shares) => outbound::tcp_listener(at, called, &shares),
+        Routing::Nowhere => return None,
+    };
+    draft.message.bind_to_port = outside.profile.caller.recognised.then_some(false).and_then(flag);
+    rewrite_hosts(&mut draft, outside.mesh, uses);
+    Some(draft)
 }
 
 /// Requests for what is called outside the mesh name the host they go to.
@@ -265,8 +283,14 @@ fn unreached(mesh: &MeshContext, called: &Backend, problems: &mut BTreeSet<Probl
 pub(super) fn cluster(outside: Outside<'_>, destination: &Destination) -> Option<CompiledCluster> {
     let mut problems = BTreeSet::new();
     let draft = cluster_draft(outside, destination, &mut problems)?;
-    let patched =
-        |draft: &ClusterDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
+    let blame = || {
+        let (outside, backend) = (beyond(outside, destination), Backend::of(outside.mesh, destination)?);
+        let draft = backend.cluster(outside.mesh, None, outside.profile.caller.identity.as_ref()).ok()?;
+        let is_broken = |draft: &ClusterDraft| !draft.encode().broken_rules().is_empty();
+        policy::blame::of_cluster(outside, &backend, draft, is_broken)
+    };
+    let patches = outside.profile.patches();
+    let patched = |draft: &ClusterDraft| admission::patched(draft.encode(), patches, blame, &mut problems);
     let cluster = draft.as_ref().and_then(patched);
     let nearness = draft.and_then(|draft| draft.nearness);
     Some(CompiledCluster { cluster, nearness, client: XdsClient::Envoy, problems })
@@ -280,10 +304,7 @@ pub(super) fn cluster_draft(
     problems: &mut BTreeSet<Problem>,
 ) -> Option<Option<ClusterDraft>> {
     let backend = Backend::of(outside.mesh, destination)?;
-    let outside = match destination {
-        Destination::Through(through) => outside.at(GatewayScope::Tagged(&through.listener)),
-        _ => outside,
-    };
+    let outside = beyond(outside, destination);
     let mut draft = match backend.cluster(outside.mesh, None, outside.profile.caller.identity.as_ref()) {
         Ok(draft) => draft,
         Err(reason) => {
@@ -293,4 +314,12 @@ pub(super) fn cluster_draft(
     };
     policy::apply_cluster(outside, &backend, &mut draft, problems);
     Some(Some(draft))
+}
+
+/// What is called through the listener of a gateway follows from what policies say of that.
+fn beyond<'a>(outside: Outside<'a>, destination: &'a Destination) -> Outside<'a> {
+    match destination {
+        Destination::Through(through) => outside.at(GatewayScope::Tagged(&through.listener)),
+        _ => outside,
+    }
 }

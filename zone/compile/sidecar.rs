@@ -7,8 +7,8 @@ use thiserror::Error;
 use super::{admission, grpc, outbound::OutboundCall, way_out};
 use crate::{
     generator::{
-        Draft, ResourceCollection, Sidecar, XdsClient, admin, agent, direct_access, dns, inbound, probe,
-        secrets, transparent,
+        ClusterDraft, Draft, Encoded, ListenerDraft, ResourceCollection, Sidecar, XdsClient, admin, agent,
+        direct_access, dns, inbound, probe, secrets, transparent, type_url,
     },
     mesh::{MeshContext, Problem, problem::Subject},
     policy::{self, Selections},
@@ -57,12 +57,7 @@ pub(super) fn own(
         // Libraries have rules of their own, by which it was made.
         return Ok(grpc::own(proxy, mesh, selections, listed, problems));
     }
-    let mut draft = Draft::default();
-    transparent::generate(proxy, mesh, &mut draft);
-    inbound::generate(proxy, mesh, &mut draft);
-    direct_access::generate(proxy, mesh, &calls, &mut draft);
-    probe::generate(proxy, &mut draft);
-    dns::generate(proxy, mesh, &mut draft);
+    let mut draft = drafted(proxy, mesh, &calls);
     policy::apply_inbound(mesh, proxy, selections, &mut draft, problems);
     way_out::generate(proxy, mesh, selections, &mut draft, problems);
     secrets::generate(proxy, mesh, &mut draft);
@@ -77,7 +72,32 @@ pub(super) fn own(
     let made = draft.finish();
     let (mut patched, patches) = policy::patch_own(mesh, proxy, selections, made.clone(), problems);
     admission::leave_out_contested(&mut patched, &made, &calls, problems);
-    Ok(admission::admitted_own(patched, &made, &patches, problems))
+    let blame = |encoded: &Encoded| {
+        let draft = drafted(proxy, mesh, &calls);
+        policy::blame::of_own(mesh, proxy, selections, draft, |draft| is_broken(draft, encoded))
+    };
+    Ok(admission::admitted_own(patched, &made, &patches, blame, problems))
+}
+
+/// What it has without any policy.
+fn drafted(proxy: &Sidecar, mesh: &MeshContext, calls: &impl Fn(IpAddr, u32) -> bool) -> Draft {
+    let mut draft = Draft::default();
+    transparent::generate(proxy, mesh, &mut draft);
+    inbound::generate(proxy, mesh, &mut draft);
+    direct_access::generate(proxy, mesh, calls, &mut draft);
+    probe::generate(proxy, &mut draft);
+    dns::generate(proxy, mesh, &mut draft);
+    draft
+}
+
+/// Whether what is drafted in the place of `encoded` would be refused.
+fn is_broken(draft: &Draft, encoded: &Encoded) -> bool {
+    let drafted = match encoded.type_url {
+        type_url::LISTENER => draft.listeners.get(&*encoded.name).map(ListenerDraft::encode),
+        type_url::CLUSTER => draft.clusters.get(&*encoded.name).map(ClusterDraft::encode),
+        _ => None,
+    };
+    drafted.is_some_and(|drafted| !drafted.broken_rules().is_empty())
 }
 
 pub(super) fn admin_port_taken(subject: Subject) -> Problem {

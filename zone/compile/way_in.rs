@@ -46,8 +46,8 @@ pub(super) fn listener(outside: Outside<'_>, listener: &ZoneListener, reuses_por
         problems.insert(closed(listener));
     }
     let draft = zone_listener::listener(listener, reuses_port, chains.into_values().collect());
-    let finish =
-        |draft: ListenerDraft| admission::patched(draft.encode(), outside.profile.patches(), &mut problems);
+    let patches = outside.profile.patches();
+    let finish = |draft: ListenerDraft| admission::patched(draft.encode(), patches, || None, &mut problems);
     CompiledListener {
         listener: draft.and_then(finish),
         backends: uses.backends.into_values().collect(),

@@ -120,9 +120,10 @@ fn upstream_tls(more: Value) -> Value {
     json!({"name": "tls", "typed_config": packed(name, more)})
 }
 
-/// No member of any trust domain is believed, which the rules of the message are against.
-fn believing_nobody() -> Value {
-    let validator = packed("envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig", json!({}));
+/// Members of these trust domains are believed. That there are none is against the rules of the message, and Envoys take it.
+fn believing(domains: &Value) -> Value {
+    let name = "envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig";
+    let validator = packed(name, json!({"trust_domains": domains}));
     let custom = json!({"name": "envoy.tls.cert_validator.spiffe", "typed_config": validator});
     upstream_tls(json!({"common_tls_context": {"validation_context": {"custom_validator_config": custom}}}))
 }
@@ -140,6 +141,13 @@ fn shares(weights: &[u64]) -> Value {
     let share = |(i, weight): (usize, &u64)| json!({"name": format!("c{i}"), "weight": weight});
     let clusters: Vec<Value> = weights.iter().enumerate().map(share).collect();
     json!({"route": {"cluster": null, "weighted_clusters": {"clusters": clusters}}})
+}
+
+/// A certificate of some authority.
+fn bundle() -> Value {
+    let names: [String; 0] = [];
+    let authority = rcgen::generate_simple_self_signed(names).unwrap();
+    json!({"inline_string": authority.cert.pem()})
 }
 
 /// What an Envoy takes.
@@ -248,7 +256,19 @@ pub(super) fn good() -> Vec<Case> {
             ),
         ),
         cluster("TLS", json!({"transport_socket": upstream_tls(json!({"sni": "x"}))})),
-        cluster("TLS that believes nobody", json!({"transport_socket": believing_nobody()})),
+        cluster("TLS that believes nobody", json!({"transport_socket": believing(&json!([]))})),
+        cluster(
+            "TLS that believes two domains",
+            json!({"transport_socket": believing(&json!([
+                {"name": "a", "trust_bundle": bundle()}, {"name": "b", "trust_bundle": bundle()}]))}),
+        ),
+        cluster(
+            "a check by gRPC of what speaks as its clients do",
+            merged(
+                checked(json!({"tcp_health_check": null, "grpc_health_check": {}})),
+                options(json!({"use_downstream_protocol_config": {"http2_protocol_options": {}}})),
+            ),
+        ),
         cluster(
             "plaintext",
             json!({"transport_socket": {"name": "raw", "typed_config": packed("envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer", json!({}))}}),
@@ -447,6 +467,31 @@ pub(super) fn bad() -> Vec<Case> {
         cluster("a check at once", checked(json!({"interval": "0s"}))),
         cluster("a check that never fails", checked(json!({"unhealthy_threshold": null}))),
         cluster("a check of no path", checked(json!({"tcp_health_check": null, "http_health_check": {}}))),
+        cluster(
+            "a check by gRPC of what speaks nothing in particular",
+            checked(json!({"tcp_health_check": null, "grpc_health_check": {}})),
+        ),
+        cluster(
+            "a check by gRPC of what speaks HTTP/1.1",
+            merged(
+                checked(json!({"tcp_health_check": null, "grpc_health_check": {}})),
+                options(json!({"explicit_http_config": {"http_protocol_options": {}}})),
+            ),
+        ),
+        cluster(
+            "TLS that believes nobody of a domain",
+            json!({"transport_socket": believing(&json!([
+                {"name": "a", "trust_bundle": bundle()}, {"name": "b", "trust_bundle": {"inline_string": ""}}]))}),
+        ),
+        cluster(
+            "TLS that believes what is no certificate",
+            json!({"transport_socket": believing(&json!([{"name": "a", "trust_bundle": {"inline_string": "x"}}]))}),
+        ),
+        cluster(
+            "TLS that believes a domain twice",
+            json!({"transport_socket": believing(&json!([
+                {"name": "a", "trust_bundle": bundle()}, {"name": "a", "trust_bundle": bundle()}]))}),
+        ),
         cluster("more than all", json!({"outlier_detection": {"max_ejection_percent": 101}})),
         cluster("no time to look", json!({"outlier_detection": {"interval": "0s"}})),
         cluster("no such urgency", json!({"circuit_breakers": {"thresholds": [{"priority": 7}]}})),

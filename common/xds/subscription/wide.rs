@@ -20,8 +20,8 @@ use crate::xds::{virtual_host, xdstp};
 pub(super) struct WideNames {
     /// What each group stands for.
     groups: BTreeMap<Name, BTreeSet<Name>>,
-    /// In how many groups each of these is.
-    members: BTreeMap<Name, usize>,
+    /// In which groups each of these is.
+    members: BTreeMap<Name, BTreeSet<Name>>,
     /// Names as they are here, and how the peer writes them.
     forms: BTreeMap<Name, BTreeSet<Name>>,
 }
@@ -38,37 +38,43 @@ impl WideNames {
 
     /// The groups that may stand for `name`.
     fn groups_about<'a>(&'a self, type_url: &str, name: &'a str) -> impl Iterator<Item = &'a Name> {
+        let route = virtual_host::prefix_of(type_url, name);
+        self.all_about(type_url, name).chain(route.into_iter().flat_map(|route| self.hosts_below(route)))
+    }
+
+    /// Those of them that stand for all of something, and not for one host.
+    fn all_about(&self, type_url: &str, name: &str) -> impl Iterator<Item = &Name> {
         let groups = &self.groups;
         let exact = [xdstp::glob_of(name), virtual_host::route_of(type_url, name).map(str::to_owned)];
         let exact = exact.into_iter().flatten();
-        let exact = exact.filter_map(move |group| Some(groups.get_key_value(&*group)?.0));
-        let route = virtual_host::prefix_of(type_url, name);
-        let hosts = route.into_iter().flat_map(move |route| {
-            let after = (Bound::Included(route), Bound::Unbounded);
-            let hosts = groups.range::<str, _>(after).map(|(group, _)| group);
-            hosts.take_while(move |group| group.starts_with(route))
-        });
-        exact.chain(hosts)
+        exact.filter_map(move |group| Some(groups.get_key_value(&*group)?.0))
+    }
+
+    /// The hosts of a route configuration that are asked for.
+    fn hosts_below<'a>(&'a self, route: &'a str) -> impl Iterator<Item = &'a Name> {
+        let after = (Bound::Included(route), Bound::Unbounded);
+        let hosts = self.groups.range::<str, _>(after).map(|(group, _)| group);
+        hosts.take_while(move |group| group.starts_with(route))
     }
 
     fn add(&mut self, group: &Name, member: &Name) -> bool {
         let is_new = self.groups.get_mut(group).is_some_and(|members| members.insert(Name::clone(member)));
         if is_new {
-            *self.members.entry(Name::clone(member)).or_default() += 1;
+            self.members.entry(Name::clone(member)).or_default().insert(Name::clone(group));
         }
         is_new
     }
 
     fn take(&mut self, group: &str, member: &Name) {
         if self.groups.get_mut(group).is_some_and(|members| members.remove(member)) {
-            self.leave(member);
+            self.leave(group, member);
         }
     }
 
-    fn leave(&mut self, member: &Name) {
-        if let Some(count) = self.members.get_mut(member) {
-            *count -= 1;
-            if *count == 0 {
+    fn leave(&mut self, group: &str, member: &Name) {
+        if let Some(groups) = self.members.get_mut(member) {
+            groups.remove(group);
+            if groups.is_empty() {
                 self.members.remove(member);
             }
         }
@@ -101,22 +107,21 @@ pub(in crate::xds) fn find(want: &dyn Want, type_url: &str, name: &str) -> Optio
     })
 }
 
-/// What a group stands for at the moment.
-fn members(want: &dyn Want, type_url: &str, group: &str) -> Vec<Name> {
-    let mut members = Vec::new();
-    if let Some(parts) = xdstp::glob(group) {
-        want.under(type_url, parts.0, &mut |wanted| {
+impl Subscription {
+    /// What a group stands for at the moment.
+    fn members_now(&mut self, want: &dyn Want, group: &str) -> Vec<Name> {
+        let Some(parts) = xdstp::glob(group) else {
+            return self.hosts.resolved(want, self.type_url, group);
+        };
+        let mut members = Vec::new();
+        want.under(self.type_url, parts.0, &mut |wanted| {
             if xdstp::is_member(parts, &wanted.name) {
                 members.push(wanted.name);
             }
         });
-    } else {
-        members.extend(virtual_host::resolved(want, type_url, group));
+        members
     }
-    members
-}
 
-impl Subscription {
     /// Whether every name that is asked for is that of a resource.
     pub(super) fn is_plain(&self) -> bool {
         self.interest.wide.is_none()
@@ -141,9 +146,10 @@ impl Subscription {
     pub(super) fn claim_members(&mut self) {
         let Some(wide) = &mut self.interest.wide else { return };
         for name in self.held.claims() {
-            let about: Vec<Name> = wide.groups_about(self.type_url, name).cloned().collect();
-            for group in about.iter().filter(|group| ***group != **name) {
-                wide.add(group, name);
+            // One that may be wrong is enough for it to be looked at.
+            let group = wide.groups_about(self.type_url, name).find(|group| ***group != **name).cloned();
+            if let Some(group) = group {
+                wide.add(&group, name);
             }
         }
     }
@@ -160,7 +166,7 @@ impl Subscription {
             }
         }
         let left = wide.groups.remove(name).unwrap_or_default();
-        left.iter().for_each(|member| wide.leave(member));
+        left.iter().for_each(|member| wide.leave(name, member));
         if wide.is_empty() {
             self.interest.wide = None;
         }
@@ -175,9 +181,15 @@ impl Subscription {
     /// What else may have to be told when this changed.
     pub(super) fn touch_wide(&mut self, names: &[Name]) {
         let Some(wide) = &self.interest.wide else { return };
+        let mut routes = BTreeSet::new();
         for name in names {
             self.dirty.extend(wide.forms.get(name).into_iter().flatten().cloned());
-            self.dirty.extend(wide.groups_about(self.type_url, name).cloned());
+            self.dirty.extend(wide.all_about(self.type_url, name).cloned());
+            routes.extend(virtual_host::prefix_of(self.type_url, name));
+        }
+        // Each host is looked at once, however many virtual hosts of its route configuration changed.
+        for route in routes {
+            self.dirty.extend(wide.hosts_below(route).cloned());
         }
     }
 
@@ -202,7 +214,7 @@ impl Subscription {
     /// Looks at what a name stands for; `None` for one that stands for itself alone.
     pub(super) fn expand(&mut self, want: &dyn Want, group: &Name) -> Option<()> {
         self.interest.wide.as_ref()?.groups.get(group)?;
-        let found = members(want, self.type_url, group);
+        let found = self.members_now(want, group);
         let is_asked = self.asked.contains(group);
         for member in found.iter().filter(|member| ***member != **group) {
             let was_covered = self.interest.covers(member);
@@ -255,10 +267,10 @@ impl Subscription {
     }
 
     /// Whether there is nothing under a name, nor anything it stands for.
-    pub(super) fn is_vacant(&self, want: &dyn Want, name: &str) -> bool {
+    pub(super) fn is_vacant(&mut self, want: &dyn Want, name: &str) -> bool {
         let is_group = self.interest.wide.as_ref().is_some_and(|wide| wide.groups.contains_key(name));
         match is_group {
-            true => members(want, self.type_url, name).is_empty(),
+            true => self.members_now(want, name).is_empty(),
             false => find(want, self.type_url, name).is_none(),
         }
     }
@@ -289,9 +301,9 @@ impl Subscription {
             return aliases;
         };
         for wanted in &offer.updated {
-            let about = wide.groups_about(self.type_url, &wanted.name);
-            let named = about.filter(|group| wide.groups[*group].contains(&wanted.name));
-            let named: Vec<Name> = named.filter(|group| virtual_host::is_host(group)).cloned().collect();
+            let groups = wide.members.get(&wanted.name).into_iter().flatten();
+            let named = groups.filter(|group| virtual_host::is_alias(self.type_url, group, &wanted.name));
+            let named: Vec<Name> = named.cloned().collect();
             if !named.is_empty() {
                 aliases.insert(Name::clone(&wanted.name), named);
             }

@@ -5,10 +5,16 @@ use std::cell::Cell;
 
 use tokio::time::Instant;
 
+use prost::Message;
+
 use crate::{
-    proto::envoy::{config::core::v3::Node, service::discovery::v3::DeltaDiscoveryRequest},
+    proto::envoy::{
+        config::{core::v3::Node, route::v3::VirtualHost},
+        service::discovery::v3::DeltaDiscoveryRequest,
+    },
     xds::{
-        DeltaSource, Input, Name, Source, SourceOutput, SourceSettings, Version, Want, WantSnapshot, Wanted,
+        Confirmation, DeltaPart, DeltaSource, Input, Name, Source, SourceOutput, SourceSettings,
+        Subscription, Version, Want, WantSnapshot, Wanted, envoy,
     },
 };
 
@@ -37,6 +43,13 @@ impl Want for Counting {
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
         self.visits.set(self.visits.get() + 1);
         self.world.get(type_url, name)
+    }
+    fn under(&self, type_url: &str, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
+        self.visits.set(self.visits.get() + 1);
+        self.world.under(type_url, prefix, &mut |wanted| {
+            self.visits.set(self.visits.get() + 1);
+            visit(wanted);
+        });
     }
 }
 
@@ -71,4 +84,41 @@ fn cost_follows_the_change() {
     world.visits.set(0);
     assert_eq!(send(&mut source, Input::Changed(&names), &world), 1);
     assert!(world.visits.get() <= 2, "{} questions for one change", world.visits.get());
+}
+
+/// Many hosts are asked for, each of which is served by one of many virtual hosts.
+#[test]
+fn each_virtual_host_is_read_once_for_all_hosts_that_are_asked_for() {
+    const HOSTS: usize = 2_000;
+    let virtual_host = |i: usize, edition: u32| {
+        let host = VirtualHost {
+            name: format!("r/{i}"),
+            domains: vec![format!("h{i}.example"), format!("edition-{edition}.h{i}.example")],
+            ..VirtualHost::default()
+        };
+        let wanted = Wanted::new(format!("r/{i}"), envoy::VIRTUAL_HOST, host.encode_to_vec());
+        Wanted { on_demand: true, ..wanted }
+    };
+    let mut world = Counting::default();
+    (0..HOSTS).for_each(|i| world.world.put(virtual_host(i, 1)));
+    let asked: Vec<String> =
+        (0..HOSTS).map(|i| format!("r/h{i}.example")).chain((0..HOSTS).map(|i| format!("r/x{i}"))).collect();
+    let mut peer = Subscription::open(envoy::VIRTUAL_HOST, asked.iter().map(String::as_str), []);
+    let most = 4 * (HOSTS + asked.len());
+    let first = peer.next(&world, DeltaPart::All, None, 1).unwrap();
+    assert_eq!((first.updated.len(), first.removed.len()), (HOSTS, HOSTS));
+    assert_eq!(peer.aliases(&first).len(), HOSTS);
+    assert!(world.visits.get() <= most, "{} questions at first", world.visits.get());
+    peer.settle(1, &Confirmation::Accepted).unwrap();
+
+    for changed in [1, HOSTS] {
+        let names: Vec<Name> = (0..changed).map(|i| format!("r/{i}").into()).collect();
+        (0..changed).for_each(|i| world.world.put(virtual_host(i, 2 + u32::from(changed > 1))));
+        world.visits.set(0);
+        peer.touch(&names);
+        let next = peer.next(&world, DeltaPart::All, None, 2).unwrap();
+        assert_eq!((next.updated.len(), next.removed.len()), (changed, 0));
+        assert!(world.visits.get() <= most, "{} questions for {changed} changes", world.visits.get());
+        peer.settle(2, &Confirmation::Accepted).unwrap();
+    }
 }

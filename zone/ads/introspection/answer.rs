@@ -1,22 +1,26 @@
 //! Answers: of a bounded length, without secrets, made off the threads that serve.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use axum::{
     body::Body,
     http::{HeaderValue, header},
     response::Response,
 };
-use common::{redact, rest::ApiError, runtime::http::Client};
+use common::{redact, rest::ApiError};
 use serde_json::{Map, Value};
 
-use super::{Room, query::DebugQuery};
-
-/// Bytes of an answer, by estimate.
+/// Bytes of an answer. What it is made of has as many by estimate, and what is written has not one more.
 const LONGEST: usize = 64 << 20;
 
 /// How much more fits into an answer.
 pub(super) struct AnswerRoom(usize);
+
+impl Default for AnswerRoom {
+    fn default() -> Self {
+        Self(LONGEST)
+    }
+}
 
 impl AnswerRoom {
     /// Takes as many bytes of it as this has, by estimate.
@@ -32,12 +36,33 @@ impl AnswerRoom {
     /// # Errors
     /// As [`Self::admit`].
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let too_much = || {
-            ApiError::bad_request(format!(
-                "the answer is longer than {LONGEST} bytes: ask for less with proxyID, mesh, kind or types"
-            ))
-        };
         self.0 = self.0.checked_sub(bytes).ok_or_else(too_much)?;
+        Ok(())
+    }
+}
+
+fn too_much() -> ApiError {
+    ApiError::bad_request(format!(
+        "the answer is longer than {LONGEST} bytes: ask for less with proxyID, mesh, kind or types"
+    ))
+}
+
+/// Text that gets no longer than this.
+struct BoundedText {
+    text: Vec<u8>,
+    longest: usize,
+}
+
+impl io::Write for BoundedText {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.longest - self.text.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -50,6 +75,11 @@ impl RedactedDocument {
     pub(super) fn of(mut document: Value) -> Self {
         redact::json(&mut document);
         Self(document)
+    }
+
+    /// As a part of another one.
+    pub(super) fn part(self) -> Value {
+        self.0
     }
 
     /// Several of them as a list.
@@ -79,31 +109,37 @@ impl RedactedDocument {
         }
         self
     }
+
+    /// As it is answered.
+    ///
+    /// # Errors
+    /// 400 when it is too long.
+    pub(super) fn written(&self, pretty: bool) -> Result<Vec<u8>, ApiError> {
+        written(&self.0, pretty, LONGEST)
+    }
 }
 
-impl Room {
-    /// Answers `client` with what `make` gives, in turn.
-    pub(super) async fn answer(
-        &self,
-        client: &Client,
-        query: &DebugQuery,
-        make: impl FnOnce(&mut AnswerRoom) -> Result<RedactedDocument, ApiError> + Send + 'static,
-    ) -> Result<Response, ApiError> {
-        let turn = client.turn().await?;
-        let pretty = query.pretty;
-        let making = move || {
-            let RedactedDocument(document) = make(&mut AnswerRoom(LONGEST))?;
-            let text =
-                if pretty { serde_json::to_vec_pretty(&document) } else { serde_json::to_vec(&document) };
-            text.map_err(|error| ApiError::internal("Could not show an answer", error))
-        };
-        let mut text = self.making.long(making).await?;
-        text.push(b'\n');
-        text.shrink_to_fit();
-        let mut response = Response::new(Body::from(text));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Ok(turn.made(response))
-    }
+fn written(document: &Value, pretty: bool, longest: usize) -> Result<Vec<u8>, ApiError> {
+    let mut text = BoundedText { text: Vec::new(), longest };
+    let done = match pretty {
+        true => serde_json::to_writer_pretty(&mut text, document),
+        false => serde_json::to_writer(&mut text, document),
+    };
+    done.map_err(|error| match error.is_io() {
+        true => too_much(),
+        false => ApiError::internal("Could not show an answer", error),
+    })?;
+    let mut text = text.text;
+    text.push(b'\n');
+    text.shrink_to_fit();
+    Ok(text)
+}
+
+/// An answer of this text.
+pub(super) fn response(text: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// About how many bytes `value` has when it is written.
@@ -146,5 +182,11 @@ mod tests {
         let mut room = AnswerRoom(20);
         room.admit(&json!({"name": "web-1"})).unwrap();
         assert_eq!(room.admit(&json!({"name": "web-1"})).unwrap_err().status(), 400);
+        // What is written is counted as it is written: a quote takes two bytes.
+        let document = json!({"name": "\"\"\"\""});
+        let text = "{\"name\":\"\\\"\\\"\\\"\\\"\"}";
+        assert_eq!(written(&document, false, text.len()).unwrap(), format!("{text}\n").as_bytes());
+        assert_eq!(written(&document, false, text.len() - 1).unwrap_err().status(), 400);
+        assert_eq!(written(&document, true, text.len()).unwrap_err().status(), 400);
     }
 }

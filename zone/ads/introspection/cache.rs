@@ -5,41 +5,29 @@ use std::{
     sync::Arc,
 };
 
-use axum::{
-    Extension,
-    extract::{Query, State},
-    response::Response,
-};
-use common::{access::User, rest::ApiError, runtime::http::Client};
+use axum::response::Response;
+use common::rest::ApiError;
 use serde_json::json;
 
 use super::{
-    Room,
     answer::{AnswerRoom, RedactedDocument},
-    query::DebugQuery,
+    request::DebugRequest,
 };
 use crate::{
     ads::proxies::ProxyView,
     generator::{Encoded, OfType, type_url},
 };
 
-pub(super) async fn cachez(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    if query.clear {
+pub(super) async fn cachez(request: DebugRequest) -> Result<Response, ApiError> {
+    if request.query.clear {
         return Err(ApiError::bad_request(
             "nothing is cleared: a resource is kept as long as a proxy is to have it, and made again when it differs",
         ));
     }
-    let clients = room.clients(&query);
-    let sizes = query.sizes;
+    let clients = request.clients();
+    let sizes = request.query.sizes;
     let make = move |space: &mut AnswerRoom| if sizes { bytes(&clients) } else { names(&clients, space) };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 /// Each encoded resource once, however many clients have it.

@@ -11,7 +11,6 @@ use common::{
     access::{AccessRule, User},
     document,
     rest::ApiError,
-    runtime::http::Client,
     store::index::Index,
     structure,
     xds::{Interest, envoy},
@@ -23,6 +22,7 @@ use super::{
     answer::{AnswerRoom, RedactedDocument},
     connection::ReportedClient,
     query::{DebugQuery, connection_id},
+    request::DebugRequest,
 };
 use crate::ads::{
     inquiry::{InquiryScope, StreamReport},
@@ -39,16 +39,9 @@ const SYNCED: [(&str, &str); 5] = [
     ("extensionconfig", envoy::EXTENSION_CONFIG),
 ];
 
-pub(super) async fn syncz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let clients = room.clients(&query);
-    let (zone, instance) = (Arc::clone(&room.seen.zone), Arc::clone(&room.seen.instance));
+pub(super) async fn syncz(request: DebugRequest) -> Result<Response, ApiError> {
+    let clients = request.clients();
+    let (zone, instance) = (Arc::clone(&request.seen().zone), Arc::clone(&request.seen().instance));
     let make = move |space: &mut AnswerRoom| {
         let mut all = Vec::new();
         for client in &clients {
@@ -58,7 +51,7 @@ pub(super) async fn syncz(
         }
         Ok(RedactedDocument::assembled(RedactedDocument::list(all)))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 fn sync_of(
@@ -117,22 +110,15 @@ fn proxy_type(proxy: &Proxy) -> &'static str {
     }
 }
 
-pub(super) async fn adsz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    if query.push {
+pub(super) async fn adsz(request: DebugRequest) -> Result<Response, ApiError> {
+    if request.query.push {
         return Err(ApiError::bad_request(
             "nothing is pushed on demand: what differs is sent at once, and what a proxy refused is offered again; \
              POST /debug/force_disconnect makes a proxy ask for everything",
         ));
     }
-    let clients = room.reports(InquiryScope::Interests, &query).await;
-    let (index, zone) = (room.seen.index.current(), Arc::clone(&room.seen.zone));
+    let clients = request.reports(InquiryScope::Interests).await;
+    let (index, zone) = (request.seen().index.current(), Arc::clone(&request.seen().zone));
     let make = move |space: &mut AnswerRoom| {
         let mut all = Vec::new();
         for client in &clients {
@@ -142,7 +128,7 @@ pub(super) async fn adsz(
         }
         Ok(listed(all))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 fn watching(
@@ -158,6 +144,10 @@ fn watching(
     item["metadata"] = Value::Object(structure::to_json((*proxy.metadata).clone()));
     item["locality"] = json!({ "zone": zone });
     item["problems"] = json!(client.problems);
+    if told.is_none() {
+        // It is not idle: it did not say in time what its client watches, or ended meanwhile.
+        item["silent"] = true.into();
+    }
     space.admit(&item)?;
     let mut watches = BTreeMap::new();
     for of in told.into_iter().flat_map(|told| &told.types) {
@@ -177,15 +167,8 @@ fn names(interest: &Interest) -> Vec<String> {
     names
 }
 
-pub(super) async fn connections(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let clients = room.clients(&query);
+pub(super) async fn connections(request: DebugRequest) -> Result<Response, ApiError> {
+    let clients = request.clients();
     let make = move |space: &mut AnswerRoom| {
         let mut all = Vec::new();
         for client in &clients {
@@ -197,7 +180,7 @@ pub(super) async fn connections(
         }
         Ok(listed(all))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 fn connected(proxy: &Proxy, stream: &StreamView) -> Value {
@@ -238,4 +221,37 @@ pub(super) async fn force_disconnect(
     }
     tracing::warn!(user = user.name, meant, ended, "an operator ended connections of proxies");
     Ok(Json(json!({ "disconnected": ended })))
+}
+
+#[cfg(test)]
+mod tests {
+    use common::store::StoreIdentity;
+
+    use super::*;
+    use crate::ads::node::ProxyId;
+
+    #[test]
+    fn a_stream_that_does_not_say_what_it_watches_is_not_shown_as_one_that_watches_nothing() {
+        let proxy = Proxy {
+            id: ProxyId::new(ProxyKind::Dataplane, "default", "web-1"),
+            cluster: Arc::default(),
+            metadata: Arc::default(),
+            user_agent: String::new(),
+        };
+        let client = ReportedClient {
+            proxy: Arc::new(proxy),
+            config: None,
+            problems: Arc::default(),
+            streams: Vec::new(),
+        };
+        let index = Index::empty(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 });
+        let (stream, idle) = (StreamView::default(), StreamReport::default());
+        let shown = |told| {
+            let shown = watching(&client, (&stream, told), (&index, "east"), &mut AnswerRoom::default());
+            shown.map(RedactedDocument::part).unwrap_or_default()
+        };
+        assert_eq!(shown(None)["silent"], true);
+        let idle = shown(Some(&idle));
+        assert_eq!((&idle["silent"], &idle["watches"]), (&Value::Null, &json!({})));
+    }
 }

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use common::rest::ApiError;
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    Room,
-    query::{DebugQuery, connection_id},
-};
+use super::{query::connection_id, request::DebugRequest};
 use crate::ads::{
     config::ProxyConfig,
     inquiry::{InquiryScope, StreamReport},
@@ -27,28 +24,28 @@ pub(super) struct ReportedClient {
     pub(super) streams: Vec<(StreamView, Option<StreamReport>)>,
 }
 
-impl Room {
+impl DebugRequest {
     /// Clients with connections that are meant.
-    pub(super) fn clients(&self, query: &DebugQuery) -> Vec<ProxyView> {
-        let means = |proxy: &Proxy, stream: StreamId| query.means(proxy, stream);
-        let mut all = self.seen.proxies.view_of(means);
-        all.extend(self.seen.nodes.view_of(means));
+    pub(super) fn clients(&self) -> Vec<ProxyView> {
+        let means = |proxy: &Proxy, stream: StreamId| self.query.means(proxy, stream);
+        let mut all = self.seen().proxies.view_of(means);
+        all.extend(self.seen().nodes.view_of(means));
         all
     }
 
     /// The same, with what their streams say when they are asked.
-    pub(super) async fn reports(&self, scope: InquiryScope, query: &DebugQuery) -> Vec<ReportedClient> {
-        let means = |proxy: &Proxy, stream: StreamId| query.means(proxy, stream);
-        let mut asked = self.seen.proxies.ask(scope, means);
-        asked.extend(self.seen.nodes.ask(scope, means));
+    pub(super) async fn reports(&self, scope: InquiryScope) -> Vec<ReportedClient> {
+        let means = |proxy: &Proxy, stream: StreamId| self.query.means(proxy, stream);
+        let mut asked = self.seen().proxies.ask(scope, means);
+        asked.extend(self.seen().nodes.ask(scope, means));
         reported(asked).await
     }
 
     /// The one client that is meant, with what its streams say: the one of this name, else the first that has the name
     /// as a part of its own.
-    pub(super) async fn report(&self, query: &DebugQuery) -> Result<ReportedClient, ApiError> {
-        let wanted = query.required_proxy()?;
-        let found = self.clients(query);
+    pub(super) async fn report(&self) -> Result<ReportedClient, ApiError> {
+        let wanted = self.query.required_proxy()?;
+        let found = self.clients();
         let is_called = |client: &&ProxyView| {
             let id = client.proxy.id.to_string();
             id == wanted
@@ -58,7 +55,7 @@ impl Room {
         let away = || ApiError::not_found("The proxy is not connected to this control plane");
         let client = Arc::clone(&client.ok_or_else(away)?.proxy);
         let is = |proxy: &Proxy, _| proxy.id == client.id;
-        let among = if client.id.is_of_no_mesh() { &self.seen.nodes } else { &self.seen.proxies };
+        let among = if client.id.is_of_no_mesh() { &self.seen().nodes } else { &self.seen().proxies };
         let asked = among.ask(InquiryScope::Resources, is);
         reported(asked).await.into_iter().next().ok_or_else(away)
     }

@@ -1,21 +1,13 @@
 //! What one client is to have, as an Envoy would dump it.
 
-use std::sync::Arc;
-
-use axum::{
-    Extension,
-    extract::{Query, State},
-    response::Response,
-};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use common::{
-    access::User,
     document,
     proto::envoy::extensions::transport_sockets::tls::v3::{
         CertificateValidationContext, Secret, TlsCertificate, secret,
     },
     rest::ApiError,
-    runtime::http::Client,
     structure,
     xds::{Standing, Wanted, envoy},
 };
@@ -23,18 +15,14 @@ use prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Room,
     answer::{AnswerRoom, RedactedDocument},
     connection::ReportedClient,
-    query::DebugQuery,
+    request::DebugRequest,
 };
 use crate::{
     ads::{config, inquiry::ResourceReport},
     generator::{to_json, type_url},
 };
-
-/// Bytes of JSON that one of an encoded message becomes, about.
-const JSON_OF_BYTE: usize = 3;
 
 /// A section of a dump.
 struct DumpSection {
@@ -113,20 +101,13 @@ struct DumpedResource {
     refusal: Option<String>,
 }
 
-pub(super) async fn config_dump(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
+pub(super) async fn config_dump(request: DebugRequest) -> Result<Response, ApiError> {
     let known = |name: &String| name == "bootstrap" || SECTIONS.iter().any(|section| section.name == name);
-    if query.types.iter().any(|name| !known(name)) {
+    if request.query.types.iter().any(|name| !known(name)) {
         return Err(ApiError::bad_request("types is a list of bootstrap, cds, eds, lds, rds, sds and ecds"));
     }
-    let report = room.report(&query).await?;
-    let asked = query.clone();
+    let report = request.report().await?;
+    let asked = request.query.clone();
     let make = move |space: &mut AnswerRoom| {
         let is_wanted = |name: &str| asked.types.is_empty() || asked.types.iter().any(|one| one == name);
         let mut configs = Vec::new();
@@ -141,56 +122,34 @@ pub(super) async fn config_dump(
         }
         Ok(RedactedDocument::of(json!({ "configs": configs })))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
-pub(super) async fn cdsz(
-    room: State<Arc<Room>>,
-    user: Extension<User>,
-    query: Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    of_type(room, user, query, client, type_url::CLUSTER).await
+pub(super) async fn cdsz(request: DebugRequest) -> Result<Response, ApiError> {
+    of_type(request, type_url::CLUSTER).await
 }
 
-pub(super) async fn edsz(
-    room: State<Arc<Room>>,
-    user: Extension<User>,
-    query: Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    of_type(room, user, query, client, type_url::ENDPOINT).await
+pub(super) async fn edsz(request: DebugRequest) -> Result<Response, ApiError> {
+    of_type(request, type_url::ENDPOINT).await
 }
 
-pub(super) async fn ecdsz(
-    room: State<Arc<Room>>,
-    user: Extension<User>,
-    query: Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    of_type(room, user, query, client, envoy::EXTENSION_CONFIG).await
+pub(super) async fn ecdsz(request: DebugRequest) -> Result<Response, ApiError> {
+    of_type(request, envoy::EXTENSION_CONFIG).await
 }
 
 /// The resources of one type that a client is to have, and nothing around them.
-async fn of_type(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-    type_url: &'static str,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let report = room.report(&query).await?;
+async fn of_type(request: DebugRequest, type_url: &'static str) -> Result<Response, ApiError> {
+    let report = request.report().await?;
     let make = move |space: &mut AnswerRoom| {
         let mut configs = Vec::new();
         for resource in resources(&report, type_url) {
-            space.take(JSON_OF_BYTE * resource.wanted.value.len())?;
-            configs.push(contents(&resource.wanted));
+            let shown = contents(&resource.wanted);
+            space.admit(&shown)?;
+            configs.push(shown);
         }
         Ok(RedactedDocument::of(json!({ "configs": configs })))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 /// Nobody keeps the bootstrap of a client; what it says about itself comes from there.
@@ -216,8 +175,9 @@ impl DumpSection {
     fn dump(&self, client: &ReportedClient, space: &mut AnswerRoom) -> Result<Value, ApiError> {
         let mut entries = Vec::new();
         for resource in resources(client, self.type_url) {
-            space.take(JSON_OF_BYTE * resource.wanted.value.len())?;
-            entries.push(self.entry(&resource));
+            let entry = self.entry(&resource);
+            space.admit(&entry)?;
+            entries.push(entry);
         }
         let mut dump = Map::new();
         dump.insert(

@@ -8,66 +8,67 @@ use std::{
     sync::Arc,
 };
 
-use axum::{
-    Extension,
-    extract::{Query, State},
-    response::Response,
-};
-use common::{access::User, rest::ApiError, runtime::http::Client};
+use axum::response::Response;
+use common::rest::ApiError;
 use serde_json::{Map, Value, json};
 
 use self::registry::ServiceNames;
 use super::{
-    Room,
     answer::{AnswerRoom, RedactedDocument},
-    query::DebugQuery,
+    request::DebugRequest,
 };
 use crate::{
     ads::node::ProxyId,
     mesh::{Dataplane, Destination, MeshContext, MeshState, Protocol},
 };
 
-impl Room {
+/// The meshes that are meant.
+struct MeantMeshes {
+    read: Vec<MeshState>,
+    /// Those that cannot be read, and why.
+    unreadable: Vec<(Arc<str>, String)>,
+}
+
+impl DebugRequest {
     /// The meshes that are meant.
-    async fn meshes(&self, query: &DebugQuery) -> Vec<MeshState> {
-        let mut all = self.seen.previews.meshes().await;
-        all.retain(|state| query.mesh.as_ref().is_none_or(|mesh| **mesh == *state.context().mesh));
-        all
+    ///
+    /// # Errors
+    /// 409 when the only one that is meant cannot be read.
+    async fn meshes(&self) -> Result<MeantMeshes, ApiError> {
+        let of = self.query.mesh.clone();
+        let all = self.seen().previews.meshes(of.as_deref()).await;
+        let (mut read, mut unreadable) = (Vec::new(), Vec::new());
+        for (mesh, state) in all {
+            match state {
+                Ok(state) => read.push(state),
+                Err(error) if of.is_some() => return Err(ApiError::conflict(error.to_string())),
+                Err(error) => unreadable.push((mesh, error.to_string())),
+            }
+        }
+        Ok(MeantMeshes { read, unreadable })
     }
 }
 
-pub(super) async fn registryz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let meshes = room.meshes(&query).await;
+pub(super) async fn registryz(request: DebugRequest) -> Result<Response, ApiError> {
+    let meshes = request.meshes().await?;
     let make = move |space: &mut AnswerRoom| {
         let mut all = Vec::new();
-        for service in meshes.iter().flat_map(|state| registry::services(state.context())) {
+        let unreadable = meshes.unreadable.iter().map(|(mesh, reason)| registry::unreadable(mesh, reason));
+        let services = meshes.read.iter().flat_map(|state| registry::services(state.context()));
+        for service in services.chain(unreadable) {
             space.admit(&service)?;
             all.push(RedactedDocument::of(service));
         }
         Ok(RedactedDocument::assembled(RedactedDocument::list(all)))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
-pub(super) async fn endpoint_shardz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let meshes = room.meshes(&query).await;
+pub(super) async fn endpoint_shardz(request: DebugRequest) -> Result<Response, ApiError> {
+    let meshes = request.meshes().await?;
     let make = move |space: &mut AnswerRoom| {
         let mut shards: Map<String, Value> = Map::new();
-        for mesh in meshes.iter().map(MeshState::context) {
+        for mesh in meshes.read.iter().map(MeshState::context) {
             for (service, shard) in endpoints::shards(mesh) {
                 space.admit(&shard)?;
                 shards.entry(service).or_insert_with(|| json!({}))[&*mesh.mesh] = shard;
@@ -75,24 +76,17 @@ pub(super) async fn endpoint_shardz(
         }
         Ok(RedactedDocument::of(shards.into()))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 /// What the connected proxies serve.
-pub(super) async fn instancesz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let meshes = room.meshes(&query).await;
+pub(super) async fn instancesz(request: DebugRequest) -> Result<Response, ApiError> {
+    let meshes = request.meshes().await?;
     let connected: BTreeSet<(Arc<str>, Arc<str>)> =
-        room.clients(&query).into_iter().map(|client| key(&client.proxy.id)).collect();
+        request.clients().into_iter().map(|client| key(&client.proxy.id)).collect();
     let make = move |space: &mut AnswerRoom| {
         let mut instances = Map::new();
-        for state in &meshes {
+        for state in &meshes.read {
             let mesh = state.context();
             let names = ServiceNames::of(mesh);
             for (name, dataplane) in &mesh.dataplanes {
@@ -105,7 +99,7 @@ pub(super) async fn instancesz(
         }
         Ok(RedactedDocument::of(instances.into()))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 fn key(id: &ProxyId) -> (Arc<str>, Arc<str>) {
@@ -148,22 +142,16 @@ fn instances_of(state: &MeshState, dataplane: &Dataplane, names: &ServiceNames<'
 }
 
 /// Where other zones, and this one from others, are entered.
-pub(super) async fn networkz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let meshes = room.meshes(&query).await;
+pub(super) async fn networkz(request: DebugRequest) -> Result<Response, ApiError> {
+    let meshes = request.meshes().await?;
     let make = move |space: &mut AnswerRoom| {
-        let all: BTreeMap<_, Value> = meshes.iter().flat_map(|state| gateways(state.context())).collect();
+        let all: BTreeMap<_, Value> =
+            meshes.read.iter().flat_map(|state| gateways(state.context())).collect();
         let all = Value::Array(all.into_values().collect());
         space.admit(&all)?;
         Ok(RedactedDocument::of(all))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 /// The ways into zones that a mesh knows, each once.

@@ -1,38 +1,23 @@
 //! What an operator wrote.
 
-use std::sync::Arc;
-
 use super::{
-    Room,
     answer::{AnswerRoom, RedactedDocument},
     query::DebugQuery,
+    request::DebugRequest,
 };
-use axum::{
-    Extension,
-    extract::{Query, State},
-    response::Response,
-};
+use axum::response::Response;
 use common::{
-    access::User,
     document,
     model::{KubernetesForm, Resource, kinds},
     rest::{ApiError, kubernetes_object},
-    runtime::http::Client,
 };
 
 /// The mesh that is meant where none is named.
 const DEFAULT_MESH: &str = "default";
 
 /// Objects, but for secrets and for what control planes tell about others.
-pub(super) async fn configz(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let (index, asked) = (room.seen.index.current(), query.clone());
+pub(super) async fn configz(request: DebugRequest) -> Result<Response, ApiError> {
+    let (index, asked) = (request.seen().index.current(), request.query.clone());
     let make = move |space: &mut AnswerRoom| {
         let mut objects = Vec::new();
         for resource in index.iter().filter(|resource| is_shown(resource, &asked)) {
@@ -44,7 +29,7 @@ pub(super) async fn configz(
         }
         Ok(RedactedDocument::assembled(RedactedDocument::list(objects)))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }
 
 fn is_shown(resource: &Resource, query: &DebugQuery) -> bool {
@@ -57,16 +42,9 @@ fn is_shown(resource: &Resource, query: &DebugQuery) -> bool {
 }
 
 /// One mesh.
-pub(super) async fn mesh(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-    Query(query): Query<Vec<(String, String)>>,
-    client: Client,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
-    let query = DebugQuery::read(&query)?;
-    let name = query.mesh.as_deref().unwrap_or(DEFAULT_MESH);
-    let index = room.seen.index.current();
+pub(super) async fn mesh(request: DebugRequest) -> Result<Response, ApiError> {
+    let name = request.query.mesh.as_deref().unwrap_or(DEFAULT_MESH);
+    let index = request.seen().index.current();
     let found = index.find(&kinds::mesh::KIND, "", name).cloned();
     let found = found.ok_or_else(|| ApiError::not_found("There is no such mesh here"))?;
     let make = move |space: &mut AnswerRoom| {
@@ -75,5 +53,5 @@ pub(super) async fn mesh(
         space.admit(&shown)?;
         Ok(RedactedDocument::of(shown))
     };
-    room.answer(&client, &query, make).await
+    request.answer(make).await
 }

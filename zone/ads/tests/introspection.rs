@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::body::{Body, to_bytes};
 use common::{
     access::{AccessRule, User},
+    model::{ResourceKey, kinds},
     token::{self, NODE_GROUP, Purpose, UserClaims},
 };
 use http::{Method, Request, StatusCode};
@@ -25,6 +26,7 @@ async fn call(zone: &Zone, user: User, method: Method, path: &str) -> (StatusCod
         proxies: Arc::clone(&zone.proxies),
         nodes: Arc::clone(&zone.nodes),
         previews: zone.previews.clone(),
+        status: Arc::default(),
         index: zone.index.clone(),
         zone: ZONE.into(),
         instance: Arc::clone(&zone.env.instance_id),
@@ -222,6 +224,13 @@ async fn services_and_what_an_operator_wrote_are_shown() {
     assert_eq!(web["serviceAccounts"], json!(["spiffe://default/web"]));
     assert_eq!((&web["Attributes"]["Namespace"], &web["MeshExternal"]), (&json!("default"), &json!(false)));
     assert_eq!(get(&zone, "registryz?mesh=other").await, json!([]));
+    zone.secret(ResourceKey::new(&kinds::mesh::KIND, "", "odd"), b"\xff").await;
+    let all = get(&zone, "registryz").await;
+    let odd = all.as_array().unwrap().iter().find(|one| one["Attributes"]["Namespace"] == "odd").unwrap();
+    assert!(odd["problem"].as_str().unwrap().contains("decode"), "{odd}");
+    let (status, text) = call(&zone, User::admin(), Method::GET, "/debug/registryz?mesh=odd").await;
+    assert!(status == StatusCode::CONFLICT && text.contains("decode"), "{text}");
+    zone.delete(ResourceKey::new(&kinds::mesh::KIND, "", "odd")).await;
 
     let shards = get(&zone, "endpointShardz").await;
     assert_eq!(shards, get(&zone, "endpointz").await);

@@ -317,6 +317,25 @@ fn r20_delta_a_version_of_the_author_is_told_with_each_resource() {
 }
 
 #[test]
+fn r33_delta_who_resumes_at_a_version_of_the_author_is_told_what_differs_from_that() {
+    let mut stream = Stream::<Delta>::new(&[]);
+    own(&mut stream, "same", "1", "7");
+    own(&mut stream, "newer", "1", "8");
+    own(&mut stream, "digest", "1", "7");
+    stream.change(&[(CDS, "digest", "1")], &[]);
+    let held = [("same", "7"), ("newer", "7"), ("digest", "7"), ("gone", "7")];
+    let held = held.map(|(name, version)| (name.to_owned(), version.to_owned())).to_vec();
+    let ask = super::Ask { held, ..stream.wish(CDS, &["*"]) };
+    stream.raw(&ask).unwrap();
+    assert_eq!(stream.newest().names(), ["digest", "newer"]);
+    assert_eq!(stream.newest().removed, ["gone"]);
+    stream.settle();
+    // Who asks for it again on the same stream may have dropped it.
+    stream.want(CDS, &["same"]);
+    assert_eq!(stream.newest().names(), ["same"]);
+}
+
+#[test]
 fn r20_sotw_the_version_given_last_is_that_of_all_if_each_has_one() {
     let mut stream = Stream::<Sotw>::new(&[]);
     own(&mut stream, "A", "1", "1");

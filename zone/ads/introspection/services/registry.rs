@@ -93,6 +93,11 @@ pub(super) fn services(mesh: &MeshContext) -> Vec<Value> {
     all
 }
 
+/// In place of the services of a mesh that cannot be read.
+pub(super) fn unreadable(mesh: &str, reason: &str) -> Value {
+    json!({ "Attributes": { "Namespace": mesh }, "hostname": "", "problem": reason })
+}
+
 /// What an entry says.
 struct RegistryEntry<'a> {
     hostname: String,

@@ -204,6 +204,38 @@ fn an_identity_is_taken_from_an_agent_and_given_back() {
     world.check(0, 2);
 }
 
+/// Signing takes a while, in which it may be decided that the proxy is somebody else.
+#[test]
+fn what_was_signed_too_late_takes_the_place_of_nothing() {
+    let mut world = world();
+    world.now += TimeDelta::hours(20);
+    world.meshes.renew(world.now);
+    world.meshes.work(world.now, || false);
+    let late = world.meshes.unsigned(world.now);
+    assert_eq!(late.len(), 1, "one certificate is renewed");
+    world.put(&identity_from(0, "{}", "True", SPIRE), "east");
+    world.settle();
+    world.now += TimeDelta::seconds(10);
+    world.settle();
+    assert!(of_agent(&world));
+    let now = world.now;
+    let answers = late.into_iter().map(|(id, request)| {
+        let signed = sign(&request, None, now);
+        SigningAnswer { id, request, signed }
+    });
+    let answers = answers.collect();
+    world.meshes.signed(answers, |id| panic!("nothing for {id}"));
+    world.settle();
+    assert!(of_agent(&world), "it was told to ask the agent");
+    world.check(0, 0);
+    // What is wanted again is asked for again.
+    world.apply(ResourceKey::new(&MESH_IDENTITY, "default", "mid-0"), None);
+    world.settle();
+    world.now += TimeDelta::seconds(10);
+    world.settle();
+    assert_eq!(secrets(&world), ["identity_cert:secret:default", "mesh_ca:secret:default"]);
+}
+
 /// Whoever was given a name shows it until others had the time to hear of the next one, whoever gives that.
 #[test]
 fn a_name_is_shown_until_others_heard_of_the_next() {

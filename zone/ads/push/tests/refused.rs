@@ -220,3 +220,67 @@ fn two_clusters_of_one_name_are_told() {
     let told = world.problems[&id("p-0")].iter().find(|problem| problem.starts_with("Cluster \"web\""));
     assert!(told.is_some_and(|told| told.contains("is there twice")), "{:?}", world.problems[&id("p-0")]);
 }
+
+/// What was applied was valid, but another version of this program may have judged that.
+#[test]
+fn the_policy_that_breaks_something_is_named() {
+    let mut world = world();
+    let before = listener(&world, "p-0").unwrap();
+    let policy = |kind: &str, name: &str, member: &str, default: &str| {
+        format!(
+            "{{type: {kind}, mesh: default, name: {name}, spec: {{targetRef: {{kind: Mesh}}, {member}: [{{targetRef: \
+             {{kind: Mesh}}, default: {default}}}]}}}}"
+        )
+    };
+    let eject = "{outlierDetection: {maxEjectionPercent: 101, detectors: {totalFailures: {consecutive: 1}}}}";
+    world.put(&policy("MeshCircuitBreaker", "eject", "to", eject), "");
+    let nowhere = "{backends: [{type: File, file: {path: ''}}]}";
+    world.put(&policy("MeshAccessLog", "nowhere", "to", nowhere), "");
+    world.put(
+        &policy("MeshFaultInjection", "abort", "from", "{http: [{abort: {httpStatus: 700, percentage: 1}}]}"),
+        "",
+    );
+    world.put(&patch("{kind: Mesh}", FINE), "");
+    world.settle();
+    assert_eq!(listener(&world, "p-0"), Some(before));
+    let told = refusals(&world, "p-0");
+    let named = |resource: &str, by: &str| {
+        told.iter().any(|told| told.starts_with(resource) && told.contains(&format!("(since {by})")))
+    };
+    assert!(named("Cluster \"web\"", "MeshCircuitBreaker eject"), "{told:?}");
+    assert!(named("Listener \"outbound:127.0.0.1:1\"", "MeshAccessLog nowhere"), "{told:?}");
+    assert!(named("Listener \"inbound:127.0.1.0:80\"", "MeshFaultInjection abort"), "{told:?}");
+}
+
+#[test]
+fn what_ingresses_share_is_looked_at_and_stays_as_it_was() {
+    let mut world = World::new(0);
+    world.put(
+        "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin}]}}",
+        "",
+    );
+    world.put_authority();
+    world.put(
+        "{type: ZoneIngress, name: east-in, zone: east, networking: {address: 10.0.0.9, port: 1}}",
+        "east",
+    );
+    world.put(&dataplane(1, "db"), "east");
+    world.settle();
+    let ingress = ProxyId::new(ProxyKind::Ingress, "", "east-in");
+    let behind = |world: &World| -> Vec<Arc<Encoded>> {
+        world.has[&ingress].of_type(type_url::ENDPOINT).map(|(_, one)| Arc::clone(one)).collect()
+    };
+    let told = |world: &World| -> Vec<String> {
+        world.problems[&ingress].iter().filter(|told| told.contains("would refuse")).cloned().collect()
+    };
+    let before = behind(&world);
+    assert_eq!((before.len(), told(&world)), (1, Vec::new()));
+    let broken = dataplane(1, "db").replace("{port: 80,", "{port: 70000,");
+    world.put(&broken, "east");
+    world.settle();
+    assert_eq!(behind(&world), before);
+    assert!(told(&world).len() == 1 && told(&world)[0].contains("port_value"), "{:?}", told(&world));
+    world.put(&dataplane(1, "db").replace("{port: 80,", "{port: 90,"), "east");
+    world.settle();
+    assert!(behind(&world) != before && told(&world).is_empty(), "{:?}", told(&world));
+}

@@ -6,7 +6,10 @@ use common::tls::KeyPairPem;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::{DURATIONS, PATHS, TEXTS, WEIGHTS, backend_ref, http_conf};
+use super::{
+    DURATIONS, PATHS, TEXTS, WEIGHTS,
+    policies::{backend_ref, http_conf},
+};
 
 const HOSTS: &[&str] = &["", "a.example.com", "b.example.com", "*.example.com", "*"];
 const PORTS: &[u32] = &[80, 443, 6379];

@@ -3,7 +3,8 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::{SERVICES, ZONE};
+use super::SERVICES;
+use crate::compile::tests::fixture::ZONE;
 
 pub(super) fn redirection() -> impl Strategy<Value = Value> {
     let family = select(&["UnSpecified", "DualStack", "IPv4", "IPv6"][..]);
