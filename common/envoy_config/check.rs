@@ -206,13 +206,18 @@ mod tests {
 
     #[test]
     fn virtual_hosts_say_where_they_belong() {
-        let hosts = |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name})).collect() };
+        let host = |name: &&str| json!({"name": name, "domains": ["*"]});
+        let hosts = |names: &[&str]| -> Value { names.iter().map(host).collect() };
         check(having("virtualHosts", hosts(&["r/a", "x/y/b"])), &[]);
         check(
             having("virtualHosts", hosts(&["a", "/b"])),
             &["spec.virtualHosts[0].name: must be <name of", "spec.virtualHosts[1].name: must be <name of"],
         );
         check(json!({"nodes": [{"id": "*"}], "onDemand": true, "virtualHosts": hosts(&["r/a"])}), &[]);
+        check(
+            having("virtualHosts", json!([{"name": "r/a"}])),
+            &["spec.virtualHosts[0].domains: Envoy would refuse it: must have at least 1 of them"],
+        );
         check(
             json!({"nodes": [{"id": "*"}], "onDemand": true, "clusters": [{"name": "a"}]}),
             &["spec.onDemand: is about virtualHosts"],

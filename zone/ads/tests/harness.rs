@@ -31,7 +31,9 @@ use prost::Message;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::ads::{Ads, AdsConfig, auth::Authenticator, preview::Previews, proxies::Proxies};
+use crate::ads::{
+    Ads, AdsConfig, auth::Authenticator, preview::Previews, proxies::Proxies, push_status::PushStatus,
+};
 
 /// Long enough for a busy machine; no test waits for it to pass.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,6 +55,7 @@ pub(super) struct Zone {
     pub(super) certificate: String,
     pub(super) proxies: Arc<Proxies>,
     pub(super) nodes: Arc<Proxies>,
+    pub(super) status: Arc<PushStatus>,
     pub(super) previews: Previews,
     pub(super) authenticator: Authenticator,
     pub(super) stop: CancellationToken,
@@ -82,7 +85,7 @@ impl Zone {
         config.reconsider_after = Duration::from_secs(3600);
         adjust(&mut config);
         let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
-        let (proxies, nodes) = (ads.proxies(), ads.nodes());
+        let (proxies, nodes, status) = (ads.proxies(), ads.nodes(), ads.push_status());
         let (previews, authenticator) = (ads.previews(), ads.authenticator());
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -102,6 +105,7 @@ impl Zone {
             certificate,
             proxies,
             nodes,
+            status,
             previews,
             authenticator,
             stop,

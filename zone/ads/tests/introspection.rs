@@ -26,7 +26,7 @@ async fn call(zone: &Zone, user: User, method: Method, path: &str) -> (StatusCod
         proxies: Arc::clone(&zone.proxies),
         nodes: Arc::clone(&zone.nodes),
         previews: zone.previews.clone(),
-        status: Arc::default(),
+        status: Arc::clone(&zone.status),
         index: zone.index.clone(),
         zone: ZONE.into(),
         instance: Arc::clone(&zone.env.instance_id),
@@ -390,6 +390,17 @@ async fn the_page_shows_what_is_answered() {
     client.refuse(&listeners, "cannot bind").await;
     client.subscribe(SDS, &["missing"]).await;
     client.take(SDS).await;
+    zone.put(
+        "{type: MeshProxyPatch, name: odd, mesh: default, spec: {default: {appendModifications: [{listener: {operation: \
+         Patch, match: {origin: inbound}, jsonPatches: [{op: remove, path: /address}]}}]}}}",
+    )
+    .await;
+    let broken = async {
+        while get(&zone, "push_status").await == json!({}) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(super::harness::PATIENCE, broken).await.expect("what is broken is told");
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/debug.md");
     let page = std::fs::read_to_string(file).unwrap();
     let examples = examples(&page);

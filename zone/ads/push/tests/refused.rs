@@ -226,20 +226,16 @@ fn two_clusters_of_one_name_are_told() {
 fn the_policy_that_breaks_something_is_named() {
     let mut world = world();
     let before = listener(&world, "p-0").unwrap();
-    let policy = |kind: &str, name: &str, member: &str, default: &str| {
-        format!(
-            "{{type: {kind}, mesh: default, name: {name}, spec: {{targetRef: {{kind: Mesh}}, {member}: [{{targetRef: \
-             {{kind: Mesh}}, default: {default}}}]}}}}"
-        )
-    };
-    let eject = "{outlierDetection: {maxEjectionPercent: 101, detectors: {totalFailures: {consecutive: 1}}}}";
-    world.put(&policy("MeshCircuitBreaker", "eject", "to", eject), "");
+    let all = "targetRef: {kind: Mesh}";
     let nowhere = "{backends: [{type: File, file: {path: ''}}]}";
-    world.put(&policy("MeshAccessLog", "nowhere", "to", nowhere), "");
     world.put(
-        &policy("MeshFaultInjection", "abort", "from", "{http: [{abort: {httpStatus: 700, percentage: 1}}]}"),
+        &format!(
+            "{{type: MeshAccessLog, mesh: default, name: nowhere, spec: {{{all}, to: [{{{all}, default: {nowhere}}}], \
+             from: [{{{all}, default: {nowhere}}}]}}}}"
+        ),
         "",
     );
+    world.put(&TIMEOUT.replace("7s", "0s"), "");
     world.put(&patch("{kind: Mesh}", FINE), "");
     world.settle();
     assert_eq!(listener(&world, "p-0"), Some(before));
@@ -247,9 +243,9 @@ fn the_policy_that_breaks_something_is_named() {
     let named = |resource: &str, by: &str| {
         told.iter().any(|told| told.starts_with(resource) && told.contains(&format!("(since {by})")))
     };
-    assert!(named("Cluster \"web\"", "MeshCircuitBreaker eject"), "{told:?}");
+    assert!(named("Cluster \"web\"", "MeshTimeout quick"), "{told:?}");
     assert!(named("Listener \"outbound:127.0.0.1:1\"", "MeshAccessLog nowhere"), "{told:?}");
-    assert!(named("Listener \"inbound:127.0.1.0:80\"", "MeshFaultInjection abort"), "{told:?}");
+    assert!(named("Listener \"inbound:127.0.1.0:80\"", "MeshAccessLog nowhere"), "{told:?}");
 }
 
 #[test]
