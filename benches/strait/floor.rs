@@ -136,7 +136,8 @@ pub async fn reconnect(opening: &Opening, clients: usize) -> Duration {
     let (acked, mut acks) = mpsc::channel(clients * opening.len());
     let server = FloorServer::start(Answering { acked }).await;
     let start = Instant::now();
-    let connected = join_all((0..clients).map(|_| client(server.url.clone(), opening.requests("floor")))).await;
+    let connected =
+        join_all((0..clients).map(|_| client(server.url.clone(), opening.requests("floor")))).await;
     for _ in 0..clients * opening.len() {
         acks.recv().await.expect("the server lives");
     }
@@ -149,7 +150,9 @@ pub async fn reconnect(opening: &Opening, clients: usize) -> Duration {
 pub async fn transfer(bytes: u64, chunk: usize) -> Duration {
     let message = DeltaDiscoveryResponse {
         nonce: "1".into(),
-        resources: (0..chunk / KIB).map(|_| Resource { resource: Some(kib()), ..Default::default() }).collect(),
+        resources: (0..chunk / KIB)
+            .map(|_| Resource { resource: Some(kib()), ..Default::default() })
+            .collect(),
         ..Default::default()
     };
     let rounds = usize::try_from(bytes).unwrap_or(usize::MAX) / message.encoded_len();

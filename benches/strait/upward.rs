@@ -61,8 +61,7 @@ impl OwningZone {
         let types = order::requested_by_global().into_iter().map(|kind| kind.name);
         let mut source = DeltaSource::new(SourceSettings::kds(zone, types));
         source.limit_bytes(Some(CHUNK));
-        let mut zone =
-            Self { responses, requests: stream.into_inner(), source, want: WantSnapshot::new(1) };
+        let mut zone = Self { responses, requests: stream.into_inner(), source, want: WantSnapshot::new(1) };
         let asked = order::requested_by_global().len();
         while zone.source.progress().count() < asked || !zone.source.is_settled() {
             zone.exchange().await;

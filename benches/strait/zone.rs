@@ -286,7 +286,9 @@ pub async fn take_all(url: &str) -> HeldVersions {
     let mut responses = client.global_to_zone_sync(request).await.expect("the stream opens").into_inner();
     while !sink.is_ready() {
         let response = responses.next().await.expect("the stream goes on").expect("it does not break");
-        let Ok(SinkEvent::Batch(batch)) = sink.receive(response) else { panic!("global sends what is asked") };
+        let Ok(SinkEvent::Batch(batch)) = sink.receive(response) else {
+            panic!("global sends what is asked")
+        };
         let ack = sink.verdict(batch.type_url, &batch.nonce, &[]).expect("the batch is there");
         requests.send(ack).await.expect("the stream is open");
     }

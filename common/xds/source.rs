@@ -332,11 +332,7 @@ impl<D: Dialect> Source<D> {
         self.slots.iter().all(|slot| slot.dialect.is_none() || slot.is_idle())
     }
 
-    fn request(
-        &mut self,
-        request: &D::Request,
-        want: &dyn Want,
-    ) -> Result<Option<SourceEvent>, Malformed> {
+    fn request(&mut self, request: &D::Request, want: &dyn Want) -> Result<Option<SourceEvent>, Malformed> {
         let envelope = D::envelope(request);
         let envelope = Envelope { type_url: self.type_of(envelope.type_url), ..envelope };
         if envelope.type_url.is_empty() {

@@ -76,8 +76,7 @@ struct ZoneReceiver {
 impl MeantFor {
     fn includes_audience(&self, audience: &Audience) -> bool {
         let ZoneReceiver { zone, features, issues } = &*self.receiver;
-        audience
-            .includes(Receiver { zone, features, issues: *issues }, |zone| !self.disabled.contains(zone))
+        audience.includes(Receiver { zone, features, issues: *issues }, |zone| !self.disabled.contains(zone))
     }
 }
 
