@@ -43,6 +43,8 @@ use crate::{
 const EVENTS: usize = 1024;
 /// Connections of the API, at most; what is left of its share goes unused.
 const API_CONNECTIONS: usize = 4096;
+/// Listeners of the API: in plain text and with TLS.
+const API_LISTENERS: usize = 2;
 /// Files kept for diagnostics when everything else has taken what there is.
 const DIAGNOSTICS_FILES: usize = 8;
 
@@ -187,11 +189,18 @@ impl ControlPlane {
         Ok(listener)
     }
 
-    /// The limits of the listener that zones or proxies connect to: half of all connections are for it.
+    /// The limits of the listener that zones or proxies connect to: at least half of all connections are for it, and
+    /// what the API leaves.
     pub fn main_limits(&self) -> Limits {
+        let connections = self.files.connections - API_LISTENERS * self.api_connections();
         // Gateways carry the streams of many clients over one connection.
-        let limits = Limits { streams: 1000, ..limits(&self.general, self.files.connections / 2) };
+        let limits = Limits { streams: 1000, ..limits(&self.general, connections) };
         limits.keeping_room_for_the_known()
+    }
+
+    /// Connections of one listener of the API.
+    fn api_connections(&self) -> usize {
+        (self.files.connections / (2 * API_LISTENERS)).clamp(1, API_CONNECTIONS)
     }
 
     /// Serves the REST API as configured, and keeps the token of its administrator.
@@ -206,7 +215,7 @@ impl ControlPlane {
             tracing::warn!("{}", rest::LOCALHOST_IS_ADMIN);
         }
         let mut ports = BTreeSet::new();
-        let limits = limits(&self.general, (self.files.connections / 4).clamp(1, API_CONNECTIONS));
+        let limits = limits(&self.general, self.api_connections());
         let limits = Limits { streams: 32, ..limits };
         if settings.http.enabled {
             let http = &settings.http;

@@ -2,29 +2,31 @@
 
 use std::{net::Ipv4Addr, path::Path, pin::Pin, time::Duration};
 
+use bytes::Bytes;
 use common::proto::{
-    envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
-    kuma::mesh::v1alpha1::{
-        kds_sync_service_client::KdsSyncServiceClient,
-        kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
-    },
+    envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource},
+    google::protobuf::Any,
+    kuma::mesh::v1alpha1::kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
 };
 use futures::{Stream, StreamExt, future::join_all};
 use load::process::processor;
+use prost::Message;
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::{net::TcpListener, sync::broadcast, sync::mpsc, time::Instant};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::sample::Sample;
+use crate::{
+    sample::Sample,
+    zone::{Opening, Parts, Seen, caller, channel, open},
+};
 
 /// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
 pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usize) -> Sample {
     let (send, _) = broadcast::channel(16);
     let (acked, mut acks) = mpsc::channel(clients);
     let server = FloorServer::start(FloorService { send: send.clone(), acked }).await;
-    let first = vec![DeltaDiscoveryRequest::default()];
-    let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
+    let connected = join_all((0..clients).map(|_| client(server.url.clone(), any_request()))).await;
     let mut sample = Sample::default();
     for _ in 0..rounds {
         let start = Instant::now();
@@ -60,23 +62,26 @@ impl Drop for FloorServer {
     }
 }
 
-/// A client that asks with `first` and answers everything with an acknowledgement.
-async fn client(url: String, first: Vec<DeltaDiscoveryRequest>) -> tokio::task::JoinHandle<()> {
-    let mut client = KdsSyncServiceClient::connect(url).await.expect("the floor server listens");
-    let (requests, receiver) = mpsc::channel(first.len().max(4));
-    for request in first {
-        requests.send(request).await.expect("the channel is open");
-    }
-    let stream = client.global_to_zone_sync(ReceiverStream::new(receiver)).await;
-    let mut responses = stream.expect("the stream opens").into_inner();
+/// A client that asks with `first` and answers everything with an acknowledgement: as a [`BareZone`] does.
+///
+/// [`BareZone`]: crate::zone::BareZone
+async fn client(url: String, first: Vec<Parts>) -> tokio::task::JoinHandle<()> {
+    let caller = caller("floor");
+    let (requests, mut responses) =
+        open(channel(&url).await, &caller, first).await.expect("the stream opens");
     tokio::spawn(async move {
         while let Some(Ok(response)) = responses.next().await {
-            let ack = DeltaDiscoveryRequest { response_nonce: response.nonce, ..Default::default() };
-            if requests.send(ack).await.is_err() {
+            let ack = Seen::of(&response).acknowledgement(&caller.zone);
+            if requests.send((Bytes::new(), ack)).await.is_err() {
                 return;
             }
         }
     })
+}
+
+/// A question about nothing.
+fn any_request() -> Vec<Parts> {
+    vec![(Bytes::new(), Bytes::from(DeltaDiscoveryRequest::default().encode_to_vec()))]
 }
 
 struct FloorService {
@@ -125,14 +130,15 @@ impl KdsSyncService for FloorService {
     }
 }
 
-/// F1 for a reconnect: `clients` connect at once to a bare server, each sends the same `requests`, gets an
+/// F1 for a reconnect: `clients` connect at once to a bare server, each sends the same requests, gets an
 /// empty response to each of them and answers it. The time until the last answer arrived.
-pub async fn reconnect(requests: Vec<DeltaDiscoveryRequest>, clients: usize) -> Duration {
-    let (acked, mut acks) = mpsc::channel(clients * requests.len());
+pub async fn reconnect(opening: &Opening, clients: usize) -> Duration {
+    let (acked, mut acks) = mpsc::channel(clients * opening.len());
     let server = FloorServer::start(Answering { acked }).await;
     let start = Instant::now();
-    let connected = join_all((0..clients).map(|_| client(server.url.clone(), requests.clone()))).await;
-    for _ in 0..clients * requests.len() {
+    let connected =
+        join_all((0..clients).map(|_| client(server.url.clone(), opening.requests("floor")))).await;
+    for _ in 0..clients * opening.len() {
         acks.recv().await.expect("the server lives");
     }
     let settled = start.elapsed();
@@ -140,12 +146,31 @@ pub async fn reconnect(requests: Vec<DeltaDiscoveryRequest>, clients: usize) -> 
     settled
 }
 
+/// F1 for a transfer: `bytes` in messages of `chunk`, the next when the one before is acknowledged.
+pub async fn transfer(bytes: u64, chunk: usize) -> Duration {
+    let message = DeltaDiscoveryResponse {
+        nonce: "1".into(),
+        resources: (0..chunk / KIB)
+            .map(|_| Resource { resource: Some(kib()), ..Default::default() })
+            .collect(),
+        ..Default::default()
+    };
+    let rounds = usize::try_from(bytes).unwrap_or(usize::MAX) / message.encoded_len();
+    let sample = stream(message, 1, rounds.max(1)).await;
+    sample.total()
+}
+
+const KIB: usize = 1024;
+
+fn kib() -> Any {
+    Any { type_url: "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource".into(), value: vec![7; KIB] }
+}
+
 /// F1 at rest: the processor time a bare server and `clients` clients use together in `idle`.
 pub async fn at_rest(clients: usize, idle: Duration) -> Duration {
     let (acked, mut acks) = mpsc::channel(clients);
     let server = FloorServer::start(Answering { acked }).await;
-    let first = vec![DeltaDiscoveryRequest::default()];
-    let connected = join_all((0..clients).map(|_| client(server.url.clone(), first.clone()))).await;
+    let connected = join_all((0..clients).map(|_| client(server.url.clone(), any_request()))).await;
     for _ in 0..clients {
         acks.recv().await.expect("the server lives");
     }

@@ -1,7 +1,8 @@
 //! `make bench`: what the control plane costs, each figure beside a floor measured in the same run.
 //!
-//! P1, P6 and P7 are about global and its zones, P4 and P5 about a zone and its proxies, P8 about what one
-//! change costs in either; `put`, `storm` and `edits` about many changes. A machine is rarely quiet, so a time means little and a ratio more. `BENCH=p6` runs one scenario,
+//! P1, P2, P3, P6, P7 and P9 are about global and its zones, P4 and P5 about a zone and its proxies, P8 about what
+//! one change costs in either; `put`, `storm` and `edits` about many changes. A machine is rarely quiet, so a time
+//! means little and a ratio more. `BENCH=p6` runs one scenario,
 //! `BENCH_SCALE=0.1` shrinks the counts. Latencies end when the last zone has sent its acknowledgement; the
 //! floor ends when its server has received the last one.
 
@@ -9,6 +10,7 @@
 #![allow(unreachable_pub)]
 
 mod ads_floor;
+mod bulk;
 mod changes;
 mod cost;
 mod floor;
@@ -17,6 +19,7 @@ mod mesh;
 mod push;
 mod sample;
 mod scenario;
+mod upward;
 mod zone;
 
 use std::path::Path;
@@ -37,6 +40,16 @@ async fn main() {
     if wanted("p1") {
         scenario::p1(1).await;
         scenario::p1(100).await;
+        scenario::p1(1_000).await;
+    }
+    if wanted("p2") {
+        bulk::p2().await;
+    }
+    if wanted("p3") {
+        upward::p3().await;
+    }
+    if wanted("p9") {
+        upward::p9().await;
     }
     if wanted("p4") {
         push::p4(AdsProtocol::Sotw).await;

@@ -12,6 +12,11 @@ impl Sample {
         self.0.push(time);
     }
 
+    /// All of them together.
+    pub fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+
     /// The time below which this share of the sample lies.
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.0.clone();

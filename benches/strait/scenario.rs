@@ -15,11 +15,13 @@ use crate::{
     floor,
     global::MeasuredGlobal,
     sample::{Sample, ratio, show},
-    zone::{BareZone, Counters, HeldVersions, News, sink},
+    zone::{BareZone, Counters, News, Opening, take_all},
 };
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long global may come to rest before its memory is read.
+const REST: Duration = Duration::from_secs(10);
 /// Bytes of one policy on the wire, about.
 const POLICY_BYTES: usize = 400;
 
@@ -31,38 +33,29 @@ pub fn scaled(count: usize) -> usize {
     scaled.max(1)
 }
 
-/// `count` zones, connected at once and in sync. Gives what the first one holds, if asked for.
+/// `count` zones, connected at once and in sync.
 async fn connect(
     global: &MeasuredGlobal,
     count: usize,
-    held: Option<&HeldVersions>,
-    tell_held: bool,
+    opening: &Opening,
     counters: &Counters,
-) -> (Vec<BareZone>, mpsc::Receiver<News>, HeldVersions) {
+) -> (Vec<BareZone>, mpsc::Receiver<News>) {
     let (news, mut told) = mpsc::channel(count.max(1) * 64);
     let url = global.kds();
     let zones = join_all((0..count).map(|n| {
         let (url, news, counters) = (url.as_str(), news.clone(), counters.clone());
-        async move {
-            BareZone::connect(url, &format!("zone-{n}"), held, tell_held && n == 0, counters, news).await
-        }
+        async move { BareZone::connect(url, &format!("zone-{n}"), opening, counters, news).await }
     }))
     .await;
-    let mut first = HeldVersions::new();
     let mut ready = 0;
     while ready < count {
         match tokio::time::timeout(PATIENCE, told.recv()).await {
-            Ok(Some(News::Ready(held))) => {
-                ready += 1;
-                if !held.is_empty() {
-                    first = held;
-                }
-            }
+            Ok(Some(News::Ready)) => ready += 1,
             Ok(Some(News::Acked(_))) => {}
             Ok(None) | Err(_) => panic!("{ready} of {count} zones came in sync"),
         }
     }
-    (zones, told, first)
+    (zones, told)
 }
 
 /// P1: one policy of 1,000 is updated; how long until the last zone acknowledged it.
@@ -72,7 +65,7 @@ pub async fn p1(zones: usize) {
     let rounds = 60;
     let global = MeasuredGlobal::start().await;
     global.load_policies(policies).await;
-    let (_zones, mut told, _) = connect(&global, zones, None, false, &Counters::default()).await;
+    let (_zones, mut told) = connect(&global, zones, &Opening::of(None), &Counters::default()).await;
     let (mut whole, mut push) = (Sample::default(), Sample::default());
     for round in 0..rounds {
         let start = Instant::now();
@@ -82,7 +75,7 @@ pub async fn p1(zones: usize) {
         while acked < zones {
             match tokio::time::timeout(PATIENCE, told.recv()).await {
                 Ok(Some(News::Acked(resources))) => acked += usize::from(resources > 0),
-                Ok(Some(News::Ready(_))) => {}
+                Ok(Some(News::Ready)) => {}
                 Ok(None) | Err(_) => panic!("{acked} of {zones} zones acknowledged"),
             }
         }
@@ -130,37 +123,51 @@ pub async fn p6() {
     let resources = scaled(10_000);
     let global = MeasuredGlobal::start().await;
     global.load_policies(resources).await;
-    let (one, _, held) = connect(&global, 1, None, true, &Counters::default()).await;
-    drop(one);
-    println!("P6  all zones reconnect at once, {resources} resources each, nothing changed");
+    let opening = Opening::of(Some(&take_all(&global.kds()).await));
+    let before = resident(global.pid()).unwrap_or_default();
+    println!(
+        "P6  all zones reconnect at once, {resources} resources each, nothing changed; global alone {} MiB",
+        before >> 20
+    );
     let mut per_zone = Vec::new();
-    for zones in [scaled(50), scaled(500)] {
+    for zones in [scaled(50), scaled(500), scaled(2_000)] {
         let counters = Counters::default();
         let start = Instant::now();
-        let (connected, ..) = connect(&global, zones, Some(&held), false, &counters).await;
+        let (connected, _) = connect(&global, zones, &opening, &counters).await;
         let settled = start.elapsed();
+        let in_sync = resident(global.pid()).unwrap_or_default();
+        tokio::time::sleep(REST).await;
+        let at_rest = resident(global.pid()).unwrap_or_default();
         drop(connected);
-        let floor = floor::reconnect(sink("zone-0", Some(&held)).open().collect(), zones).await;
+        let floor = floor::reconnect(&opening, zones).await;
         per_zone.push(settled / u32::try_from(zones).unwrap_or(u32::MAX));
         println!(
-            "    {zones} zones  in sync after {}   floor F1 {}   ratio {}   resources resent {}   resident memory of global {} MiB",
+            "    {zones:>5} zones  in sync after {} (target 30 s)   floor F1 {}   ratio {}   resources resent {}   resident memory of global {} MiB, {} MiB after {} (target 150 MiB at 500), {} KiB a zone",
             show(settled),
             show(floor),
             ratio(settled, floor),
             counters.resources.load(Ordering::Relaxed),
-            resident(global.pid()).unwrap_or_default() >> 20,
+            in_sync >> 20,
+            at_rest >> 20,
+            show(REST),
+            (at_rest.saturating_sub(before) >> 10) / zones as u64,
         );
     }
-    println!("    time per zone, many over few: {} (1.00x is linear)", ratio(per_zone[1], per_zone[0]));
+    println!("    time per zone, 500 over 50: {} (1.00x is linear)", ratio(per_zone[1], per_zone[0]));
 }
 
 /// P7: zones are connected and nothing changes.
 pub async fn p7() {
-    let zones = scaled(100);
+    for zones in [scaled(100), scaled(2_000)] {
+        at_rest(zones).await;
+    }
+}
+
+async fn at_rest(zones: usize) {
     let idle = Duration::from_secs(60);
     let global = MeasuredGlobal::start().await;
     let counters = Counters::default();
-    let (connected, ..) = connect(&global, zones, None, false, &counters).await;
+    let (connected, _) = connect(&global, zones, &Opening::of(None), &counters).await;
     // The last writes of connecting must not count as idle work.
     tokio::time::sleep(Duration::from_secs(15)).await;
     let responses = counters.responses.load(Ordering::Relaxed);
@@ -171,7 +178,7 @@ pub async fn p7() {
     let floor = floor::at_rest(zones, idle).await;
     let share = |used: Duration| used.as_secs_f64() / idle.as_secs_f64() * 100.0;
     println!(
-        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 %)   floor F1, both ends {:.2} %",
+        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 % at 100, 1 % at 2,000)   floor F1, both ends {:.2} %",
         show(idle),
         counters.responses.load(Ordering::Relaxed) - responses,
         share(used),

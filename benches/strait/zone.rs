@@ -1,13 +1,14 @@
-//! Zones that cost next to nothing: they speak the protocol and remember versions, and keep no store.
+//! Zones that cost next to nothing: they speak the protocol, decode no more than they answer, and keep nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use bytes::{Buf, BufMut, Bytes};
 use common::{
     kds::{features::Features, headers::KdsCaller, metadata::Peer},
     proto::{
@@ -18,12 +19,23 @@ use common::{
     xds::{Sink, SinkEvent, SinkType, Versions},
 };
 use futures::StreamExt;
+use load::wire::{FieldValue, fields};
+use prost::Message;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
-    Request, Streaming,
+    Request, Status, Streaming,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codegen::http::uri::PathAndQuery,
     transport::{Channel, Endpoint},
 };
+
+/// Largest message taken, in bytes.
+const LARGEST: usize = 64 << 20;
+const DOWN: &str = "/kuma.mesh.v1alpha1.KDSSyncService/GlobalToZoneSync";
+/// What a response says when another follows that belongs to it.
+const MORE: &[u8] = b"more";
 
 /// What a zone holds, by type.
 pub type HeldVersions = BTreeMap<&'static str, Versions>;
@@ -31,8 +43,8 @@ pub type HeldVersions = BTreeMap<&'static str, Versions>;
 /// What zones tell the scenario.
 #[derive(Debug)]
 pub enum News {
-    /// Every type was answered; this zone is in sync. What it holds, when it was asked to tell.
-    Ready(HeldVersions),
+    /// Every type was answered; this zone is in sync.
+    Ready,
     /// It acknowledged a response with this many resources after it was ready.
     Acked(usize),
 }
@@ -44,6 +56,36 @@ pub struct Counters {
     pub responses: Arc<AtomicU64>,
     /// Resources received.
     pub resources: Arc<AtomicU64>,
+    /// Bytes of them.
+    pub bytes: Arc<AtomicU64>,
+}
+
+/// The requests that open a stream, encoded once for all zones but for their names.
+#[derive(Clone)]
+pub struct Opening(Arc<[Bytes]>);
+
+impl Opening {
+    /// Those of zones that resume from `held`, or start anew.
+    pub fn of(held: Option<&HeldVersions>) -> Self {
+        let sink = sink("", held);
+        let encoded = sink.open().map(|request| {
+            let request = DeltaDiscoveryRequest { node: None, ..request };
+            Bytes::from(request.encode_to_vec())
+        });
+        Self(encoded.collect())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those of one zone: what is encoded one after the other is one message.
+    pub fn requests(&self, zone: &str) -> Vec<Parts> {
+        let node = DeltaDiscoveryRequest { node: Some(peer().node(zone)), ..Default::default() };
+        let node = Bytes::from(node.encode_to_vec());
+        self.0.iter().map(|request| (node.clone(), request.clone())).collect()
+    }
 }
 
 /// A connected zone; ends when dropped.
@@ -56,41 +98,185 @@ impl Drop for BareZone {
 }
 
 impl BareZone {
-    /// Connects as `name`, resuming from `held` when there is any, and reports to `news`.
+    /// Connects as `name` with `opening`, and reports to `news`.
     pub async fn connect(
         url: &str,
         name: &str,
-        held: Option<&HeldVersions>,
-        tell_held: bool,
+        opening: &Opening,
         counters: Counters,
         news: mpsc::Sender<News>,
     ) -> Self {
-        let endpoint = Endpoint::from_shared(url.to_owned()).expect("a URL");
-        let channel = endpoint.connect().await.expect("global listens");
-        let client = KdsSyncServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let caller = KdsCaller {
-            zone: name.to_owned(),
-            features: Features::ours(),
-            session: Some(name.to_owned()),
-            token: None,
-            version: "2.14.3".to_owned(),
-            issuing_request: None,
-        };
-        let up = tokio::spawn(answer_nothing(client.clone(), caller.clone()));
-        let down = tokio::spawn(follow(client, caller, held.cloned(), tell_held, counters, news));
+        let channel = channel(url).await;
+        let caller = caller(name);
+        let client = KdsSyncServiceClient::new(channel.clone());
+        let up = tokio::spawn(answer_nothing(client, caller.clone()));
+        let down = tokio::spawn(follow(channel, caller, opening.clone(), counters, news));
         Self(vec![up, down])
     }
 }
 
+/// A connection to the sync port of global.
+pub async fn channel(url: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(url.to_owned()).expect("a URL");
+    endpoint.connect().await.expect("global listens")
+}
+
+/// Who calls as `zone`.
+pub fn caller(zone: &str) -> KdsCaller {
+    KdsCaller {
+        zone: zone.to_owned(),
+        features: Features::ours(),
+        session: Some(zone.to_owned()),
+        token: None,
+        version: "2.14.3".to_owned(),
+        issuing_request: None,
+    }
+}
+
+fn peer() -> Peer {
+    Peer {
+        config: r#"{"store":{"type":"memory"}}"#.to_owned(),
+        instance: "bench".to_owned(),
+        features: Features::ours(),
+        ..Peer::default()
+    }
+}
+
+/// Acknowledges whatever comes. The stream ends with the process or the zone.
 async fn follow(
-    mut client: KdsSyncServiceClient<Channel>,
+    channel: Channel,
     caller: KdsCaller,
-    held: Option<HeldVersions>,
-    tell_held: bool,
+    opening: Opening,
     counters: Counters,
     news: mpsc::Sender<News>,
 ) {
-    let mut sink = sink(&caller.zone, held.as_ref());
+    let first = opening.requests(&caller.zone);
+    let Some((requests, mut responses)) = open(channel, &caller, first).await else { return };
+    let mut answered = BTreeSet::new();
+    let mut ready = false;
+    while let Some(Ok(response)) = responses.next().await {
+        let seen = Seen::of(&response);
+        counters.responses.fetch_add(1, Ordering::Relaxed);
+        counters.resources.fetch_add(seen.resources as u64, Ordering::Relaxed);
+        counters.bytes.fetch_add(response.len() as u64, Ordering::Relaxed);
+        if requests.send((Bytes::new(), seen.acknowledgement(&caller.zone))).await.is_err() {
+            return;
+        }
+        if ready && news.send(News::Acked(seen.resources)).await.is_err() {
+            return;
+        }
+        if !ready && !seen.more {
+            answered.insert(Box::<[u8]>::from(seen.type_url));
+            ready = answered.len() == opening.len();
+            if ready && news.send(News::Ready).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A request in two parts, which are one message.
+pub type Parts = (Bytes, Bytes);
+
+/// The stream down, with its `first` requests on their way.
+pub async fn open(
+    channel: Channel,
+    caller: &KdsCaller,
+    first: Vec<Parts>,
+) -> Option<(mpsc::Sender<Parts>, Streaming<Bytes>)> {
+    let (requests, receiver) = mpsc::channel(first.len().max(4));
+    for request in first {
+        requests.send(request).await.ok()?;
+    }
+    let mut request = Request::new(ReceiverStream::new(receiver));
+    caller.write(request.metadata_mut());
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
+    grpc.ready().await.ok()?;
+    let responses = grpc.streaming(request, PathAndQuery::from_static(DOWN), Uncoded).await.ok()?;
+    Some((requests, responses.into_inner()))
+}
+
+/// What there is to know of a response to answer it.
+pub struct Seen<'a> {
+    type_url: &'a [u8],
+    nonce: &'a [u8],
+    /// How many resources it brings.
+    pub resources: usize,
+    more: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// Looks through a `DeltaDiscoveryResponse`.
+    pub fn of(response: &'a [u8]) -> Self {
+        let mut seen = Self { type_url: &[], nonce: &[], resources: 0, more: false };
+        for (number, value) in fields(response) {
+            match (number, value) {
+                (1, FieldValue::Bytes(stamp)) => seen.more = stamp == MORE,
+                (2, FieldValue::Bytes(_)) => seen.resources += 1,
+                (4, FieldValue::Bytes(type_url)) => seen.type_url = type_url,
+                (5, FieldValue::Bytes(nonce)) => seen.nonce = nonce,
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    /// The answer of `zone`.
+    pub fn acknowledgement(&self, zone: &str) -> Bytes {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let ack = DeltaDiscoveryRequest {
+            node: Some(common::kds::metadata::bare_node(zone)),
+            type_url: text(self.type_url),
+            response_nonce: text(self.nonce),
+            ..DeltaDiscoveryRequest::default()
+        };
+        ack.encode_to_vec().into()
+    }
+}
+
+/// Messages as they are on the wire.
+struct Uncoded;
+
+impl Codec for Uncoded {
+    type Encode = Parts;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Uncoded {
+    type Item = Parts;
+    type Error = Status;
+
+    fn encode(&mut self, (head, rest): Parts, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(head);
+        into.put(rest);
+        Ok(())
+    }
+}
+
+impl Decoder for Uncoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+/// What a zone holds that takes all there is.
+pub async fn take_all(url: &str) -> HeldVersions {
+    let caller = caller("taker");
+    let mut client = KdsSyncServiceClient::new(channel(url).await).max_decoding_message_size(LARGEST);
+    let mut sink = sink(&caller.zone, None);
     let (requests, receiver) = mpsc::channel(64);
     for request in sink.open() {
         requests.send(request).await.expect("the channel is open");
@@ -98,45 +284,24 @@ async fn follow(
     let mut request = Request::new(ReceiverStream::new(receiver));
     caller.write(request.metadata_mut());
     let mut responses = client.global_to_zone_sync(request).await.expect("the stream opens").into_inner();
-    let mut ready = false;
-    while let Some(Ok(response)) = responses.next().await {
-        let Ok(SinkEvent::Batch(batch)) = sink.receive(response) else { return };
-        counters.responses.fetch_add(1, Ordering::Relaxed);
-        counters.resources.fetch_add(batch.added.len() as u64, Ordering::Relaxed);
-        let Some(ack) = sink.verdict(batch.type_url, &batch.nonce, &[]) else { return };
-        if requests.send(ack).await.is_err() {
-            return;
-        }
-        if ready && news.send(News::Acked(batch.added.len())).await.is_err() {
-            return;
-        }
-        if !ready && sink.is_ready() {
-            ready = true;
-            let held = if tell_held { holds(&sink) } else { HeldVersions::new() };
-            if news.send(News::Ready(held)).await.is_err() {
-                return;
-            }
-        }
+    while !sink.is_ready() {
+        let response = responses.next().await.expect("the stream goes on").expect("it does not break");
+        let Ok(SinkEvent::Batch(batch)) = sink.receive(response) else {
+            panic!("global sends what is asked")
+        };
+        let ack = sink.verdict(batch.type_url, &batch.nonce, &[]).expect("the batch is there");
+        requests.send(ack).await.expect("the stream is open");
     }
+    registry::ALL.iter().filter_map(|kind| Some((kind.name, sink.held(kind.name)?.clone()))).collect()
 }
 
 /// The protocol side of a zone that resumes from `held`, or starts anew.
-pub fn sink(zone: &str, held: Option<&HeldVersions>) -> Sink {
+fn sink(zone: &str, held: Option<&HeldVersions>) -> Sink {
     let types = registry::ALL.iter().filter(|kind| kind.flow.requested_by_zone()).map(|kind| SinkType {
         type_url: kind.name,
         resume: held.map(|held| held.get(kind.name).cloned().unwrap_or_default()),
     });
-    let peer = Peer {
-        config: r#"{"store":{"type":"memory"}}"#.to_owned(),
-        instance: "bench".to_owned(),
-        features: Features::ours(),
-        ..Peer::default()
-    };
-    Sink::new(peer.node(zone), types)
-}
-
-fn holds(sink: &Sink) -> HeldVersions {
-    registry::ALL.iter().filter_map(|kind| Some((kind.name, sink.held(kind.name)?.clone()))).collect()
+    Sink::new(peer().node(zone), types)
 }
 
 /// The way up of a zone that owns nothing.

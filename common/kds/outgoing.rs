@@ -17,6 +17,9 @@ use crate::{
     xds::{Name, Wanted},
 };
 
+mod selection;
+pub use selection::{Everything, SelectedOfType, SelectedTypes, Selection};
+
 /// Withheld resources of one type that are told by name.
 const TOLD: usize = 10;
 

@@ -32,7 +32,7 @@ pub trait Dialect: Sized {
     fn envelope(request: &Self::Request) -> Envelope<'_>;
 
     /// The state after the first request of a type. Its nonce, if any, belongs to an earlier stream.
-    fn open(rule: &TypeRule, request: &Self::Request) -> Self;
+    fn open(rule: &TypeRule, request: &Self::Request, want: &dyn Want) -> Self;
 
     /// Takes a later request.
     fn hear(&mut self, request: &Self::Request) -> Heard;
@@ -226,9 +226,19 @@ impl Dialect for Delta {
         }
     }
 
-    fn open(rule: &TypeRule, request: &Self::Request) -> Self {
+    fn open(rule: &TypeRule, request: &Self::Request, want: &dyn Want) -> Self {
         let mut names = subscribed(request).peekable();
         let all = names.peek().is_none() && rule.implied_wildcard;
+        let claims = &request.initial_resource_versions;
+        let for_all = all || subscribed(request).eq([WILDCARD]);
+        if for_all
+            && !claims.is_empty()
+            && unsubscribed(request).next().is_none()
+            && want.ready(rule.type_url)
+            && let Some(collection) = want.collection(rule.type_url)
+        {
+            return Self(Subscription::resume(rule.type_url, claims, collection));
+        }
         let held = request.initial_resource_versions.iter().map(|(name, version)| (&**name, &**version));
         let mut opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
         opened.unsubscribe(unsubscribed(request));

@@ -120,7 +120,7 @@ impl Dialect for Sotw {
         }
     }
 
-    fn open(rule: &TypeRule, request: &Self::Request) -> Self {
+    fn open(rule: &TypeRule, request: &Self::Request, _want: &dyn Want) -> Self {
         Self::begin(rule, request, false)
     }
 

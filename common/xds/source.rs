@@ -153,7 +153,7 @@ impl<D: Dialect> Source<D> {
             self.revision = want.revision();
         }
         match input {
-            Input::Request(request) => return self.request(request),
+            Input::Request(request) => return self.request(request, want),
             Input::Repeat(repeat) => return self.repeated(repeat),
             Input::Changed(changed) => {
                 for slot in &mut self.slots {
@@ -332,7 +332,7 @@ impl<D: Dialect> Source<D> {
         self.slots.iter().all(|slot| slot.dialect.is_none() || slot.is_idle())
     }
 
-    fn request(&mut self, request: &D::Request) -> Result<Option<SourceEvent>, Malformed> {
+    fn request(&mut self, request: &D::Request, want: &dyn Want) -> Result<Option<SourceEvent>, Malformed> {
         let envelope = D::envelope(request);
         let envelope = Envelope { type_url: self.type_of(envelope.type_url), ..envelope };
         if envelope.type_url.is_empty() {
@@ -348,7 +348,7 @@ impl<D: Dialect> Source<D> {
             return self.unserved(envelope.type_url, envelope.is_first);
         };
         let event = match &mut slot.dialect {
-            None => Some(slot.open(request, envelope.held)),
+            None => Some(slot.open(request, envelope.held, want)),
             Some(_) => slot.hear(self.revision, envelope.error, |dialect| dialect.hear(request)),
         };
         let is_stale = matches!(event, Some(SourceEvent::Stale { .. }));
@@ -488,8 +488,8 @@ impl<D: Dialect> TypeSlot<D> {
         self.dialect.as_ref().map(D::subscription)
     }
 
-    fn open(&mut self, request: &D::Request, resumed: usize) -> SourceEvent {
-        let dialect = self.dialect.insert(D::open(&self.rule, request));
+    fn open(&mut self, request: &D::Request, resumed: usize, want: &dyn Want) -> SourceEvent {
+        let dialect = self.dialect.insert(D::open(&self.rule, request, want));
         let wildcard = dialect.subscription().interest().wildcard;
         SourceEvent::Subscribed { type_url: self.rule.type_url, wildcard, resumed }
     }

@@ -11,6 +11,7 @@ use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted, virtual_
 mod alive;
 mod flight;
 mod holdings;
+mod resumed;
 mod standing;
 mod whole;
 mod wide;

@@ -1,6 +1,9 @@
 //! Which resources, in which form, one zone should hold. Pure: a view reads what leaves global at one index.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use common::{
     issuing,
@@ -8,12 +11,15 @@ use common::{
         features::{Features, ISSUING},
         filter::{Audience, Receiver},
         mapper::{self, DownForm, MapError},
-        outgoing::{self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SharedOutgoing},
+        outgoing::{
+            self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SelectedTypes, Selection,
+            SharedOutgoing,
+        },
         serve::View,
     },
     model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
     store::index::Index,
-    xds::{Name, Version, Want, Wanted},
+    xds::{Collection, Name, Version, Want, Wanted},
 };
 
 /// The form of everything that goes down to zones that understand hashed names.
@@ -42,15 +48,42 @@ impl OutgoingForm for Downward {
 
 /// What one zone should hold.
 pub(crate) struct ZoneView {
+    /// Says in each response where global stands; only for peers that expect it.
+    stamped: bool,
+    shared: Arc<SharedOutgoing<Downward>>,
+    outgoing: Arc<OutgoingResources>,
+    meant: MeantFor,
+    selected: SelectedTypes<MeantFor>,
+}
+
+/// What is meant for one zone.
+#[derive(Clone, Debug)]
+struct MeantFor {
+    receiver: Arc<ZoneReceiver>,
+    /// Zones an operator took out of cross-zone traffic.
+    disabled: Arc<BTreeSet<Arc<str>>>,
+}
+
+#[derive(Debug)]
+struct ZoneReceiver {
     zone: Arc<str>,
     features: Features,
     /// Whether it signs with a key of its own, or did before: one that now says otherwise may have been taken
     /// over, and does not get by it what was kept from it.
     issues: bool,
-    /// Says in each response where global stands; only for peers that expect it.
-    stamped: bool,
-    shared: Arc<SharedOutgoing<Downward>>,
-    outgoing: Arc<OutgoingResources>,
+}
+
+impl MeantFor {
+    fn includes_audience(&self, audience: &Audience) -> bool {
+        let ZoneReceiver { zone, features, issues } = &*self.receiver;
+        audience.includes(Receiver { zone, features, issues: *issues }, |zone| !self.disabled.contains(zone))
+    }
+}
+
+impl Selection for MeantFor {
+    fn includes(&self, item: &OutgoingResource) -> bool {
+        self.includes_audience(&item.audience)
+    }
 }
 
 impl ZoneView {
@@ -65,16 +98,10 @@ impl ZoneView {
         let outgoing = shared.at(index);
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
-        Self { issues, zone, features, stamped, shared, outgoing }
-    }
-
-    fn shows(&self, item: &OutgoingResource) -> bool {
-        self.is_for(&item.audience)
-    }
-
-    fn is_for(&self, audience: &Audience) -> bool {
-        let receiver = Receiver { zone: &self.zone, features: &self.features, issues: self.issues };
-        audience.includes(receiver, |zone| !self.outgoing.disabled.contains(zone))
+        let receiver = Arc::new(ZoneReceiver { zone, features, issues });
+        let meant = MeantFor { receiver, disabled: Arc::clone(&outgoing.disabled) };
+        let selected = SelectedTypes::of(&outgoing, &meant);
+        Self { stamped, shared, outgoing, meant, selected }
     }
 }
 
@@ -82,19 +109,27 @@ impl View for ZoneView {
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
         let outgoing = self.shared.at(index);
         let mut changed = outgoing.changed_since(&self.outgoing);
-        if !Arc::ptr_eq(&outgoing.disabled, &self.outgoing.disabled) {
+        let same_zones = Arc::ptr_eq(&outgoing.disabled, &self.outgoing.disabled);
+        if !same_zones {
             for zone in outgoing.disabled.symmetric_difference(&self.outgoing.disabled) {
                 for (kind, name) in cross_zone_names(&outgoing, zone) {
                     changed.entry(kind).or_default().push(name);
                 }
             }
         }
+        if same_zones && outgoing.index.store == self.outgoing.index.store {
+            self.selected.advance(&outgoing, &changed, &self.meant);
+        } else {
+            self.meant.disabled = Arc::clone(&outgoing.disabled);
+            self.selected = SelectedTypes::of(&outgoing, &self.meant);
+        }
         self.outgoing = outgoing;
         changed
     }
 
     fn withheld(&self) -> BTreeMap<&'static str, String> {
-        outgoing::reasons(self.outgoing.withheld().filter(|(_, withheld)| self.is_for(&withheld.audience)))
+        let withheld = self.outgoing.withheld();
+        outgoing::reasons(withheld.filter(|(_, withheld)| self.meant.includes_audience(&withheld.audience)))
     }
 }
 
@@ -115,14 +150,15 @@ impl Want for ZoneView {
     }
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
-        for item in self.outgoing.list(type_url).filter(|item| self.shows(item)) {
-            visit(&item.wanted.name, item.wanted.version);
-        }
+        self.selected.of_type(type_url).each_version(visit);
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        let item = self.outgoing.get(type_url, name)?;
-        self.shows(item).then(|| item.wanted.clone())
+        self.selected.of_type(type_url).get(name)
+    }
+
+    fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
+        Some(Arc::clone(self.selected.of_type(type_url)) as Arc<dyn Collection>)
     }
 }
 
@@ -202,6 +238,28 @@ mod tests {
         let changed = view.advance(&index(2, vec![ingress(), zone("zone-2", false)]));
         assert!(names(&view, &kinds::zone_ingress::KIND).is_empty());
         assert_eq!(changed["ZoneIngress"].len(), 1);
+    }
+
+    #[test]
+    fn what_a_zone_has_of_a_type_stays_in_place_while_nothing_of_it_changes() {
+        let timeout = |name: &str| resource(&mesh_timeout::KIND, name, "");
+        let ingress = || resource(&kinds::zone_ingress::KIND, "in", "zone-2");
+        let before = index(1, vec![timeout("t"), ingress()]);
+        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, shared(), &before);
+        let place = |view: &ZoneView, kind: &Kind| {
+            Arc::as_ptr(&view.collection(kind.name).unwrap()).cast::<()>() as usize
+        };
+        let len = |view: &ZoneView, kind: &Kind| view.collection(kind.name).unwrap().len();
+        let (timeouts, ingresses, secrets) =
+            (&mesh_timeout::KIND, &kinds::zone_ingress::KIND, &kinds::secret::SECRET);
+        let places = [timeouts, ingresses, secrets].map(|kind| place(&view, kind));
+        view.advance(&index(2, vec![timeout("t"), timeout("u"), ingress()]));
+        assert_eq!((len(&view, timeouts), len(&view, ingresses), len(&view, secrets)), (2, 1, 0));
+        assert_ne!(place(&view, timeouts), places[0]);
+        assert_eq!([ingresses, secrets].map(|kind| place(&view, kind)), places[1..]);
+        // What a zone may not have any more is not in there either.
+        view.advance(&index(3, vec![timeout("t"), timeout("u"), ingress(), zone("zone-2", false)]));
+        assert_eq!((len(&view, timeouts), len(&view, ingresses)), (2, 0));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use common::{
         filter::{self, Audience},
         headers::Upstream,
         mapper::{self, MapError},
-        outgoing::{self, ChangedNames, OutgoingForm, OutgoingResources},
+        outgoing::{self, ChangedNames, Everything, OutgoingForm, OutgoingResources, SelectedTypes},
         serve::View,
     },
     model::Resource,
     store::index::Index,
-    xds::{Name, Version, Want, Wanted},
+    xds::{Collection, Name, Version, Want, Wanted},
 };
 
 /// The form of everything this zone owns.
@@ -41,6 +41,7 @@ impl OutgoingForm for Upward {
 pub(super) struct OwnView {
     form: Upward,
     outgoing: OutgoingResources,
+    selected: SelectedTypes<Everything>,
     /// Says in each response where this zone stands; only for a global that expects it.
     stamped: bool,
 }
@@ -48,7 +49,8 @@ pub(super) struct OwnView {
 impl OwnView {
     pub(super) fn new(form: Upward, stamped: bool, index: &Arc<Index>) -> Self {
         let outgoing = OutgoingResources::of(index, &form);
-        Self { form, outgoing, stamped }
+        let selected = SelectedTypes::of(&outgoing, &Everything);
+        Self { form, outgoing, selected, stamped }
     }
 }
 
@@ -56,6 +58,7 @@ impl View for OwnView {
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
         let next = self.outgoing.moved_to(index, &self.form);
         let changed = next.changed_since(&self.outgoing);
+        self.selected.advance(&next, &changed, &Everything);
         self.outgoing = next;
         changed
     }
@@ -82,10 +85,14 @@ impl Want for OwnView {
     }
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
-        self.outgoing.list(type_url).for_each(|item| visit(&item.wanted.name, item.wanted.version));
+        self.selected.of_type(type_url).each_version(visit);
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        Some(self.outgoing.get(type_url, name)?.wanted.clone())
+        self.selected.of_type(type_url).get(name)
+    }
+
+    fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
+        Some(Arc::clone(self.selected.of_type(type_url)) as Arc<dyn Collection>)
     }
 }

@@ -54,6 +54,11 @@ impl Holdings {
         Self { base: Base::Asked, exceptions: claims.map(|(name, v)| (name, holding(v))).collect() }
     }
 
+    /// What a peer holds that has what there is in `collection`, but for `exceptions`.
+    pub(super) fn resumed(collection: Arc<dyn Collection>, exceptions: BTreeMap<Name, Holding>) -> Self {
+        Self { base: Base::Sent(collection), exceptions }
+    }
+
     pub(super) fn get(&self, name: &str, interest: &Interest) -> Holding {
         self.exceptions.get(name).copied().unwrap_or_else(|| self.base.get(name, interest))
     }
