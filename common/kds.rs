@@ -24,6 +24,7 @@ pub mod order;
 pub mod outbox;
 pub mod outgoing;
 pub mod ownership;
+pub mod proxies;
 pub mod recorder;
 pub mod reverse;
 pub mod role;

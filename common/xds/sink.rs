@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::{Message, Name as _};
 
-use super::{dialect::MORE, source::NOT_NOW, subscription::WILDCARD};
+use super::{
+    dialect::{MORE, NOT_NOW},
+    subscription::WILDCARD,
+};
 use crate::proto::{
     envoy::{
         config::core::v3::Node,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     Delta, DeltaPart, Dialect, Interest, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings,
     Standing, Subscription, TypeRule, Unknown, Version, Want,
-    dialect::{Envelope, Header, Heard},
+    dialect::{Envelope, Header, Heard, NOT_NOW},
     outline::{Listed, Unreadable},
 };
 use crate::{clip::clip, proto::google::rpc::Status};
@@ -92,8 +92,6 @@ struct TypeSlot<D> {
 
 /// What an error shows of the type of a request, in bytes.
 const LONGEST_TYPE: usize = 256;
-/// Code of a refusal that has nothing to do with what is refused: `UNAVAILABLE`.
-pub(super) const NOT_NOW: i32 = 14;
 /// Empty answers that may wait; a peer asks for each type once.
 const MAX_UNSERVED: usize = 64;
 
@@ -279,6 +277,11 @@ impl<D: Dialect> Source<D> {
     pub fn is_content(&self) -> bool {
         let mut states = self.slots.iter().filter_map(TypeSlot::subscription);
         self.is_settled() && states.all(Subscription::is_accepted)
+    }
+
+    /// Whether the peer refuses something.
+    pub fn is_refused(&self) -> bool {
+        self.slots.iter().filter_map(TypeSlot::subscription).any(|state| !state.is_accepted())
     }
 
     /// Whether the peer refused what there is under this name.
@@ -514,7 +517,10 @@ impl<D: Dialect> TypeSlot<D> {
             // The peer took nothing that it had not taken before.
             return None;
         }
-        self.acked = self.sent;
+        // Innocent neighbours of what was refused are yet to arrive.
+        if !self.subscription().is_some_and(Subscription::is_narrowing) {
+            self.acked = self.sent;
+        }
         let (nonce, accepted) = (settled.nonce, settled.accepted);
         Some(match error {
             None => SourceEvent::Acked { type_url, nonce, accepted },

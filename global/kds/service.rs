@@ -19,6 +19,7 @@ use common::{
         outbox::Outbox,
         outgoing::SharedOutgoing,
         ownership::ZoneNaming,
+        proxies::ProxyProgress,
         reverse::{Answer, Call},
         serve::{Ended, Serving},
         watch::Position,
@@ -182,7 +183,9 @@ impl GlobalKdsService for Kds {
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         let caller = self.admit(&request)?;
         let session = self.inner.sessions.of(&caller.zone);
-        let down = session.and_then(|session| session.ping(&caller, Position::read(request.metadata())));
+        let told = request.metadata();
+        let (up, proxies) = (Position::read(told), ProxyProgress::read(told));
+        let down = session.and_then(|session| session.ping(&caller, up, proxies));
         let interval = self.inner.settings.poll_interval;
         let interval = Duration {
             seconds: interval.as_secs().try_into().unwrap_or(i64::MAX),

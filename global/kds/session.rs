@@ -16,6 +16,7 @@ use common::{
         headers::KdsCaller,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
+        proxies::ProxyProgress,
         watch::{Position, Watch},
     },
     runtime::Env,
@@ -66,6 +67,8 @@ struct SessionState {
     introduced: Features,
     down: Position,
     up: Position,
+    /// How far its proxies are, as it last told.
+    proxies: Option<ProxyProgress>,
     refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
     withheld: BTreeMap<String, String>,
@@ -92,6 +95,8 @@ pub(crate) struct Facts {
     pub(crate) version: String,
     pub(crate) down: Position,
     pub(crate) up: Position,
+    /// How far its proxies are, if it tells.
+    pub(crate) proxies: Option<ProxyProgress>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -118,6 +123,7 @@ impl Session {
             introduced: Features::default(),
             down: Position::default(),
             up: Position::default(),
+            proxies: None,
             refusals: BTreeMap::new(),
             withheld: BTreeMap::new(),
             rewritten: (0, String::new()),
@@ -227,16 +233,27 @@ impl Session {
         !std::mem::replace(&mut self.lock().announced, true)
     }
 
-    /// Takes over a ping of the zone and what it says about its way up; what global knows about its way
-    /// down, or `None` when the ping belongs to another session.
-    pub(crate) fn ping(&self, caller: &KdsCaller, up: Option<Position>) -> Option<Position> {
+    /// Takes over a ping of the zone with what it says about its way up and its proxies; what global knows about its
+    /// way down, or `None` when the ping belongs to another session.
+    pub(crate) fn ping(
+        &self,
+        caller: &KdsCaller,
+        up: Option<Position>,
+        proxies: Option<ProxyProgress>,
+    ) -> Option<Position> {
         if self.key != caller.session {
             return None;
         }
         self.hear();
         let mut state = self.lock();
         state.up = up.unwrap_or(state.up);
-        Some(state.down)
+        let down = state.down;
+        if proxies.is_some() && proxies != state.proxies {
+            state.proxies = proxies;
+            drop(state);
+            self.progress.send_replace(());
+        }
+        Some(down)
     }
 
     /// Notes items that claimed another zone and were attributed to this one.
@@ -293,6 +310,7 @@ impl Session {
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
             up: state.up,
+            proxies: state.proxies.clone().map(|told| capped(told, state.down)),
             notes: refusals.chain(withheld).chain(rewritten).collect(),
         }
     }
@@ -301,6 +319,11 @@ impl Session {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Proxies cannot be further than their zone.
+fn capped(told: ProxyProgress, down: Position) -> ProxyProgress {
+    ProxyProgress { acked: told.acked.min(down.acked), ..told }
 }
 
 /// What was refused, and what to do. It stays as it was at the receiver.

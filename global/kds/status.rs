@@ -184,6 +184,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         version: facts.version,
         down: progress(facts.down),
         up: progress(facts.up),
+        proxies: facts.proxies,
         notes: facts.notes,
         ..ZoneStatus::default()
     }

@@ -9,6 +9,7 @@
 mod bad_input;
 mod balance;
 mod client_status;
+mod delivery;
 mod doors;
 mod egress;
 mod faults;

@@ -15,6 +15,7 @@ use common::{
         watch::{Position, Watch},
     },
     runtime::Env,
+    store::Revision,
     xds::Refusals,
 };
 use tokio::sync::Notify;
@@ -33,6 +34,8 @@ struct LinkInner {
     approved: Notify,
     /// Woken when the way up has moved.
     moved: Notify,
+    /// Woken when something of what came down was taken.
+    taken: Notify,
     /// Woken when all of a history that is new here was taken.
     settled: Notify,
 }
@@ -43,6 +46,10 @@ struct LinkState {
     approved: bool,
     /// Everything of the history global shows was taken.
     settled: bool,
+    /// The revision of global up to which something was taken on this connection.
+    taken: Revision,
+    /// The one up to which global said that it knows.
+    known: Revision,
     subscription: Option<SubscriptionRecord>,
 }
 
@@ -73,8 +80,8 @@ pub struct LinkStatus {
 
 impl Link {
     pub(super) fn new(env: Env) -> Self {
-        let (approved, moved, settled) = (Notify::new(), Notify::new(), Notify::new());
-        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, settled }))
+        let (approved, moved, taken, settled) = <(Notify, Notify, Notify, Notify)>::default();
+        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, taken, settled }))
     }
 
     /// The link now.
@@ -104,11 +111,23 @@ impl Link {
         self.0.moved.notified().await;
     }
 
+    /// Resolves when something of what came down was taken since the last call.
+    pub(super) async fn took_more(&self) {
+        self.0.taken.notified().await;
+    }
+
+    /// Whether global has not yet said that it knows of all that was taken.
+    pub(super) fn awaits_word(&self) -> bool {
+        let state = self.lock();
+        state.known < state.taken
+    }
+
     /// A connection stands. `settled`: the history global shows is the one followed so far.
     pub(super) fn connected(&self, upstream: Option<Upstream>, settled: bool) {
         let now = self.0.env.now();
         let mut state = self.lock();
         state.settled = settled;
+        (state.taken, state.known) = (0, 0);
         state.status.connected = true;
         state.status.standby = false;
         state.status.since = Some(now);
@@ -174,7 +193,9 @@ impl Link {
 
     /// Takes over how far global says this zone is.
     pub(super) fn is_down_at(&self, position: Position) {
-        self.lock().status.down = position;
+        let mut state = self.lock();
+        state.status.down = position;
+        state.known = position.acked;
     }
 
     /// Begins to keep the mirrored subscription of a session.
@@ -209,6 +230,10 @@ impl Watch for Down {
         let mut state = self.0.lock();
         state.status.down.head = state.status.down.head.max(position.head);
         state.status.down.acked = state.status.down.acked.max(position.acked);
+        if state.taken < position.head {
+            state.taken = position.head;
+            self.0.0.taken.notify_one();
+        }
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {
