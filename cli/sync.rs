@@ -193,8 +193,20 @@ async fn ask(
 }
 
 /// Headings of `inspect sync`.
-const HEADINGS: [&str; 9] =
-    ["ZONE", "STATUS", "SINCE", "DOWN HEAD", "DOWN ACKED", "DOWN LAG", "UP HEAD", "UP ACKED", "UP LAG"];
+const HEADINGS: [&str; 12] = [
+    "ZONE",
+    "STATUS",
+    "SINCE",
+    "DOWN HEAD",
+    "DOWN ACKED",
+    "DOWN LAG",
+    "BEHIND",
+    "UP HEAD",
+    "UP ACKED",
+    "UP LAG",
+    "BEHIND",
+    "PROXIES",
+];
 
 /// Prints what `GET /sync` answered, then what was refused or cannot be sent on standard error.
 pub(crate) fn print(overview: &Value) {
@@ -204,7 +216,10 @@ pub(crate) fn print(overview: &Value) {
             vec![table::text(&zone["zone"]), table::text(&zone["status"]), table::age(&zone["since"])];
         for direction in ["down", "up"] {
             row.extend(["head", "acked", "lag"].map(|what| table::text(&zone[direction][what])));
+            row.push(table::age(&zone[direction]["behindSince"]));
         }
+        // Up to which revision all of them have answered.
+        row.push(table::text(&zone["proxies"]["acked"]));
         row
     };
     table::print(&HEADINGS, zones.iter().map(row).collect());

@@ -9,6 +9,7 @@
 
 pub mod apply;
 pub mod attribution;
+pub mod clock;
 pub mod codec;
 pub mod features;
 pub mod filter;

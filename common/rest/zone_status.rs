@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{
-    kds::proxies::ProxyProgress,
+    kds::{clock::ClockSkew, proxies::ProxyProgress},
     model::Resource,
     store::{Revision, index::Index},
 };
@@ -33,6 +33,9 @@ pub struct SyncProgress {
     pub acked: Revision,
     /// How many changes the receiver still has to acknowledge.
     pub lag: u64,
+    /// Since when there have been some.
+    #[serde(default, rename = "behindSince", skip_serializing_if = "Option::is_none")]
+    pub behind_since: Option<DateTime<Utc>>,
 }
 
 /// What an operator needs to know about a zone, shown as `strait` in its overview.
@@ -52,6 +55,9 @@ pub struct ZoneStatus {
     /// How far the proxies in the zone are, in revisions of global; a zone of another make does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxies: Option<ProxyProgress>,
+    /// Its clock, compared with that of global; a zone of another make does not measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockSkew>,
     /// Dataplanes it sent.
     pub dataplanes: u64,
     /// What else to know: missing authentication, held-back deletes, rejected resources.

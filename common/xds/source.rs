@@ -335,6 +335,16 @@ impl<D: Dialect> Source<D> {
         self.slots.iter().all(|slot| slot.dialect.is_none() || slot.is_idle())
     }
 
+    /// The same, but for removals that wait because something was refused that may need what goes.
+    pub fn is_answered(&self) -> bool {
+        (0..self.slots.len()).all(|i| {
+            let slot = &self.slots[i];
+            let has_updates = || slot.subscription().is_some_and(Subscription::has_updates);
+            let keeps = || slot.in_flight_since.is_none() && !has_updates() && !self.may_remove(i);
+            slot.dialect.is_none() || slot.is_idle() || keeps()
+        })
+    }
+
     fn request(&mut self, request: &D::Request) -> Result<Option<SourceEvent>, Malformed> {
         let envelope = D::envelope(request);
         let envelope = Envelope { type_url: self.type_of(envelope.type_url), ..envelope };

@@ -101,7 +101,8 @@ async fn a_proxy_that_refuses_is_an_exception_and_holds_up_nobody() {
     })
     .await;
     let applied = global.try_straitctl(&["apply", "-f", &file(global, &policy(5)), "--wait=proxies"]);
-    assert!(applied.0 && applied.2.contains("default.bound does without something"), "{applied:?}");
+    let shown = zone.get("/debug/proxies").await;
+    assert!(applied.0 && applied.2.contains("default.bound does without something"), "{applied:?} {shown}");
 }
 
 #[tokio::test]

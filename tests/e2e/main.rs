@@ -25,6 +25,7 @@ mod kuma_cp;
 mod kuma_dp;
 mod legacy;
 mod limits;
+mod lost_zone;
 mod mesh;
 mod mixed;
 mod namespace;

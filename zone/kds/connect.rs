@@ -259,6 +259,7 @@ impl Connector {
             zone: Arc::clone(&self.settings.zone),
             ours: self.peer(),
             resume,
+            remind_every: (!resume).then_some(self.settings.remind_every),
             guard_first: applier.fuse != Fuse::OPEN,
             applier,
             outbox: Outbox::new(wire, OUTBOX),

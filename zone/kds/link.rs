@@ -9,6 +9,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use common::{
     kds::{
+        clock::ClockSkew,
         headers::Upstream,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
@@ -68,6 +69,8 @@ pub struct LinkStatus {
     pub down: Position,
     /// How far global is with what this zone sends.
     pub up: Position,
+    /// The clock here, compared with that of global, when it tells its time.
+    pub clock: Option<ClockSkew>,
     /// Why the last connection ended or failed.
     pub last_error: Option<String>,
     /// What is held back until an operator approves: a foreign store, a mass deletion.
@@ -132,6 +135,7 @@ impl Link {
         state.status.standby = false;
         state.status.since = Some(now);
         state.status.upstream = upstream;
+        state.status.clock = state.status.clock.filter(|_| upstream.is_some());
         state.status.last_error = None;
         state.status.held_back = None;
         state.status.refusals.clear();
@@ -196,6 +200,16 @@ impl Link {
         let mut state = self.lock();
         state.status.down = position;
         state.known = position.acked;
+    }
+
+    /// What the clock here shows.
+    pub(super) fn time(&self) -> DateTime<Utc> {
+        self.0.env.now()
+    }
+
+    /// Takes over how far the clock here is from that of global.
+    pub(super) fn is_ahead(&self, clock: ClockSkew) {
+        self.lock().status.clock = Some(clock);
     }
 
     /// Begins to keep the mirrored subscription of a session.

@@ -7,6 +7,7 @@ use std::{
 
 use common::{
     kds::{
+        clock::{self, ClockSkew},
         headers::{KdsCaller, Upstream},
         proxies::ProxyProgress,
         watch::Position,
@@ -137,16 +138,23 @@ impl Pings<'_> {
         if let Some(proxies) = self.proxies.as_ref().filter(|_| link.upstream.is_some()) {
             proxies.take().write(request.metadata_mut());
         }
+        if let Some(clock) = link.clock {
+            clock.write(request.metadata_mut());
+        }
         let mut client = GlobalKdsServiceClient::new(self.channel.clone());
         if self.settings.gzip {
             client = client
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
+        let (sent, shown) = (Instant::now(), self.link.time());
         let answer = timeout(self.settings.connect_timeout, client.health_check(request)).await;
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
             Ok(response) => {
                 let upstream = Upstream::read(response.metadata());
+                if let Some(answered) = clock::read_time(response.metadata()) {
+                    self.link.is_ahead(ClockSkew::measured(shown, sent.elapsed(), answered));
+                }
                 if let Some(down) = Position::read(response.metadata()) {
                     self.link.is_down_at(down);
                     if let Some(proxies) = &self.proxies {

@@ -260,9 +260,13 @@ impl<'a, D: Wire> Driver<'a, D> {
             if let Some((since, true)) = self.behind.take() {
                 metrics::converged(since.elapsed());
             }
-            if let Some(number) = self.owed.take() {
-                self.session.settled(number);
-            }
+        }
+        if let Some(number) = self.owed
+            && self.unread.is_empty()
+            && self.source.is_answered()
+        {
+            self.owed = None;
+            self.session.settled(number);
         }
     }
 
