@@ -7,7 +7,13 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use crate::{client::ApiClient, duration, inspect::ZoneOverview, kinds, output, sync};
+use crate::{
+    client::ApiClient,
+    duration,
+    inspect::ZoneOverview,
+    kinds, output,
+    sync::{self, Whom},
+};
 
 const POLL: Duration = Duration::from_millis(300);
 
@@ -26,6 +32,9 @@ enum WaitSubject {
     Revision {
         /// Number of the revision
         revision: u64,
+        /// And every Envoy that is connected there
+        #[arg(long)]
+        proxies: bool,
     },
     #[command(flatten)]
     Condition(WaitCondition),
@@ -55,7 +64,10 @@ enum WaitCondition {
 impl Wait {
     pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         let condition = match self.what {
-            WaitSubject::Revision { revision } => return sync::zones(client, revision, self.timeout).await,
+            WaitSubject::Revision { revision, proxies } => {
+                let whom = if proxies { Whom::Proxies } else { Whom::Zones };
+                return sync::follow(client, revision, whom, self.timeout).await;
+            }
             WaitSubject::Condition(condition) => condition,
         };
         let deadline = Instant::now() + self.timeout;

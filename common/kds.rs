@@ -9,6 +9,7 @@
 
 pub mod apply;
 pub mod attribution;
+pub mod clock;
 pub mod codec;
 pub mod features;
 pub mod filter;
@@ -24,6 +25,7 @@ pub mod order;
 pub mod outbox;
 pub mod outgoing;
 pub mod ownership;
+pub mod proxies;
 pub mod recorder;
 pub mod reverse;
 pub mod role;

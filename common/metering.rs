@@ -84,6 +84,7 @@ pub const ALL: &[Metric] = &[
     metric("kds_nack_total", &[("zone_name", LabelValues::Zones), ("resource_type", LabelValues::Kinds)]),
     metric("kds_resources_withheld_total", &[("resource_type", LabelValues::Kinds)]),
     metric("kds_zone_active_connections", &[("zone_name", LabelValues::Zones)]),
+    metric("kds_zone_clock_skew_seconds", &[("zone_name", LabelValues::Zones)]),
     metric("kds_zone_attribution_refusals_total", &[("resource_type", LabelValues::Kinds)]),
     metric("kds_zone_attribution_rewrites_total", &[("resource_type", LabelValues::Kinds)]),
     metric("kds_zone_rejected_total", &[("reason", LabelValues::Constants)]),

@@ -63,7 +63,7 @@ pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, cluster_id};
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
-pub use zone_status::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource};
+pub use zone_status::{ProxyProgressSource, Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource};
 
 /// Longest wait for the index to show a committed write.
 const READ_YOUR_WRITES: Duration = Duration::from_secs(5);
@@ -96,6 +96,8 @@ pub struct ApiConfig {
     pub admissions: Vec<Arc<dyn Admission>>,
     /// Live state of the zones, on global.
     pub zone_status: Option<Arc<dyn ZoneStatusSource>>,
+    /// How far the proxies are, on a zone.
+    pub proxies: Option<Arc<dyn ProxyProgressSource>>,
     /// Present where resources come from files too, which clients may not write then.
     pub files: Option<Arc<dyn ResourceFiles>>,
     /// Who can ask the Envoys of proxies.
@@ -131,6 +133,7 @@ impl ApiConfig {
             gui: String::new(),
             admissions: Vec::new(),
             zone_status: None,
+            proxies: None,
             files: None,
             envoys: None,
         }

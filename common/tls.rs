@@ -22,6 +22,10 @@ use thiserror::Error;
 
 use crate::runtime::warn_if_open;
 
+mod known;
+
+use known::KnownOrSigned;
+
 /// Why TLS could not be set up.
 #[derive(Debug, Error)]
 pub enum TlsError {
@@ -208,7 +212,10 @@ impl Trust {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AcceptAnyone(provider())))
                 .with_no_client_auth(),
-            Self::Roots(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
+            Self::Roots(pem) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(KnownOrSigned::new(pem)?))
+                .with_no_client_auth(),
             Self::System => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -122,11 +122,17 @@ pub struct ZoneHealthCheck {
     pub poll_interval: Interval,
     /// Silence after which a zone is offline.
     pub timeout: Interval,
+    /// How long a zone is offline before what it exports is withdrawn from the others; 0 for never.
+    pub withdraw_after: Interval,
 }
 
 impl Default for ZoneHealthCheck {
     fn default() -> Self {
-        Self { poll_interval: Interval::seconds(5), timeout: Interval::seconds(20) }
+        Self {
+            poll_interval: Interval::seconds(5),
+            timeout: Interval::seconds(20),
+            withdraw_after: Interval::seconds(0),
+        }
     }
 }
 
@@ -145,6 +151,10 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
+        (
+            "multizone.global.kds.zoneHealthCheck.withdrawAfter",
+            "How long a zone is offline before other zones lose what it exports; 0: never, as with Kuma",
+        ),
         ("multizone.global.kds.zoneInsightFlushInterval", "How often sync counters are written"),
         ("multizone.global.kds.labels.skipPrefixes", "Labels that begin so are not sent to zones"),
     ];

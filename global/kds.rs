@@ -13,6 +13,7 @@ mod session;
 mod sessions;
 mod settings;
 mod status;
+mod withdrawal;
 mod zone_view;
 mod zone_watch;
 
@@ -42,8 +43,15 @@ pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
 pub use settings::GlobalKdsSettings;
 
 use self::{
-    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience,
+    insights::ZoneInsights,
+    instances::Instances,
+    replicas::Replicas,
+    sessions::Sessions,
+    status::DataplaneCounts,
+    withdrawal::{KeptExports, Withdrawal},
+    zone_view::Downward,
+    zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -71,6 +79,7 @@ pub(crate) struct KdsInner {
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
+    pub(crate) kept_exports: KeptExports,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) started: Instant,
@@ -105,6 +114,7 @@ impl Kds {
             replicas,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
+            kept_exports: KeptExports::default(),
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),
@@ -179,8 +189,10 @@ impl Kds {
         let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
         let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
         let exchanging = instances.run(drained.clone());
+        let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
+        let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
         async move {
-            tokio::join!(watching, writing, exchanging);
+            tokio::join!(watching, writing, exchanging, withdrawing);
         }
     }
 

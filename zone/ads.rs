@@ -20,6 +20,7 @@ pub mod bootstrap;
 pub mod certificate;
 mod client_status;
 pub mod config;
+pub mod convergence;
 pub mod debug;
 pub mod envoys;
 mod fetch;
@@ -192,7 +193,8 @@ impl Ads {
         let zone = config.mode.zone().unwrap_or_default().into();
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
         let resolver = Resolver::new(index.clone());
-        let (proxies, nodes) = (Arc::default(), Arc::new(Nodes::new(config.requirement)));
+        let proxies: Arc<Proxies> = Arc::default();
+        let nodes = Arc::new(Nodes::new(config.requirement, Arc::clone(proxies.convergence())));
         let status = Arc::default();
         Self { config, zone, store, index, env, proxies, nodes, status, resolver, authenticator }
     }

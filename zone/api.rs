@@ -66,6 +66,7 @@ fn status(status: &LinkStatus) -> Value {
         "upstream": status.upstream,
         "down": position(&status.down),
         "up": position(&status.up),
+        "clock": status.clock,
         "lastError": status.last_error,
         "heldBack": status.held_back,
         "refusals": status.refusals,

@@ -24,7 +24,9 @@ use crate::{
         absence::{Absence, AbsenceTimeouts},
         admin_authority::AdminAuthority,
         auth::{Credential, Requirement},
-        bootstrap, debug,
+        bootstrap,
+        convergence::Convergence,
+        debug,
         envoys::Envoys,
         health::CheckSettings,
         inherited,
@@ -87,10 +89,11 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
     let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
+    let convergence = Arc::clone(proxies.convergence());
     let mut routes = look_inside(&cp, &settings, (proxies, nodes), status, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
-    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone());
+    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), Arc::clone(&convergence));
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
@@ -101,7 +104,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     }
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
     if settings.is_federated() {
-        routes = routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys)?);
+        // Other replicas have proxies as well, of which this one knows nothing.
+        let convergence = alone.then_some(convergence);
+        routes = routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys, convergence)?);
     } else {
         lead(&mut cp, candidate, work);
     }
@@ -238,6 +243,7 @@ fn follow_global(
     candidate: Candidate,
     work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
+    convergence: Option<Arc<Convergence>>,
 ) -> anyhow::Result<Router> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
@@ -255,6 +261,10 @@ fn follow_global(
     };
     let connector =
         Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys);
+    let connector = match convergence {
+        Some(convergence) => connector.with_proxies(convergence),
+        None => connector,
+    };
     let link = connector.link();
     lead(cp, candidate, Both(connector, work));
     Ok(api::link(link))
@@ -297,6 +307,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
+    convergence: Arc<Convergence>,
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -306,6 +317,7 @@ fn resources(
         hostname: host_name(),
         admissions,
         envoys: Some(envoys),
+        proxies: Some(convergence),
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };

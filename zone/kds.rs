@@ -5,6 +5,7 @@
 
 mod call;
 mod connect;
+mod coverage;
 mod dial;
 mod gate;
 mod link;

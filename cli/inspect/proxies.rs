@@ -14,7 +14,7 @@ pub(super) fn print(items: &[Value], with_mesh: bool) {
         let mut row = if with_mesh { vec![table::text(&item["mesh"])] } else { vec![] };
         row.extend([
             table::text(&item["name"]),
-            status(&item["dataplane"], &item["dataplaneInsight"]).to_owned(),
+            status(item, &item["dataplane"], &item["dataplaneInsight"]).to_owned(),
             dataplane::services(&item["dataplane"]),
             table::text(&item["labels"][labels::ZONE]),
             table::age(&last["connectTime"]),
@@ -58,7 +58,7 @@ pub(super) fn print_of_zones(items: &[Value]) {
         let zone = item["labels"][labels::ZONE].as_str().or_else(|| proxy["zone"].as_str());
         vec![
             table::text(&item["name"]),
-            status(proxy, insight).to_owned(),
+            status(item, proxy, insight).to_owned(),
             zone.unwrap_or("-").to_owned(),
             address(&networking["address"], &networking["port"]),
             address(&networking["advertisedAddress"], &networking["advertisedPort"]),
@@ -139,8 +139,11 @@ fn last_subscription(insight: &Value) -> &Value {
     insight["subscriptions"].as_array().and_then(|all| all.last()).unwrap_or(&Value::Null)
 }
 
-/// Whether a proxy is connected and its inbounds are ready.
-fn status(proxy: &Value, insight: &Value) -> &'static str {
+/// Whether a proxy is connected and its inbounds are ready; below a zone that is lost nobody knows.
+fn status(overview: &Value, proxy: &Value, insight: &Value) -> &'static str {
+    if overview["strait"]["status"] == "unknown" {
+        return "unknown";
+    }
     let subscriptions = insight["subscriptions"].as_array().into_iter().flatten();
     let mut open = subscriptions.filter(|s| s["connectTime"].is_string() && !s["disconnectTime"].is_string());
     if open.next().is_none() {
@@ -186,13 +189,15 @@ mod tests {
             let subscription =
                 json!({ "connectTime": "2026-01-01T00:00:00Z", "disconnectTime": disconnected });
             let insight = json!({ "subscriptions": [subscription] });
-            assert_eq!(status(&proxy, &insight), expected, "{proxy} {insight}");
+            assert_eq!(status(&Value::Null, &proxy, &insight), expected, "{proxy} {insight}");
+            let lost = json!({ "strait": { "status": "unknown" } });
+            assert_eq!(status(&lost, &proxy, &insight), "unknown", "{proxy} {insight}");
         };
         check(json!([{}]), None, "online");
         check(json!([{}]), Some("2026-01-01T00:00:01Z"), "offline");
         check(json!([{}, { "state": "NotReady" }]), None, "degraded");
         check(json!([{ "state": "NotReady" }]), None, "offline");
         check(Value::Null, None, "online");
-        assert_eq!(status(&json!({}), &Value::Null), "offline");
+        assert_eq!(status(&Value::Null, &json!({}), &Value::Null), "offline");
     }
 }

@@ -4,8 +4,19 @@ use serde_json::Value;
 
 use crate::table;
 
-const HEADINGS: [&str; 10] =
-    ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "DOWN LAG", "UP REV", "UP LAG", "DATAPLANES", "NOTES"];
+const HEADINGS: [&str; 11] = [
+    "NAME",
+    "STATUS",
+    "SINCE",
+    "VERSION",
+    "DOWN REV",
+    "DOWN LAG",
+    "UP REV",
+    "UP LAG",
+    "DATAPLANES",
+    "CLOCK",
+    "NOTES",
+];
 
 /// The table, then what else to know about them on standard error.
 pub(super) fn print(items: &[Value]) {
@@ -85,10 +96,19 @@ impl ZoneOverview {
             row.extend([table::text(&strait[direction]["acked"]), table::text(&strait[direction]["lag"])]);
         }
         row.push(table::text(&strait["dataplanes"]));
+        row.push(clock(&strait["clock"]));
         // The texts follow the table; this tells which of many zones they are about.
         let notes = self.notes().len();
         row.push(if notes == 0 { "-".to_owned() } else { notes.to_string() });
         row
+    }
+}
+
+/// How far the clock of a zone is ahead of that of global, and how wrong that may be.
+fn clock(clock: &Value) -> String {
+    match (clock["aheadMs"].as_i64(), clock["errorMs"].as_u64()) {
+        (Some(ahead), Some(error)) => format!("{ahead:+}ms ±{error}"),
+        _ => "-".to_owned(),
     }
 }
 
@@ -104,6 +124,14 @@ mod tests {
         assert_eq!(zone.notes(), ["z: a", "z: b"]);
         assert_eq!(zone.row().last().map(String::as_str), Some("2"));
         assert_eq!(ZoneOverview::of(&json!({})).row().last().map(String::as_str), Some("-"));
+    }
+
+    #[test]
+    fn a_clock_is_shown_with_how_wrong_that_may_be() {
+        let shown = |skew: Value| clock(&skew);
+        assert_eq!(shown(json!({ "aheadMs": -7200, "errorMs": 3 })), "-7200ms ±3");
+        assert_eq!(shown(json!({ "aheadMs": 2, "errorMs": 1 })), "+2ms ±1");
+        assert_eq!(shown(Value::Null), "-");
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub enum NotSent<'a> {
     #[error("zones that sign with keys of their own do not get this one, and others not its public half")]
     OtherHalf,
     /// An operator took the zone it is from out of traffic.
-    #[error("zone {0}, where it is from, is disabled")]
+    #[error("zone {0}, where it is from, is disabled, or lost and withdrawn")]
     FromDisabledZone(&'a str),
 }
 

@@ -1,8 +1,9 @@
 //! A sync stream in client role: a zone following global, and global following a zone.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -16,7 +17,7 @@ use super::{
     metadata::Peer,
     order,
     outbox::Outbox,
-    serve::Ended,
+    serve::{Ended, until},
     verdict::{Verdict, nack_text},
     watch::{Position, Watch},
 };
@@ -45,6 +46,9 @@ pub struct Following {
     pub ours: Peer,
     /// Ask for differences to what is held. Only with a peer that understands it.
     pub resume: bool,
+    /// How often acknowledgements are repeated. A global of Kuma forgets who waits for news of a zone when an older
+    /// stream of that zone ends, however late that is, and remembers with the next word on the newer one.
+    pub remind_every: Option<Duration>,
     /// Removals pass the fuse until a type was answered in full once: the upstream's history is not the
     /// one followed so far.
     pub guard_first: bool,
@@ -129,10 +133,18 @@ impl Following {
         for request in opening {
             self.outbox.push(request)?;
         }
+        let mut remind_at = self.remind_every.map(|every| Instant::now() + every);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
                 drained = self.outbox.drain_one(), if !self.outbox.is_empty() => drained?,
+                () = until(remind_at) => {
+                    // Who does not read gets no more to read.
+                    if self.outbox.is_empty() {
+                        sink.remind().try_for_each(|reminder| self.outbox.push(reminder))?;
+                    }
+                    remind_at = self.remind_every.map(|every| Instant::now() + every);
+                }
                 response = inbound.next() => match response {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),

@@ -12,7 +12,7 @@ use imbl::{OrdMap, ordmap::DiffItem};
 
 use super::{codec, filter::Audience, mapper::MapError, names::delta_name};
 use crate::{
-    model::{Resource, ResourceKey, kinds, transcode},
+    model::{Resource, ResourceKey, kinds, labels, transcode},
     store::index::Index,
     xds::{Name, Wanted},
 };
@@ -230,7 +230,12 @@ pub fn reasons<'a>(
 
 fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
     let zones = index.list(&kinds::zone::KIND);
-    zones.filter(|zone| !is_enabled(zone)).map(|zone| Arc::clone(&zone.key.name)).collect()
+    zones.filter(|zone| !exports(zone)).map(|zone| Arc::clone(&zone.key.name)).collect()
+}
+
+/// Whether others get what this zone exports: it is in, and not withdrawn because it is lost.
+pub fn exports(zone: &Resource) -> bool {
+    is_enabled(zone) && zone.label(labels::EXPORTS) != Some(labels::EXPORTS_WITHDRAWN)
 }
 
 /// A zone is in unless its resource says `enabled: false`.
@@ -284,7 +289,6 @@ mod tests {
     use super::*;
     use crate::{
         kds::{features::Features, mapper},
-        model::labels,
         policy::mesh_timeout,
         store::{Change, StoreIdentity},
     };

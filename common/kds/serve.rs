@@ -191,6 +191,9 @@ impl Serving {
                 self.refusals.retain(type_url, |name| source.refuses(type_url, name));
                 if source.is_content() {
                     retry.cleared();
+                } else if source.is_refused() && retry.due().is_none() {
+                    // Its turn to be offered again came while it was still searched for.
+                    retry.refused(Instant::now());
                 }
                 self.watch.refused(type_url, &self.refusals);
             }

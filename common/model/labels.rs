@@ -62,6 +62,10 @@ pub const PROPAGATED_PREFIX: &str = "kuma.io/pkey-";
 pub const REGISTERED: &str = "kuma.io/registered-by";
 /// Value of [`REGISTERED`].
 pub const REGISTERED_BY_PROXY: &str = "proxy";
+/// On a zone: what becomes of what it exports. Written by global, which takes it away again.
+pub const EXPORTS: &str = "strait.io/exports";
+/// Nothing of it is sent to other zones: the zone is lost.
+pub const EXPORTS_WITHDRAWN: &str = "withdrawn";
 /// `files`: the resource is in a file of its control plane, and goes when it is there no more.
 pub const PROVIDED_BY: &str = "strait.io/provided-by";
 /// Value of [`PROVIDED_BY`].

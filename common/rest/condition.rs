@@ -1,11 +1,14 @@
 //! How well proxies do: connected, and with how many of their inbounds ready.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use serde::Serialize;
 
+use super::{Api, ZoneHealth};
 use crate::{
     model::{
-        Resource,
-        kinds::{dataplane, dataplane_insight},
+        Origin, Resource,
+        kinds::{dataplane, dataplane_insight, zone},
         labels,
     },
     proto::kuma::mesh::v1alpha1::{
@@ -21,6 +24,31 @@ pub(super) enum ProxyCondition {
     Online,
     Partial,
     Offline,
+    /// Its zone is lost, so nobody can tell.
+    Unknown,
+}
+
+/// Zones that are not online, below which nobody knows how a proxy does: it serves on without its control plane
+/// being heard.
+#[derive(Debug, Default)]
+pub(super) struct LostZones(BTreeSet<Arc<str>>);
+
+impl LostZones {
+    /// Those that `api` knows; a zone knows of none.
+    pub(super) fn of(api: &Api, index: &Index) -> Self {
+        let Some(source) = &api.config.zone_status else { return Self::default() };
+        let zones = index.list(&zone::KIND).map(|zone| &zone.key.name);
+        let lost = zones.filter(|zone| source.zone_progress(zone).status != ZoneHealth::Online);
+        Self(lost.cloned().collect())
+    }
+
+    /// Whether what `resource` tells is of one of them.
+    pub(super) fn include(&self, resource: &Resource) -> bool {
+        match &resource.origin {
+            Origin::Zone(owner) => self.0.contains(owner),
+            Origin::Global => false,
+        }
+    }
 }
 
 /// How many proxies are in which condition.
@@ -30,7 +58,15 @@ pub(super) struct Count {
     pub(super) online: u64,
     pub(super) offline: u64,
     pub(super) partially_degraded: u64,
+    /// Below zones that are lost.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(super) unknown: u64,
     pub(super) total: u64,
+}
+
+/// Who counts proxies of which all is known reads what Kuma's control planes tell.
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Count {
@@ -40,6 +76,7 @@ impl Count {
             ProxyCondition::Online => self.online += 1,
             ProxyCondition::Partial => self.partially_degraded += 1,
             ProxyCondition::Offline => self.offline += 1,
+            ProxyCondition::Unknown => self.unknown += 1,
         }
     }
 }
@@ -57,17 +94,19 @@ pub(super) struct ReportedDataplane {
 
 impl ReportedDataplane {
     /// All dataplanes of `mesh`, or of all meshes when it is empty.
-    pub(super) fn all(index: &Index, mesh: &str) -> Vec<Self> {
+    pub(super) fn all(index: &Index, mesh: &str, lost: &LostZones) -> Vec<Self> {
         let dataplanes = index.list(&dataplane::KIND).filter(|d| mesh.is_empty() || d.mesh() == mesh);
-        dataplanes.map(|dataplane| Self::of(index, dataplane)).collect()
+        dataplanes.map(|dataplane| Self::of(index, dataplane, lost)).collect()
     }
 
-    fn of(index: &Index, dataplane: &Resource) -> Self {
+    fn of(index: &Index, dataplane: &Resource, lost: &LostZones) -> Self {
+        let is_lost = lost.include(dataplane);
         let networking = dataplane.spec::<Dataplane>().unwrap_or_default().networking.unwrap_or_default();
         let insight = index.find(&dataplane_insight::KIND, dataplane.mesh(), dataplane.name());
         let insight = insight.and_then(|i| i.spec::<DataplaneInsight>().ok()).unwrap_or_default();
         let connected = is_connected(&insight.subscriptions);
         let part = |ready| match (connected, ready) {
+            _ if is_lost => ProxyCondition::Unknown,
             (true, true) => ProxyCondition::Online,
             _ => ProxyCondition::Offline,
         };
@@ -78,6 +117,7 @@ impl ReportedDataplane {
             .collect();
         let ready = networking.inbound.iter().filter(|i| i.state() == inbound::State::Ready).count();
         let condition = match (connected, ready, networking.inbound.len()) {
+            _ if is_lost => ProxyCondition::Unknown,
             (false, ..) => ProxyCondition::Offline,
             (true, ready, all) if ready == all => ProxyCondition::Online,
             (true, 0, _) => ProxyCondition::Offline,

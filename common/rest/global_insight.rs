@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Api, ApiError, ZoneHealth,
     body::json_response,
-    condition::{Count, ReportedDataplane, is_connected},
+    condition::{Count, LostZones, ReportedDataplane, is_connected},
     insight::ServiceCounts,
 };
 use crate::{
@@ -46,16 +46,17 @@ pub(super) async fn global_insight(
 
 fn count(api: &Api) -> Response {
     let index = api.index.current();
+    let lost = LostZones::of(api, &index);
     let policies: usize =
         registry::ALL.iter().filter(|kind| kind.policy.is_some()).map(|kind| index.count(kind)).sum();
     let body = json!({
         "createdAt": document::time(api.env.now()),
-        "dataplanes": dataplanes(&index),
+        "dataplanes": dataplanes(&index, &lost),
         "meshes": { "total": index.count(&mesh::KIND) },
         "policies": { "total": policies },
         "resources": of_meshes(&index),
-        "services": services(&index),
-        "zones": zones(api, &index),
+        "services": services(&index, &lost),
+        "zones": zones(api, &index, &lost),
     });
     json_response(StatusCode::OK, &body)
 }
@@ -86,9 +87,9 @@ fn of_meshes(index: &Index) -> Value {
     Value::Object(counts.map(|(kind, total)| (kind, json!({ "total": total }))).collect())
 }
 
-fn dataplanes(index: &Index) -> Value {
+fn dataplanes(index: &Index, lost: &LostZones) -> Value {
     let [mut standard, mut builtin, mut delegated] = [Count::default(); 3];
-    for proxy in ReportedDataplane::all(index, "") {
+    for proxy in ReportedDataplane::all(index, "", lost) {
         match proxy.gateway {
             None => standard.add(proxy.condition),
             Some(GatewayType::Builtin) => builtin.add(proxy.condition),
@@ -98,10 +99,10 @@ fn dataplanes(index: &Index) -> Value {
     json!({ "standard": standard, "gatewayBuiltin": builtin, "gatewayDelegated": delegated })
 }
 
-fn services(index: &Index) -> Value {
+fn services(index: &Index, lost: &LostZones) -> Value {
     let [mut internal, mut builtin, mut delegated] = [Count::default(); 3];
     for mesh in index.list(&mesh::KIND) {
-        for service in ServiceCounts::all(index, mesh.name()).values() {
+        for service in ServiceCounts::all(index, mesh.name(), lost).values() {
             let Some(condition) = service.condition() else { continue };
             match service.gateway {
                 None => internal.add(condition),
@@ -118,7 +119,7 @@ fn services(index: &Index) -> Value {
     })
 }
 
-fn zones(api: &Api, index: &Index) -> Value {
+fn zones(api: &Api, index: &Index, lost: &LostZones) -> Value {
     let source = api.config.zone_status.as_ref();
     let mut control_planes = ZoneCounts::default();
     // Those who were never connected count as little as those who are not there.
@@ -133,7 +134,7 @@ fn zones(api: &Api, index: &Index) -> Value {
         let mut zones = ZoneCounts::default();
         for insight in index.list(base).filter_map(|proxy| index.find(insight, "", proxy.name())) {
             zones.total += 1;
-            zones.online += u64::from(connected(insight));
+            zones.online += u64::from(!lost.include(insight) && connected(insight));
         }
         zones
     };

@@ -1,7 +1,10 @@
 //! Insights of meshes and services. They are counted when someone asks: the index is at hand, and a stored
 //! copy would be one more thing to keep true.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use axum::{
     extract::{Path, Query as QueryOf, Request, State},
@@ -13,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Api, ApiError, KindApi,
     body::json_response,
-    condition::{Count, ProxyCondition, ReportedDataplane},
+    condition::{Count, LostZones, ProxyCondition, ReportedDataplane},
     inspect::is_exclusive,
     page::{self, Page, PageLink, Query},
     read::{ResourcePath, weight},
@@ -45,13 +48,14 @@ pub(super) async fn meshes(
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, LIST)?;
     let index = at.api.index.current();
-    let link = PageLink::of(request, query.clone());
+    let (api, link) = (Arc::clone(&at.api), PageLink::of(request, query.clone()));
     let answer = move || {
+        let lost = LostZones::of(&api, &index);
         let name = page::value(&query, "name").unwrap_or_default();
         let meshes = index.list(&mesh::KIND).filter(|mesh| mesh.name().contains(name));
         let all: Vec<&Resource> = meshes.map(AsRef::as_ref).collect();
         let total = all.len();
-        page.respond(link, total, page.cut(all).into_iter().map(|mesh| Ok(of_mesh(&index, mesh))))
+        page.respond(link, total, page.cut(all).into_iter().map(|mesh| Ok(of_mesh(&index, mesh, &lost))))
     };
     at.api.count(&client, "", answer).await
 }
@@ -64,10 +68,10 @@ pub(super) async fn mesh(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     index.find(&mesh::KIND, "", &target.name).ok_or_else(|| ApiError::not_found(ITEM))?;
-    let name = target.name.clone();
+    let (api, name) = (Arc::clone(&at.api), target.name.clone());
     let answer = move || {
         let mesh = index.find(&mesh::KIND, "", &name).ok_or_else(|| ApiError::not_found(ITEM))?;
-        Ok(json_response(StatusCode::OK, &of_mesh(&index, mesh)))
+        Ok(json_response(StatusCode::OK, &of_mesh(&index, mesh, &LostZones::of(&api, &index))))
     };
     at.api.count(&client, &target.name, answer).await
 }
@@ -88,14 +92,16 @@ pub(super) async fn services(
         return Err(ApiError::invalid(LIST, &Violations::one("type", reason)));
     }
     let (link, of) = (PageLink::of(request, query.clone()), target.mesh.clone());
+    let api = Arc::clone(&at.api);
     let answer = move || {
+        let lost = LostZones::of(&api, &index);
         let name = page::value(&query, "name").unwrap_or_default();
         let types = types_of(&query);
         let mut all = Vec::new();
         let meshes = index.list(&mesh::KIND).filter(|m| of.is_empty() || m.name() == of);
         // Where services are resources, they say themselves how they are.
         for mesh in meshes.filter(|mesh| !is_exclusive(&index, mesh.name())) {
-            let services = ServiceCounts::all(&index, mesh.name()).into_iter();
+            let services = ServiceCounts::all(&index, mesh.name(), &lost).into_iter();
             let wanted = services.filter(|(service, stat)| {
                 service.contains(name) && types.as_ref().is_none_or(|types| types.contains(&stat.word()))
             });
@@ -116,13 +122,14 @@ pub(super) async fn service(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let mesh = target.mesh.clone();
+    let (api, mesh) = (Arc::clone(&at.api), target.mesh.clone());
     let answer = move || {
         let mesh = index.find(&mesh::KIND, "", &target.mesh).ok_or_else(|| ApiError::not_found(ITEM))?;
         if is_exclusive(&index, &target.mesh) {
             return Err(ApiError::not_found(ITEM));
         }
-        let stat = ServiceCounts::all(&index, &target.mesh).remove(&target.name).unwrap_or_default();
+        let lost = LostZones::of(&api, &index);
+        let stat = ServiceCounts::all(&index, &target.mesh, &lost).remove(&target.name).unwrap_or_default();
         Ok(json_response(StatusCode::OK, &stat.show(mesh, &target.name)))
     };
     at.api.count(&client, &mesh, answer).await
@@ -155,12 +162,12 @@ impl Api {
     }
 }
 
-fn of_mesh(index: &Index, mesh: &Resource) -> Value {
+fn of_mesh(index: &Index, mesh: &Resource, lost: &LostZones) -> Value {
     let name = mesh.name();
     let [mut all, mut standard, mut gateway, mut builtin, mut delegated] = [Count::default(); 5];
     let (mut envoys, mut agents) = (BTreeMap::<String, Count>::new(), BTreeMap::<String, Count>::new());
     let (mut issued, mut supported) = (BTreeMap::<String, Count>::new(), BTreeMap::<String, Count>::new());
-    for proxy in ReportedDataplane::all(index, name) {
+    for proxy in ReportedDataplane::all(index, name, lost) {
         let condition = proxy.condition;
         all.add(condition);
         match proxy.gateway {
@@ -188,7 +195,7 @@ fn of_mesh(index: &Index, mesh: &Resource) -> Value {
             issued.entry(mtls.issued_backend).or_default().add(condition);
         }
     }
-    let services = ServiceCounts::all(index, name);
+    let services = ServiceCounts::all(index, name, lost);
     let external = services.values().filter(|s| s.external).count();
     let internal = services.len() - external;
     let mut shown = summary(&summaries::MESH_INSIGHT, mesh, "", name);
@@ -244,9 +251,9 @@ pub(super) struct ServiceCounts {
 
 impl ServiceCounts {
     /// The services of a mesh, by name.
-    pub(super) fn all(index: &Index, mesh: &str) -> BTreeMap<String, Self> {
+    pub(super) fn all(index: &Index, mesh: &str, lost: &LostZones) -> BTreeMap<String, Self> {
         let mut services: BTreeMap<String, Self> = BTreeMap::new();
-        for proxy in ReportedDataplane::all(index, mesh) {
+        for proxy in ReportedDataplane::all(index, mesh, lost) {
             let issued = proxy.insight.m_tls.map(|m| m.issued_backend).filter(|b| !b.is_empty());
             for (name, condition) in proxy.services {
                 let service = services.entry(name).or_default();
@@ -275,6 +282,7 @@ impl ServiceCounts {
     pub(super) fn condition(&self) -> Option<ProxyCondition> {
         match self.dataplanes {
             _ if self.external => None,
+            Count { online: 0, unknown: 1.., .. } => Some(ProxyCondition::Unknown),
             Count { online: 0, .. } => Some(ProxyCondition::Offline),
             Count { online, total, .. } if online == total => Some(ProxyCondition::Online),
             _ => Some(ProxyCondition::Partial),
@@ -292,16 +300,20 @@ impl ServiceCounts {
 
     fn show(&self, mesh: &Resource, name: &str) -> Value {
         let status = match self.condition() {
-            None => "not_available",
+            None | Some(ProxyCondition::Unknown) => "not_available",
             Some(ProxyCondition::Online) => "online",
             Some(ProxyCondition::Partial) => "partially_degraded",
             Some(ProxyCondition::Offline) => "offline",
         };
-        let Count { online, total, .. } = self.dataplanes;
+        let Count { online, unknown, total, .. } = self.dataplanes;
+        let mut dataplanes = json!({ "total": total, "online": online, "offline": total - online - unknown });
+        if unknown > 0 {
+            dataplanes["unknown"] = unknown.into();
+        }
         let mut shown = summary(&summaries::SERVICE_INSIGHT, mesh, mesh.name(), name);
         let members = json!({
             "status": status,
-            "dataplanes": { "total": total, "online": online, "offline": total - online },
+            "dataplanes": dataplanes,
             "issuedBackends": self.issued,
             "zones": self.zones,
         });

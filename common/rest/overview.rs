@@ -11,7 +11,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    ApiError, KindApi, User,
+    ApiError, KindApi, User, ZoneHealth,
     body::json_response,
     page::{PageLink, Query},
     read::{self, ListPage, ResourcePath, Sight},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     document,
     model::{
-        Kind, Resource, ResourceKey,
+        Kind, Origin, Resource, ResourceKey,
         kinds::{
             dataplane, dataplane_insight, zone, zone_egress, zone_egress_insight, zone_ingress,
             zone_ingress_insight, zone_insight,
@@ -142,6 +142,17 @@ fn show(at: &KindApi, index: &Index, resource: &Resource) -> Result<Value, ApiEr
         let source = at.api.config.zone_status.as_ref();
         if let Some(status) = source.and_then(|s| s.zone_status(resource.name(), index)) {
             object.insert("strait".into(), json!(status));
+        }
+    }
+    // What its insight says is what its zone told last.
+    if resource.kind().is_proxy
+        && let Origin::Zone(owner) = &resource.origin
+        && let Some(source) = &at.api.config.zone_status
+    {
+        let status = source.zone_progress(owner);
+        if status.status != ZoneHealth::Online {
+            let zone = json!({ "name": owner, "status": status.status, "since": status.since });
+            object.insert("strait".into(), json!({ "status": ZoneHealth::Unknown, "zone": zone }));
         }
     }
     Ok(Value::Object(object))

@@ -4,28 +4,34 @@
 //! single writes.
 
 mod item;
+mod prefer;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Path, Query, State},
-    http::{HeaderName, HeaderValue, StatusCode},
+    http::{HeaderName, StatusCode},
     response::Response,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 
-use super::{Api, ApiError, ZoneHealth, ZoneStatus, ZoneStatusSource, body::json_response};
+use super::{
+    Api, ApiError, ProxyProgressSource, ZoneHealth, ZoneStatus, ZoneStatusSource, body::json_response,
+};
 use crate::{
     config::Interval,
-    kds::outgoing::is_enabled,
+    kds::{outgoing::is_enabled, proxies::ProxyProgress},
     model::kinds::zone,
     registry,
     store::{Revision, index::Index},
 };
 
-pub(super) use self::item::item;
+pub(super) use self::{item::item, prefer::Preference};
 
 /// Names the revision of a write, in its answer.
 pub const REVISION: HeaderName = HeaderName::from_static("strait-revision");
@@ -52,7 +58,7 @@ struct ZoneSync {
 #[derive(Debug, PartialEq, Serialize)]
 struct RevisionSync {
     revision: Revision,
-    /// Of every zone concerned.
+    /// Of every zone concerned, and of its proxies where they were asked about.
     acknowledged: bool,
     zones: Vec<ZoneReach>,
 }
@@ -69,6 +75,9 @@ struct ZoneReach {
     /// Since when it has been online, or away.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<DateTime<Utc>>,
+    /// How far its proxies are, where they were asked about and it tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxies: Option<ProxyProgress>,
     /// What it refused or cannot get, among others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
@@ -81,6 +90,10 @@ enum ReachState {
     Acknowledged,
     /// It is online and has not answered yet.
     Waiting,
+    /// It has answered, and some of its proxies have not.
+    Proxies,
+    /// It has answered, and does not tell how far its proxies are.
+    Untold,
     /// It may be away and has not answered.
     Unknown,
     /// It is away and will get it when it is back.
@@ -99,8 +112,34 @@ impl ReachState {
 
 #[derive(Deserialize)]
 pub(super) struct RevisionQuery {
-    /// How long the answer may wait for zones, at most a minute.
+    /// How long the answer may wait for those who are asked about, at most a minute.
     timeout: Option<String>,
+    /// Who is asked about: `zones`, unless it says `proxies`.
+    of: Option<String>,
+}
+
+/// Who is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedAbout {
+    Zones,
+    /// Zones, and the proxies in them.
+    Proxies,
+}
+
+impl RevisionQuery {
+    fn asked(&self) -> Result<AskedAbout, ApiError> {
+        match self.of.as_deref() {
+            None | Some("zones") => Ok(AskedAbout::Zones),
+            Some("proxies") => Ok(AskedAbout::Proxies),
+            Some(_) => Err(ApiError::unsupported("of")),
+        }
+    }
+
+    fn patience(&self) -> Result<Duration, ApiError> {
+        let Some(text) = &self.timeout else { return Ok(Duration::ZERO) };
+        let patience = Interval::parse(text).map_err(|_| ApiError::unsupported("timeout"))?;
+        Ok(patience.0.min(LONGEST_WAIT))
+    }
 }
 
 /// `GET /sync`.
@@ -114,26 +153,20 @@ pub(super) async fn overview(State(api): State<Arc<Api>>) -> Result<Response, Ap
     Ok(json_response(StatusCode::OK, &SyncOverview { revision: index.revision, zones: zones.collect() }))
 }
 
-/// `GET /sync/revisions/{revision}?timeout=30s`: answers when every zone concerned has acknowledged, else after that
-/// time.
+/// `GET /sync/revisions/{revision}?timeout=30s&of=proxies`: answers when everybody concerned has acknowledged, else
+/// after that time.
 pub(super) async fn revision(
     State(api): State<Arc<Api>>,
     Path(revision): Path<String>,
-    Query(waiting): Query<RevisionQuery>,
+    Query(query): Query<RevisionQuery>,
 ) -> Result<Response, ApiError> {
-    let source = source(&api)?;
+    let followed = Followed::of(&api)?;
     let revision = revision.parse::<Revision>().map_err(|_| {
         ApiError::bad_request(
             "the revision in the path is not a number; a write names its own in the header Strait-Revision",
         )
     })?;
-    let patience = match &waiting.timeout {
-        None => Duration::ZERO,
-        Some(text) => {
-            Interval::parse(text).map_err(|_| ApiError::unsupported("timeout"))?.0.min(LONGEST_WAIT)
-        }
-    };
-    let deadline = Instant::now() + patience;
+    let (asked, deadline) = (query.asked()?, Instant::now() + query.patience()?);
     if timeout_at(deadline, api.index.wait_for(revision)).await.is_err()
         && api.index.current().revision < revision
     {
@@ -141,13 +174,59 @@ pub(super) async fn revision(
         let detail = format!("there is no revision {revision} here yet, the newest is {newest}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "Could not look up a revision", detail));
     }
-    let mut progress = source.progressed();
+    let mut progress = followed.progressed();
     let mut missed = BTreeMap::new();
     loop {
         progress.mark_unchanged();
-        let reached = reach(source, &api.index.current(), revision, &mut missed);
-        if reached.acknowledged || !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
-            return Ok(json_response(StatusCode::OK, &reached));
+        let zones = followed.reach(&api, revision, asked, &mut missed);
+        let acknowledged = zones.iter().all(|zone| zone.state.is_over());
+        if acknowledged || !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
+            return Ok(json_response(StatusCode::OK, &RevisionSync { revision, acknowledged, zones }));
+        }
+    }
+}
+
+/// Who is followed from here: all zones, or the proxies of this one.
+enum Followed<'a> {
+    Zones(&'a dyn ZoneStatusSource),
+    Proxies(&'a dyn ProxyProgressSource),
+}
+
+impl<'a> Followed<'a> {
+    fn of(api: &'a Api) -> Result<Self, ApiError> {
+        match &api.config.proxies {
+            Some(proxies) => Ok(Self::Proxies(&**proxies)),
+            None => Ok(Self::Zones(source(api)?)),
+        }
+    }
+
+    fn progressed(&self) -> watch::Receiver<()> {
+        match self {
+            Self::Zones(zones) => zones.progressed(),
+            Self::Proxies(proxies) => proxies.progressed(),
+        }
+    }
+
+    /// How they stand with `revision`. `missed` remembers what was found about zones that are away, by zone and how far
+    /// it is.
+    fn reach(
+        &self,
+        api: &Api,
+        revision: Revision,
+        asked: AskedAbout,
+        missed: &mut BTreeMap<(String, Revision), bool>,
+    ) -> Vec<ZoneReach> {
+        let index = api.index.current();
+        match self {
+            Self::Zones(zones) => reach(*zones, &index, revision, asked, missed),
+            Self::Proxies(proxies) => {
+                let zone = api.config.mode.zone().unwrap_or_default().to_owned();
+                let proxies = (asked == AskedAbout::Proxies).then(|| proxies.proxy_progress());
+                let is_delivered = proxies.as_ref().is_none_or(|told| told.acked >= revision);
+                let state = if is_delivered { ReachState::Acknowledged } else { ReachState::Proxies };
+                let (acked, since, notes) = (index.revision, None, Vec::new());
+                vec![ZoneReach { zone, state, acked, lag: 0, since, proxies, notes }]
+            }
         }
     }
 }
@@ -159,14 +238,14 @@ fn source(api: &Api) -> Result<&dyn ZoneStatusSource, ApiError> {
     })
 }
 
-/// How all zones stand with `revision`. `missed` remembers what was found about zones that are away, by zone and how far
-/// it is.
+/// How all zones stand with `revision`.
 fn reach(
     source: &dyn ZoneStatusSource,
     index: &Index,
     revision: Revision,
+    asked: AskedAbout,
     missed: &mut BTreeMap<(String, Revision), bool>,
-) -> RevisionSync {
+) -> Vec<ZoneReach> {
     let zones = index.list(&zone::KIND).map(|resource| {
         let zone = resource.name();
         let status = source.zone_progress(zone);
@@ -176,31 +255,28 @@ fn reach(
                 is_gone(index, revision) || source.has_missed(zone, acked, revision, index)
             })
         };
+        let told = status.proxies.as_ref().filter(|_| asked == AskedAbout::Proxies);
+        let is_delivered = asked == AskedAbout::Zones || told.is_some_and(|told| told.acked >= revision);
         let state = match status.status {
             _ if !is_enabled(resource) => ReachState::Disabled,
-            _ if acked >= revision => ReachState::Acknowledged,
-            ZoneHealth::Online => ReachState::Waiting,
-            _ if !concerns() => ReachState::Unconcerned,
+            _ if acked >= revision && is_delivered => ReachState::Acknowledged,
+            ZoneHealth::Online if acked < revision => ReachState::Waiting,
+            ZoneHealth::Online => told.map_or(ReachState::Untold, |_| ReachState::Proxies),
+            _ if acked < revision && !concerns() => ReachState::Unconcerned,
             ZoneHealth::Unknown => ReachState::Unknown,
             ZoneHealth::Offline => ReachState::Offline,
         };
         let (lag, since, notes) = (status.down.lag, status.since, status.notes);
-        ZoneReach { zone: zone.to_owned(), state, acked, lag, since, notes }
+        let proxies = status.proxies.filter(|_| asked == AskedAbout::Proxies);
+        ZoneReach { zone: zone.to_owned(), state, acked, lag, since, proxies, notes }
     });
-    let zones: Vec<ZoneReach> = zones.collect();
-    RevisionSync { revision, acknowledged: zones.iter().all(|zone| zone.state.is_over()), zones }
+    zones.collect()
 }
 
 /// Whether nothing shows any more what `revision` changed: it was a delete, or what it wrote was written again. Whom it
 /// concerned cannot be told then, so it counts as everybody.
 fn is_gone(index: &Index, revision: Revision) -> bool {
     !registry::ALL.iter().any(|kind| index.list(kind).any(|resource| resource.revision == revision))
-}
-
-/// An answer about what was written at `revision`.
-pub(super) fn stamped(mut answer: Response, revision: Revision) -> Response {
-    answer.headers_mut().insert(REVISION, HeaderValue::from(revision));
-    answer
 }
 
 #[cfg(test)]

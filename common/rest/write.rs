@@ -11,8 +11,8 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Api, ApiError, Deletion, KindApi, Put, User, absent, body::json_response, commit::Prepared, meta,
-    precondition::Conditions, read::ResourcePath, sync, warnings,
+    Api, ApiError, Deletion, KindApi, Put, User, absent, commit::Prepared, meta, precondition::Conditions,
+    read::ResourcePath, sync::Preference, warnings,
 };
 use crate::{
     clip::clipped,
@@ -54,6 +54,7 @@ pub(super) async fn put(
     at.require_mesh(&at.api.index.current(), &target)?;
     at.require_access(&user)?;
     let conditions = Conditions::of(request.headers())?;
+    let preference = Preference::of(request.headers());
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
     let kind = at.kind;
     let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
@@ -64,7 +65,7 @@ pub(super) async fn put(
     let (done, revision) = at.api.commit(prepare, None).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(sync::stamped(json_response(status, &body), revision))
+    Ok(preference.answer(status, body, revision))
 }
 
 /// `DELETE` of one resource, with everything it owns.
@@ -82,7 +83,7 @@ pub(super) async fn delete(
         deletion(&at, index, &target, &conditions, WrittenBy::Client, || at.require_access(&user))
     };
     let (_, revision) = at.api.commit(prepare, None).await?;
-    Ok(sync::stamped(json_response(StatusCode::OK, &json!({})), revision))
+    Ok(Preference::of(&headers).answer(StatusCode::OK, json!({}), revision))
 }
 
 /// Who writes.

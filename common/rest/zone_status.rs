@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{
+    kds::{clock::ClockSkew, proxies::ProxyProgress},
     model::Resource,
     store::{Revision, index::Index},
 };
@@ -32,6 +33,9 @@ pub struct SyncProgress {
     pub acked: Revision,
     /// How many changes the receiver still has to acknowledge.
     pub lag: u64,
+    /// Since when there have been some.
+    #[serde(default, rename = "behindSince", skip_serializing_if = "Option::is_none")]
+    pub behind_since: Option<DateTime<Utc>>,
 }
 
 /// What an operator needs to know about a zone, shown as `strait` in its overview.
@@ -48,6 +52,12 @@ pub struct ZoneStatus {
     pub down: SyncProgress,
     /// From the zone to global.
     pub up: SyncProgress,
+    /// How far the proxies in the zone are, in revisions of global; a zone of another make does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxies: Option<ProxyProgress>,
+    /// Its clock, compared with that of global; a zone of another make does not measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockSkew>,
     /// Dataplanes it sent.
     pub dataplanes: u64,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
@@ -84,5 +94,14 @@ pub trait ZoneStatusSource: Send + Sync {
     fn sending(&self, zone: &str, resource: &Resource, index: &Index) -> Sending;
 
     /// Changes whenever a zone comes further, comes or goes.
+    fn progressed(&self) -> watch::Receiver<()>;
+}
+
+/// Who knows how far the proxies of this zone are.
+pub trait ProxyProgressSource: Send + Sync {
+    /// How far they are, in revisions of the store here.
+    fn proxy_progress(&self) -> ProxyProgress;
+
+    /// Changes whenever they come further.
     fn progressed(&self) -> watch::Receiver<()>;
 }

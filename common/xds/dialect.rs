@@ -137,6 +137,8 @@ pub struct SaidBefore<'a> {
     pub limit: Option<usize>,
 }
 
+/// Code of a refusal that has nothing to do with what is refused: `UNAVAILABLE`.
+pub(super) const NOT_NOW: i32 = 14;
 /// Bytes of a refusal in words that are searched for names, and how many details are read.
 const LONGEST_WORDS: usize = 64 * 1024;
 const MOST_DETAILS: usize = 10_000;
@@ -241,6 +243,9 @@ impl Dialect for Delta {
         }
         let held = request.initial_resource_versions.iter().map(|(name, version)| (&**name, &**version));
         let mut opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
+        if rule.narrows {
+            opened.narrow();
+        }
         opened.unsubscribe(unsubscribed(request));
         Self(opened)
     }
@@ -381,6 +386,7 @@ pub(super) fn verdict(error: Option<&Status>) -> Confirmation {
         Some((_, words)) if items.is_empty() && !words.ends_with("(truncated)") => {
             Confirmation::RefusedInWords(words.to_owned())
         }
+        _ if items.is_empty() && error.code == NOT_NOW => Confirmation::Postponed,
         _ => Confirmation::Refused { items },
     }
 }

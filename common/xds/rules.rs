@@ -66,6 +66,8 @@ pub struct TypeRule {
     /// The version of a state of the world is always that of its content, and never one that authors gave: for
     /// peers who know by nothing else that something is gone.
     pub by_content: bool,
+    /// After a refusal that names nothing, halves are offered until what was meant is found.
+    pub narrows: bool,
 }
 
 /// What a peer gets that asks for a type which is not served.
@@ -116,7 +118,13 @@ impl TypeRule {
             stays: false,
             perishable: false,
             by_content: false,
+            narrows: false,
         }
+    }
+
+    /// The same for peers that take items one by one and may not say which one they refuse.
+    const fn narrowed(type_url: &'static str) -> Self {
+        Self { narrows: true, ..Self::alone(type_url) }
     }
 
     const fn full(type_url: &'static str) -> Self {
@@ -183,7 +191,7 @@ impl SourceSettings {
     pub fn kds(identifier: impl Into<String>, types: impl IntoIterator<Item = &'static str>) -> Self {
         Self {
             identifier: identifier.into(),
-            types: types.into_iter().map(TypeRule::alone).collect(),
+            types: types.into_iter().map(TypeRule::narrowed).collect(),
             unknown: Unknown::Empty,
             implied: None,
             make_before_break: false,

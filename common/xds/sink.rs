@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::{Message, Name as _};
 
-use super::{dialect::MORE, source::NOT_NOW, subscription::WILDCARD};
+use super::{
+    dialect::{MORE, NOT_NOW},
+    subscription::WILDCARD,
+};
 use crate::proto::{
     envoy::{
         config::core::v3::Node,
@@ -122,6 +125,8 @@ struct TypeExchange {
     ready: bool,
     /// A batch was refused whole, so upstream believes more than is true for as long as the stream lives.
     spoilt: bool,
+    /// Number of the last batch that was answered.
+    settled: Option<String>,
     outstanding: VecDeque<Outstanding>,
 }
 
@@ -149,6 +154,7 @@ impl Sink {
                     answered: false,
                     ready: false,
                     spoilt: false,
+                    settled: None,
                     outstanding: VecDeque::new(),
                 },
             )
@@ -218,6 +224,7 @@ impl Sink {
         let outstanding = exchange.outstanding.remove(at)?;
         exchange.ready |= !outstanding.more && !exchange.spoilt;
         exchange.hold(outstanding, refused);
+        exchange.settled = Some(nonce.to_owned());
         Some(self.answer(type_url, nonce.to_owned(), refusal_status(refused)))
     }
 
@@ -229,6 +236,7 @@ impl Sink {
         exchange.outstanding.remove(at)?;
         exchange.ready = false;
         exchange.spoilt = true;
+        exchange.settled = Some(nonce.to_owned());
         Some(self.answer(type_url, nonce.to_owned(), Some(status(reason.to_owned(), &[]))))
     }
 
@@ -238,8 +246,15 @@ impl Sink {
         let exchange = self.types.get_mut(type_url)?;
         let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
         exchange.outstanding.remove(at)?;
+        exchange.settled = Some(nonce.to_owned());
         let error = Status { code: NOT_NOW, ..status(reason.to_owned(), &[]) };
         Some(self.answer(type_url, nonce.to_owned(), Some(error)))
+    }
+
+    /// The last acknowledgement of each type once more, for an upstream that may have lost sight of this stream.
+    pub fn remind(&self) -> impl Iterator<Item = DeltaDiscoveryRequest> {
+        let idle = self.types.iter().filter(|(_, exchange)| exchange.outstanding.is_empty());
+        idle.filter_map(|(type_url, exchange)| Some(self.answer(type_url, exchange.settled.clone()?, None)))
     }
 
     /// Whether every type was answered in full and settled at least once, and no batch was refused whole.

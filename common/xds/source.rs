@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     Delta, DeltaPart, Dialect, Interest, Name, Outline, Repeat, ResponseParts, Sotw, SourceSettings,
     Standing, Subscription, TypeRule, Unknown, Version, Want,
-    dialect::{Envelope, Header, Heard},
+    dialect::{Envelope, Header, Heard, NOT_NOW},
     outline::{Listed, Unreadable},
 };
 use crate::{clip::clip, proto::google::rpc::Status};
@@ -92,8 +92,6 @@ struct TypeSlot<D> {
 
 /// What an error shows of the type of a request, in bytes.
 const LONGEST_TYPE: usize = 256;
-/// Code of a refusal that has nothing to do with what is refused: `UNAVAILABLE`.
-pub(super) const NOT_NOW: i32 = 14;
 /// Empty answers that may wait; a peer asks for each type once.
 const MAX_UNSERVED: usize = 64;
 
@@ -281,6 +279,11 @@ impl<D: Dialect> Source<D> {
         self.is_settled() && states.all(Subscription::is_accepted)
     }
 
+    /// Whether the peer refuses something.
+    pub fn is_refused(&self) -> bool {
+        self.slots.iter().filter_map(TypeSlot::subscription).any(|state| !state.is_accepted())
+    }
+
     /// Whether the peer refused what there is under this name.
     pub fn refuses(&self, type_url: &str, name: &str) -> bool {
         let of_type = self.slots.iter().filter(|slot| slot.rule.type_url == type_url);
@@ -330,6 +333,16 @@ impl<D: Dialect> Source<D> {
     /// Whether the peer has answered for everything it asked for.
     pub fn is_settled(&self) -> bool {
         self.slots.iter().all(|slot| slot.dialect.is_none() || slot.is_idle())
+    }
+
+    /// The same, but for removals that wait because something was refused that may need what goes.
+    pub fn is_answered(&self) -> bool {
+        (0..self.slots.len()).all(|i| {
+            let slot = &self.slots[i];
+            let has_updates = || slot.subscription().is_some_and(Subscription::has_updates);
+            let keeps = || slot.in_flight_since.is_none() && !has_updates() && !self.may_remove(i);
+            slot.dialect.is_none() || slot.is_idle() || keeps()
+        })
     }
 
     fn request(&mut self, request: &D::Request, want: &dyn Want) -> Result<Option<SourceEvent>, Malformed> {
@@ -514,7 +527,10 @@ impl<D: Dialect> TypeSlot<D> {
             // The peer took nothing that it had not taken before.
             return None;
         }
-        self.acked = self.sent;
+        // Innocent neighbours of what was refused are yet to arrive.
+        if !self.subscription().is_some_and(Subscription::is_narrowing) {
+            self.acked = self.sent;
+        }
         let (nonce, accepted) = (settled.nonce, settled.accepted);
         Some(match error {
             None => SourceEvent::Acked { type_url, nonce, accepted },

@@ -11,6 +11,7 @@ use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted, virtual_
 mod alive;
 mod flight;
 mod holdings;
+mod narrowing;
 mod resumed;
 mod standing;
 mod whole;
@@ -19,6 +20,7 @@ pub use alive::StillGood;
 pub use flight::{Confirmation, Settled};
 use flight::{Flight, Updated};
 use holdings::{Holding, Holdings};
+use narrowing::Narrowing;
 pub use standing::Standing;
 use wide::WideNames;
 pub(super) use wide::find;
@@ -63,6 +65,8 @@ pub struct Subscription {
     /// What was read of virtual hosts for the response that is being made.
     hosts: HostDirectory,
     flight: Option<Flight>,
+    /// Where a refusal that names nothing is narrowed.
+    narrowing: Option<Box<Narrowing>>,
 }
 
 /// Which resources of the type the peer asked for.
@@ -141,6 +145,7 @@ impl Subscription {
             rescan: true,
             owed: true,
             flight: None,
+            narrowing: None,
         };
         wide.iter().for_each(|name| opened.note_asked(name));
         opened.claim_members();
@@ -213,6 +218,10 @@ impl Subscription {
 
     /// Offers again what the peer refused, as it is: the reason may have been its surroundings.
     pub fn reconsider(&mut self) {
+        if self.is_narrowing() {
+            // It is being offered again already.
+            return;
+        }
         for name in mem::take(&mut self.refused).into_keys() {
             self.doubt(name);
         }
@@ -242,6 +251,10 @@ impl Subscription {
         let mut offer = Offer::default();
         let mut room = ResponseBudget { limit, used: 0 };
         let mut everything = None;
+        if part != DeltaPart::Removals && self.must_try() && self.offer_suspects(want, &mut offer) {
+            self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
+            return Some(offer);
+        }
         if part != DeltaPart::Removals && self.is_fresh() {
             everything = collection.clone().filter(|all| self.offer_all(&**all, limit, &mut offer));
         }
@@ -260,6 +273,10 @@ impl Subscription {
         let completes = collection.filter(|_| self.dirty.is_empty());
         let promised = part != DeltaPart::Removals && mem::take(&mut self.owed);
         if offer.updated.is_empty() && offer.removed.is_empty() && !promised {
+            if part != DeltaPart::Removals && self.offer_suspects(want, &mut offer) {
+                self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
+                return Some(offer);
+            }
             if let Some(newest) = completes.filter(|newest| !self.held.is_from(newest)) {
                 self.rebase(newest, &Updated::default());
             }
@@ -277,6 +294,9 @@ impl Subscription {
             None => Updated::of(&offer),
         };
         self.is_new &= offer.more;
+        if let Some(narrowing) = &mut self.narrowing {
+            narrowing.pause();
+        }
         self.flight = Some(Flight::new(nonce, &offer, updated, completes));
         Some(offer)
     }
@@ -286,6 +306,11 @@ impl Subscription {
     pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
         let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
         let accused = flight.accused(verdict);
+        if self.narrowing.is_some() && flight.is_vague(verdict) {
+            let mut names = Vec::new();
+            flight.updated.each(&mut |name, _| names.push(Arc::clone(name)));
+            self.suspect(names);
+        }
         let items = flight.len();
         let completes = flight.completes.take();
         let completed = completes.map(|collection| self.rebase(collection, &flight.updated)).is_some();
@@ -377,7 +402,7 @@ impl Subscription {
 
     /// Whether additions or changes may be waiting to be sent.
     pub fn has_updates(&self) -> bool {
-        self.rescan || self.owed || !self.dirty.is_empty()
+        self.rescan || self.owed || !self.dirty.is_empty() || self.is_narrowing()
     }
 
     /// Whether the peer was promised an answer.

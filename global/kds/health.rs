@@ -71,6 +71,10 @@ mod tests {
             version: String::new(),
             down: Position::default(),
             up: Position::default(),
+            down_since: None,
+            up_since: None,
+            proxies: None,
+            clock: None,
             notes: Vec::new(),
         };
         let check = |facts: Facts, later: u64, health, since| {

@@ -9,6 +9,7 @@ use common::{
     kds::{
         apply::{Applier, ApplyError, Follower},
         attribution::Foreign,
+        clock::{self, ClockSkew},
         features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
@@ -19,6 +20,7 @@ use common::{
         outbox::Outbox,
         outgoing::SharedOutgoing,
         ownership::ZoneNaming,
+        proxies::ProxyProgress,
         reverse::{Answer, Call},
         serve::{Ended, Serving},
         watch::Position,
@@ -53,7 +55,7 @@ use super::{
     Kds, KdsInner, auth,
     ending::EndCause,
     questions, reverse,
-    session::{Session, SyncStream},
+    session::{Session, SyncStream, Tidings},
     zone_view::{Downward, ZoneView},
 };
 
@@ -136,6 +138,8 @@ impl KdsSyncService for Kds {
             zone: Arc::clone(&session.zone),
             ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
+            // Zones are served by what they have, and no zone forgets its global.
+            remind_every: None,
             guard_first: false,
             applier: self.inner.applier(&session),
             outbox,
@@ -182,7 +186,13 @@ impl GlobalKdsService for Kds {
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         let caller = self.admit(&request)?;
         let session = self.inner.sessions.of(&caller.zone);
-        let down = session.and_then(|session| session.ping(&caller, Position::read(request.metadata())));
+        let told = request.metadata();
+        let tidings = Tidings {
+            up: Position::read(told),
+            proxies: ProxyProgress::read(told),
+            clock: ClockSkew::read(told),
+        };
+        let down = session.and_then(|session| session.ping(&caller, tidings));
         let interval = self.inner.settings.poll_interval;
         let interval = Duration {
             seconds: interval.as_secs().try_into().unwrap_or(i64::MAX),
@@ -194,6 +204,7 @@ impl GlobalKdsService for Kds {
         if let Some(down) = down {
             down.write(response.metadata_mut());
         }
+        clock::write_time(self.inner.env.now(), response.metadata_mut());
         Ok(response)
     }
 }

@@ -6,18 +6,22 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
     kds::{
+        clock::ClockSkew,
         features::{Features, ZONE_PING_HEALTH},
         headers::KdsCaller,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
+        proxies::ProxyProgress,
         watch::{Position, Watch},
     },
+    metering,
     runtime::Env,
     store::Fence,
     xds::{Name, Refusals},
@@ -29,6 +33,20 @@ use super::{
     ending::{End, EndCause},
     questions::{FormerSender, QuestionSender},
 };
+
+/// Clocks that differ by more are noted: tokens and certificates are valid from a few seconds before they are made.
+const TOLERATED_SKEW: Duration = Duration::from_secs(4);
+
+/// What a zone says with a ping, as far as it says anything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tidings {
+    /// How far its way up is.
+    pub(crate) up: Option<Position>,
+    /// How far its proxies are.
+    pub(crate) proxies: Option<ProxyProgress>,
+    /// How far its clock is from that of global.
+    pub(crate) clock: Option<ClockSkew>,
+}
 
 /// A zone's session on this instance.
 pub(crate) struct Session {
@@ -66,6 +84,13 @@ struct SessionState {
     introduced: Features,
     down: Position,
     up: Position,
+    /// Since when each has been behind.
+    down_since: Option<DateTime<Utc>>,
+    up_since: Option<DateTime<Utc>>,
+    /// How far its proxies are, as it last told.
+    proxies: Option<ProxyProgress>,
+    /// Its clock, as it last measured it.
+    clock: Option<ClockSkew>,
     refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
     withheld: BTreeMap<String, String>,
@@ -92,6 +117,12 @@ pub(crate) struct Facts {
     pub(crate) version: String,
     pub(crate) down: Position,
     pub(crate) up: Position,
+    pub(crate) down_since: Option<DateTime<Utc>>,
+    pub(crate) up_since: Option<DateTime<Utc>>,
+    /// How far its proxies are, if it tells.
+    pub(crate) proxies: Option<ProxyProgress>,
+    /// Its clock, if it measures.
+    pub(crate) clock: Option<ClockSkew>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -118,6 +149,10 @@ impl Session {
             introduced: Features::default(),
             down: Position::default(),
             up: Position::default(),
+            down_since: None,
+            up_since: None,
+            proxies: None,
+            clock: None,
             refusals: BTreeMap::new(),
             withheld: BTreeMap::new(),
             rewritten: (0, String::new()),
@@ -227,16 +262,31 @@ impl Session {
         !std::mem::replace(&mut self.lock().announced, true)
     }
 
-    /// Takes over a ping of the zone and what it says about its way up; what global knows about its way
-    /// down, or `None` when the ping belongs to another session.
-    pub(crate) fn ping(&self, caller: &KdsCaller, up: Option<Position>) -> Option<Position> {
+    /// Takes over a ping of the zone with what it says; what global knows about its way down, or `None` when the ping
+    /// belongs to another session.
+    pub(crate) fn ping(&self, caller: &KdsCaller, tidings: Tidings) -> Option<Position> {
         if self.key != caller.session {
             return None;
         }
         self.hear();
+        let Tidings { up, proxies, clock } = tidings;
         let mut state = self.lock();
-        state.up = up.unwrap_or(state.up);
-        Some(state.down)
+        if let Some(up) = up {
+            state.up_since = behind_since(up, state.up_since, self.env.now());
+            state.up = up;
+        }
+        if let Some(clock) = clock {
+            state.clock = Some(clock);
+            metrics::gauge!("kds_zone_clock_skew_seconds", "zone_name" => metering::zone(&self.zone))
+                .set(clock.seconds());
+        }
+        let down = state.down;
+        if proxies.is_some() && proxies != state.proxies {
+            state.proxies = proxies;
+            drop(state);
+            self.progress.send_replace(());
+        }
+        Some(down)
     }
 
     /// Notes items that claimed another zone and were attributed to this one.
@@ -285,6 +335,13 @@ impl Session {
                 self.zone
             )
         });
+        let clock = state.clock.filter(|clock| clock.exceeds(TOLERATED_SKEW)).map(|clock| {
+            let (seconds, way) = (clock.seconds().abs(), if clock.ahead_ms > 0 { "ahead of" } else { "behind" });
+            format!(
+                "its clock is {seconds:.1} s {way} that of global: tokens and certificates may count as not valid yet, \
+                 or not any more; keep both by NTP"
+            )
+        });
         Facts {
             opened: state.opened,
             heard: state.heard,
@@ -293,7 +350,11 @@ impl Session {
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
             up: state.up,
-            notes: refusals.chain(withheld).chain(rewritten).collect(),
+            down_since: state.down_since,
+            up_since: state.up_since,
+            proxies: state.proxies.clone().map(|told| capped(told, state.down)),
+            clock: state.clock,
+            notes: refusals.chain(withheld).chain(rewritten).chain(clock).collect(),
         }
     }
 
@@ -301,6 +362,20 @@ impl Session {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Since when a direction has been behind that is at `position` now.
+fn behind_since(
+    position: Position,
+    before: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
+    (position.acked < position.head).then(|| before.unwrap_or(now))
+}
+
+/// Proxies cannot be further than their zone.
+fn capped(told: ProxyProgress, down: Position) -> ProxyProgress {
+    ProxyProgress { acked: told.acked.min(down.acked), ..told }
 }
 
 /// What was refused, and what to do. It stays as it was at the receiver.
@@ -355,6 +430,7 @@ impl Watch for SyncStream {
         match self.stream {
             StreamKind::GlobalToZone if state.down == position => {}
             StreamKind::GlobalToZone => {
+                state.down_since = behind_since(position, state.down_since, self.session.env.now());
                 state.down = position;
                 drop(state);
                 self.session.progress.send_replace(());

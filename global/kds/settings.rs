@@ -19,6 +19,8 @@ pub struct GlobalKdsSettings {
     pub unknown_after: Duration,
     /// Silence after which a zone is offline.
     pub offline_after: Duration,
+    /// How long a zone is offline before what it exports is withdrawn; `None` for never.
+    pub withdraw_after: Option<Duration>,
     /// How often counters of a zone's subscription are written.
     pub flush_interval: Duration,
     /// How long a zone may owe an answer before its session is replaced.
@@ -39,6 +41,7 @@ impl Default for GlobalKdsSettings {
             poll_interval: Duration::from_secs(5),
             unknown_after: Duration::from_secs(10),
             offline_after: Duration::from_secs(20),
+            withdraw_after: None,
             flush_interval: Duration::from_secs(10),
             stall_after: Duration::from_secs(20),
             keepalive: Duration::from_secs(10),
@@ -58,6 +61,7 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
             // Two pings may get lost before anyone worries.
             unknown_after: (health.poll_interval.0 * 2).min(health.timeout.0),
             offline_after: health.timeout.0,
+            withdraw_after: Some(health.withdraw_after.0).filter(|after| !after.is_zero()),
             flush_interval: config.zone_insight_flush_interval.0,
             skip_label_prefixes: config.labels.skip_prefixes.clone(),
             ..Self::default()

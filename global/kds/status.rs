@@ -5,16 +5,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use chrono::{DateTime, Utc};
 use common::{
     issuing,
     kds::{
         features::{Features, ISSUING},
         filter::{self, Audience, Receiver},
         order,
-        outgoing::is_enabled,
+        outgoing::exports,
         watch::Position,
     },
-    model::{Origin, Resource, kinds},
+    model::{Origin, Resource, kinds, labels},
     rest::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource},
     store::{Revision, StoreIdentity, index::Index},
 };
@@ -36,6 +37,10 @@ impl ZoneStatusSource for Kds {
             status.down.lag =
                 status.down.lag.max(missed(zone, status.down.acked, Revision::MAX, index).count() as u64);
         }
+        // Who was up to date when it went has been behind for as long as it is away, at most.
+        if status.down.lag > 0 && status.down.behind_since.is_none() {
+            status.down.behind_since = status.since;
+        }
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
@@ -44,6 +49,17 @@ impl ZoneStatusSource for Kds {
                         it could speak for every zone (README, Who may sign)";
             status.notes.push(note.to_owned());
         }
+        let resource = index.find(&kinds::zone::KIND, "", zone);
+        if resource.and_then(|zone| zone.label(labels::EXPORTS)) == Some(labels::EXPORTS_WITHDRAWN) {
+            let note = "it is lost, and what it exports is withdrawn from the other zones until it is back";
+            status.notes.push(note.to_owned());
+        }
+        let kept = self.inner.kept_exports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(service) = kept.get(zone) {
+            let note = "it is lost, and what it exports stays with the other zones: nobody else exports";
+            status.notes.push(format!("{note} {service}"));
+        }
+        drop(kept);
         Some(status)
     }
 
@@ -118,7 +134,7 @@ impl Kds {
 
 /// Whether what zone `name` shares may be used by others; one that nobody knows counts as enabled.
 fn is_zone_enabled(name: &str, index: &Index) -> bool {
-    index.find(&kinds::zone::KIND, "", name).is_none_or(|zone| is_enabled(zone))
+    index.find(&kinds::zone::KIND, "", name).is_none_or(|zone| exports(zone))
 }
 
 /// What a zone that is away has missed: resources meant for it that changed since it answered for revision
@@ -182,13 +198,15 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         status: health,
         since: Some(since),
         version: facts.version,
-        down: progress(facts.down),
-        up: progress(facts.up),
+        down: progress(facts.down, facts.down_since),
+        up: progress(facts.up, facts.up_since),
+        proxies: facts.proxies,
+        clock: facts.clock,
         notes: facts.notes,
         ..ZoneStatus::default()
     }
 }
 
-fn progress(position: Position) -> SyncProgress {
-    SyncProgress { head: position.head, acked: position.acked, lag: position.lag }
+fn progress(position: Position, behind_since: Option<DateTime<Utc>>) -> SyncProgress {
+    SyncProgress { head: position.head, acked: position.acked, lag: position.lag, behind_since }
 }

@@ -34,7 +34,7 @@ struct Zones;
 impl ZoneStatusSource for Zones {
     fn zone_status(&self, zone: &str, _: &Index) -> Option<ZoneStatus> {
         let status = if zone == "east" { ZoneHealth::Online } else { ZoneHealth::Offline };
-        let down = SyncProgress { head: 12, acked: 10, lag: 2 };
+        let down = SyncProgress { head: 12, acked: 10, lag: 2, ..SyncProgress::default() };
         let version = "0.1.0".to_owned();
         Some(ZoneStatus { status, version, down, dataplanes: 3, ..ZoneStatus::default() })
     }
@@ -43,7 +43,11 @@ impl ZoneStatusSource for Zones {
         // The zone in the east is as fast as one can be.
         let acked = if zone == "east" { Revision::MAX } else { 1 };
         let status = if zone == "east" { ZoneHealth::Online } else { ZoneHealth::Offline };
-        ZoneStatus { status, down: SyncProgress { head: 12, acked, lag: 2 }, ..ZoneStatus::default() }
+        ZoneStatus {
+            status,
+            down: SyncProgress { head: 12, acked, lag: 2, ..SyncProgress::default() },
+            ..ZoneStatus::default()
+        }
     }
 
     fn has_missed(&self, _: &str, _: Revision, _: Revision, _: &Index) -> bool {

@@ -9,6 +9,7 @@
 mod bad_input;
 mod balance;
 mod client_status;
+mod delivery;
 mod doors;
 mod egress;
 mod faults;
@@ -24,6 +25,7 @@ mod kuma_cp;
 mod kuma_dp;
 mod legacy;
 mod limits;
+mod lost_zone;
 mod mesh;
 mod mixed;
 mod namespace;

@@ -39,13 +39,21 @@ struct World {
 impl World {
     /// A zone that holds `own` when it connects for the first time.
     async fn new(answers_pings: bool, own: impl FnOnce(&Plane) -> Vec<Resource>) -> Self {
+        Self::with_settings(answers_pings, own, ZoneKdsSettings::new(ZONE)).await
+    }
+
+    async fn with_settings(
+        answers_pings: bool,
+        own: impl FnOnce(&Plane) -> Vec<Resource>,
+        settings: ZoneKdsSettings,
+    ) -> Self {
         let global = KumasGlobal::start(answers_pings).await;
         let mut zone = Plane::start(store(2), ZONE, 2).await;
         for resource in own(&zone) {
             zone.put(resource).await;
         }
         let backoff = (Duration::from_millis(10), Duration::from_millis(50));
-        let settings = ZoneKdsSettings { backoff, ..ZoneKdsSettings::new(ZONE) };
+        let settings = ZoneKdsSettings { backoff, ..settings };
         let link = zone.follow(settings, Arc::clone(&global.dial));
         Self { global, zone, link }
     }
@@ -334,4 +342,63 @@ async fn a_zone_answers_for_what_it_owns() {
     let removal = up.next().await;
     assert_eq!(removal.removed_resources, [again.resources[0].name.clone()]);
     assert!(removal.resources.is_empty());
+}
+
+#[tokio::test]
+async fn a_global_that_names_nothing_gets_all_but_what_it_refuses() {
+    const OWN: usize = 200;
+    let policy = |zone: &Plane, n: usize| {
+        zone.resource(&mesh_timeout::KIND, "default", &format!("p{n:03}"), Origin::Zone(ZONE.into()))
+    };
+    let own = |zone: &Plane| (0..OWN).map(|n| policy(zone, n).with_spec(TIMEOUT)).collect();
+    let mut world = World::new(true, own).await;
+    let (_down, mut up) = world.in_sync(&[mesh()]).await;
+    up.ask(ZONE, "MeshTimeout").await;
+    let (mut held, mut responses) = (BTreeSet::new(), 0);
+    while held.len() < OWN - 1 {
+        responses += 1;
+        assert!(responses <= 1 + 2 * 8, "{} of {OWN} have arrived", held.len());
+        let answer = up.next().await;
+        let names: Vec<String> = answer.resources.iter().map(|item| item.name.clone()).collect();
+        let is_bad = names.iter().any(|name| name.starts_with("p123"));
+        if !is_bad {
+            held.extend(names);
+        }
+        up.reply(ZONE, &answer, is_bad.then_some("user error\nit does not fit")).await;
+    }
+}
+
+/// When an older stream of a zone ends late, a global of Kuma drops who waits on the newer one: it says nothing more
+/// there, though it answers pings, until it hears something.
+#[tokio::test]
+async fn a_global_that_forgot_who_waits_is_reminded() {
+    let often = Duration::from_millis(50);
+    let settings = ZoneKdsSettings { remind_every: often, ..ZoneKdsSettings::new(ZONE) };
+    let mut world = World::with_settings(true, nothing, settings).await;
+    let (mut down, _up) = world.global.accept().await;
+    let opening = down.opening(order::requested_by_zone().len()).await;
+    for (nonce, request) in (1..).zip(&opening) {
+        down.tell(&request.type_url, nonce, &[], &[]).await;
+    }
+    let mut heard: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    while heard.len() < opening.len() || heard.values().any(|nonces| nonces.len() < 2) {
+        let request = down.next().await;
+        assert!(request.error_detail.is_none() && request.resource_names_subscribe.is_empty());
+        assert_eq!(request.node.as_ref().map(|node| &*node.id), Some(ZONE));
+        heard.entry(request.type_url).or_default().push(request.response_nonce);
+    }
+    assert!(
+        heard.values().all(|nonces| nonces[0] == nonces[1]),
+        "it repeats what it has acknowledged: {heard:?}"
+    );
+    // What it is told then, it takes.
+    let update = [policy()];
+    down.tell("MeshTimeout", 100, &update, &[]).await;
+    loop {
+        let answer = down.next().await;
+        if answer.response_nonce == "100" {
+            break assert_eq!(answer.error_detail, None);
+        }
+    }
+    assert_eq!(world.held(&mesh_timeout::KIND), [HASHED]);
 }

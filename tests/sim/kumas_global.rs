@@ -123,6 +123,17 @@ impl Down {
         resources: &[Resource],
         removed: &[&str],
     ) -> DeltaDiscoveryRequest {
+        self.tell(type_url, nonce, resources, removed).await;
+        let answer = self.next().await;
+        assert_eq!(
+            (answer.type_url.as_str(), answer.response_nonce.as_str()),
+            (type_url, &*nonce.to_string())
+        );
+        answer
+    }
+
+    /// Sends a response.
+    pub async fn tell(&mut self, type_url: &str, nonce: u64, resources: &[Resource], removed: &[&str]) {
         let response = DeltaDiscoveryResponse {
             type_url: type_url.to_owned(),
             nonce: nonce.to_string(),
@@ -134,12 +145,6 @@ impl Down {
             ..DeltaDiscoveryResponse::default()
         };
         self.outbound.send(Ok(response)).await.unwrap();
-        let answer = self.next().await;
-        assert_eq!(
-            (answer.type_url.as_str(), answer.response_nonce.as_str()),
-            (type_url, &*nonce.to_string())
-        );
-        answer
     }
 }
 

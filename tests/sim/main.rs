@@ -11,6 +11,7 @@ mod kumas;
 mod kumas_global;
 mod kumas_zones;
 mod mixed;
+mod narrowing;
 mod network;
 mod oracle;
 mod peers;

@@ -10,13 +10,25 @@ use crate::generator::{Encoded, FewChanges, OfType, ResourceSet};
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
     revision: u64,
+    /// By which the answers of proxies are counted; 0 where nobody does.
+    number: u64,
     set: ResourceSet,
 }
 
 impl ProxyConfig {
     /// The configuration `set`, made from the store at `revision`.
     pub fn new(revision: u64, set: ResourceSet) -> Self {
-        Self { revision, set }
+        Self { revision, number: 0, set }
+    }
+
+    /// The same under the number it is published with.
+    pub fn numbered(self, number: u64) -> Self {
+        Self { number, ..self }
+    }
+
+    /// The number it was published with; 0 when it has none.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Its resources.

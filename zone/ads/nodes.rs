@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     auth::{Credential, Requirement},
     config::ProxyConfig,
+    convergence::{Convergence, MadeFor},
     node::{NodeError, Proxy, ProxyId, ProxyKind, says_what_proxy_it_is},
     proxies::Proxies,
 };
@@ -34,9 +35,9 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Nobody is here yet.
-    pub(super) fn new(requirement: Requirement) -> Self {
-        let connected = Arc::new(Proxies::numbered_from(FIRST_STREAM));
+    /// Nobody is here yet. They are counted in `convergence`.
+    pub(super) fn new(requirement: Requirement, convergence: Arc<Convergence>) -> Self {
+        let connected = Arc::new(Proxies::numbered_from(FIRST_STREAM, convergence));
         Self { requirement, connected, configs: RawConfigs::default(), readers: Offload::default() }
     }
 
@@ -119,6 +120,7 @@ impl Nodes {
             let (worked, served) = worked.await.expect("what was valid does not make it panic");
             plane = worked;
             served.into_iter().for_each(|one| self.publish(one, index.revision));
+            self.connected.convergence().mark(MadeFor::Nodes, index.revision);
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 open = reader.changed() => if !open { return },
@@ -129,7 +131,8 @@ impl Nodes {
 
     fn publish(&self, served: ServedNode, revision: u64) {
         let ServedNode { id, set, problems } = served;
-        let config = Arc::new(ProxyConfig::new(revision, set));
+        let number = self.connected.convergence().number();
+        let config = Arc::new(ProxyConfig::new(revision, set).numbered(number));
         let new = self.connected.publish(&ProxyId::of_no_mesh(id.clone()), Some(config), problems);
         for problem in new.into_iter().flatten() {
             let problem = redact::words(&problem, LOGGED);
@@ -218,7 +221,8 @@ mod tests {
             (open, node(&"x".repeat(513), &[]), none, "refused"),
         ] {
             let id = node.id.clone();
-            let recognised = Nodes::new(requirement).recognise(Some(node), token, &index).await;
+            let recognised =
+                Nodes::new(requirement, Arc::default()).recognise(Some(node), token, &index).await;
             let is = match &recognised {
                 Ok((proxy, _)) if proxy.id.is_of_no_mesh() => "none",
                 Ok(_) => "mesh",

@@ -18,6 +18,7 @@ use tokio::{
 pub use super::seat::{AskedProxy, ProxyView, StreamId, StreamSeat, StreamView, TypeView};
 use super::{
     config::ProxyConfig,
+    convergence::Convergence,
     inquiry::InquiryScope,
     node::{Proxy, ProxyId},
 };
@@ -25,9 +26,14 @@ use super::{
 /// How many proxies are looked at before whoever publishes gets a chance.
 const AT_ONCE: usize = 256;
 
+/// What of its configuration could not be made, among what a proxy does without.
+const UNMADE: &str = "configuration";
+
 /// All proxies with a stream here.
 pub struct Proxies {
     state: Mutex<ProxiesState>,
+    /// How far they are.
+    convergence: Arc<Convergence>,
     /// Wakes the push loop: someone came or left.
     moved: Notify,
     /// Wakes whoever clears up: someone who registered itself is gone.
@@ -74,14 +80,21 @@ pub struct ProxySession {
 
 impl Default for Proxies {
     fn default() -> Self {
-        Self { state: Mutex::default(), moved: Notify::new(), departed: Notify::new() }
+        let (moved, departed) = (Notify::new(), Notify::new());
+        Self { state: Mutex::default(), convergence: Arc::default(), moved, departed }
     }
 }
 
 impl Proxies {
-    /// Where streams have greater numbers than `first`.
-    pub fn numbered_from(first: StreamId) -> Self {
-        Self { state: Mutex::new(ProxiesState { next: first, ..ProxiesState::default() }), ..Self::default() }
+    /// Where streams have greater numbers than `first`, counted with those of others.
+    pub fn numbered_from(first: StreamId, convergence: Arc<Convergence>) -> Self {
+        let state = Mutex::new(ProxiesState { next: first, ..ProxiesState::default() });
+        Self { state, convergence, ..Self::default() }
+    }
+
+    /// How far they are.
+    pub fn convergence(&self) -> &Arc<Convergence> {
+        &self.convergence
     }
 
     fn lock(&self) -> MutexGuard<'_, ProxiesState> {
@@ -166,11 +179,15 @@ impl Proxies {
         let connected = state.connected.get_mut(proxy)?;
         let known = std::mem::replace(&mut connected.problems, problems);
         if let Some(config) = config {
+            let number = config.number();
+            connected.streams.keys().for_each(|stream| self.convergence.owes(*stream, number));
             connected.config.send_replace(Some(config));
         }
         if Arc::ptr_eq(&known, &connected.problems) || known == connected.problems {
             return None;
         }
+        let unmade = connected.problems.first().map(String::as_str);
+        connected.streams.keys().for_each(|stream| self.convergence.lacks(*stream, UNMADE, unmade));
         let known: BTreeSet<&String> = known.iter().collect();
         Some(connected.problems.iter().filter(|problem| !known.contains(problem)).cloned().collect())
     }
@@ -318,6 +335,32 @@ impl ProxySession {
         &self.id
     }
 
+    /// From now on the stream answers for what it is given.
+    pub fn attend(&self) {
+        let state = self.proxies.lock();
+        let convergence = &self.proxies.convergence;
+        convergence.open(self.stream, self.id.to_string());
+        let problem = state.connected.get(&self.id).and_then(|connected| connected.problems.first());
+        if let Some(problem) = problem {
+            convergence.lacks(self.stream, UNMADE, Some(problem));
+        }
+    }
+
+    /// It was given the configuration with this number.
+    pub fn owes(&self, number: u64) {
+        self.proxies.convergence.owes(self.stream, number);
+    }
+
+    /// Its proxy has answered for that.
+    pub fn settled(&self, number: u64) {
+        self.proxies.convergence.settled(self.stream, number);
+    }
+
+    /// Its proxy does without something of this type, for this reason; `None` when that is over.
+    pub fn lacks(&self, type_url: &str, reason: Option<&str>) {
+        self.proxies.convergence.lacks(self.stream, type_url, reason);
+    }
+
     /// Changes what outsiders see of the stream.
     pub fn update(&self, change: impl FnOnce(&mut StreamView)) {
         self.seat.update(change);
@@ -333,6 +376,7 @@ impl Drop for ProxySession {
     fn drop(&mut self) {
         self.seat.inquiries.close();
         self.proxies.leave(self);
+        self.proxies.convergence.close(self.stream);
     }
 }
 

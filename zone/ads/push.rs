@@ -27,8 +27,8 @@ use self::{
     signing::Signing,
 };
 use super::{
-    admin_authority::AdminAuthority, config::ProxyConfig, insight::ProxyInsights, metrics, node::ProxyId,
-    proxies::Proxies, push_status::PushStatus,
+    admin_authority::AdminAuthority, config::ProxyConfig, convergence::MadeFor, insight::ProxyInsights,
+    metrics, node::ProxyId, proxies::Proxies, push_status::PushStatus,
 };
 use crate::mesh::{Hosts, Surroundings};
 
@@ -80,6 +80,9 @@ impl Push {
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         let proxies = Arc::clone(&self.proxies);
         loop {
+            if self.meshes.is_idle() && self.signing.is_idle() {
+                proxies.convergence().mark(MadeFor::Meshes, self.meshes.revision());
+            }
             let due = self.next_due();
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -142,7 +145,8 @@ impl Push {
         if let Some(certificate) = certificate {
             self.insights.certificate(&id, certificate);
         }
-        let config = set.map(|set| Arc::new(ProxyConfig::new(revision, set)));
+        let number = || self.proxies.convergence().number();
+        let config = set.map(|set| Arc::new(ProxyConfig::new(revision, set).numbered(number())));
         self.status.note(&id, of_envoy);
         let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems)) else { return };
         self.insights.problems(&id, problems);

@@ -23,6 +23,7 @@ use common::{
         mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient, system::v1alpha1::KumaCpVersion,
     },
     redact,
+    rest::ProxyProgressSource,
     runtime::Env,
     store::{Fence, Store, StoreError, index::IndexReader},
     xds::{Backoff, Refusals},
@@ -41,7 +42,7 @@ use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, REPORT, Up},
-    ping::{Pings, unanswered},
+    ping::{Pings, ProxyReports, unanswered},
     reverse::ReverseCalls,
     settings::{TokenFileError, ZoneKdsSettings},
     up::{OwnView, Upward},
@@ -65,6 +66,7 @@ pub struct Connector {
     env: Env,
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
+    proxies: Option<Arc<dyn ProxyProgressSource>>,
     link: Link,
 }
 
@@ -98,7 +100,12 @@ impl Connector {
         envoys: Arc<dyn EnvoyAdmin>,
     ) -> Self {
         let link = Link::new(env.clone());
-        Self { settings, store, index, env, dial, envoys, link }
+        Self { settings, store, index, env, dial, envoys, proxies: None, link }
+    }
+
+    /// The same, telling global how far the proxies here are.
+    pub fn with_proxies(self, proxies: Arc<dyn ProxyProgressSource>) -> Self {
+        Self { proxies: Some(proxies), ..self }
     }
 
     /// The link, to watch it and to approve what it holds back.
@@ -145,6 +152,8 @@ impl Connector {
             link: &self.link,
             channel: channel.clone(),
             caller: caller.clone(),
+            index: &self.index,
+            proxies: self.proxies.clone().map(ProxyReports::new),
         };
         let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
         let approved = self.link.take_approval();
@@ -250,6 +259,7 @@ impl Connector {
             zone: Arc::clone(&self.settings.zone),
             ours: self.peer(),
             resume,
+            remind_every: (!resume).then_some(self.settings.remind_every),
             guard_first: applier.fuse != Fuse::OPEN,
             applier,
             outbox: Outbox::new(wire, OUTBOX),

@@ -9,12 +9,14 @@ use std::{
 use chrono::{DateTime, Utc};
 use common::{
     kds::{
+        clock::ClockSkew,
         headers::Upstream,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
         watch::{Position, Watch},
     },
     runtime::Env,
+    store::Revision,
     xds::Refusals,
 };
 use tokio::sync::Notify;
@@ -33,6 +35,8 @@ struct LinkInner {
     approved: Notify,
     /// Woken when the way up has moved.
     moved: Notify,
+    /// Woken when something of what came down was taken.
+    taken: Notify,
     /// Woken when all of a history that is new here was taken.
     settled: Notify,
 }
@@ -43,6 +47,10 @@ struct LinkState {
     approved: bool,
     /// Everything of the history global shows was taken.
     settled: bool,
+    /// The revision of global up to which something was taken on this connection.
+    taken: Revision,
+    /// The one up to which global said that it knows.
+    known: Revision,
     subscription: Option<SubscriptionRecord>,
 }
 
@@ -61,6 +69,8 @@ pub struct LinkStatus {
     pub down: Position,
     /// How far global is with what this zone sends.
     pub up: Position,
+    /// The clock here, compared with that of global, when it tells its time.
+    pub clock: Option<ClockSkew>,
     /// Why the last connection ended or failed.
     pub last_error: Option<String>,
     /// What is held back until an operator approves: a foreign store, a mass deletion.
@@ -73,8 +83,8 @@ pub struct LinkStatus {
 
 impl Link {
     pub(super) fn new(env: Env) -> Self {
-        let (approved, moved, settled) = (Notify::new(), Notify::new(), Notify::new());
-        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, settled }))
+        let (approved, moved, taken, settled) = <(Notify, Notify, Notify, Notify)>::default();
+        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, taken, settled }))
     }
 
     /// The link now.
@@ -104,15 +114,28 @@ impl Link {
         self.0.moved.notified().await;
     }
 
+    /// Resolves when something of what came down was taken since the last call.
+    pub(super) async fn took_more(&self) {
+        self.0.taken.notified().await;
+    }
+
+    /// Whether global has not yet said that it knows of all that was taken.
+    pub(super) fn awaits_word(&self) -> bool {
+        let state = self.lock();
+        state.known < state.taken
+    }
+
     /// A connection stands. `settled`: the history global shows is the one followed so far.
     pub(super) fn connected(&self, upstream: Option<Upstream>, settled: bool) {
         let now = self.0.env.now();
         let mut state = self.lock();
         state.settled = settled;
+        (state.taken, state.known) = (0, 0);
         state.status.connected = true;
         state.status.standby = false;
         state.status.since = Some(now);
         state.status.upstream = upstream;
+        state.status.clock = state.status.clock.filter(|_| upstream.is_some());
         state.status.last_error = None;
         state.status.held_back = None;
         state.status.refusals.clear();
@@ -174,7 +197,19 @@ impl Link {
 
     /// Takes over how far global says this zone is.
     pub(super) fn is_down_at(&self, position: Position) {
-        self.lock().status.down = position;
+        let mut state = self.lock();
+        state.status.down = position;
+        state.known = position.acked;
+    }
+
+    /// What the clock here shows.
+    pub(super) fn time(&self) -> DateTime<Utc> {
+        self.0.env.now()
+    }
+
+    /// Takes over how far the clock here is from that of global.
+    pub(super) fn is_ahead(&self, clock: ClockSkew) {
+        self.lock().status.clock = Some(clock);
     }
 
     /// Begins to keep the mirrored subscription of a session.
@@ -209,6 +244,10 @@ impl Watch for Down {
         let mut state = self.0.lock();
         state.status.down.head = state.status.down.head.max(position.head);
         state.status.down.acked = state.status.down.acked.max(position.acked);
+        if state.taken < position.head {
+            state.taken = position.head;
+            self.0.0.taken.notify_one();
+        }
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {

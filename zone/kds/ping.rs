@@ -1,24 +1,38 @@
 //! Pings: the zone shows that it is there and how far its way up is; global answers with its own position.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use common::{
     kds::{
+        clock::{self, ClockSkew},
         headers::{KdsCaller, Upstream},
+        proxies::ProxyProgress,
         watch::Position,
     },
     proto::kuma::mesh::v1alpha1::{
         ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
     },
+    rest::ProxyProgressSource,
+    store::{Revision, index::IndexReader},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 use tonic::{Code, Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
     call::with_headers,
+    coverage::Coverage,
     link::{Link, REPORT},
     settings::ZoneKdsSettings,
 };
+
+/// Acknowledgements go first: global is not asked how it sees them before they are likely to be there.
+const LATER: Duration = Duration::from_millis(250);
 
 /// The pings of one connection.
 pub(super) struct Pings<'a> {
@@ -26,19 +40,83 @@ pub(super) struct Pings<'a> {
     pub(super) link: &'a Link,
     pub(super) channel: Channel,
     pub(super) caller: KdsCaller,
+    pub(super) index: &'a IndexReader,
+    /// What the pings tell about the proxies.
+    pub(super) proxies: Option<ProxyReports>,
+}
+
+/// How far the proxies here are, told in revisions of global.
+pub(super) struct ProxyReports {
+    source: Arc<dyn ProxyProgressSource>,
+    state: Mutex<ReportState>,
+}
+
+#[derive(Default)]
+struct ReportState {
+    coverage: Coverage,
+    /// What global was told last.
+    told: ProxyProgress,
+}
+
+impl ProxyReports {
+    /// Nothing is told yet.
+    pub(super) fn new(source: Arc<dyn ProxyProgressSource>) -> Self {
+        Self { source, state: Mutex::default() }
+    }
+
+    /// All that global wrote up to `global` is stored here, up to revision `here`.
+    fn covers(&self, here: Revision, global: Revision) {
+        self.lock().coverage.covers(here, global);
+    }
+
+    fn now(&self, state: &mut ReportState) -> ProxyProgress {
+        let progress = self.source.proxy_progress();
+        ProxyProgress { acked: state.coverage.reached(progress.acked), ..progress }
+    }
+
+    /// What there is to tell; it counts as told.
+    fn take(&self) -> ProxyProgress {
+        let mut state = self.lock();
+        let now = self.now(&mut state);
+        state.told.clone_from(&now);
+        now
+    }
+
+    /// Whether who waits for the proxies would like to hear it.
+    fn has_news(&self) -> bool {
+        let mut state = self.lock();
+        let (now, told) = (self.now(&mut state), &state.told);
+        (now.acked, now.refusing, &now.refusals) != (told.acked, told.refusing, &told.refusals)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ReportState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pings<'_> {
-    /// Pings as often as global asks for, and, where global reads it, when the way up has moved; until
-    /// one is not answered well.
+    /// Pings as often as global asks for, and, where global reads it, when the way up has moved or the proxies came
+    /// further with what came down; until one is not answered well.
     pub(super) async fn keep(&self, first: Option<Duration>) -> Status {
         let Some(mut period) = first else { return std::future::pending().await };
         let mut sent = Instant::now();
         let reads_positions = self.link.status().upstream.is_some();
+        let proxies = self.proxies.as_ref().filter(|_| reads_positions);
+        let mut converged = proxies.map(|proxies| proxies.source.progressed());
         loop {
+            let awaits_word = proxies.is_some() && self.link.awaits_word();
+            let due = sent + if awaits_word { period.min(REPORT) } else { period };
+            let pause = REPORT.saturating_sub(sent.elapsed());
             tokio::select! {
-                () = sleep(period) => {}
-                () = self.link.moved_up(), if reads_positions => sleep(REPORT.saturating_sub(sent.elapsed())).await,
+                () = sleep_until(due) => {}
+                () = self.link.moved_up(), if reads_positions => sleep(pause).await,
+                () = self.link.took_more(), if proxies.is_some() => sleep(pause.max(LATER)).await,
+                () = changed(&mut converged) => {
+                    if !proxies.is_some_and(ProxyReports::has_news) {
+                        continue;
+                    }
+                    sleep(pause).await;
+                }
             }
             sent = Instant::now();
             match self.ping().await {
@@ -55,19 +133,33 @@ impl Pings<'_> {
     /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
     pub(super) async fn ping(&self) -> Result<(Option<Duration>, Option<Upstream>), Status> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
-        self.link.status().up.write(request.metadata_mut());
+        let link = self.link.status();
+        link.up.write(request.metadata_mut());
+        if let Some(proxies) = self.proxies.as_ref().filter(|_| link.upstream.is_some()) {
+            proxies.take().write(request.metadata_mut());
+        }
+        if let Some(clock) = link.clock {
+            clock.write(request.metadata_mut());
+        }
         let mut client = GlobalKdsServiceClient::new(self.channel.clone());
         if self.settings.gzip {
             client = client
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
+        let (sent, shown) = (Instant::now(), self.link.time());
         let answer = timeout(self.settings.connect_timeout, client.health_check(request)).await;
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
             Ok(response) => {
                 let upstream = Upstream::read(response.metadata());
+                if let Some(answered) = clock::read_time(response.metadata()) {
+                    self.link.is_ahead(ClockSkew::measured(shown, sent.elapsed(), answered));
+                }
                 if let Some(down) = Position::read(response.metadata()) {
                     self.link.is_down_at(down);
+                    if let Some(proxies) = &self.proxies {
+                        proxies.covers(self.index.current().revision, down.acked);
+                    }
                 }
                 let asked = response.into_inner().interval.and_then(|interval| {
                     let seconds = interval.seconds.try_into().ok()?;
@@ -79,6 +171,18 @@ impl Pings<'_> {
             Err(status) if status.code() == Code::Unimplemented => Ok((None, None)),
             Err(status) => Err(status),
         }
+    }
+}
+
+/// Waits for the next change; for ever where there is none to come.
+async fn changed(receiver: &mut Option<watch::Receiver<()>>) {
+    match receiver {
+        Some(changes) => {
+            if changes.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+        None => std::future::pending().await,
     }
 }
 

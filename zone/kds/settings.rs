@@ -32,6 +32,8 @@ pub struct ZoneKdsSettings {
     pub answer_within: Duration,
     /// Period of pings until global asks for another.
     pub ping_interval: Duration,
+    /// How often acknowledgements are repeated to a global of another make.
+    pub remind_every: Duration,
     /// Labels with these prefixes are not sent.
     pub skip_label_prefixes: Vec<String>,
     /// Brake on mass deletion.
@@ -61,6 +63,7 @@ impl ZoneKdsSettings {
             answer_within: ANSWER_WITHIN,
             // Each ping is a write on a global of Kuma; one that watches its zones says how often it wants them.
             ping_interval: Duration::from_secs(60),
+            remind_every: Duration::from_secs(30),
             skip_label_prefixes: Vec::new(),
             fuse: Fuse::default(),
             accept_store: None,

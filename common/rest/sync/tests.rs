@@ -17,6 +17,8 @@ use crate::{
 /// Zones by name: whether they are there, how far they are, and whether anything is meant for them.
 struct Federation {
     zones: Mutex<BTreeMap<String, (ZoneHealth, Revision, bool)>>,
+    /// What zones tell about their proxies.
+    proxies: Mutex<BTreeMap<String, ProxyProgress>>,
     progress: watch::Sender<()>,
 }
 
@@ -24,7 +26,16 @@ impl Federation {
     fn of(zones: &[(&str, ZoneHealth, Revision, bool)]) -> Arc<Self> {
         let zones =
             zones.iter().map(|&(name, health, acked, missed)| (name.to_owned(), (health, acked, missed)));
-        Arc::new(Self { zones: Mutex::new(zones.collect()), progress: watch::Sender::new(()) })
+        let (zones, proxies) = (Mutex::new(zones.collect()), Mutex::default());
+        Arc::new(Self { zones, proxies, progress: watch::Sender::new(()) })
+    }
+
+    /// The proxies of a zone are so far, and one is not.
+    fn tells(&self, zone: &str, acked: Revision) {
+        let waiting = vec!["default.web".to_owned()];
+        let told = ProxyProgress { acked, connected: 2, behind: 1, waiting, ..ProxyProgress::default() };
+        self.proxies.lock().unwrap().insert(zone.to_owned(), told);
+        self.progress.send_replace(());
     }
 
     fn acknowledges(&self, zone: &str, revision: Revision) {
@@ -45,6 +56,7 @@ impl ZoneStatusSource for Federation {
             status,
             down: SyncProgress { acked, ..SyncProgress::default() },
             notes,
+            proxies: self.proxies.lock().unwrap().get(zone).cloned(),
             ..ZoneStatus::default()
         }
     }
@@ -178,12 +190,82 @@ async fn an_answer_waits_for_the_last_zone() {
 }
 
 #[tokio::test]
+async fn proxies_are_told_apart_where_they_are_asked_about() {
+    use ZoneHealth::{Offline, Online};
+    let far = Revision::MAX;
+    let federation = Federation::of(&[
+        ("away", Offline, far, true),
+        ("behind", Online, far, true),
+        ("done", Online, far, true),
+        ("silent", Online, far, true),
+        ("slow", Online, 1, true),
+    ]);
+    federation.tells("behind", 1);
+    federation.tells("done", far);
+    federation.tells("slow", far);
+    let api = Arc::new(global(&federation).await);
+    let path = format!("/sync/revisions/{}", put(&api, 1).await);
+    let (_, answer) = ask(&api, &path).await;
+    assert!(states(&answer).starts_with("away acknowledged, behind acknowledged"), "{}", states(&answer));
+    assert!(answer["zones"][1].get("proxies").is_none(), "{answer}");
+    let (_, answer) = ask(&api, &format!("{path}?of=proxies")).await;
+    assert_eq!(
+        states(&answer),
+        "away offline, behind proxies, done acknowledged, silent untold, slow waiting",
+    );
+    assert_eq!(answer["acknowledged"], false);
+    assert_eq!(answer["zones"][1]["proxies"]["waiting"], json!(["default.web"]));
+
+    // It waits for the proxies, too.
+    let federation = Federation::of(&[("a", Online, far, true)]);
+    federation.tells("a", 1);
+    let api = Arc::new(global(&federation).await);
+    let path = format!("/sync/revisions/{}?timeout=60s&of=proxies", put(&api, 1).await);
+    let asking = Arc::clone(&api);
+    let waiting = tokio::spawn(async move { ask(&asking, &path).await });
+    while federation.progress.receiver_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    federation.tells("a", far);
+    let (_, answer) = waiting.await.unwrap();
+    assert_eq!((&answer["acknowledged"], states(&answer)), (&json!(true), "a acknowledged".to_owned()));
+}
+
+/// Proxies of the zone that is asked.
+struct OwnProxies(watch::Sender<()>, Revision);
+
+impl ProxyProgressSource for OwnProxies {
+    fn proxy_progress(&self) -> ProxyProgress {
+        ProxyProgress { acked: self.1, connected: 1, ..ProxyProgress::default() }
+    }
+
+    fn progressed(&self) -> watch::Receiver<()> {
+        self.0.subscribe()
+    }
+}
+
+#[tokio::test]
+async fn a_zone_answers_for_its_own_proxies() {
+    for (acked, state) in [(Revision::MAX, "acknowledged"), (0, "proxies")] {
+        let proxies: Arc<dyn ProxyProgressSource> = Arc::new(OwnProxies(watch::Sender::new(()), acked));
+        let config = ApiConfig { proxies: Some(proxies), ..ApiConfig::new(Mode::standalone_zone("east")) };
+        let api = TestApi::start(config, &[json!({"type": "Mesh", "name": "default"})]).await.unwrap();
+        let path = format!("/sync/revisions/{}", put(&api, 1).await);
+        let (status, answer) = ask(&api, &format!("{path}?of=proxies")).await;
+        assert_eq!((status, states(&answer)), (200, format!("east {state}")));
+        let (_, answer) = ask(&api, &path).await;
+        assert_eq!(states(&answer), "east acknowledged");
+    }
+}
+
+#[tokio::test]
 async fn questions_that_make_no_sense_are_told_so() {
     let api = global(&Federation::of(&[])).await;
     let far = api.index.current().revision + 100;
     for (path, status, part) in [
         ("/sync/revisions/latest".to_owned(), 400, "not a number"),
         ("/sync/revisions/1?timeout=soon".to_owned(), 400, "timeout"),
+        ("/sync/revisions/1?of=envoys".to_owned(), 400, "of"),
         (format!("/sync/revisions/{far}"), 404, "the newest is"),
     ] {
         let (is, answer) = ask(&api, &path).await;

@@ -17,6 +17,8 @@ pub enum Confirmation {
         /// The refused names, if the peer told them.
         items: Vec<String>,
     },
+    /// The peer could not look after it at that moment, whatever it was.
+    Postponed,
     /// These words name each refused item, followed by a colon and the reason; the rest is in use.
     RefusedInWords(String),
 }
@@ -190,6 +192,14 @@ impl Flight {
         self.removed.retain(|name| keep(name));
     }
 
+    /// Whether the peer refused something and nobody knows what.
+    pub(super) fn is_vague(&self, verdict: &Confirmation) -> bool {
+        match verdict {
+            Confirmation::Refused { items } => !items.iter().any(|name| self.is_about(name)),
+            Confirmation::Accepted | Confirmation::Postponed | Confirmation::RefusedInWords(_) => false,
+        }
+    }
+
     /// The names to treat as refused. A peer that refuses without naming anything that was sent may have
     /// meant any of it.
     pub(super) fn accused(&self, verdict: &Confirmation) -> BTreeSet<Name> {
@@ -201,6 +211,7 @@ impl Flight {
         };
         let named = match verdict {
             Confirmation::Accepted => return BTreeSet::new(),
+            Confirmation::Postponed => BTreeSet::new(),
             Confirmation::Refused { items } => {
                 let items: BTreeSet<&str> = items.iter().map(String::as_str).collect();
                 sent(&|name| items.contains(name))

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Collection, Holding, Holdings, Interest, Subscription, Version};
+use super::{Collection, Holding, Holdings, Interest, Subscription, Version, Wanted};
 
 impl Subscription {
     /// The state after a first request for all there is of a type, from a peer that `claims` to hold these versions.
@@ -17,13 +17,17 @@ impl Subscription {
         collection: Arc<dyn Collection>,
     ) -> Self {
         let holding = |text: &str| Version::parse(text).map_or(Holding::Something, Holding::At);
+        let is_as_now = |text: &str, wanted: &Wanted| {
+            // Where the author of a resource gave it a version, peers know it by that.
+            let own = wanted.own_version.as_ref().is_some_and(|own| *own.text == *text);
+            own || Version::parse(text) == Some(wanted.version)
+        };
         let (mut exceptions, mut known) = (BTreeMap::new(), 0);
         collection.each(&mut |wanted| match claims.get(&*wanted.name) {
             Some(claimed) => {
                 known += 1;
-                let holding = holding(claimed);
-                if holding != Holding::At(wanted.version) {
-                    exceptions.insert(wanted.name, holding);
+                if !is_as_now(claimed, &wanted) {
+                    exceptions.insert(wanted.name, holding(claimed));
                 }
             }
             None => drop(exceptions.insert(wanted.name, Holding::Nothing)),
@@ -51,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::xds::{Confirmation, DeltaPart, Name, Want, WantSnapshot, Wanted};
+    use crate::xds::{Confirmation, DeltaPart, Name, Want, WantSnapshot};
 
     const TYPE: &str = "t";
 

@@ -12,7 +12,7 @@ use super::{Zone, addresses, control_plane::write, process::Process, wait::event
 
 /// A running Envoy that got its bootstrap from a zone.
 pub struct Envoy {
-    _process: Process,
+    process: Process,
     _folder: TempDir,
     /// Its admin endpoint, for this machine.
     pub admin: SocketAddr,
@@ -31,6 +31,11 @@ fn base_id() -> String {
 }
 
 impl Envoy {
+    /// Sends its process a signal by name.
+    pub fn signal(&self, signal: &str) {
+        self.process.signal(signal);
+    }
+
     /// The sidecar of a dataplane.
     pub async fn sidecar(zone: &Zone, mesh: &str, name: &str, admin: SocketAddr) -> Self {
         Self::sidecar_saying(zone, mesh, name, admin, &[]).await
@@ -107,7 +112,7 @@ impl Envoy {
         let base_id = base_id();
         let args = ["-c", &config, "--base-id", &base_id, "--concurrency", "1", "--log-level", "warning"];
         let process = Process::start(name, &program(), args);
-        let envoy = Self { _process: process, _folder: folder, admin };
+        let envoy = Self { process: process, _folder: folder, admin };
         eventually(&format!("Envoy {name} is live"), || envoy.admin("/ready")).await;
         envoy
     }

@@ -83,6 +83,11 @@ impl Meshes {
         Self { index, around, rooms: BTreeMap::new(), edge: ZoneEdge::default() }
     }
 
+    /// The revision of the store they were read at.
+    pub(super) fn revision(&self) -> u64 {
+        self.index.revision
+    }
+
     /// Whether there is nothing to work on.
     pub(super) fn is_idle(&self) -> bool {
         let idle = |room: &NeededMesh| match &room.mesh {

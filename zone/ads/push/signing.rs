@@ -50,6 +50,11 @@ impl Signing {
         self.start();
     }
 
+    /// Whether nobody waits for an answer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none() && self.waiting.is_empty()
+    }
+
     fn start(&mut self) {
         if self.running.is_some() || self.waiting.is_empty() {
             return;

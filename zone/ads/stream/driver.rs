@@ -100,6 +100,8 @@ pub(super) struct Driver<'a, D: Wire> {
     turn: Turn,
     /// Since when there is a configuration that the proxy has not taken, and whether anything of it was sent.
     behind: Option<(Instant, bool)>,
+    /// Number of the configuration it has not answered for.
+    owed: Option<u64>,
     /// Types of which much changed that was not looked at yet, with what they were then. That is for its turn.
     unread: Vec<(&'static str, Arc<OfType>)>,
     /// A response was larger than some clients take, which was said.
@@ -118,6 +120,7 @@ impl<'a, D: Wire> Driver<'a, D> {
         source: Source<D>,
     ) -> Self {
         session.seat.inquiries.open();
+        session.attend();
         Self {
             lookout: streams.grants.watch(session.stream, &grant),
             _seen: InsightGuard::open(&streams.insights, session.stream, &proxy),
@@ -134,6 +137,7 @@ impl<'a, D: Wire> Driver<'a, D> {
             retry: Retry::new(streams.reconsider_after),
             turn: Turn::new(&streams.turns),
             behind: None,
+            owed: None,
             unread: Vec::new(),
             is_oversized: false,
         }
@@ -257,6 +261,13 @@ impl<'a, D: Wire> Driver<'a, D> {
                 metrics::converged(since.elapsed());
             }
         }
+        if let Some(number) = self.owed
+            && self.unread.is_empty()
+            && self.source.is_answered()
+        {
+            self.owed = None;
+            self.session.settled(number);
+        }
     }
 
     /// Whether there is something to say about many names, as far as anything can be said.
@@ -357,15 +368,20 @@ impl<'a, D: Wire> Driver<'a, D> {
         let rejection = self.refusals.text(type_url);
         self.streams.insights.count(self.session.stream, type_url, delivery);
         self.streams.insights.refuses(self.session.stream, type_url, rejection.as_deref());
+        let mut is_new = false;
         self.session.update(|view| {
             let seen = view.types.entry(type_url.to_owned()).or_default();
+            is_new = seen.last_rejection != rejection;
             seen.acknowledged = delivery == Delivery::Acknowledged;
             if seen.acknowledged {
                 // Nothing is sent before the last one was answered.
                 seen.acknowledged_nonce = seen.nonce;
             }
-            seen.last_rejection = rejection;
+            seen.last_rejection.clone_from(&rejection);
         });
+        if is_new {
+            self.session.lacks(type_url, rejection.as_deref());
+        }
     }
 
     /// Takes the newest configuration. The resource may have changed with it, so the proxy must still be
@@ -375,6 +391,8 @@ impl<'a, D: Wire> Driver<'a, D> {
         let Some(newest) = self.session.config.borrow_and_update().clone() else { return Ok(()) };
         self.uphold()?;
         self.behind.get_or_insert_with(|| (Instant::now(), false));
+        self.session.owes(newest.number());
+        self.owed = Some(newest.number());
         let before = self.served.0.replace(Arc::clone(&newest));
         let Some(before) = before else { return self.handle(Input::Resync) };
         let FewChanges { few, many } = newest.few_changes_since(&before, FEW);
