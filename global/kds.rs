@@ -1,6 +1,7 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
 mod auth;
+mod behind;
 mod ending;
 mod health;
 mod insights;
@@ -19,6 +20,7 @@ mod zone_watch;
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    envoy_admin::Mailbox,
     events::EventBus,
     kds::{
         features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
@@ -38,12 +40,14 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
+pub use auth::{
+    AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
+};
 pub use settings::GlobalKdsSettings;
 
 use self::{
-    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, reverse::AskHere,
+    sessions::Sessions, status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -69,6 +73,7 @@ pub(crate) struct KdsInner {
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) streams: TaskTracker,
@@ -91,6 +96,7 @@ impl Kds {
         let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
         let sessions = Arc::new(sessions);
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
+        let mailbox = Arc::new(Mailbox::new(Arc::clone(&store), Arc::clone(&env.instance_id)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let inner = KdsInner {
@@ -103,6 +109,7 @@ impl Kds {
             sessions,
             progress,
             replicas,
+            mailbox,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             streams: TaskTracker::new(),
@@ -178,9 +185,11 @@ impl Kds {
         };
         let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
         let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
-        let exchanging = instances.run(drained.clone());
+        let exchanging = instances.run(inner.store.nudged(), drained.clone());
+        let local = Arc::new(AskHere(self.clone()));
+        let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
         async move {
-            tokio::join!(watching, writing, exchanging);
+            tokio::join!(watching, writing, exchanging, sorting);
         }
     }
 

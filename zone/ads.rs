@@ -37,6 +37,7 @@ pub mod preview;
 pub mod proxies;
 mod push;
 mod registration;
+pub(crate) mod replicas;
 mod resource;
 mod seat;
 mod service;

@@ -4,8 +4,19 @@ use serde_json::Value;
 
 use crate::table;
 
-const HEADINGS: [&str; 10] =
-    ["NAME", "STATUS", "SINCE", "VERSION", "DOWN REV", "DOWN LAG", "UP REV", "UP LAG", "DATAPLANES", "NOTES"];
+const HEADINGS: [&str; 11] = [
+    "NAME",
+    "STATUS",
+    "SINCE",
+    "VERSION",
+    "DOWN REV",
+    "DOWN LAG",
+    "UP REV",
+    "UP LAG",
+    "DATAPLANES",
+    "CREDENTIAL",
+    "NOTES",
+];
 
 /// The table, then what else to know about them on standard error.
 pub(super) fn print(items: &[Value]) {
@@ -85,10 +96,20 @@ impl ZoneOverview {
             row.extend([table::text(&strait[direction]["acked"]), table::text(&strait[direction]["lag"])]);
         }
         row.push(table::text(&strait["dataplanes"]));
+        row.push(credential(&strait["credential"]));
         // The texts follow the table; this tells which of many zones they are about.
         let notes = self.notes().len();
         row.push(if notes == 0 { "-".to_owned() } else { notes.to_string() });
         row
+    }
+}
+
+/// How the zone proved who it is, and how much longer that is good.
+fn credential(shown: &Value) -> String {
+    let kind = table::text(&shown["kind"]);
+    match table::left(&shown["until"]).as_str() {
+        "-" => kind,
+        left => format!("{kind}, {left}"),
     }
 }
 
@@ -104,6 +125,15 @@ mod tests {
         assert_eq!(zone.notes(), ["z: a", "z: b"]);
         assert_eq!(zone.row().last().map(String::as_str), Some("2"));
         assert_eq!(ZoneOverview::of(&json!({})).row().last().map(String::as_str), Some("-"));
+    }
+
+    #[test]
+    fn a_credential_is_shown_with_what_is_left_of_it() {
+        assert_eq!(credential(&json!({ "kind": "token" })), "token");
+        assert_eq!(credential(&json!({ "kind": "token", "until": "2001-01-01T00:00:00Z" })), "token, 0s");
+        let far = credential(&json!({ "kind": "certificate", "until": "2826-01-01T00:00:00Z" }));
+        assert!(far.starts_with("certificate, ") && far.ends_with('y'), "{far}");
+        assert_eq!(credential(&Value::Null), "-");
     }
 
     #[test]

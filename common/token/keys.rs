@@ -15,6 +15,8 @@ use crate::{
 
 /// Global secret that holds the token of the first administrator, and file that holds the one of its machine.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
+/// Global secret with the serial numbers of certificates that no zone may show any more, between commas.
+pub const ZONE_CERTIFICATE_REVOCATIONS: &str = "zone-certificate-revocations";
 const USER_KEY: &str = "user-token-signing-key";
 const DATAPLANE_KEY: &str = "dataplane-token-signing-key";
 const DATAPLANE_PUBLIC_KEY: &str = "dataplane-token-signing-public-key";

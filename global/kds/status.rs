@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::{
     issuing,
     kds::{
@@ -15,7 +16,7 @@ use common::{
         watch::Position,
     },
     model::{Origin, Resource, kinds},
-    rest::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource},
+    rest::{Sending, SyncProgress, ZoneCredential, ZoneHealth, ZoneProof, ZoneStatus, ZoneStatusSource},
     store::{Revision, StoreIdentity, index::Index},
 };
 use tokio::{sync::watch, time::Instant};
@@ -39,6 +40,7 @@ impl ZoneStatusSource for Kds {
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
+        status.notes.extend(running_out(status.credential.as_ref(), self.inner.env.now()));
         if status.status == ZoneHealth::Online && signs_for_meshes(zone, index) {
             let note = "it has no issuing key of its own and got the keys of whole meshes, as Kuma's zones do: stolen, \
                         it could speak for every zone (README, Who may sign)";
@@ -89,6 +91,22 @@ impl ZoneStatusSource for Kds {
     fn progressed(&self) -> watch::Receiver<()> {
         self.inner.progress.subscribe()
     }
+}
+
+/// That what the zone proves itself by runs out, when it is time to say so.
+fn running_out(credential: Option<&ZoneCredential>, now: DateTime<Utc>) -> Option<String> {
+    let credential =
+        credential.filter(|credential| credential.warns_from().is_some_and(|from| from <= now))?;
+    let until = credential.until?.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let (what, remedy) = match credential.kind {
+        ZoneProof::Token => {
+            ("zone token", "put a new one where multizone.zone.kds.tokenFile of the zone says")
+        }
+        ZoneProof::Certificate => {
+            ("certificate", "put a new one where multizone.zone.kds.clientCertFile of the zone says")
+        }
+    };
+    Some(format!("the {what} it proves itself by runs out at {until}: {remedy}"))
 }
 
 /// Whether the zone was given a key of a mesh in which zones have their own.
@@ -182,6 +200,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         status: health,
         since: Some(since),
         version: facts.version,
+        credential: session.credential().cloned(),
         down: progress(facts.down),
         up: progress(facts.up),
         notes: facts.notes,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::{
     kds::{
-        headers::{KdsCaller, Upstream},
+        headers::{KdsCaller, Upstream, write_handover},
         watch::Position,
     },
     proto::kuma::mesh::v1alpha1::{
@@ -20,12 +20,17 @@ use super::{
     settings::ZoneKdsSettings,
 };
 
+/// How long a goodbye may take.
+const HANDOVER: Duration = Duration::from_secs(1);
+
 /// The pings of one connection.
 pub(super) struct Pings<'a> {
     pub(super) settings: &'a ZoneKdsSettings,
     pub(super) link: &'a Link,
     pub(super) channel: Channel,
     pub(super) caller: KdsCaller,
+    /// How far global was followed before this connection.
+    pub(super) followed: Option<Upstream>,
 }
 
 impl Pings<'_> {
@@ -52,10 +57,26 @@ impl Pings<'_> {
         }
     }
 
+    /// Tells global that another replica of this zone takes over, so that it does not take the end of this
+    /// connection for the end of the zone. One that hears nothing of it waits as for any that was lost.
+    pub(super) async fn hand_over(&self) {
+        let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
+        write_handover(request.metadata_mut());
+        let mut client = GlobalKdsServiceClient::new(self.channel.clone());
+        match timeout(HANDOVER, client.health_check(request)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "cannot tell global of the handover"),
+            Err(_) => tracing::debug!("global does not hear of the handover"),
+        }
+    }
+
     /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
     pub(super) async fn ping(&self) -> Result<(Option<Duration>, Option<Upstream>), Status> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
         self.link.status().up.write(request.metadata_mut());
+        if let Some(followed) = self.followed {
+            followed.write_followed(request.metadata_mut());
+        }
         let mut client = GlobalKdsServiceClient::new(self.channel.clone());
         if self.settings.gzip {
             client = client
