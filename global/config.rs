@@ -75,6 +75,8 @@ pub struct GlobalKdsSection {
     pub client_ca_file: String,
     /// How zones prove who they are.
     pub auth: ZoneAuth,
+    /// Which zones get the secrets of a mesh.
+    pub secrets: SecretsFor,
     /// A zone that connects for the first time is created.
     pub auto_register_zones: bool,
     /// Largest message, in bytes.
@@ -97,6 +99,7 @@ impl Default for GlobalKdsSection {
             tls_key_file: String::new(),
             client_ca_file: String::new(),
             auth: ZoneAuth::Token,
+            secrets: SecretsFor::All,
             auto_register_zones: true,
             max_msg_size: 10 * 1024 * 1024,
             zone_health_check: ZoneHealthCheck::default(),
@@ -104,6 +107,17 @@ impl Default for GlobalKdsSection {
             labels: SyncLabels::default(),
         }
     }
+}
+
+/// `multizone.global.kds.secrets`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretsFor {
+    /// Every zone gets the secrets of every mesh, as from Kuma: a first proxy starts while global is away.
+    #[default]
+    All,
+    /// Only zones in which proxies of the mesh are, or an egress, which serves every mesh.
+    Running,
 }
 
 /// `multizone.global.kds.auth`.
@@ -154,6 +168,10 @@ impl Config for GlobalConfig {
         (
             "multizone.global.kds.auth",
             "How zones prove who they are: token, certificate, either of them, or none (Kuma zones, unsafe)",
+        ),
+        (
+            "multizone.global.kds.secrets",
+            "Zones that get the secrets of a mesh: all, or those with its proxies running",
         ),
         ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),

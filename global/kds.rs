@@ -9,6 +9,7 @@ mod instances;
 mod questions;
 mod replicas;
 mod reverse;
+mod running;
 mod service;
 mod session;
 mod sessions;
@@ -47,7 +48,8 @@ pub use settings::GlobalKdsSettings;
 
 use self::{
     health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, reverse::AskHere,
-    sessions::Sessions, status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
+    running::RunningMeshes, sessions::Sessions, status::DataplaneCounts, zone_view::Downward,
+    zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -76,6 +78,8 @@ pub(crate) struct KdsInner {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
+    /// Where secrets go only to zones that run their mesh.
+    pub(crate) running: Option<Arc<RunningMeshes>>,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) started: Instant,
@@ -99,6 +103,7 @@ impl Kds {
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&store), Arc::clone(&env.instance_id)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
+        let running = settings.secrets_where_run.then(Arc::default);
         let inner = KdsInner {
             settings,
             store,
@@ -112,6 +117,7 @@ impl Kds {
             mailbox,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
+            running,
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),

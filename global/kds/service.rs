@@ -117,7 +117,8 @@ impl KdsSyncService for Kds {
                 let stamped = features.has(RESUME);
                 let shared = inner.outgoing_for(&features);
                 warn_of_hidden_key(&session.zone, &features, index);
-                ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index)
+                let view = ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index);
+                view.where_run(inner.running.clone(), index)
             }
         };
         self.run(session, serving.run(request.into_inner(), view), end);

@@ -75,6 +75,13 @@ impl ZoneStatusSource for Kds {
         if let Some(reason) = filter::why_not_sent(resource, receiver, is_enabled) {
             return Sending::NotMeant(reason);
         }
+        if let Some(running) = &self.inner.running
+            && !running.of(zone, &self.inner.index.current()).need(resource)
+        {
+            return Sending::NotMeant(
+                "no proxy of its mesh is in the zone (multizone.global.kds.secrets is running)".to_owned(),
+            );
+        }
         let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());
         let withheld = outgoing.withheld().find(|(key, withheld)| {
             **key == resource.key && withheld.audience.includes(receiver, is_enabled)

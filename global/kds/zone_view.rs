@@ -11,10 +11,15 @@ use common::{
         outgoing::{self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SharedOutgoing},
         serve::View,
     },
-    model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
+    model::{
+        Origin, Resource, ResourceKey,
+        kinds::secret::{GLOBAL_SECRET, SECRET},
+    },
     store::index::Index,
     xds::{Name, Version, Want, Wanted},
 };
+
+use super::running::{RunningMeshes, ZoneMeshes};
 
 /// The form of everything that goes down to zones that understand hashed names.
 pub(crate) struct Downward {
@@ -51,6 +56,8 @@ pub(crate) struct ZoneView {
     stamped: bool,
     shared: Arc<SharedOutgoing<Downward>>,
     outgoing: Arc<OutgoingResources>,
+    /// What runs in the zone, where it gets secrets only of that.
+    runs: Option<(Arc<RunningMeshes>, Arc<ZoneMeshes>)>,
 }
 
 impl ZoneView {
@@ -65,11 +72,37 @@ impl ZoneView {
         let outgoing = shared.at(index);
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
-        Self { issues, zone, features, stamped, shared, outgoing }
+        Self { issues, zone, features, stamped, shared, outgoing, runs: None }
+    }
+
+    /// The same without the secrets of meshes of which nothing runs in the zone, if there is somebody who knows.
+    pub(crate) fn where_run(self, running: Option<Arc<RunningMeshes>>, index: &Arc<Index>) -> Self {
+        let runs = running.map(|running| {
+            let now = running.of(&self.zone, index);
+            (running, now)
+        });
+        Self { runs, ..self }
+    }
+
+    /// Takes in what runs in the zone now: which secrets it has a use for from now on, or no more.
+    fn follow_running(&mut self, index: &Arc<Index>, changed: &mut ChangedNames) {
+        let Some((running, known)) = &mut self.runs else { return };
+        let now = running.of(&self.zone, index);
+        if now.run_as(known) {
+            return;
+        }
+        let differs = |item: &&Arc<OutgoingResource>| known.need(&item.resource) != now.need(&item.resource);
+        let secrets = self.outgoing.list(SECRET.name).filter(differs);
+        let names: Vec<Name> = secrets.map(|item| Arc::clone(&item.wanted.name)).collect();
+        if !names.is_empty() {
+            changed.entry(SECRET.name).or_default().extend(names);
+        }
+        *known = now;
     }
 
     fn shows(&self, item: &OutgoingResource) -> bool {
-        self.is_for(&item.audience)
+        let needs = |(_, meshes): &(_, Arc<ZoneMeshes>)| meshes.need(&item.resource);
+        self.is_for(&item.audience) && self.runs.as_ref().is_none_or(needs)
     }
 
     fn is_for(&self, audience: &Audience) -> bool {
@@ -90,6 +123,7 @@ impl View for ZoneView {
             }
         }
         self.outgoing = outgoing;
+        self.follow_running(index, &mut changed);
         changed
     }
 
@@ -190,6 +224,30 @@ mod tests {
         assert!(ingresses[0].starts_with("in-zone-2-"), "{ingresses:?}");
         assert!(view.get("ZoneIngress", &ingresses[0]).is_some());
         assert!(names(&view, &kinds::zone::KIND).is_empty());
+    }
+
+    #[test]
+    fn secrets_go_where_their_mesh_runs_and_leave_with_it() {
+        let secret = || resource(&kinds::secret::SECRET, "ca", "");
+        let proxy = || resource(&kinds::dataplane::KIND, "web", "zone-1");
+        let (shared, running) = (shared(), Arc::<RunningMeshes>::default());
+        let before = index(1, vec![secret()]);
+        let view = |zone: &str| {
+            let view = ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &before);
+            view.where_run(Some(Arc::clone(&running)), &before)
+        };
+        let (mut view, mut other) = (view("zone-1"), view("zone-2"));
+        assert!(names(&view, &kinds::secret::SECRET).is_empty());
+        let after = index(2, vec![secret(), proxy()]);
+        assert_eq!(view.advance(&after).get("Secret").map(Vec::len), Some(1));
+        assert_eq!(names(&view, &kinds::secret::SECRET).len(), 1);
+        assert!(other.advance(&after).is_empty() && names(&other, &kinds::secret::SECRET).is_empty());
+        // The last proxy leaves, and another comes: only the former changes anything.
+        let more = Resource { key: ResourceKey::new(&kinds::dataplane::KIND, "default", "db"), ..proxy() };
+        assert!(view.advance(&index(3, vec![secret(), more.clone()])).is_empty());
+        let gone = view.advance(&index(4, vec![secret()]));
+        assert_eq!(gone.get("Secret").map(Vec::len), Some(1));
+        assert!(names(&view, &kinds::secret::SECRET).is_empty());
     }
 
     #[test]

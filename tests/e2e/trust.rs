@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::{
     harness::{Global, Options, Zone, control_plane::write, eventually, wait::within},
-    mesh::{ALLOW_ALL, federation},
+    mesh::{ALLOW_ALL, MESH, Member, Shape, federation},
 };
 
 /// Whoever may not be there any more is gone after that, the time a busy machine takes to look included.
@@ -135,7 +135,7 @@ async fn a_zone_proves_itself_by_a_certificate() {
     last_error(&thief, "made for zone \"zone-1\"").await;
     let forged = Authority::new().certify_kept("zone-4");
     let forger = Zone::start_with_token(&global, "zone-4", "", showing(&forged.1)).await;
-    last_error(&forger, "connect").await;
+    last_error(&forger, "global may not take it").await;
     assert!(global.call(Method::GET, "/zones/zone-4", None).await.0.is_client_error());
 
     // Revoked, it is gone; with a new one it is back.
@@ -173,7 +173,7 @@ async fn a_certificate_that_runs_out_is_told_before_and_ends_the_session() {
     })
     .await;
     status(&global, "zone-1", "offline").await;
-    last_error(&zone, "connect").await;
+    last_error(&zone, "global may not take it").await;
     authority.certify("zone-1", "zone-1", TimeDelta::days(1));
     status(&global, "zone-1", "online").await;
 }
@@ -223,4 +223,44 @@ async fn a_revoked_token_ends_the_session_of_its_zone_alone() {
     sent_away(&global, "zone-1").await;
     last_error(&zones[0], "is revoked").await;
     assert_eq!(global.zone_status("zone-2").await.unwrap(), "online");
+}
+
+/// Names of the secrets of the mesh that a zone holds.
+async fn secrets(zone: &Zone) -> Result<Vec<String>, String> {
+    let list = zone.try_get("/meshes/default/secrets").await?;
+    let items = list["items"].as_array().into_iter().flatten();
+    Ok(items.filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect())
+}
+
+#[tokio::test]
+async fn secrets_of_a_mesh_are_where_it_runs() {
+    let global = Global::start_with(Options::default().with("multizone.global.kds.secrets", "running")).await;
+    let runs = Zone::start_with(&global, "zone-1", Options::default()).await;
+    let idle = Zone::start_with(&global, "zone-2", Options::default()).await;
+    global.apply(MESH);
+    global.apply(ALLOW_ALL);
+    let _backend = Member::join(&runs, Shape::http("backend-1", "backend", &[])).await;
+    let client = Member::join(&runs, Shape::http("client-1", "client", &["backend"])).await;
+    client.reaches(0, "backend-1").await;
+    assert!(secrets(&runs).await.unwrap().iter().any(|name| name.contains(".ca-")));
+    // The other zone has all that is meant for it, and of the secrets what lets a first proxy in.
+    global.straitctl(&["wait", "revision", &global.get("/sync").await["revision"].to_string()]);
+    let held = secrets(&idle).await.unwrap();
+    assert!(!held.is_empty() && held.iter().all(|name| name.starts_with("dataplane-token-")), "{held:?}");
+
+    // It comes with the first proxy, and goes with the last.
+    let late = Member::join(&idle, Shape::http("late-1", "late", &[])).await;
+    let has_authority = async |wanted: bool| {
+        eventually("the authority of the mesh in the zone", || async {
+            let held = secrets(&idle).await?;
+            let has = held.iter().any(|name| name.contains(".ca-"));
+            if has == wanted { Ok(()) } else { Err(format!("{held:?}")) }
+        })
+        .await;
+    };
+    has_authority(true).await;
+    drop(late);
+    idle.straitctl(&["delete", "dataplane", "late-1"]);
+    has_authority(false).await;
+    client.reaches(0, "backend-1").await;
 }

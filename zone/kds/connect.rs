@@ -41,7 +41,7 @@ use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, REPORT, Up},
-    ping::{Pings, unanswered},
+    ping::{Pings, unanswered, unheard},
     reverse::ReverseCalls,
     settings::{TokenFileError, ZoneKdsSettings},
     up::{OwnView, Upward},
@@ -77,6 +77,8 @@ enum Broken {
     Token(#[from] TokenFileError),
     #[error("{}", unanswered(.0))]
     Ping(Status),
+    #[error("{}", unheard(.0))]
+    Unheard(Status),
     #[error("{0}")]
     HeldBack(String),
     #[error("{stream}: {ended}")]
@@ -148,7 +150,7 @@ impl Connector {
             caller: caller.clone(),
             followed: known,
         };
-        let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
+        let (period, shown) = pings.ping().await.map_err(Broken::Unheard)?;
         let approved = self.link.take_approval();
         let decision = self.decide(known, shown, approved).await?;
         self.link.connected(shown, decision == Decision::Resume || approved);

@@ -103,6 +103,19 @@ impl Pings<'_> {
     }
 }
 
+/// What it means that the first ping of a connection was not. A certificate is refused after the handshake seems over, and
+/// then the connection just ends.
+pub(super) fn unheard(status: &Status) -> String {
+    let text = unanswered(status);
+    if !matches!(status.code(), Code::Unknown | Code::Cancelled) {
+        return text;
+    }
+    format!(
+        "{text}; where this zone shows a certificate (multizone.zone.kds.clientCertFile), global may not take it: it ran \
+         out, or is of an authority that global does not know"
+    )
+}
+
 /// What it means that a ping was not answered well.
 pub(super) fn unanswered(status: &Status) -> String {
     match status.code() {
