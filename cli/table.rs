@@ -34,6 +34,13 @@ pub(crate) fn age(value: &Value) -> String {
     time.map_or_else(|| "-".to_owned(), |time| age_at(time.to_utc(), SystemClock.now()))
 }
 
+/// How long it is until the RFC 3339 time at `value`, in the same form.
+pub(crate) fn left(value: &Value) -> String {
+    let time = value.as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
+    // The span is the same from the other end.
+    time.map_or_else(|| "-".to_owned(), |time| age_at(SystemClock.now(), time.to_utc()))
+}
+
 fn age_at(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let seconds = (now - time).num_seconds().max(0);
     match seconds {

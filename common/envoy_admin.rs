@@ -2,16 +2,20 @@
 //!
 //! A zone asks its own Envoys, global asks the zone; who wants to know sees no difference.
 
+mod mailbox;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::mailbox::{Mailbox, Undelivered};
 use crate::{events::StreamKind, model::ResourceKey};
 
 /// A question to one Envoy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// The configuration it runs with; Envoy leaves out private keys.
     ConfigDump {
@@ -35,7 +39,7 @@ pub enum Ask {
 }
 
 /// Which configuration is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigOptions {
     /// With the policies that are only being tried out.
     pub shadow: bool,
@@ -67,7 +71,7 @@ impl ConfigOptions {
 }
 
 /// How an answer is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminFormat {
     /// For people.
     #[default]
@@ -177,6 +181,14 @@ pub enum AskError {
     /// The zone does not know what it was asked.
     #[error("the zone of {0} shows what its Envoy runs with and nothing else: ask its own control plane")]
     Unplanned(ResourceKey),
+    /// The replica of this control plane that can ask did not get an answer.
+    #[error("asked through its replica {instance}: {reason}")]
+    Elsewhere {
+        /// Which instance.
+        instance: String,
+        /// In its words.
+        reason: String,
+    },
     /// The zone answered with an error.
     #[error("zone {zone}: {reason}")]
     Zone {

@@ -87,6 +87,7 @@ pub const ALL: &[Metric] = &[
     metric("kds_zone_clock_skew_seconds", &[("zone_name", LabelValues::Zones)]),
     metric("kds_zone_attribution_refusals_total", &[("resource_type", LabelValues::Kinds)]),
     metric("kds_zone_attribution_rewrites_total", &[("resource_type", LabelValues::Kinds)]),
+    metric("kds_zone_credential_expires_seconds", &[("zone_name", LabelValues::Zones)]),
     metric("kds_zone_rejected_total", &[("reason", LabelValues::Constants)]),
     metric("log_lines_left_out_total", &[("level", LabelValues::Constants)]),
     metric("log_lines_total", &[("level", LabelValues::Constants)]),

@@ -63,7 +63,10 @@ pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, cluster_id};
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
-pub use zone_status::{ProxyProgressSource, Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource};
+pub use zone_status::{
+    ProxyProgressSource, Sending, SyncProgress, ZoneCredential, ZoneHealth, ZoneProof, ZoneStatus,
+    ZoneStatusSource,
+};
 
 /// Longest wait for the index to show a committed write.
 const READ_YOUR_WRITES: Duration = Duration::from_secs(5);

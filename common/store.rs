@@ -18,6 +18,7 @@ pub mod sqlite;
 mod checksum;
 mod finding;
 mod health;
+mod nudge;
 mod open;
 mod recent;
 mod record;
@@ -28,6 +29,7 @@ mod writer;
 
 pub use self::{
     health::StoreHealth,
+    nudge::{Nudge, Nudges},
     open::{masked, open},
 };
 
@@ -374,6 +376,21 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Backend`].
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// Tells every process on this store, this one included, that there is something to look at. A hint: whoever
+    /// waits for it also looks now and then. Nobody hears of it where no other process can be.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn nudge(&self, nudge: Nudge) -> Result<(), StoreError> {
+        let _ = nudge;
+        Ok(())
+    }
+
+    /// What was told by [`Store::nudge`]. Closed where no other process can be.
+    fn nudged(&self) -> watch::Receiver<Nudges> {
+        watch::Sender::default().subscribe()
+    }
 
     /// Commits what is queued, then lets go of files and connections. Later calls fail. A store that
     /// is dropped instead loses nothing that was acknowledged.

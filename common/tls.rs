@@ -17,6 +17,7 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
 };
 use thiserror::Error;
 
@@ -158,6 +159,24 @@ impl KeyPairPem {
         Ok(config)
     }
 
+    /// The same for a server that asks for certificates of clients and takes those that one of these PEM authorities
+    /// has signed. Who shows none is let in all the same: who it is may be proven by other means.
+    ///
+    /// # Errors
+    /// [`TlsError`] when a PEM is broken or key and certificate do not fit.
+    pub fn server_config_asking(&self, alpn: &[&str], authorities: &str) -> Result<ServerConfig, TlsError> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| content("CA file", "authority of clients", &e))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain()?, self.private_key()?)?;
+        config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+        Ok(config)
+    }
+
     /// Settings of a client that shows this certificate and believes these PEM certificates only.
     ///
     /// # Errors
@@ -205,22 +224,36 @@ impl Trust {
     /// # Errors
     /// [`TlsError::Content`] when a root is broken.
     pub fn client_config(&self, alpn: &[&str]) -> Result<ClientConfig, TlsError> {
+        self.client_config_showing(alpn, None)
+    }
+
+    /// The same for a client that shows a certificate, where there is one.
+    ///
+    /// # Errors
+    /// [`TlsError`] when a PEM is broken or key and certificate do not fit.
+    pub fn client_config_showing(
+        &self,
+        alpn: &[&str],
+        shown: Option<&KeyPairPem>,
+    ) -> Result<ClientConfig, TlsError> {
         let builder =
             ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-        let mut config = match self {
-            Self::Anyone => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AcceptAnyone(provider())))
-                .with_no_client_auth(),
-            Self::Roots(pem) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(KnownOrSigned::new(pem)?))
-                .with_no_client_auth(),
+        let builder = match self {
+            Self::Anyone => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyone(provider())))
+            }
+            Self::Roots(pem) => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(KnownOrSigned::new(pem)?))
+            }
             Self::System => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                builder.with_root_certificates(roots).with_no_client_auth()
+                builder.with_root_certificates(roots)
             }
+        };
+        let mut config = match shown {
+            None => builder.with_no_client_auth(),
+            Some(pair) => builder.with_client_auth_cert(pair.chain()?, pair.private_key()?)?,
         };
         config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
         Ok(config)

@@ -27,11 +27,13 @@ pub use admin::{AdminClaims, issue_admin, outdated, ports_of};
 pub use claims::{Claims, DataplaneClaims, NODE_GROUP, UserClaims, ZoneClaims, scope};
 pub use file::{AdminFileError, AdminTokenFile};
 pub use keys::{
-    ADMIN_USER_TOKEN, Purpose, SigningKey, data_of, is_dataplane_key, is_of_users, is_zone_key,
-    new_signing_key, public_half, secret_spec,
+    ADMIN_USER_TOKEN, Purpose, SigningKey, ZONE_CERTIFICATE_REVOCATIONS, data_of, is_dataplane_key,
+    is_dataplane_revocation, is_of_users, is_zone_key, new_signing_key, public_half, secret_spec,
 };
 pub use screen::{is_of_a_node, screen};
-pub use validate::{expiry, fingerprint, validate_dataplane, validate_node, validate_user, validate_zone};
+pub use validate::{
+    TokenTimes, expiry, fingerprint, times, validate_dataplane, validate_node, validate_user, validate_zone,
+};
 
 /// Valid time of a token when its author names none, and of the first administrator's.
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use axum::Router;
 use common::{
     config,
@@ -16,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     config::{GlobalConfig, ZoneAuth},
     issuing,
-    kds::{AnyZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
+    kds::{AnyZone, CertificateOfZone, EitherOfZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
 };
 
 /// One line for `--help`.
@@ -59,8 +60,12 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
 
 fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result<Kds> {
     let section = &settings.multizone.global.kds;
+    let token = TokenOfZone { index: cp.index.clone(), env: cp.env.clone() };
+    let certificate = CertificateOfZone { index: cp.index.clone(), env: cp.env.clone() };
     let authenticator: Arc<dyn ZoneAuthenticator> = match section.auth {
-        ZoneAuth::Token => Arc::new(TokenOfZone { index: cp.index.clone(), env: cp.env.clone() }),
+        ZoneAuth::Token => Arc::new(token),
+        ZoneAuth::Certificate => Arc::new(certificate),
+        ZoneAuth::Either => Arc::new(EitherOfZone { token, certificate }),
         ZoneAuth::None => {
             tracing::warn!("zones are not asked who they are (multizone.global.kds.auth is none)");
             Arc::new(AnyZone)
@@ -78,7 +83,17 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
     let listener = cp.bind("kds", setting, section.interface, section.grpc_port)?;
     let tls = if section.tls_enabled {
         let pair = cp.certificate(&section.tls_cert_file, &section.tls_key_file)?;
-        Some(TlsAcceptor::from(Arc::new(pair.server_config(&["h2"])?)))
+        let config = match section.client_ca_file.as_str() {
+            "" => pair.server_config(&["h2"])?,
+            file => {
+                let setting = "multizone.global.kds.clientCaFile";
+                let authorities = std::fs::read_to_string(file);
+                let authorities = authorities.with_context(|| format!("read {setting} {file}"))?;
+                pair.server_config_asking(&["h2"], &authorities)
+                    .with_context(|| format!("use {setting} {file}"))?
+            }
+        };
+        Some(TlsAcceptor::from(Arc::new(config)))
     } else {
         tracing::warn!("zones connect in plain text (multizone.global.kds.tlsEnabled is false)");
         None

@@ -71,8 +71,12 @@ pub struct GlobalKdsSection {
     pub tls_cert_file: String,
     /// Its key.
     pub tls_key_file: String,
+    /// PEM file with the authorities that sign certificates of zones; empty: none is asked for.
+    pub client_ca_file: String,
     /// How zones prove who they are.
     pub auth: ZoneAuth,
+    /// Which zones get the secrets of a mesh.
+    pub secrets: SecretsFor,
     /// A zone that connects for the first time is created.
     pub auto_register_zones: bool,
     /// Largest message, in bytes.
@@ -93,7 +97,9 @@ impl Default for GlobalKdsSection {
             tls_enabled: true,
             tls_cert_file: String::new(),
             tls_key_file: String::new(),
+            client_ca_file: String::new(),
             auth: ZoneAuth::Token,
+            secrets: SecretsFor::All,
             auto_register_zones: true,
             max_msg_size: 10 * 1024 * 1024,
             zone_health_check: ZoneHealthCheck::default(),
@@ -103,6 +109,17 @@ impl Default for GlobalKdsSection {
     }
 }
 
+/// `multizone.global.kds.secrets`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretsFor {
+    /// Every zone gets the secrets of every mesh, as from Kuma: a first proxy starts while global is away.
+    #[default]
+    All,
+    /// Only zones in which proxies of the mesh are, or an egress, which serves every mesh.
+    Running,
+}
+
 /// `multizone.global.kds.auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -110,6 +127,10 @@ pub enum ZoneAuth {
     /// A zone token with scope `cp`.
     #[default]
     Token,
+    /// A certificate of one of the authorities of `clientCaFile`, made for the zone.
+    Certificate,
+    /// Such a certificate where one is shown, else a token.
+    Either,
     /// Whoever reaches the port may claim any zone: only for zones of Kuma, which have no credential.
     None,
 }
@@ -146,7 +167,18 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.tlsEnabled", "TLS for zones"),
         ("multizone.global.kds.tlsCertFile", "Certificate shown to zones; empty: the general one"),
         ("multizone.global.kds.tlsKeyFile", "Key of that certificate"),
-        ("multizone.global.kds.auth", "How zones prove who they are: token, or none (Kuma zones, unsafe)"),
+        (
+            "multizone.global.kds.clientCaFile",
+            "Authorities that sign certificates of zones; empty: none are asked for",
+        ),
+        (
+            "multizone.global.kds.auth",
+            "How zones prove who they are: token, certificate, either of them, or none (Kuma zones, unsafe)",
+        ),
+        (
+            "multizone.global.kds.secrets",
+            "Zones that get the secrets of a mesh: all, or those with its proxies running",
+        ),
         ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
@@ -165,7 +197,21 @@ impl Config for GlobalConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         self.general.validate()?;
         self.api_server.authn.validate()?;
-        let health = &self.multizone.global.kds.zone_health_check;
+        let kds = &self.multizone.global.kds;
+        let by_certificate = matches!(kds.auth, ZoneAuth::Certificate | ZoneAuth::Either);
+        if by_certificate && (kds.client_ca_file.is_empty() || !kds.tls_enabled) {
+            return Err(ConfigError::rule(
+                "multizone.global.kds.auth",
+                "certificate and either need multizone.global.kds.clientCaFile, and tlsEnabled",
+            ));
+        }
+        if !by_certificate && !kds.client_ca_file.is_empty() {
+            return Err(ConfigError::rule(
+                "multizone.global.kds.clientCaFile",
+                "says nothing unless multizone.global.kds.auth is certificate or either",
+            ));
+        }
+        let health = &kds.zone_health_check;
         if health.timeout < health.poll_interval {
             return Err(ConfigError::rule(
                 "multizone.global.kds.zoneHealthCheck.timeout",
@@ -189,6 +235,21 @@ mod tests {
             .map(|leaf| leaf.path)
             .collect();
         assert_eq!(missing, Vec::<String>::new());
+    }
+
+    #[test]
+    fn certificates_of_zones_need_an_authority() {
+        let check = |auth: ZoneAuth, file: &str, tls: bool| {
+            let mut config = GlobalConfig::default();
+            let kds = &mut config.multizone.global.kds;
+            (kds.auth, kds.client_ca_file, kds.tls_enabled) = (auth, file.to_owned(), tls);
+            config.validate().is_ok()
+        };
+        for auth in [ZoneAuth::Certificate, ZoneAuth::Either] {
+            assert!(check(auth, "ca.pem", true));
+            assert!(!check(auth, "", true) && !check(auth, "ca.pem", false));
+        }
+        assert!(!check(ZoneAuth::Token, "ca.pem", true), "nobody would look at it");
     }
 
     #[test]

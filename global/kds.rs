@@ -1,6 +1,7 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
 mod auth;
+mod behind;
 mod ending;
 mod health;
 mod insights;
@@ -8,6 +9,7 @@ mod instances;
 mod questions;
 mod replicas;
 mod reverse;
+mod running;
 mod service;
 mod session;
 mod sessions;
@@ -20,6 +22,7 @@ mod zone_watch;
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    envoy_admin::Mailbox,
     events::EventBus,
     kds::{
         features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
@@ -39,7 +42,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
+pub use auth::{
+    AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
+};
 pub use settings::GlobalKdsSettings;
 
 use self::{
@@ -47,6 +52,8 @@ use self::{
     insights::ZoneInsights,
     instances::Instances,
     replicas::Replicas,
+    reverse::AskHere,
+    running::RunningMeshes,
     sessions::Sessions,
     status::DataplaneCounts,
     withdrawal::{KeptExports, Withdrawal},
@@ -77,9 +84,12 @@ pub(crate) struct KdsInner {
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
+    /// Where secrets go only to zones that run their mesh.
+    pub(crate) running: Option<Arc<RunningMeshes>>,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) started: Instant,
@@ -100,8 +110,10 @@ impl Kds {
         let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
         let sessions = Arc::new(sessions);
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
+        let mailbox = Arc::new(Mailbox::new(Arc::clone(&store), Arc::clone(&env.instance_id)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
+        let running = settings.secrets_where_run.then(Arc::default);
         let inner = KdsInner {
             settings,
             store,
@@ -112,9 +124,11 @@ impl Kds {
             sessions,
             progress,
             replicas,
+            mailbox,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
+            running,
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),
@@ -188,11 +202,13 @@ impl Kds {
         };
         let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
         let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
-        let exchanging = instances.run(drained.clone());
+        let exchanging = instances.run(inner.store.nudged(), drained.clone());
+        let local = Arc::new(AskHere(self.clone()));
+        let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
         let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
         let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
         async move {
-            tokio::join!(watching, writing, exchanging, withdrawing);
+            tokio::join!(watching, writing, exchanging, sorting, withdrawing);
         }
     }
 

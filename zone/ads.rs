@@ -39,6 +39,7 @@ pub mod proxies;
 mod push;
 pub mod push_status;
 mod registration;
+pub(crate) mod replicas;
 mod resource;
 mod seat;
 mod service;

@@ -8,7 +8,7 @@ use common::{
     config::{self, StoreType},
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
-    envoy_admin::EnvoyAdmin,
+    envoy_admin::{EnvoyAdmin, Mailbox},
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
@@ -34,11 +34,12 @@ use crate::{
         preview::Previews,
         proxies::Proxies,
         push_status::PushStatus,
+        replicas::EnvoysOfReplicas,
     },
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
     folder::{FolderResources, FolderStatus},
-    kds::{Connector, TokenSource, Trusted, ZoneKdsSettings},
+    kds::{ClientCertificateFiles, Connector, TokenSource, Trusted, ZoneKdsSettings},
     leader::{Both, Candidate, Work},
     renamed,
     services::{self, Services},
@@ -88,7 +89,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let (proxies, nodes, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
-    let envoys: Arc<dyn EnvoyAdmin> = Arc::new(envoys);
+    let envoys = of_replicas(&mut cp, Arc::new(envoys), alone);
     let convergence = Arc::clone(proxies.convergence());
     let mut routes = look_inside(&cp, &settings, (proxies, nodes), status, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
@@ -194,6 +195,20 @@ fn serve_proxies(
     Ok((proxies, nodes, previews, status))
 }
 
+/// The Envoys of this zone, also those that are connected to other replicas, unless there can be none.
+fn of_replicas(cp: &mut ControlPlane, local: Arc<dyn EnvoyAdmin>, alone: bool) -> Arc<dyn EnvoyAdmin> {
+    if alone {
+        return local;
+    }
+    let mailbox = Arc::new(Mailbox::new(Arc::clone(&cp.store), Arc::clone(&cp.env.instance_id)));
+    let answering = Arc::clone(&mailbox).run(Arc::clone(&local), cp.supervisor.shutdown());
+    cp.supervisor.spawn("questions of replicas", async move {
+        answering.await;
+        Ok(())
+    });
+    Arc::new(EnvoysOfReplicas::new(local, mailbox, cp.index.clone(), cp.env.clone()))
+}
+
 /// Shows what is inside to those who may see it.
 fn look_inside(
     cp: &ControlPlane,
@@ -248,7 +263,10 @@ fn follow_global(
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
-    let dial = Arc::new(Trusted::new(&section.global_address, &trust)?);
+    let (certificate, key) = (section.kds.client_cert_file.as_str(), section.kds.client_key_file.as_str());
+    let shown = (!certificate.is_empty())
+        .then(|| ClientCertificateFiles { certificate: certificate.into(), key: key.into() });
+    let dial = Arc::new(Trusted::new(&section.global_address, &trust)?.showing(shown));
     let general = &settings.general;
     let kds = ZoneKdsSettings {
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
@@ -257,6 +275,7 @@ fn follow_global(
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
         config: config::masked(settings).to_string(),
         issuing_request: issuing_request(cp),
+        shares_store: settings.store.kind == StoreType::Postgres,
         ..ZoneKdsSettings::new(&section.name)
     };
     let connector =

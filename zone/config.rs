@@ -117,6 +117,10 @@ pub struct ZoneKdsSection {
     pub token: String,
     /// File with the zone token; read at every connect.
     pub token_file: String,
+    /// PEM file with a certificate shown to global; read at every connect. Empty: none is shown.
+    pub client_cert_file: String,
+    /// File with its key.
+    pub client_key_file: String,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
     /// Labels that stay here.
@@ -130,6 +134,8 @@ impl Default for ZoneKdsSection {
             tls_skip_verify: false,
             token: String::new(),
             token_file: String::new(),
+            client_cert_file: String::new(),
+            client_key_file: String::new(),
             max_msg_size: 10 * 1024 * 1024,
             labels: SyncLabels::default(),
         }
@@ -224,6 +230,11 @@ impl Config for ZoneConfig {
         ("multizone.zone.kds.tlsSkipVerify", "Do not check global's certificate (unsafe)"),
         ("multizone.zone.kds.token", "Zone token with scope cp, shown to global"),
         ("multizone.zone.kds.tokenFile", "File with that token; read at every connect"),
+        (
+            "multizone.zone.kds.clientCertFile",
+            "Certificate shown to global; read at every connect; empty: none",
+        ),
+        ("multizone.zone.kds.clientKeyFile", "Key of that certificate"),
         ("multizone.zone.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.zone.kds.labels.skipPrefixes", "Labels that begin so are not sent to global"),
         ("multizone.zone.disableOriginLabelValidation", "Accept policies without origin label in the API"),
@@ -309,6 +320,15 @@ impl Config for ZoneConfig {
                 format!("{name:?} is not a DNS label: up to 63 of a-z, 0-9 and -, with no - at either end"),
             ));
         }
+        let (certificate, key) = (&zone.kds.client_cert_file, &zone.kds.client_key_file);
+        for (has, lacks, missing) in
+            [(certificate, key, "clientKeyFile"), (key, certificate, "clientCertFile")]
+        {
+            if !has.is_empty() && lacks.is_empty() {
+                let setting = format!("multizone.zone.kds.{missing}");
+                return Err(ConfigError::rule(&setting, "a certificate and its key are needed together"));
+            }
+        }
         let address = zone.global_address.as_str();
         if !address.is_empty() && !address.starts_with("grpc://") && !address.starts_with("grpcs://") {
             return Err(ConfigError::rule(
@@ -348,6 +368,19 @@ mod tests {
             assert!(!check(name, ""), "{name:?}");
         }
         assert!(!check("zone-1", "http://global:5685"));
+    }
+
+    #[test]
+    fn a_certificate_comes_with_its_key() {
+        let check = |certificate: &str, key: &str| {
+            let mut config = ZoneConfig::default();
+            certificate.clone_into(&mut config.multizone.zone.kds.client_cert_file);
+            key.clone_into(&mut config.multizone.zone.kds.client_key_file);
+            config.validate().map_err(|error| error.to_string())
+        };
+        assert!(check("", "").is_ok() && check("a.crt", "a.key").is_ok());
+        assert!(check("a.crt", "").unwrap_err().contains("clientKeyFile"));
+        assert!(check("", "a.key").unwrap_err().contains("clientCertFile"));
     }
 
     #[test]

@@ -15,6 +15,6 @@ mod settings;
 mod up;
 
 pub use connect::Connector;
-pub use dial::{Dial, DialError, Trusted};
+pub use dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use link::{Link, LinkStatus};
 pub use settings::{TokenSource, ZoneKdsSettings};

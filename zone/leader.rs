@@ -7,9 +7,10 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    runtime::Env,
+    runtime::{Entropy, Env},
     store::{Fence, Lease, Store, StoreError},
 };
+use rand::Rng;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -85,13 +86,15 @@ impl<W: Work + Sync> Work for Option<W> {
 pub(crate) struct Candidate {
     store: Arc<dyn Store>,
     holder: String,
+    entropy: Entropy,
     /// No other process can use the store, so a lease somebody left behind is nobody's.
     alone: bool,
 }
 
 impl Candidate {
     pub(crate) fn new(store: Arc<dyn Store>, env: &Env, alone: bool) -> Self {
-        Self { store, holder: format!("{}/{}", env.instance_id, env.entropy.uuid()), alone }
+        let holder = format!("{}/{}", env.instance_id, env.entropy.uuid());
+        Self { store, holder, entropy: env.entropy.clone(), alone }
     }
 
     /// Takes the lead before `zone` takes over what zone `former` owned.
@@ -127,9 +130,14 @@ impl Candidate {
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = sleep(RENEW) => {}
+                () = sleep(self.pause()) => {}
             }
         }
+    }
+
+    /// Never longer than [`RENEW`], on which the time for a takeover rests.
+    fn pause(&self) -> Duration {
+        RENEW.mul_f64(self.entropy.with(|rng| rng.random_range(0.75..=1.0)))
     }
 
     async fn ask(&self, steal: bool) -> Result<Option<Lease>, StoreError> {
@@ -162,7 +170,7 @@ impl Candidate {
             return std::future::pending().await;
         }
         loop {
-            sleep_until((Instant::now() + RENEW).min(renewed + GIVE_UP)).await;
+            sleep_until((Instant::now() + self.pause()).min(renewed + GIVE_UP)).await;
             let asked = Instant::now();
             match timeout_at(renewed + GIVE_UP, self.ask(false)).await {
                 Ok(Ok(Some(kept))) if kept.epoch == lease.epoch => renewed = asked,

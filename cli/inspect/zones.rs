@@ -15,6 +15,7 @@ const HEADINGS: [&str; 11] = [
     "UP LAG",
     "DATAPLANES",
     "CLOCK",
+    "CREDENTIAL",
     "NOTES",
 ];
 
@@ -97,6 +98,7 @@ impl ZoneOverview {
         }
         row.push(table::text(&strait["dataplanes"]));
         row.push(clock(&strait["clock"]));
+        row.push(credential(&strait["credential"]));
         // The texts follow the table; this tells which of many zones they are about.
         let notes = self.notes().len();
         row.push(if notes == 0 { "-".to_owned() } else { notes.to_string() });
@@ -109,6 +111,15 @@ fn clock(clock: &Value) -> String {
     match (clock["aheadMs"].as_i64(), clock["errorMs"].as_u64()) {
         (Some(ahead), Some(error)) => format!("{ahead:+}ms ±{error}"),
         _ => "-".to_owned(),
+    }
+}
+
+/// How the zone proved who it is, and how much longer that is good.
+fn credential(shown: &Value) -> String {
+    let kind = table::text(&shown["kind"]);
+    match table::left(&shown["until"]).as_str() {
+        "-" => kind,
+        left => format!("{kind}, {left}"),
     }
 }
 
@@ -132,6 +143,15 @@ mod tests {
         assert_eq!(shown(json!({ "aheadMs": -7200, "errorMs": 3 })), "-7200ms ±3");
         assert_eq!(shown(json!({ "aheadMs": 2, "errorMs": 1 })), "+2ms ±1");
         assert_eq!(shown(Value::Null), "-");
+    }
+
+    #[test]
+    fn a_credential_is_shown_with_what_is_left_of_it() {
+        assert_eq!(credential(&json!({ "kind": "token" })), "token");
+        assert_eq!(credential(&json!({ "kind": "token", "until": "2001-01-01T00:00:00Z" })), "token, 0s");
+        let far = credential(&json!({ "kind": "certificate", "until": "2826-01-01T00:00:00Z" }));
+        assert!(far.starts_with("certificate, ") && far.ends_with('y'), "{far}");
+        assert_eq!(credential(&Value::Null), "-");
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn is_for_zones(resource: &Resource) -> bool {
             let name = resource.name();
             ![ca::ADMIN_SECRET, INTER_CP_CA].contains(&name)
                 && !token::is_of_users(name)
-                && name != issuing::KEY_SECRET
+                && ![issuing::KEY_SECRET, token::ZONE_CERTIFICATE_REVOCATIONS].contains(&name)
                 && issuing::requesting_zone(name).is_none()
         }
         _ => true,

@@ -22,6 +22,8 @@ const AUTHORIZATION: &str = "authorization";
 const SESSION: &str = "strait-session";
 const ISSUING_REQUEST: &str = "strait-issuing-request";
 const STORE: &str = "strait-store";
+const FOLLOWED: &str = "strait-followed";
+const HANDOVER: &str = "strait-handover";
 const POSITION: &str = "strait-position";
 /// What is kept of a header that is shown or compared, in bytes.
 const LONGEST_TEXT: usize = 256;
@@ -138,6 +140,28 @@ impl Upstream {
     pub fn read(headers: &MetadataMap) -> Option<Self> {
         Self::parse(headers.get(STORE)?.to_str().ok()?)
     }
+
+    /// Writes it into the ping of a zone: how far it followed global, whichever instance of it that was.
+    pub fn write_followed(self, headers: &mut MetadataMap) {
+        if let Ok(value) = MetadataValue::<Ascii>::try_from(self.to_text()) {
+            headers.insert(FOLLOWED, value);
+        }
+    }
+
+    /// Reads how far the zone that pings followed global.
+    pub fn read_followed(headers: &MetadataMap) -> Option<Self> {
+        Self::parse(headers.get(FOLLOWED)?.to_str().ok()?)
+    }
+}
+
+/// Marks a ping as the last one of a replica that makes room for another one of its zone.
+pub fn write_handover(headers: &mut MetadataMap) {
+    headers.insert(HANDOVER, MetadataValue::from_static("1"));
+}
+
+/// Whether who pings makes room for another replica of its zone.
+pub fn is_handover(headers: &MetadataMap) -> bool {
+    headers.contains_key(HANDOVER)
 }
 
 /// Pings carry the way up as the zone sees it, and their answers the way down as global sees it: each side

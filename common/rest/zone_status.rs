@@ -1,6 +1,6 @@
 //! The live state of a zone, which no stored field can tell.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -38,6 +38,46 @@ pub struct SyncProgress {
     pub behind_since: Option<DateTime<Utc>>,
 }
 
+/// How a zone proved who it is. None of it opens anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneCredential {
+    /// What it showed.
+    pub kind: ZoneProof,
+    /// What revokes it: the id of a token, the serial number of a certificate.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub id: String,
+    /// From when it is good.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since: Option<DateTime<Utc>>,
+    /// When it runs out; absent when it never does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// What a zone can prove by who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZoneProof {
+    /// A zone token.
+    Token,
+    /// A certificate in its TLS handshake.
+    Certificate,
+}
+
+/// Before the end of a credential somebody is warned, so long at most.
+const WARNING: TimeDelta = TimeDelta::days(14);
+
+impl ZoneCredential {
+    /// From when on somebody should be warned that it runs out: in the last quarter of its life, and two weeks before
+    /// its end at the earliest. Who renews in time is never warned.
+    pub fn warns_from(&self) -> Option<DateTime<Utc>> {
+        let until = self.until?;
+        let life = self.since.map_or(WARNING * 4, |since| until - since);
+        until.checked_sub_signed((life / 4).min(WARNING))
+    }
+}
+
 /// What an operator needs to know about a zone, shown as `strait` in its overview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -48,6 +88,9 @@ pub struct ZoneStatus {
     pub since: Option<DateTime<Utc>>,
     /// Version of the zone control plane.
     pub version: String,
+    /// What it proved by who it is, when it last connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<ZoneCredential>,
     /// From global to the zone.
     pub down: SyncProgress,
     /// From the zone to global.
@@ -104,4 +147,20 @@ pub trait ProxyProgressSource: Send + Sync {
 
     /// Changes whenever they come further.
     fn progressed(&self) -> watch::Receiver<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_credential_is_told_in_the_last_quarter_of_its_life() {
+        let at = |hours: i64| DateTime::UNIX_EPOCH + TimeDelta::hours(hours);
+        let lives = |since, until| ZoneCredential { kind: ZoneProof::Token, id: String::new(), since, until };
+        assert_eq!(lives(Some(at(0)), Some(at(24))).warns_from(), Some(at(18)));
+        assert_eq!(lives(Some(at(0)), Some(at(87_600))).warns_from(), Some(at(87_600 - 14 * 24)));
+        assert_eq!(lives(None, Some(at(1000))).warns_from(), Some(at(1000 - 14 * 24)));
+        assert_eq!(lives(Some(at(0)), None).warns_from(), None);
+    }
 }

@@ -4,6 +4,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use chrono::{DateTime, Utc};
@@ -45,6 +46,12 @@ impl Entropy {
     /// Runs `draw` on the generator.
     pub fn with<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
         draw(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A pause of about this length, between three and five quarters of it: those that failed together do not try
+    /// again together.
+    pub fn about(&self, pause: Duration) -> Duration {
+        pause.mul_f64(self.with(|rng| rng.random_range(0.75..=1.25)))
     }
 
     /// A random UUID (version 4).

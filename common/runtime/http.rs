@@ -8,6 +8,7 @@
 //! ```
 
 mod answers;
+mod certificate;
 mod connections;
 mod guest;
 mod limits;
@@ -45,16 +46,17 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
+pub use self::{
+    certificate::PeerCertificate,
+    limits::Limits,
+    turns::{AnswerTurn, Crowded},
+};
 use self::{
     connections::{Connections, Seat},
     paced::Paced,
     progress::Over,
     refusal::Reason,
     watched::{Open, WatchedIo, WatchedRequestBody, WatchedResponseBody},
-};
-pub use self::{
-    limits::Limits,
-    turns::{AnswerTurn, Crowded},
 };
 use super::Accept;
 
@@ -256,6 +258,12 @@ impl Spares {
     }
 }
 
+/// What TLS says of a client.
+struct Encrypted {
+    /// The certificate that was asked for and shown.
+    shown: Option<Arc<PeerCertificate>>,
+}
+
 #[derive(Clone)]
 struct ConnectionServer {
     name: &'static str,
@@ -272,14 +280,20 @@ impl ConnectionServer {
         let seat = Arc::new(seat);
         let limits = seat.limits().clone();
         let stream = WatchedIo::new(stream, Arc::clone(&seat.guest), limits.clone());
-        let Some(acceptor) = &self.tls else { return self.requests(stream, &seat, &limits, false).await };
+        let Some(acceptor) = &self.tls else {
+            return self.requests(stream, &seat, &limits, None).await;
+        };
         let encrypted = tokio::select! {
             encrypted = acceptor.accept(stream) => encrypted,
             over = seat.guest.over(&limits) => return seat.ended(over),
             () = self.shutdown.cancelled() => return,
         };
         match encrypted {
-            Ok(stream) => self.requests(stream, &seat, &limits, true).await,
+            Ok(stream) => {
+                let chain = stream.get_ref().1.peer_certificates();
+                let shown = chain.and_then(|chain| PeerCertificate::read(chain.first()?)).map(Arc::new);
+                self.requests(stream, &seat, &limits, Some(Encrypted { shown })).await;
+            }
             Err(_) if seat.guest.progress().is_flooded() => seat.note(Reason::Flood, ""),
             // Who only looks whether the port is open is not worth a word.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -289,12 +303,14 @@ impl ConnectionServer {
         }
     }
 
-    async fn requests<IO>(&self, stream: IO, seat: &Arc<Seat>, limits: &Limits, tls: bool)
+    async fn requests<IO>(&self, stream: IO, seat: &Arc<Seat>, limits: &Limits, encrypted: Option<Encrypted>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (router, client) = (self.router.clone(), Client(Arc::downgrade(seat)));
         let (guest, peer) = (Arc::clone(&seat.guest), seat.guest.peer());
+        let tls = encrypted.is_some();
+        let shown = encrypted.and_then(|encrypted| encrypted.shown);
         let connections = Arc::clone(seat.connections());
         let window = limits.window as usize;
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
@@ -305,6 +321,9 @@ impl ConnectionServer {
             let mut request = request.map(|body| Body::new(WatchedRequestBody::new(body, &open, window)));
             request.extensions_mut().insert(Connection { peer, tls });
             request.extensions_mut().insert(client.clone());
+            if let Some(shown) = &shown {
+                request.extensions_mut().insert(Arc::clone(shown));
+            }
             let response = router.clone().oneshot(request);
             let (guest, connections) = (Arc::clone(&guest), Arc::clone(&connections));
             async move {

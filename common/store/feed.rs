@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rand::Rng;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +77,9 @@ impl Feed {
                 }
                 _ => {}
             }
-            let pause = if failed { retry } else { IDLE_READ };
+            // Replicas that lost one database together do not come back together.
+            let apart = || rand::rng().random_range(0.75..=1.0);
+            let pause = if failed { retry.mul_f64(apart()) } else { IDLE_READ };
             retry = if failed { (retry * 2).min(IDLE_READ) } else { RETRY };
             tokio::select! {
                 () = shutdown.cancelled() => {}

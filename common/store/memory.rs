@@ -11,8 +11,8 @@ use tokio::{sync::watch, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    Batch, Change, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreIdentity,
-    rows::Rows,
+    Batch, Change, Changes, Commit, Lease, Nudge, Nudges, RETAINED, Revision, Snapshot, Store, StoreError,
+    StoreIdentity, nudge, rows::Rows,
 };
 
 /// The store. Cheap to share as `Arc<MemoryStore>`.
@@ -21,6 +21,7 @@ pub struct MemoryStore {
     retained: usize,
     state: Mutex<MemoryState>,
     head: watch::Sender<Revision>,
+    nudges: watch::Sender<Nudges>,
 }
 
 #[derive(Default)]
@@ -46,7 +47,8 @@ impl MemoryStore {
     /// An empty store that remembers at most about `retained` changes.
     pub fn with_retention(store_id: Uuid, retained: usize) -> Self {
         let identity = StoreIdentity { store_id, epoch: 1 };
-        Self { identity, retained, state: Mutex::default(), head: watch::Sender::new(0) }
+        let (head, nudges) = (watch::Sender::new(0), watch::Sender::default());
+        Self { identity, retained, state: Mutex::default(), head, nudges }
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
@@ -173,5 +175,14 @@ impl Store for MemoryStore {
         let from = state.sessions.range(prefix.to_owned()..);
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         Ok(matching.map(|(key, document)| (key.clone(), document.clone())).collect())
+    }
+
+    async fn nudge(&self, nudge: Nudge) -> Result<(), StoreError> {
+        nudge::note(&self.nudges, [nudge]);
+        Ok(())
+    }
+
+    fn nudged(&self) -> watch::Receiver<Nudges> {
+        self.nudges.subscribe()
     }
 }

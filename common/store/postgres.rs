@@ -29,6 +29,7 @@ use super::{
     StoreIdentity,
     health::Vitals,
     masked,
+    nudge::{Nudge, Nudges},
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
@@ -331,6 +332,15 @@ impl Store for PostgresStore {
         let rows = sqlx::query(sessions::WITH_PREFIX).bind(prefix).fetch_all(&self.pool).await;
         let rows = rows.map_err(|error| self.noticed(unread("read session documents", error)))?;
         sessions::read(&rows).map_err(|error| self.noticed(error))
+    }
+
+    async fn nudge(&self, nudge: Nudge) -> Result<(), StoreError> {
+        let sent = hint::nudge(&self.pool, nudge).await;
+        sent.map_err(|error| StoreError::backend("notify other replicas", error))
+    }
+
+    fn nudged(&self) -> watch::Receiver<Nudges> {
+        self.hints.nudged()
     }
 
     async fn close(&self) {

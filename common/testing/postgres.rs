@@ -227,6 +227,20 @@ impl Cluster {
         self.serve()
     }
 
+    /// Kills every process of the server at once, with SIGKILL: nothing of it can do anything any more.
+    ///
+    /// # Errors
+    /// When there is no server, or the tools fail.
+    pub fn crash(&self) -> Result<(), ClusterError> {
+        let pids = std::fs::read_to_string(self.data().join("postmaster.pid"));
+        let pids = pids.map_err(io_error("read who the server is"))?;
+        let server = pids.lines().next().unwrap_or_default();
+        // One that ended meanwhile is as good as killed.
+        let script = "all=\"$0 $(pgrep -P \"$0\")\"; kill -KILL $all || true";
+        run(Command::new("sh").args(["-c", script, server]))?;
+        Ok(())
+    }
+
     /// Sends a signal, by name, to every process of the server.
     ///
     /// # Errors

@@ -15,9 +15,12 @@ use crate::{
 
 /// Global secret that holds the token of the first administrator, and file that holds the one of its machine.
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
+/// Global secret with the serial numbers of certificates that no zone may show any more, between commas.
+pub const ZONE_CERTIFICATE_REVOCATIONS: &str = "zone-certificate-revocations";
 const USER_KEY: &str = "user-token-signing-key";
 const DATAPLANE_KEY: &str = "dataplane-token-signing-key";
 const DATAPLANE_PUBLIC_KEY: &str = "dataplane-token-signing-public-key";
+const DATAPLANE_REVOCATIONS: &str = "dataplane-token-revocations-";
 const ZONE_KEY: &str = "zone-token-signing-key";
 const ZONE_PUBLIC_KEY: &str = "zone-token-signing-public-key";
 /// Bytes of the `kid` of a token in an error.
@@ -99,7 +102,7 @@ impl Purpose<'_> {
     pub(super) fn revocations(&self) -> Vec<ResourceKey> {
         match self {
             Self::Dataplane { mesh } => {
-                let name = format!("dataplane-token-revocations-{mesh}");
+                let name = format!("{DATAPLANE_REVOCATIONS}{mesh}");
                 vec![
                     ResourceKey::new(&secret::SECRET, mesh, &name),
                     ResourceKey::global(&secret::GLOBAL_SECRET, &name),
@@ -204,6 +207,11 @@ pub fn secret_spec(data: impl Into<Vec<u8>>) -> Vec<u8> {
 /// Whether a secret of a mesh with this name holds a key that signs dataplane tokens.
 pub fn is_dataplane_key(name: &str) -> bool {
     name.starts_with(DATAPLANE_KEY)
+}
+
+/// Whether a secret of a mesh with this name lists dataplane tokens that are revoked.
+pub fn is_dataplane_revocation(name: &str) -> bool {
+    name.starts_with(DATAPLANE_REVOCATIONS)
 }
 
 /// Whether a global secret with this name is about the tokens of users, which are good only where they are made.

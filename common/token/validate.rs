@@ -107,6 +107,24 @@ pub fn expiry(token: &str) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(registered.exp?, 0)
 }
 
+/// Id and times of a token that was found valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenTimes {
+    /// What revokes it.
+    pub id: String,
+    /// When it was made.
+    pub made: DateTime<Utc>,
+    /// When it runs out; `None` when it never does.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// Id and times of a token that was found valid.
+pub fn times(token: &str) -> Option<TokenTimes> {
+    let registered: Registered = jsonwebtoken::dangerous::insecure_decode_claims(token).ok()?;
+    let time = |at| DateTime::from_timestamp(at, 0);
+    Some(TokenTimes { id: registered.jti, made: time(registered.iat)?, until: registered.exp.and_then(time) })
+}
+
 fn tag_values<'a>(dataplane: &'a Dataplane, tag: &'a str) -> impl Iterator<Item = &'a str> {
     let networking = dataplane.networking.as_ref().into_iter();
     let sets =

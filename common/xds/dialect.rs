@@ -233,19 +233,23 @@ impl Dialect for Delta {
         let all = names.peek().is_none() && rule.implied_wildcard;
         let claims = &request.initial_resource_versions;
         let for_all = all || subscribed(request).eq([WILDCARD]);
+        let narrowed = |mut opened: Subscription| {
+            if rule.narrows {
+                opened.narrow();
+            }
+            opened
+        };
         if for_all
             && !claims.is_empty()
             && unsubscribed(request).next().is_none()
             && want.ready(rule.type_url)
             && let Some(collection) = want.collection(rule.type_url)
         {
-            return Self(Subscription::resume(rule.type_url, claims, collection));
+            return Self(narrowed(Subscription::resume(rule.type_url, claims, collection)));
         }
         let held = request.initial_resource_versions.iter().map(|(name, version)| (&**name, &**version));
-        let mut opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
-        if rule.narrows {
-            opened.narrow();
-        }
+        let opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
+        let mut opened = narrowed(opened);
         opened.unsubscribe(unsubscribed(request));
         Self(opened)
     }

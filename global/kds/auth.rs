@@ -1,10 +1,12 @@
 //! Whether a caller is the zone it says it is.
 
-use chrono::{DateTime, Utc};
+use std::{ops::Deref, sync::Arc};
+
 use common::{
     kds::headers::KdsCaller,
-    model::ResourceKey,
-    runtime::Env,
+    model::{ResourceKey, kinds::secret::GLOBAL_SECRET},
+    rest::{ZoneCredential, ZoneProof},
+    runtime::{Env, http::PeerCertificate},
     store::index::IndexReader,
     token::{self, Purpose, TokenError, scope, validate_zone},
 };
@@ -14,23 +16,31 @@ use tonic::Status;
 /// Longest name of a zone.
 const MAX_ZONE_NAME: usize = 63;
 
+/// What a caller shows to prove who it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShownCredentials<'a> {
+    /// A token, with its call.
+    pub token: Option<&'a str>,
+    /// A certificate, in the TLS handshake of its connection.
+    pub certificate: Option<&'a PeerCertificate>,
+}
+
 /// Checks the credential of a zone. Without an answer nobody gets in.
 pub trait ZoneAuthenticator: Send + Sync + 'static {
-    /// Whether `token` proves that its holder may act as `zone`.
+    /// Whether what is `shown` proves that the caller may act as `zone`.
     ///
     /// # Errors
     /// [`ZoneAuthError`] saying what is wrong with it.
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError>;
+    fn authenticate(&self, zone: &str, shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError>;
 
-    /// Until when an accepted `token` is good by itself; `None` when nothing but a change of the keys or
-    /// revocations can end it.
-    fn good_until(&self, token: Option<&str>) -> Option<DateTime<Utc>> {
-        let _ = token;
+    /// What it was that proved it, with the times in which it is good by itself: beside those nothing but a change
+    /// of the keys or revocations can end it.
+    fn credential(&self, shown: ShownCredentials<'_>) -> Option<ZoneCredential> {
+        let _ = shown;
         None
     }
 
-    /// Whether a change of this resource may change the answer to a token: then those who are in are
-    /// asked again.
+    /// Whether a change of this resource may change the answer: then those who are in are asked again.
     fn depends_on(&self, key: &ResourceKey) -> bool {
         let _ = key;
         false
@@ -47,7 +57,7 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
 pub struct AnyZone;
 
 impl ZoneAuthenticator for AnyZone {
-    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), ZoneAuthError> {
+    fn authenticate(&self, _zone: &str, _shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
         Ok(())
     }
 
@@ -65,8 +75,8 @@ pub struct TokenOfZone {
 }
 
 impl ZoneAuthenticator for TokenOfZone {
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
-        let token = token.ok_or_else(|| ZoneAuthError::Missing { zone: zone.to_owned() })?;
+    fn authenticate(&self, zone: &str, shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
+        let token = shown.token.ok_or_else(|| ZoneAuthError::Missing { zone: zone.to_owned() })?;
         let invalid = |reason: String| ZoneAuthError::Invalid { zone: zone.to_owned(), reason };
         match validate_zone(&self.index.current(), token, scope::CP, zone, self.env.now()) {
             // A token for no zone in particular is good for proxies; a control plane must be someone.
@@ -79,12 +89,122 @@ impl ZoneAuthenticator for TokenOfZone {
         }
     }
 
-    fn good_until(&self, token: Option<&str>) -> Option<DateTime<Utc>> {
-        token::expiry(token?)
+    fn credential(&self, shown: ShownCredentials<'_>) -> Option<ZoneCredential> {
+        let times = token::times(shown.token?)?;
+        let (kind, since) = (ZoneProof::Token, Some(times.made));
+        Some(ZoneCredential { kind, id: times.id, since, until: times.until })
     }
 
     fn depends_on(&self, key: &ResourceKey) -> bool {
         Purpose::Zone.depends_on(key)
+    }
+}
+
+/// Wants a certificate made for the zone that shows it. That it is signed by the right authority was found out in the
+/// handshake, which fails otherwise.
+pub struct CertificateOfZone {
+    /// Where revocations are.
+    pub index: IndexReader,
+    /// Clock.
+    pub env: Env,
+}
+
+/// Where the serial numbers of revoked certificates are.
+fn revocations() -> ResourceKey {
+    ResourceKey::global(&GLOBAL_SECRET, token::ZONE_CERTIFICATE_REVOCATIONS)
+}
+
+/// Tools write a serial number with or without separators and zeros before it, in letters of either case.
+fn serial(text: &str) -> String {
+    let digits = text.trim().chars().filter(|c| *c != ':').collect::<String>().to_ascii_lowercase();
+    digits.trim_start_matches('0').to_owned()
+}
+
+impl CertificateOfZone {
+    fn is_revoked(&self, certificate: &PeerCertificate) -> bool {
+        let index = self.index.current();
+        let listed = index.get(&revocations()).and_then(|secret| token::data_of(secret)).unwrap_or_default();
+        let own = serial(&certificate.serial);
+        String::from_utf8_lossy(&listed).split(',').any(|revoked| serial(revoked) == own)
+    }
+}
+
+impl ZoneAuthenticator for CertificateOfZone {
+    fn authenticate(&self, zone: &str, shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
+        let missing = || ZoneAuthError::NoCertificate { zone: zone.to_owned() };
+        let certificate = shown.certificate.ok_or_else(missing)?;
+        let refused = |reason: String| ZoneAuthError::BadCertificate { zone: zone.to_owned(), reason };
+        let now = self.env.now();
+        match zone_of(certificate) {
+            None => return Err(refused("it names no zone".to_owned())),
+            Some(named) if named != zone => {
+                return Err(refused(format!("it was made for zone {named:?}")));
+            }
+            Some(_) => {}
+        }
+        if now >= certificate.valid_until {
+            return Err(refused(format!("it ran out at {}", certificate.valid_until.to_rfc3339())));
+        }
+        if self.is_revoked(certificate) {
+            return Err(refused(format!("{} is revoked", certificate.serial)));
+        }
+        Ok(())
+    }
+
+    fn credential(&self, shown: ShownCredentials<'_>) -> Option<ZoneCredential> {
+        let certificate = shown.certificate?;
+        Some(ZoneCredential {
+            kind: ZoneProof::Certificate,
+            id: certificate.serial.clone(),
+            since: Some(certificate.valid_from),
+            until: Some(certificate.valid_until),
+        })
+    }
+
+    fn depends_on(&self, key: &ResourceKey) -> bool {
+        *key == revocations()
+    }
+}
+
+/// The zone a certificate was made for: what comes after `/zone/` in its SPIFFE id, or else its common name. Who has
+/// several such ids is nobody in particular.
+fn zone_of(certificate: &PeerCertificate) -> Option<&str> {
+    let mut ids = certificate.uris.iter().filter(|uri| uri.starts_with("spiffe://"));
+    match (ids.next(), ids.next()) {
+        (None, _) => certificate.common_name.as_deref(),
+        (Some(id), None) => id.split_once("/zone/").map(|(_, zone)| zone),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// Takes a certificate where one is shown, and a token where none is. Who shows both must be right in both.
+pub struct EitherOfZone {
+    /// Checks tokens.
+    pub token: TokenOfZone,
+    /// Checks certificates.
+    pub certificate: CertificateOfZone,
+}
+
+impl ZoneAuthenticator for EitherOfZone {
+    fn authenticate(&self, zone: &str, shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
+        if shown.certificate.is_some() {
+            self.certificate.authenticate(zone, shown)?;
+        }
+        match shown.token.is_some() || shown.certificate.is_none() {
+            true => self.token.authenticate(zone, shown),
+            false => Ok(()),
+        }
+    }
+
+    fn credential(&self, shown: ShownCredentials<'_>) -> Option<ZoneCredential> {
+        let both = [self.certificate.credential(shown), self.token.credential(shown)];
+        // What ends first ends the session. What never ends comes last.
+        let end = |credential: &ZoneCredential| (credential.until.is_none(), credential.until);
+        both.into_iter().flatten().min_by_key(end)
+    }
+
+    fn depends_on(&self, key: &ResourceKey) -> bool {
+        self.token.depends_on(key) || self.certificate.depends_on(key)
     }
 }
 
@@ -102,6 +222,23 @@ pub enum ZoneAuthError {
     Missing {
         /// The zone it claims to be.
         zone: String,
+    },
+    /// It shows no certificate.
+    #[error(
+        "zone {zone} shows no certificate; name one, and its key, in the zone's settings \
+         multizone.zone.kds.clientCertFile and clientKeyFile"
+    )]
+    NoCertificate {
+        /// The zone it claims to be.
+        zone: String,
+    },
+    /// Its certificate is not good, or not for that zone.
+    #[error("the certificate of zone {zone} was refused: {reason}; have one made for it (docs/trust.md)")]
+    BadCertificate {
+        /// The zone it claims to be.
+        zone: String,
+        /// Why.
+        reason: String,
     },
     /// Its credential is not valid.
     #[error("the token of zone {zone} was refused: {reason}; {}", remedy(zone))]
@@ -139,6 +276,8 @@ impl ZoneAuthError {
             Self::NoName => "no_name",
             Self::BadName(_) => "bad_name",
             Self::Missing { .. } => "no_token",
+            Self::NoCertificate { .. } => "no_certificate",
+            Self::BadCertificate { .. } => "bad_certificate",
             Self::Invalid { .. } => "bad_token",
             Self::Foreign { .. } => "foreign_zone",
         }
@@ -150,21 +289,58 @@ impl From<ZoneAuthError> for Status {
         let text = error.to_string();
         match error {
             ZoneAuthError::NoName | ZoneAuthError::BadName(_) => Self::invalid_argument(text),
-            ZoneAuthError::Missing { .. } | ZoneAuthError::Invalid { .. } => Self::unauthenticated(text),
+            ZoneAuthError::Missing { .. }
+            | ZoneAuthError::NoCertificate { .. }
+            | ZoneAuthError::BadCertificate { .. }
+            | ZoneAuthError::Invalid { .. } => Self::unauthenticated(text),
             ZoneAuthError::Foreign { .. } => Self::permission_denied(text),
         }
+    }
+}
+
+/// A caller that was let in, or is about to be.
+#[derive(Clone, Debug)]
+pub(crate) struct ZoneCaller {
+    /// What it says about itself.
+    pub(crate) says: KdsCaller,
+    /// What it showed in the handshake.
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
+    /// What proved that it is who it says it is.
+    pub(crate) credential: Option<ZoneCredential>,
+}
+
+impl From<KdsCaller> for ZoneCaller {
+    /// One that shows no certificate.
+    fn from(says: KdsCaller) -> Self {
+        Self { says, certificate: None, credential: None }
+    }
+}
+
+impl Deref for ZoneCaller {
+    type Target = KdsCaller;
+
+    fn deref(&self) -> &KdsCaller {
+        &self.says
+    }
+}
+
+impl ZoneCaller {
+    fn shown(&self) -> ShownCredentials<'_> {
+        ShownCredentials { token: self.says.token.as_deref(), certificate: self.certificate.as_deref() }
     }
 }
 
 /// Lets a caller in, or counts and logs why not.
 pub(crate) fn admit(
     caller: Option<KdsCaller>,
+    certificate: Option<Arc<PeerCertificate>>,
     authenticator: &dyn ZoneAuthenticator,
-) -> Result<KdsCaller, ZoneAuthError> {
-    let admitted = caller.ok_or(ZoneAuthError::NoName).and_then(|caller| {
-        check_name(&caller.zone)?;
-        authenticator.authenticate(&caller.zone, caller.token.as_deref())?;
-        Ok(caller)
+) -> Result<ZoneCaller, ZoneAuthError> {
+    let admitted = caller.ok_or(ZoneAuthError::NoName).and_then(|says| {
+        check_name(&says.zone)?;
+        let caller = ZoneCaller { certificate, ..says.into() };
+        authenticator.authenticate(&caller.zone, caller.shown())?;
+        Ok(ZoneCaller { credential: authenticator.credential(caller.shown()), ..caller })
     });
     admitted.inspect_err(|error| {
         metrics::counter!("kds_zone_rejected_total", "reason" => error.reason()).increment(1);
@@ -187,55 +363,4 @@ fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use common::kds::features::Features;
-    use tonic::metadata::{MetadataMap, MetadataValue};
-
-    use super::*;
-
-    /// Holds one token per zone: `token-of-<zone>`.
-    struct Tokens;
-
-    impl ZoneAuthenticator for Tokens {
-        fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
-            let token = token.ok_or_else(|| ZoneAuthError::Missing { zone: zone.to_owned() })?;
-            match token.strip_prefix("token-of-") {
-                Some(owner) if owner == zone => Ok(()),
-                Some(owner) => {
-                    Err(ZoneAuthError::Foreign { claimed: zone.to_owned(), reason: owner.to_owned() })
-                }
-                None => {
-                    Err(ZoneAuthError::Invalid { zone: zone.to_owned(), reason: "not signed".to_owned() })
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn only_the_zone_itself_gets_in() {
-        let caller = |zone: &str, token: Option<&str>| KdsCaller {
-            zone: zone.to_owned(),
-            features: Features::default(),
-            session: None,
-            token: token.map(str::to_owned),
-            version: String::new(),
-            issuing_request: None,
-        };
-        let check = |caller: Option<KdsCaller>, expected: Result<(), &str>| {
-            let got = admit(caller, &Tokens).map(drop);
-            assert_eq!(got.map_err(|e| e.reason()), expected);
-        };
-        check(Some(caller("zone-1", Some("token-of-zone-1"))), Ok(()));
-        check(Some(caller("zone-1", Some("token-of-zone-2"))), Err("foreign_zone"));
-        check(Some(caller("zone-1", Some("garbage"))), Err("bad_token"));
-        check(Some(caller("zone-1", None)), Err("no_token"));
-        let mut headers = MetadataMap::new();
-        headers.insert("client-id", MetadataValue::from_static("zone-1"));
-        headers.insert("authorization", MetadataValue::from_static("Bearer "));
-        check(KdsCaller::read(&headers), Err("no_token"));
-        check(None, Err("no_name"));
-        for name in ["Zone", "-a", "a-", "a..b", "a b", &"a".repeat(64)] {
-            check(Some(caller(name, None)), Err("bad_name"));
-        }
-    }
-}
+mod tests;

@@ -22,6 +22,9 @@ pub(crate) enum EndCause {
     /// This process stops.
     #[error("global is shutting down")]
     Stopping,
+    /// The replica that followed global makes room for another one of the zone.
+    #[error("another replica of the zone takes over")]
+    HandedOver,
     /// The connection is gone.
     #[error("{0}")]
     Broken(String),
@@ -63,7 +66,7 @@ impl EndCause {
     /// Whether the streams were ended from this side, against the zone's will.
     pub(crate) fn is_ours(&self) -> bool {
         match self {
-            Self::Goodbye | Self::Stopping | Self::Broken(_) => false,
+            Self::Goodbye | Self::Stopping | Self::HandedOver | Self::Broken(_) => false,
             Self::Failed(_)
             | Self::Unwritable
             | Self::Replaced
@@ -77,9 +80,20 @@ impl EndCause {
     /// Whether the zone is gone with it. Otherwise it may be back at once, and is given the time.
     pub(crate) fn is_final(&self) -> bool {
         match self {
-            Self::Goodbye | Self::Stopping | Self::Silent(_) | Self::Deleted | Self::Refused(_) => true,
-            Self::Broken(_) | Self::Failed(_) | Self::Unwritable | Self::Replaced | Self::Moved => false,
+            Self::Goodbye | Self::Silent(_) | Self::Deleted | Self::Refused(_) => true,
+            Self::Stopping
+            | Self::HandedOver
+            | Self::Broken(_)
+            | Self::Failed(_)
+            | Self::Unwritable
+            | Self::Replaced
+            | Self::Moved => false,
         }
+    }
+
+    /// Whether the zone did nothing but lose the one it talked to, or changes who talks: it is back in a moment.
+    pub(crate) fn leaves_zone_there(&self) -> bool {
+        matches!(self, Self::Stopping | Self::HandedOver)
     }
 
     /// Whether an operator may have to do something.

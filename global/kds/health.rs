@@ -21,6 +21,16 @@ pub(crate) fn judge(now: Instant, facts: &Facts, patience: Patience) -> (ZoneHea
         since + chrono::Duration::from_std(delay).unwrap_or(chrono::Duration::zero())
     };
     let (heard_at, heard) = facts.heard;
+    // Where this side left, the zone goes on to another instance or comes back: until then it is only silent.
+    if let Some(end) = facts.ended.as_ref().filter(|end| end.cause.leaves_zone_there()) {
+        return match now - end.at {
+            silence if silence >= patience.offline_after => (ZoneHealth::Offline, end.since),
+            silence if silence >= patience.unknown_after => {
+                (ZoneHealth::Unknown, after(end.since, patience.unknown_after))
+            }
+            _ => (ZoneHealth::Online, facts.opened),
+        };
+    }
     match &facts.ended {
         Some(end) if end.cause.is_final() || now - end.at >= patience.offline_after => {
             (ZoneHealth::Offline, end.since)
@@ -96,5 +106,11 @@ mod tests {
         check(facts(Some(silent), true), 0, ZoneHealth::Offline, 0);
         check(facts(broken(), true), 1, ZoneHealth::Unknown, 0);
         check(facts(broken(), true), 20, ZoneHealth::Offline, 0);
+        for ours in [EndCause::Stopping, EndCause::HandedOver] {
+            check(facts(Some(ours.clone()), true), 9, ZoneHealth::Online, -5);
+            check(facts(Some(ours.clone()), false), 9, ZoneHealth::Online, -5);
+            check(facts(Some(ours.clone()), true), 10, ZoneHealth::Unknown, 10);
+            check(facts(Some(ours), true), 20, ZoneHealth::Offline, 0);
+        }
     }
 }

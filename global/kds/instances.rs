@@ -1,14 +1,18 @@
 //! Keeps the instances of one global together: each tells the others about its sessions, gives up those that
 //! moved on, and cleans up after one that died.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use common::{
     kds::recorder::{Recorder, is_open},
     model::kinds,
     rest::ZoneHealth,
+    store::{Nudge, Nudges},
 };
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,6 +24,9 @@ use super::{
     status::of_session,
 };
 
+/// After this everybody has answered who was called.
+const ROLL_CALL: Duration = Duration::from_millis(500);
+
 /// This instance among the others.
 pub(crate) struct Instances {
     pub(crate) sessions: Arc<Sessions>,
@@ -30,24 +37,44 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Exchanges until every stream is `drained`, then says a last time how things stand.
-    pub(crate) async fn run(self, drained: CancellationToken) {
+    /// Exchanges until every stream is `drained`, then says a last time how things stand. What it finds at its
+    /// start may be old, so it calls the others, who then speak at once.
+    pub(crate) async fn run(self, mut nudged: watch::Receiver<Nudges>, drained: CancellationToken) {
         let mut tick = interval(EXCHANGE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut beat = 0;
+        let (mut beat, mut alone, mut calls) = (0, false, 0);
+        let (mut is_new, mut again) = (true, None);
         loop {
             beat += 1;
             tokio::select! {
                 () = drained.cancelled() => break,
                 _ = tick.tick() => {}
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
+                changed = nudged.changed(), if !alone => {
+                    alone = changed.is_err();
+                    let called = nudged.borrow_and_update().roll_call;
+                    if std::mem::replace(&mut calls, called) == called {
+                        continue;
+                    }
+                }
             }
             self.exchange(beat).await;
+            if std::mem::take(&mut is_new) && !alone {
+                self.call_roll().await;
+                again = Some(Instant::now() + ROLL_CALL);
+            }
             self.end_moved();
             if self.started.elapsed() >= self.patience.offline_after {
                 self.close_orphans().await;
             }
         }
         self.exchange(beat).await;
+    }
+
+    async fn call_roll(&self) {
+        if let Err(error) = self.recorder.store.nudge(Nudge::RollCall).await {
+            tracing::debug!(%error, "cannot call other instances, they speak by themselves");
+        }
     }
 
     async fn exchange(&self, beat: u64) {

@@ -1,11 +1,16 @@
 //! Questions about Envoys on their way to the stream on which a zone is asked.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use common::{envoy_admin::AskError, kds::reverse::Call};
 use tokio::sync::{mpsc, oneshot};
 
 /// Questions a zone may owe the answer to, per stream.
 pub(super) const OWED: usize = 64;
+
+/// How long a zone may take. Zones give up before.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A question, and who waits for the answer.
 pub(crate) struct Question {

@@ -1,11 +1,13 @@
 //! What the other instances of this global know about zones.
 //!
 //! Each instance writes the state of its own sessions as small documents that never enter the change
-//! feed. Nobody compares clocks: a document lives for as long as it is seen to change.
+//! feed. Nobody compares clocks: a document lives for as long as it is seen to change. While the store cannot be
+//! read or written nobody can change anything, so that time counts for nobody.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use common::{
@@ -37,18 +39,27 @@ struct ObservedReport {
     report: SessionReport,
     /// When it was last seen to change; `None` while it never was.
     changed: Option<Instant>,
+    /// When it was found. Who has not spoken since for long enough is gone, however old it was then.
+    found: Instant,
+}
+
+#[derive(Debug, Default)]
+struct ReplicaState {
+    zones: BTreeMap<String, ObservedReport>,
+    /// Since when the store does not tell.
+    blind: Option<Instant>,
 }
 
 /// The last documents read.
 pub(crate) struct Replicas {
     instance: Arc<str>,
     store: Arc<dyn Store>,
-    zones: Mutex<BTreeMap<String, ObservedReport>>,
+    state: Mutex<ReplicaState>,
 }
 
 impl Replicas {
     pub(crate) fn new(instance: Arc<str>, store: Arc<dyn Store>) -> Self {
-        Self { instance, store, zones: Mutex::default() }
+        Self { instance, store, state: Mutex::default() }
     }
 
     /// Writes the state of this instance's sessions, then reads that of the others. What was written about
@@ -57,6 +68,19 @@ impl Replicas {
     /// # Errors
     /// Any [`StoreError`].
     pub(crate) async fn exchange(
+        &self,
+        own: Vec<(Arc<str>, SessionReport)>,
+        exists: impl Fn(&str) -> bool,
+    ) -> Result<(), StoreError> {
+        let asked = Instant::now();
+        let exchanged = self.try_exchange(own, exists).await;
+        if exchanged.is_err() {
+            self.lock().blind.get_or_insert(asked);
+        }
+        exchanged
+    }
+
+    async fn try_exchange(
         &self,
         own: Vec<(Arc<str>, SessionReport)>,
         exists: impl Fn(&str) -> bool,
@@ -84,27 +108,33 @@ impl Replicas {
     }
 
     fn take(&self, now: Instant, reports: BTreeMap<String, SessionReport>) {
-        let mut zones = self.lock();
+        let mut state = self.lock();
+        let lost = state.blind.take().map_or(Duration::ZERO, |blind| now - blind);
+        let zones = &mut state.zones;
         zones.retain(|zone, _| reports.contains_key(zone));
         for (zone, report) in reports {
             match zones.get_mut(&zone) {
-                Some(seen) if seen.report == report => {}
-                Some(seen) => *seen = ObservedReport { report, changed: Some(now) },
-                None => drop(zones.insert(zone, ObservedReport { report, changed: None })),
+                Some(seen) if seen.report == report => {
+                    seen.changed = seen.changed.map(|changed| changed + lost);
+                    seen.found += lost;
+                }
+                Some(seen) => *seen = ObservedReport { report, changed: Some(now), found: seen.found },
+                None => drop(zones.insert(zone, ObservedReport { report, changed: None, found: now })),
             }
         }
     }
 
     /// The epoch of the newest session another instance has of a zone.
     pub(crate) fn epoch(&self, zone: &str) -> Option<u64> {
-        let zones = self.lock();
-        zones.get(zone).map(|seen| &seen.report).filter(|r| *r.instance != *self.instance).map(|r| r.epoch)
+        let state = self.lock();
+        let report = state.zones.get(zone).map(|seen| &seen.report);
+        report.filter(|r| *r.instance != *self.instance).map(|r| r.epoch)
     }
 
     /// The other instance that has the newest session of a zone.
     pub(crate) fn instance(&self, zone: &str) -> Option<String> {
-        let zones = self.lock();
-        let report = zones.get(zone).map(|seen| &seen.report)?;
+        let state = self.lock();
+        let report = state.zones.get(zone).map(|seen| &seen.report)?;
         (*report.instance != *self.instance).then(|| report.instance.clone())
     }
 
@@ -115,14 +145,19 @@ impl Replicas {
 
     /// The state of a zone as another instance tells it.
     pub(crate) fn status(&self, zone: &str, now: Instant, patience: Patience) -> Option<ZoneStatus> {
-        let seen = self.lock().get(zone).filter(|seen| *seen.report.instance != *self.instance)?.clone();
+        let state = self.lock();
+        let seen = state.zones.get(zone).filter(|seen| *seen.report.instance != *self.instance)?.clone();
+        let now = state.blind.unwrap_or(now);
+        drop(state);
         let mut status = seen.report.status;
+        let is_forgotten = now - seen.found >= patience.offline_after.max(EXCHANGE * 3);
         let silence = seen.changed.map(|changed| now - changed);
         match silence {
             Some(silence) if silence < patience.unknown_after.max(EXCHANGE * 2) => {}
             Some(silence) if silence < patience.offline_after.max(EXCHANGE * 3) => {
                 status.status = ZoneHealth::Unknown;
             }
+            None if is_forgotten => status.status = ZoneHealth::Offline,
             // What an earlier process wrote says how it was, not how it is.
             None if status.status == ZoneHealth::Online => status.status = ZoneHealth::Unknown,
             None => {}
@@ -131,58 +166,13 @@ impl Replicas {
         Some(status)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ObservedReport>> {
-        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReplicaState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How often instances tell each other.
-pub(crate) const EXCHANGE: std::time::Duration = std::time::Duration::from_secs(5);
+pub(crate) const EXCHANGE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::time::Duration;
-
-    use common::store::memory::MemoryStore;
-    use uuid::Uuid;
-
-    use super::*;
-
-    const PATIENCE: Patience =
-        Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
-
-    fn report(instance: &str, epoch: u64, beat: u64) -> SessionReport {
-        let status = ZoneStatus { status: ZoneHealth::Online, ..ZoneStatus::default() };
-        SessionReport { instance: instance.to_owned(), epoch, beat, status }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_instance_is_believed_while_it_speaks() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
-        let (here, there) = ("here", "there");
-        let other = Replicas::new(there.into(), Arc::clone(&store));
-        let this = Replicas::new(here.into(), Arc::clone(&store));
-        let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
-        assert_eq!(health(), None);
-        other.exchange(vec![("zone-1".into(), report(there, 3, 1))], |_| true).await.unwrap();
-        this.exchange(Vec::new(), |_| true).await.unwrap();
-        assert_eq!(health(), Some(ZoneHealth::Unknown), "nobody knows how old that is");
-        other.exchange(vec![("zone-1".into(), report(there, 3, 2))], |_| true).await.unwrap();
-        this.exchange(Vec::new(), |_| true).await.unwrap();
-        assert_eq!(health(), Some(ZoneHealth::Online));
-        assert_eq!(this.epoch("zone-1"), Some(3));
-        assert_eq!(other.epoch("zone-1"), None, "that is its own");
-        assert_eq!(this.instance("zone-1").as_deref(), Some(there));
-        assert_eq!(other.instance("zone-1"), None);
-        tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(health(), Some(ZoneHealth::Unknown));
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(health(), Some(ZoneHealth::Offline));
-
-        let written = async || store.sessions(PREFIX).await.unwrap().len();
-        assert_eq!(written().await, 1);
-        this.exchange(Vec::new(), |zone| zone != "zone-1").await.unwrap();
-        assert_eq!((health(), written().await), (None, 0), "the zone was deleted");
-    }
-}
+mod tests;

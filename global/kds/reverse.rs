@@ -4,12 +4,12 @@
 //! dropped. Zones of Kuma take the end of such a stream for the end of all sync, so a stream outlives
 //! whatever is said on it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{
-    envoy_admin::{Ask, AskError, EnvoyAdmin},
+    envoy_admin::{Ask, AskError, EnvoyAdmin, Undelivered},
     kds::{
         features::HASH_SUFFIX,
         outbox::Outbox,
@@ -30,12 +30,13 @@ use tonic::Status;
 
 use super::{
     Kds,
-    questions::{OWED, Question},
+    questions::{OWED, PATIENCE, Question},
+    replicas::EXCHANGE,
     session::Session,
 };
 
-/// How long a zone may take. Zones give up before.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a zone may move to another instance while it is asked.
+const MOVES: usize = 2;
 
 /// Bytes of the reason a zone gives for having no answer.
 const REASON: usize = 4096;
@@ -111,6 +112,45 @@ impl Owed {
 #[async_trait]
 impl EnvoyAdmin for Kds {
     async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        let mut progressed = self.inner.progress.subscribe();
+        for _ in 0..MOVES {
+            let Some(instance) = self.instance_of(proxy) else { break };
+            let id = self.inner.env.entropy.uuid();
+            match self.inner.mailbox.ask(&instance, proxy, ask, id).await {
+                Ok(body) => return Ok(body),
+                Err(Undelivered::Answered(error)) => return Err(error),
+                // The instances are about to tell each other where it went.
+                Err(Undelivered::Moved) => {
+                    let _or_asked_anyway = timeout(EXCHANGE * 2, progressed.changed()).await;
+                }
+            }
+        }
+        self.ask_here(proxy, ask).await
+    }
+}
+
+/// Those zones only that are connected to this instance.
+pub(super) struct AskHere(pub(super) Kds);
+
+#[async_trait]
+impl EnvoyAdmin for AskHere {
+    async fn ask(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
+        self.0.ask_here(proxy, ask).await
+    }
+}
+
+impl Kds {
+    /// The other instance at which the zone of `proxy` is; `None` when it is here or nowhere.
+    fn instance_of(&self, proxy: &ResourceKey) -> Option<String> {
+        let index = self.inner.index.current();
+        let Origin::Zone(zone) = &index.get(proxy)?.origin else { return None };
+        let here = self.inner.sessions.of(zone).is_some_and(|session| session.cause().is_none());
+        let is_online = || self.zone_progress(zone).status == ZoneHealth::Online;
+        (!here && is_online()).then(|| self.inner.replicas.instance(zone)).flatten()
+    }
+
+    /// Asks a zone that is connected to this instance.
+    async fn ask_here(&self, proxy: &ResourceKey, ask: Ask) -> Result<Bytes, AskError> {
         let index = self.inner.index.current();
         let resource = index.get(proxy).ok_or_else(|| AskError::Unknown(proxy.clone()))?;
         let Origin::Zone(zone) = &resource.origin else {
@@ -140,9 +180,7 @@ impl EnvoyAdmin for Kds {
             Err(_) => Err(AskError::TooLate(PATIENCE)),
         }
     }
-}
 
-impl Kds {
     /// The running session of a zone, or why there is none here.
     fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
         if let Some(session) = self.inner.sessions.of(zone).filter(|session| session.cause().is_none()) {
@@ -152,7 +190,7 @@ impl Kds {
         if status.status == ZoneHealth::Online
             && let Some(instance) = self.inner.replicas.instance(zone)
         {
-            return Err(format!("it is connected to instance {instance} of global: ask there"));
+            return Err(format!("it was connected to instance {instance} of global, and moves: ask again"));
         }
         let since = status.since.map(|since| format!(" since {}", since.to_rfc3339())).unwrap_or_default();
         Err(format!("it is not connected{since}: bring it back, or ask its own control plane"))

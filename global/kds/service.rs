@@ -13,7 +13,7 @@ use common::{
         features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
-        headers::{KdsCaller, Upstream},
+        headers::{self, KdsCaller, Upstream},
         mapper::DownForm,
         metadata::Peer,
         order,
@@ -40,7 +40,7 @@ use common::{
         },
     },
     redact,
-    runtime::http::Client,
+    runtime::http::{Client, PeerCertificate},
     store::{Batch, Precondition, StoreError, Write, index::Index},
     token,
     xds::Refusals,
@@ -52,7 +52,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
 
 use super::{
-    Kds, KdsInner, auth,
+    Kds, KdsInner,
+    auth::{self, ZoneCaller},
     ending::EndCause,
     questions, reverse,
     session::{Session, SyncStream, Tidings},
@@ -118,7 +119,8 @@ impl KdsSyncService for Kds {
                 let stamped = features.has(RESUME);
                 let shared = inner.outgoing_for(&features);
                 warn_of_hidden_key(&session.zone, &features, index);
-                ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index)
+                let view = ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index);
+                view.where_run(inner.running.clone(), index)
             }
         };
         self.run(session, serving.run(request.into_inner(), view), end);
@@ -185,7 +187,13 @@ impl GlobalKdsService for Kds {
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         let caller = self.admit(&request)?;
+        if let Some(followed) = Upstream::read_followed(request.metadata()) {
+            self.inner.catch_up_with(followed).await?;
+        }
         let session = self.inner.sessions.of(&caller.zone);
+        if let Some(session) = session.as_ref().filter(|_| headers::is_handover(request.metadata())) {
+            session.hands_over(&caller);
+        }
         let told = request.metadata();
         let tidings = Tidings {
             up: Position::read(told),
@@ -210,18 +218,20 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    fn admit<T>(&self, request: &Request<T>) -> Result<KdsCaller, Status> {
+    fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
-        let caller = auth::admit(KdsCaller::read(request.metadata()), &*self.inner.authenticator)?;
+        let certificate = request.extensions().get::<Arc<PeerCertificate>>().cloned();
+        let says = KdsCaller::read(request.metadata());
+        let caller = auth::admit(says, certificate, &*self.inner.authenticator)?;
         if let Some(client) = request.extensions().get::<Client>() {
             client.vouch(&caller.zone, None);
         }
         Ok(caller)
     }
 
-    async fn open_stream(&self, caller: &KdsCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
+    async fn open_stream(&self, caller: &ZoneCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
         let made = self.inner.ensure_zone(&caller.zone).await?;
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
@@ -300,7 +310,7 @@ impl KdsInner {
     }
 
     /// Keeps the request of a zone for a certificate to sign with, for whoever signs.
-    async fn take_request(&self, caller: &KdsCaller) -> Result<(), Status> {
+    async fn take_request(&self, caller: &ZoneCaller) -> Result<(), Status> {
         let Some(request) = caller.issuing_request.as_deref() else { return Ok(()) };
         let index = self.index.current();
         let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));

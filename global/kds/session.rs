@@ -22,7 +22,8 @@ use common::{
         watch::{Position, Watch},
     },
     metering,
-    runtime::Env,
+    rest::ZoneCredential,
+    runtime::{Env, http::PeerCertificate},
     store::Fence,
     xds::{Name, Refusals},
 };
@@ -30,6 +31,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    auth::{ShownCredentials, ZoneCaller},
     ending::{End, EndCause},
     questions::{FormerSender, QuestionSender},
 };
@@ -48,6 +50,9 @@ pub(crate) struct Tidings {
     pub(crate) clock: Option<ClockSkew>,
 }
 
+/// How often somebody is warned that a credential runs out.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
+
 /// A zone's session on this instance.
 pub(crate) struct Session {
     /// Name from the authenticated caller.
@@ -62,6 +67,10 @@ pub(crate) struct Session {
     key: Option<String>,
     /// What its calls are let in with.
     token: Option<String>,
+    /// What its connection showed.
+    certificate: Option<Arc<PeerCertificate>>,
+    /// What of these proved who it is.
+    credential: Option<ZoneCredential>,
     /// From the headers of its first call.
     features: Features,
     env: Env,
@@ -77,6 +86,10 @@ struct SessionState {
     opened: DateTime<Utc>,
     heard: (Instant, DateTime<Utc>),
     ended: Option<End>,
+    /// Another replica of the zone takes over.
+    handed_over: bool,
+    /// When somebody was last warned that its credential runs out.
+    warned: Option<Instant>,
     /// Everyone was told that the zone is offline.
     announced: bool,
     subscription: SubscriptionRecord,
@@ -128,7 +141,7 @@ pub(crate) struct Facts {
 
 impl Session {
     pub(crate) fn new(
-        caller: &KdsCaller,
+        caller: &ZoneCaller,
         made: DateTime<Utc>,
         fence: Fence,
         env: Env,
@@ -144,6 +157,8 @@ impl Session {
             opened: now,
             heard: (Instant::now(), now),
             ended: None,
+            handed_over: false,
+            warned: None,
             announced: false,
             subscription,
             introduced: Features::default(),
@@ -164,6 +179,8 @@ impl Session {
             made,
             key: caller.session.clone(),
             token: caller.token.clone(),
+            certificate: caller.certificate.clone(),
+            credential: caller.credential.clone(),
             features: caller.features.clone(),
             env,
             bus,
@@ -189,20 +206,36 @@ impl Session {
         features
     }
 
-    /// The credential its streams were opened with.
-    pub(crate) fn token(&self) -> Option<&str> {
-        self.token.as_deref()
+    /// What its streams were opened with.
+    pub(crate) fn shown(&self) -> ShownCredentials<'_> {
+        ShownCredentials { token: self.token.as_deref(), certificate: self.certificate.as_deref() }
+    }
+
+    /// What of that proved who it is, and until when that does.
+    pub(crate) fn credential(&self) -> Option<&ZoneCredential> {
+        self.credential.as_ref()
+    }
+
+    /// Whether somebody is to be warned now that the credential runs out; asked as often as anybody looks.
+    pub(crate) fn warns(&self, now: Instant) -> bool {
+        let warned = &mut self.lock().warned;
+        let is_due = warned.is_none_or(|before| now - before >= WARN_EVERY);
+        if is_due {
+            *warned = Some(now);
+        }
+        is_due
     }
 
     /// Whether a stream of `caller` belongs to this session, which takes it in if so. A stream it already
     /// has means that the zone started over, and so does another credential: a session has one. Only of
     /// reverse calls may a zone that names its session open a stream again.
-    pub(crate) fn admit(&self, caller: &KdsCaller, stream: StreamKind) -> bool {
+    pub(crate) fn admit(&self, caller: &ZoneCaller, stream: StreamKind) -> bool {
         let mut state = self.lock();
         state.ended.is_none()
             && !self.stop.is_cancelled()
             && self.key == caller.session
             && self.token == caller.token
+            && self.certificate == caller.certificate
             && (state.streams.insert(stream) || (stream.is_reverse() && self.key.is_some()))
     }
 
@@ -236,12 +269,23 @@ impl Session {
         self.lock().heard = (Instant::now(), self.env.now());
     }
 
+    /// The replica of the zone that opened the session says that another one takes over.
+    pub(crate) fn hands_over(&self, caller: &KdsCaller) {
+        if self.key == caller.session {
+            self.lock().handed_over = true;
+        }
+    }
+
     /// Ends the session; true for the caller that was first.
     pub(crate) fn end(&self, cause: EndCause) -> bool {
         let mut state = self.lock();
         let first = state.ended.is_none();
         if first {
             let now = self.env.now();
+            let cause = match cause {
+                EndCause::Goodbye | EndCause::Broken(_) if state.handed_over => EndCause::HandedOver,
+                cause => cause,
+            };
             // Who fell silent was gone before anyone noticed.
             let since = if matches!(cause, EndCause::Silent(_)) { state.heard.1 } else { now };
             state.ended = Some(End { at: Instant::now(), since, cause });

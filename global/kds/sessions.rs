@@ -2,21 +2,20 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
-    kds::headers::KdsCaller,
     metering,
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-use super::{ending::EndCause, questions::FormerSender, session::Session};
+use super::{auth::ZoneCaller, ending::EndCause, questions::FormerSender, session::Session};
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
 const LEASE: Duration = Duration::from_secs(60);
@@ -27,15 +26,16 @@ pub(crate) struct Sessions {
     env: Env,
     bus: EventBus,
     progress: watch::Sender<()>,
-    /// One at a time decides which session a stream belongs to.
-    admission: AsyncMutex<()>,
+    /// Of each zone one stream at a time is taken in, so that those that come together get one session. Zones do not
+    /// wait for each other: taking an epoch from the store may take long.
+    admissions: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
 }
 
 impl Sessions {
     /// Sessions that show on `progress` when a zone comes further, comes or goes.
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
-        Self { store, env, bus, progress, admission: AsyncMutex::new(()), last: Mutex::default() }
+        Self { store, env, bus, progress, admissions: Mutex::default(), last: Mutex::default() }
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
@@ -45,11 +45,12 @@ impl Sessions {
     /// When the store does not hand out an epoch.
     pub(crate) async fn join(
         &self,
-        caller: &KdsCaller,
+        caller: &ZoneCaller,
         made: DateTime<Utc>,
         stream: StreamKind,
     ) -> Result<Arc<Session>, StoreError> {
-        let _one_at_a_time = self.admission.lock().await;
+        let admission = self.admission_of(&caller.zone);
+        let _one_at_a_time = admission.lock().await;
         let current = self.of(&caller.zone);
         let session = match current.filter(|session| session.admit(caller, stream)) {
             Some(session) => session,
@@ -74,7 +75,18 @@ impl Sessions {
         }
     }
 
-    async fn open(&self, caller: &KdsCaller, made: DateTime<Utc>) -> Result<Arc<Session>, StoreError> {
+    fn admission_of(&self, zone: &str) -> Arc<AsyncMutex<()>> {
+        let mut admissions = self.admissions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(admission) = admissions.get(zone).and_then(Weak::upgrade) {
+            return admission;
+        }
+        admissions.retain(|_, admission| admission.strong_count() > 0);
+        let admission = Arc::default();
+        admissions.insert(zone.to_owned(), Arc::downgrade(&admission));
+        admission
+    }
+
+    async fn open(&self, caller: &ZoneCaller, made: DateTime<Utc>) -> Result<Arc<Session>, StoreError> {
         let name = format!("kds/{}", caller.zone);
         // The holder is unique, or the lease would be renewed instead of moving to its next epoch.
         let holder = format!("{}/{}", self.env.instance_id, self.env.entropy.uuid());
@@ -93,6 +105,11 @@ impl Sessions {
     }
 
     fn replace(&self, session: &Arc<Session>) {
+        // Seconds of a century fit into a float.
+        let until = session.credential().and_then(|credential| credential.until);
+        let until = until.map_or(f64::INFINITY, |until| until.timestamp() as f64);
+        let zone_name = metering::zone(&session.zone);
+        metrics::gauge!("kds_zone_credential_expires_seconds", "zone_name" => zone_name).set(until);
         let older = self.lock().insert(Arc::clone(&session.zone), Arc::clone(session));
         if let Some(older) = older {
             self.end(&older, EndCause::Replaced);

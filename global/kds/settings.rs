@@ -11,6 +11,8 @@ use crate::config;
 pub struct GlobalKdsSettings {
     /// A zone that connects for the first time is created.
     pub auto_register: bool,
+    /// Zones get secrets of those meshes only that have proxies there.
+    pub secrets_where_run: bool,
     /// Largest message, in bytes.
     pub max_message: usize,
     /// How often zones are asked to ping.
@@ -37,6 +39,7 @@ impl Default for GlobalKdsSettings {
     fn default() -> Self {
         Self {
             auto_register: true,
+            secrets_where_run: false,
             max_message: MAX_MESSAGE,
             poll_interval: Duration::from_secs(5),
             unknown_after: Duration::from_secs(10),
@@ -56,6 +59,7 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
         let health = &config.zone_health_check;
         Self {
             auto_register: config.auto_register_zones,
+            secrets_where_run: config.secrets == config::SecretsFor::Running,
             max_message: config.max_msg_size,
             poll_interval: health.poll_interval.0,
             // Two pings may get lost before anyone worries.

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::{
     issuing,
     kds::{
@@ -16,7 +16,7 @@ use common::{
         watch::Position,
     },
     model::{Origin, Resource, kinds, labels},
-    rest::{Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource},
+    rest::{Sending, SyncProgress, ZoneCredential, ZoneHealth, ZoneProof, ZoneStatus, ZoneStatusSource},
     store::{Revision, StoreIdentity, index::Index},
 };
 use tokio::{sync::watch, time::Instant};
@@ -44,6 +44,7 @@ impl ZoneStatusSource for Kds {
         if self.inner.authenticator.is_open() {
             status.notes.push("zones are not authenticated: multizone.global.kds.auth is none".to_owned());
         }
+        status.notes.extend(running_out(status.credential.as_ref(), self.inner.env.now()));
         if status.status == ZoneHealth::Online && signs_for_meshes(zone, index) {
             let note = "it has no issuing key of its own and got the keys of whole meshes, as Kuma's zones do: stolen, \
                         it could speak for every zone (README, Who may sign)";
@@ -89,6 +90,13 @@ impl ZoneStatusSource for Kds {
         if let Some(reason) = filter::why_not_sent(resource, receiver, is_enabled) {
             return Sending::NotMeant(reason);
         }
+        if let Some(running) = &self.inner.running
+            && !running.of(zone, &self.inner.index.current()).need(resource)
+        {
+            return Sending::NotMeant(
+                "no proxy of its mesh is in the zone (multizone.global.kds.secrets is running)".to_owned(),
+            );
+        }
         let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());
         let withheld = outgoing.withheld().find(|(key, withheld)| {
             **key == resource.key && withheld.audience.includes(receiver, is_enabled)
@@ -105,6 +113,22 @@ impl ZoneStatusSource for Kds {
     fn progressed(&self) -> watch::Receiver<()> {
         self.inner.progress.subscribe()
     }
+}
+
+/// That what the zone proves itself by runs out, when it is time to say so.
+fn running_out(credential: Option<&ZoneCredential>, now: DateTime<Utc>) -> Option<String> {
+    let credential =
+        credential.filter(|credential| credential.warns_from().is_some_and(|from| from <= now))?;
+    let until = credential.until?.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let (what, remedy) = match credential.kind {
+        ZoneProof::Token => {
+            ("zone token", "put a new one where multizone.zone.kds.tokenFile of the zone says")
+        }
+        ZoneProof::Certificate => {
+            ("certificate", "put a new one where multizone.zone.kds.clientCertFile of the zone says")
+        }
+    };
+    Some(format!("the {what} it proves itself by runs out at {until}: {remedy}"))
 }
 
 /// Whether the zone was given a key of a mesh in which zones have their own.
@@ -198,6 +222,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         status: health,
         since: Some(since),
         version: facts.version,
+        credential: session.credential().cloned(),
         down: progress(facts.down, facts.down_since),
         up: progress(facts.up, facts.up_since),
         proxies: facts.proxies,

@@ -17,10 +17,15 @@ use common::{
         },
         serve::View,
     },
-    model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
+    model::{
+        Origin, Resource, ResourceKey,
+        kinds::secret::{GLOBAL_SECRET, SECRET},
+    },
     store::index::Index,
     xds::{Collection, Name, Version, Want, Wanted},
 };
+
+use super::running::{RunningMeshes, ZoneMeshes};
 
 /// The form of everything that goes down to zones that understand hashed names.
 pub(crate) struct Downward {
@@ -52,6 +57,8 @@ pub(crate) struct ZoneView {
     stamped: bool,
     shared: Arc<SharedOutgoing<Downward>>,
     outgoing: Arc<OutgoingResources>,
+    /// Who knows what runs in the zone, where it gets secrets only of that.
+    running: Option<Arc<RunningMeshes>>,
     meant: MeantFor,
     selected: SelectedTypes<MeantFor>,
 }
@@ -62,6 +69,8 @@ struct MeantFor {
     receiver: Arc<ZoneReceiver>,
     /// Zones an operator took out of cross-zone traffic.
     disabled: Arc<BTreeSet<Arc<str>>>,
+    /// What runs in the zone, where it gets secrets only of that.
+    runs: Option<Arc<ZoneMeshes>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +91,8 @@ impl MeantFor {
 
 impl Selection for MeantFor {
     fn includes(&self, item: &OutgoingResource) -> bool {
-        self.includes_audience(&item.audience)
+        let needed = self.runs.as_ref().is_none_or(|meshes| meshes.need(&item.resource));
+        needed && self.includes_audience(&item.audience)
     }
 }
 
@@ -99,9 +109,38 @@ impl ZoneView {
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
         let receiver = Arc::new(ZoneReceiver { zone, features, issues });
-        let meant = MeantFor { receiver, disabled: Arc::clone(&outgoing.disabled) };
+        let meant = MeantFor { receiver, disabled: Arc::clone(&outgoing.disabled), runs: None };
         let selected = SelectedTypes::of(&outgoing, &meant);
-        Self { stamped, shared, outgoing, meant, selected }
+        Self { stamped, shared, outgoing, running: None, meant, selected }
+    }
+
+    /// The same without the secrets of meshes of which nothing runs in the zone, if there is somebody who knows.
+    pub(crate) fn where_run(self, running: Option<Arc<RunningMeshes>>, index: &Arc<Index>) -> Self {
+        let runs = running.as_ref().map(|running| running.of(&self.meant.receiver.zone, index));
+        let meant = MeantFor { runs, ..self.meant };
+        let selected = SelectedTypes::of(&self.outgoing, &meant);
+        Self { running, meant, selected, ..self }
+    }
+
+    /// Takes in what runs in the zone now: which secrets of `outgoing` it has a use for from now on, or no more.
+    fn follow_running(
+        &mut self,
+        index: &Arc<Index>,
+        outgoing: &OutgoingResources,
+        changed: &mut ChangedNames,
+    ) {
+        let (Some(running), Some(known)) = (&self.running, &self.meant.runs) else { return };
+        let now = running.of(&self.meant.receiver.zone, index);
+        if now.run_as(known) {
+            return;
+        }
+        let differs = |item: &&Arc<OutgoingResource>| known.need(&item.resource) != now.need(&item.resource);
+        let secrets = outgoing.list(SECRET.name).filter(differs);
+        let names: Vec<Name> = secrets.map(|item| Arc::clone(&item.wanted.name)).collect();
+        if !names.is_empty() {
+            changed.entry(SECRET.name).or_default().extend(names);
+        }
+        self.meant.runs = Some(now);
     }
 }
 
@@ -117,6 +156,7 @@ impl View for ZoneView {
                 }
             }
         }
+        self.follow_running(index, &outgoing, &mut changed);
         if same_zones && outgoing.index.store == self.outgoing.index.store {
             self.selected.advance(&outgoing, &changed, &self.meant);
         } else {
@@ -226,6 +266,30 @@ mod tests {
         assert!(ingresses[0].starts_with("in-zone-2-"), "{ingresses:?}");
         assert!(view.get("ZoneIngress", &ingresses[0]).is_some());
         assert!(names(&view, &kinds::zone::KIND).is_empty());
+    }
+
+    #[test]
+    fn secrets_go_where_their_mesh_runs_and_leave_with_it() {
+        let secret = || resource(&kinds::secret::SECRET, "ca", "");
+        let proxy = || resource(&kinds::dataplane::KIND, "web", "zone-1");
+        let (shared, running) = (shared(), Arc::<RunningMeshes>::default());
+        let before = index(1, vec![secret()]);
+        let view = |zone: &str| {
+            let view = ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &before);
+            view.where_run(Some(Arc::clone(&running)), &before)
+        };
+        let (mut view, mut other) = (view("zone-1"), view("zone-2"));
+        assert!(names(&view, &kinds::secret::SECRET).is_empty());
+        let after = index(2, vec![secret(), proxy()]);
+        assert_eq!(view.advance(&after).get("Secret").map(Vec::len), Some(1));
+        assert_eq!(names(&view, &kinds::secret::SECRET).len(), 1);
+        assert!(other.advance(&after).is_empty() && names(&other, &kinds::secret::SECRET).is_empty());
+        // The last proxy leaves, and another comes: only the former changes anything.
+        let more = Resource { key: ResourceKey::new(&kinds::dataplane::KIND, "default", "db"), ..proxy() };
+        assert!(view.advance(&index(3, vec![secret(), more.clone()])).is_empty());
+        let gone = view.advance(&index(4, vec![secret()]));
+        assert_eq!(gone.get("Secret").map(Vec::len), Some(1));
+        assert!(names(&view, &kinds::secret::SECRET).is_empty());
     }
 
     #[test]

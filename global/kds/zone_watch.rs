@@ -118,7 +118,8 @@ impl ZoneWatch {
                 self.dismiss(session, cause);
                 return None;
             }
-            return earliest(offline_at(&facts, self.patience), self.expiry(session, now));
+            let due = earliest(offline_at(&facts, self.patience), self.expiry(session, now));
+            return earliest(due, self.warn_of_expiry(session, now));
         }
         if judge(now, &facts, self.patience).0 == ZoneHealth::Offline {
             self.announce(session);
@@ -148,7 +149,7 @@ impl ZoneWatch {
         if credential == CredentialCheck::Trust && !is_due {
             return None;
         }
-        self.authenticator.authenticate(zone, session.token()).err().map(EndCause::Refused)
+        self.authenticator.authenticate(zone, session.shown()).err().map(EndCause::Refused)
     }
 
     /// When the credential of a session runs out.
@@ -157,8 +158,23 @@ impl ZoneWatch {
         now.checked_add(left)
     }
 
+    /// Warns in time that the credential of a session runs out; when to look at that for the first time.
+    fn warn_of_expiry(&self, session: &Session, now: Instant) -> Option<Instant> {
+        let credential = session.credential()?;
+        let (from, until) = (credential.warns_from()?, credential.until?);
+        let early = (from - self.env.now()).to_std().unwrap_or_default();
+        if !early.is_zero() {
+            return now.checked_add(early);
+        }
+        if session.warns(now) {
+            let until = until.to_rfc3339();
+            tracing::warn!(zone = &*session.zone, until, "what the zone proves itself by runs out");
+        }
+        None
+    }
+
     fn good_for(&self, session: &Session) -> Option<Duration> {
-        let until = self.authenticator.good_until(session.token())?;
+        let until = session.credential()?.until?;
         Some((until - self.env.now()).to_std().unwrap_or_default())
     }
 

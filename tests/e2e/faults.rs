@@ -11,7 +11,7 @@ pub mod machine;
 mod postgres;
 mod salvage;
 mod stopped;
-mod writers;
+pub mod writers;
 
 /// A number that a variable may raise for a longer run.
 #[allow(clippy::disallowed_methods, reason = "tests have no configuration")]

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod agent;
+pub mod balancer;
 pub mod budget;
 pub mod control_plane;
 pub mod echo;
@@ -14,6 +15,7 @@ pub mod tally;
 pub mod wait;
 
 pub use agent::Agent;
+pub use balancer::Balancer;
 pub use control_plane::{ControlPlane, Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;

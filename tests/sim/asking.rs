@@ -8,6 +8,8 @@ use common::{
     kds::features::HASH_SUFFIX,
     model::{Origin, ResourceKey, kinds},
     proto::kuma::mesh::v1alpha1::{StatsRequest, StatsResponse, stats_response},
+    rest::{ZoneHealth, ZoneStatusSource},
+    store::Store,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,6 +19,7 @@ use zone::kds::ZoneKdsSettings;
 use crate::{
     plane::{Plane, store},
     scripted::{Answering, Scripted},
+    sockets::serve,
     world::{DATAPLANE, World},
 };
 
@@ -72,6 +75,28 @@ async fn a_zone_is_asked_by_the_names_it_uses_itself() {
         let answer = world.answer(&proxy, ask).await.unwrap();
         assert_eq!(answer, format!("Dataplane default/web-1: {path}"));
     }
+}
+
+#[tokio::test]
+async fn a_question_finds_the_instance_of_global_where_the_zone_is() {
+    let world = World::new().await;
+    let mut zone = Plane::start(store(2), "zone-1", 2).await;
+    zone.follow_with(ZoneKdsSettings::new("zone-1"), Arc::clone(&world.dial), Arc::new(Echoing));
+    let dataplane = world.of_zone(&kinds::dataplane::KIND, "web-1", DATAPLANE);
+    zone.put(common::model::Resource { origin: Origin::Zone("zone-1".into()), ..dataplane }).await;
+    let proxy = world.dataplane().await;
+    world.answer(&proxy, STATS).await.unwrap();
+
+    let mut other = Plane::start(Arc::clone(&world.global.store), "other", 3).await;
+    let kds = other.kds();
+    let dial = serve(&mut other, &kds).await;
+    let other = World { global: other, kds, dial };
+    let answer = other.answer(&proxy, STATS).await.unwrap();
+    assert_eq!(answer, "Dataplane default/web-1: /stats?usedonly");
+    // An instance that is new knows within a moment that the zone is there.
+    let status = other.kds.zone_status("zone-1", &other.global.index.current()).unwrap();
+    assert_eq!(status.status, ZoneHealth::Online);
+    assert_eq!(world.global.store.sessions("envoys/mail/").await.unwrap(), [], "every letter was taken");
 }
 
 /// A zone like Kuma's that has sent a dataplane and takes questions about its stats.

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::{
     federation::{Federation, ZONES},
-    network::GLOBAL,
+    network::{ANOTHER, GLOBAL},
 };
 
 /// Schedules in an ordinary run.
@@ -35,13 +35,19 @@ struct Faults {
 
 /// Runs the schedule of a seed to its end and returns what happened.
 fn run(seed: u64) -> Vec<String> {
-    let mut federation = Federation::new(seed);
+    // Every other one with two instances of global.
+    let is_replicated = seed % 2 == 1;
+    let mut federation = if is_replicated { Federation::replicated(seed) } else { Federation::new(seed) };
+    let hosts: &[_] = match is_replicated {
+        true => &[GLOBAL, ZONES[0], ZONES[1], ANOTHER],
+        false => &[GLOBAL, ZONES[0], ZONES[1]],
+    };
     let mut rng = StdRng::seed_from_u64(seed);
     let mut faults = Faults::default();
     federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
     federation.run_for(Duration::from_millis(500));
     for _ in 0..STEPS {
-        act(&mut federation, &mut rng, &mut faults);
+        act(&mut federation, hosts, &mut rng, &mut faults);
         federation.run_for(Duration::from_millis(rng.random_range(10..600)));
         federation.assert_owners_keep_their_own();
     }
@@ -55,15 +61,15 @@ fn run(seed: u64) -> Vec<String> {
     federation.history
 }
 
-fn act(federation: &mut Federation, rng: &mut StdRng, faults: &mut Faults) {
+fn act(federation: &mut Federation, hosts: &[&'static str], rng: &mut StdRng, faults: &mut Faults) {
     match rng.random_range(0..100) {
         0..60 => write(federation, rng, faults),
         60..70 => match faults.down.take() {
             Some(host) => federation.bounce(host),
             None => {
-                let host = *[GLOBAL, ZONES[0], ZONES[1]].choose(rng).unwrap();
+                let host = *hosts.choose(rng).unwrap();
                 // A global that forgets is another story: zones refuse to follow it.
-                let lose_store = host != GLOBAL && rng.random_bool(0.3);
+                let lose_store = ZONES.contains(&host) && rng.random_bool(0.3);
                 federation.crash(host, lose_store);
                 (faults.down, faults.faults) = (Some(host), faults.faults + 1);
             }
@@ -71,7 +77,7 @@ fn act(federation: &mut Federation, rng: &mut StdRng, faults: &mut Faults) {
         70..80 => match faults.down.take() {
             Some(host) => federation.bounce(host),
             None => {
-                let host = *[GLOBAL, ZONES[0], ZONES[1]].choose(rng).unwrap();
+                let host = *hosts.choose(rng).unwrap();
                 federation.crash(host, false);
                 federation.bounce(host);
                 faults.faults += 1;

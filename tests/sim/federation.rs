@@ -23,7 +23,7 @@ use turmoil::{Builder, Sim};
 use zone::kds::{Link, ZoneKdsSettings};
 
 use crate::{
-    network::{GLOBAL, SimDial, listener},
+    network::{ANOTHER, GLOBAL, SimDial, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -58,18 +58,34 @@ pub struct Federation {
 impl Federation {
     /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
-        let quick = global::kds::GlobalKdsSettings {
+        Self::build(seed, Self::quick(), &[GLOBAL])
+    }
+
+    /// The same with two instances of global.
+    pub fn replicated(seed: u64) -> Self {
+        Self::build(seed, Self::quick(), &[GLOBAL, ANOTHER])
+    }
+
+    fn quick() -> global::kds::GlobalKdsSettings {
+        global::kds::GlobalKdsSettings {
             poll_interval: Duration::from_secs(1),
             unknown_after: Duration::from_secs(2),
             offline_after: Duration::from_secs(4),
             stall_after: Duration::from_secs(4),
             keepalive: Duration::from_secs(2),
             ..Plane::settings()
-        };
-        Self::with_settings(seed, quick)
+        }
     }
 
     pub fn with_settings(seed: u64, settings: global::kds::GlobalKdsSettings) -> Self {
+        Self::build(seed, settings, &[GLOBAL])
+    }
+
+    fn build(
+        seed: u64,
+        settings: global::kds::GlobalKdsSettings,
+        instances: &'static [&'static str],
+    ) -> Self {
         let sim = Builder::new()
             .tick_duration(TICK)
             .simulation_duration(Duration::from_secs(600))
@@ -81,7 +97,7 @@ impl Federation {
         let mut federation = Self {
             sim,
             disks: BTreeMap::new(),
-            dials: SimDial::default(),
+            dials: SimDial::to(instances),
             links: Rc::default(),
             health: Rc::default(),
             events: Rc::default(),
@@ -92,7 +108,10 @@ impl Federation {
             revisions: BTreeMap::new(),
             stores: 0,
         };
-        federation.start_global(seed, settings);
+        federation.start_global(seed, settings.clone());
+        for another in &instances[1..] {
+            federation.start_another(another, seed, settings.clone());
+        }
         for zone in ZONES {
             federation.start_zone(zone, seed);
         }
@@ -121,6 +140,24 @@ impl Federation {
                 tokio::task::spawn_local(listen(plane.bus.subscribe("simulation"), events));
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
+                kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
+                    .await
+                    .map_err(Into::into)
+            }
+        });
+    }
+
+    /// Starts an instance of global on the store of the first. Nobody watches what it says.
+    fn start_another(&mut self, host: &'static str, seed: u64, settings: global::kds::GlobalKdsSettings) {
+        let disk = Rc::clone(&self.disks[GLOBAL]);
+        let starts = RefCell::new(0);
+        self.sim.host(host, move || {
+            *starts.borrow_mut() += 1;
+            let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow() ^ 1 << 48);
+            let settings = settings.clone();
+            async move {
+                let plane = Plane::start(store, host, seed).await;
+                let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
                     .await
                     .map_err(Into::into)

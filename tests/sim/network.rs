@@ -17,6 +17,8 @@ use turmoil::net::{TcpListener, TcpStream};
 use zone::kds::{Dial, DialError};
 
 pub const GLOBAL: &str = "global";
+/// Another instance of it, on the same store.
+pub const ANOTHER: &str = "global-2";
 pub const PORT: u16 = 5685;
 
 /// Where connections arrive at this host.
@@ -34,18 +36,25 @@ impl Accept for Listener {
     }
 }
 
-/// Dials the simulated global and counts how often.
-#[derive(Clone, Default)]
+/// Dials the instances of the simulated global in turn and counts how often.
+#[derive(Clone)]
 pub struct SimDial {
     pub dials: Arc<AtomicUsize>,
+    instances: &'static [&'static str],
+}
+
+impl SimDial {
+    pub fn to(instances: &'static [&'static str]) -> Self {
+        Self { dials: Arc::default(), instances }
+    }
 }
 
 #[async_trait]
 impl Dial for SimDial {
     async fn dial(&self, endpoint: Endpoint) -> Result<Channel, DialError> {
-        self.dials.fetch_add(1, Ordering::Relaxed);
-        let connector = tower::service_fn(|_: Uri| async {
-            Ok::<_, io::Error>(TokioIo::new(TcpStream::connect((GLOBAL, PORT)).await?))
+        let instance = self.instances[self.dials.fetch_add(1, Ordering::Relaxed) % self.instances.len()];
+        let connector = tower::service_fn(move |_: Uri| async move {
+            Ok::<_, io::Error>(TokioIo::new(TcpStream::connect((instance, PORT)).await?))
         });
         Ok(endpoint.connect_with_connector(connector).await?)
     }

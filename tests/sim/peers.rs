@@ -10,7 +10,7 @@ use common::{
     rest::{ZoneHealth, ZoneStatusSource},
     runtime::http::Limits,
 };
-use global::kds::{ZoneAuthError, ZoneAuthenticator};
+use global::kds::{ShownCredentials, ZoneAuthError, ZoneAuthenticator};
 use tokio::net::TcpListener;
 use tonic::Code;
 use zone::kds::{Dial, ZoneKdsSettings};
@@ -183,7 +183,8 @@ async fn a_zone_that_does_not_answer_does_not_hold_up_the_others() {
 struct Tokens;
 
 impl ZoneAuthenticator for Tokens {
-    fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError> {
+    fn authenticate(&self, zone: &str, shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
+        let token = shown.token;
         match token {
             None => Err(ZoneAuthError::Missing { zone: zone.to_owned() }),
             Some(token) if token == format!("token-of-{zone}") => Ok(()),

@@ -86,7 +86,7 @@ impl Addresses {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 open = self.reader.changed() => if !open { return },
-                () = tokio::time::sleep(RETRY), if !done => {}
+                () = tokio::time::sleep(self.env.entropy.about(RETRY)), if !done => {}
             }
         }
     }

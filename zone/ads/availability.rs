@@ -91,7 +91,7 @@ impl Availability {
                     Ok(()) => self.forget(),
                     Err(_) => return,
                 },
-                () = tokio::time::sleep(RETRY), if !done => {}
+                () = tokio::time::sleep(self.env.entropy.about(RETRY)), if !done => {}
             }
         }
     }

@@ -42,7 +42,7 @@ use super::{
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, REPORT, Up},
-    ping::{Pings, ProxyReports, unanswered},
+    ping::{Pings, ProxyReports, unanswered, unheard},
     reverse::ReverseCalls,
     settings::{TokenFileError, ZoneKdsSettings},
     up::{OwnView, Upward},
@@ -79,6 +79,8 @@ enum Broken {
     Token(#[from] TokenFileError),
     #[error("{}", unanswered(.0))]
     Ping(Status),
+    #[error("{}", unheard(.0))]
+    Unheard(Status),
     #[error("{0}")]
     HeldBack(String),
     #[error("{stream}: {ended}")]
@@ -147,6 +149,7 @@ impl Connector {
             Ok(channel) => channel?,
             Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),
         };
+        let known = self.known().await?;
         let pings = Pings {
             settings: &self.settings,
             link: &self.link,
@@ -154,10 +157,11 @@ impl Connector {
             caller: caller.clone(),
             index: &self.index,
             proxies: self.proxies.clone().map(ProxyReports::new),
+            followed: known,
         };
-        let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
+        let (period, shown) = pings.ping().await.map_err(Broken::Unheard)?;
         let approved = self.link.take_approval();
-        let decision = self.decide(shown, approved).await?;
+        let decision = self.decide(known, shown, approved).await?;
         self.link.connected(shown, decision == Decision::Resume || approved);
         tracing::info!(?decision, "connected to global");
         let stop = CancellationToken::new();
@@ -179,7 +183,12 @@ impl Connector {
             never = self.remember() => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
-            () = shutdown.cancelled() => Ok(()),
+            () = async {
+                shutdown.cancelled().await;
+                if self.settings.shares_store {
+                    pings.hand_over().await;
+                }
+            } => Ok(()),
         };
         self.close_subscription();
         self.record(&recorder).await;
@@ -197,10 +206,19 @@ impl Connector {
         })
     }
 
-    /// Whether to obey this upstream.
-    async fn decide(&self, shown: Option<Upstream>, approved: bool) -> Result<Decision, Broken> {
+    /// How far global was followed so far.
+    async fn known(&self) -> Result<Option<Upstream>, StoreError> {
         let known = self.store.sessions(UPSTREAM).await?;
-        let known = known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text));
+        Ok(known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text)))
+    }
+
+    /// Whether to obey this upstream.
+    async fn decide(
+        &self,
+        known: Option<Upstream>,
+        shown: Option<Upstream>,
+        approved: bool,
+    ) -> Result<Decision, Broken> {
         let decision = match decide(known, shown, self.settings.accept_store) {
             Decision::Refuse(_) if approved => Decision::Guarded,
             Decision::Refuse(reason) => {

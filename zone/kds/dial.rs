@@ -1,9 +1,9 @@
 //! How a zone reaches global: plain or over TLS. Tests bring their own.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use common::tls::{TlsError, Trust};
+use common::tls::{KeyPairPem, TlsError, Trust};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
+/// The protocol, as TLS names it.
+const H2: &str = "h2";
 /// Idle time after which the connection is probed; peers of other makes hang up on probes that come more
 /// often than every 15 s.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -59,6 +61,7 @@ fn chain(error: &tonic::transport::Error) -> String {
     let remedy = [
         ("UnknownIssuer", "name the authority of its certificate in multizone.zone.kds.rootCaFile"),
         ("NotValidForName", "use a name of its certificate in multizone.zone.globalAddress"),
+        ("CertificateRequired", "global wants a certificate: name one in multizone.zone.kds.clientCertFile"),
         ("InvalidContentType", "it does not speak TLS there: check multizone.zone.globalAddress"),
     ];
     match remedy.iter().find(|(mark, _)| text.contains(mark)) {
@@ -86,6 +89,17 @@ pub struct Trusted {
     host: String,
     port: u16,
     tls: Option<Arc<ClientConfig>>,
+    trust: Trust,
+    shown: Option<ClientCertificateFiles>,
+}
+
+/// Where the certificate is that is shown to global. Read at every connect, so that it can be replaced.
+#[derive(Clone, Debug)]
+pub struct ClientCertificateFiles {
+    /// The chain, leaf first.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
 }
 
 impl Trusted {
@@ -98,7 +112,7 @@ impl Trusted {
         let uri: Uri = address.parse().map_err(|_| wrong())?;
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
         let tls = match uri.scheme_str() {
-            Some("grpcs") => Some(Arc::new(trust.client_config(&["h2"])?)),
+            Some("grpcs") => Some(Arc::new(trust.client_config(&[H2])?)),
             Some("grpc") => None,
             _ => return Err(wrong()),
         };
@@ -107,14 +121,29 @@ impl Trusted {
         {
             return Err(wrong());
         }
-        Ok(Self { host, port: uri.port_u16().unwrap_or(5685), tls })
+        let port = uri.port_u16().unwrap_or(5685);
+        Ok(Self { host, port, tls, trust: trust.clone(), shown: None })
+    }
+
+    /// The same, showing the certificate in these files.
+    #[must_use]
+    pub fn showing(self, shown: Option<ClientCertificateFiles>) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// With the certificate that is in the files now.
+    fn current(&self) -> Result<Self, TlsError> {
+        let (Some(_), Some(files)) = (&self.tls, &self.shown) else { return Ok(self.clone()) };
+        let pair = KeyPairPem::read(&files.certificate, &files.key)?;
+        let tls = self.trust.client_config_showing(&[H2], Some(&pair))?;
+        Ok(Self { tls: Some(Arc::new(tls)), ..self.clone() })
     }
 }
 
 #[async_trait]
 impl Dial for Trusted {
     async fn dial(&self, endpoint: Endpoint) -> Result<Channel, DialError> {
-        let to = self.clone();
+        let to = self.current()?;
         let connector = tower::service_fn(move |_: Uri| {
             let to = to.clone();
             async move {

@@ -8,7 +8,7 @@ use std::{
 use common::{
     kds::{
         clock::{self, ClockSkew},
-        headers::{KdsCaller, Upstream},
+        headers::{KdsCaller, Upstream, write_handover},
         proxies::ProxyProgress,
         watch::Position,
     },
@@ -33,6 +33,8 @@ use super::{
 
 /// Acknowledgements go first: global is not asked how it sees them before they are likely to be there.
 const LATER: Duration = Duration::from_millis(250);
+/// How long a goodbye may take.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// The pings of one connection.
 pub(super) struct Pings<'a> {
@@ -40,6 +42,8 @@ pub(super) struct Pings<'a> {
     pub(super) link: &'a Link,
     pub(super) channel: Channel,
     pub(super) caller: KdsCaller,
+    /// How far global was followed before this connection.
+    pub(super) followed: Option<Upstream>,
     pub(super) index: &'a IndexReader,
     /// What the pings tell about the proxies.
     pub(super) proxies: Option<ProxyReports>,
@@ -130,6 +134,19 @@ impl Pings<'_> {
         }
     }
 
+    /// Tells global that another replica of this zone takes over, so that it does not take the end of this
+    /// connection for the end of the zone. One that hears nothing of it waits as for any that was lost.
+    pub(super) async fn hand_over(&self) {
+        let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
+        write_handover(request.metadata_mut());
+        let mut client = GlobalKdsServiceClient::new(self.channel.clone());
+        match timeout(HANDOVER, client.health_check(request)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "cannot tell global of the handover"),
+            Err(_) => tracing::debug!("global does not hear of the handover"),
+        }
+    }
+
     /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
     pub(super) async fn ping(&self) -> Result<(Option<Duration>, Option<Upstream>), Status> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
@@ -137,6 +154,9 @@ impl Pings<'_> {
         link.up.write(request.metadata_mut());
         if let Some(proxies) = self.proxies.as_ref().filter(|_| link.upstream.is_some()) {
             proxies.take().write(request.metadata_mut());
+        }
+        if let Some(followed) = self.followed {
+            followed.write_followed(request.metadata_mut());
         }
         if let Some(clock) = link.clock {
             clock.write(request.metadata_mut());
@@ -184,6 +204,19 @@ async fn changed(receiver: &mut Option<watch::Receiver<()>>) {
         }
         None => std::future::pending().await,
     }
+}
+
+/// What it means that the first ping of a connection was not. A certificate is refused after the handshake seems over, and
+/// then the connection just ends.
+pub(super) fn unheard(status: &Status) -> String {
+    let text = unanswered(status);
+    if !matches!(status.code(), Code::Unknown | Code::Cancelled) {
+        return text;
+    }
+    format!(
+        "{text}; where this zone shows a certificate (multizone.zone.kds.clientCertFile), global may not take it: it ran \
+         out, or is of an authority that global does not know"
+    )
 }
 
 /// What it means that a ping was not answered well.

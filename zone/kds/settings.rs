@@ -44,6 +44,8 @@ pub struct ZoneKdsSettings {
     pub config: String,
     /// Version of this program.
     pub version: String,
+    /// Other replicas of this zone may take over from this one.
+    pub shares_store: bool,
     /// What global is asked to certify, so that this zone signs its workloads with a key of its own.
     pub issuing_request: Option<String>,
 }
@@ -70,6 +72,7 @@ impl ZoneKdsSettings {
             // Peers read the type of the store from here and expect to find one.
             config: r#"{"store":{"type":"memory"}}"#.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            shares_store: false,
             issuing_request: None,
         }
     }

@@ -83,7 +83,7 @@ impl Work for Services {
             let idle = writes.is_empty();
             let done = self.write(writes, &fence, &mut reconciler).await;
             let due = reconciler.next().map(|at| (at - now).to_std().unwrap_or_default());
-            let pause = if done { due } else { Some(RETRY) };
+            let pause = if done { due } else { Some(self.env.entropy.about(RETRY)) };
             tokio::select! {
                 () = stop.cancelled() => return,
                 open = reader.changed() => if !open { return },

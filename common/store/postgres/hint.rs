@@ -14,7 +14,10 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::store::Revision;
+use crate::store::{
+    Revision,
+    nudge::{self, Nudge, Nudges},
+};
 
 const CHANNEL: &str = "strait";
 /// Commits within this time share a notification.
@@ -28,6 +31,7 @@ pub(super) struct Hints {
     closing: CancellationToken,
     task: TaskTracker,
     listen: PgPool,
+    nudges: Arc<watch::Sender<Nudges>>,
 }
 
 impl Hints {
@@ -36,15 +40,23 @@ impl Hints {
         let committed = Arc::new(Notify::new());
         let closing = CancellationToken::new();
         let task = TaskTracker::new();
-        let relay = Relay { pool, listen: listen.clone(), head, listener: None, reachable: true };
+        let nudges = Arc::new(watch::Sender::default());
+        let told = Arc::clone(&nudges);
+        let relay =
+            Relay { pool, listen: listen.clone(), head, listener: None, reachable: true, nudges: told };
         task.spawn(relay.run(Arc::clone(&committed), closing.clone()));
         task.close();
-        Self { committed, closing, task, listen }
+        Self { committed, closing, task, listen, nudges }
     }
 
     /// To be notified after each commit of this process.
     pub(super) fn committed(&self) -> Arc<Notify> {
         Arc::clone(&self.committed)
+    }
+
+    /// What replicas tell each other.
+    pub(super) fn nudged(&self) -> watch::Receiver<Nudges> {
+        self.nudges.subscribe()
     }
 
     pub(super) async fn close(&self) {
@@ -67,6 +79,15 @@ struct Relay {
     listener: Option<PgListener>,
     /// Whether the last lookup worked, so that an outage is logged once.
     reachable: bool,
+    nudges: Arc<watch::Sender<Nudges>>,
+}
+
+/// Tells every replica, this one included.
+///
+/// # Errors
+/// When the server cannot be asked.
+pub(super) async fn nudge(pool: &PgPool, nudge: Nudge) -> sqlx::Result<()> {
+    sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(nudge.word()).execute(pool).await.map(|_| ())
 }
 
 /// What ended the wait.
@@ -87,7 +108,7 @@ impl Relay {
                 () = committed.notified(), if send_at.is_none() => Woken::Committed,
                 () = sleep_until(send_at.unwrap_or(look_at)), if send_at.is_some() => Woken::SendNow,
                 () = sleep_until(look_at) => Woken::Look,
-                () = hear(&mut self.listener) => Woken::Look,
+                () = hear(&mut self.listener, &self.nudges) => Woken::Look,
             };
             match woken {
                 Woken::Closing => return,
@@ -145,12 +166,20 @@ impl Relay {
 
 /// Waits for a hint. A connection that is lost may have swallowed some, so it counts as one, and the
 /// next lookup makes a new one.
-async fn hear(listener: &mut Option<PgListener>) {
+async fn hear(listener: &mut Option<PgListener>, nudges: &watch::Sender<Nudges>) {
     let heard = match listener {
         Some(listening) => listening.try_recv().await,
         None => std::future::pending().await,
     };
-    if !matches!(heard, Ok(Some(_))) {
-        *listener = None;
+    match heard {
+        // An empty one is about the head.
+        Ok(Some(hint)) if hint.payload().is_empty() => {}
+        Ok(Some(hint)) => {
+            nudge::note(nudges, Nudge::ALL.into_iter().filter(|nudge| nudge.word() == hint.payload()));
+        }
+        _ => {
+            *listener = None;
+            nudge::note(nudges, Nudge::ALL);
+        }
     }
 }

@@ -9,6 +9,7 @@ use common::{
     events::{EventBus, StreamKind},
     kds::{features::ZONE_PING_HEALTH, headers::KdsCaller},
     model::{Resource, ResourceKey},
+    rest::{ZoneCredential, ZoneProof},
     runtime::{Clock, Entropy},
     store::{Batch, Precondition, Store, Write, feed::Feed, memory::MemoryStore},
 };
@@ -16,7 +17,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use uuid::Uuid;
 
 use super::*;
-use crate::kds::auth::ZoneAuthError;
+use crate::kds::auth::{ShownCredentials, ZoneAuthError, ZoneCaller};
 
 const PATIENCE: Patience =
     Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
@@ -45,13 +46,14 @@ impl Guard {
 }
 
 impl ZoneAuthenticator for Guard {
-    fn authenticate(&self, _zone: &str, _token: Option<&str>) -> Result<(), ZoneAuthError> {
+    fn authenticate(&self, _zone: &str, _shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.refused.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 
-    fn good_until(&self, _token: Option<&str>) -> Option<DateTime<Utc>> {
-        self.expiry
+    fn credential(&self, _shown: ShownCredentials<'_>) -> Option<ZoneCredential> {
+        let until = Some(self.expiry?);
+        Some(ZoneCredential { kind: ZoneProof::Token, id: String::new(), since: None, until })
     }
 
     fn depends_on(&self, key: &ResourceKey) -> bool {
@@ -117,6 +119,8 @@ impl World {
             version: String::new(),
             issuing_request: None,
         };
+        let credential = self.guard.credential(ShownCredentials::default());
+        let caller = ZoneCaller { credential, ..caller.into() };
         let session =
             self.sessions.join(&caller, DateTime::UNIX_EPOCH, StreamKind::GlobalToZone).await.unwrap();
         assert_eq!(self.next().await.0, "ZoneOpenedStream");

@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use common::store::{Batch, Changes, Commit, Lease, Revision, Snapshot, StoreIdentity, memory::MemoryStore};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::*;
+
+const PATIENCE: Patience =
+    Patience { unknown_after: Duration::from_secs(10), offline_after: Duration::from_secs(20) };
+
+fn report(instance: &str, epoch: u64, beat: u64) -> SessionReport {
+    let status = ZoneStatus { status: ZoneHealth::Online, ..ZoneStatus::default() };
+    SessionReport { instance: instance.to_owned(), epoch, beat, status }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_instance_is_believed_while_it_speaks() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+    let (here, there) = ("here", "there");
+    let other = Replicas::new(there.into(), Arc::clone(&store));
+    let this = Replicas::new(here.into(), Arc::clone(&store));
+    let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
+    assert_eq!(health(), None);
+    other.exchange(vec![("zone-1".into(), report(there, 3, 1))], |_| true).await.unwrap();
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    assert_eq!(health(), Some(ZoneHealth::Unknown), "nobody knows how old that is");
+    other.exchange(vec![("zone-1".into(), report(there, 3, 2))], |_| true).await.unwrap();
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    assert_eq!(health(), Some(ZoneHealth::Online));
+    assert_eq!(this.epoch("zone-1"), Some(3));
+    assert_eq!(other.epoch("zone-1"), None, "that is its own");
+    assert_eq!(this.instance("zone-1").as_deref(), Some(there));
+    assert_eq!(other.instance("zone-1"), None);
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(health(), Some(ZoneHealth::Unknown));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(health(), Some(ZoneHealth::Offline));
+
+    let written = async || store.sessions(PREFIX).await.unwrap().len();
+    assert_eq!(written().await, 1);
+    this.exchange(Vec::new(), |zone| zone != "zone-1").await.unwrap();
+    assert_eq!((health(), written().await), (None, 0), "the zone was deleted");
+}
+
+/// A store that can be away.
+struct Away {
+    store: MemoryStore,
+    is_away: AtomicBool,
+}
+
+impl Away {
+    fn at_hand(&self) -> Result<&MemoryStore, StoreError> {
+        match self.is_away.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unwritable("away".into())),
+            false => Ok(&self.store),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Away {
+    fn identity(&self) -> StoreIdentity {
+        self.store.identity()
+    }
+    async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
+        self.at_hand()?.transact(batch).await
+    }
+    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+        self.at_hand()?.changes_since(revision, limit).await
+    }
+    async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.at_hand()?.snapshot().await
+    }
+    fn watch_head(&self) -> watch::Receiver<Revision> {
+        self.store.watch_head()
+    }
+    async fn acquire(
+        &self,
+        name: &str,
+        holder: &str,
+        ttl: Duration,
+        steal: bool,
+    ) -> Result<Option<Lease>, StoreError> {
+        self.at_hand()?.acquire(name, holder, ttl, steal).await
+    }
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.at_hand()?.release(lease).await
+    }
+    async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
+        self.at_hand()?.put_sessions(rows).await
+    }
+    async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.at_hand()?.sessions(prefix).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_store_is_nobodys_silence() {
+    let away = Arc::new(Away { store: MemoryStore::new(Uuid::nil()), is_away: AtomicBool::new(false) });
+    let store = Arc::clone(&away) as Arc<dyn Store>;
+    let other = Replicas::new("there".into(), Arc::clone(&store));
+    let this = Replicas::new("here".into(), store);
+    let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
+    let speaks =
+        async |beat| other.exchange(vec![("zone-1".into(), report("there", 3, beat))], |_| true).await;
+    speaks(1).await.unwrap();
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    speaks(2).await.unwrap();
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    away.is_away.store(true, Ordering::Relaxed);
+    for _ in 0..20 {
+        assert!(speaks(3).await.is_err() && this.exchange(Vec::new(), |_| true).await.is_err());
+        tokio::time::advance(EXCHANGE).await;
+        assert_eq!(health(), Some(ZoneHealth::Online), "nobody could have said anything");
+    }
+    away.is_away.store(false, Ordering::Relaxed);
+    // The other instance has not got round to it yet.
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    tokio::time::advance(EXCHANGE).await;
+    assert_eq!(health(), Some(ZoneHealth::Online));
+    // And it never does.
+    tokio::time::advance(EXCHANGE).await;
+    assert_eq!(health(), Some(ZoneHealth::Unknown));
+    tokio::time::advance(EXCHANGE * 2).await;
+    assert_eq!(health(), Some(ZoneHealth::Offline));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_renews_is_offline_in_the_end() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+    let dead = Replicas::new("dead".into(), Arc::clone(&store));
+    dead.exchange(vec![("zone-1".into(), report("dead", 3, 1))], |_| true).await.unwrap();
+    let this = Replicas::new("here".into(), store);
+    this.exchange(Vec::new(), |_| true).await.unwrap();
+    let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
+    tokio::time::advance(Duration::from_secs(19)).await;
+    assert_eq!(health(), Some(ZoneHealth::Unknown));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(health(), Some(ZoneHealth::Offline));
+}
