@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use axum::Router;
 use common::{
+    audit::AuditLog,
     config::{self, StoreType},
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
@@ -89,7 +90,8 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mut routes = look_inside(&cp, &settings, proxies, nodes, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
-    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone());
+    let audit = cp.audit(&settings.api_server)?;
+    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), audit);
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
@@ -295,6 +297,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
+    audit: Arc<AuditLog>,
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -304,6 +307,7 @@ fn resources(
         hostname: host_name(),
         admissions,
         envoys: Some(envoys),
+        audit,
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };
