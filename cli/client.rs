@@ -1,6 +1,6 @@
 //! Requests to a control plane, and errors people can act on.
 
-use std::{error::Error, path::PathBuf, time::Duration};
+use std::{error::Error, io::Write, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use common::{rest::REVISION, tls::Trust};
@@ -116,6 +116,24 @@ impl ApiClient {
         let revision = answer.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
         let body = answer.text().await.map_err(|error| self.explain(&error))?;
         Ok(ApiAnswer { status, body, revision, what: format!("{method} {url}"), advice: self.advice.clone() })
+    }
+
+    /// Writes the answer down as it comes; an error for anything but success.
+    pub(crate) async fn download(&self, path: &str, to: &mut impl Write) -> anyhow::Result<()> {
+        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let request = self.http.get(&url);
+        let mut answer = request.send().await.map_err(|error| self.explain(&error))?;
+        let status = answer.status();
+        if !status.is_success() {
+            let body = answer.text().await.map_err(|error| self.explain(&error))?;
+            let what = format!("GET {url}");
+            let advice = self.advice.clone();
+            return Err(ApiAnswer { status, body, revision: None, what, advice }.error());
+        }
+        while let Some(chunk) = answer.chunk().await.map_err(|error| self.explain(&error))? {
+            to.write_all(&chunk)?;
+        }
+        Ok(())
     }
 
     /// A document; an error for anything but success.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     client::ApiClient,
-    kinds,
+    history, kinds,
     output::{self, Output},
     table,
 };
@@ -35,6 +35,9 @@ pub(crate) struct Get {
     /// Only from this place in the list on
     #[arg(long, value_name = "NUMBER", conflicts_with = "name")]
     offset: Option<usize>,
+    /// As it was at this revision
+    #[arg(long, value_name = "REVISION", requires = "name")]
+    revision: Option<u64>,
     /// Form of the answer
     #[arg(short, long, default_value = "table")]
     output: Output,
@@ -61,6 +64,9 @@ impl Get {
     }
 
     async fn item(&self, client: &ApiClient, kind: &Kind, name: &str) -> anyhow::Result<Value> {
+        if let Some(revision) = self.revision {
+            return history::at(client, kind, &self.mesh, name, revision).await;
+        }
         let answer = client.send(Method::GET, &kinds::item(kind, &self.mesh, name), None).await?;
         if answer.status == StatusCode::NOT_FOUND {
             let title = kinds::title(kind, &self.mesh, name);

@@ -4,6 +4,9 @@
 //! document. Errors end the process with code 1 and say what to do next.
 
 mod apply;
+mod audit;
+mod auth;
+mod backup;
 mod bootstrap;
 mod client;
 mod config;
@@ -12,6 +15,7 @@ mod documents;
 mod explain;
 mod generate;
 mod get;
+mod history;
 mod inspect;
 mod kinds;
 mod link;
@@ -84,6 +88,18 @@ enum Command {
     Get(get::Get),
     /// Deletes a resource
     Delete(delete::Delete),
+    /// Shows who changed which resources, and when
+    History(history::History),
+    /// Shows how a resource differs between two revisions
+    Diff(history::Diff),
+    /// Shows who the control plane takes one for, and what one may do there
+    Auth(auth::AuthArgs),
+    /// Writes all that a control plane holds to a file
+    Backup(backup::BackupArgs),
+    /// Shows who asked this control plane for what, and what came of it
+    Audit(audit::Audit),
+    /// Takes changes back: one, or everything since a revision or time
+    Undo(history::Undo),
     /// Shows how zones, dataplanes and meshes are doing
     Inspect(inspect::Inspect),
     /// Shows which resource put what into the configuration of a proxy, and what lost against it
@@ -131,6 +147,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Apply(apply) => apply.run(client).await,
         Command::Get(get) => get.run(&client()?).await,
         Command::Delete(delete) => delete.run(&client()?).await,
+        Command::History(history) => history.run(&client()?).await,
+        Command::Backup(backup) => backup.run(&client()?).await,
+        Command::Auth(auth) => auth.run(&client()?).await,
+        Command::Audit(audit) => audit.run(&client()?).await,
+        Command::Diff(diff) => diff.run(&client()?).await,
+        Command::Undo(undo) => undo.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
         Command::Explain(explain) => explain.run(&client()?).await,
         Command::ProxyStatus(status) => status.run(&client()?).await,

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::store::history::Author;
+
 const ADMIN: &str = "mesh-system:admin";
 const ANONYMOUS: &str = "mesh-system:anonymous";
-const AUTHENTICATED: &str = "mesh-system:authenticated";
+pub(crate) const AUTHENTICATED: &str = "mesh-system:authenticated";
 const UNAUTHENTICATED: &str = "mesh-system:unauthenticated";
 /// What an anonymous caller can do about it.
 pub(crate) const WAY_IN: &str = ": show a user token (straitctl: --token, STRAITCTL_TOKEN). An administrator \
@@ -32,6 +34,11 @@ impl User {
     /// The administrator.
     pub fn admin() -> Self {
         Self { name: ADMIN.to_owned(), groups: vec![ADMIN.to_owned(), AUTHENTICATED.to_owned()] }
+    }
+
+    /// As the history names them.
+    pub fn author(&self) -> Author {
+        Author::User(self.name.clone())
     }
 
     /// Whether nobody vouches for this name.

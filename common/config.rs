@@ -7,8 +7,10 @@
 //! and nowhere else.
 
 mod access;
+mod audit;
 mod connections;
 mod environment;
+mod history;
 mod interval;
 mod leaf;
 mod sections;
@@ -26,7 +28,9 @@ use self::without_effect::Cleaned;
 use crate::redact;
 
 pub use access::{AccessSection, AccessType, Authn, AuthnType, UserTokens};
+pub use audit::AuditSection;
 pub use connections::ConnectionsSection;
+pub use history::HistorySection;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
@@ -137,7 +141,8 @@ pub fn command<C: Config>(command: Command) -> Command {
 
 /// The line of help for the setting at `path`.
 pub fn help<C: Config>(path: &str) -> Option<&'static str> {
-    let mut all = C::HELP.iter().chain(sections::HELP).chain(access::HELP);
+    let mut all =
+        C::HELP.iter().chain(sections::HELP).chain(access::HELP).chain(history::HELP).chain(audit::HELP);
     all.find(|(name, _)| *name == path).map(|(_, help)| *help)
 }
 

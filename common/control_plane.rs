@@ -2,7 +2,9 @@
 //! listeners, under one supervisor.
 
 mod admin_token;
+mod past;
 pub mod process;
+mod restore;
 pub mod role;
 mod salvage;
 
@@ -26,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::admin_token::AdminToken;
 use crate::{
-    config::{ApiServer, Diagnostics, General, StoreSection, StoreType},
+    audit::AuditLog,
+    config::{ApiServer, AuditSection, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
     rest,
@@ -118,12 +121,15 @@ impl ControlPlane {
             });
         }
 
-        let store = store::open(&store_url(store, work_dir)).await.context("open the store")?;
+        let section = store;
+        let store = store::open(&store_url(section, work_dir)).await.context("open the store")?;
         let bus = EventBus::new(EVENTS);
         let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?.telling(bus.clone());
         let index = feed.reader();
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
+        let (kept, shutdown) = (Arc::clone(&store), supervisor.shutdown());
+        supervisor.spawn("history", past::keep(kept, section.history.limits(), shutdown));
         let (health, shutdown) = (store.health(), supervisor.shutdown());
         supervisor.spawn("store health", tell(health, readiness.clone(), shutdown));
         Ok(Self {
@@ -201,6 +207,20 @@ impl ControlPlane {
     /// Connections of one listener of the API.
     fn api_connections(&self) -> usize {
         (self.files.connections / (2 * API_LISTENERS)).clamp(1, API_CONNECTIONS)
+    }
+
+    /// Where requests are taken down, which is written as long as the process runs.
+    ///
+    /// # Errors
+    /// When the file in the settings cannot be used.
+    pub fn audit(&mut self, settings: &ApiServer) -> anyhow::Result<Arc<AuditLog>> {
+        let AuditSection { file, max_bytes } = &settings.audit;
+        if file.is_empty() {
+            return Ok(Arc::default());
+        }
+        let (log, file) = AuditLog::to(file, *max_bytes)?;
+        self.supervisor.spawn("audit log", file.run());
+        Ok(Arc::new(log))
     }
 
     /// Serves the REST API as configured, and keeps the token of its administrator.

@@ -4,6 +4,7 @@
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
 pub mod access;
+pub mod audit;
 pub mod ca;
 pub mod clip;
 pub mod config;
@@ -27,6 +28,7 @@ pub mod proto;
 pub mod redact;
 pub mod registry;
 pub mod rest;
+pub mod roles;
 pub mod runtime;
 pub mod store;
 pub mod structure;

@@ -68,6 +68,7 @@ pub const ALL: &[Metric] = &[
             ("method", LabelValues::Methods),
         ],
     ),
+    metric("audit_lines_lost_total", &[]),
     metric("connections_open", &[("listener", LabelValues::Constants), ("client", LabelValues::Constants)]),
     metric(
         "connections_refused_total",

@@ -7,7 +7,7 @@ use crate::{
     model::{
         Kind,
         kinds::{
-            config, dataplane, dataplane_insight, destinations, identity, legacy, mesh,
+            access_role, config, dataplane, dataplane_insight, destinations, identity, legacy, mesh,
             mesh_external_service, mesh_gateway, mesh_gateway_route, mesh_open_telemetry_backend,
             mesh_service, mesh_trust, mesh_zone_address, secret, summaries, workload, zone, zone_egress,
             zone_egress_insight, zone_ingress, zone_ingress_insight, zone_insight,
@@ -47,6 +47,8 @@ pub static ALL: LazyLock<Vec<&'static Kind>> = LazyLock::new(|| {
         &mesh_open_telemetry_backend::KIND,
         &workload::KIND,
         &envoy_config::KIND,
+        &access_role::ROLE,
+        &access_role::BINDING,
         &policy::mesh_timeout::KIND,
         &policy::mesh_traffic_permission::KIND,
         &policy::mesh_http_route::KIND,

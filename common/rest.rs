@@ -5,7 +5,9 @@
 
 mod absent;
 mod admission;
+mod audit;
 mod auth;
+mod backup;
 mod body;
 mod commit;
 mod condition;
@@ -14,6 +16,7 @@ mod error;
 mod files;
 mod filter;
 mod global_insight;
+mod history;
 mod insight;
 mod inspect;
 mod kubernetes;
@@ -24,6 +27,7 @@ mod overview;
 mod page;
 mod precondition;
 mod read;
+mod rights;
 mod rules;
 mod sync;
 mod tokens;
@@ -44,6 +48,7 @@ use serde_json::Value;
 
 use crate::{
     access::{self, Access, AccessRule, User},
+    audit::AuditLog,
     config::{AccessSection, ApiServer},
     envoy_admin::EnvoyAdmin,
     keys::KeyMaker,
@@ -105,6 +110,8 @@ pub struct ApiConfig {
     pub files: Option<Arc<dyn ResourceFiles>>,
     /// Who can ask the Envoys of proxies.
     pub envoys: Option<Arc<dyn EnvoyAdmin>>,
+    /// Where requests are taken down.
+    pub audit: Arc<AuditLog>,
 }
 
 impl ApiConfig {
@@ -139,6 +146,7 @@ impl ApiConfig {
             proxies: None,
             files: None,
             envoys: None,
+            audit: Arc::default(),
         }
     }
 }
@@ -180,10 +188,14 @@ impl Api {
             .route("/_resources", get(metadata::resources))
             .route("/global-insight", get(global_insight::global_insight))
             .route("/global-insights", get(global_insight::legacy))
+            .route("/access/can-i", get(rights::can_i))
+            .route("/audit", get(audit::search))
+            .route("/strait/backup", get(backup::take))
             .route("/_kri/{kri}", get(read::by_kri))
             .route("/sync", get(sync::overview))
             .route("/sync/revisions/{revision}", get(sync::revision))
             .route("/sync/zones/{zone}/{kind}/{name}", get(sync::item))
+            .merge(history::routes())
             .merge(tokens::routes())
             .with_state(Arc::clone(self));
         let kinds = registry::ALL.iter().filter(|kind| !kind.path.is_empty());
@@ -224,7 +236,7 @@ fn kind_routes(kind: &'static Kind) -> Router<KindApi> {
             true => routes.route(&format!("{list}/{{name}}/{{what}}"), get(envoy::ask)),
             false => routes,
         };
-        let routes = routes.merge(inspect::routes(kind, path));
+        let routes = routes.merge(inspect::routes(kind, path)).merge(history::kind_routes(kind, path));
         if overview::of(kind).is_none() {
             return routes;
         }

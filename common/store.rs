@@ -6,9 +6,11 @@
 //!
 //! One contract suite runs against every implementation.
 
+pub mod backup;
 #[doc(hidden)]
 pub mod contract;
 pub mod feed;
+pub mod history;
 pub mod index;
 pub mod memory;
 pub mod postgres;
@@ -16,10 +18,12 @@ pub mod salvage;
 pub mod sqlite;
 
 mod checksum;
+mod epoch;
 mod finding;
 mod health;
 mod nudge;
 mod open;
+mod past;
 mod recent;
 mod record;
 mod rows;
@@ -41,6 +45,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use self::history::{Author, HistoryLimits, HistoryQuery, PastChanges};
 pub use crate::model::Revision;
 use crate::{
     events::ResourceChange,
@@ -152,17 +157,25 @@ pub struct Batch {
     pub writes: Vec<Write>,
     /// Refuse the batch when the fence has moved on.
     pub fence: Option<Fence>,
+    /// Whom the history names.
+    pub author: Author,
 }
 
 impl Batch {
     /// A batch of these writes without a fence.
     pub fn of(writes: impl IntoIterator<Item = Write>) -> Self {
-        Self { writes: writes.into_iter().collect(), fence: None }
+        Self { writes: writes.into_iter().collect(), ..Self::default() }
     }
 
     /// The same under a fence.
     pub fn fenced(mut self, fence: Fence) -> Self {
         self.fence = Some(fence);
+        self
+    }
+
+    /// The same, made by `author`.
+    pub fn by(mut self, author: Author) -> Self {
+        self.author = author;
         self
     }
 }
@@ -326,6 +339,34 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Backend`].
     async fn snapshot(&self) -> Result<Snapshot, StoreError>;
+
+    /// What became of resources. A store that keeps no history has none.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
+        let _ = query;
+        Ok(PastChanges::default())
+    }
+
+    /// Drops what of the history is beyond the limits, away from writers, and says how many changes that were.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    async fn compact_history(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
+        let _ = limits;
+        Ok(0)
+    }
+
+    /// Makes the store one of another history, from a revision after `at_least` on, for whoever opens it next: this
+    /// one is good for nothing but to be closed. Called when it was filled from a backup.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`]; [`StoreError::Foreign`] for a store that keeps nothing.
+    async fn go_on_as(&self, identity: StoreIdentity, at_least: Revision) -> Result<(), StoreError> {
+        let _ = (identity, at_least);
+        Err(StoreError::Foreign("this store keeps nothing, so nothing can be restored to it".to_owned()))
+    }
 
     /// Wakes when the head may have moved. A hint: correctness comes from reading the feed.
     fn watch_head(&self) -> watch::Receiver<Revision>;

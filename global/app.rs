@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use common::{
+    audit::AuditLog,
     config,
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
@@ -53,7 +54,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     let (store, shutdown) = (Arc::clone(&cp.store), cp.supervisor.shutdown());
     cp.supervisor.spawn("issuing", issuing::run(store, cp.index.clone(), cp.env.clone(), shutdown));
     let kds = serve_zones(&mut cp, &settings)?;
-    let api = api(&cp, &settings, &Arc::new(kds));
+    let audit = cp.audit(&settings.api_server)?;
+    let api = api(&cp, &settings, &Arc::new(kds), audit);
     cp.serve_api(&settings.api_server, api.router(Router::new()))?;
     Ok(cp)
 }
@@ -103,7 +105,7 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
     Ok(kds)
 }
 
-fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
+fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>, audit: Arc<AuditLog>) -> Arc<Api> {
     let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));
@@ -113,6 +115,7 @@ fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
         admissions,
         zone_status: Some(zones),
         envoys: Some(Arc::clone(kds) as _),
+        audit,
         ..ApiConfig::from_settings(Mode::Global, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

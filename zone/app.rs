@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use axum::Router;
 use common::{
+    audit::AuditLog,
     config::{self, StoreType},
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
@@ -94,7 +95,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mut routes = look_inside(&cp, &settings, (proxies, nodes), status, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
-    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), Arc::clone(&convergence));
+    let audit = cp.audit(&settings.api_server)?;
+    let watched = (Arc::clone(&convergence), audit);
+    let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), watched);
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
@@ -326,7 +329,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
-    convergence: Arc<Convergence>,
+    (convergence, audit): (Arc<Convergence>, Arc<AuditLog>),
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -337,6 +340,7 @@ fn resources(
         admissions,
         envoys: Some(envoys),
         proxies: Some(convergence),
+        audit,
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Authn, ConfigError, ConnectionsSection, Interval};
+use super::{AuditSection, Authn, ConfigError, ConnectionsSection, HistorySection, Interval};
 use crate::telemetry::LogFormat;
 
 /// Help for the settings of this file, by path.
@@ -62,6 +62,8 @@ pub struct StoreSection {
     pub sqlite: Sqlite,
     /// The shared store.
     pub postgres: Postgres,
+    /// What is kept of changes.
+    pub history: HistorySection,
     /// Allow deletes that would orphan something: a mesh with dataplanes, a zone that is online.
     pub unsafe_delete: bool,
 }
@@ -168,6 +170,8 @@ pub struct ApiServer {
     pub authn: Authn,
     /// Refuse every write.
     pub read_only: bool,
+    /// Where requests are taken down.
+    pub audit: AuditSection,
 }
 
 /// `apiServer.http`.

@@ -4,7 +4,7 @@ use std::{future::Future, process::ExitCode};
 
 use clap::Command;
 
-use super::salvage;
+use super::{restore, salvage};
 use crate::{
     config::{self, Asked, Config, General, Logging, StoreSection},
     telemetry,
@@ -31,7 +31,8 @@ where
     C: Config,
     F: Future<Output = anyhow::Result<()>>,
 {
-    let matches = salvage::command::<C>(config::command::<C>(command)).get_matches();
+    let command = salvage::command::<C>(config::command::<C>(command));
+    let matches = restore::command::<C>(command).get_matches();
     if let Some(asked) = salvage::asked(&matches) {
         return match salvage::run::<C>(asked, |settings| {
             let Sections { general, store, .. } = sections(settings);
@@ -42,6 +43,19 @@ where
                 ExitCode::SUCCESS
             }
             Err(error @ salvage::SalvageFailure::Config(_)) => failed(2, &error.into()),
+            Err(error) => failed(1, &error.into()),
+        };
+    }
+    if let Some(asked) = restore::asked(&matches) {
+        return match restore::run::<C>(asked, |settings| {
+            let Sections { general, store, .. } = sections(settings);
+            (general, store)
+        }) {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error @ restore::RestoreFailure::Config(_)) => failed(2, &error.into()),
             Err(error) => failed(1, &error.into()),
         };
     }

@@ -28,6 +28,7 @@ use crate::{
     runtime::Env,
     store::{
         Batch, Fence, Precondition, Revision, Store, StoreError, Write,
+        history::Author,
         index::{Index, IndexReader},
     },
 };
@@ -67,6 +68,14 @@ impl Follower {
         match self {
             Self::Zone => None,
             Self::Global { zone, .. } => Some(ResourceKey::global(&kinds::zone::KIND, zone)),
+        }
+    }
+
+    /// Whom the history names for what is applied.
+    fn author(&self) -> Author {
+        match self {
+            Self::Zone => Author::Global,
+            Self::Global { zone, .. } => Author::Zone(zone.to_string()),
         }
     }
 
@@ -385,7 +394,7 @@ impl Applier {
             }
             let still_there = zone.map(|zone| Write::as_it_is(zone));
             let writes = still_there.into_iter().chain(plan.writes).collect();
-            let batch = Batch { writes, fence: self.fence.clone() };
+            let batch = Batch { writes, fence: self.fence.clone(), author: self.follower.author() };
             match self.store.transact(batch).await {
                 Ok(commit) => {
                     self.index.wait_for(commit.revision).await.ok_or(ApplyError::Stopping)?;
@@ -410,7 +419,7 @@ impl Applier {
     /// # Errors
     /// [`ApplyError`] when the store does not answer, or refuses this session.
     pub async fn newest(&self) -> Result<Arc<Index>, ApplyError> {
-        let nothing = Batch { writes: Vec::new(), fence: self.fence.clone() };
+        let nothing = Batch { fence: self.fence.clone(), ..Batch::default() };
         let head = self.store.transact(nothing).await?.revision;
         self.index.wait_for(head).await.ok_or(ApplyError::Stopping)
     }

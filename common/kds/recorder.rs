@@ -134,7 +134,7 @@ impl Recorder {
         // An insight must not outlive its zone.
         let still_there = owner.map(|zone| Write::as_it_is(zone));
         let writes = still_there.into_iter().chain([Write::put_when(resource, when)]).collect();
-        Some(Batch { writes, fence })
+        Some(Batch { writes, fence, ..Batch::default() })
     }
 }
 

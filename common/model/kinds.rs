@@ -1,5 +1,6 @@
 //! The kinds: one file per kind, but for a few that are told in few lines.
 
+pub mod access_role;
 mod address;
 pub mod config;
 pub mod data_source;

@@ -12,6 +12,8 @@ mod verdicts;
 /// requested by zones, `u` is requested by global, `x` is forwarded between zones. The fourth column says
 /// what becomes of a name on its way down.
 const TABLE: &str = "
+    AccessRole                Global gz    -    JSON        accessroles
+    AccessRoleBinding         Global gz    -    JSON        accessrolebindings
     CircuitBreaker            Mesh   gd    hash proto       circuit-breakers
     Config                    Global gzd   skip proto       -
     Dataplane                 Mesh   zu    -    proto       dataplanes
@@ -103,6 +105,8 @@ fn kinds_are_as_peers_expect_them() {
 /// What people call every kind: a second path, the argument of kumactl, the short name; and whether only
 /// administrators may see it.
 const NAMES: &str = "
+    AccessRole                -                accessrole               -        admin
+    AccessRoleBinding         -                accessrolebinding        -        admin
     CircuitBreaker            -                circuit-breaker          -        -
     Config                    -                -                        -        -
     Dataplane                 -                dataplane                dp       -
@@ -198,7 +202,7 @@ fn names_and_paths_are_unique() {
 /// The lists a Kuma 2.14 peer requests.
 #[test]
 fn sync_lists_have_the_size_peers_expect() {
-    assert_eq!(ALL.len(), 55);
+    assert_eq!(ALL.len(), 57);
     assert_eq!(ALL.iter().filter(|k| k.flow.requested_by_zone()).count(), 45);
     assert_eq!(ALL.iter().filter(|k| k.flow.requested_by_global()).count(), 31);
 }

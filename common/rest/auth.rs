@@ -4,13 +4,13 @@
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     http::{HeaderMap, HeaderName, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use super::{Api, ApiError, User, access::WAY_IN};
+use super::{Api, ApiError, User, access::WAY_IN, audit::AuditedRequest};
 use crate::{
     clip::clip,
     runtime::http::Connection,
@@ -32,23 +32,33 @@ const OWN_HEADERS: [&str; 32] = [
 ];
 
 /// Adds the [`User`] to every request, and refuses a write that nobody vouches for before its body is read.
-pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    match user(&api, &request) {
+pub(super) async fn authenticate(
+    State(api): State<Arc<Api>>,
+    route: Option<MatchedPath>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let audited = AuditedRequest::of(&request, route.as_ref().map(MatchedPath::as_str));
+    let (user, response) = match user(&api, &request) {
         Ok(user) => {
-            if !request.method().is_safe()
-                && let Err(error) = may_write(&api, &user)
-            {
-                return error.into_response();
-            }
-            request.extensions_mut().insert(user);
-            next.run(request).await
+            let may = if request.method().is_safe() { Ok(()) } else { may_write(&api, &user) };
+            let response = match may {
+                Ok(()) => {
+                    request.extensions_mut().insert(user.clone());
+                    next.run(request).await
+                }
+                Err(error) => error.into_response(),
+            };
+            (user, response)
         }
-        Err(error) => error.into_response(),
-    }
+        Err(error) => (User::anonymous(), error.into_response()),
+    };
+    audited.answered(&api, &user, &response);
+    response
 }
 
 /// 403 unless `user` may write at all. Which resources, other rules say.
-fn may_write(api: &Api, user: &User) -> Result<(), ApiError> {
+pub(super) fn may_write(api: &Api, user: &User) -> Result<(), ApiError> {
     if api.trusts(user) {
         return Ok(());
     }

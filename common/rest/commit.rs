@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     keys::{KeyError, KeySupply},
-    store::{Batch, Fence, Revision, StoreError, index::Index},
+    store::{Batch, Fence, Revision, StoreError, history::Author, index::Index},
 };
 
 /// How often a write that lost a race against another is tried again.
@@ -33,6 +33,7 @@ impl Api {
         &self,
         prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
         fence: Option<&Fence>,
+        author: &Author,
     ) -> Result<(Prepared, Revision), ApiError> {
         let mut keys = KeySupply::default();
         let mut attempt = 1;
@@ -46,7 +47,8 @@ impl Api {
                 })?;
                 continue;
             }
-            let batch = Batch { fence: fence.cloned(), ..std::mem::take(&mut prepared.batch) };
+            let batch = std::mem::take(&mut prepared.batch).by(author.clone());
+            let batch = Batch { fence: fence.cloned(), ..batch };
             match self.store.transact(batch).await {
                 Ok(commit) => {
                     self.catch_up(commit.revision).await;
@@ -81,7 +83,7 @@ impl Api {
         }
     }
 
-    async fn catch_up(&self, revision: u64) {
+    pub(super) async fn catch_up(&self, revision: u64) {
         // The write is safe already; a slow index only delays when readers see it.
         if timeout(READ_YOUR_WRITES, self.index.wait_for(revision)).await.is_err() {
             tracing::warn!(revision, "the index is far behind the store");

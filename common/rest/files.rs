@@ -14,7 +14,7 @@ use crate::{
     document::{Document, DocumentError},
     keys::KeySupply,
     model::{Resource, ResourceKey, labels},
-    store::{Fence, Revision, index::Index},
+    store::{Fence, Revision, history::Author, index::Index},
 };
 
 /// Knows which file a resource is from.
@@ -83,7 +83,7 @@ impl Api {
         let prepare = |index: &Index, keys: &mut KeySupply| {
             document.body.prepare(&at, index, keys, &document.target, &conditions, WrittenBy::File)
         };
-        let (_, revision) = self.commit(prepare, Some(fence)).await?;
+        let (_, revision) = self.commit(prepare, Some(fence), &Author::File).await?;
         Ok(revision)
     }
 
@@ -108,6 +108,6 @@ impl Api {
         let prepare = |index: &Index, _: &mut KeySupply| {
             deletion(&at, index, &target, &Conditions::default(), WrittenBy::File, || Ok(()))
         };
-        self.commit(prepare, Some(fence)).await.map(|_| ())
+        self.commit(prepare, Some(fence), &Author::File).await.map(|_| ())
     }
 }

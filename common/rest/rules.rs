@@ -4,7 +4,7 @@ mod provided;
 
 use std::sync::Arc;
 
-use super::{Admission, Deletion, Put, ZoneHealth, ZoneStatusSource};
+use super::{Admission, Deletion, Put, ZoneHealth, ZoneStatusSource, rights::RoleRules};
 use crate::{
     ca,
     model::{
@@ -30,6 +30,7 @@ pub fn standard(unsafe_delete: bool, zones: Option<Arc<dyn ZoneStatusSource>>) -
         Arc::new(DataplaneRules),
         Arc::new(ZoneProxyRules),
         Arc::new(SecretRules),
+        Arc::new(RoleRules),
     ]
 }
 

@@ -23,6 +23,7 @@ use crate::{
     model::{
         Kind, Resource, ResourceKey, Violations,
         kinds::{
+            access_role::WriteVerb,
             mesh,
             mesh_service::{self, MeshService},
         },
@@ -52,7 +53,7 @@ pub(super) async fn put(
     at.require_writable()?;
     at.require_written_here()?;
     at.require_mesh(&at.api.index.current(), &target)?;
-    at.require_access(&user)?;
+    at.require_right(&user, WriteVerb::Put, &at.key(&target))?;
     let conditions = Conditions::of(request.headers())?;
     let preference = Preference::of(request.headers());
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
@@ -62,7 +63,7 @@ pub(super) async fn put(
     let prepare = |index: &Index, keys: &mut KeySupply| {
         draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)
     };
-    let (done, revision) = at.api.commit(prepare, None).await?;
+    let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(preference.answer(status, body, revision))
@@ -80,9 +81,11 @@ pub(super) async fn delete(
     let conditions = Conditions::of(&headers)?;
     at.api.see_what_is_known(&conditions).await;
     let prepare = |index: &Index, _: &mut KeySupply| {
-        deletion(&at, index, &target, &conditions, WrittenBy::Client, || at.require_access(&user))
+        deletion(&at, index, &target, &conditions, WrittenBy::Client, || {
+            at.require_right(&user, WriteVerb::Delete, &at.key(&target))
+        })
     };
-    let (_, revision) = at.api.commit(prepare, None).await?;
+    let (_, revision) = at.api.commit(prepare, None, &user.author()).await?;
     Ok(Preference::of(&headers).answer(StatusCode::OK, json!({}), revision))
 }
 
@@ -97,7 +100,7 @@ pub(super) enum WrittenBy {
 
 impl KindApi {
     /// 405 where clients write nothing.
-    fn require_writable(&self) -> Result<(), ApiError> {
+    pub(super) fn require_writable(&self) -> Result<(), ApiError> {
         match self.api.config.read_only {
             true => Err(ApiError::read_only("this control plane is configured to be read-only")),
             false => Ok(()),

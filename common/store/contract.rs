@@ -7,6 +7,7 @@ pub mod durability;
 pub mod feed;
 pub mod history;
 pub mod leases;
+pub mod past;
 #[cfg(test)]
 mod tests;
 pub mod writes;
@@ -69,6 +70,12 @@ pub const CASES: &[(&str, Case)] = cases![
     leases::epochs_only_rise,
     leases::a_fence_stops_the_writer_of_an_old_epoch,
     leases::sessions_stay_out_of_the_feed,
+    past::a_change_keeps_what_it_replaced_and_who_made_it,
+    past::writers_of_one_resource_leave_an_unbroken_line,
+    past::statuses_insights_and_secrets_are_not_kept,
+    past::lists_are_narrowed_and_ordered,
+    past::what_is_beyond_the_limits_goes_oldest_first,
+    past::the_history_survives_a_restart,
     durability::a_reader_catches_up_when_the_wakeup_was_lost,
     durability::reopening_keeps_everything,
     durability::a_closed_store_says_so,

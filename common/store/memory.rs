@@ -1,8 +1,9 @@
 //! A store that forgets: for tests and simulation. Deterministic, no clock but tokio's.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -10,9 +11,14 @@ use async_trait::async_trait;
 use tokio::{sync::watch, time::Instant};
 use uuid::Uuid;
 
+use crate::model::{Resource, ResourceKey};
+
 use super::{
     Batch, Change, Changes, Commit, Lease, Nudge, Nudges, RETAINED, Revision, Snapshot, Store, StoreError,
-    StoreIdentity, nudge, rows::Rows,
+    StoreIdentity,
+    history::{Author, HistoryLimits, HistoryQuery, PastChange, PastChanges},
+    nudge,
+    rows::Rows,
 };
 
 /// The store. Cheap to share as `Arc<MemoryStore>`.
@@ -29,6 +35,9 @@ struct MemoryState {
     revision: Revision,
     rows: Rows,
     changes: VecDeque<Change>,
+    /// Oldest first, whole batches.
+    history: VecDeque<PastChange>,
+    floor: Revision,
     leases: BTreeMap<String, HeldLease>,
     sessions: BTreeMap<String, String>,
 }
@@ -58,6 +67,25 @@ impl MemoryStore {
 }
 
 impl MemoryState {
+    /// Drops the oldest whole batches of the history beyond these numbers.
+    fn forget(&mut self, changes: u64, bytes: u64) -> u64 {
+        let weight =
+            |change: &PastChange| change.before.as_ref().map_or(0, |before| before.spec.len() as u64);
+        let before = self.history.len();
+        if bytes == u64::MAX && before as u64 <= changes {
+            return 0;
+        }
+        let mut total: u64 = self.history.iter().map(weight).sum();
+        while self.history.len() as u64 > changes || total > bytes {
+            let Some(oldest) = self.history.front().map(|change| change.revision) else { break };
+            while let Some(change) = self.history.pop_front_if(|change| change.revision == oldest) {
+                total -= weight(&change);
+            }
+            self.floor = oldest;
+        }
+        (before - self.history.len()) as u64
+    }
+
     /// Drops the oldest whole batches beyond `retained` entries, never the newest batch.
     fn trim(&mut self, retained: usize) {
         while self.changes.len() > retained {
@@ -86,7 +114,9 @@ impl Store for MemoryStore {
             fence.check(state.leases.get(&fence.name).map_or(0, |held| held.lease.epoch))?;
         }
         let revision = state.revision + 1;
-        let changed = state.rows.apply(&batch.writes, revision)?;
+        let before = state.rows.apply(&batch.writes, revision)?;
+        state.history.extend(state.rows.history(revision, &before, &batch));
+        let changed: Vec<ResourceKey> = before.into_keys().collect();
         if changed.is_empty() {
             return Ok(Commit { revision: state.revision, changed });
         }
@@ -96,6 +126,7 @@ impl Store for MemoryStore {
         }
         state.revision = revision;
         state.trim(self.retained);
+        state.forget(self.retained as u64, u64::MAX);
         // Sent under the lock, so that the head never seems to go back.
         self.head.send_replace(revision);
         Ok(Commit { revision, changed })
@@ -119,6 +150,33 @@ impl Store for MemoryStore {
         let whole = start + taken.len() == state.changes.len();
         let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
         Ok(Changes::Since { changes: taken, upto })
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
+        let state = self.lock();
+        let asked = state.history.iter().filter(|change| query.asks_for(change));
+        let mut changes: Vec<PastChange> = asked.cloned().collect();
+        if !query.oldest_first {
+            // Stable: within a revision the order of keys stays.
+            changes.sort_by_key(|change| Reverse(change.revision));
+        }
+        changes.truncate(query.limit);
+        if !query.contents {
+            changes.iter_mut().for_each(|change| change.before = None);
+        }
+        for change in &mut changes {
+            change.author = Author::Recorded(change.author.to_string().into());
+            change.before = change.before.take().map(|before| match before.status {
+                None => before,
+                Some(_) => Arc::new(Resource { status: None, ..Resource::clone(&before) }),
+            });
+        }
+        Ok(PastChanges { floor: state.floor, changes })
+    }
+
+    async fn compact_history(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
+        // Nothing here outlives the process, and there is no clock to tell how old something is.
+        Ok(self.lock().forget(limits.changes, limits.bytes))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {

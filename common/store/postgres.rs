@@ -5,6 +5,7 @@
 //! an empty hint sent after the commit; a reader that misses it looks by itself a moment later.
 
 mod hint;
+mod history;
 mod ledger;
 mod salvage;
 mod sums;
@@ -26,10 +27,12 @@ pub(super) use self::salvage::PostgresWreck;
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
     Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
-    StoreIdentity,
+    StoreIdentity, epoch,
     health::Vitals,
+    history::{HistoryLimits, HistoryQuery, PastChanges},
     masked,
     nudge::{Nudge, Nudges},
+    past,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
@@ -252,6 +255,29 @@ impl Store for PostgresStore {
             sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await.map_err(failed)?;
         view.rollback().await.map_err(failed)?;
         record::snapshot(&meta, rows).map_err(|error| self.noticed(error))
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
+        let read = history::read(&self.pool, query).await;
+        let (floor, rows) = read.map_err(|error| StoreError::backend("read the history", error))?;
+        past::changes(floor, rows, query)
+    }
+
+    async fn compact_history(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
+        let dropped = history::compact(&self.pool, limits).await;
+        dropped.map_err(|error| StoreError::backend("drop what of the history is over", error))
+    }
+
+    async fn go_on_as(&self, identity: StoreIdentity, at_least: Revision) -> Result<(), StoreError> {
+        let failed = |error| StoreError::backend("begin another history", error);
+        let (store_id, epoch, at_least, _) = epoch::columns(identity, at_least);
+        let mut transaction = self.pool.begin().await.map_err(failed)?;
+        let go_on = sqlx::query(epoch::GO_ON).bind(store_id).bind(epoch).bind(at_least);
+        go_on.execute(&mut *transaction).await.map_err(failed)?;
+        for statement in epoch::FORGET {
+            sqlx::query(statement).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
     }
 
     fn health(&self) -> watch::Receiver<StoreHealth> {

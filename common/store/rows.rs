@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Batch, Commit, Fence, Precondition, Revision, StoreError, Write};
+use super::{Batch, Commit, Fence, Precondition, Revision, StoreError, Write, history::PastChange};
 use crate::model::{Resource, ResourceKey};
 
 /// Resources by key, and who owns whom. The memory store keeps everything in one; a SQL store loads
@@ -17,7 +17,7 @@ pub(super) struct Rows {
 }
 
 /// The keys a batch changed, each with the row as it was before.
-type Before = BTreeMap<ResourceKey, Option<Arc<Resource>>>;
+pub(super) type Before = BTreeMap<ResourceKey, Option<Arc<Resource>>>;
 
 impl Rows {
     pub(super) fn get(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
@@ -54,12 +54,8 @@ impl Rows {
         before
     }
 
-    /// Applies the writes as revision `revision`, all or none, and says which keys changed.
-    pub(super) fn apply(
-        &mut self,
-        writes: &[Write],
-        revision: Revision,
-    ) -> Result<Vec<ResourceKey>, StoreError> {
+    /// Applies the writes as revision `revision`, all or none, and says what was there of what changed.
+    pub(super) fn apply(&mut self, writes: &[Write], revision: Revision) -> Result<Before, StoreError> {
         let mut before = Before::new();
         let outcome = writes.iter().try_for_each(|write| self.write(write, revision, &mut before));
         if outcome.is_ok() {
@@ -73,12 +69,24 @@ impl Rows {
                 let was = before.remove(&key).flatten();
                 self.set(&key, was);
             }
-            return Ok(before.into_keys().collect());
+            return Ok(before);
         }
         for (key, was) in before {
             self.set(&key, was);
         }
-        outcome.map(|()| Vec::new())
+        outcome.map(|()| Before::new())
+    }
+
+    /// What the history keeps of a batch that was applied.
+    pub(super) fn history<'a>(
+        &'a self,
+        revision: Revision,
+        before: &'a Before,
+        batch: &'a Batch,
+    ) -> impl Iterator<Item = PastChange> + use<'a> {
+        before.iter().filter_map(move |(key, was)| {
+            PastChange::of(revision, key, (was.as_ref(), self.get(key)), &batch.author)
+        })
     }
 
     fn unchanged(&self, key: &ResourceKey, was: Option<&Resource>) -> bool {
@@ -189,6 +197,8 @@ pub(super) struct GroupCommit {
     pub(super) head: Revision,
     /// Every change, in order.
     pub(super) log: Vec<LogEntry>,
+    /// What the history keeps of them.
+    pub(super) history: Vec<PastChange>,
 }
 
 impl GroupCommit {
@@ -201,7 +211,8 @@ impl GroupCommit {
         head: Revision,
         leases: &BTreeMap<String, u64>,
     ) -> Self {
-        let mut verdict = Self { replies: Vec::with_capacity(group.len()), head, log: Vec::new() };
+        let mut verdict =
+            Self { replies: Vec::with_capacity(group.len()), head, log: Vec::new(), history: Vec::new() };
         for batch in group {
             let reply = verdict.judge(batch, rows, leases);
             verdict.replies.push(reply);
@@ -219,7 +230,9 @@ impl GroupCommit {
             fence.check(leases.get(&fence.name).copied().unwrap_or(0))?;
         }
         let revision = self.head + 1;
-        let changed = rows.apply(&batch.writes, revision)?;
+        let before = rows.apply(&batch.writes, revision)?;
+        self.history.extend(rows.history(revision, &before, batch));
+        let changed: Vec<ResourceKey> = before.into_keys().collect();
         if !changed.is_empty() {
             self.head = revision;
             self.log.extend(changed.iter().map(|key| LogEntry {

@@ -32,6 +32,7 @@ mod namespace;
 mod nodes;
 mod on_demand;
 mod otlp;
+mod past;
 mod policies;
 mod postgres;
 mod refusals;

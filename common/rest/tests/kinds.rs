@@ -45,6 +45,12 @@ fn content(kind: &str) -> Value {
             "routing": { "zoneEgress": true }, "networking": { "outbound": { "passthrough": false } },
             "meshServices": { "mode": "Exclusive" } }),
         "Zone" => json!({ "enabled": true }),
+        "AccessRole" => {
+            json!({ "spec": { "rules": [{ "verbs": ["put"], "kinds": ["*"], "names": ["a"] }] } })
+        }
+        "AccessRoleBinding" => {
+            json!({ "spec": { "subjects": [{ "type": "User", "name": "a" }], "roles": ["a"] } })
+        }
         "EnvoyConfig" => json!({ "spec": { "nodes": [{ "id": "*" }], "clusters": [{ "name": "a" }] } }),
         "Secret" | "GlobalSecret" => json!({ "data": "dGVzdAo=" }),
         "Dataplane" => json!({ "networking": { "address": "10.0.0.1",

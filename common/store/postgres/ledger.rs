@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 
-use super::sums;
+use super::{history, sums};
 use crate::{
     model::{Resource, ResourceKey},
     store::{
@@ -338,6 +338,9 @@ async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows
     }
     for (part, entries) in verdict.log.chunks(ROWS).enumerate() {
         log(connection, entries, part * ROWS).await?;
+    }
+    for entries in verdict.history.chunks(ROWS) {
+        history::write(&mut *connection, entries).await?;
     }
     sqlx::query_scalar("UPDATE meta SET revision = $1 RETURNING pg_current_xact_id()::text")
         .bind(number(verdict.head))

@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::{Connection, FromRow, QueryBuilder, Row, Sqlite, SqliteConnection, sqlite::SqliteArguments};
 use tokio::sync::watch;
 
-use super::mend::Keeper;
+use super::{history, mend::Keeper};
 use crate::{
     model::{Resource, ResourceKey},
     store::{
@@ -310,6 +310,9 @@ async fn store(connection: &mut SqliteConnection, verdict: &GroupCommit, rows: &
         let mut query = query();
         log_entries(&mut query, entries, part * ROWS);
         query.build().execute(&mut *connection).await?;
+    }
+    for entries in verdict.history.chunks(ROWS) {
+        history::write(&mut *connection, entries).await?;
     }
     let mut rest = query();
     put(&mut rest, kept);

@@ -1,0 +1,71 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn entry(n: i64, user: &str) -> AuditEntry {
+    AuditEntry {
+        at: DateTime::from_timestamp(1_700_000_000 + n, 0).unwrap(),
+        user: user.to_owned(),
+        groups: vec![crate::access::AUTHENTICATED.to_owned()],
+        from: "10.0.0.1".to_owned(),
+        method: "PUT".to_owned(),
+        path: format!("/meshes/{n}"),
+        kind: Some("Mesh".to_owned()),
+        outcome: AuditOutcome::of(if n % 2 == 0 { 200 } else { 403 }),
+        status: 200,
+        revision: n.try_into().ok(),
+    }
+}
+
+#[test]
+fn strangers_crowd_out_nobody() {
+    let log = AuditLog::default();
+    log.record(entry(0, "ann"), true);
+    for n in 1..5_000 {
+        log.record(entry(n, "nobody"), false);
+    }
+    let of = |user: &str| AuditQuery { user: Some(user.to_owned()), ..AuditQuery::default() };
+    assert_eq!(log.search(&of("ann"), 10), [entry(0, "ann")]);
+    assert_eq!(log.search(&of("nobody"), usize::MAX).len(), KEPT_OF_STRANGERS);
+    assert_eq!(log.search(&AuditQuery::default(), 1), [entry(4_999, "nobody")]);
+}
+
+#[test]
+fn entries_are_found_by_what_is_known_of_them() {
+    let log = AuditLog::default();
+    (0..10).for_each(|n| log.record(entry(n, "ann"), true));
+    let times = |query: AuditQuery| -> Vec<String> {
+        log.search(&query, 3).into_iter().map(|entry| entry.path.replace("/meshes/", "")).collect()
+    };
+    let all = AuditQuery::default;
+    assert_eq!(times(all()), ["9", "8", "7"]);
+    assert_eq!(times(AuditQuery { outcome: Some(AuditOutcome::Done), ..all() }), ["8", "6", "4"]);
+    assert_eq!(times(AuditQuery { since: Some(entry(8, "").at), ..all() }), ["9", "8"]);
+    assert_eq!(times(AuditQuery { kind: Some("Secret".to_owned()), ..all() }), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_file_is_begun_anew_when_it_is_long_and_read_again() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("audit.log");
+    let target = path.to_str().unwrap();
+    let length = serde_json::to_string(&entry(0, "ann")).unwrap().len() as u64 + 1;
+    for round in 0..6 {
+        let (log, file) = AuditLog::to(target, length * 2).unwrap();
+        log.record(entry(round * 2, "ann"), true);
+        log.record(entry(round * 2 + 1, "ann"), true);
+        drop(log);
+        file.run().await.unwrap();
+    }
+    let mut names: Vec<String> =
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3", "audit.log.4"]);
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    let (log, _file) = AuditLog::to(target, length * 2).unwrap();
+    let found = log.search(&AuditQuery::default(), 100);
+    assert_eq!(found.len(), 4, "of the newest two files: {found:?}");
+    assert_eq!(found[0].revision, Some(11));
+    assert!(AuditLog::to("/nowhere/audit.log", 1).is_err());
+}

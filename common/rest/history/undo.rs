@@ -1,0 +1,279 @@
+//! Taking changes back: of one revision, or everything since one, as one transaction.
+//!
+//! A plan is made of the history and carried out as the puts and deletes of a client would be, on one index, with
+//! the same rights, rules and side effects; so what may not be written any more stops all of it. Only what people
+//! asked for is taken back: what zones, global and files say would come again.
+
+mod plan;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::plan::{UndoPlan, UndoStep};
+use super::{TITLE, failed, number, require_known_since, shown, time};
+use crate::{
+    keys::KeySupply,
+    model::{Resource, kinds::mesh},
+    rest::{
+        Api, ApiError, KindApi, User,
+        body::json_response,
+        commit::Prepared,
+        precondition::Conditions,
+        read::{ResourcePath, Sight, render},
+        sync::stamped,
+        write::{ValidBody, WrittenBy, deletion},
+    },
+    store::{Batch, Change, Precondition, Revision, Write, history::HistoryQuery, index::Index},
+};
+
+/// Longest request in bytes.
+const BODY_LIMIT: usize = 4 << 10;
+/// Changes that are taken back together.
+const MOST: usize = 1_000;
+const UNDO: &str = "Could not undo";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct UndoRequest {
+    /// Take back this revision.
+    revision: Option<Revision>,
+    /// Take back everything after this revision, or since this time.
+    since: Option<Value>,
+    /// Only say what would be done.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `POST /history/undo`.
+pub(super) async fn undo(
+    State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    api.require_known(&user)?;
+    if api.config.read_only {
+        return Err(ApiError::read_only("this control plane is configured to be read-only"));
+    }
+    let body = api.intake.read(request, BODY_LIMIT).await?;
+    let asked: UndoRequest =
+        serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let plan = api.plan(&user, &asked).await?;
+    let drafts = plan.drafts(&api)?;
+    let prepare = |index: &Index, keys: &mut KeySupply| prepare(&api, &user, &plan, &drafts, index, keys);
+    let index = api.index.current();
+    let shown = plan.shown(&index, api.sight(&user));
+    if asked.dry_run || plan.steps.is_empty() {
+        // Says as well what would stop it.
+        prepare(&index, &mut KeySupply::default())?;
+        return Ok(json_response(StatusCode::OK, &shown));
+    }
+    let (_, revision) = api.commit(prepare, None, &user.author()).await?;
+    let mut shown = shown;
+    shown["revision"] = revision.into();
+    Ok(stamped(json_response(StatusCode::OK, &shown), revision))
+}
+
+impl Api {
+    async fn plan(self: &Arc<Self>, user: &User, asked: &UndoRequest) -> Result<UndoPlan, ApiError> {
+        // What the index shows is in the history that is read after it.
+        let known = self.index.current().revision;
+        let (after, until) = match (asked.revision, &asked.since) {
+            (Some(0), None) => return Err(ApiError::bad_request("revision: must be a number above zero")),
+            (Some(revision), None) => (revision - 1, Some(revision)),
+            (None, Some(since)) => (self.since(since).await?, None),
+            _ => return Err(ApiError::bad_request("name either a revision or since when")),
+        };
+        let query = HistoryQuery {
+            after,
+            oldest_first: true,
+            limit: MOST + 1,
+            contents: true,
+            ..HistoryQuery::default()
+        };
+        let query = match until {
+            Some(until) => HistoryQuery { until, ..query },
+            None => query,
+        };
+        let found = self.store.history(&query).await.map_err(|error| failed(&error))?;
+        require_known_since(after, found.floor)?;
+        if found.changes.len() > MOST {
+            let detail = format!("these are more than {MOST} changes: take them back in smaller steps");
+            return Err(ApiError::bad_request(detail));
+        }
+        if found.changes.is_empty() {
+            let detail = match until {
+                Some(revision) => format!("nothing that is kept changed with revision {revision}"),
+                None => format!("nothing that is kept changed after revision {after}"),
+            };
+            return Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, detail));
+        }
+        let mut plan = UndoPlan::of(known, &found.changes, |verb, key| {
+            let at = KindApi { api: Arc::clone(self), kind: key.kind };
+            at.require_written_here().and_then(|()| at.require_right(user, verb, key))
+        });
+        if let Some(revision) = until {
+            self.require_last(&mut plan, revision).await?;
+        }
+        Ok(plan)
+    }
+
+    /// The revision after which everything is meant.
+    async fn since(&self, since: &Value) -> Result<Revision, ApiError> {
+        let text = match since {
+            Value::Number(revision) => return number(&revision.to_string()),
+            Value::String(text) => text,
+            _ => return Err(ApiError::bad_request("since: must be a revision, a time or how long ago")),
+        };
+        if let Ok(revision) = number(text) {
+            return Ok(revision);
+        }
+        let since = time(text, self.env.now())?;
+        let oldest = |since| HistoryQuery { since, oldest_first: true, limit: 1, ..HistoryQuery::default() };
+        let found = self.store.history(&oldest(Some(since))).await.map_err(|error| failed(&error))?;
+        let all = self.store.history(&oldest(None)).await.map_err(|error| failed(&error))?;
+        let first =
+            |changes: &crate::store::history::PastChanges| changes.changes.first().map(|c| c.revision);
+        match (first(&found), first(&all)) {
+            // Whether what is gone lies before that time is not known.
+            (Some(first), Some(oldest)) if first == oldest && all.floor > 0 => Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                TITLE,
+                format!("the history reaches back to revision {} and not to that time", all.floor),
+            )),
+            (Some(first), _) => Ok(first.saturating_sub(1)),
+            (None, _) => Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, "nothing changed since then")),
+        }
+    }
+
+    /// Refuses to take back one change below others to the same resource.
+    async fn require_last(&self, plan: &mut UndoPlan, revision: Revision) -> Result<(), ApiError> {
+        for step in &plan.steps {
+            let later = HistoryQuery {
+                key: Some(step.key.clone()),
+                after: revision,
+                limit: 1,
+                ..HistoryQuery::default()
+            };
+            let later = self.store.history(&later).await.map_err(|error| failed(&error))?;
+            if let Some(later) = later.changes.first() {
+                return Err(ApiError::conflict(format!(
+                    "{} was changed again with revision {}: take that back first, or everything since {}",
+                    step.key,
+                    later.revision,
+                    revision - 1
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All steps as one batch, each decided on what the steps before it leave.
+fn prepare(
+    api: &Arc<Api>,
+    user: &User,
+    plan: &UndoPlan,
+    drafts: &[Option<ValidBody>],
+    index: &Index,
+    keys: &mut KeySupply,
+) -> Result<Prepared, ApiError> {
+    let mut scratch = index.clone();
+    let mut writes = Vec::new();
+    let mut warnings = Vec::new();
+    for (step, draft) in plan.steps.iter().zip(drafts) {
+        step.require_unchanged(index, plan.known)?;
+        let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
+        let target = ResourcePath { mesh: step.key.mesh.to_string(), name: step.key.name.to_string() };
+        let conditions = Conditions::default();
+        let prepared = match draft {
+            Some(draft) => draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client),
+            None if scratch.get(&step.key).is_none() => continue,
+            None => {
+                deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || at.require_access(user))
+            }
+        };
+        let prepared = prepared.map_err(|error| error.about(&step.key))?;
+        for write in prepared.batch.writes {
+            if !plan.admits(step, &write) {
+                continue;
+            }
+            apply(&mut scratch, &write);
+            writes.push(write);
+        }
+        warnings.extend(prepared.warnings);
+    }
+    Ok(Prepared { title: UNDO, batch: Batch::of(writes), created: false, warnings })
+}
+
+/// As the index will show it, but for the revision.
+fn apply(scratch: &mut Index, write: &Write) {
+    let resource = match write {
+        Write::Put { resource, .. } => Some(Arc::new(Resource::clone(resource))),
+        Write::PutStatus { .. } => return,
+        Write::Delete { .. } => None,
+    };
+    let revision = scratch.revision;
+    scratch.apply(&Change { revision, key: write.key().clone(), resource });
+}
+
+impl UndoPlan {
+    /// Documents to be written; `None` for what is to be deleted.
+    fn drafts(&self, api: &Arc<Api>) -> Result<Vec<Option<ValidBody>>, ApiError> {
+        let draft = |step: &UndoStep| {
+            let Some(before) = &step.before else { return Ok(None) };
+            let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
+            at.require_written_here()?;
+            let document = render(UNDO, before)?;
+            ValidBody::of_json(step.key.kind, &document).map(Some).map_err(|error| error.about(&step.key))
+        };
+        self.steps.iter().map(draft).collect()
+    }
+
+    /// Whether `write` belongs to carrying out `step`. What a rule adds that another step decides about is left out,
+    /// and so are policies that a new mesh would get; keys of a mesh are made anew.
+    fn admits(&self, step: &UndoStep, write: &Write) -> bool {
+        let key = write.key();
+        if *key == step.key {
+            return true;
+        }
+        let planned = self.steps.iter().any(|other| other.key == *key);
+        !planned && (key.kind.admin_only || is_as_it_is(write))
+    }
+
+    fn shown(&self, index: &Index, sight: Sight) -> Value {
+        let document = |resource: Option<&Arc<Resource>>, kind: &crate::model::Kind| {
+            let resource = resource.filter(|_| !kind.admin_only)?;
+            let mut document = render(UNDO, resource).ok()?;
+            document.as_object_mut()?.remove("status");
+            Some(sight.on(kind).of(document))
+        };
+        let steps = self.steps.iter().map(|step| {
+            let is = index.get(&step.key);
+            let mut item = shown(&step.oldest);
+            item["op"] = step.op(is.is_some()).into();
+            item["undoes"] = step.changes.clone().into();
+            item["now"] = document(is, step.key.kind).into();
+            item["then"] = document(step.before.as_ref(), step.key.kind).into();
+            item
+        });
+        let left = self.left.iter().map(|(change, why)| {
+            let mut item = shown(change);
+            item["reason"] = why.as_str().into();
+            item
+        });
+        json!({ "steps": steps.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(), "revision": null })
+    }
+}
+
+/// Whether it only holds the mesh still.
+fn is_as_it_is(write: &Write) -> bool {
+    matches!(write, Write::Put { resource, when: Precondition::At(_) } if resource.kind() == &mesh::KIND)
+}

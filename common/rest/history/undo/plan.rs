@@ -1,0 +1,110 @@
+//! What has to be written so that changes never were.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    model::{Resource, ResourceKey, kinds::access_role::WriteVerb, labels},
+    rest::ApiError,
+    store::{
+        Revision,
+        history::{PastChange, keeps_contents},
+        index::Index,
+    },
+};
+
+/// What is done to which resources, in this order, and what is left alone.
+pub(super) struct UndoPlan {
+    /// The revision of the index before the history was read.
+    pub(super) known: Revision,
+    pub(super) steps: Vec<UndoStep>,
+    /// With why.
+    pub(super) left: Vec<(PastChange, String)>,
+}
+
+/// What is done to one resource.
+pub(super) struct UndoStep {
+    pub(super) key: ResourceKey,
+    /// The change that is taken back down to.
+    pub(super) oldest: PastChange,
+    /// The changes that are taken back, oldest first.
+    pub(super) changes: Vec<Revision>,
+    /// What is to be there; `None` when nothing is.
+    pub(super) before: Option<Arc<Resource>>,
+}
+
+impl UndoPlan {
+    /// The way back over `changes`, oldest first, as far as the user `may` go it.
+    pub(super) fn of(
+        known: Revision,
+        changes: &[PastChange],
+        may: impl Fn(WriteVerb, &ResourceKey) -> Result<(), ApiError>,
+    ) -> Self {
+        let mut by_key: BTreeMap<&ResourceKey, Vec<&PastChange>> = BTreeMap::new();
+        for change in changes {
+            by_key.entry(&change.key).or_default().push(change);
+        }
+        let (mut steps, mut left) = (Vec::new(), Vec::new());
+        for (key, changes) in by_key {
+            match UndoStep::of(key, &changes, &may) {
+                Ok(step) => steps.push(step),
+                Err(why) => left.extend(changes.first().map(|change| ((*change).clone(), why))),
+            }
+        }
+        // A mesh is there before what is in it, and goes after it.
+        steps.sort_by_key(|step| match (step.before.is_some(), step.key.kind.is_mesh_scoped()) {
+            (true, false) => 0,
+            (true, true) => 1,
+            (false, true) => 2,
+            (false, false) => 3,
+        });
+        Self { known, steps, left }
+    }
+}
+
+impl UndoStep {
+    fn of(
+        key: &ResourceKey,
+        changes: &[&PastChange],
+        may: impl Fn(WriteVerb, &ResourceKey) -> Result<(), ApiError>,
+    ) -> Result<Self, String> {
+        let oldest = *changes.first().ok_or("nothing changed")?;
+        if let Some(other) = changes.iter().find(|change| !change.author.is_operator()) {
+            return Err(format!("changed by {}, which would do so again", other.author));
+        }
+        let before = super::super::replaced(oldest).ok_or_else(|| {
+            debug_assert!(!keeps_contents(key.kind), "{key}");
+            "what it held is not kept".to_owned()
+        })?;
+        let verb = if before.is_some() { WriteVerb::Put } else { WriteVerb::Delete };
+        may(verb, key).map_err(|error| error.to_string())?;
+        if before.is_some_and(|before| before.label(labels::PROVIDED_BY).is_some()) {
+            return Err("it was in a file: change it there".to_owned());
+        }
+        Ok(Self {
+            key: key.clone(),
+            oldest: oldest.clone(),
+            changes: changes.iter().map(|change| change.revision).collect(),
+            before: before.cloned(),
+        })
+    }
+
+    /// 409 when the resource was changed after the plan was made.
+    pub(super) fn require_unchanged(&self, index: &Index, known: Revision) -> Result<(), ApiError> {
+        let seen = self.changes.last().copied().unwrap_or(0).max(known);
+        match index.get(&self.key) {
+            Some(resource) if resource.revision > seen => {
+                Err(ApiError::conflict(format!("{} was changed meanwhile: look at it again", self.key)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What becomes of the resource, which is there or not.
+    pub(super) fn op(&self, is_there: bool) -> &'static str {
+        match (&self.before, is_there) {
+            (Some(_), true) => "update",
+            (Some(_), false) => "create",
+            (None, _) => "delete",
+        }
+    }
+}
