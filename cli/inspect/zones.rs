@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::table;
 
-const HEADINGS: [&str; 11] = [
+const HEADINGS: [&str; 12] = [
     "NAME",
     "STATUS",
     "SINCE",

@@ -15,9 +15,8 @@ use crate::{
     model::{Resource, ResourceKey},
     rest::{
         Api, ApiError, KindApi, User,
-        body::json_response,
         read::{ResourcePath, render, weight},
-        sync::stamped,
+        sync::Preference,
     },
     runtime::http::Client,
     store::{
@@ -57,7 +56,7 @@ pub(super) async fn past(
             if let Some(members) = document.as_object_mut() {
                 members.remove("status");
             }
-            Ok(stamped(json_response(StatusCode::OK, &sight.of(document)), resource.revision))
+            Ok(Preference::Usual.answer(StatusCode::OK, sight.of(document), resource.revision))
         })
         .await
 }

@@ -28,7 +28,7 @@ use crate::{
         commit::Prepared,
         precondition::Conditions,
         read::{ResourcePath, Sight, render},
-        sync::stamped,
+        sync::Preference,
         write::{ValidBody, WrittenBy, deletion},
     },
     store::{Batch, Change, Precondition, Revision, Write, history::HistoryQuery, index::Index},
@@ -78,7 +78,7 @@ pub(super) async fn undo(
     let (_, revision) = api.commit(prepare, None, &user.author()).await?;
     let mut shown = shown;
     shown["revision"] = revision.into();
-    Ok(stamped(json_response(StatusCode::OK, &shown), revision))
+    Ok(Preference::Usual.answer(StatusCode::OK, shown, revision))
 }
 
 impl Api {
