@@ -74,7 +74,8 @@ pub(super) fn admitted_whole(
     admitted_own(own, &ResourceCollection::default(), &Patches::default(), |_| None, problems)
 }
 
-fn caused(
+/// `encoded`, unless Envoys would refuse it; what it breaks by, `cause` tells.
+pub(super) fn caused(
     encoded: Arc<Encoded>,
     cause: impl FnOnce() -> Option<String>,
     problems: &mut BTreeSet<Problem>,

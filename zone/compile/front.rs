@@ -64,6 +64,7 @@ impl Front {
             None => return None,
         };
         let mut problems = BTreeSet::new();
+        let of_gateway = || Some(format!("MeshGateway {}", rules.gateway.name));
         let mut uses = Uses::new(outside.mesh);
         let mut made = Making { outside, rules, uses: &mut uses, problems: &mut problems };
         let encoded = match self {
@@ -71,16 +72,16 @@ impl Front {
                 // What it follows from is noted also when there is none.
                 let draft = made.listener(*address, rules.gateway.ports.get(port)?);
                 let patches = outside.profile.patches();
-                draft.and_then(|draft| admission::patched(draft.encode(), patches, || None, &mut problems))
+                draft.and_then(|draft| admission::patched(draft.encode(), patches, of_gateway, &mut problems))
             }
             Self::Routes(port, hostname) => {
                 let port = rules.gateway.ports.get(port)?;
                 let routes = made.routes(port, hostname.as_deref());
-                admission::admitted(routes, &mut problems)
+                admission::caused(routes, of_gateway, &mut problems)
             }
             Self::Certificate(source) => {
                 let certificate = made.certificate(source);
-                certificate.and_then(|certificate| admission::admitted(certificate.encode(), &mut problems))
+                certificate.and_then(|made| admission::caused(made.encode(), of_gateway, &mut problems))
             }
             Self::Limits => Some(gateway::limits(Some(&rules.gateway))),
             Self::Ingress(..) => None,

@@ -44,10 +44,14 @@ impl WideNames {
 
     /// Those of them that stand for all of something, and not for one host.
     fn all_about(&self, type_url: &str, name: &str) -> impl Iterator<Item = &Name> {
-        let groups = &self.groups;
+        let (groups, forms) = (&self.groups, &self.forms);
         let exact = [xdstp::glob_of(name), virtual_host::route_of(type_url, name).map(str::to_owned)];
         let exact = exact.into_iter().flatten();
-        exact.filter_map(move |group| Some(groups.get_key_value(&*group)?.0))
+        exact.flat_map(move |group| {
+            let written =
+                forms.get(&*group).into_iter().flatten().filter(move |form| groups.contains_key(*form));
+            groups.get_key_value(&*group).map(|(group, _)| group).into_iter().chain(written)
+        })
     }
 
     /// The hosts of a route configuration that are asked for.
@@ -110,7 +114,8 @@ pub(in crate::xds) fn find(want: &dyn Want, type_url: &str, name: &str) -> Optio
 impl Subscription {
     /// What a group stands for at the moment.
     fn members_now(&mut self, want: &dyn Want, group: &str) -> Vec<Name> {
-        let Some(parts) = xdstp::glob(group) else {
+        let written = xdstp::canonical(group);
+        let Some(parts) = xdstp::glob(&written) else {
             return self.hosts.resolved(want, self.type_url, group);
         };
         let mut members = Vec::new();

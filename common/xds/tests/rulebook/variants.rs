@@ -54,6 +54,26 @@ fn members_come_and_go<D: Variant>() {
 }
 both!(r62_s26_members_of_a_glob_come_and_go_and_an_empty_one_is_told, members_come_and_go);
 
+fn parameters_of_a_glob_have_no_order<D: Variant>() {
+    const MEMBERS: [&str; 2] = ["xdstp://x/T/a/1?k=1&l=2", "xdstp://x/T/a/2?k=1&l=2"];
+    let mut stream = Stream::<D>::new(&[]);
+    put_named(&mut stream.world, EDS, MEMBERS[0], "1");
+    stream.want(EDS, &["xdstp://x/T/a/*?l=2&k=1"]);
+    stream.settle();
+    assert_eq!(
+        renamed(&mut stream, EDS, &[(MEMBERS[1], "1"), ("xdstp://x/T/a/3?k=1", "1")], &[]),
+        [MEMBERS[1]]
+    );
+    stream.settle();
+    assert_eq!(renamed(&mut stream, EDS, &[(MEMBERS[0], "2")], &[]), [MEMBERS[0]]);
+    stream.settle();
+    if D::IS_DELTA {
+        renamed(&mut stream, EDS, &[], &[MEMBERS[0]]);
+        assert_eq!(stream.newest().removed, [MEMBERS[0]]);
+    }
+}
+both!(r61_r62_parameters_of_a_glob_have_no_order, parameters_of_a_glob_have_no_order);
+
 /// Puts and removes resources whose content is their name and a generation; gives the names that were sent.
 fn renamed<D: Variant>(
     stream: &mut Stream<D>,

@@ -236,7 +236,6 @@ fn the_policy_that_breaks_something_is_named() {
         "",
     );
     world.put(&TIMEOUT.replace("7s", "0s"), "");
-    world.put(&patch("{kind: Mesh}", FINE), "");
     world.settle();
     assert_eq!(listener(&world, "p-0"), Some(before));
     let told = refusals(&world, "p-0");
