@@ -112,7 +112,7 @@ impl Envoy {
         let base_id = base_id();
         let args = ["-c", &config, "--base-id", &base_id, "--concurrency", "1", "--log-level", "warning"];
         let process = Process::start(name, &program(), args);
-        let envoy = Self { process: process, _folder: folder, admin };
+        let envoy = Self { process, _folder: folder, admin };
         eventually(&format!("Envoy {name} is live"), || envoy.admin("/ready")).await;
         envoy
     }
