@@ -27,7 +27,8 @@ use crate::{
     store::{Nudge, Store, StoreError},
 };
 
-const MAIL: &str = "envoys/mail/";
+/// After the documents of sessions, of which there are many: who looks for letters reads none of those.
+const MAIL: &str = "mail/envoys/";
 /// How long an answer may take: what a zone has for one, and the way there and back.
 const PATIENCE: Duration = Duration::from_secs(12);
 /// Questions that may wait for answers, and that are answered at a time.

@@ -96,7 +96,7 @@ async fn a_question_finds_the_instance_of_global_where_the_zone_is() {
     // An instance that is new knows within a moment that the zone is there.
     let status = other.kds.zone_status("zone-1", &other.global.index.current()).unwrap();
     assert_eq!(status.status, ZoneHealth::Online);
-    assert_eq!(world.global.store.sessions("envoys/mail/").await.unwrap(), [], "every letter was taken");
+    assert_eq!(world.global.store.sessions("mail/envoys/").await.unwrap(), [], "every letter was taken");
 }
 
 /// A zone like Kuma's that has sent a dataplane and takes questions about its stats.

@@ -153,14 +153,14 @@ impl Health {
         session.vouch();
         session.ask(answers)?;
         loop {
-            let retry = session.behind;
+            let (retry, again) = (session.behind, self.env.entropy.about(RETRY));
             tokio::select! {
                 request = requests.next() => match request.transpose()? {
                     Some(request) => session.hear(&request).await?,
                     None => return Ok(()),
                 },
                 () = session.lookout.changed() => session.look_again(answers).await?,
-                () = tokio::time::sleep(RETRY), if retry => session.note().await?,
+                () = tokio::time::sleep(again), if retry => session.note().await?,
             }
         }
     }

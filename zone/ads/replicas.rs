@@ -134,6 +134,6 @@ mod tests {
         for nowhere in ["left", "lost", "unknown"] {
             assert!(matches!(asked(nowhere).await, Err(AskError::NotConnected(_))), "{nowhere}");
         }
-        assert_eq!(store.sessions("envoys/mail/").await.unwrap(), [], "every letter was taken");
+        assert_eq!(store.sessions("mail/envoys/").await.unwrap(), [], "every letter was taken");
     }
 }

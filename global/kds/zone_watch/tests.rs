@@ -110,7 +110,7 @@ impl World {
         Self { store, index, sessions, events, guard, start, tasks: vec![following, watching] }
     }
 
-    async fn open(&mut self) -> Arc<Session> {
+    fn caller(&self) -> ZoneCaller {
         let caller = KdsCaller {
             zone: "zone-1".to_owned(),
             features: [ZONE_PING_HEALTH].into_iter().collect(),
@@ -120,7 +120,11 @@ impl World {
             issuing_request: None,
         };
         let credential = self.guard.credential(ShownCredentials::default());
-        let caller = ZoneCaller { credential, ..caller.into() };
+        ZoneCaller { credential, ..caller.into() }
+    }
+
+    async fn open(&mut self) -> Arc<Session> {
+        let caller = self.caller();
         let session =
             self.sessions.join(&caller, DateTime::UNIX_EPOCH, StreamKind::GlobalToZone).await.unwrap();
         assert_eq!(self.next().await.0, "ZoneOpenedStream");
@@ -261,4 +265,19 @@ async fn a_watch_that_lost_events_looks_at_everything() {
     world.store.transact(Batch::of([secret("a")].into_iter().chain(zones))).await.unwrap();
     session.stop.cancelled().await;
     assert_eq!(session.cause(), Some(EndCause::Refused(Guard::refusal("revoked"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_whose_replica_hands_over_is_gone_only_when_nobody_takes_over() {
+    let mut world = World::new(Guard::default()).await;
+    let session = world.open().await;
+    session.hands_over(&world.caller());
+    world.sessions.end(&session, EndCause::Goodbye);
+    assert_eq!(session.cause(), Some(EndCause::HandedOver));
+    assert_eq!(world.next().await.0, "SessionEnded");
+    let health = |session: &Session| judge(Instant::now(), &session.facts(), PATIENCE).0;
+    assert_eq!(health(&session), ZoneHealth::Online);
+    let (name, at) = world.next().await;
+    assert_eq!((name.as_str(), at.as_secs()), ("ZoneWentOffline", 20));
+    assert_eq!(health(&session), ZoneHealth::Offline);
 }
