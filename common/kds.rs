@@ -9,7 +9,9 @@
 
 pub mod apply;
 pub mod attribution;
+pub mod carrier;
 pub mod codec;
+pub mod dial;
 pub mod features;
 pub mod filter;
 pub mod follow;

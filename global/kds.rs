@@ -1,12 +1,18 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
 mod auth;
+mod carried;
 mod ending;
 mod health;
 mod insights;
 mod instances;
+mod onward;
 mod questions;
+mod registration;
+mod relay_auth;
+mod relays;
 mod replicas;
+mod reply;
 mod reverse;
 mod service;
 mod session;
@@ -39,11 +45,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
+pub use relay_auth::RelayAuthError;
 pub use settings::GlobalKdsSettings;
 
+pub(crate) use carried::SeenSession;
+pub(crate) use health::judge;
+pub(crate) use onward::Onward;
+pub(crate) use reverse::put;
+pub(crate) use session::Session;
+
 use self::{
-    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience, insights::ZoneInsights, instances::Instances, relays::Relays, replicas::Replicas,
+    sessions::Sessions, status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -69,6 +82,9 @@ pub(crate) struct KdsInner {
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) relays: Relays,
+    /// On a relay: where it turns for what global decides.
+    pub(crate) onward: Option<Arc<dyn Onward>>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) streams: TaskTracker,
@@ -87,9 +103,36 @@ impl Kds {
         env: Env,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Self {
+        Self::with(settings, store, index, bus, env, authenticator, None)
+    }
+
+    /// The server of a relay, which shows its zones what `index` shows and turns to `onward` for the rest.
+    /// Nothing but epochs goes into `store`.
+    pub(crate) fn of_relay(
+        settings: GlobalKdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        bus: EventBus,
+        env: Env,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+        onward: Arc<dyn Onward>,
+    ) -> Self {
+        Self::with(settings, store, index, bus, env, authenticator, Some(onward))
+    }
+
+    fn with(
+        settings: GlobalKdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        bus: EventBus,
+        env: Env,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+        onward: Option<Arc<dyn Onward>>,
+    ) -> Self {
         let progress = watch::Sender::new(());
         let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
-        let sessions = Arc::new(sessions);
+        let sessions = Arc::new(if onward.is_some() { sessions.relayed() } else { sessions });
+        let relays = Relays::new(&settings.skip_label_prefixes, largest_sent(settings.max_message));
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
@@ -103,6 +146,8 @@ impl Kds {
             sessions,
             progress,
             replicas,
+            relays,
+            onward,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             streams: TaskTracker::new(),
@@ -177,10 +222,19 @@ impl Kds {
             started: inner.started,
         };
         let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
-        let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
-        let exchanging = instances.run(drained.clone());
+        // What is known of the zones below a relay, global writes down.
+        let noting = inner.onward.is_none().then(|| {
+            let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
+            let exchanging = instances.run(drained.clone());
+            async move { tokio::join!(writing, exchanging) }
+        });
         async move {
-            tokio::join!(watching, writing, exchanging);
+            let noting = async {
+                if let Some(noting) = noting {
+                    noting.await;
+                }
+            };
+            tokio::join!(watching, noting);
         }
     }
 

@@ -35,7 +35,7 @@ use crate::{
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
     folder::{FolderResources, FolderStatus},
-    kds::{Connector, TokenSource, Trusted, ZoneKdsSettings},
+    kds::{Connector, Dial, DialError, TokenSource, Trusted, Ways, ZoneKdsSettings},
     leader::{Both, Candidate, Work},
     renamed,
     services::{self, Services},
@@ -240,7 +240,9 @@ fn follow_global(
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
-    let dial = Arc::new(Trusted::new(&section.global_address, &trust)?);
+    let addresses = std::iter::once(&section.global_address).chain(&section.more_global_addresses);
+    let ways = addresses.map(|address| Ok(Arc::new(Trusted::new(address, &trust)?) as Arc<dyn Dial>));
+    let dial = Arc::new(Ways::new(ways.collect::<Result<_, DialError>>()?, &cp.env));
     let general = &settings.general;
     let kds = ZoneKdsSettings {
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),

@@ -5,15 +5,16 @@
 
 mod call;
 mod connect;
-mod dial;
 mod gate;
 mod link;
 mod ping;
 mod reverse;
 mod settings;
 mod up;
+mod ways;
 
+pub use common::kds::dial::{Dial, DialError, Trusted};
 pub use connect::Connector;
-pub use dial::{Dial, DialError, Trusted};
 pub use link::{Link, LinkStatus};
 pub use settings::{TokenSource, ZoneKdsSettings};
+pub use ways::Ways;

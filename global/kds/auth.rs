@@ -11,6 +11,8 @@ use common::{
 use thiserror::Error;
 use tonic::Status;
 
+use super::relay_auth::RelayAuthError;
+
 /// Longest name of a zone.
 const MAX_ZONE_NAME: usize = 63;
 
@@ -21,6 +23,16 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
     /// # Errors
     /// [`ZoneAuthError`] saying what is wrong with it.
     fn authenticate(&self, zone: &str, token: Option<&str>) -> Result<(), ZoneAuthError>;
+
+    /// Whether `token` proves that its holder is the relay `relay`, which may carry zones.
+    ///
+    /// # Errors
+    /// [`RelayAuthError`] saying what is wrong with it.
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+        let _ = token;
+        let reason = "relays are not let in here".to_owned();
+        Err(RelayAuthError::Invalid { relay: relay.to_owned(), reason })
+    }
 
     /// Until when an accepted `token` is good by itself; `None` when nothing but a change of the keys or
     /// revocations can end it.
@@ -51,6 +63,10 @@ impl ZoneAuthenticator for AnyZone {
         Ok(())
     }
 
+    fn authenticate_relay(&self, _relay: &str, _token: Option<&str>) -> Result<(), RelayAuthError> {
+        Ok(())
+    }
+
     fn is_open(&self) -> bool {
         true
     }
@@ -75,6 +91,16 @@ impl ZoneAuthenticator for TokenOfZone {
             Err(TokenError::Mismatch(reason)) => {
                 Err(ZoneAuthError::Foreign { claimed: zone.to_owned(), reason })
             }
+            Err(error) => Err(invalid(error.to_string())),
+        }
+    }
+
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+        let token = token.ok_or_else(|| RelayAuthError::Missing { relay: relay.to_owned() })?;
+        let invalid = |reason: String| RelayAuthError::Invalid { relay: relay.to_owned(), reason };
+        match validate_zone(&self.index.current(), token, scope::RELAY, relay, self.env.now()) {
+            Ok(claims) if claims.zone.is_empty() => Err(invalid("it names no relay".to_owned())),
+            Ok(_) => Ok(()),
             Err(error) => Err(invalid(error.to_string())),
         }
     }
@@ -173,7 +199,7 @@ pub(crate) fn admit(
 }
 
 /// A zone name is a DNS name, because it becomes part of host names.
-fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
+pub(super) fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
         label.starts_with(is_alphanumeric)

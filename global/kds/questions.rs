@@ -1,5 +1,7 @@
 //! Questions about Envoys on their way to the stream on which a zone is asked.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use common::{envoy_admin::AskError, kds::reverse::Call};
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +11,8 @@ pub(super) const OWED: usize = 64;
 
 /// A question, and who waits for the answer.
 pub(crate) struct Question {
+    /// Whose Envoy it is about.
+    pub(super) zone: Arc<str>,
     pub(super) call: Call,
     pub(super) reply: oneshot::Sender<Result<Bytes, AskError>>,
 }

@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) stop: CancellationToken,
     /// When its zone was made here. One that was deleted and made again is another zone.
     pub(crate) made: DateTime<Utc>,
+    /// Whether this is a relay, which has to tell global about it.
+    is_relayed: bool,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -52,39 +54,47 @@ pub(crate) struct Session {
     state: Mutex<SessionState>,
 }
 
-struct SessionState {
+pub(super) struct SessionState {
     streams: BTreeSet<StreamKind>,
     /// Where questions for the streams of reverse calls go in.
     questions: BTreeMap<StreamKind, QuestionSender>,
     opened: DateTime<Utc>,
+    /// The relay its zone is below.
+    pub(super) relay: Option<Arc<str>>,
+    /// On a relay: what the zone said of itself.
+    pub(super) peer: Option<Peer>,
+    /// On a relay: its way up has reached global.
+    pub(super) is_passed: bool,
     heard: (Instant, DateTime<Utc>),
-    ended: Option<End>,
+    pub(super) ended: Option<End>,
     /// Everyone was told that the zone is offline.
     announced: bool,
     subscription: SubscriptionRecord,
     /// What it said in the first request of its way down that it can do.
     introduced: Features,
-    down: Position,
-    up: Position,
-    refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
+    pub(super) down: Position,
+    pub(super) up: Position,
+    pub(super) refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
-    withheld: BTreeMap<String, String>,
+    pub(super) withheld: BTreeMap<String, String>,
     /// How many items claimed another zone and were attributed to this one, and the latest of them.
     rewritten: (usize, String),
 }
 
 /// What is refused of one type in one direction.
-struct TypeRefusals {
+pub(super) struct TypeRefusals {
     /// A few of the reasons, for a person.
     text: String,
     /// By name on the wire.
-    items: BTreeMap<Name, Arc<str>>,
+    pub(super) items: BTreeMap<Name, Arc<str>>,
 }
 
 /// What others need to know about a session at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) opened: DateTime<Utc>,
+    /// The relay its zone is below.
+    pub(crate) relay: Option<Arc<str>>,
     pub(crate) heard: (Instant, DateTime<Utc>),
     pub(crate) ended: Option<End>,
     /// Whether silence means something.
@@ -103,6 +113,7 @@ impl Session {
         env: Env,
         bus: EventBus,
         progress: watch::Sender<()>,
+        is_relayed: bool,
     ) -> Self {
         let now = env.now();
         let id = env.entropy.uuid().to_string();
@@ -111,6 +122,9 @@ impl Session {
             streams: BTreeSet::new(),
             questions: BTreeMap::new(),
             opened: now,
+            relay: None,
+            peer: None,
+            is_passed: false,
             heard: (Instant::now(), now),
             ended: None,
             announced: false,
@@ -127,6 +141,7 @@ impl Session {
             fence,
             stop: CancellationToken::new(),
             made,
+            is_relayed,
             key: caller.session.clone(),
             token: caller.token.clone(),
             features: caller.features.clone(),
@@ -135,6 +150,16 @@ impl Session {
             progress,
             state: Mutex::new(state),
         }
+    }
+
+    /// What the zone calls it; nothing when it calls it nothing.
+    pub(super) fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or_default()
+    }
+
+    /// Something is known anew of the zone.
+    pub(super) fn tell_progress(&self) {
+        self.progress.send_replace(());
     }
 
     /// Epoch of the session.
@@ -235,8 +260,14 @@ impl Session {
         }
         self.hear();
         let mut state = self.lock();
-        state.up = up.unwrap_or(state.up);
-        Some(state.down)
+        let before = state.up;
+        state.up = up.unwrap_or(before);
+        let (has_moved, down) = (state.up != before, state.down);
+        drop(state);
+        if has_moved {
+            self.progress.send_replace(());
+        }
+        Some(down)
     }
 
     /// Notes items that claimed another zone and were attributed to this one.
@@ -287,6 +318,7 @@ impl Session {
         });
         Facts {
             opened: state.opened,
+            relay: state.relay.clone(),
             heard: state.heard,
             ended: state.ended.clone(),
             pings: self.features.has(ZONE_PING_HEALTH),
@@ -297,7 +329,7 @@ impl Session {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SessionState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -333,6 +365,7 @@ impl Watch for SyncStream {
         state.subscription.introduce(peer, &self.version);
         if self.stream == StreamKind::GlobalToZone {
             state.introduced = peer.features.clone();
+            state.peer = Some(peer.clone()).filter(|_| self.session.is_relayed);
         }
         drop(state);
         let (zone, epoch) = (Arc::clone(&self.session.zone), self.session.epoch());

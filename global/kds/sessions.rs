@@ -27,6 +27,8 @@ pub(crate) struct Sessions {
     env: Env,
     bus: EventBus,
     progress: watch::Sender<()>,
+    /// Whether this is a relay, which has to tell global about them.
+    are_relayed: bool,
     /// One at a time decides which session a stream belongs to.
     admission: AsyncMutex<()>,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
@@ -35,7 +37,13 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Sessions that show on `progress` when a zone comes further, comes or goes.
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
-        Self { store, env, bus, progress, admission: AsyncMutex::new(()), last: Mutex::default() }
+        let (admission, last) = (AsyncMutex::new(()), Mutex::default());
+        Self { store, env, bus, progress, are_relayed: false, admission, last }
+    }
+
+    /// The same on a relay.
+    pub(crate) fn relayed(self) -> Self {
+        Self { are_relayed: true, ..self }
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
@@ -89,6 +97,7 @@ impl Sessions {
             self.env.clone(),
             self.bus.clone(),
             self.progress.clone(),
+            self.are_relayed,
         )))
     }
 

@@ -185,6 +185,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         down: progress(facts.down),
         up: progress(facts.up),
         notes: facts.notes,
+        relay: facts.relay.map(|relay| relay.to_string()),
         ..ZoneStatus::default()
     }
 }

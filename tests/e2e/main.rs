@@ -33,6 +33,7 @@ mod otlp;
 mod policies;
 mod postgres;
 mod refusals;
+mod relay;
 mod resilience;
 mod rotation;
 mod routes;

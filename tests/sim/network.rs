@@ -18,6 +18,7 @@ use zone::kds::{Dial, DialError};
 
 pub const GLOBAL: &str = "global";
 pub const PORT: u16 = 5685;
+pub const RELAYS: [&str; 2] = ["relay-1", "relay-2"];
 
 /// Where connections arrive at this host.
 pub struct Listener(TcpListener);
@@ -34,18 +35,26 @@ impl Accept for Listener {
     }
 }
 
-/// Dials the simulated global and counts how often.
-#[derive(Clone, Default)]
+/// Dials one simulated host, global unless it says otherwise, and counts how often.
+#[derive(Clone)]
 pub struct SimDial {
     pub dials: Arc<AtomicUsize>,
+    pub host: &'static str,
+}
+
+impl Default for SimDial {
+    fn default() -> Self {
+        Self { dials: Arc::default(), host: GLOBAL }
+    }
 }
 
 #[async_trait]
 impl Dial for SimDial {
     async fn dial(&self, endpoint: Endpoint) -> Result<Channel, DialError> {
         self.dials.fetch_add(1, Ordering::Relaxed);
-        let connector = tower::service_fn(|_: Uri| async {
-            Ok::<_, io::Error>(TokioIo::new(TcpStream::connect((GLOBAL, PORT)).await?))
+        let host = self.host;
+        let connector = tower::service_fn(move |_: Uri| async move {
+            Ok::<_, io::Error>(TokioIo::new(TcpStream::connect((host, PORT)).await?))
         });
         Ok(endpoint.connect_with_connector(connector).await?)
     }

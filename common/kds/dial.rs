@@ -1,9 +1,8 @@
-//! How a zone reaches global: plain or over TLS. Tests bring their own.
+//! How a zone or a relay reaches global: plain or over TLS. Tests bring their own.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use common::tls::{TlsError, Trust};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
@@ -11,6 +10,8 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::tls::{TlsError, Trust};
 
 /// Idle time after which the connection is probed; peers of other makes hang up on probes that come more
 /// often than every 15 s.
@@ -40,12 +41,23 @@ pub enum DialError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The connection failed.
-    #[error("connect to global: {}", chain(.0))]
+    #[error("connect to global: {}", chain(.0, OF_ZONE))]
     Connect(#[from] tonic::transport::Error),
+    /// The connection of a process with other settings than a zone failed.
+    #[error("connect to global: {}", chain(.error, .section))]
+    ConnectOf {
+        /// Where the settings of the connection are.
+        section: &'static str,
+        /// What failed.
+        error: tonic::transport::Error,
+    },
 }
 
+/// Where a zone has the settings of its connection.
+const OF_ZONE: &str = "multizone.zone";
+
 /// Why the connection failed, which hides behind the error, and what to do where that is known.
-fn chain(error: &tonic::transport::Error) -> String {
+fn chain(error: &tonic::transport::Error, section: &str) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -57,18 +69,18 @@ fn chain(error: &tonic::transport::Error) -> String {
         cause = error.source();
     }
     let remedy = [
-        ("UnknownIssuer", "name the authority of its certificate in multizone.zone.kds.rootCaFile"),
-        ("NotValidForName", "use a name of its certificate in multizone.zone.globalAddress"),
-        ("InvalidContentType", "it does not speak TLS there: check multizone.zone.globalAddress"),
+        ("UnknownIssuer", "name the authority of its certificate in", "kds.rootCaFile"),
+        ("NotValidForName", "use a name of its certificate in", "globalAddress"),
+        ("InvalidContentType", "it does not speak TLS there: check", "globalAddress"),
     ];
-    match remedy.iter().find(|(mark, _)| text.contains(mark)) {
-        Some((_, remedy)) => format!("{text}; {remedy}"),
+    match remedy.iter().find(|(mark, ..)| text.contains(mark)) {
+        Some((_, remedy, setting)) => format!("{text}; {remedy} {section}.{setting}"),
         None => text,
     }
 }
 
-/// The settings of every connection to global.
-pub(super) fn endpoint(connect_timeout: Duration, version: &str) -> Endpoint {
+/// The settings of every connection to global. `agent` says who connects, and in which version.
+pub fn endpoint(connect_timeout: Duration, agent: &str) -> Endpoint {
     let endpoint = Endpoint::from_static("http://global")
         .connect_timeout(connect_timeout)
         .http2_keep_alive_interval(KEEPALIVE)
@@ -77,7 +89,7 @@ pub(super) fn endpoint(connect_timeout: Duration, version: &str) -> Endpoint {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW * 2);
     let plain = endpoint.clone();
-    endpoint.user_agent(format!("strait-zone/{version}")).unwrap_or(plain)
+    endpoint.user_agent(agent).unwrap_or(plain)
 }
 
 /// A global at an address, over TLS when the address says so.
@@ -86,6 +98,7 @@ pub struct Trusted {
     host: String,
     port: u16,
     tls: Option<Arc<ClientConfig>>,
+    section: &'static str,
 }
 
 impl Trusted {
@@ -107,7 +120,12 @@ impl Trusted {
         {
             return Err(wrong());
         }
-        Ok(Self { host, port: uri.port_u16().unwrap_or(5685), tls })
+        Ok(Self { host, port: uri.port_u16().unwrap_or(5685), tls, section: OF_ZONE })
+    }
+
+    /// The same, with errors that name settings of this section.
+    pub fn of_section(self, section: &'static str) -> Self {
+        Self { section, ..self }
     }
 }
 
@@ -130,7 +148,9 @@ impl Dial for Trusted {
                 })
             }
         });
-        Ok(endpoint.connect_with_connector(connector).await?)
+        let section = self.section;
+        let connected = endpoint.connect_with_connector(connector).await;
+        connected.map_err(|error| DialError::ConnectOf { section, error })
     }
 }
 
