@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use bytes::Bytes;
 use common::{
     envoy_admin::{AdminFormat, Ask, AskError, EnvoyAdmin},
-    model::{Origin, Resource, ResourceKey, kinds, labels},
+    model::{Origin, Resource, ResourceKey, kinds, labels, transcode},
     policy::mesh_timeout,
     rest::{ZoneHealth, ZoneStatus, ZoneStatusSource},
     runtime::http::Limits,
@@ -23,6 +23,7 @@ use crate::{
     plane::{NoEnvoys, Plane, store},
     sockets::TIMEOUT,
     wire::{WireDial, wire},
+    world::DATAPLANE,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -250,10 +251,11 @@ async fn global_asks_envoys_over_a_relay() {
     let global = global().await;
     let relay = relay(1, &global.dial, &store(2)).await;
     let (plane, _link) = zone_with(1, "zone-1", &[&relay], Arc::new(Echoing)).await;
+    let spec =
+        transcode::from_json(&kinds::dataplane::KIND, &serde_json::from_str(DATAPLANE).unwrap()).unwrap();
     for name in ["web", "gone"] {
-        plane
-            .put(plane.resource(&kinds::dataplane::KIND, "default", name, Origin::Zone("zone-1".into())))
-            .await;
+        let proxy = plane.resource(&kinds::dataplane::KIND, "default", name, Origin::Zone("zone-1".into()));
+        plane.put(proxy.with_spec(spec.clone())).await;
     }
     global.plane.until("the dataplanes", |index| index.count(&kinds::dataplane::KIND) == 2).await;
     let key_of = |name: &str| {
