@@ -33,7 +33,7 @@ fn without_a_folder_there_is_no_provider_of_certificates() {
 }
 
 #[test]
-fn a_relay_listens_on_this_machine_only() {
+fn an_agent_listens_on_this_machine_only() {
     let output = straitctl(&["grpc-agent", "--listen", "0.0.0.0:0"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("not an address of this machine alone"), "{said}");
