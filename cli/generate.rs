@@ -24,7 +24,7 @@ enum GenerateCommand {
         /// Zone; any zone when absent
         #[arg(long, default_value = "")]
         zone: String,
-        /// What the bearer may be: ingress, egress, cp (the zone control plane); may be repeated
+        /// What the bearer may be: ingress, egress, cp (the zone control plane), relay (the relay of that name); may be repeated
         #[arg(long, default_values = ["ingress", "egress"], value_delimiter = ',')]
         scope: Vec<String>,
         /// How long it is valid, like 24h; ten years when absent

@@ -15,6 +15,7 @@ mod documents;
 mod explain;
 mod generate;
 mod get;
+mod grpc_agent;
 mod history;
 mod inspect;
 mod kinds;
@@ -24,7 +25,6 @@ mod output;
 mod proxy;
 mod proxy_config;
 mod proxy_status;
-mod relay;
 mod sync;
 mod table;
 mod version;
@@ -115,7 +115,7 @@ enum Command {
     /// Asks a zone for the bootstrap of an Envoy, or writes that of a gRPC library
     Bootstrap(bootstrap::BootstrapArgs),
     /// Connects an application that has a gRPC library instead of an Envoy with its zone
-    Relay(relay::RelayArgs),
+    GrpcAgent(grpc_agent::GrpcAgentArgs),
     /// Shows how a zone stands with global, and approves what the zone holds back
     Link(link::LinkArgs),
     /// Waits until zones are online or a resource exists
@@ -159,7 +159,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::ProxyConfig(config) => config.run(client).await,
         Command::Generate(generate) => generate.run(client).await,
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
-        Command::Relay(relay) => relay.run(&connection).await,
+        Command::GrpcAgent(agent) => agent.run(&connection).await,
         Command::Link(link) => link.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Version => version::print(client).await,

@@ -9,8 +9,10 @@
 
 pub mod apply;
 pub mod attribution;
+pub mod carrier;
 pub mod clock;
 pub mod codec;
+pub mod dial;
 pub mod features;
 pub mod filter;
 pub mod follow;

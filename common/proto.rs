@@ -20,6 +20,17 @@ pub mod kuma {
     }
 }
 
+/// What global and zones of this implementation alone say to each other.
+pub mod strait {
+    /// Between global and a relay.
+    pub mod relay {
+        /// Package `strait.relay.v1alpha1`.
+        pub mod v1alpha1 {
+            tonic::include_proto!("strait.relay.v1alpha1");
+        }
+    }
+}
+
 pub use envoy_types::pb::{envoy, google, opentelemetry, xds};
 
 /// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.

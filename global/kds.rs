@@ -2,12 +2,18 @@
 
 mod auth;
 mod behind;
+mod carried;
 mod ending;
 mod health;
 mod insights;
 mod instances;
+mod onward;
 mod questions;
+mod registration;
+mod relay_auth;
+mod relays;
 mod replicas;
+mod reply;
 mod reverse;
 mod running;
 mod service;
@@ -45,12 +51,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use auth::{
     AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
 };
+pub use relay_auth::RelayAuthError;
 pub use settings::GlobalKdsSettings;
+
+pub(crate) use carried::SeenSession;
+pub(crate) use health::judge;
+pub(crate) use onward::Onward;
+pub(crate) use reverse::put;
+pub(crate) use session::Session;
 
 use self::{
     health::Patience,
     insights::ZoneInsights,
     instances::Instances,
+    relays::Relays,
     replicas::Replicas,
     reverse::AskHere,
     running::RunningMeshes,
@@ -85,6 +99,9 @@ pub(crate) struct KdsInner {
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) relays: Relays,
+    /// On a relay: where it turns for what global decides.
+    pub(crate) onward: Option<Arc<dyn Onward>>,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
@@ -106,9 +123,36 @@ impl Kds {
         env: Env,
         authenticator: Arc<dyn ZoneAuthenticator>,
     ) -> Self {
+        Self::with(settings, store, index, bus, env, authenticator, None)
+    }
+
+    /// The server of a relay, which shows its zones what `index` shows and turns to `onward` for the rest.
+    /// Nothing but epochs goes into `store`.
+    pub(crate) fn of_relay(
+        settings: GlobalKdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        bus: EventBus,
+        env: Env,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+        onward: Arc<dyn Onward>,
+    ) -> Self {
+        Self::with(settings, store, index, bus, env, authenticator, Some(onward))
+    }
+
+    fn with(
+        settings: GlobalKdsSettings,
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        bus: EventBus,
+        env: Env,
+        authenticator: Arc<dyn ZoneAuthenticator>,
+        onward: Option<Arc<dyn Onward>>,
+    ) -> Self {
         let progress = watch::Sender::new(());
         let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
-        let sessions = Arc::new(sessions);
+        let sessions = Arc::new(if onward.is_some() { sessions.relayed() } else { sessions });
+        let relays = Relays::new(&settings.skip_label_prefixes, largest_sent(settings.max_message));
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&store), Arc::clone(&env.instance_id)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
@@ -125,6 +169,8 @@ impl Kds {
             progress,
             replicas,
             mailbox,
+            relays,
+            onward,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
@@ -201,14 +247,23 @@ impl Kds {
             started: inner.started,
         };
         let watching = watch.run(inner.bus.subscribe("zone watch"), shutdown.clone());
-        let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
-        let exchanging = instances.run(inner.store.nudged(), drained.clone());
-        let local = Arc::new(AskHere(self.clone()));
-        let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
-        let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
-        let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
+        // What is known of the zones below a relay, global writes down; so it does who is withdrawn.
+        let noting = inner.onward.is_none().then(|| {
+            let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
+            let exchanging = instances.run(inner.store.nudged(), drained.clone());
+            let local = Arc::new(AskHere(self.clone()));
+            let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
+            let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
+            let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
+            async move { tokio::join!(writing, exchanging, sorting, withdrawing) }
+        });
         async move {
-            tokio::join!(watching, writing, exchanging, sorting, withdrawing);
+            let noting = async {
+                if let Some(noting) = noting {
+                    noting.await;
+                }
+            };
+            tokio::join!(watching, noting);
         }
     }
 

@@ -1,9 +1,10 @@
-//! The global control plane.
+//! The global control plane, and the relay between it and many zones.
 
 pub mod app;
 pub mod config;
 mod issuing;
 pub mod kds;
+pub mod relay;
 
 #[cfg(test)]
 mod tests {

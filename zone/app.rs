@@ -40,7 +40,7 @@ use crate::{
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
     folder::{FolderResources, FolderStatus},
-    kds::{ClientCertificateFiles, Connector, TokenSource, Trusted, ZoneKdsSettings},
+    kds::{ClientCertificateFiles, Connector, Dial, DialError, TokenSource, Trusted, Ways, ZoneKdsSettings},
     leader::{Both, Candidate, Work},
     renamed,
     services::{self, Services},
@@ -269,7 +269,12 @@ fn follow_global(
     let (certificate, key) = (section.kds.client_cert_file.as_str(), section.kds.client_key_file.as_str());
     let shown = (!certificate.is_empty())
         .then(|| ClientCertificateFiles { certificate: certificate.into(), key: key.into() });
-    let dial = Arc::new(Trusted::new(&section.global_address, &trust)?.showing(shown));
+    let addresses = std::iter::once(&section.global_address).chain(&section.more_global_addresses);
+    let ways = addresses.map(|address| {
+        let way = Trusted::new(address, &trust)?.showing(shown.clone());
+        Ok(Arc::new(way) as Arc<dyn Dial>)
+    });
+    let dial = Arc::new(Ways::new(ways.collect::<Result<_, DialError>>()?, &cp.env));
     let general = &settings.general;
     let kds = ZoneKdsSettings {
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),

@@ -88,6 +88,8 @@ pub struct ZoneSection {
     pub name: String,
     /// Where global is: `grpcs://host:5685`, or `grpc://` without TLS; empty for a zone on its own.
     pub global_address: String,
+    /// More addresses of the same global: its replicas, or relays before it. One of all is taken at a time.
+    pub more_global_addresses: Vec<String>,
     /// The connection to global.
     pub kds: ZoneKdsSection,
     /// Accept policies without the label `kuma.io/origin: zone`.
@@ -99,6 +101,7 @@ impl Default for ZoneSection {
         Self {
             name: "default".to_owned(),
             global_address: String::new(),
+            more_global_addresses: Vec::new(),
             kds: ZoneKdsSection::default(),
             disable_origin_label_validation: false,
         }
@@ -226,6 +229,10 @@ impl Config for ZoneConfig {
         ("defaults.skipMeshCreation", "A zone on its own: do not create the mesh `default`"),
         ("multizone.zone.name", "Name of this zone, a DNS label"),
         ("multizone.zone.globalAddress", "grpcs://host:5685 (or grpc:// without TLS); empty: no global"),
+        (
+            "multizone.zone.moreGlobalAddresses",
+            "More such addresses of that global, or of relays; one is taken at a time",
+        ),
         ("multizone.zone.kds.rootCaFile", "Roots global's certificate is checked against, PEM"),
         ("multizone.zone.kds.tlsSkipVerify", "Do not check global's certificate (unsafe)"),
         ("multizone.zone.kds.token", "Zone token with scope cp, shown to global"),
@@ -336,6 +343,20 @@ impl Config for ZoneConfig {
                 format!("{address:?} must start with grpcs:// (TLS) or grpc:// (plain text)"),
             ));
         }
+        for address in &zone.more_global_addresses {
+            if !address.starts_with("grpc://") && !address.starts_with("grpcs://") {
+                return Err(ConfigError::rule(
+                    "multizone.zone.moreGlobalAddresses",
+                    format!("{address:?} must start with grpcs:// (TLS) or grpc:// (plain text)"),
+                ));
+            }
+        }
+        if zone.global_address.is_empty() && !zone.more_global_addresses.is_empty() {
+            return Err(ConfigError::rule(
+                "multizone.zone.moreGlobalAddresses",
+                "needs a first address in multizone.zone.globalAddress",
+            ));
+        }
         Ok(())
     }
 }
@@ -368,6 +389,15 @@ mod tests {
             assert!(!check(name, ""), "{name:?}");
         }
         assert!(!check("zone-1", "http://global:5685"));
+        let check_more = |address: &str, more: &[&str]| {
+            let mut config = ZoneConfig::default();
+            address.clone_into(&mut config.multizone.zone.global_address);
+            config.multizone.zone.more_global_addresses = more.iter().map(ToString::to_string).collect();
+            config.validate().is_ok()
+        };
+        assert!(check_more("grpcs://a:5685", &["grpcs://b:5685", "grpc://c"]));
+        assert!(!check_more("grpcs://a:5685", &["b:5685"]));
+        assert!(!check_more("", &["grpcs://b:5685"]));
     }
 
     #[test]

@@ -6,15 +6,16 @@
 mod call;
 mod connect;
 mod coverage;
-mod dial;
 mod gate;
 mod link;
 mod ping;
 mod reverse;
 mod settings;
 mod up;
+mod ways;
 
+pub use common::kds::dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use connect::Connector;
-pub use dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use link::{Link, LinkStatus};
 pub use settings::{TokenSource, ZoneKdsSettings};
+pub use ways::Ways;

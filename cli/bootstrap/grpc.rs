@@ -1,4 +1,4 @@
-//! The bootstrap of a gRPC library, which names the relay beside the application instead of the zone.
+//! The bootstrap of a gRPC library, which names the agent beside the application instead of the zone.
 
 use std::{
     net::SocketAddr,
@@ -13,7 +13,7 @@ use zone::generator::{
     grpc::{CERTIFICATE_PROVIDER, SERVER_TEMPLATE},
 };
 
-use crate::relay::{CertificateFiles, DEFAULT_LISTEN};
+use crate::grpc_agent::{CertificateFiles, DEFAULT_LISTEN};
 
 /// Seconds after which a library looks at its files again.
 const REFRESH: &str = "10s";
@@ -21,13 +21,13 @@ const REFRESH: &str = "10s";
 #[derive(Args)]
 #[command(next_help_heading = "Applications without an Envoy")]
 pub(crate) struct GrpcBootstrapArgs {
-    /// Write what GRPC_XDS_BOOTSTRAP names, for an application beside which `straitctl relay` runs
+    /// Write what GRPC_XDS_BOOTSTRAP names, for an application beside which `straitctl grpc-agent` runs
     #[arg(long)]
     pub(crate) grpc: bool,
-    /// Where the relay listens
+    /// Where the agent listens
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN, requires = "grpc")]
-    relay: SocketAddr,
-    /// Folder in which the relay keeps certificate, key and authorities
+    agent: SocketAddr,
+    /// Folder in which the agent keeps certificate, key and authorities
     #[arg(long, value_name = "FOLDER", requires = "grpc")]
     certificates: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl GrpcBootstrapArgs {
         // Node's library insists on a locality, of which the zone needs none.
         let mut document = json!({
             "xds_servers": [{
-                "server_uri": self.relay.to_string(),
+                "server_uri": self.agent.to_string(),
                 "channel_creds": [{ "type": "insecure" }],
                 "server_features": ["xds_v3"],
             }],

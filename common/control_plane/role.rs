@@ -13,6 +13,7 @@ use crate::{
 /// Under this key a store remembers whose it is.
 const ROLE: &str = "control-plane/role";
 const GLOBAL: &str = "global";
+const RELAY: &str = "relay";
 const ZONE: &str = "zone ";
 
 /// Why a control plane may not run on a store.
@@ -62,6 +63,20 @@ pub async fn take(store: &Arc<dyn Store>, mode: &Mode) -> Result<(), RoleError> 
     Ok(())
 }
 
+/// Takes the store for a relay.
+///
+/// # Errors
+/// As [`former`].
+pub async fn take_relay(store: &Arc<dyn Store>) -> Result<(), RoleError> {
+    let known = store.sessions(ROLE).await?;
+    let owner = known.into_iter().find_map(|(key, owner)| (key == ROLE).then_some(owner));
+    match owner {
+        Some(owner) if owner == RELAY => Ok(()),
+        Some(owner) => Err(RoleError::Taken { owner, asked: RELAY.to_owned() }),
+        None => Ok(store.put_sessions(vec![(ROLE.to_owned(), Some(RELAY.to_owned()))]).await?),
+    }
+}
+
 fn role(mode: &Mode) -> String {
     mode.zone().map_or_else(|| GLOBAL.to_owned(), |zone| format!("{ZONE}{zone}"))
 }
@@ -91,5 +106,14 @@ mod tests {
         take(&store, &Mode::Global).await.unwrap();
         let error = take(&store, &zone("east")).await.unwrap_err().to_string();
         assert!(error.contains("belongs to global, and this is zone east"), "{error}");
+        let error = take_relay(&store).await.unwrap_err().to_string();
+        assert!(error.contains("belongs to global, and this is relay"), "{error}");
+
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+        for _ in 0..2 {
+            take_relay(&store).await.unwrap();
+        }
+        let error = take(&store, &zone("east")).await.unwrap_err().to_string();
+        assert!(error.contains("belongs to relay, and this is zone east"), "{error}");
     }
 }

@@ -57,15 +57,25 @@ impl ProxyRefusal {
 impl ProxyProgress {
     /// Writes the header.
     pub fn write(&self, headers: &mut MetadataMap) {
-        if let Ok(json) = serde_json::to_vec(self) {
-            headers.insert_bin(PROXIES, BinaryMetadataValue::from_bytes(&json));
+        let encoded = self.encode();
+        if !encoded.is_empty() {
+            headers.insert_bin(PROXIES, BinaryMetadataValue::from_bytes(&encoded));
         }
     }
 
     /// Reads the header; `None` from a zone that does not tell.
     pub fn read(headers: &MetadataMap) -> Option<Self> {
-        let bytes = headers.get_bin(PROXIES)?.to_bytes().ok()?;
-        let mut told: Self = (bytes.len() <= LARGEST).then(|| serde_json::from_slice(&bytes).ok())??;
+        Self::decode(&headers.get_bin(PROXIES)?.to_bytes().ok()?)
+    }
+
+    /// On the wire. Never empty, unless it has no such form.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// From the wire, cut to what is kept of it; `None` when it is nothing that can be read.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut told: Self = (bytes.len() <= LARGEST).then(|| serde_json::from_slice(bytes).ok())??;
         told.waiting.truncate(NAMED);
         for name in &mut told.waiting {
             *name = clip(name, LONGEST_WORDS).to_owned();

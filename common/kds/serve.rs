@@ -22,7 +22,10 @@ use crate::{
     clip::clip,
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     redact,
-    store::index::{Index, IndexReader},
+    store::{
+        StoreIdentity,
+        index::{Index, IndexReader},
+    },
     xds::{DeltaSource, Input, Malformed, Refusals, Retry, SourceEvent, SourceSettings, TypeProgress, Want},
 };
 
@@ -130,7 +133,7 @@ impl Serving {
         let index = self.index.latest();
         let mut view = open(&peer, &index);
         let _counted = meter::Active::new();
-        match self.serve(&mut source, &mut view, first, inbound).await {
+        match self.serve(&mut source, &mut view, index.store, first, inbound).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
@@ -140,6 +143,7 @@ impl Serving {
         &mut self,
         source: &mut DeltaSource,
         view: &mut impl View,
+        history: StoreIdentity,
         first: DeltaDiscoveryRequest,
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
     ) -> Result<std::convert::Infallible, Ended> {
@@ -162,7 +166,12 @@ impl Serving {
                     if !changed {
                         return Err(Ended::Stopped);
                     }
-                    let names: BTreeMap<_, _> = view.advance(&self.index.latest());
+                    let index = self.index.latest();
+                    if index.store != history {
+                        // The peer has to judge a new history before it is told what is gone in it.
+                        return Err(Ended::Stopped);
+                    }
+                    let names: BTreeMap<_, _> = view.advance(&index);
                     source.handle(Input::Changed(&names), view)?;
                     self.tell_withheld(view, &mut withheld);
                 },

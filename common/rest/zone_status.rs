@@ -103,6 +103,9 @@ pub struct ZoneStatus {
     pub clock: Option<ClockSkew>,
     /// Dataplanes it sent.
     pub dataplanes: u64,
+    /// The relay it is below, when it is not connected itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<String>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -48,8 +48,10 @@ pub mod scope {
     pub const EGRESS: &str = "egress";
     /// The zone control plane itself; not known to Kuma.
     pub const CP: &str = "cp";
+    /// A relay of this name, which carries zones; not known to Kuma.
+    pub const RELAY: &str = "relay";
     /// All of them.
-    pub const ALL: [&str; 3] = [INGRESS, EGRESS, CP];
+    pub const ALL: [&str; 4] = [INGRESS, EGRESS, CP, RELAY];
 }
 
 /// The group of user tokens that say: the bearer is the node of this name, which belongs to no mesh.

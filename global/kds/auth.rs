@@ -13,6 +13,8 @@ use common::{
 use thiserror::Error;
 use tonic::Status;
 
+use super::relay_auth::RelayAuthError;
+
 /// Longest name of a zone.
 const MAX_ZONE_NAME: usize = 63;
 
@@ -40,6 +42,16 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
         None
     }
 
+    /// Whether `token` proves that its holder is the relay `relay`, which may carry zones.
+    ///
+    /// # Errors
+    /// [`RelayAuthError`] saying what is wrong with it.
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+        let _ = token;
+        let reason = "relays are not let in here".to_owned();
+        Err(RelayAuthError::Invalid { relay: relay.to_owned(), reason })
+    }
+
     /// Whether a change of this resource may change the answer: then those who are in are asked again.
     fn depends_on(&self, key: &ResourceKey) -> bool {
         let _ = key;
@@ -58,6 +70,10 @@ pub struct AnyZone;
 
 impl ZoneAuthenticator for AnyZone {
     fn authenticate(&self, _zone: &str, _shown: ShownCredentials<'_>) -> Result<(), ZoneAuthError> {
+        Ok(())
+    }
+
+    fn authenticate_relay(&self, _relay: &str, _token: Option<&str>) -> Result<(), RelayAuthError> {
         Ok(())
     }
 
@@ -93,6 +109,16 @@ impl ZoneAuthenticator for TokenOfZone {
         let times = token::times(shown.token?)?;
         let (kind, since) = (ZoneProof::Token, Some(times.made));
         Some(ZoneCredential { kind, id: times.id, since, until: times.until })
+    }
+
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+        let token = token.ok_or_else(|| RelayAuthError::Missing { relay: relay.to_owned() })?;
+        let invalid = |reason: String| RelayAuthError::Invalid { relay: relay.to_owned(), reason };
+        match validate_zone(&self.index.current(), token, scope::RELAY, relay, self.env.now()) {
+            Ok(claims) if claims.zone.is_empty() => Err(invalid("it names no relay".to_owned())),
+            Ok(_) => Ok(()),
+            Err(error) => Err(invalid(error.to_string())),
+        }
     }
 
     fn depends_on(&self, key: &ResourceKey) -> bool {
@@ -161,6 +187,11 @@ impl ZoneAuthenticator for CertificateOfZone {
         })
     }
 
+    fn authenticate_relay(&self, relay: &str, _token: Option<&str>) -> Result<(), RelayAuthError> {
+        let reason = "no token is taken here (multizone.global.kds.auth of global is certificate)".to_owned();
+        Err(RelayAuthError::Invalid { relay: relay.to_owned(), reason })
+    }
+
     fn depends_on(&self, key: &ResourceKey) -> bool {
         *key == revocations()
     }
@@ -201,6 +232,10 @@ impl ZoneAuthenticator for EitherOfZone {
         // What ends first ends the session. What never ends comes last.
         let end = |credential: &ZoneCredential| (credential.until.is_none(), credential.until);
         both.into_iter().flatten().min_by_key(end)
+    }
+
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+        self.token.authenticate_relay(relay, token)
     }
 
     fn depends_on(&self, key: &ResourceKey) -> bool {
@@ -349,7 +384,7 @@ pub(crate) fn admit(
 }
 
 /// A zone name is a DNS name, because it becomes part of host names.
-fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
+pub(super) fn check_name(zone: &str) -> Result<(), ZoneAuthError> {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
         label.starts_with(is_alphanumeric)

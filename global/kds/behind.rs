@@ -24,7 +24,8 @@ impl KdsInner {
     /// `Unavailable` when it cannot find out, or does not catch up. A store that went back is no error: there is
     /// nothing to wait for, and the zone must see it.
     pub(super) async fn catch_up_with(&self, followed: Upstream) -> Result<(), Status> {
-        if !is_behind(&self.index.current(), followed) {
+        // What a relay shows is not of its own store; its zones hold back by themselves until it has caught up.
+        if self.onward.is_some() || !is_behind(&self.index.current(), followed) {
             return Ok(());
         }
         let there = self.store.changes_since(followed.revision, 1).await.map_err(|error| {

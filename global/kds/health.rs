@@ -75,6 +75,7 @@ mod tests {
         let start = Instant::now();
         let facts = |ended: Option<EndCause>, pings| Facts {
             opened: at(-5),
+            relay: None,
             heard: (start, at(0)),
             ended: ended.map(|cause| End { at: start, since: at(0), cause }),
             pings,

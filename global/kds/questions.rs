@@ -1,6 +1,6 @@
 //! Questions about Envoys on their way to the stream on which a zone is asked.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use common::{envoy_admin::AskError, kds::reverse::Call};
@@ -14,6 +14,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A question, and who waits for the answer.
 pub(crate) struct Question {
+    /// Whose Envoy it is about.
+    pub(super) zone: Arc<str>,
     pub(super) call: Call,
     pub(super) reply: oneshot::Sender<Result<Bytes, AskError>>,
 }

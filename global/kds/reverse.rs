@@ -84,7 +84,7 @@ struct Owed(BTreeMap<String, oneshot::Sender<Result<Bytes, AskError>>>);
 
 impl Owed {
     /// The call to make, unless too many wait already.
-    fn note(&mut self, Question { call, reply }: Question) -> Option<Call> {
+    fn note(&mut self, Question { call, reply, .. }: Question) -> Option<Call> {
         self.0.retain(|_, reply| !reply.is_closed());
         if self.0.len() >= OWED {
             let _nobody_waits = reply.send(Err(AskError::Busy(OWED)));
@@ -159,9 +159,6 @@ impl Kds {
         };
         let away = |reason: String| AskError::ZoneAway { zone: zone.to_string(), reason };
         let session = self.session_of(zone, &index).map_err(away)?;
-        let unopened =
-            || away("it has not opened the stream for that: look at the log of the zone".to_owned());
-        let questions = session.questions(ask.stream()).ok_or_else(unopened)?;
         let call = Call {
             id: self.inner.env.entropy.uuid().to_string(),
             resource_type: proxy.kind.name.to_owned(),
@@ -169,18 +166,30 @@ impl Kds {
             name: name_in_zone(resource, &session),
             ask,
         };
-        let (reply, answer) = oneshot::channel();
-        questions.try_send(Question { call, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => AskError::Busy(OWED),
-            mpsc::error::TrySendError::Closed(_) => unopened(),
-        })?;
-        match timeout(PATIENCE, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(away("its connection ended while it was asked: ask again".to_owned())),
-            Err(_) => Err(AskError::TooLate(PATIENCE)),
-        }
+        put(&session, call).await
     }
+}
 
+/// Puts a question to the zone of a session, and waits for the answer.
+pub(crate) async fn put(session: &Session, call: Call) -> Result<Bytes, AskError> {
+    let zone = Arc::clone(&session.zone);
+    let away = |reason: &str| AskError::ZoneAway { zone: zone.to_string(), reason: reason.to_owned() };
+    let unopened = || away("it has not opened the stream for that: look at the log of the zone");
+    let questions = session.questions(call.ask.stream()).ok_or_else(unopened)?;
+    let (reply, answer) = oneshot::channel();
+    let question = Question { zone: Arc::clone(&zone), call, reply };
+    questions.try_send(question).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => AskError::Busy(OWED),
+        mpsc::error::TrySendError::Closed(_) => unopened(),
+    })?;
+    match timeout(PATIENCE, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(away("its connection ended while it was asked: ask again")),
+        Err(_) => Err(AskError::TooLate(PATIENCE)),
+    }
+}
+
+impl Kds {
     /// The running session of a zone, or why there is none here.
     fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
         if let Some(session) = self.inner.sessions.of(zone).filter(|session| session.cause().is_none()) {
@@ -227,7 +236,7 @@ mod tests {
             name: "web-1".to_owned(),
             ask: Ask::ConfigDump { include_eds: false },
         };
-        assert!(owed.note(Question { call, reply }).is_some());
+        assert!(owed.note(Question { zone: "zone-1".into(), call, reply }).is_some());
         let token = "eyJhbGciOiJub25lIn0.eyJOYW1lIjoid2ViLTEifQ.c2lnbmF0dXJlLW5ldmVyLXdhcw";
         let reason = format!("Envoy says password=hunter2 and {token} {}", "x ".repeat(REASON));
         owed.settle("zone-1", Answer { id: "1".to_owned(), result: Err(reason) });

@@ -1,14 +1,14 @@
 //! The gRPC services zones call.
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use common::{
     events::StreamKind,
     issuing,
     kds::{
         apply::{Applier, ApplyError, Follower},
         attribution::Foreign,
+        carrier::Carrier,
         clock::{self, ClockSkew},
         features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
@@ -17,7 +17,6 @@ use common::{
         mapper::DownForm,
         metadata::Peer,
         order,
-        outbox::Outbox,
         outgoing::SharedOutgoing,
         ownership::ZoneNaming,
         proxies::ProxyProgress,
@@ -25,10 +24,10 @@ use common::{
         serve::{Ended, Serving},
         watch::Position,
     },
-    model::{Resource, ResourceKey, kinds},
+    model::kinds,
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
-        google::protobuf::{BoolValue, Duration},
+        google::protobuf::Duration,
         kuma::{
             mesh::v1alpha1::{
                 ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
@@ -36,38 +35,32 @@ use common::{
                 global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
                 kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
             },
-            system::v1alpha1::{KumaCpVersion, Zone},
+            system::v1alpha1::KumaCpVersion,
         },
     },
     redact,
     runtime::http::{Client, PeerCertificate},
-    store::{Batch, Precondition, StoreError, Write, index::Index},
-    token,
+    store::{StoreError, index::Index},
     xds::Refusals,
 };
-use futures::{Stream, StreamExt, stream};
-use prost::Message;
-use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
 
 use super::{
     Kds, KdsInner,
     auth::{self, ZoneCaller},
     ending::EndCause,
-    questions, reverse,
+    questions,
+    registration::unavailable,
+    relays,
+    reply::{Reply, reply},
+    reverse,
     session::{Session, SyncStream, Tidings},
     zone_view::{Downward, ZoneView},
 };
 
-/// Messages between a stream's task and its connection. One per type is on its way at most.
-const QUEUE: usize = 64;
-/// Messages that may wait before that queue.
-const OUTBOX: usize = 128;
 /// Bytes of what is noted of a claim that was not true.
 const LONGEST_CLAIM: usize = 1024;
-
-type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 pub(super) fn routes(kds: &Kds) -> Routes {
     let limit = kds.inner.settings.max_message;
@@ -82,7 +75,12 @@ pub(super) fn routes(kds: &Kds) -> Routes {
         .send_compressed(gzip)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
-    Routes::new(sync).add_service(global)
+    let routes = Routes::new(sync).add_service(global);
+    match kds.inner.onward {
+        None => routes.add_service(relays::server(kds)),
+        // One relay behind another has no global.
+        Some(_) => routes,
+    }
 }
 
 #[tonic::async_trait]
@@ -96,7 +94,9 @@ impl KdsSyncService for Kds {
     ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
         let caller = self.admit(&request)?;
         let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
-        self.inner.take_request(&caller).await?;
+        if self.inner.onward.is_none() {
+            self.inner.take_request(&caller).await?;
+        }
         let (outbox, reply, end) = reply();
         let version = self.inner.settings.version.clone();
         let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
@@ -132,8 +132,19 @@ impl KdsSyncService for Kds {
         request: Request<Streaming<DeltaDiscoveryResponse>>,
     ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
         let caller = self.admit(&request)?;
+        let line = self.line_below(&request)?;
         let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
+        if let Some(onward) = &self.inner.onward {
+            let (onward, passed) = (Arc::clone(onward), Arc::clone(&session));
+            let passing = async move { onward.pass(&passed, &caller, request.into_inner(), outbox).await };
+            self.run(session, passing, end);
+            return Ok(Response::new(reply));
+        }
+        if let Some(line) = line {
+            self.inner.take_request(&caller).await?;
+            line.carry(&session);
+        }
         let version = self.inner.settings.version.clone();
         let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal, version };
         let following = Following {
@@ -218,11 +229,18 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
+    pub(super) fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
-        let certificate = request.extensions().get::<Arc<PeerCertificate>>().cloned();
+        if self.inner.onward.is_some() && self.inner.index.current().revision == 0 {
+            return Err(Status::unavailable("this relay has nothing of global yet"));
+        }
+        // The connection of a relay proves nothing about the zone it speaks for.
+        let certificate = match Carrier::read(request.metadata()) {
+            Some(_) => None,
+            None => request.extensions().get::<Arc<PeerCertificate>>().cloned(),
+        };
         let says = KdsCaller::read(request.metadata());
         let caller = auth::admit(says, certificate, &*self.inner.authenticator)?;
         if let Some(client) = request.extensions().get::<Client>() {
@@ -232,7 +250,7 @@ impl Kds {
     }
 
     async fn open_stream(&self, caller: &ZoneCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
-        let made = self.inner.ensure_zone(&caller.zone).await?;
+        let made = self.inner.ensure_zone(caller).await?;
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
     }
@@ -282,58 +300,6 @@ impl Kds {
 }
 
 impl KdsInner {
-    /// Creates the zone when it connects for the first time; says when it was made.
-    async fn ensure_zone(&self, zone: &str) -> Result<DateTime<Utc>, Status> {
-        let key = ResourceKey::global(&kinds::zone::KIND, zone);
-        if let Some(known) = self.index.current().get(&key) {
-            return Ok(known.created);
-        }
-        if !self.settings.auto_register {
-            let text = format!("zone {zone} is not known here; create it first: `type: Zone, name: {zone}`");
-            return Err(Status::permission_denied(text));
-        }
-        let spec = Zone { enabled: Some(BoolValue { value: true }) }.encode_to_vec();
-        let resource = Resource::new(key.clone(), self.env.now()).with_spec(spec);
-        let write = Write::put_when(resource, Precondition::Absent);
-        let revision = match self.store.transact(Batch::of([write])).await {
-            Ok(commit) => {
-                tracing::info!(zone, "zone registered");
-                commit.revision
-            }
-            Err(StoreError::AlreadyExists { .. }) => *self.store.watch_head().borrow(),
-            Err(error) => return Err(unavailable("register the zone", &error)),
-        };
-        let shown = self.index.wait_for(revision).await;
-        let shown = shown.ok_or_else(|| Status::unavailable("global is shutting down"))?;
-        let known = shown.get(&key).map(|known| known.created);
-        known.ok_or_else(|| Status::unavailable(format!("zone {zone} was deleted at this moment; try again")))
-    }
-
-    /// Keeps the request of a zone for a certificate to sign with, for whoever signs.
-    async fn take_request(&self, caller: &ZoneCaller) -> Result<(), Status> {
-        let Some(request) = caller.issuing_request.as_deref() else { return Ok(()) };
-        let index = self.index.current();
-        let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));
-        let known = index.get(&key);
-        if known.and_then(|known| token::data_of(known)).is_some_and(|known| known == request.as_bytes()) {
-            return Ok(());
-        }
-        issuing::read_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        // It has no owner: when the zone is deleted, nobody gets by its name what was kept from it.
-        let secret = Resource::new(key, self.env.now()).with_spec(token::secret_spec(request));
-        let when = known.map_or(Precondition::Absent, |known| Precondition::At(known.revision));
-        match self.store.transact(Batch::of([Write::put_when(secret, when)])).await {
-            Ok(commit) => {
-                tracing::info!(zone = caller.zone, "the zone asks to sign with a key of its own");
-                self.index.wait_for(commit.revision).await;
-                Ok(())
-            }
-            // It connects twice at this moment, and the other connection was quicker.
-            Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(unavailable("keep the request of the zone", &error)),
-        }
-    }
-
     /// What leaves in the form for a receiver; all but very old zones share one.
     pub(super) fn outgoing_for(&self, features: &Features) -> Arc<SharedOutgoing<Downward>> {
         let form = DownForm::of(features, &self.settings.skip_label_prefixes);
@@ -419,16 +385,6 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
     })
 }
 
-/// A reply stream: what goes through the outbox, then the status the stream ends with. A stream to a zone
-/// never ends with OK, because zones of Kuma take that for the end of all sync.
-fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) {
-    let (wire, queue) = mpsc::channel(QUEUE);
-    let (end, ended) = oneshot::channel();
-    let last = async { Err(ended.await.unwrap_or_else(|_| Status::internal("stream failed"))) };
-    let reply = ReceiverStream::new(queue).map(Ok).chain(stream::once(last));
-    (Outbox::new(wire, OUTBOX), Box::pin(reply), end)
-}
-
 /// How a stream ends; `None` at shutdown.
 fn status(ended: Option<Ended>, session: &Session) -> Status {
     match ended {
@@ -446,16 +402,4 @@ fn status(ended: Option<Ended>, session: &Session) -> Status {
         // What is wrong with the store is none of the zone's business.
         Some(Ended::Apply(_)) => Status::internal("stream failed"),
     }
-}
-
-fn unavailable(doing: &str, error: &StoreError) -> Status {
-    tracing::warn!(doing, %error, "the store refused or failed");
-    // The zone shows this much; what is wrong with the store is for who looks after it.
-    let why = match error {
-        StoreError::Unwritable(_) | StoreError::Backend { .. } | StoreError::Damaged(_) => {
-            ": the store of global cannot be written"
-        }
-        _ => "",
-    };
-    Status::unavailable(format!("global cannot {doing} now{why}"))
 }

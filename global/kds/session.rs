@@ -63,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) stop: CancellationToken,
     /// When its zone was made here. One that was deleted and made again is another zone.
     pub(crate) made: DateTime<Utc>,
+    /// Whether this is a relay, which has to tell global about it.
+    is_relayed: bool,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -79,13 +81,19 @@ pub(crate) struct Session {
     state: Mutex<SessionState>,
 }
 
-struct SessionState {
+pub(super) struct SessionState {
     streams: BTreeSet<StreamKind>,
     /// Where questions for the streams of reverse calls go in.
     questions: BTreeMap<StreamKind, QuestionSender>,
     opened: DateTime<Utc>,
+    /// The relay its zone is below.
+    pub(super) relay: Option<Arc<str>>,
+    /// On a relay: what the zone said of itself.
+    pub(super) peer: Option<Peer>,
+    /// On a relay: its way up has reached global.
+    pub(super) is_passed: bool,
     heard: (Instant, DateTime<Utc>),
-    ended: Option<End>,
+    pub(super) ended: Option<End>,
     /// Another replica of the zone takes over.
     handed_over: bool,
     /// When somebody was last warned that its credential runs out.
@@ -95,34 +103,36 @@ struct SessionState {
     subscription: SubscriptionRecord,
     /// What it said in the first request of its way down that it can do.
     introduced: Features,
-    down: Position,
-    up: Position,
+    pub(super) down: Position,
+    pub(super) up: Position,
     /// Since when each has been behind.
     down_since: Option<DateTime<Utc>>,
     up_since: Option<DateTime<Utc>>,
     /// How far its proxies are, as it last told.
-    proxies: Option<ProxyProgress>,
+    pub(super) proxies: Option<ProxyProgress>,
     /// Its clock, as it last measured it.
     clock: Option<ClockSkew>,
-    refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
+    pub(super) refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
-    withheld: BTreeMap<String, String>,
+    pub(super) withheld: BTreeMap<String, String>,
     /// How many items claimed another zone and were attributed to this one, and the latest of them.
     rewritten: (usize, String),
 }
 
 /// What is refused of one type in one direction.
-struct TypeRefusals {
+pub(super) struct TypeRefusals {
     /// A few of the reasons, for a person.
     text: String,
     /// By name on the wire.
-    items: BTreeMap<Name, Arc<str>>,
+    pub(super) items: BTreeMap<Name, Arc<str>>,
 }
 
 /// What others need to know about a session at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) opened: DateTime<Utc>,
+    /// The relay its zone is below.
+    pub(crate) relay: Option<Arc<str>>,
     pub(crate) heard: (Instant, DateTime<Utc>),
     pub(crate) ended: Option<End>,
     /// Whether silence means something.
@@ -147,6 +157,7 @@ impl Session {
         env: Env,
         bus: EventBus,
         progress: watch::Sender<()>,
+        is_relayed: bool,
     ) -> Self {
         let now = env.now();
         let id = env.entropy.uuid().to_string();
@@ -155,6 +166,9 @@ impl Session {
             streams: BTreeSet::new(),
             questions: BTreeMap::new(),
             opened: now,
+            relay: None,
+            peer: None,
+            is_passed: false,
             heard: (Instant::now(), now),
             ended: None,
             handed_over: false,
@@ -177,6 +191,7 @@ impl Session {
             fence,
             stop: CancellationToken::new(),
             made,
+            is_relayed,
             key: caller.session.clone(),
             token: caller.token.clone(),
             certificate: caller.certificate.clone(),
@@ -187,6 +202,16 @@ impl Session {
             progress,
             state: Mutex::new(state),
         }
+    }
+
+    /// What the zone calls it; nothing when it calls it nothing.
+    pub(super) fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or_default()
+    }
+
+    /// Something is known anew of the zone.
+    pub(super) fn tell_progress(&self) {
+        self.progress.send_replace(());
     }
 
     /// Epoch of the session.
@@ -276,6 +301,11 @@ impl Session {
         }
     }
 
+    /// Whether it said so.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.lock().handed_over
+    }
+
     /// Ends the session; true for the caller that was first.
     pub(crate) fn end(&self, cause: EndCause) -> bool {
         let mut state = self.lock();
@@ -314,23 +344,43 @@ impl Session {
         }
         self.hear();
         let Tidings { up, proxies, clock } = tidings;
-        let mut state = self.lock();
         if let Some(up) = up {
-            state.up_since = behind_since(up, state.up_since, self.env.now());
-            state.up = up;
+            self.is_up_at(up);
         }
+        let mut state = self.lock();
         if let Some(clock) = clock {
             state.clock = Some(clock);
             metrics::gauge!("kds_zone_clock_skew_seconds", "zone_name" => metering::zone(&self.zone))
                 .set(clock.seconds());
         }
         let down = state.down;
-        if proxies.is_some() && proxies != state.proxies {
-            state.proxies = proxies;
-            drop(state);
-            self.progress.send_replace(());
+        drop(state);
+        if let Some(proxies) = proxies {
+            self.has_proxies_at(proxies);
         }
         Some(down)
+    }
+
+    /// Takes over how far the zone says that global is with its way up.
+    pub(super) fn is_up_at(&self, up: Position) {
+        let mut state = self.lock();
+        state.up_since = behind_since(up, state.up_since, self.env.now());
+        let before = std::mem::replace(&mut state.up, up);
+        drop(state);
+        if before != up {
+            self.tell_progress();
+        }
+    }
+
+    /// Takes over how far the zone says that its proxies are.
+    pub(super) fn has_proxies_at(&self, told: ProxyProgress) {
+        let mut state = self.lock();
+        let is_known = state.proxies.as_ref() == Some(&told);
+        state.proxies = Some(told);
+        drop(state);
+        if !is_known {
+            self.tell_progress();
+        }
     }
 
     /// Notes items that claimed another zone and were attributed to this one.
@@ -388,6 +438,7 @@ impl Session {
         });
         Facts {
             opened: state.opened,
+            relay: state.relay.clone(),
             heard: state.heard,
             ended: state.ended.clone(),
             pings: self.features.has(ZONE_PING_HEALTH),
@@ -402,7 +453,7 @@ impl Session {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SessionState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
         // Every change of the state is one assignment, so a panic elsewhere cannot tear it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -452,6 +503,7 @@ impl Watch for SyncStream {
         state.subscription.introduce(peer, &self.version);
         if self.stream == StreamKind::GlobalToZone {
             state.introduced = peer.features.clone();
+            state.peer = Some(peer.clone()).filter(|_| self.session.is_relayed);
         }
         drop(state);
         let (zone, epoch) = (Arc::clone(&self.session.zone), self.session.epoch());

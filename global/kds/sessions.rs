@@ -29,13 +29,21 @@ pub(crate) struct Sessions {
     /// Of each zone one stream at a time is taken in, so that those that come together get one session. Zones do not
     /// wait for each other: taking an epoch from the store may take long.
     admissions: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
+    /// Whether this is a relay, which has to tell global about them.
+    are_relayed: bool,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
 }
 
 impl Sessions {
     /// Sessions that show on `progress` when a zone comes further, comes or goes.
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
-        Self { store, env, bus, progress, admissions: Mutex::default(), last: Mutex::default() }
+        let (admissions, last) = (Mutex::default(), Mutex::default());
+        Self { store, env, bus, progress, are_relayed: false, admissions, last }
+    }
+
+    /// The same on a relay.
+    pub(crate) fn relayed(self) -> Self {
+        Self { are_relayed: true, ..self }
     }
 
     /// The session `stream` of `caller` belongs to: the one in place, when it lacks that stream, else a
@@ -101,6 +109,7 @@ impl Sessions {
             self.env.clone(),
             self.bus.clone(),
             self.progress.clone(),
+            self.are_relayed,
         )))
     }
 

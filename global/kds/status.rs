@@ -228,6 +228,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         proxies: facts.proxies,
         clock: facts.clock,
         notes: facts.notes,
+        relay: facts.relay.map(|relay| relay.to_string()),
         ..ZoneStatus::default()
     }
 }

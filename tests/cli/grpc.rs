@@ -1,4 +1,4 @@
-//! Applications with a gRPC library and no Envoy: their bootstrap, and the relay beside them.
+//! Applications with a gRPC library and no Envoy: their bootstrap, and the agent beside them.
 
 use std::process::{Command, Output};
 
@@ -9,8 +9,8 @@ fn straitctl(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_library_gets_a_bootstrap_that_names_the_relay() {
-    let place = ["--relay", "127.0.0.1:7000", "--certificates", "/run/web-1"];
+fn a_library_gets_a_bootstrap_that_names_the_agent() {
+    let place = ["--agent", "127.0.0.1:7000", "--certificates", "/run/web-1"];
     let output =
         straitctl(&[&["bootstrap", "--grpc", "--mesh", "demo", "--name", "web-1"][..], &place].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -33,8 +33,8 @@ fn without_a_folder_there_is_no_provider_of_certificates() {
 }
 
 #[test]
-fn a_relay_listens_on_this_machine_only() {
-    let output = straitctl(&["relay", "--listen", "0.0.0.0:0"]);
+fn an_agent_listens_on_this_machine_only() {
+    let output = straitctl(&["grpc-agent", "--listen", "0.0.0.0:0"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("not an address of this machine alone"), "{said}");
 }

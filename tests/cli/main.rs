@@ -256,7 +256,7 @@ async fn mistakes_are_explained() {
     let file = global.file("dataplane.yaml", zone);
     global.bad(&["apply", "-f", &file], &["Dataplane default/d", "apply it on the zone"]).await;
     global.bad(&["link"], &["follows no global", "--address"]).await;
-    let clear = ["relay", "--cp-address", "http://zone.example:5678", "--token-file", &file];
+    let clear = ["grpc-agent", "--cp-address", "http://zone.example:5678", "--token-file", &file];
     global.bad(&clear, &["zone.example in clear", "https://"]).await;
     let nobody = run(
         global.folder.path().to_owned(),

@@ -58,26 +58,26 @@ fn program(name: &str) -> (PathBuf, Vec<String>) {
     }
 }
 
-/// An application with the relay beside it.
+/// An application with the agent beside it.
 struct App {
     process: Process,
-    _relay: Process,
+    _agent: Process,
     _folder: TempDir,
 }
 
 impl App {
-    /// Starts relay and application for a dataplane that the zone has.
+    /// Starts agent and application for a dataplane that the zone has.
     async fn start(zone: &Zone, name: &str, script: &str, args: &[&str], encrypted: bool) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
-        let relay_at =
+        let agent_at =
             SocketAddr::from((Ipv4Addr::LOCALHOST, addresses::free_port(Ipv4Addr::LOCALHOST))).to_string();
         let certificates = folder.path().join("certificates");
         let files = certificates.display().to_string();
-        let relay = relay(zone, name, &relay_at, folder.path(), &files).await;
+        let agent = agent(zone, name, &agent_at, folder.path(), &files).await;
         if encrypted {
             let all = ["identity.pem", "authorities.pem"].map(|file| certificates.join(file));
             eventually(&format!("the certificate of {name}"), || async {
-                if all.iter().all(|file| file.exists()) { Ok(()) } else { Err(relay.log()) }
+                if all.iter().all(|file| file.exists()) { Ok(()) } else { Err(agent.log()) }
             })
             .await;
         }
@@ -86,8 +86,8 @@ impl App {
             "--grpc",
             "--name",
             name,
-            "--relay",
-            &relay_at,
+            "--agent",
+            &agent_at,
             "--certificates",
             &files,
         ]);
@@ -98,7 +98,7 @@ impl App {
         let (program, before) = program(script);
         let args = before.into_iter().chain(args.iter().map(|arg| (*arg).to_owned()));
         let process = Process::start_in(name, &program, args, &environment);
-        Self { process, _relay: relay, _folder: folder }
+        Self { process, _agent: agent, _folder: folder }
     }
 
     /// A server of `service` at an address of its own.
@@ -164,12 +164,12 @@ networking:
     }
 }
 
-async fn relay(zone: &Zone, name: &str, listen: &str, folder: &Path, certificates: &str) -> Process {
+async fn agent(zone: &Zone, name: &str, listen: &str, folder: &Path, certificates: &str) -> Process {
     let token = zone.proxy_token("default", &["--name", name]).await;
     let token = write(folder, "token", &token).display().to_string();
     let (server, ca) = (format!("https://{}", zone.dp_server), zone.certificate().display().to_string());
     let args = [
-        "relay",
+        "grpc-agent",
         "--cp-address",
         &server,
         "--ca-cert-file",
@@ -183,9 +183,9 @@ async fn relay(zone: &Zone, name: &str, listen: &str, folder: &Path, certificate
         "--certificates",
         certificates,
     ];
-    let relay = Process::start(&format!("relay of {name}"), Path::new(env!("CARGO_BIN_EXE_straitctl")), args);
-    eventually(&format!("the relay of {name} listens"), || tokio::net::TcpStream::connect(listen)).await;
-    relay
+    let agent = Process::start(&format!("agent of {name}"), Path::new(env!("CARGO_BIN_EXE_straitctl")), args);
+    eventually(&format!("the agent of {name} listens"), || tokio::net::TcpStream::connect(listen)).await;
+    agent
 }
 
 /// A global and a zone with a mesh of which nobody encrypts anything.

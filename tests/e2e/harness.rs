@@ -10,6 +10,7 @@ pub mod envoy;
 pub mod kds_peer;
 pub mod panics;
 pub mod process;
+pub mod relay;
 pub mod root;
 pub mod tally;
 pub mod wait;

@@ -36,6 +36,7 @@ mod past;
 mod policies;
 mod postgres;
 mod refusals;
+mod relay;
 mod replicas;
 mod resilience;
 mod rotation;

@@ -133,7 +133,7 @@ fn write(federation: &mut Federation, rng: &mut StdRng, faults: &mut Faults) {
     }
 }
 
-fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>) {
+pub fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>) {
     let number = rng.random_range(0..5);
     let version = rng.random_range(1..1000);
     let timeout =
@@ -170,7 +170,7 @@ fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>) {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test is steered from the command line")]
-fn number(variable: &str) -> Option<u64> {
+pub fn number(variable: &str) -> Option<u64> {
     std::env::var_os(variable)?.to_str()?.parse().ok()
 }
 

@@ -17,13 +17,16 @@ use common::{
     store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
 };
 use futures::FutureExt;
-use global::kds::Kds;
+use global::{
+    kds::{GlobalKdsSettings, Kds},
+    relay::{RelayControlPlane, RelayParts, RelaySettings},
+};
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
-use zone::kds::{Link, ZoneKdsSettings};
+use zone::kds::{Dial, Link, Ways, ZoneKdsSettings};
 
 use crate::{
-    network::{ANOTHER, GLOBAL, SimDial, listener},
+    network::{ANOTHER, GLOBAL, RELAYS, SimDial, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -58,16 +61,16 @@ pub struct Federation {
 impl Federation {
     /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
-        Self::build(seed, Self::quick(), &[GLOBAL])
+        Self::with_settings(seed, Self::quick())
     }
 
     /// The same with two instances of global.
     pub fn replicated(seed: u64) -> Self {
-        Self::build(seed, Self::quick(), &[GLOBAL, ANOTHER])
+        Self::build(seed, Self::quick(), &[GLOBAL, ANOTHER], &[])
     }
 
-    fn quick() -> global::kds::GlobalKdsSettings {
-        global::kds::GlobalKdsSettings {
+    fn quick() -> GlobalKdsSettings {
+        GlobalKdsSettings {
             poll_interval: Duration::from_secs(1),
             unknown_after: Duration::from_secs(2),
             offline_after: Duration::from_secs(4),
@@ -77,14 +80,20 @@ impl Federation {
         }
     }
 
-    pub fn with_settings(seed: u64, settings: global::kds::GlobalKdsSettings) -> Self {
-        Self::build(seed, settings, &[GLOBAL])
+    /// The same with two relays between global and the zones, which take either.
+    pub fn behind_relays(seed: u64) -> Self {
+        Self::build(seed, Self::quick(), &[GLOBAL], &RELAYS)
+    }
+
+    pub fn with_settings(seed: u64, settings: GlobalKdsSettings) -> Self {
+        Self::build(seed, settings, &[GLOBAL], &[])
     }
 
     fn build(
         seed: u64,
-        settings: global::kds::GlobalKdsSettings,
+        settings: GlobalKdsSettings,
         instances: &'static [&'static str],
+        relays: &'static [&'static str],
     ) -> Self {
         let sim = Builder::new()
             .tick_duration(TICK)
@@ -112,8 +121,11 @@ impl Federation {
         for another in &instances[1..] {
             federation.start_another(another, seed, settings.clone());
         }
+        for relay in relays {
+            federation.start_relay(relay, seed);
+        }
         for zone in ZONES {
-            federation.start_zone(zone, seed);
+            federation.start_zone(zone, seed, relays);
         }
         federation
     }
@@ -126,7 +138,7 @@ impl Federation {
         disk
     }
 
-    fn start_global(&mut self, seed: u64, settings: global::kds::GlobalKdsSettings) {
+    fn start_global(&mut self, seed: u64, settings: GlobalKdsSettings) {
         let disk = self.disk(GLOBAL);
         let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
         let events = Rc::clone(&self.events);
@@ -148,7 +160,7 @@ impl Federation {
     }
 
     /// Starts an instance of global on the store of the first. Nobody watches what it says.
-    fn start_another(&mut self, host: &'static str, seed: u64, settings: global::kds::GlobalKdsSettings) {
+    fn start_another(&mut self, host: &'static str, seed: u64, settings: GlobalKdsSettings) {
         let disk = Rc::clone(&self.disks[GLOBAL]);
         let starts = RefCell::new(0);
         self.sim.host(host, move || {
@@ -165,7 +177,40 @@ impl Federation {
         });
     }
 
-    fn start_zone(&mut self, zone: &'static str, seed: u64) {
+    fn start_relay(&mut self, relay: &'static str, seed: u64) {
+        let disk = self.disk(relay);
+        let (starts, dials) = (RefCell::new(0), self.dials.clone());
+        self.sim.host(relay, move || {
+            *starts.borrow_mut() += 1;
+            let (store, dials) = (Arc::clone(&disk.borrow()), dials.clone());
+            let seed = seed ^ *starts.borrow() ^ u64::from(relay.as_bytes()[6]) << 48;
+            async move {
+                let plane = Plane::start(store, relay, seed).await;
+                let parts = RelayParts {
+                    settings: RelaySettings {
+                        gzip: false,
+                        backoff: (Duration::from_millis(100), Duration::from_secs(2)),
+                        connect_timeout: Duration::from_secs(2),
+                        beat: Duration::from_secs(1),
+                        ..RelaySettings::new(relay)
+                    },
+                    zones: Self::quick(),
+                    store: Arc::clone(&plane.store) as Arc<dyn Store>,
+                    index: plane.index.clone(),
+                    env: plane.env.clone(),
+                    dial: Arc::new(dials),
+                };
+                let relay = RelayControlPlane::new(parts, |_| Arc::new(global::kds::AnyZone)).await?;
+                let (kds, stop) = (relay.kds(), plane.stop.clone());
+                tokio::task::spawn_local(async move { relay.follow(stop).await });
+                kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
+                    .await
+                    .map_err(Into::into)
+            }
+        });
+    }
+
+    fn start_zone(&mut self, zone: &'static str, seed: u64, relays: &'static [&'static str]) {
         let disk = self.disk(zone);
         let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
         let stops = Rc::clone(&self.stops);
@@ -185,7 +230,8 @@ impl Federation {
                     stall_after: Duration::from_secs(4),
                     ..ZoneKdsSettings::new(zone)
                 };
-                let connector = plane.connector(settings, Arc::new(dials), Arc::new(NoEnvoys));
+                let dial = way(relays, &dials, &plane);
+                let connector = plane.connector(settings, dial, Arc::new(NoEnvoys));
                 links.borrow_mut().insert(zone, connector.link());
                 stops.borrow_mut().insert(zone, plane.stop.clone());
                 connector.run(None, plane.stop.clone()).await;
@@ -364,6 +410,15 @@ impl Federation {
     pub fn dials(&self) -> usize {
         self.dials.dials.load(Ordering::Relaxed)
     }
+}
+
+/// The way of a zone: to global, or to one of the relays before it.
+fn way(relays: &'static [&'static str], dials: &SimDial, plane: &Plane) -> Arc<dyn Dial> {
+    if relays.is_empty() {
+        return Arc::new(dials.clone());
+    }
+    let to = |relay| Arc::new(dials.instead_to(relay)) as Arc<dyn Dial>;
+    Arc::new(Ways::new(relays.chunks(1).map(to).collect(), &plane.env))
 }
 
 /// Keeps what the bus tells.

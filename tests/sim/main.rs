@@ -17,8 +17,11 @@ mod oracle;
 mod peers;
 #[path = "../plane.rs"]
 mod plane;
+mod relay_chaos;
+mod relays;
 mod reverse;
 mod scenarios;
 mod scripted;
 mod sockets;
+mod wire;
 mod world;

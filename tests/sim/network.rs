@@ -20,6 +20,7 @@ pub const GLOBAL: &str = "global";
 /// Another instance of it, on the same store.
 pub const ANOTHER: &str = "global-2";
 pub const PORT: u16 = 5685;
+pub const RELAYS: [&str; 2] = ["relay-1", "relay-2"];
 
 /// Where connections arrive at this host.
 pub struct Listener(TcpListener);
@@ -36,7 +37,7 @@ impl Accept for Listener {
     }
 }
 
-/// Dials the instances of the simulated global in turn and counts how often.
+/// Dials some simulated hosts in turn and counts how often.
 #[derive(Clone)]
 pub struct SimDial {
     pub dials: Arc<AtomicUsize>,
@@ -46,6 +47,11 @@ pub struct SimDial {
 impl SimDial {
     pub fn to(instances: &'static [&'static str]) -> Self {
         Self { dials: Arc::default(), instances }
+    }
+
+    /// The same to others, counted together.
+    pub fn instead_to(&self, instances: &'static [&'static str]) -> Self {
+        Self { instances, ..self.clone() }
     }
 }
 

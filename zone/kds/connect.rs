@@ -6,6 +6,7 @@ use common::{
     envoy_admin::EnvoyAdmin,
     kds::{
         apply::{Applier, Follower},
+        dial::{self, Dial, DialError},
         features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
@@ -39,7 +40,6 @@ use tonic::{Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
     call::{opened, with_headers},
-    dial::{self, Dial, DialError},
     gate::{Decision, decide},
     link::{Down, Link, REPORT, Up},
     ping::{Pings, ProxyReports, unanswered, unheard},
@@ -144,7 +144,8 @@ impl Connector {
     /// One connection: the streams and the pings. `Ok` only at shutdown.
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
         let caller = self.introduce()?;
-        let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.version);
+        let endpoint =
+            dial::endpoint(self.settings.connect_timeout, &format!("strait-zone/{}", self.settings.version));
         let channel = match timeout(self.settings.connect_timeout, self.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
             Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),

@@ -101,30 +101,30 @@ fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
     fs::rename(&new, place).with_context(doing)
 }
 
-/// Keeps the files in `folder` up to date, by way of the relay at `relay`. Ends only when they cannot be written.
-pub(super) async fn keep(relay: SocketAddr, node: &str, folder: &Path) -> anyhow::Result<()> {
+/// Keeps the files in `folder` up to date, by way of the agent at `agent`. Ends only when they cannot be written.
+pub(super) async fn keep(agent: SocketAddr, node: &str, folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
     let files = CertificateFiles::in_folder(folder);
     let (mut backoff, entropy) = (Backoff::new(PAUSE, LONGEST, LONGEST), Entropy::from_os());
     loop {
         let before = tokio::time::Instant::now();
-        match follow(relay, node, &files).await? {
+        match follow(agent, node, &files).await? {
             Some(reason) => eprintln!("the zone gives no certificate: {reason}"),
             None => eprintln!("the zone ended the stream of certificates"),
         }
         backoff.ended(before.elapsed());
-        // Relays that lost the same zone do not come back to it at once.
+        // Agents that lost the same zone do not come back to it at once.
         tokio::time::sleep(entropy.with(|rng| backoff.next(rng))).await;
     }
 }
 
 /// One stream. Gives why it ended, unless that is because files cannot be written.
 async fn follow(
-    relay: SocketAddr,
+    agent: SocketAddr,
     node: &str,
     files: &CertificateFiles,
 ) -> anyhow::Result<Option<tonic::Status>> {
-    let mut client = match SecretDiscoveryServiceClient::connect(format!("http://{relay}")).await {
+    let mut client = match SecretDiscoveryServiceClient::connect(format!("http://{agent}")).await {
         Ok(client) => client,
         Err(error) => return Ok(Some(tonic::Status::unavailable(error.to_string()))),
     };

@@ -1,9 +1,8 @@
-//! How a zone reaches global: plain or over TLS. Tests bring their own.
+//! How a zone or a relay reaches global: plain or over TLS. Tests bring their own.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use common::tls::{KeyPairPem, TlsError, Trust};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
@@ -11,6 +10,8 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::tls::{KeyPairPem, TlsError, Trust};
 
 /// The protocol, as TLS names it.
 const H2: &str = "h2";
@@ -42,12 +43,23 @@ pub enum DialError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The connection failed.
-    #[error("connect to global: {}", chain(.0))]
+    #[error("connect to global: {}", chain(.0, OF_ZONE))]
     Connect(#[from] tonic::transport::Error),
+    /// The connection of a process with other settings than a zone failed.
+    #[error("connect to global: {}", chain(.error, .section))]
+    ConnectOf {
+        /// Where the settings of the connection are.
+        section: &'static str,
+        /// What failed.
+        error: tonic::transport::Error,
+    },
 }
 
+/// Where a zone has the settings of its connection.
+const OF_ZONE: &str = "multizone.zone";
+
 /// Why the connection failed, which hides behind the error, and what to do where that is known.
-fn chain(error: &tonic::transport::Error) -> String {
+fn chain(error: &tonic::transport::Error, section: &str) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -59,19 +71,24 @@ fn chain(error: &tonic::transport::Error) -> String {
         cause = error.source();
     }
     let remedy = [
-        ("UnknownIssuer", "name the authority of its certificate in multizone.zone.kds.rootCaFile"),
-        ("NotValidForName", "use a name of its certificate in multizone.zone.globalAddress"),
-        ("CertificateRequired", "global wants a certificate: name one in multizone.zone.kds.clientCertFile"),
-        ("InvalidContentType", "it does not speak TLS there: check multizone.zone.globalAddress"),
+        ("UnknownIssuer", "name the authority of its certificate in", "kds.rootCaFile"),
+        ("NotValidForName", "use a name of its certificate in", "globalAddress"),
+        ("CertificateRequired", "global wants a certificate: name one in", "kds.clientCertFile"),
+        ("InvalidContentType", "it does not speak TLS there: check", "globalAddress"),
     ];
-    match remedy.iter().find(|(mark, _)| text.contains(mark)) {
-        Some((_, remedy)) => format!("{text}; {remedy}"),
+    if section != OF_ZONE && text.contains("CertificateRequired") {
+        return format!(
+            "{text}; only a zone shows certificates: set multizone.global.kds.auth of global to either"
+        );
+    }
+    match remedy.iter().find(|(mark, ..)| text.contains(mark)) {
+        Some((_, remedy, setting)) => format!("{text}; {remedy} {section}.{setting}"),
         None => text,
     }
 }
 
-/// The settings of every connection to global.
-pub(super) fn endpoint(connect_timeout: Duration, version: &str) -> Endpoint {
+/// The settings of every connection to global. `agent` says who connects, and in which version.
+pub fn endpoint(connect_timeout: Duration, agent: &str) -> Endpoint {
     let endpoint = Endpoint::from_static("http://global")
         .connect_timeout(connect_timeout)
         .http2_keep_alive_interval(KEEPALIVE)
@@ -80,7 +97,7 @@ pub(super) fn endpoint(connect_timeout: Duration, version: &str) -> Endpoint {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW * 2);
     let plain = endpoint.clone();
-    endpoint.user_agent(format!("strait-zone/{version}")).unwrap_or(plain)
+    endpoint.user_agent(agent).unwrap_or(plain)
 }
 
 /// A global at an address, over TLS when the address says so.
@@ -91,6 +108,7 @@ pub struct Trusted {
     tls: Option<Arc<ClientConfig>>,
     trust: Trust,
     shown: Option<ClientCertificateFiles>,
+    section: &'static str,
 }
 
 /// Where the certificate is that is shown to global. Read at every connect, so that it can be replaced.
@@ -122,7 +140,7 @@ impl Trusted {
             return Err(wrong());
         }
         let port = uri.port_u16().unwrap_or(5685);
-        Ok(Self { host, port, tls, trust: trust.clone(), shown: None })
+        Ok(Self { host, port, tls, trust: trust.clone(), shown: None, section: OF_ZONE })
     }
 
     /// The same, showing the certificate in these files.
@@ -137,6 +155,11 @@ impl Trusted {
         let pair = KeyPairPem::read(&files.certificate, &files.key)?;
         let tls = self.trust.client_config_showing(&[H2], Some(&pair))?;
         Ok(Self { tls: Some(Arc::new(tls)), ..self.clone() })
+    }
+
+    /// The same, with errors that name settings of this section.
+    pub fn of_section(self, section: &'static str) -> Self {
+        Self { section, ..self }
     }
 }
 
@@ -159,7 +182,9 @@ impl Dial for Trusted {
                 })
             }
         });
-        Ok(endpoint.connect_with_connector(connector).await?)
+        let section = self.section;
+        let connected = endpoint.connect_with_connector(connector).await;
+        connected.map_err(|error| DialError::ConnectOf { section, error })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `straitctl relay`: stands between the gRPC library of an application, which can neither show a token nor believe an
+//! `straitctl grpc-agent`: stands between the gRPC library of an application, which can neither show a token nor believe an
 //! authority of its own choice, and the zone.
 //!
 //! It listens on this machine only, passes every stream on over one connection to the zone, and adds the token of the
@@ -27,7 +27,7 @@ use upstream::ZoneConnection;
 
 use crate::{ConnectionArgs, output};
 
-/// Where a relay listens unless somebody says otherwise.
+/// Where an agent listens unless somebody says otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:15099";
 
 /// What libraries ask for, and this program for their certificates. Nothing else goes out with the token of the proxy.
@@ -44,7 +44,7 @@ const UNAVAILABLE: &str = "14";
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
-pub(crate) struct RelayArgs {
+pub(crate) struct GrpcAgentArgs {
     /// Address of the zone's server for proxies
     #[arg(long, value_name = "URL", default_value = "https://localhost:5678")]
     cp_address: String,
@@ -66,9 +66,9 @@ pub(crate) struct RelayArgs {
 }
 
 /// What is passed back: the answer of the zone, or that there is none.
-type RelayedBody = Either<Incoming, Empty<Bytes>>;
+type PassedBody = Either<Incoming, Empty<Bytes>>;
 
-impl RelayArgs {
+impl GrpcAgentArgs {
     pub(crate) async fn run(self, connection: &ConnectionArgs) -> anyhow::Result<()> {
         let Self { cp_address, listen, token_file, certificates: folder, name, mesh } = self;
         if !listen.ip().is_loopback() {
@@ -115,7 +115,7 @@ async fn converse(stream: TcpStream, upstream: Arc<ZoneConnection>) {
         let upstream = Arc::clone(&upstream);
         async move {
             if !PASSED_ON.contains(&request.uri().path()) {
-                return Ok(refusal(UNIMPLEMENTED, "the relay passes on streams of configuration alone"));
+                return Ok(refusal(UNIMPLEMENTED, "the agent passes on streams of configuration alone"));
             }
             let answer = match upstream.pass_on(request).await {
                 Ok(answer) => answer.map(Either::Left),
@@ -134,7 +134,7 @@ async fn converse(stream: TcpStream, upstream: Arc<ZoneConnection>) {
 }
 
 /// How a gRPC server says no.
-fn refusal(status: &'static str, text: &str) -> Response<RelayedBody> {
+fn refusal(status: &'static str, text: &str) -> Response<PassedBody> {
     let mut answer = Response::new(Either::Right(Empty::new()));
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/grpc"));

@@ -1,0 +1,213 @@
+//! The line to one relay: which sessions it carries, what it says about them, and what their zones are asked.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use common::{
+    envoy_admin::{Ask, AskError},
+    events::StreamKind,
+    kds::{
+        carrier::Carrier,
+        metadata::Peer,
+        proxies::ProxyProgress,
+        reverse::{Answer, Call},
+        watch::{Position, Watch},
+    },
+    proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayQuestion, RelayReport, RelayedZone},
+    redact,
+    xds::{Name, Refusals},
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::kds::{
+    ending::EndCause,
+    questions::{OWED, Question, QuestionSender},
+    session::{Session, SyncStream},
+    sessions::Sessions,
+};
+
+/// Bytes of the reason a zone gives for having no answer.
+const REASON: usize = 4096;
+/// Refusals of one zone that are taken from a report, and bytes of each.
+const REFUSALS: usize = 256;
+const REFUSAL: usize = 4096;
+
+/// A connected relay.
+pub(crate) struct RelayLine {
+    pub(super) relay: Arc<str>,
+    /// As the relay calls this connection.
+    session: String,
+    pub(super) stop: CancellationToken,
+    questions: QuestionSender,
+    carried: Mutex<BTreeMap<Arc<str>, CarriedSession>>,
+}
+
+struct CarriedSession {
+    session: Arc<Session>,
+    /// The relay has told how far it is; until then what is said of all zones is not said of this one.
+    is_told: bool,
+}
+
+impl RelayLine {
+    pub(super) fn new(carrier: &Carrier, questions: QuestionSender) -> Self {
+        Self {
+            relay: carrier.relay.as_str().into(),
+            session: carrier.session.clone(),
+            stop: CancellationToken::new(),
+            questions,
+            carried: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_of(&self, carrier: &Carrier) -> bool {
+        self.session == carrier.session
+    }
+
+    /// The relay carries `session` from now on: it is asked what its zone is asked.
+    pub(crate) fn carry(&self, session: &Arc<Session>) {
+        session.is_carried_by(&self.relay);
+        for stream in [StreamKind::ConfigDump, StreamKind::Stats, StreamKind::Clusters] {
+            session.connect(stream, self.questions.clone());
+        }
+        let carried = CarriedSession { session: Arc::clone(session), is_told: false };
+        self.lock().insert(Arc::clone(&session.zone), carried);
+    }
+
+    /// Takes what the relay says about its zones. `version` is that of this program.
+    pub(super) fn heed(&self, report: &RelayReport, version: &str) {
+        let mut carried = self.lock();
+        carried.retain(|_, carried| carried.session.cause().is_none());
+        let mut elsewhere = BTreeMap::new();
+        for zone in &report.zones {
+            if let Some(carried) = carried.get_mut(zone.zone.as_str())
+                && carried.session.is_called(&zone.session)
+            {
+                carried.heed(zone, version);
+                elsewhere.insert(zone.zone.as_str(), zone);
+            }
+        }
+        for (zone, carried) in carried.iter().filter(|(_, carried)| carried.is_told) {
+            let own = elsewhere.get(&**zone);
+            let down = own.and_then(|zone| zone.down).or(report.watermark);
+            if let Some(down) = down {
+                carried.half(version).reached(position(down));
+            }
+            if report.beat && !own.is_some_and(|zone| zone.silent) {
+                carried.session.hear();
+            }
+        }
+    }
+
+    /// The relay is gone, and its zones with it unless they are back elsewhere.
+    pub(super) fn end_sessions(&self, sessions: &Sessions) {
+        let carried = std::mem::take(&mut *self.lock());
+        for carried in carried.into_values() {
+            let cause = EndCause::Broken(format!("relay {} lost its connection", self.relay));
+            sessions.end(&carried.session, cause);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, CarriedSession>> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CarriedSession {
+    /// The way down of the session, as the task of its stream would see it.
+    fn half(&self, version: &str) -> SyncStream {
+        let (session, stream) = (Arc::clone(&self.session), StreamKind::GlobalToZone);
+        SyncStream { session, stream, version: version.to_owned() }
+    }
+
+    fn heed(&mut self, zone: &RelayedZone, version: &str) {
+        let half = self.half(version);
+        if let Some(node) = &zone.node {
+            half.introduced(&Peer::read(node));
+            self.is_told = true;
+        }
+        if let Some(up) = zone.up {
+            self.session.is_up_at(position(up));
+        }
+        if let Some(proxies) = ProxyProgress::decode(&zone.proxies) {
+            self.session.has_proxies_at(proxies);
+        }
+        if let Some(details) = &zone.details {
+            tell(&self.session, &half, details);
+        }
+    }
+}
+
+/// What a zone refuses and cannot get, as far as it is said; what was said before is over.
+fn tell(session: &Session, half: &SyncStream, details: &RelayDetails) {
+    session.forget_troubles();
+    let mut refusals = Refusals::default();
+    for refused in details.refusals.iter().take(REFUSALS) {
+        // Who refuses quotes what he refuses.
+        let reason = redact::words(&refused.reason, REFUSAL);
+        refusals.add(&refused.r#type, [&Name::from(refused.name.as_str())], &reason);
+    }
+    for refused in details.refusals.iter().take(REFUSALS) {
+        half.refused(&refused.r#type, &refusals);
+    }
+    for withheld in details.withheld.iter().take(REFUSALS) {
+        half.withheld(&withheld.r#type, Some(redact::words(&withheld.reason, REFUSAL)));
+    }
+}
+
+fn position(of: RelayPosition) -> Position {
+    Position { head: of.head, acked: of.acked, lag: of.lag }
+}
+
+/// Who waits for what on the line to a relay.
+#[derive(Default)]
+pub(super) struct OwedByRelay(BTreeMap<String, (Arc<str>, oneshot::Sender<Result<Bytes, AskError>>)>);
+
+impl OwedByRelay {
+    /// The question to send, unless too many wait already.
+    pub(super) fn note(&mut self, Question { zone, call, reply }: Question) -> Option<RelayQuestion> {
+        self.0.retain(|_, (_, reply)| !reply.is_closed());
+        if self.0.len() >= OWED {
+            let _nobody_waits = reply.send(Err(AskError::Busy(OWED)));
+            return None;
+        }
+        self.0.insert(call.id.clone(), (Arc::clone(&zone), reply));
+        Some(question(&zone, call))
+    }
+
+    /// Hands out an answer. One nobody waits for came late.
+    pub(super) fn settle(&mut self, Answer { id, result }: Answer) {
+        let Some((zone, reply)) = self.0.remove(&id) else { return };
+        let result = result.map_err(|reason| AskError::Zone {
+            zone: zone.to_string(),
+            reason: redact::words(&reason, REASON),
+        });
+        let _nobody_waits = reply.send(result);
+    }
+}
+
+fn question(zone: &str, call: Call) -> RelayQuestion {
+    let question = RelayQuestion { zone: zone.to_owned(), ..RelayQuestion::default() };
+    match call.ask {
+        Ask::ConfigDump { .. } | Ask::Plan(_) => RelayQuestion { config: Some(call.into()), ..question },
+        Ask::Stats { .. } => RelayQuestion { stats: Some(call.into()), ..question },
+        Ask::Clusters { .. } => RelayQuestion { clusters: Some(call.into()), ..question },
+    }
+}
+
+/// The answers in a report.
+pub(super) fn answers(report: &mut RelayReport) -> impl Iterator<Item = Answer> + use<> {
+    let config = report.config.take().map(Answer::from);
+    let stats = report.stats.take().map(Answer::from);
+    let clusters = report.clusters.take().map(Answer::from);
+    config.into_iter().chain(stats).chain(clusters)
+}
+
+/// Where questions to a relay come out.
+pub(super) type RelayQuestions = mpsc::Receiver<Question>;
+
+#[cfg(test)]
+mod tests;

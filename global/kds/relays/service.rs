@@ -1,0 +1,248 @@
+//! The gRPC service relays call.
+
+use std::sync::Arc;
+
+use common::{
+    events::{Event, Lost, Subscriber},
+    kds::{carrier::Carrier, outbox::Outbox, serve::Ended},
+    proto::strait::relay::v1alpha1::{
+        RelayFollowRequest, RelayFollowResponse, RelayIntroductionRequest, RelayIntroductionResponse,
+        RelayQuestion, RelayReport,
+        relay_service_server::{RelayService, RelayServiceServer},
+    },
+    runtime::http::Client,
+};
+use futures::{Stream, StreamExt};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding};
+
+use super::{
+    auth,
+    feed::RelayFeed,
+    line::{OwedByRelay, RelayLine, RelayQuestions, answers},
+};
+use crate::kds::{
+    Kds, ShownCredentials,
+    reply::{Reply, reply},
+};
+
+/// States on their way to a relay, before the wire.
+const QUEUE: usize = 4;
+
+/// The service, for relays of this `kds`.
+pub(in crate::kds) fn server(kds: &Kds) -> RelayServiceServer<Kds> {
+    let limit = kds.inner.settings.max_message;
+    let gzip = CompressionEncoding::Gzip;
+    RelayServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit)
+}
+
+#[tonic::async_trait]
+impl RelayService for Kds {
+    type FollowStream = Reply<RelayFollowResponse>;
+    type AttendStream = Reply<RelayQuestion>;
+
+    async fn follow(
+        &self,
+        request: Request<Streaming<RelayFollowRequest>>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let line = self.line_of(&request)?;
+        let (wire, queue) = mpsc::channel(QUEUE);
+        let feed = RelayFeed {
+            outgoing: Arc::clone(&self.inner.relays.outgoing),
+            index: self.inner.index.clone(),
+            wire,
+            stop: line.stop.clone(),
+        };
+        let shutdown = self.inner.shutdown.clone();
+        self.inner.streams.spawn(async move {
+            let ended = tokio::select! {
+                ended = feed.run(request.into_inner()) => ended,
+                () = shutdown.cancelled() => Ended::Stopped,
+            };
+            tracing::info!(relay = &*line.relay, %ended, "a relay follows no more");
+            line.stop.cancel();
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(queue).map(Ok))))
+    }
+
+    async fn attend(
+        &self,
+        request: Request<Streaming<RelayReport>>,
+    ) -> Result<Response<Self::AttendStream>, Status> {
+        let carrier = self.admit_relay(&request)?;
+        let events = self.inner.bus.subscribe("relay");
+        let (line, questions) = self.inner.relays.open(&carrier);
+        tracing::info!(relay = &*line.relay, "a relay connected");
+        let (outbox, reply, end) = reply();
+        let attendance = Attendance { kds: self.clone(), line, questions, outbox, events, carrier };
+        self.inner.streams.spawn(async move {
+            let status = attendance.run(request.into_inner()).await;
+            let _peer_is_gone = end.send(status);
+        });
+        Ok(Response::new(reply))
+    }
+
+    async fn introduce(
+        &self,
+        request: Request<RelayIntroductionRequest>,
+    ) -> Result<Response<RelayIntroductionResponse>, Status> {
+        self.line_of(&request)?;
+        let caller = self.admit(&request)?;
+        self.inner.ensure_zone(&caller).await?;
+        let revision = self.inner.index.current().revision;
+        Ok(Response::new(RelayIntroductionResponse { revision }))
+    }
+}
+
+impl Kds {
+    fn admit_relay<T>(&self, request: &Request<T>) -> Result<Carrier, Status> {
+        if self.inner.shutdown.is_cancelled() {
+            return Err(Status::unavailable("global is shutting down"));
+        }
+        if self.inner.running.is_some() {
+            // A relay does not know where meshes run, and would have the secrets of all of them.
+            return Err(Status::permission_denied(
+                "secrets go only where their mesh runs here (multizone.global.kds.secrets is running), and a relay \
+                 is where no mesh does",
+            ));
+        }
+        let carrier = auth::admit(Carrier::read(request.metadata()), &*self.inner.authenticator)?;
+        if let Some(client) = request.extensions().get::<Client>() {
+            client.vouch(&carrier.relay, None);
+        }
+        Ok(carrier)
+    }
+
+    /// The line a call of a relay belongs to.
+    fn line_of<T>(&self, request: &Request<T>) -> Result<Arc<RelayLine>, Status> {
+        let carrier = self.admit_relay(request)?;
+        self.inner.relays.line_of(&carrier).ok_or_else(|| closed(&carrier.relay))
+    }
+
+    /// The line by which a zone comes, when it does not come by itself.
+    ///
+    /// # Errors
+    /// When the relay is not let in, or has no line.
+    pub(in crate::kds) fn line_below<T>(
+        &self,
+        request: &Request<T>,
+    ) -> Result<Option<Arc<RelayLine>>, Status> {
+        match Carrier::read(request.metadata()) {
+            Some(_) => self.line_of(request).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+fn closed(relay: &str) -> Status {
+    Status::unavailable(format!("relay {relay} is not connected, or connected again meanwhile"))
+}
+
+/// One relay, as long as it is connected.
+struct Attendance {
+    kds: Kds,
+    line: Arc<RelayLine>,
+    questions: RelayQuestions,
+    outbox: Outbox<RelayQuestion>,
+    events: Subscriber,
+    carrier: Carrier,
+}
+
+impl Attendance {
+    /// How the stream ends.
+    async fn run(mut self, mut reports: impl Stream<Item = Result<RelayReport, Status>> + Unpin) -> Status {
+        let shutdown = self.kds.inner.shutdown.clone();
+        let status = tokio::select! {
+            status = self.attend(&mut reports) => status,
+            () = shutdown.cancelled() => Status::unavailable("global is shutting down"),
+        };
+        let relay = &*self.line.relay;
+        tracing::info!(relay, reason = status.message(), "a relay is gone");
+        self.kds.inner.relays.close(&self.line);
+        self.line.end_sessions(&self.kds.inner.sessions);
+        status
+    }
+
+    async fn attend(
+        &mut self,
+        reports: &mut (impl Stream<Item = Result<RelayReport, Status>> + Unpin),
+    ) -> Status {
+        let settings = &self.kds.inner.settings;
+        let (version, patience) = (settings.version.clone(), settings.offline_after);
+        let stop = self.line.stop.clone();
+        let mut owed = OwedByRelay::default();
+        let mut heard = Instant::now();
+        loop {
+            let until = self.good_until();
+            tokio::select! {
+                () = stop.cancelled() => return closed(&self.carrier.relay),
+                event = self.events.next() => if let Some(status) = self.objection(&event) {
+                    return status;
+                },
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
+                    if let Some(status) = self.refusal() {
+                        return status;
+                    }
+                }
+                question = self.questions.recv() => {
+                    let Some(question) = question else { return closed(&self.carrier.relay) };
+                    if let Some(question) = owed.note(question)
+                        && let Err(error) = self.outbox.push(question)
+                    {
+                        return Status::internal(error.to_string());
+                    }
+                }
+                report = reports.next() => match report {
+                    Some(Ok(mut report)) => {
+                        heard = Instant::now();
+                        answers(&mut report).for_each(|answer| owed.settle(answer));
+                        self.line.heed(&report, &version);
+                    }
+                    Some(Err(status)) => return status,
+                    None => return Status::cancelled("the relay closed the stream"),
+                },
+                () = sleep_until(heard + patience) => return Status::cancelled("the relay was silent"),
+                drained = self.outbox.drain_one(), if !self.outbox.is_empty() => {
+                    if let Err(error) = drained {
+                        return Status::internal(error.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why the relay may not go on after what happened.
+    fn objection(&self, event: &Result<Event, Lost>) -> Option<Status> {
+        let authenticator = &self.kds.inner.authenticator;
+        let concerns = match event {
+            Ok(Event::ResourcesChanged(changes)) => {
+                changes.iter().any(|change| authenticator.depends_on(&change.key))
+            }
+            Ok(Event::IndexReplaced { .. }) | Err(_) => true,
+            Ok(_) => false,
+        };
+        concerns.then(|| self.refusal()).flatten()
+    }
+
+    fn refusal(&self) -> Option<Status> {
+        let authenticator = &self.kds.inner.authenticator;
+        let (relay, token) = (&self.carrier.relay, self.carrier.token.as_deref());
+        authenticator.authenticate_relay(relay, token).err().map(Status::from)
+    }
+
+    /// When the credential of the relay runs out.
+    fn good_until(&self) -> Option<Instant> {
+        let inner = &self.kds.inner;
+        let shown = ShownCredentials { token: self.carrier.token.as_deref(), certificate: None };
+        let until = inner.authenticator.credential(shown)?.until?;
+        Instant::now().checked_add((until - inner.env.now()).to_std().unwrap_or_default())
+    }
+}
