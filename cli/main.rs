@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod delete;
 mod documents;
+mod epoch;
 mod explain;
 mod generate;
 mod get;
@@ -20,6 +21,7 @@ mod output;
 mod proxy;
 mod proxy_config;
 mod proxy_status;
+mod recover;
 mod relay;
 mod sync;
 mod table;
@@ -102,6 +104,10 @@ enum Command {
     Relay(relay::RelayArgs),
     /// Shows how a zone stands with global, and approves what the zone holds back
     Link(link::LinkArgs),
+    /// Looks after global itself: rebuilds it from its zones
+    Global(recover::GlobalArgs),
+    /// Shows which history zones are shown, and raises its epoch after a restore
+    Epoch(epoch::EpochArgs),
     /// Waits until zones are online or a resource exists
     Wait(wait::Wait),
     /// Remembers control planes and chooses among them
@@ -139,6 +145,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
         Command::Relay(relay) => relay.run(&connection).await,
         Command::Link(link) => link.run(&client()?).await,
+        Command::Global(global) => global.run(&client()?).await,
+        Command::Epoch(epoch) => epoch.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Version => version::print(client).await,
         Command::Config(config) => config.run(file()?, &connection).await,

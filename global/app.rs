@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use common::{
     config,
     control_plane::{ControlPlane, host_name, role},
@@ -14,9 +13,11 @@ use common::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    api,
     config::{GlobalConfig, ZoneAuth},
     issuing,
     kds::{AnyZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
+    recovery::Recovery,
 };
 
 /// One line for `--help`.
@@ -52,8 +53,16 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     let (store, shutdown) = (Arc::clone(&cp.store), cp.supervisor.shutdown());
     cp.supervisor.spawn("issuing", issuing::run(store, cp.index.clone(), cp.env.clone(), shutdown));
     let kds = serve_zones(&mut cp, &settings)?;
-    let api = api(&cp, &settings, &Arc::new(kds));
-    cp.serve_api(&settings.api_server, api.router(Router::new()))?;
+    let kds = Arc::new(kds);
+    let recovery = Recovery::new(
+        Arc::clone(&kds),
+        Arc::clone(&cp.store),
+        cp.index.clone(),
+        cp.env.clone(),
+        settings.multizone.global.kds.labels.skip_prefixes.clone(),
+    );
+    let resources = resources(&cp, &settings, &kds);
+    cp.serve_api(&settings.api_server, resources.router(api::recovery(recovery)))?;
     Ok(cp)
 }
 
@@ -88,7 +97,7 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
     Ok(kds)
 }
 
-fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
+fn resources(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> Arc<Api> {
     let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));

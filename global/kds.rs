@@ -2,7 +2,10 @@
 
 mod auth;
 mod ending;
+mod federation;
 mod health;
+mod history;
+mod holdings;
 mod insights;
 mod instances;
 mod questions;
@@ -39,11 +42,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use auth::{AnyZone, TokenOfZone, ZoneAuthError, ZoneAuthenticator};
+pub(crate) use holdings::{UnaskedZone, ZoneHoldings};
 pub use settings::GlobalKdsSettings;
 
 use self::{
-    health::Patience, insights::ZoneInsights, instances::Instances, replicas::Replicas, sessions::Sessions,
-    status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
+    health::Patience, history::History, insights::ZoneInsights, instances::Instances, replicas::Replicas,
+    sessions::Sessions, status::DataplaneCounts, zone_view::Downward, zone_watch::ZoneWatch,
 };
 
 /// What a peer may send before it must wait for this side.
@@ -69,6 +73,7 @@ pub(crate) struct KdsInner {
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) history: History,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) streams: TaskTracker,
@@ -93,6 +98,7 @@ impl Kds {
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
+        let history = History::of(Arc::clone(&store));
         let inner = KdsInner {
             settings,
             store,
@@ -103,6 +109,7 @@ impl Kds {
             sessions,
             progress,
             replicas,
+            history,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             streams: TaskTracker::new(),
@@ -125,6 +132,9 @@ impl Kds {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let inner = &self.inner;
+        if let Err(error) = inner.history.refresh().await {
+            tracing::warn!(%error, "cannot read which history zones are shown; they wait until it can be read");
+        }
         let drained = CancellationToken::new();
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
@@ -172,6 +182,7 @@ impl Kds {
         let instances = Instances {
             sessions: Arc::clone(&inner.sessions),
             replicas: Arc::clone(&inner.replicas),
+            history: inner.history.clone(),
             recorder,
             patience: self.patience(),
             started: inner.started,

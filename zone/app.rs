@@ -249,6 +249,7 @@ fn follow_global(
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),
         config: config::masked(settings).to_string(),
         issuing_request: issuing_request(cp),
+        gives_secrets: section.global_address.starts_with("grpcs://") && !section.kds.tls_skip_verify,
         ..ZoneKdsSettings::new(&section.name)
     };
     let connector =

@@ -7,6 +7,7 @@ mod call;
 mod connect;
 mod dial;
 mod gate;
+mod holdings;
 mod link;
 mod ping;
 mod reverse;

@@ -37,6 +37,9 @@ pub(crate) enum EndCause {
     /// The zone is on another instance now.
     #[error("the zone connected to another instance of global")]
     Moved,
+    /// Zones are shown another history from now on.
+    #[error("global goes on in another history")]
+    Renewed,
     /// The zone stopped answering.
     #[error("the zone was silent for {0:?}")]
     Silent(Duration),
@@ -68,6 +71,7 @@ impl EndCause {
             | Self::Unwritable
             | Self::Replaced
             | Self::Moved
+            | Self::Renewed
             | Self::Silent(_)
             | Self::Deleted
             | Self::Refused(_) => true,
@@ -78,7 +82,12 @@ impl EndCause {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Goodbye | Self::Stopping | Self::Silent(_) | Self::Deleted | Self::Refused(_) => true,
-            Self::Broken(_) | Self::Failed(_) | Self::Unwritable | Self::Replaced | Self::Moved => false,
+            Self::Broken(_)
+            | Self::Failed(_)
+            | Self::Unwritable
+            | Self::Replaced
+            | Self::Moved
+            | Self::Renewed => false,
         }
     }
 

@@ -71,6 +71,7 @@ mod tests {
             version: String::new(),
             down: Position::default(),
             up: Position::default(),
+            held_back: None,
             notes: Vec::new(),
         };
         let check = |facts: Facts, later: u64, health, since| {

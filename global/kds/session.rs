@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ending::{End, EndCause},
+    holdings::HoldingsDoor,
     questions::{FormerSender, QuestionSender},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     pub(crate) stop: CancellationToken,
     /// When its zone was made here. One that was deleted and made again is another zone.
     pub(crate) made: DateTime<Utc>,
+    /// Where its zone is asked for what it holds.
+    pub(crate) holdings: HoldingsDoor,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -92,6 +95,8 @@ pub(crate) struct Facts {
     pub(crate) version: String,
     pub(crate) down: Position,
     pub(crate) up: Position,
+    /// Why the zone does not follow this global.
+    pub(crate) held_back: Option<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -127,6 +132,7 @@ impl Session {
             fence,
             stop: CancellationToken::new(),
             made,
+            holdings: HoldingsDoor::default(),
             key: caller.session.clone(),
             token: caller.token.clone(),
             features: caller.features.clone(),
@@ -293,6 +299,7 @@ impl Session {
             version: state.subscription.peer_version().to_owned(),
             down: state.down,
             up: state.up,
+            held_back: self.holdings.held_back(),
             notes: refusals.chain(withheld).chain(rewritten).collect(),
         }
     }

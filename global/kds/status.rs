@@ -184,6 +184,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         version: facts.version,
         down: progress(facts.down),
         up: progress(facts.up),
+        held_back: facts.held_back,
         notes: facts.notes,
         ..ZoneStatus::default()
     }

@@ -7,12 +7,13 @@ use common::{
     kds::{
         features::{Features, ISSUING},
         filter::{Audience, Receiver},
+        headers::Upstream,
         mapper::{self, DownForm, MapError},
         outgoing::{self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SharedOutgoing},
         serve::View,
     },
     model::{Origin, Resource, ResourceKey, kinds::secret::GLOBAL_SECRET},
-    store::index::Index,
+    store::{StoreIdentity, index::Index},
     xds::{Name, Version, Want, Wanted},
 };
 
@@ -47,8 +48,8 @@ pub(crate) struct ZoneView {
     /// Whether it signs with a key of its own, or did before: one that now says otherwise may have been taken
     /// over, and does not get by it what was kept from it.
     issues: bool,
-    /// Says in each response where global stands; only for peers that expect it.
-    stamped: bool,
+    /// The history in which each response says where global stands; only for peers that expect it.
+    shown: Option<StoreIdentity>,
     shared: Arc<SharedOutgoing<Downward>>,
     outgoing: Arc<OutgoingResources>,
 }
@@ -58,14 +59,14 @@ impl ZoneView {
     pub(crate) fn new(
         zone: Arc<str>,
         features: Features,
-        stamped: bool,
+        shown: Option<StoreIdentity>,
         shared: Arc<SharedOutgoing<Downward>>,
         index: &Arc<Index>,
     ) -> Self {
         let outgoing = shared.at(index);
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
-        Self { issues, zone, features, stamped, shared, outgoing }
+        Self { issues, zone, features, shown, shared, outgoing }
     }
 
     fn shows(&self, item: &OutgoingResource) -> bool {
@@ -104,10 +105,8 @@ impl Want for ZoneView {
     }
 
     fn stamp(&self) -> String {
-        if !self.stamped {
-            return String::new();
-        }
-        common::kds::headers::Upstream::new(self.outgoing.index.store, self.revision()).to_text()
+        let at = |shown| Upstream::new(shown, self.revision()).to_text();
+        self.shown.map(at).unwrap_or_default()
     }
 
     fn ready(&self, _type_url: &str) -> bool {
@@ -183,7 +182,7 @@ mod tests {
         let timeout = resource(&mesh_timeout::KIND, "t", "");
         let ingress = |zone| resource(&kinds::zone_ingress::KIND, &format!("in-{zone}"), zone);
         let index = index(1, vec![timeout, ingress("zone-1"), ingress("zone-2"), zone("zone-2", true)]);
-        let view = ZoneView::new("zone-1".into(), Features::ours(), false, shared(), &index);
+        let view = ZoneView::new("zone-1".into(), Features::ours(), None, shared(), &index);
         assert_eq!(names(&view, &mesh_timeout::KIND).len(), 1);
         let ingresses = names(&view, &kinds::zone_ingress::KIND);
         assert_eq!(ingresses.len(), 1);
@@ -197,7 +196,7 @@ mod tests {
         let ingress = || resource(&kinds::zone_ingress::KIND, "in", "zone-2");
         let shared = shared();
         let before = index(1, vec![ingress(), zone("zone-2", true)]);
-        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, shared, &before);
+        let mut view = ZoneView::new("zone-1".into(), Features::ours(), None, shared, &before);
         assert_eq!(names(&view, &kinds::zone_ingress::KIND).len(), 1);
         let changed = view.advance(&index(2, vec![ingress(), zone("zone-2", false)]));
         assert!(names(&view, &kinds::zone_ingress::KIND).is_empty());
@@ -216,7 +215,7 @@ mod tests {
         let (shared, before) = (shared(), index(1, vec![key("zone")]));
         let kumas = Features::ours().without(ISSUING);
         let mut views = [Features::ours(), kumas]
-            .map(|features| ZoneView::new("zone-1".into(), features, false, Arc::clone(&shared), &before));
+            .map(|features| ZoneView::new("zone-1".into(), features, None, Arc::clone(&shared), &before));
         let held = |views: &[ZoneView; 2]| views.each_ref().map(|view| names(view, &kinds::secret::SECRET));
         let named = |name: &str| vec![format!("{name}.default")];
         assert_eq!(held(&views), [named(half), named(whole)]);
@@ -257,7 +256,7 @@ mod tests {
         let keys = ["dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca"].map(key);
         let index = index(1, keys.into_iter().chain([asked]).collect());
         let of = |zone: &str| {
-            let view = ZoneView::new(zone.into(), Features::default(), false, shared(), &index);
+            let view = ZoneView::new(zone.into(), Features::default(), None, shared(), &index);
             names(&view, &kinds::secret::SECRET)
         };
         assert_eq!(of("zone-1"), ["dataplane-token-signing-public-key-default-1.default"]);
@@ -269,7 +268,7 @@ mod tests {
         let shared = shared();
         let index = index(1, vec![resource(&mesh_timeout::KIND, "t", "")]);
         let views = ["zone-1", "zone-2"]
-            .map(|zone| ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &index));
+            .map(|zone| ZoneView::new(zone.into(), Features::ours(), None, Arc::clone(&shared), &index));
         let sent = views.map(|view| {
             let name = names(&view, &mesh_timeout::KIND).remove(0);
             view.get("MeshTimeout", &name).map(|wanted| wanted.value.as_ptr())

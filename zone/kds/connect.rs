@@ -1,6 +1,6 @@
 //! The connection to global and its life: connect, sync, break, wait, again.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use common::{
     envoy_admin::EnvoyAdmin,
@@ -40,6 +40,7 @@ use super::{
     call::{opened, with_headers},
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
+    holdings::{Holdings, TAKEN, read_taken},
     link::{Down, Link, REPORT, Up},
     ping::{Pings, unanswered},
     reverse::ReverseCalls,
@@ -148,7 +149,16 @@ impl Connector {
         };
         let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
         let approved = self.link.take_approval();
-        let decision = self.decide(shown, approved).await?;
+        let decision = match self.decide(shown, approved).await {
+            Err(Broken::HeldBack(reason)) => {
+                tokio::select! {
+                    () = self.linger(&channel, &caller, &pings, (period, shown), &reason) => {}
+                    () = shutdown.cancelled() => {}
+                }
+                return Err(Broken::HeldBack(reason));
+            }
+            decided => decided?,
+        };
         self.link.connected(shown, decision == Decision::Resume || approved);
         tracing::info!(?decision, "connected to global");
         let stop = CancellationToken::new();
@@ -170,11 +180,42 @@ impl Connector {
             never = self.remember() => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
+            never = self.hand_out(&channel, &caller) => match never {},
             () = shutdown.cancelled() => Ok(()),
         };
         self.close_subscription();
         self.record(&recorder).await;
         ended
+    }
+
+    /// Stays with a global that is not followed, so that it can ask for what this zone holds: until it shows another
+    /// history, or does not know how to ask.
+    async fn linger(
+        &self,
+        channel: &Channel,
+        caller: &KdsCaller,
+        pings: &Pings<'_>,
+        (period, shown): (Option<Duration>, Option<Upstream>),
+        reason: &str,
+    ) {
+        let text = redact::words(reason, LONGEST_REASON);
+        tracing::warn!(reason = text, "this zone does not follow global and goes on with what it has");
+        self.link.disconnected(Some(text));
+        let holdings = self.holdings();
+        tokio::select! {
+            () = holdings.attend(channel, caller, Some(reason)) => {}
+            () = pings.until_another(period, shown) => {}
+        }
+    }
+
+    /// Lets global ask for what this zone holds, for as long as the connection lives.
+    async fn hand_out(&self, channel: &Channel, caller: &KdsCaller) -> Infallible {
+        self.holdings().attend(channel, caller, None).await;
+        std::future::pending().await
+    }
+
+    fn holdings(&self) -> Holdings<'_> {
+        Holdings { settings: &self.settings, store: &self.store, index: &self.index }
     }
 
     fn introduce(&self) -> Result<KdsCaller, Broken> {
@@ -213,6 +254,7 @@ impl Connector {
     async fn remember(&self) -> Infallible {
         let mut tick = interval(REPORT);
         let (mut remembered, mut fails) = (None, false);
+        let mut taken = read_taken(&self.store).await.ok().flatten();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -221,9 +263,11 @@ impl Connector {
             }
             let followed = self.link.followed();
             if let Some(upstream) = followed.filter(|_| followed != remembered) {
-                let row = (UPSTREAM.to_owned(), Some(upstream.to_text()));
-                match self.store.put_sessions(vec![row]).await {
-                    Ok(()) => (remembered, fails) = (followed, false),
+                let newest = self.link.taken_after(taken);
+                let rows = [(UPSTREAM, Some(upstream)), (TAKEN, newest)]
+                    .map(|(key, at)| (key.to_owned(), at.map(Upstream::to_text)));
+                match self.store.put_sessions(rows.to_vec()).await {
+                    Ok(()) => (remembered, taken, fails) = (followed, newest, false),
                     Err(error) if !std::mem::replace(&mut fails, true) => {
                         tracing::warn!(%error, "cannot remember how far global's history was followed");
                     }

@@ -42,6 +42,8 @@ pub struct ZoneKdsSettings {
     pub config: String,
     /// Version of this program.
     pub version: String,
+    /// A global that asks for what this zone holds gets its secrets too: somebody vouches for who is at the other end.
+    pub gives_secrets: bool,
     /// What global is asked to certify, so that this zone signs its workloads with a key of its own.
     pub issuing_request: Option<String>,
 }
@@ -67,6 +69,7 @@ impl ZoneKdsSettings {
             // Peers read the type of the store from here and expect to find one.
             config: r#"{"store":{"type":"memory"}}"#.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            gives_secrets: false,
             issuing_request: None,
         }
     }
