@@ -17,7 +17,10 @@ use common::{
     store::{Batch, Precondition, Store, Write, index::IndexReader, memory::MemoryStore},
 };
 use futures::FutureExt;
-use global::kds::Kds;
+use global::{
+    kds::Kds,
+    recovery::{Recovery, RecoveryOptions, RecoveryReport},
+};
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
 use zone::kds::{Link, ZoneKdsSettings};
@@ -53,6 +56,14 @@ pub struct Federation {
     pub history: Vec<String>,
     revisions: BTreeMap<&'static str, u64>,
     stores: u128,
+    operator: Rc<Operator>,
+}
+
+/// What an operator wants of global, and what came of it.
+#[derive(Default)]
+struct Operator {
+    wanted: RefCell<Option<RecoveryOptions>>,
+    outcome: RefCell<Option<Result<RecoveryReport, String>>>,
 }
 
 impl Federation {
@@ -91,6 +102,7 @@ impl Federation {
             history: Vec::new(),
             revisions: BTreeMap::new(),
             stores: 0,
+            operator: Rc::default(),
         };
         federation.start_global(seed, settings);
         for zone in ZONES {
@@ -110,17 +122,18 @@ impl Federation {
     fn start_global(&mut self, seed: u64, settings: global::kds::GlobalKdsSettings) {
         let disk = self.disk(GLOBAL);
         let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
-        let events = Rc::clone(&self.events);
+        let (events, operator) = (Rc::clone(&self.events), Rc::clone(&self.operator));
         self.sim.host(GLOBAL, move || {
             *starts.borrow_mut() += 1;
             let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow());
             let (settings, health) = (settings.clone(), Rc::clone(&health));
-            let events = Rc::clone(&events);
+            let (events, operator) = (Rc::clone(&events), Rc::clone(&operator));
             async move {
                 let plane = Plane::start(store, GLOBAL, seed).await;
                 tokio::task::spawn_local(listen(plane.bus.subscribe("simulation"), events));
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
+                tokio::task::spawn_local(operate(recovery(&plane, &kds), operator));
                 kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
                     .await
                     .map_err(Into::into)
@@ -240,6 +253,44 @@ impl Federation {
         }
     }
 
+    /// Crashes a host, and puts `store` in place of its own.
+    pub fn restore(&mut self, host: &'static str, store: Arc<MemoryStore>) {
+        self.note(format!("{host} crashes and gets another store"));
+        self.sim.crash(host);
+        *self.disks[host].borrow_mut() = store;
+        self.revisions.remove(host);
+    }
+
+    /// What a host owns, to compare with later.
+    pub fn owned_by(&self, host: &'static str) -> BTreeMap<ResourceKey, Resource> {
+        self.owned[host].clone()
+    }
+
+    /// What a host should own from now on.
+    pub fn now_owns(&mut self, host: &'static str, owned: BTreeMap<ResourceKey, Resource>) {
+        self.owned.insert(host, owned);
+    }
+
+    /// Recovers global from its zones; `each` looks at every tick of it.
+    pub fn recover(
+        &mut self,
+        options: RecoveryOptions,
+        mut each: impl FnMut(&Self),
+    ) -> Result<RecoveryReport, String> {
+        self.note("an operator recovers global".to_owned());
+        *self.operator.outcome.borrow_mut() = None;
+        *self.operator.wanted.borrow_mut() = Some(options);
+        let end = self.sim.elapsed() + Duration::from_secs(30);
+        loop {
+            self.step();
+            each(self);
+            if let Some(outcome) = self.operator.outcome.borrow_mut().take() {
+                return outcome;
+            }
+            assert!(self.sim.elapsed() < end, "a recovery takes too long");
+        }
+    }
+
     /// Asks a zone to stop, as SIGTERM does.
     pub fn terminate(&mut self, zone: &'static str) {
         self.note(format!("{zone} is told to stop"));
@@ -350,6 +401,23 @@ async fn observe(
             if health.get(zone).is_none_or(|(before, _)| *before != now) {
                 health.insert(zone, (now, turmoil::sim_elapsed().unwrap()));
             }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn recovery(plane: &Plane, kds: &Kds) -> Recovery {
+    let store = Arc::clone(&plane.store) as Arc<dyn Store>;
+    Recovery::new(Arc::new(kds.clone()), store, plane.index.clone(), plane.env.clone(), Vec::new())
+}
+
+/// Does what an operator wants.
+async fn operate(recovery: Recovery, operator: Rc<Operator>) {
+    loop {
+        let wanted = operator.wanted.borrow_mut().take();
+        if let Some(options) = wanted {
+            let outcome = recovery.run(options, false).await;
+            *operator.outcome.borrow_mut() = Some(outcome.map_err(|error| error.to_string()));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

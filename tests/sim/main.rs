@@ -16,6 +16,7 @@ mod oracle;
 mod peers;
 #[path = "../plane.rs"]
 mod plane;
+mod recovery;
 mod reverse;
 mod scenarios;
 mod scripted;
