@@ -45,9 +45,9 @@ impl RecoveryQuery {
     }
 }
 
-type Asked = Result<Query<RecoveryQuery>, axum::extract::rejection::QueryRejection>;
+type RecoveryAsked = Result<Query<RecoveryQuery>, axum::extract::rejection::QueryRejection>;
 
-fn query(asked: Asked) -> Result<RecoveryQuery, ApiError> {
+fn query(asked: RecoveryAsked) -> Result<RecoveryQuery, ApiError> {
     let query = asked.map_err(|error| ApiError::bad_request(error.body_text()))?;
     Ok(query.0)
 }
@@ -55,7 +55,7 @@ fn query(asked: Asked) -> Result<RecoveryQuery, ApiError> {
 async fn dry_run(
     State(recovery): State<Arc<Recovery>>,
     Extension(user): Extension<User>,
-    asked: Asked,
+    asked: RecoveryAsked,
 ) -> Result<Response, ApiError> {
     AccessRule::admins().check(&user, "see what a recovery would do")?;
     let report = recovery.dry_run(query(asked)?.options()).await.map_err(failed)?;
@@ -65,7 +65,7 @@ async fn dry_run(
 async fn recover(
     State(recovery): State<Arc<Recovery>>,
     Extension(user): Extension<User>,
-    asked: Asked,
+    asked: RecoveryAsked,
 ) -> Result<Response, ApiError> {
     AccessRule::admins().check(&user, "recover global from its zones")?;
     let query = query(asked)?;

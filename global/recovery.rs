@@ -14,8 +14,8 @@ mod tests;
 pub use self::{
     plan::RecoveryOptions,
     report::{
-        AbsentResource, AskedZone, Conflict, Counted, HistoryStanding, NamedResource, RecoveryReport,
-        RestoredResource, ShownHistory, Side, Winner,
+        AbsentResource, AskedZone, Conflict, ConflictSide, CountedItems, HistoryStanding, NamedResource,
+        RecoveryReport, RestoredResource, ShownHistory, Winner,
     },
     task::{Recovery, RecoveryError},
 };

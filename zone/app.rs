@@ -243,6 +243,7 @@ fn follow_global(
     let dial = Arc::new(Trusted::new(&section.global_address, &trust)?);
     let general = &settings.general;
     let kds = ZoneKdsSettings {
+        address: section.global_address.clone(),
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
@@ -254,9 +255,9 @@ fn follow_global(
     };
     let connector =
         Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys);
-    let link = connector.link();
+    let (link, moves) = (connector.link(), connector.moves());
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link))
+    Ok(api::link(link, moves))
 }
 
 /// Does `work` while this replica leads its zone.

@@ -211,7 +211,7 @@ mod tests {
         #[test]
         fn pages_hold_everything_once(names in proptest::collection::btree_set("[a-z]{1,6}", 0..40), pad in 0usize..200_000) {
             let label = |n: &String| resource(&mesh_timeout::KIND, n, Origin::Global)
-                .with_spec(format!(r#"{{"to":[],"filler":"{}"}}"#, "x".repeat(pad)).into_bytes());
+                .with_spec(format!(r#"{{"to":[{{"targetRef":{{"kind":"Mesh"}},"default":{{"idleTimeout":"20s"}}}}],"filler":"{}"}}"#, "x".repeat(pad)).into_bytes());
             let meshes = names.iter().map(|n| resource(&kinds::mesh::KIND, n, Origin::Global));
             let index = index(names.iter().map(label).chain(meshes).collect());
             let (held, _) = all(&index, "east", true);

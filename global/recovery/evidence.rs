@@ -1,6 +1,9 @@
 //! What zones hold, as resources of global: which name and owner each has there. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use common::{
@@ -31,8 +34,8 @@ pub(super) struct HeldVersion {
 pub(super) struct Evidence {
     /// All contents of each resource.
     pub(super) versions: BTreeMap<ResourceKey, Vec<HeldVersion>>,
-    /// Keys of which zones have no more than the public half.
-    pub(super) public_halves: Vec<ResourceKey>,
+    /// Keys of which zones have no more than the public half, and that.
+    pub(super) public_halves: BTreeMap<ResourceKey, HeldVersion>,
     /// What is not restored, by zone: it claims to be another's, or the like.
     pub(super) refused: BTreeMap<Arc<str>, Vec<String>>,
 }
@@ -45,10 +48,8 @@ impl Evidence {
             for held in &zone.held {
                 match on_global(held, &zone.zone, zones) {
                     Found::Resource(resource) => evidence.add(*resource, zone),
-                    Found::PublicHalf(key) if !evidence.public_halves.contains(&key) => {
-                        evidence.public_halves.push(key);
-                    }
-                    Found::PublicHalf(_) | Found::Elsewhere => {}
+                    Found::PublicHalf(key, half) => evidence.add_half(key, *half, zone),
+                    Found::Elsewhere => {}
                     Found::Refused(reason) => {
                         evidence.refused.entry(Arc::clone(&zone.zone)).or_default().push(reason);
                     }
@@ -79,6 +80,25 @@ impl Evidence {
         }
     }
 
+    /// The half of the zone that was further counts.
+    fn add_half(&mut self, key: ResourceKey, resource: Resource, zone: &ZoneHoldings) {
+        let held = HeldVersion { resource, zones: vec![Arc::clone(&zone.zone)], taken: zone.taken };
+        match self.public_halves.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(held);
+            }
+            Entry::Occupied(mut known) if known.get().resource.spec == held.resource.spec => {
+                known.get_mut().zones.extend(held.zones);
+            }
+            Entry::Occupied(mut known) => {
+                let at = |version: &HeldVersion| (version.taken, version.resource.modified);
+                if is_further(at(&held), at(known.get())) {
+                    known.insert(held);
+                }
+            }
+        }
+    }
+
     /// Whether `zone` holds any content of `key`.
     pub(super) fn holds(&self, zone: &str, key: &ResourceKey) -> bool {
         let versions = self.versions.get(key).into_iter().flatten();
@@ -105,7 +125,7 @@ enum Found {
     /// This.
     Resource(Box<Resource>),
     /// No more than the public half of the key of this name.
-    PublicHalf(ResourceKey),
+    PublicHalf(ResourceKey, Box<Resource>),
     /// Who owns it is asked as well, or nobody keeps it on global.
     Elsewhere,
     /// Not what a zone may hold.
@@ -153,7 +173,9 @@ fn of_global(mut resource: Resource) -> Found {
         return Found::Elsewhere;
     }
     if let Some(key) = private_half(&resource.key) {
-        return Found::PublicHalf(key);
+        // The mark keeps a key from zones that sign by themselves; its public half is for everybody.
+        resource.labels.remove(labels::ISSUING);
+        return Found::PublicHalf(key, Box::new(resource));
     }
     let name = resource.display_name();
     if !kind.keeps_name && names::hashed_name(&resource) == *resource.key.name {

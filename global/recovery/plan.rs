@@ -14,12 +14,13 @@ use common::{
     model::{Kind, Origin, Resource, ResourceKey, kinds},
     proto::{google::protobuf::BoolValue, kuma::system::v1alpha1::Zone},
     store::{Precondition, StoreIdentity, Write, index::Index},
+    token,
 };
 use prost::Message;
 
 use super::{
     evidence::{Evidence, HeldVersion, is_further},
-    report::{AbsentResource, RecoveryReport, RestoredResource, Side, Winner},
+    report::{AbsentResource, ConflictSide, RecoveryReport, RestoredResource, Winner},
 };
 use crate::kds::ZoneHoldings;
 
@@ -58,7 +59,7 @@ pub(super) struct RecoveryPlan {
 pub(super) fn plan(at: Standing<'_>, zones: &[ZoneHoldings], options: RecoveryOptions) -> RecoveryPlan {
     let evidence = Evidence::of(zones);
     let history = history(at.shown, zones);
-    let mut draft = Draft {
+    let mut draft = RecoveryDraft {
         at,
         zones,
         evidence: &evidence,
@@ -69,9 +70,10 @@ pub(super) fn plan(at: Standing<'_>, zones: &[ZoneHoldings], options: RecoveryOp
     for (key, versions) in &evidence.versions {
         draft.settle(key, versions);
     }
+    draft.keep_tokens_good();
     draft.absent(options.remove_absent);
     draft.lost();
-    let Draft { writes, mut report, .. } = draft;
+    let RecoveryDraft { writes, mut report, .. } = draft;
     let waits = zones
         .iter()
         .any(|zone| zone.held_back.is_some() && zone.taken.is_some_and(|t| t.store_id == history));
@@ -98,7 +100,7 @@ fn next_epoch(shown: StoreIdentity, history: uuid::Uuid, zones: &[ZoneHoldings])
     own.into_iter().chain(followed.map(|taken| taken.epoch)).max().unwrap_or(0) + 1
 }
 
-struct Draft<'a> {
+struct RecoveryDraft<'a> {
     at: Standing<'a>,
     zones: &'a [ZoneHoldings],
     evidence: &'a Evidence,
@@ -108,14 +110,14 @@ struct Draft<'a> {
     report: RecoveryReport,
 }
 
-impl Draft<'_> {
+impl RecoveryDraft<'_> {
     /// Decides about one resource that zones hold.
     fn settle(&mut self, key: &ResourceKey, versions: &[HeldVersion]) {
         let (newest, others) = newest(versions);
         match self.at.index.get(key) {
             Some(existing) if existing.origin != newest.resource.origin => {
-                let sides = versions.iter().map(Side::of_zones).collect();
-                self.report.conflict(key, Winner::Global, Side::of_global(existing), sides);
+                let sides = versions.iter().map(ConflictSide::of_zones).collect();
+                self.report.conflict(key, Winner::Global, ConflictSide::of_global(existing), sides);
             }
             // What a zone owns it sends again by itself.
             Some(existing) if existing.origin != Origin::Global => {}
@@ -128,20 +130,22 @@ impl Draft<'_> {
     fn settle_known(&mut self, existing: &Arc<Resource>, newest: &HeldVersion, others: Vec<&HeldVersion>) {
         if self.is_sent_as(existing, newest) {
             if !others.is_empty() {
-                let sides = others.into_iter().map(Side::of_zones).collect();
-                self.report.conflict(&existing.key, Winner::Global, Side::of_global(existing), sides);
+                let sides = others.into_iter().map(ConflictSide::of_zones).collect();
+                self.report.conflict(&existing.key, Winner::Global, ConflictSide::of_global(existing), sides);
             }
             return;
         }
         // A history that is not global's own is what there was before it was lost; what it made since is a beginning.
         let is_foreign = newest.taken.is_none_or(|taken| taken.store_id != self.at.shown.store_id);
-        let sides = |with: Side| others.iter().copied().map(Side::of_zones).chain([with]).collect::<Vec<_>>();
+        let sides = |with: ConflictSide| {
+            others.iter().copied().map(ConflictSide::of_zones).chain([with]).collect::<Vec<_>>()
+        };
         if is_foreign || newest.resource.modified > existing.modified {
             self.report.conflict(
                 &existing.key,
                 Winner::Zones,
-                Side::of_zones(newest),
-                sides(Side::of_global(existing)),
+                ConflictSide::of_zones(newest),
+                sides(ConflictSide::of_global(existing)),
             );
             self.report.restored(RestoredResource::replacing(newest));
             let mut resource = newest.resource.clone();
@@ -154,8 +158,8 @@ impl Draft<'_> {
             self.report.conflict(
                 &existing.key,
                 Winner::Global,
-                Side::of_global(existing),
-                sides(Side::of_zones(newest)),
+                ConflictSide::of_global(existing),
+                sides(ConflictSide::of_zones(newest)),
             );
         }
     }
@@ -167,13 +171,13 @@ impl Draft<'_> {
             Origin::Zone(_) => Vec::new(),
         };
         if !lacking.is_empty() {
-            let sides = [newest].into_iter().chain(others).map(Side::of_zones).collect();
-            self.report.conflict(&newest.resource.key, Winner::Gone, Side::gone(&lacking), sides);
+            let sides = [newest].into_iter().chain(others).map(ConflictSide::of_zones).collect();
+            self.report.conflict(&newest.resource.key, Winner::Gone, ConflictSide::gone(&lacking), sides);
             return;
         }
         if !others.is_empty() {
-            let sides = others.into_iter().map(Side::of_zones).collect();
-            self.report.conflict(&newest.resource.key, Winner::Zones, Side::of_zones(newest), sides);
+            let sides = others.into_iter().map(ConflictSide::of_zones).collect();
+            self.report.conflict(&newest.resource.key, Winner::Zones, ConflictSide::of_zones(newest), sides);
         }
         self.report.restored(RestoredResource::new(newest));
         let at = self.at.now;
@@ -221,8 +225,9 @@ impl Draft<'_> {
 
     /// What global has and zones that wait for it had no more, or never had.
     fn absent(&mut self, removed: bool) {
-        let kinds =
-            common::kds::order::requested_by_zone().into_iter().filter(|kind| kind.flow.global_to_zone());
+        let kinds = common::kds::order::requested_by_zone()
+            .into_iter()
+            .filter(|kind| kind.flow.global_to_zone() && !kind.admin_only);
         let own = kinds.flat_map(|kind| self.at.index.list(kind)).filter(|r| r.origin == Origin::Global);
         let unheld: Vec<_> =
             own.filter(|resource| !self.evidence.versions.contains_key(&resource.key)).collect();
@@ -244,20 +249,64 @@ impl Draft<'_> {
         }
     }
 
+    /// Of a key that signed tokens zones have the public half: it stays, and with it the tokens. What global made for
+    /// itself under the same name meanwhile signs under the next.
+    fn keep_tokens_good(&mut self) {
+        let mut made = Vec::new();
+        for (key, half) in &self.evidence.public_halves {
+            let existing = self.at.index.get(key);
+            let is_half_of = |key: &Arc<Resource>| {
+                token::public_half(key).is_ok_and(|(_, pem)| token::secret_spec(pem) == half.resource.spec)
+            };
+            if existing.is_some_and(is_half_of) {
+                continue;
+            }
+            if self.at.index.get(&half.resource.key).is_none() {
+                self.report.restored(RestoredResource::new(half));
+                let (created, modified) = (self.at.now, self.at.now);
+                let resource = Resource { created, modified, ..half.resource.clone() };
+                self.writes.push(Write::put_when(resource, Precondition::Absent));
+            }
+            let Some(existing) = existing else { continue };
+            let next = next_serial(key, self.at.index, self.evidence, &made);
+            self.writes.push(Write::delete_when(existing.key.clone(), Precondition::At(existing.revision)));
+            let moved = Resource { key: next.clone(), ..existing.as_ref().clone() };
+            self.writes.push(Write::put_when(moved, Precondition::Absent));
+            made.push(next);
+        }
+    }
+
     /// Keys that only global had.
     fn lost(&mut self) {
         let is_there =
             |key: &ResourceKey| self.at.index.get(key).is_some() || self.evidence.versions.contains_key(key);
-        let halves = self.evidence.public_halves.iter().cloned();
+        let known =
+            |key: &&ResourceKey| !self.writes.iter().any(|write| write.key() == *key) && is_there(key);
+        let halves: Vec<_> = self.evidence.public_halves.keys().filter(|key| !known(key)).cloned().collect();
         let roots = self.evidence.versions.keys().filter(|key| key.kind == &kinds::secret::SECRET);
         let roots = roots.filter_map(|key| {
             let name = ca::key_of_certificate(&key.mesh, &key.name)?;
             Some(ResourceKey::new(key.kind, &key.mesh, &name))
         });
-        let lost = halves.chain(roots).filter(|key| !is_there(key));
-        self.report.lost = lost.map(|key| key.to_string()).collect();
+        let roots = roots.filter(|key| !is_there(key));
+        self.report.lost = halves.into_iter().chain(roots).map(|key| key.to_string()).collect();
         self.report.history = self.history;
     }
+}
+
+/// The name behind all keys that are called like `key` but for their number.
+fn next_serial(key: &ResourceKey, index: &Index, evidence: &Evidence, made: &[ResourceKey]) -> ResourceKey {
+    let serial = |other: &ResourceKey| {
+        let (prefix, _) = key.name.rsplit_once('-')?;
+        let is_like = other.kind == key.kind && other.mesh == key.mesh;
+        let (other, serial) = other.name.rsplit_once('-').filter(|_| is_like)?;
+        (other == prefix).then(|| serial.parse::<u32>().ok()).flatten()
+    };
+    let stored = index.list(key.kind).filter_map(|secret| serial(&secret.key));
+    let held = evidence.public_halves.keys().chain(made).filter_map(serial);
+    let last = stored.chain(held).max().unwrap_or(0);
+    let prefix = key.name.rsplit_once('-').map_or(&*key.name, |(prefix, _)| prefix);
+    ResourceKey::new(key.kind, &key.mesh, &format!("{prefix}-{}", last.saturating_add(1)))
 }
 
 /// The newest content, and the others.

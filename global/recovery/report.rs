@@ -41,11 +41,11 @@ pub struct RecoveryReport {
     /// Every zone, and what is known of it.
     pub zones: Vec<AskedZone>,
     /// What is written, how often.
-    pub restored: Counted<RestoredResource>,
+    pub restored: CountedItems<RestoredResource>,
     /// What two sides have in different contents.
-    pub conflicts: Counted<Conflict>,
+    pub conflicts: CountedItems<Conflict>,
     /// What only global has.
-    pub absent: Counted<AbsentResource>,
+    pub absent: CountedItems<AbsentResource>,
     /// Keys that only global had and no zone can give back.
     pub lost: Vec<String>,
 }
@@ -81,20 +81,20 @@ impl From<StoreIdentity> for ShownHistory {
 
 /// How many there are, and the first of them.
 #[derive(Debug, Serialize)]
-pub struct Counted<T> {
+pub struct CountedItems<T> {
     /// All.
     pub total: usize,
     /// The first.
     pub items: Vec<T>,
 }
 
-impl<T> Default for Counted<T> {
+impl<T> Default for CountedItems<T> {
     fn default() -> Self {
         Self { total: 0, items: Vec::new() }
     }
 }
 
-impl<T> Counted<T> {
+impl<T> CountedItems<T> {
     fn push(&mut self, item: T) {
         self.total += 1;
         if self.items.len() < SHOWN {
@@ -201,14 +201,14 @@ pub struct Conflict {
     /// Who is right.
     pub winner: Winner,
     /// What is taken.
-    pub taken: Side,
+    pub taken: ConflictSide,
     /// What is not.
-    pub left: Vec<Side>,
+    pub left: Vec<ConflictSide>,
 }
 
 /// One side of a conflict.
 #[derive(Debug, Serialize)]
-pub struct Side {
+pub struct ConflictSide {
     /// `global`, or nothing for zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<&'static str>,
@@ -226,7 +226,7 @@ pub struct Side {
     pub content: Option<Value>,
 }
 
-impl Side {
+impl ConflictSide {
     pub(super) fn of_zones(version: &HeldVersion) -> Self {
         Self {
             on: None,
@@ -287,7 +287,13 @@ impl RecoveryReport {
         self.restored.push(item);
     }
 
-    pub(super) fn conflict(&mut self, key: &ResourceKey, winner: Winner, taken: Side, left: Vec<Side>) {
+    pub(super) fn conflict(
+        &mut self,
+        key: &ResourceKey,
+        winner: Winner,
+        taken: ConflictSide,
+        left: Vec<ConflictSide>,
+    ) {
         self.conflicts.push(Conflict { resource: NamedResource::of(key), winner, taken, left });
     }
 

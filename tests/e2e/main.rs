@@ -32,6 +32,7 @@ mod on_demand;
 mod otlp;
 mod policies;
 mod postgres;
+mod recover;
 mod refusals;
 mod resilience;
 mod rotation;

@@ -23,10 +23,10 @@ use global::{
 };
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
-use zone::kds::{Link, ZoneKdsSettings};
+use zone::kds::{Link, Moves, ZoneKdsSettings};
 
 use crate::{
-    network::{GLOBAL, SimDial, listener},
+    network::{GLOBAL, SECOND_GLOBAL, SimDial, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -42,6 +42,7 @@ pub struct Federation {
     disks: BTreeMap<&'static str, Disk>,
     pub dials: SimDial,
     links: Rc<RefCell<BTreeMap<&'static str, Link>>>,
+    moves: Rc<RefCell<BTreeMap<&'static str, Moves>>>,
     /// Ends a zone in order.
     stops: Rc<RefCell<BTreeMap<&'static str, CancellationToken>>>,
     /// What global last said about each zone, and when it said so for the first time.
@@ -69,15 +70,7 @@ struct Operator {
 impl Federation {
     /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
-        let quick = global::kds::GlobalKdsSettings {
-            poll_interval: Duration::from_secs(1),
-            unknown_after: Duration::from_secs(2),
-            offline_after: Duration::from_secs(4),
-            stall_after: Duration::from_secs(4),
-            keepalive: Duration::from_secs(2),
-            ..Plane::settings()
-        };
-        Self::with_settings(seed, quick)
+        Self::with_settings(seed, quick())
     }
 
     pub fn with_settings(seed: u64, settings: global::kds::GlobalKdsSettings) -> Self {
@@ -94,6 +87,7 @@ impl Federation {
             disks: BTreeMap::new(),
             dials: SimDial::default(),
             links: Rc::default(),
+            moves: Rc::default(),
             health: Rc::default(),
             events: Rc::default(),
             noted: 0,
@@ -141,14 +135,31 @@ impl Federation {
         });
     }
 
+    /// Another global, which zones may move to.
+    pub fn start_second_global(&mut self, seed: u64) {
+        let disk = self.disk(SECOND_GLOBAL);
+        let starts = RefCell::new(0);
+        self.sim.host(SECOND_GLOBAL, move || {
+            *starts.borrow_mut() += 1;
+            let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow() ^ 1 << 50);
+            async move {
+                let plane = Plane::start(store, SECOND_GLOBAL, seed).await;
+                let kds = plane.kds_with(quick(), Arc::new(global::kds::AnyZone));
+                kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
+                    .await
+                    .map_err(Into::into)
+            }
+        });
+    }
+
     fn start_zone(&mut self, zone: &'static str, seed: u64) {
         let disk = self.disk(zone);
         let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
-        let stops = Rc::clone(&self.stops);
+        let (stops, moves) = (Rc::clone(&self.stops), Rc::clone(&self.moves));
         self.sim.host(zone, move || {
             *starts.borrow_mut() += 1;
             let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
-            let stops = Rc::clone(&stops);
+            let (stops, moves) = (Rc::clone(&stops), Rc::clone(&moves));
             let seed =
                 seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
             async move {
@@ -161,7 +172,9 @@ impl Federation {
                     stall_after: Duration::from_secs(4),
                     ..ZoneKdsSettings::new(zone)
                 };
-                let connector = plane.connector(settings, Arc::new(dials), Arc::new(NoEnvoys));
+                let connector = plane.connector(settings, Arc::new(dials.clone()), Arc::new(NoEnvoys));
+                let connector = connector.with_dials(Arc::new(dials));
+                moves.borrow_mut().insert(zone, connector.moves());
                 links.borrow_mut().insert(zone, connector.link());
                 stops.borrow_mut().insert(zone, plane.stop.clone());
                 connector.run(None, plane.stop.clone()).await;
@@ -178,6 +191,10 @@ impl Federation {
 
     pub fn link(&self, zone: &str) -> Link {
         self.links.borrow()[zone].clone()
+    }
+
+    pub fn moves(&self, zone: &str) -> Moves {
+        self.moves.borrow()[zone].clone()
     }
 
     /// What global says about a zone, and since which moment of the simulation.
@@ -205,7 +222,7 @@ impl Federation {
     }
 
     pub fn origin(host: &str) -> Origin {
-        if host == GLOBAL { Origin::Global } else { Origin::Zone(host.into()) }
+        if [GLOBAL, SECOND_GLOBAL].contains(&host) { Origin::Global } else { Origin::Zone(host.into()) }
     }
 
     /// Writes a resource as its owner, through the store of a host.
@@ -403,6 +420,17 @@ async fn observe(
             }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn quick() -> global::kds::GlobalKdsSettings {
+    global::kds::GlobalKdsSettings {
+        poll_interval: Duration::from_secs(1),
+        unknown_after: Duration::from_secs(2),
+        offline_after: Duration::from_secs(4),
+        stall_after: Duration::from_secs(4),
+        keepalive: Duration::from_secs(2),
+        ..Plane::settings()
     }
 }
 

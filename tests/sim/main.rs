@@ -11,6 +11,7 @@ mod kumas;
 mod kumas_global;
 mod kumas_zones;
 mod mixed;
+mod moving;
 mod network;
 mod oracle;
 mod peers;

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Schedules of one run.
 const SEEDS: u64 = 40;
 
-fn timeout(seconds: u32) -> Vec<u8> {
+pub fn timeout(seconds: u32) -> Vec<u8> {
     let spec =
         format!(r#"{{"to":[{{"targetRef":{{"kind":"Mesh"}},"default":{{"idleTimeout":"{seconds}s"}}}}]}}"#);
     spec.into_bytes()
@@ -32,7 +32,7 @@ fn policy(federation: &mut Federation, name: &str, seconds: u32) {
 }
 
 /// Five policies of global and a service of zone 1, known wherever they belong.
-fn in_sync(seed: u64) -> Federation {
+pub fn in_sync(seed: u64) -> Federation {
     let mut federation = Federation::new(seed);
     federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
     (0..5).for_each(|n| policy(&mut federation, &format!("p{n}"), 20));
@@ -44,13 +44,13 @@ fn in_sync(seed: u64) -> Federation {
 }
 
 /// What a zone holds, its own insight apart: the revision shows whether something was written again.
-fn held(federation: &Federation, zone: &str) -> BTreeMap<String, u64> {
+pub fn held(federation: &Federation, zone: &str) -> BTreeMap<String, u64> {
     let all = resources(&federation.store(zone));
     let kept = all.iter().filter(|r| r.kind() != &kinds::zone_insight::KIND);
     kept.map(|r| (r.key.to_string(), r.revision)).collect()
 }
 
-fn all_held(federation: &Federation) -> BTreeMap<&'static str, BTreeMap<String, u64>> {
+pub fn all_held(federation: &Federation) -> BTreeMap<&'static str, BTreeMap<String, u64>> {
     ZONES.into_iter().map(|zone| (zone, held(federation, zone))).collect()
 }
 
@@ -63,7 +63,7 @@ fn backup(federation: &Federation, host: &str) -> Arc<MemoryStore> {
     Arc::new(copy)
 }
 
-fn assert_nothing_disappears(
+pub fn assert_nothing_disappears(
     federation: &Federation,
     before: &BTreeMap<&'static str, BTreeMap<String, u64>>,
 ) {
@@ -74,7 +74,7 @@ fn assert_nothing_disappears(
     }
 }
 
-fn run_watching(
+pub fn run_watching(
     federation: &mut Federation,
     time: Duration,
     before: &BTreeMap<&'static str, BTreeMap<String, u64>>,

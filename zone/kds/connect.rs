@@ -35,16 +35,19 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, codec::CompressionEncoding, transport::Channel};
+use uuid::Uuid;
 
 use super::{
     call::{opened, with_headers},
     dial::{self, Dial, DialError},
     gate::{Decision, decide},
-    holdings::{Holdings, TAKEN, read_taken},
+    holdings::{HoldingsDesk, TAKEN, read_taken},
     link::{Down, Link, REPORT, Up},
+    moving::{Dials, Moves, TrustedDials},
     ping::{Pings, unanswered},
     reverse::ReverseCalls,
-    settings::{TokenFileError, ZoneKdsSettings},
+    settings::{TokenFileError, TokenSource, ZoneKdsSettings},
+    trial::Trial,
     up::{OwnView, Upward},
 };
 use crate::leader::Work;
@@ -67,6 +70,17 @@ pub struct Connector {
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
     link: Link,
+    moves: Moves,
+}
+
+/// How to reach a global, and what to show it.
+struct GlobalWay {
+    dial: Arc<dyn Dial>,
+    token: TokenSource,
+    /// It may ask for secrets.
+    gives_secrets: bool,
+    /// The store an operator accepted in place of the one followed before.
+    accepted: Option<Uuid>,
 }
 
 /// Why a connection ended.
@@ -86,6 +100,8 @@ enum Broken {
     Store(#[from] StoreError),
     #[error("an operator approved what was held back")]
     Approved,
+    #[error("an operator moved this zone to another global")]
+    Moved,
 }
 
 impl Connector {
@@ -99,7 +115,19 @@ impl Connector {
         envoys: Arc<dyn EnvoyAdmin>,
     ) -> Self {
         let link = Link::new(env.clone());
-        Self { settings, store, index, env, dial, envoys, link }
+        let moves = Moves::new(Arc::clone(&store), settings.address.clone(), Arc::new(TrustedDials));
+        Self { settings, store, index, env, dial, envoys, link, moves }
+    }
+
+    /// The same where other globals are reached by `dials`.
+    pub fn with_dials(mut self, dials: Arc<dyn Dials>) -> Self {
+        self.moves = Moves::new(Arc::clone(&self.store), self.settings.address.clone(), dials);
+        self
+    }
+
+    /// The way to another global, to begin and to commit it.
+    pub fn moves(&self) -> Moves {
+        self.moves.clone()
     }
 
     /// The link, to watch it and to approve what it holds back.
@@ -110,6 +138,21 @@ impl Connector {
     /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever. What is
     /// taken from global is written under `fence`, if there is one.
     pub async fn run(&self, fence: Option<Fence>, shutdown: CancellationToken) {
+        self.moves.load().await;
+        let trial = Trial {
+            settings: &self.settings,
+            index: &self.index,
+            env: &self.env,
+            ours: self.peer(),
+            moves: &self.moves,
+        };
+        tokio::select! {
+            () = self.follow(fence, shutdown) => {}
+            never = trial.run() => match never {},
+        }
+    }
+
+    async fn follow(&self, fence: Option<Fence>, shutdown: CancellationToken) {
         let (min, max) = self.settings.backoff;
         let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
         while !shutdown.is_cancelled() {
@@ -117,6 +160,7 @@ impl Connector {
             let broken = tokio::select! {
                 broken = self.session(fence.as_ref(), &shutdown) => broken,
                 () = self.link.approval() => Err(Broken::Approved),
+                () = self.moves.switch() => Err(Broken::Moved),
             };
             let reason = broken.err().map(|broken| redact::words(&broken.to_string(), LONGEST_REASON));
             if let Some(reason) = &reason {
@@ -128,6 +172,7 @@ impl Connector {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.link.approval() => {}
+                () = self.moves.switch() => {}
                 () = sleep(pause) => {}
             }
         }
@@ -135,9 +180,10 @@ impl Connector {
 
     /// One connection: the streams and the pings. `Ok` only at shutdown.
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
-        let caller = self.introduce()?;
+        let way = self.way()?;
+        let caller = self.introduce(&way)?;
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.version);
-        let channel = match timeout(self.settings.connect_timeout, self.dial.dial(endpoint)).await {
+        let channel = match timeout(self.settings.connect_timeout, way.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
             Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),
         };
@@ -149,10 +195,11 @@ impl Connector {
         };
         let (period, shown) = pings.ping().await.map_err(Broken::Ping)?;
         let approved = self.link.take_approval();
-        let decision = match self.decide(shown, approved).await {
+        let decision = match self.decide(shown, approved, way.accepted).await {
             Err(Broken::HeldBack(reason)) => {
+                let holdings = self.holdings(&way);
                 tokio::select! {
-                    () = self.linger(&channel, &caller, &pings, (period, shown), &reason) => {}
+                    () = self.linger(&holdings, (&channel, &caller), &pings, (period, shown), &reason) => {}
                     () = shutdown.cancelled() => {}
                 }
                 return Err(Broken::HeldBack(reason));
@@ -168,6 +215,7 @@ impl Connector {
         let recorder = self.recorder();
         self.open_subscription(&caller);
         self.record(&recorder).await;
+        let holdings = self.holdings(&way);
         let desk = ReverseCalls { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
             ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
@@ -180,7 +228,7 @@ impl Connector {
             never = self.remember() => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
-            never = self.hand_out(&channel, &caller) => match never {},
+            never = hand_out(&holdings, &channel, &caller) => match never {},
             () = shutdown.cancelled() => Ok(()),
         };
         self.close_subscription();
@@ -192,8 +240,8 @@ impl Connector {
     /// history, or does not know how to ask.
     async fn linger(
         &self,
-        channel: &Channel,
-        caller: &KdsCaller,
+        holdings: &HoldingsDesk<'_>,
+        (channel, caller): (&Channel, &KdsCaller),
         pings: &Pings<'_>,
         (period, shown): (Option<Duration>, Option<Upstream>),
         reason: &str,
@@ -201,39 +249,56 @@ impl Connector {
         let text = redact::words(reason, LONGEST_REASON);
         tracing::warn!(reason = text, "this zone does not follow global and goes on with what it has");
         self.link.disconnected(Some(text));
-        let holdings = self.holdings();
         tokio::select! {
             () = holdings.attend(channel, caller, Some(reason)) => {}
             () = pings.until_another(period, shown) => {}
         }
     }
 
-    /// Lets global ask for what this zone holds, for as long as the connection lives.
-    async fn hand_out(&self, channel: &Channel, caller: &KdsCaller) -> Infallible {
-        self.holdings().attend(channel, caller, None).await;
-        std::future::pending().await
+    fn holdings(&self, way: &GlobalWay) -> HoldingsDesk<'_> {
+        let (settings, store, index) = (&self.settings, &self.store, &self.index);
+        HoldingsDesk { settings, store, index, gives_secrets: way.gives_secrets }
     }
 
-    fn holdings(&self) -> Holdings<'_> {
-        Holdings { settings: &self.settings, store: &self.store, index: &self.index }
+    /// The way to the global this zone follows: as the settings say, or where it moved.
+    fn way(&self) -> Result<GlobalWay, Broken> {
+        let Some((target, store)) = self.moves.followed() else {
+            return Ok(GlobalWay {
+                dial: Arc::clone(&self.dial),
+                token: self.settings.token.clone(),
+                gives_secrets: self.settings.gives_secrets,
+                accepted: self.settings.accept_store,
+            });
+        };
+        Ok(GlobalWay {
+            dial: self.moves.dial(&target)?,
+            token: target.token(),
+            gives_secrets: target.is_vouched_for(),
+            accepted: Some(store),
+        })
     }
 
-    fn introduce(&self) -> Result<KdsCaller, Broken> {
+    fn introduce(&self, way: &GlobalWay) -> Result<KdsCaller, Broken> {
         Ok(KdsCaller {
             zone: self.settings.zone.to_string(),
             features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
-            token: self.settings.token.read()?,
+            token: way.token.read()?,
             version: self.settings.version.clone(),
             issuing_request: self.settings.issuing_request.clone(),
         })
     }
 
     /// Whether to obey this upstream.
-    async fn decide(&self, shown: Option<Upstream>, approved: bool) -> Result<Decision, Broken> {
+    async fn decide(
+        &self,
+        shown: Option<Upstream>,
+        approved: bool,
+        accepted: Option<Uuid>,
+    ) -> Result<Decision, Broken> {
         let known = self.store.sessions(UPSTREAM).await?;
         let known = known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text));
-        let decision = match decide(known, shown, self.settings.accept_store) {
+        let decision = match decide(known, shown, accepted) {
             Decision::Refuse(_) if approved => Decision::Guarded,
             Decision::Refuse(reason) => {
                 self.link.held_back(reason.clone());
@@ -403,6 +468,12 @@ impl Connector {
             tracing::warn!(%error, "cannot write this zone's own insight");
         }
     }
+}
+
+/// Lets global ask for what this zone holds, for as long as the connection lives.
+async fn hand_out(holdings: &HoldingsDesk<'_>, channel: &Channel, caller: &KdsCaller) -> Infallible {
+    holdings.attend(channel, caller, None).await;
+    std::future::pending().await
 }
 
 impl Work for Connector {

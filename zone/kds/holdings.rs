@@ -35,13 +35,15 @@ const OUTBOX: usize = 4;
 const LONGEST_REASON: usize = 4096;
 
 /// Where global may ask for what this zone holds.
-pub(super) struct Holdings<'a> {
+pub(super) struct HoldingsDesk<'a> {
     pub(super) settings: &'a ZoneKdsSettings,
     pub(super) store: &'a Arc<dyn Store>,
     pub(super) index: &'a IndexReader,
+    /// Its secrets too: somebody vouches for who is at the other end.
+    pub(super) gives_secrets: bool,
 }
 
-impl Holdings<'_> {
+impl HoldingsDesk<'_> {
     /// Opens the stream and answers on it until it ends; `held_back` is why this zone does not follow this global.
     pub(super) async fn attend(&self, channel: &Channel, caller: &KdsCaller, held_back: Option<&str>) {
         let (wire, pages) = mpsc::channel(QUEUE);
@@ -96,7 +98,7 @@ impl Holdings<'_> {
 
     async fn page(&self, asked: HoldingsRequest) -> HoldingsPage {
         let index = self.index.current();
-        let (zone, gives) = (&self.settings.zone, self.settings.gives_secrets);
+        let (zone, gives) = (&self.settings.zone, self.gives_secrets);
         let page = holdings::page(&index, zone, &asked.after, gives);
         HoldingsPage {
             request_id: asked.request_id,

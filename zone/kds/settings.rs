@@ -14,6 +14,8 @@ use uuid::Uuid;
 pub struct ZoneKdsSettings {
     /// Name of this zone.
     pub zone: Arc<str>,
+    /// Where global is, as an operator wrote it.
+    pub address: String,
     /// Credential shown to global.
     pub token: TokenSource,
     /// Largest message, in bytes.
@@ -53,6 +55,7 @@ impl ZoneKdsSettings {
     pub fn new(zone: &str) -> Self {
         Self {
             zone: zone.into(),
+            address: String::new(),
             token: TokenSource::None,
             max_message: MAX_MESSAGE,
             gzip: true,
