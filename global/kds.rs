@@ -1,6 +1,7 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
 mod auth;
+mod door;
 mod ending;
 mod federation;
 mod health;

@@ -1,10 +1,7 @@
 //! Asks zones for what they hold, over the stream they opened for that. Also a zone that does not follow this global
 //! opens it, and says on it why.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use common::{
     kds::{
@@ -21,77 +18,23 @@ use common::{
 };
 use futures::{Stream, StreamExt};
 use thiserror::Error;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 use tonic::Status;
 
-use super::{Kds, session::Session};
+use super::{
+    Kds,
+    door::{LONGEST_REASON, PageQuestion},
+    session::Session,
+};
 
 /// How long a zone may take for one page.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions that may wait for a zone.
-const WAITING: usize = 4;
-/// Bytes of why a zone does not follow.
-const LONGEST_REASON: usize = 4096;
 /// What is taken of one zone: resources, pages, and bytes of them on the wire.
 const MOST_RESOURCES: usize = 200_000;
 const MOST_PAGES: usize = 10_000;
 const MOST_BYTES: usize = 256 * 1024 * 1024;
 /// What is shown of what a zone holds and nobody can read.
 const UNREADABLE: usize = 20;
-
-/// A question for a page, and who waits for it.
-pub(crate) struct PageQuestion {
-    after: String,
-    reply: oneshot::Sender<HoldingsPage>,
-}
-
-/// Where a session is asked for what its zone holds.
-#[derive(Default)]
-pub(crate) struct HoldingsDoor(Mutex<DoorState>);
-
-#[derive(Default)]
-struct DoorState {
-    questions: Option<mpsc::Sender<PageQuestion>>,
-    held_back: Option<String>,
-    taken: Option<Upstream>,
-}
-
-impl HoldingsDoor {
-    /// Why the zone does not follow this global; `None` while it does.
-    pub(crate) fn held_back(&self) -> Option<String> {
-        self.lock().held_back.clone()
-    }
-
-    /// A stream takes questions from here on; an older one does no more.
-    fn open(&self) -> mpsc::Receiver<PageQuestion> {
-        let (sender, questions) = mpsc::channel(WAITING);
-        self.lock().questions = Some(sender);
-        questions
-    }
-
-    /// Which history the zone followed, and how far, as it last said.
-    fn taken(&self) -> Option<Upstream> {
-        self.lock().taken
-    }
-
-    fn hears(&self, page: &HoldingsPage) {
-        let text = &page.held_back;
-        let mut state = self.lock();
-        state.held_back = (!text.is_empty()).then(|| redact::words(text, LONGEST_REASON));
-        state.taken = Upstream::parse(&page.taken);
-    }
-
-    fn questions(&self) -> Option<mpsc::Sender<PageQuestion>> {
-        self.lock().questions.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DoorState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Asks what comes in at the door of `session`, one question at a time, until either end is gone.
 pub(super) async fn ask(

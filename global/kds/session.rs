@@ -26,8 +26,8 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    door::HoldingsDoor,
     ending::{End, EndCause},
-    holdings::HoldingsDoor,
     questions::{FormerSender, QuestionSender},
 };
 

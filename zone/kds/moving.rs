@@ -1,7 +1,7 @@
 //! A zone on its way to another global: where to, how far it is, and which global it follows in the end.
 //!
 //! Until an operator commits, the zone follows the global it followed, and takes from the other one what that would send
-//! into a place of its own (see [`super::trial`]), to be compared. What was decided is in the store, so that a restart or
+//! into a place of its own, to be compared. What was decided is in the store, so that a restart or
 //! another replica goes on with it.
 
 use std::{
