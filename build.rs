@@ -111,6 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".google.protobuf", "::envoy_types::pb::google::protobuf")
         .extern_path(".envoy", "::envoy_types::pb::envoy")
         .bytes(".kuma")
+        .bytes(".strait")
         .btree_map(".kuma")
         .compile_well_known_types(true)
         .compile_fds(all)?;

@@ -16,6 +16,7 @@ pub mod filter;
 pub mod follow;
 pub mod fuse;
 pub mod headers;
+pub mod holdings;
 pub mod insight;
 pub mod mapper;
 pub mod metadata;

@@ -20,6 +20,17 @@ pub mod kuma {
     }
 }
 
+/// Messages and services of the `strait.*` packages, generated from `proto/`.
+pub mod strait {
+    /// What our control planes say to each other beside the sync.
+    pub mod federation {
+        /// Package `strait.federation.v1`.
+        pub mod v1 {
+            tonic::include_proto!("strait.federation.v1");
+        }
+    }
+}
+
 pub use envoy_types::pb::{envoy, google, opentelemetry, xds};
 
 /// Serialized `FileDescriptorSet` of the resource messages, for the JSON form and unknown fields.

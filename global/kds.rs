@@ -2,8 +2,12 @@
 
 mod auth;
 mod behind;
+mod door;
 mod ending;
+mod federation;
 mod health;
+mod history;
+mod holdings;
 mod insights;
 mod instances;
 mod questions;
@@ -45,10 +49,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use auth::{
     AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
 };
+pub(crate) use holdings::{UnaskedZone, ZoneHoldings};
 pub use settings::GlobalKdsSettings;
 
 use self::{
     health::Patience,
+    history::History,
     insights::ZoneInsights,
     instances::Instances,
     replicas::Replicas,
@@ -85,6 +91,7 @@ pub(crate) struct KdsInner {
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) history: History,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
@@ -114,6 +121,7 @@ impl Kds {
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let running = settings.secrets_where_run.then(Arc::default);
+        let history = History::of(Arc::clone(&store));
         let inner = KdsInner {
             settings,
             store,
@@ -125,6 +133,7 @@ impl Kds {
             progress,
             replicas,
             mailbox,
+            history,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
@@ -149,6 +158,9 @@ impl Kds {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let inner = &self.inner;
+        if let Err(error) = inner.history.refresh().await {
+            tracing::warn!(%error, "cannot read which history zones are shown; they wait until it can be read");
+        }
         let drained = CancellationToken::new();
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
@@ -196,6 +208,7 @@ impl Kds {
         let instances = Instances {
             sessions: Arc::clone(&inner.sessions),
             replicas: Arc::clone(&inner.replicas),
+            history: inner.history.clone(),
             recorder,
             patience: self.patience(),
             started: inner.started,

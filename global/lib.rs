@@ -1,9 +1,11 @@
 //! The global control plane.
 
+mod api;
 pub mod app;
 pub mod config;
 mod issuing;
 pub mod kds;
+pub mod recovery;
 
 #[cfg(test)]
 mod tests {

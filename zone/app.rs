@@ -272,6 +272,7 @@ fn follow_global(
     let dial = Arc::new(Trusted::new(&section.global_address, &trust)?.showing(shown));
     let general = &settings.general;
     let kds = ZoneKdsSettings {
+        address: section.global_address.clone(),
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
@@ -279,6 +280,7 @@ fn follow_global(
         config: config::masked(settings).to_string(),
         issuing_request: issuing_request(cp),
         shares_store: settings.store.kind == StoreType::Postgres,
+        gives_secrets: section.global_address.starts_with("grpcs://") && !section.kds.tls_skip_verify,
         ..ZoneKdsSettings::new(&section.name)
     };
     let connector =
@@ -287,9 +289,9 @@ fn follow_global(
         Some(convergence) => connector.with_proxies(convergence),
         None => connector,
     };
-    let link = connector.link();
+    let (link, moves) = (connector.link(), connector.moves());
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link))
+    Ok(api::link(link, moves))
 }
 
 /// Does `work` while this replica leads its zone.

@@ -8,13 +8,19 @@ mod connect;
 mod coverage;
 mod dial;
 mod gate;
+mod holdings;
 mod link;
+mod moving;
 mod ping;
 mod reverse;
 mod settings;
+mod trial;
 mod up;
 
 pub use connect::Connector;
 pub use dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use link::{Link, LinkStatus};
+pub use moving::{
+    Dials, MoveDifference, MoveError, MoveStatus, MoveTarget, Moves, NamesInShort, TrustedDials,
+};
 pub use settings::{TokenSource, ZoneKdsSettings};

@@ -103,6 +103,9 @@ pub struct ZoneStatus {
     pub clock: Option<ClockSkew>,
     /// Dataplanes it sent.
     pub dataplanes: u64,
+    /// Why it does not follow this global and goes on with what it has: global lost its store, or went back in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

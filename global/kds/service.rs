@@ -38,6 +38,7 @@ use common::{
             },
             system::v1alpha1::{KumaCpVersion, Zone},
         },
+        strait::federation::v1::federation_service_server::FederationServiceServer,
     },
     redact,
     runtime::http::{Client, PeerCertificate},
@@ -67,7 +68,7 @@ const OUTBOX: usize = 128;
 /// Bytes of what is noted of a claim that was not true.
 const LONGEST_CLAIM: usize = 1024;
 
-type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 pub(super) fn routes(kds: &Kds) -> Routes {
     let limit = kds.inner.settings.max_message;
@@ -82,7 +83,12 @@ pub(super) fn routes(kds: &Kds) -> Routes {
         .send_compressed(gzip)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
-    Routes::new(sync).add_service(global)
+    let federation = FederationServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
+    Routes::new(sync).add_service(global).add_service(federation)
 }
 
 #[tonic::async_trait]
@@ -116,10 +122,10 @@ impl KdsSyncService for Kds {
             let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
             move |_: &Peer, index: &Arc<Index>| {
                 let features = session.receiver_features();
-                let stamped = features.has(RESUME);
+                let shown = features.has(RESUME).then(|| inner.history.shown());
                 let shared = inner.outgoing_for(&features);
                 warn_of_hidden_key(&session.zone, &features, index);
-                let view = ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index);
+                let view = ZoneView::new(Arc::clone(&session.zone), features, shown, shared, index);
                 view.where_run(inner.running.clone(), index)
             }
         };
@@ -208,7 +214,7 @@ impl GlobalKdsService for Kds {
         };
         let mut response = Response::new(ZoneHealthCheckResponse { interval: Some(interval) });
         let index = self.inner.index.current();
-        Upstream::new(index.store, index.revision).write(response.metadata_mut());
+        self.inner.history.at(index.revision).write(response.metadata_mut());
         if let Some(down) = down {
             down.write(response.metadata_mut());
         }
@@ -218,7 +224,7 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
+    pub(super) fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
@@ -231,7 +237,11 @@ impl Kds {
         Ok(caller)
     }
 
-    async fn open_stream(&self, caller: &ZoneCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
+    pub(super) async fn open_stream(
+        &self,
+        caller: &ZoneCaller,
+        stream: StreamKind,
+    ) -> Result<Arc<Session>, Status> {
         let made = self.inner.ensure_zone(&caller.zone).await?;
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
@@ -310,7 +320,7 @@ impl KdsInner {
     }
 
     /// Keeps the request of a zone for a certificate to sign with, for whoever signs.
-    async fn take_request(&self, caller: &ZoneCaller) -> Result<(), Status> {
+    pub(super) async fn take_request(&self, caller: &ZoneCaller) -> Result<(), Status> {
         let Some(request) = caller.issuing_request.as_deref() else { return Ok(()) };
         let index = self.index.current();
         let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));
@@ -421,7 +431,7 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
 
 /// A reply stream: what goes through the outbox, then the status the stream ends with. A stream to a zone
 /// never ends with OK, because zones of Kuma take that for the end of all sync.
-fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) {
+pub(super) fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) {
     let (wire, queue) = mpsc::channel(QUEUE);
     let (end, ended) = oneshot::channel();
     let last = async { Err(ended.await.unwrap_or_else(|_| Status::internal("stream failed"))) };
@@ -430,7 +440,7 @@ fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) 
 }
 
 /// How a stream ends; `None` at shutdown.
-fn status(ended: Option<Ended>, session: &Session) -> Status {
+pub(super) fn status(ended: Option<Ended>, session: &Session) -> Status {
     match ended {
         None => Status::unavailable("global is shutting down"),
         Some(Ended::Stopped) => session.cause().unwrap_or(EndCause::Stopping).into(),

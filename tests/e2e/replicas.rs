@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     faults::writers::{Book, Writers},
-    harness::{Balancer, Global, Options, Zone, eventually, wait::within},
+    harness::{Balancer, Global, Zone, eventually, wait::within},
     mesh::{ALLOW_ALL, MESH, Member, Shape},
     postgres::on,
 };
