@@ -112,6 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".google.protobuf", "::envoy_types::pb::google::protobuf")
         .extern_path(".envoy", "::envoy_types::pb::envoy")
         .bytes(".kuma")
+        .bytes(".strait.federation")
         .btree_map(".kuma")
         .compile_well_known_types(true)
         .compile_fds(all)?;

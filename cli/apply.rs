@@ -98,14 +98,14 @@ fn bar(total: usize) -> ProgressBar {
 }
 
 /// What became of one document.
-struct Message {
+pub(crate) struct Message {
     line: String,
     warnings: Vec<String>,
     revision: Option<u64>,
 }
 
 impl Message {
-    fn print(&self) {
+    pub(crate) fn print(&self) {
         output::line(&self.line);
         for warning in &self.warnings {
             eprintln!("warning: {warning}");
@@ -113,7 +113,7 @@ impl Message {
     }
 }
 
-async fn put(client: &ApiClient, document: &Checked) -> anyhow::Result<Message> {
+pub(crate) async fn put(client: &ApiClient, document: &Checked) -> anyhow::Result<Message> {
     let path = kinds::item(document.kind, &document.mesh, &document.name);
     let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
     if answer.status == StatusCode::NOT_FOUND && document.kind.is_mesh_scoped() {
@@ -131,6 +131,6 @@ async fn put(client: &ApiClient, document: &Checked) -> anyhow::Result<Message> 
     Ok(Message { line: format!("{} {verb}", title(document)), warnings, revision: answer.revision })
 }
 
-fn title(document: &Checked) -> String {
+pub(crate) fn title(document: &Checked) -> String {
     kinds::title(document.kind, &document.mesh, &document.name)
 }

@@ -68,7 +68,23 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
         }
     }
     if link["heldBack"].is_string() {
-        eprintln!("if global is right, let it through with `straitctl link approve`");
+        eprintln!(
+            "if global is right, let it through with `straitctl link approve`; if it lost what it had or was restored \
+             from a backup, `straitctl global recover` there takes it back from the zones"
+        );
+    }
+    if let Some(to) = link["move"]["to"].as_str() {
+        let missing = &link["move"]["missing"]["total"];
+        match (link["move"]["committed"] == true, link["move"]["complete"] == true) {
+            (true, _) => eprintln!("moved to {to}"),
+            (false, true) => {
+                eprintln!("looks at {to}, where nothing is missing: `straitctl zones move` commits")
+            }
+            (false, false) => eprintln!("looks at {to}, where {missing} resources are missing"),
+        }
+        if let Some(error) = link["move"]["lastError"].as_str() {
+            eprintln!("{to}: {error}");
+        }
     }
     for (kind, reason) in link["refusals"].as_object().into_iter().flatten() {
         eprintln!("refused {kind}: {}", reason.as_str().unwrap_or_default());

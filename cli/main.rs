@@ -12,11 +12,14 @@ mod client;
 mod config;
 mod delete;
 mod documents;
+mod epoch;
 mod explain;
+mod export;
 mod generate;
 mod get;
 mod grpc_agent;
 mod history;
+mod import;
 mod inspect;
 mod kinds;
 mod link;
@@ -25,10 +28,12 @@ mod output;
 mod proxy;
 mod proxy_config;
 mod proxy_status;
+mod recover;
 mod sync;
 mod table;
 mod version;
 mod wait;
+mod zones;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -118,6 +123,16 @@ enum Command {
     GrpcAgent(grpc_agent::GrpcAgentArgs),
     /// Shows how a zone stands with global, and approves what the zone holds back
     Link(link::LinkArgs),
+    /// Writes what a control plane owns to standard output
+    Export(export::Export),
+    /// Puts what `export` wrote into a control plane
+    Import(import::Import),
+    /// Looks after global itself: rebuilds it from its zones
+    Global(recover::GlobalArgs),
+    /// Moves a zone to another global, or gives it another name
+    Zones(zones::ZonesArgs),
+    /// Shows which history zones are shown, and raises its epoch after a restore
+    Epoch(epoch::EpochArgs),
     /// Waits until zones are online or a resource exists
     Wait(wait::Wait),
     /// Remembers control planes and chooses among them
@@ -161,6 +176,11 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Bootstrap(bootstrap) => bootstrap.run(&connection).await,
         Command::GrpcAgent(agent) => agent.run(&connection).await,
         Command::Link(link) => link.run(&client()?).await,
+        Command::Export(export) => export.run(&client()?).await,
+        Command::Import(import) => import.run(client).await,
+        Command::Global(global) => global.run(&client()?).await,
+        Command::Zones(zones) => zones.run(&client()?).await,
+        Command::Epoch(epoch) => epoch.run(&client()?).await,
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Version => version::print(client).await,
         Command::Config(config) => config.run(file()?, &connection).await,

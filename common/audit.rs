@@ -7,6 +7,7 @@
 mod file;
 
 use std::{
+    cmp::Reverse,
     collections::VecDeque,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -166,7 +167,7 @@ impl AuditLog {
         let mut found = of(&kept.known);
         found.extend(of(&kept.strangers));
         drop(kept);
-        found.sort_by(|a, b| b.at.cmp(&a.at));
+        found.sort_by_key(|entry| Reverse(entry.at));
         found.truncate(limit);
         found
     }

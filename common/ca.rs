@@ -64,6 +64,11 @@ pub fn key_secret(mesh: &str, backend: &str) -> String {
     format!("{mesh}{KEY_SECRET}{backend}")
 }
 
+/// Name of the secret with the root key of which the secret `name` holds the certificate; `None` when it holds none.
+pub fn key_of_certificate(mesh: &str, name: &str) -> Option<String> {
+    Some(key_secret(mesh, name.strip_prefix(mesh)?.strip_prefix(CERTIFICATE_SECRET)?))
+}
+
 /// Whether a secret of this name holds the root key of a builtin backend.
 pub fn is_key_secret(mesh: &str, name: &str) -> bool {
     name.strip_prefix(mesh).is_some_and(|rest| rest.starts_with(KEY_SECRET))

@@ -29,6 +29,8 @@ pub enum StreamKind {
     Stats,
     /// Reverse calls: clusters.
     Clusters,
+    /// Reverse calls: what the zone holds.
+    Holdings,
 }
 
 impl StreamKind {
@@ -36,7 +38,7 @@ impl StreamKind {
     pub fn is_reverse(self) -> bool {
         match self {
             Self::GlobalToZone | Self::ZoneToGlobal => false,
-            Self::ConfigDump | Self::Stats | Self::Clusters => true,
+            Self::ConfigDump | Self::Stats | Self::Clusters | Self::Holdings => true,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod filter;
 pub mod follow;
 pub mod fuse;
 pub mod headers;
+pub mod holdings;
 pub mod insight;
 pub mod mapper;
 pub mod metadata;

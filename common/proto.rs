@@ -20,8 +20,16 @@ pub mod kuma {
     }
 }
 
-/// What global and zones of this implementation alone say to each other.
+/// Messages and services of the `strait.*` packages, generated from `proto/`.
 pub mod strait {
+    /// What our control planes say to each other beside the sync.
+    pub mod federation {
+        /// Package `strait.federation.v1`.
+        pub mod v1 {
+            tonic::include_proto!("strait.federation.v1");
+        }
+    }
+
     /// Between global and a relay.
     pub mod relay {
         /// Package `strait.relay.v1alpha1`.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use axum::Router;
 use common::{
     audit::AuditLog,
     config,
@@ -16,9 +15,11 @@ use common::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    api,
     config::{GlobalConfig, ZoneAuth},
     issuing,
     kds::{AnyZone, CertificateOfZone, EitherOfZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
+    recovery::Recovery,
 };
 
 /// One line for `--help`.
@@ -55,8 +56,16 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     cp.supervisor.spawn("issuing", issuing::run(store, cp.index.clone(), cp.env.clone(), shutdown));
     let kds = serve_zones(&mut cp, &settings)?;
     let audit = cp.audit(&settings.api_server)?;
-    let api = api(&cp, &settings, &Arc::new(kds), audit);
-    cp.serve_api(&settings.api_server, api.router(Router::new()))?;
+    let kds = Arc::new(kds);
+    let recovery = Recovery::new(
+        Arc::clone(&kds),
+        Arc::clone(&cp.store),
+        cp.index.clone(),
+        cp.env.clone(),
+        settings.multizone.global.kds.labels.skip_prefixes.clone(),
+    );
+    let resources = resources(&cp, &settings, &kds, audit);
+    cp.serve_api(&settings.api_server, resources.router(api::recovery(recovery)))?;
     Ok(cp)
 }
 
@@ -105,7 +114,7 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
     Ok(kds)
 }
 
-fn api(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>, audit: Arc<AuditLog>) -> Arc<Api> {
+fn resources(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>, audit: Arc<AuditLog>) -> Arc<Api> {
     let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));

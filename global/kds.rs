@@ -3,8 +3,12 @@
 mod auth;
 mod behind;
 mod carried;
+mod door;
 mod ending;
+mod federation;
 mod health;
+mod history;
+mod holdings;
 mod insights;
 mod instances;
 mod onward;
@@ -51,6 +55,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use auth::{
     AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
 };
+pub(crate) use holdings::{UnaskedZone, ZoneHoldings};
 pub use relay_auth::RelayAuthError;
 pub use settings::GlobalKdsSettings;
 
@@ -62,6 +67,7 @@ pub(crate) use session::Session;
 
 use self::{
     health::Patience,
+    history::History,
     insights::ZoneInsights,
     instances::Instances,
     relays::Relays,
@@ -102,6 +108,7 @@ pub(crate) struct KdsInner {
     pub(crate) relays: Relays,
     /// On a relay: where it turns for what global decides.
     pub(crate) onward: Option<Arc<dyn Onward>>,
+    pub(crate) history: History,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
@@ -158,6 +165,7 @@ impl Kds {
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let running = settings.secrets_where_run.then(Arc::default);
+        let history = History::of(Arc::clone(&store));
         let inner = KdsInner {
             settings,
             store,
@@ -171,6 +179,7 @@ impl Kds {
             mailbox,
             relays,
             onward,
+            history,
             dataplane_counts: DataplaneCounts::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
@@ -195,6 +204,9 @@ impl Kds {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let inner = &self.inner;
+        if let Err(error) = inner.history.refresh().await {
+            tracing::warn!(%error, "cannot read which history zones are shown; they wait until it can be read");
+        }
         let drained = CancellationToken::new();
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
@@ -242,6 +254,7 @@ impl Kds {
         let instances = Instances {
             sessions: Arc::clone(&inner.sessions),
             replicas: Arc::clone(&inner.replicas),
+            history: inner.history.clone(),
             recorder,
             patience: self.patience(),
             started: inner.started,

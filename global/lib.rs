@@ -1,9 +1,11 @@
 //! The global control plane, and the relay between it and many zones.
 
+mod api;
 pub mod app;
 pub mod config;
 mod issuing;
 pub mod kds;
+pub mod recovery;
 pub mod relay;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Json, Router,
-    extract::State,
+    extract::{Query, State, rejection::JsonRejection},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -14,20 +14,24 @@ use common::{
     rest::ApiError,
 };
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     folder::FolderStatus,
-    kds::{Link, LinkStatus},
+    kds::{Link, LinkStatus, MoveError, MoveTarget, Moves},
 };
 
 /// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve`, for
-/// administrators, lets what the delete fuse holds back through.
-pub(crate) fn link(link: Link) -> Router {
+/// administrators, lets what the delete fuse holds back through. `POST /strait/link/move` lets it look at another
+/// global, `DELETE` gives that up, and `POST /strait/link/move/commit` lets it follow that one.
+pub(crate) fn link(link: Link, moves: Moves) -> Router {
     Router::new()
         .route("/strait/link", get(show))
         .route("/strait/link/approve", post(approve))
-        .with_state(link)
+        .route("/strait/link/move", post(begin_move).delete(end_move))
+        .route("/strait/link/move/commit", post(commit_move))
+        .with_state((link, moves))
 }
 
 /// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them, to whom `rule`
@@ -50,8 +54,13 @@ async fn show_resources(
     Json(shown).into_response()
 }
 
-async fn show(State(link): State<Link>) -> Json<Value> {
+type Linked = State<(Link, Moves)>;
+
+async fn show(State((link, moves)): Linked) -> Json<Value> {
     let mut shown = status(&link.status());
+    if let Some(moving) = moves.status() {
+        shown["move"] = json!(moving);
+    }
     // Reasons quote what was refused.
     redact::json(&mut shown);
     Json(shown)
@@ -74,7 +83,7 @@ fn status(status: &LinkStatus) -> Value {
     })
 }
 
-async fn approve(State(link): State<Link>, Extension(user): Extension<User>) -> Response {
+async fn approve(State((link, _)): Linked, Extension(user): Extension<User>) -> Response {
     if let Err(error) = AccessRule::admins().check(&user, "approve what global wants removed") {
         return ApiError::from(error).into_response();
     }
@@ -89,4 +98,65 @@ async fn approve(State(link): State<Link>, Extension(user): Extension<User>) -> 
     tracing::warn!(user = user.name, "an operator approved what was held back from global");
     link.approve();
     (StatusCode::ACCEPTED, Json(json!({}))).into_response()
+}
+
+/// Checks who asks, and that this replica is the one that follows global.
+fn may_move(link: &Link, user: &User, what: &str) -> Result<(), ApiError> {
+    AccessRule::admins().check(user, what)?;
+    if link.status().standby {
+        return Err(ApiError::bad_request("another replica of this zone follows global: ask that one"));
+    }
+    Ok(())
+}
+
+async fn begin_move(
+    State((link, moves)): Linked,
+    Extension(user): Extension<User>,
+    target: Result<Json<MoveTarget>, JsonRejection>,
+) -> Result<Response, ApiError> {
+    may_move(&link, &user, "move this zone to another global")?;
+    let Json(target) = target.map_err(|error| ApiError::bad_request(error.body_text()))?;
+    tracing::warn!(user = user.name, to = target.to, "an operator lets this zone look at another global");
+    moves.begin(target).await.map_err(not_moved)?;
+    Ok((StatusCode::ACCEPTED, Json(json!({}))).into_response())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct CommitQuery {
+    /// What the other global does not have goes.
+    accept_losses: bool,
+}
+
+async fn commit_move(
+    State((link, moves)): Linked,
+    Query(query): Query<CommitQuery>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    may_move(&link, &user, "move this zone to another global")?;
+    moves.commit(query.accept_losses).await.map_err(not_moved)?;
+    tracing::warn!(user = user.name, "an operator moved this zone to another global");
+    Ok((StatusCode::ACCEPTED, Json(json!({}))).into_response())
+}
+
+async fn end_move(
+    State((link, moves)): Linked,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    may_move(&link, &user, "move this zone to another global")?;
+    moves.back().await.map_err(not_moved)?;
+    Ok(Json(json!({})).into_response())
+}
+
+fn not_moved(error: MoveError) -> ApiError {
+    const TITLE: &str = "Could not move the zone";
+    match error {
+        MoveError::Store(error) => ApiError::store(TITLE, &error),
+        MoveError::Incomplete(_) | MoveError::Missing(..) => {
+            ApiError::new(StatusCode::CONFLICT, TITLE, error.to_string())
+        }
+        MoveError::None | MoveError::Committed(_) | MoveError::TooLong(_) | MoveError::Dial(_) => {
+            ApiError::new(StatusCode::BAD_REQUEST, TITLE, error.to_string())
+        }
+    }
 }

@@ -270,13 +270,14 @@ fn follow_global(
     let shown = (!certificate.is_empty())
         .then(|| ClientCertificateFiles { certificate: certificate.into(), key: key.into() });
     let addresses = std::iter::once(&section.global_address).chain(&section.more_global_addresses);
-    let ways = addresses.map(|address| {
+    let ways = addresses.clone().map(|address| {
         let way = Trusted::new(address, &trust)?.showing(shown.clone());
         Ok(Arc::new(way) as Arc<dyn Dial>)
     });
     let dial = Arc::new(Ways::new(ways.collect::<Result<_, DialError>>()?, &cp.env));
     let general = &settings.general;
     let kds = ZoneKdsSettings {
+        address: section.global_address.clone(),
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
@@ -284,6 +285,8 @@ fn follow_global(
         config: config::masked(settings).to_string(),
         issuing_request: issuing_request(cp),
         shares_store: settings.store.kind == StoreType::Postgres,
+        gives_secrets: addresses.clone().all(|address| address.starts_with("grpcs://"))
+            && !section.kds.tls_skip_verify,
         ..ZoneKdsSettings::new(&section.name)
     };
     let connector =
@@ -292,9 +295,9 @@ fn follow_global(
         Some(convergence) => connector.with_proxies(convergence),
         None => connector,
     };
-    let link = connector.link();
+    let (link, moves) = (connector.link(), connector.moves());
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link))
+    Ok(api::link(link, moves))
 }
 
 /// Does `work` while this replica leads its zone.

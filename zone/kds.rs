@@ -7,15 +7,21 @@ mod call;
 mod connect;
 mod coverage;
 mod gate;
+mod holdings;
 mod link;
+mod moving;
 mod ping;
 mod reverse;
 mod settings;
+mod trial;
 mod up;
 mod ways;
 
 pub use common::kds::dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use connect::Connector;
 pub use link::{Link, LinkStatus};
+pub use moving::{
+    Dials, MoveDifference, MoveError, MoveStatus, MoveTarget, Moves, NamesInShort, TrustedDials,
+};
 pub use settings::{TokenSource, ZoneKdsSettings};
 pub use ways::Ways;

@@ -87,7 +87,10 @@ impl ZoneOverview {
 
     fn notes(&self) -> Vec<String> {
         let notes = self.item["strait"]["notes"].as_array().into_iter().flatten();
-        notes.filter_map(|note| Some(format!("{}: {}", self.name(), note.as_str()?))).collect()
+        let notes = notes.filter_map(|note| Some(format!("{}: {}", self.name(), note.as_str()?)));
+        let held_back = self.item["strait"]["heldBack"].as_str();
+        let held_back = held_back.map(|reason| format!("{}: does not follow: {reason}", self.name()));
+        held_back.into_iter().chain(notes).collect()
     }
 
     fn row(self) -> Vec<String> {
@@ -133,6 +136,8 @@ mod tests {
     fn notes_are_counted_in_the_table_and_told_with_the_name_of_the_zone() {
         let zone = ZoneOverview::of(&json!({ "name": "z", "strait": { "notes": ["a", "b"] } }));
         assert_eq!(zone.notes(), ["z: a", "z: b"]);
+        let waits = ZoneOverview::of(&json!({ "name": "z", "strait": { "heldBack": "lost" } }));
+        assert_eq!(waits.notes(), ["z: does not follow: lost"]);
         assert_eq!(zone.row().last().map(String::as_str), Some("2"));
         assert_eq!(ZoneOverview::of(&json!({})).row().last().map(String::as_str), Some("-"));
     }

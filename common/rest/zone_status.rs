@@ -106,6 +106,9 @@ pub struct ZoneStatus {
     /// The relay it is below, when it is not connected itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relay: Option<String>,
+    /// Why it does not follow this global and goes on with what it has: global lost its store, or went back in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -43,10 +43,9 @@ use self::{
 };
 use super::{
     Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
-    StoreIdentity, epoch,
+    StoreIdentity,
     health::Vitals,
     history::{HistoryLimits, HistoryQuery, PastChanges},
-    past,
     recent::Recent,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
@@ -278,47 +277,15 @@ impl Store for SqliteStore {
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
-        let mut reader = self.reader().await?;
-        let (floor, rows) = history::read(&mut reader, query)
-            .await
-            .map_err(|error| self.unread("read the history", error))?;
-        reader.put_down();
-        past::changes(floor, rows, query)
+        self.past(query).await
     }
 
     async fn compact_history(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
-        let doing = "look what of the history is over";
-        let mut reader = self.reader().await?;
-        let last = history::beyond(&mut reader, limits).await.map_err(|error| self.unread(doing, error))?;
-        reader.put_down();
-        let Some(last) = last else { return Ok(0) };
-        let mut dropped = 0;
-        loop {
-            let mut pen = self.pen().await?;
-            let step = history::drop_step(&mut pen, last).await;
-            let step = step.map_err(|error| self.unwritten("drop what of the history is over", error))?;
-            self.written(pen).await?;
-            if step == 0 {
-                return Ok(dropped);
-            }
-            dropped += step;
-        }
+        self.drop_past(limits).await
     }
 
     async fn go_on_as(&self, identity: StoreIdentity, at_least: Revision) -> Result<(), StoreError> {
-        let failed = |error| self.unwritten("begin another history", error);
-        let (store_id, epoch, at_least, sum) = epoch::columns(identity, at_least);
-        let mut pen = self.pen().await?;
-        let mut transaction = pen.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-        let go_on = sqlx::query(epoch::GO_ON).bind(store_id).bind(epoch).bind(at_least);
-        go_on.execute(&mut *transaction).await.map_err(failed)?;
-        let summed = sqlx::query("UPDATE meta SET checksum = $1").bind(sum);
-        summed.execute(&mut *transaction).await.map_err(failed)?;
-        for statement in epoch::FORGET {
-            sqlx::query(statement).execute(&mut *transaction).await.map_err(failed)?;
-        }
-        transaction.commit().await.map_err(failed)?;
-        self.written(pen).await
+        self.begin_another(identity, at_least).await
     }
 
     fn health(&self) -> watch::Receiver<StoreHealth> {

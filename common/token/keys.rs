@@ -242,6 +242,12 @@ pub fn public_half(secret: &Resource) -> Result<(String, String), TokenError> {
     Ok((name, keys::rsa_public_pem(&pem).map_err(|e| broken(secret.name(), e))?))
 }
 
+/// The name of the secret with the key whose public half has this name; `None` when it is no such name.
+pub fn private_half(name: &str) -> Option<String> {
+    let halves = [(DATAPLANE_KEY, DATAPLANE_PUBLIC_KEY), (ZONE_KEY, ZONE_PUBLIC_KEY)];
+    halves.into_iter().find_map(|(key, public)| Some(format!("{key}{}", name.strip_prefix(public)?)))
+}
+
 /// A new private key. Slow; a server draws one from its [`KeySupply`](crate::keys::KeySupply).
 ///
 /// # Errors

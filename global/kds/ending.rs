@@ -40,6 +40,9 @@ pub(crate) enum EndCause {
     /// The zone is on another instance now.
     #[error("the zone connected to another instance of global")]
     Moved,
+    /// Zones are shown another history from now on.
+    #[error("global goes on in another history")]
+    Renewed,
     /// The zone stopped answering.
     #[error("the zone was silent for {0:?}")]
     Silent(Duration),
@@ -71,6 +74,7 @@ impl EndCause {
             | Self::Unwritable
             | Self::Replaced
             | Self::Moved
+            | Self::Renewed
             | Self::Silent(_)
             | Self::Deleted
             | Self::Refused(_) => true,
@@ -87,7 +91,8 @@ impl EndCause {
             | Self::Failed(_)
             | Self::Unwritable
             | Self::Replaced
-            | Self::Moved => false,
+            | Self::Moved
+            | Self::Renewed => false,
         }
     }
 

@@ -86,6 +86,7 @@ mod tests {
             up_since: None,
             proxies: None,
             clock: None,
+            held_back: None,
             notes: Vec::new(),
         };
         let check = |facts: Facts, later: u64, health, since| {

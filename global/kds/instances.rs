@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ending::EndCause,
     health::Patience,
+    history::History,
     replicas::{EXCHANGE, Replicas, SessionReport},
     session::Session,
     sessions::Sessions,
@@ -31,6 +32,7 @@ const ROLL_CALL: Duration = Duration::from_millis(500);
 pub(crate) struct Instances {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) replicas: Arc<Replicas>,
+    pub(crate) history: History,
     pub(crate) recorder: Recorder,
     pub(crate) patience: Patience,
     pub(crate) started: Instant,
@@ -64,6 +66,7 @@ impl Instances {
                 again = Some(Instant::now() + ROLL_CALL);
             }
             self.end_moved();
+            self.follow_history().await;
             if self.started.elapsed() >= self.patience.offline_after {
                 self.close_orphans().await;
             }
@@ -101,6 +104,15 @@ impl Instances {
             if self.replicas.has_newer(&session.zone, session.epoch()) {
                 self.sessions.end(&session, EndCause::Moved);
             }
+        }
+    }
+
+    /// Shows zones what another replica was told to show them.
+    async fn follow_history(&self) {
+        match self.history.refresh().await {
+            Ok(true) => self.sessions.renew(),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "cannot read which history zones are shown"),
         }
     }
 

@@ -37,10 +37,11 @@ use common::{
             },
             system::v1alpha1::KumaCpVersion,
         },
+        strait::federation::v1::federation_service_server::FederationServiceServer,
     },
     redact,
     runtime::http::{Client, PeerCertificate},
-    store::{StoreError, index::Index},
+    store::{StoreError, StoreIdentity, index::Index},
     xds::Refusals,
 };
 use tokio::sync::oneshot;
@@ -75,10 +76,15 @@ pub(super) fn routes(kds: &Kds) -> Routes {
         .send_compressed(gzip)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
+    let federation = FederationServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
     let routes = Routes::new(sync).add_service(global);
     match kds.inner.onward {
-        None => routes.add_service(relays::server(kds)),
-        // One relay behind another has no global.
+        None => routes.add_service(federation).add_service(relays::server(kds)),
+        // One relay behind another has no global, and nobody asks a relay to bring back what was lost.
         Some(_) => routes,
     }
 }
@@ -116,10 +122,10 @@ impl KdsSyncService for Kds {
             let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
             move |_: &Peer, index: &Arc<Index>| {
                 let features = session.receiver_features();
-                let stamped = features.has(RESUME);
+                let shown = features.has(RESUME).then(|| inner.shown_by(index));
                 let shared = inner.outgoing_for(&features);
                 warn_of_hidden_key(&session.zone, &features, index);
-                let view = ZoneView::new(Arc::clone(&session.zone), features, stamped, shared, index);
+                let view = ZoneView::new(Arc::clone(&session.zone), features, shown, shared, index);
                 view.where_run(inner.running.clone(), index)
             }
         };
@@ -219,7 +225,7 @@ impl GlobalKdsService for Kds {
         };
         let mut response = Response::new(ZoneHealthCheckResponse { interval: Some(interval) });
         let index = self.inner.index.current();
-        Upstream::new(index.store, index.revision).write(response.metadata_mut());
+        Upstream::new(self.inner.shown_by(&index), index.revision).write(response.metadata_mut());
         if let Some(down) = down {
             down.write(response.metadata_mut());
         }
@@ -249,7 +255,11 @@ impl Kds {
         Ok(caller)
     }
 
-    async fn open_stream(&self, caller: &ZoneCaller, stream: StreamKind) -> Result<Arc<Session>, Status> {
+    pub(super) async fn open_stream(
+        &self,
+        caller: &ZoneCaller,
+        stream: StreamKind,
+    ) -> Result<Arc<Session>, Status> {
         let made = self.inner.ensure_zone(caller).await?;
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
@@ -300,6 +310,14 @@ impl Kds {
 }
 
 impl KdsInner {
+    /// The history zones are shown: a relay shows that of its global, as it stands in `index`.
+    fn shown_by(&self, index: &Index) -> StoreIdentity {
+        match self.onward {
+            None => self.history.shown(),
+            Some(_) => index.store,
+        }
+    }
+
     /// What leaves in the form for a receiver; all but very old zones share one.
     pub(super) fn outgoing_for(&self, features: &Features) -> Arc<SharedOutgoing<Downward>> {
         let form = DownForm::of(features, &self.settings.skip_label_prefixes);
@@ -386,7 +404,7 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
 }
 
 /// How a stream ends; `None` at shutdown.
-fn status(ended: Option<Ended>, session: &Session) -> Status {
+pub(super) fn status(ended: Option<Ended>, session: &Session) -> Status {
     match ended {
         None => Status::unavailable("global is shutting down"),
         Some(Ended::Stopped) => session.cause().unwrap_or(EndCause::Stopping).into(),

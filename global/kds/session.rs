@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth::{ShownCredentials, ZoneCaller},
+    door::HoldingsDoor,
     ending::{End, EndCause},
     questions::{FormerSender, QuestionSender},
 };
@@ -65,6 +66,8 @@ pub(crate) struct Session {
     pub(crate) made: DateTime<Utc>,
     /// Whether this is a relay, which has to tell global about it.
     is_relayed: bool,
+    /// Where its zone is asked for what it holds.
+    pub(crate) holdings: HoldingsDoor,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -146,6 +149,8 @@ pub(crate) struct Facts {
     pub(crate) proxies: Option<ProxyProgress>,
     /// Its clock, if it measures.
     pub(crate) clock: Option<ClockSkew>,
+    /// Why the zone does not follow this global.
+    pub(crate) held_back: Option<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -192,6 +197,7 @@ impl Session {
             stop: CancellationToken::new(),
             made,
             is_relayed,
+            holdings: HoldingsDoor::default(),
             key: caller.session.clone(),
             token: caller.token.clone(),
             certificate: caller.certificate.clone(),
@@ -449,6 +455,7 @@ impl Session {
             up_since: state.up_since,
             proxies: state.proxies.clone().map(|told| capped(told, state.down)),
             clock: state.clock,
+            held_back: self.holdings.held_back(),
             notes: refusals.chain(withheld).chain(rewritten).chain(clock).collect(),
         }
     }

@@ -145,6 +145,11 @@ impl Sessions {
         self.bus.publish(Event::SessionEnded { zone: Arc::clone(zone), epoch });
     }
 
+    /// Ends all sessions, because zones are shown another history: they come back and judge it.
+    pub(crate) fn renew(&self) {
+        self.all().iter().for_each(|session| self.end(session, EndCause::Renewed));
+    }
+
     /// Tells everyone that the zone of a session is offline, unless they know.
     pub(crate) fn announce_offline(&self, session: &Session) {
         if session.announce() {

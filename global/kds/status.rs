@@ -227,6 +227,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         up: progress(facts.up, facts.up_since),
         proxies: facts.proxies,
         clock: facts.clock,
+        held_back: facts.held_back,
         notes: facts.notes,
         relay: facts.relay.map(|relay| relay.to_string()),
         ..ZoneStatus::default()

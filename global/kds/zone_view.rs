@@ -10,6 +10,7 @@ use common::{
     kds::{
         features::{Features, ISSUING},
         filter::{Audience, Receiver},
+        headers::Upstream,
         mapper::{self, DownForm, MapError},
         outgoing::{
             self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SelectedTypes, Selection,
@@ -21,7 +22,7 @@ use common::{
         Origin, Resource, ResourceKey,
         kinds::secret::{GLOBAL_SECRET, SECRET},
     },
-    store::index::Index,
+    store::{StoreIdentity, index::Index},
     xds::{Collection, Name, Version, Want, Wanted},
 };
 
@@ -53,8 +54,8 @@ impl OutgoingForm for Downward {
 
 /// What one zone should hold.
 pub(crate) struct ZoneView {
-    /// Says in each response where global stands; only for peers that expect it.
-    stamped: bool,
+    /// The history in which each response says where global stands; only for peers that expect it.
+    shown: Option<StoreIdentity>,
     shared: Arc<SharedOutgoing<Downward>>,
     outgoing: Arc<OutgoingResources>,
     /// Who knows what runs in the zone, where it gets secrets only of that.
@@ -101,7 +102,7 @@ impl ZoneView {
     pub(crate) fn new(
         zone: Arc<str>,
         features: Features,
-        stamped: bool,
+        shown: Option<StoreIdentity>,
         shared: Arc<SharedOutgoing<Downward>>,
         index: &Arc<Index>,
     ) -> Self {
@@ -111,7 +112,7 @@ impl ZoneView {
         let receiver = Arc::new(ZoneReceiver { zone, features, issues });
         let meant = MeantFor { receiver, disabled: Arc::clone(&outgoing.disabled), runs: None };
         let selected = SelectedTypes::of(&outgoing, &meant);
-        Self { stamped, shared, outgoing, running: None, meant, selected }
+        Self { shown, shared, outgoing, running: None, meant, selected }
     }
 
     /// The same without the secrets of meshes of which nothing runs in the zone, if there is somebody who knows.
@@ -179,10 +180,8 @@ impl Want for ZoneView {
     }
 
     fn stamp(&self) -> String {
-        if !self.stamped {
-            return String::new();
-        }
-        common::kds::headers::Upstream::new(self.outgoing.index.store, self.revision()).to_text()
+        let at = |shown| Upstream::new(shown, self.revision()).to_text();
+        self.shown.map(at).unwrap_or_default()
     }
 
     fn ready(&self, _type_url: &str) -> bool {
@@ -259,7 +258,7 @@ mod tests {
         let timeout = resource(&mesh_timeout::KIND, "t", "");
         let ingress = |zone| resource(&kinds::zone_ingress::KIND, &format!("in-{zone}"), zone);
         let index = index(1, vec![timeout, ingress("zone-1"), ingress("zone-2"), zone("zone-2", true)]);
-        let view = ZoneView::new("zone-1".into(), Features::ours(), false, shared(), &index);
+        let view = ZoneView::new("zone-1".into(), Features::ours(), None, shared(), &index);
         assert_eq!(names(&view, &mesh_timeout::KIND).len(), 1);
         let ingresses = names(&view, &kinds::zone_ingress::KIND);
         assert_eq!(ingresses.len(), 1);
@@ -275,7 +274,7 @@ mod tests {
         let (shared, running) = (shared(), Arc::<RunningMeshes>::default());
         let before = index(1, vec![secret()]);
         let view = |zone: &str| {
-            let view = ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &before);
+            let view = ZoneView::new(zone.into(), Features::ours(), None, Arc::clone(&shared), &before);
             view.where_run(Some(Arc::clone(&running)), &before)
         };
         let (mut view, mut other) = (view("zone-1"), view("zone-2"));
@@ -297,7 +296,7 @@ mod tests {
         let ingress = || resource(&kinds::zone_ingress::KIND, "in", "zone-2");
         let shared = shared();
         let before = index(1, vec![ingress(), zone("zone-2", true)]);
-        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, shared, &before);
+        let mut view = ZoneView::new("zone-1".into(), Features::ours(), None, shared, &before);
         assert_eq!(names(&view, &kinds::zone_ingress::KIND).len(), 1);
         let changed = view.advance(&index(2, vec![ingress(), zone("zone-2", false)]));
         assert!(names(&view, &kinds::zone_ingress::KIND).is_empty());
@@ -309,7 +308,7 @@ mod tests {
         let timeout = |name: &str| resource(&mesh_timeout::KIND, name, "");
         let ingress = || resource(&kinds::zone_ingress::KIND, "in", "zone-2");
         let before = index(1, vec![timeout("t"), ingress()]);
-        let mut view = ZoneView::new("zone-1".into(), Features::ours(), false, shared(), &before);
+        let mut view = ZoneView::new("zone-1".into(), Features::ours(), None, shared(), &before);
         let place = |view: &ZoneView, kind: &Kind| {
             Arc::as_ptr(&view.collection(kind.name).unwrap()).cast::<()>() as usize
         };
@@ -338,7 +337,7 @@ mod tests {
         let (shared, before) = (shared(), index(1, vec![key("zone")]));
         let kumas = Features::ours().without(ISSUING);
         let mut views = [Features::ours(), kumas]
-            .map(|features| ZoneView::new("zone-1".into(), features, false, Arc::clone(&shared), &before));
+            .map(|features| ZoneView::new("zone-1".into(), features, None, Arc::clone(&shared), &before));
         let held = |views: &[ZoneView; 2]| views.each_ref().map(|view| names(view, &kinds::secret::SECRET));
         let named = |name: &str| vec![format!("{name}.default")];
         assert_eq!(held(&views), [named(half), named(whole)]);
@@ -379,7 +378,7 @@ mod tests {
         let keys = ["dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca"].map(key);
         let index = index(1, keys.into_iter().chain([asked]).collect());
         let of = |zone: &str| {
-            let view = ZoneView::new(zone.into(), Features::default(), false, shared(), &index);
+            let view = ZoneView::new(zone.into(), Features::default(), None, shared(), &index);
             names(&view, &kinds::secret::SECRET)
         };
         assert_eq!(of("zone-1"), ["dataplane-token-signing-public-key-default-1.default"]);
@@ -391,7 +390,7 @@ mod tests {
         let shared = shared();
         let index = index(1, vec![resource(&mesh_timeout::KIND, "t", "")]);
         let views = ["zone-1", "zone-2"]
-            .map(|zone| ZoneView::new(zone.into(), Features::ours(), false, Arc::clone(&shared), &index));
+            .map(|zone| ZoneView::new(zone.into(), Features::ours(), None, Arc::clone(&shared), &index));
         let sent = views.map(|view| {
             let name = names(&view, &mesh_timeout::KIND).remove(0);
             view.get("MeshTimeout", &name).map(|wanted| wanted.value.as_ptr())

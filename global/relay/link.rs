@@ -299,8 +299,9 @@ async fn answer(kds: &Kds, zone: String, call: Call, is_full: bool) -> RelayRepo
     match stream {
         StreamKind::Stats => RelayReport { stats: Some(answer.into()), ..report },
         StreamKind::Clusters => RelayReport { clusters: Some(answer.into()), ..report },
-        StreamKind::ConfigDump | StreamKind::GlobalToZone | StreamKind::ZoneToGlobal => {
-            RelayReport { config: Some(answer.into()), ..report }
-        }
+        StreamKind::ConfigDump
+        | StreamKind::Holdings
+        | StreamKind::GlobalToZone
+        | StreamKind::ZoneToGlobal => RelayReport { config: Some(answer.into()), ..report },
     }
 }

@@ -35,6 +35,7 @@ mod otlp;
 mod past;
 mod policies;
 mod postgres;
+mod recover;
 mod refusals;
 mod relay;
 mod replicas;

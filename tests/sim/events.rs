@@ -53,12 +53,13 @@ fn ended(epoch: u64) -> Event {
 }
 
 /// What a zone opens.
-const ALL_STREAMS: [StreamKind; 5] = [
+const ALL_STREAMS: [StreamKind; 6] = [
     StreamKind::GlobalToZone,
     StreamKind::ZoneToGlobal,
     StreamKind::ConfigDump,
     StreamKind::Stats,
     StreamKind::Clusters,
+    StreamKind::Holdings,
 ];
 
 fn offline(epoch: u64) -> Event {

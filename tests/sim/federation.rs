@@ -19,14 +19,15 @@ use common::{
 use futures::FutureExt;
 use global::{
     kds::{GlobalKdsSettings, Kds},
+    recovery::{Recovery, RecoveryOptions, RecoveryReport},
     relay::{RelayControlPlane, RelayParts, RelaySettings},
 };
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
-use zone::kds::{Dial, Link, Ways, ZoneKdsSettings};
+use zone::kds::{Dial, Link, Moves, Ways, ZoneKdsSettings};
 
 use crate::{
-    network::{ANOTHER, GLOBAL, RELAYS, SimDial, listener},
+    network::{ANOTHER, GLOBAL, RELAYS, SECOND_GLOBAL, SimDial, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -42,6 +43,7 @@ pub struct Federation {
     disks: BTreeMap<&'static str, Disk>,
     pub dials: SimDial,
     links: Rc<RefCell<BTreeMap<&'static str, Link>>>,
+    moves: Rc<RefCell<BTreeMap<&'static str, Moves>>>,
     /// Ends a zone in order.
     stops: Rc<RefCell<BTreeMap<&'static str, CancellationToken>>>,
     /// What global last said about each zone, and when it said so for the first time.
@@ -56,33 +58,30 @@ pub struct Federation {
     pub history: Vec<String>,
     revisions: BTreeMap<&'static str, u64>,
     stores: u128,
+    operator: Rc<Operator>,
+}
+
+/// What an operator wants of global, and what came of it.
+#[derive(Default)]
+struct Operator {
+    wanted: RefCell<Option<RecoveryOptions>>,
+    outcome: RefCell<Option<Result<RecoveryReport, String>>>,
 }
 
 impl Federation {
     /// With timeouts short enough for many schedules.
     pub fn new(seed: u64) -> Self {
-        Self::with_settings(seed, Self::quick())
+        Self::with_settings(seed, quick())
     }
 
     /// The same with two instances of global.
     pub fn replicated(seed: u64) -> Self {
-        Self::build(seed, Self::quick(), &[GLOBAL, ANOTHER], &[])
-    }
-
-    fn quick() -> GlobalKdsSettings {
-        GlobalKdsSettings {
-            poll_interval: Duration::from_secs(1),
-            unknown_after: Duration::from_secs(2),
-            offline_after: Duration::from_secs(4),
-            stall_after: Duration::from_secs(4),
-            keepalive: Duration::from_secs(2),
-            ..Plane::settings()
-        }
+        Self::build(seed, quick(), &[GLOBAL, ANOTHER], &[])
     }
 
     /// The same with two relays between global and the zones, which take either.
     pub fn behind_relays(seed: u64) -> Self {
-        Self::build(seed, Self::quick(), &[GLOBAL], &RELAYS)
+        Self::build(seed, quick(), &[GLOBAL], &RELAYS)
     }
 
     pub fn with_settings(seed: u64, settings: GlobalKdsSettings) -> Self {
@@ -108,6 +107,7 @@ impl Federation {
             disks: BTreeMap::new(),
             dials: SimDial::to(instances),
             links: Rc::default(),
+            moves: Rc::default(),
             health: Rc::default(),
             events: Rc::default(),
             noted: 0,
@@ -116,6 +116,7 @@ impl Federation {
             history: Vec::new(),
             revisions: BTreeMap::new(),
             stores: 0,
+            operator: Rc::default(),
         };
         federation.start_global(seed, settings.clone());
         for another in &instances[1..] {
@@ -141,17 +142,35 @@ impl Federation {
     fn start_global(&mut self, seed: u64, settings: GlobalKdsSettings) {
         let disk = self.disk(GLOBAL);
         let (starts, health) = (RefCell::new(0), Rc::clone(&self.health));
-        let events = Rc::clone(&self.events);
+        let (events, operator) = (Rc::clone(&self.events), Rc::clone(&self.operator));
         self.sim.host(GLOBAL, move || {
             *starts.borrow_mut() += 1;
             let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow());
             let (settings, health) = (settings.clone(), Rc::clone(&health));
-            let events = Rc::clone(&events);
+            let (events, operator) = (Rc::clone(&events), Rc::clone(&operator));
             async move {
                 let plane = Plane::start(store, GLOBAL, seed).await;
                 tokio::task::spawn_local(listen(plane.bus.subscribe("simulation"), events));
                 let kds = plane.kds_with(settings, Arc::new(global::kds::AnyZone));
                 tokio::task::spawn_local(observe(kds.clone(), plane.index.clone(), health));
+                tokio::task::spawn_local(operate(recovery(&plane, &kds), operator));
+                kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
+                    .await
+                    .map_err(Into::into)
+            }
+        });
+    }
+
+    /// Another global, which zones may move to.
+    pub fn start_second_global(&mut self, seed: u64) {
+        let disk = self.disk(SECOND_GLOBAL);
+        let starts = RefCell::new(0);
+        self.sim.host(SECOND_GLOBAL, move || {
+            *starts.borrow_mut() += 1;
+            let (store, seed) = (Arc::clone(&disk.borrow()), seed ^ *starts.borrow() ^ 1 << 50);
+            async move {
+                let plane = Plane::start(store, SECOND_GLOBAL, seed).await;
+                let kds = plane.kds_with(quick(), Arc::new(global::kds::AnyZone));
                 kds.serve(listener().await, None, Limits::default(), plane.stop.clone())
                     .await
                     .map_err(Into::into)
@@ -194,7 +213,7 @@ impl Federation {
                         beat: Duration::from_secs(1),
                         ..RelaySettings::new(relay)
                     },
-                    zones: Self::quick(),
+                    zones: quick(),
                     store: Arc::clone(&plane.store) as Arc<dyn Store>,
                     index: plane.index.clone(),
                     env: plane.env.clone(),
@@ -213,11 +232,11 @@ impl Federation {
     fn start_zone(&mut self, zone: &'static str, seed: u64, relays: &'static [&'static str]) {
         let disk = self.disk(zone);
         let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
-        let stops = Rc::clone(&self.stops);
+        let (stops, moves) = (Rc::clone(&self.stops), Rc::clone(&self.moves));
         self.sim.host(zone, move || {
             *starts.borrow_mut() += 1;
             let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
-            let stops = Rc::clone(&stops);
+            let (stops, moves) = (Rc::clone(&stops), Rc::clone(&moves));
             let seed =
                 seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
             async move {
@@ -232,6 +251,8 @@ impl Federation {
                 };
                 let dial = way(relays, &dials, &plane);
                 let connector = plane.connector(settings, dial, Arc::new(NoEnvoys));
+                let connector = connector.with_dials(Arc::new(dials));
+                moves.borrow_mut().insert(zone, connector.moves());
                 links.borrow_mut().insert(zone, connector.link());
                 stops.borrow_mut().insert(zone, plane.stop.clone());
                 connector.run(None, plane.stop.clone()).await;
@@ -248,6 +269,10 @@ impl Federation {
 
     pub fn link(&self, zone: &str) -> Link {
         self.links.borrow()[zone].clone()
+    }
+
+    pub fn moves(&self, zone: &str) -> Moves {
+        self.moves.borrow()[zone].clone()
     }
 
     /// What global says about a zone, and since which moment of the simulation.
@@ -275,7 +300,7 @@ impl Federation {
     }
 
     pub fn origin(host: &str) -> Origin {
-        if host == GLOBAL { Origin::Global } else { Origin::Zone(host.into()) }
+        if [GLOBAL, SECOND_GLOBAL].contains(&host) { Origin::Global } else { Origin::Zone(host.into()) }
     }
 
     /// Writes a resource as its owner, through the store of a host.
@@ -320,6 +345,44 @@ impl Federation {
             *self.disks[host].borrow_mut() = store(self.stores);
             self.owned.get_mut(host).unwrap().clear();
             self.revisions.remove(host);
+        }
+    }
+
+    /// Crashes a host, and puts `store` in place of its own.
+    pub fn restore(&mut self, host: &'static str, store: Arc<MemoryStore>) {
+        self.note(format!("{host} crashes and gets another store"));
+        self.sim.crash(host);
+        *self.disks[host].borrow_mut() = store;
+        self.revisions.remove(host);
+    }
+
+    /// What a host owns, to compare with later.
+    pub fn owned_by(&self, host: &'static str) -> BTreeMap<ResourceKey, Resource> {
+        self.owned[host].clone()
+    }
+
+    /// What a host should own from now on.
+    pub fn now_owns(&mut self, host: &'static str, owned: BTreeMap<ResourceKey, Resource>) {
+        self.owned.insert(host, owned);
+    }
+
+    /// Recovers global from its zones; `each` looks at every tick of it.
+    pub fn recover(
+        &mut self,
+        options: RecoveryOptions,
+        mut each: impl FnMut(&Self),
+    ) -> Result<RecoveryReport, String> {
+        self.note("an operator recovers global".to_owned());
+        *self.operator.outcome.borrow_mut() = None;
+        *self.operator.wanted.borrow_mut() = Some(options);
+        let end = self.sim.elapsed() + Duration::from_secs(30);
+        loop {
+            self.step();
+            each(self);
+            if let Some(outcome) = self.operator.outcome.borrow_mut().take() {
+                return outcome;
+            }
+            assert!(self.sim.elapsed() < end, "a recovery takes too long");
         }
     }
 
@@ -442,6 +505,34 @@ async fn observe(
             if health.get(zone).is_none_or(|(before, _)| *before != now) {
                 health.insert(zone, (now, turmoil::sim_elapsed().unwrap()));
             }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn quick() -> GlobalKdsSettings {
+    GlobalKdsSettings {
+        poll_interval: Duration::from_secs(1),
+        unknown_after: Duration::from_secs(2),
+        offline_after: Duration::from_secs(4),
+        stall_after: Duration::from_secs(4),
+        keepalive: Duration::from_secs(2),
+        ..Plane::settings()
+    }
+}
+
+fn recovery(plane: &Plane, kds: &Kds) -> Recovery {
+    let store = Arc::clone(&plane.store) as Arc<dyn Store>;
+    Recovery::new(Arc::new(kds.clone()), store, plane.index.clone(), plane.env.clone(), Vec::new())
+}
+
+/// Does what an operator wants.
+async fn operate(recovery: Recovery, operator: Rc<Operator>) {
+    loop {
+        let wanted = operator.wanted.borrow_mut().take();
+        if let Some(options) = wanted {
+            let outcome = recovery.run(options, false).await;
+            *operator.outcome.borrow_mut() = Some(outcome.map_err(|error| error.to_string()));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -11,12 +11,14 @@ mod kumas;
 mod kumas_global;
 mod kumas_zones;
 mod mixed;
+mod moving;
 mod narrowing;
 mod network;
 mod oracle;
 mod peers;
 #[path = "../plane.rs"]
 mod plane;
+mod recovery;
 mod relay_chaos;
 mod relays;
 mod reverse;

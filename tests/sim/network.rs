@@ -14,11 +14,13 @@ use common::runtime::Accept;
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 use turmoil::net::{TcpListener, TcpStream};
-use zone::kds::{Dial, DialError};
+use zone::kds::{Dial, DialError, Dials, MoveTarget};
 
 pub const GLOBAL: &str = "global";
 /// Another instance of it, on the same store.
 pub const ANOTHER: &str = "global-2";
+/// Where a zone may move to.
+pub const SECOND_GLOBAL: &str = "another-global";
 pub const PORT: u16 = 5685;
 pub const RELAYS: [&str; 2] = ["relay-1", "relay-2"];
 
@@ -41,6 +43,7 @@ impl Accept for Listener {
 #[derive(Clone)]
 pub struct SimDial {
     pub dials: Arc<AtomicUsize>,
+    /// Taken in turn.
     instances: &'static [&'static str],
 }
 
@@ -52,6 +55,15 @@ impl SimDial {
     /// The same to others, counted together.
     pub fn instead_to(&self, instances: &'static [&'static str]) -> Self {
         Self { instances, ..self.clone() }
+    }
+}
+
+impl Dials for SimDial {
+    fn to(&self, target: &MoveTarget) -> Result<Arc<dyn Dial>, DialError> {
+        let known: [&'static [&'static str]; 2] = [&[GLOBAL], &[SECOND_GLOBAL]];
+        let known = known.into_iter().find(|hosts| hosts.contains(&target.to.as_str()));
+        let instances = known.ok_or_else(|| DialError::Address(target.to.clone()))?;
+        Ok(Arc::new(Self { instances, ..self.clone() }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connection to global and its life: connect, sync, break, wait, again.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use common::{
     envoy_admin::EnvoyAdmin,
@@ -37,14 +37,18 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, codec::CompressionEncoding, transport::Channel};
+use uuid::Uuid;
 
 use super::{
     call::{opened, with_headers},
     gate::{Decision, decide},
+    holdings::{HoldingsDesk, TAKEN, read_taken},
     link::{Down, Link, REPORT, Up},
+    moving::{Dials, Moves, TrustedDials},
     ping::{Pings, ProxyReports, unanswered, unheard},
     reverse::ReverseCalls,
-    settings::{TokenFileError, ZoneKdsSettings},
+    settings::{TokenFileError, TokenSource, ZoneKdsSettings},
+    trial::Trial,
     up::{OwnView, Upward},
 };
 use crate::leader::Work;
@@ -68,6 +72,17 @@ pub struct Connector {
     envoys: Arc<dyn EnvoyAdmin>,
     proxies: Option<Arc<dyn ProxyProgressSource>>,
     link: Link,
+    moves: Moves,
+}
+
+/// How to reach a global, and what to show it.
+struct GlobalWay {
+    dial: Arc<dyn Dial>,
+    token: TokenSource,
+    /// It may ask for secrets.
+    gives_secrets: bool,
+    /// The store an operator accepted in place of the one followed before.
+    accepted: Option<Uuid>,
 }
 
 /// Why a connection ended.
@@ -89,6 +104,8 @@ enum Broken {
     Store(#[from] StoreError),
     #[error("an operator approved what was held back")]
     Approved,
+    #[error("an operator moved this zone to another global")]
+    Moved,
 }
 
 impl Connector {
@@ -102,12 +119,24 @@ impl Connector {
         envoys: Arc<dyn EnvoyAdmin>,
     ) -> Self {
         let link = Link::new(env.clone());
-        Self { settings, store, index, env, dial, envoys, proxies: None, link }
+        let moves = Moves::new(Arc::clone(&store), settings.address.clone(), Arc::new(TrustedDials));
+        Self { settings, store, index, env, dial, envoys, proxies: None, link, moves }
     }
 
     /// The same, telling global how far the proxies here are.
     pub fn with_proxies(self, proxies: Arc<dyn ProxyProgressSource>) -> Self {
         Self { proxies: Some(proxies), ..self }
+    }
+
+    /// The same where other globals are reached by `dials`.
+    pub fn with_dials(mut self, dials: Arc<dyn Dials>) -> Self {
+        self.moves = Moves::new(Arc::clone(&self.store), self.settings.address.clone(), dials);
+        self
+    }
+
+    /// The way to another global, to begin and to commit it.
+    pub fn moves(&self) -> Moves {
+        self.moves.clone()
     }
 
     /// The link, to watch it and to approve what it holds back.
@@ -118,6 +147,21 @@ impl Connector {
     /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever. What is
     /// taken from global is written under `fence`, if there is one.
     pub async fn run(&self, fence: Option<Fence>, shutdown: CancellationToken) {
+        self.moves.load().await;
+        let trial = Trial {
+            settings: &self.settings,
+            index: &self.index,
+            env: &self.env,
+            ours: self.peer(),
+            moves: &self.moves,
+        };
+        tokio::select! {
+            () = self.follow(fence, shutdown) => {}
+            never = trial.run() => match never {},
+        }
+    }
+
+    async fn follow(&self, fence: Option<Fence>, shutdown: CancellationToken) {
         let (min, max) = self.settings.backoff;
         let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
         while !shutdown.is_cancelled() {
@@ -125,6 +169,7 @@ impl Connector {
             let broken = tokio::select! {
                 broken = self.session(fence.as_ref(), &shutdown) => broken,
                 () = self.link.approval() => Err(Broken::Approved),
+                () = self.moves.switch() => Err(Broken::Moved),
             };
             let reason = broken.err().map(|broken| redact::words(&broken.to_string(), LONGEST_REASON));
             if let Some(reason) = &reason {
@@ -136,6 +181,7 @@ impl Connector {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.link.approval() => {}
+                () = self.moves.switch() => {}
                 () = sleep(pause) => {}
             }
         }
@@ -143,10 +189,10 @@ impl Connector {
 
     /// One connection: the streams and the pings. `Ok` only at shutdown.
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
-        let caller = self.introduce()?;
-        let endpoint =
-            dial::endpoint(self.settings.connect_timeout, &format!("strait-zone/{}", self.settings.version));
-        let channel = match timeout(self.settings.connect_timeout, self.dial.dial(endpoint)).await {
+        let way = self.way()?;
+        let caller = self.introduce(&way)?;
+        let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.agent());
+        let channel = match timeout(self.settings.connect_timeout, way.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
             Err(_) => return Err(Broken::Ping(Status::deadline_exceeded("no connection in time"))),
         };
@@ -162,7 +208,17 @@ impl Connector {
         };
         let (period, shown) = pings.ping().await.map_err(Broken::Unheard)?;
         let approved = self.link.take_approval();
-        let decision = self.decide(known, shown, approved).await?;
+        let decision = match self.decide(known, shown, approved, way.accepted).await {
+            Err(Broken::HeldBack(reason)) => {
+                let holdings = self.holdings(&way);
+                tokio::select! {
+                    () = self.linger(&holdings, (&channel, &caller), &pings, (period, shown), &reason) => {}
+                    () = shutdown.cancelled() => {}
+                }
+                return Err(Broken::HeldBack(reason));
+            }
+            decided => decided?,
+        };
         self.link.connected(shown, decision == Decision::Resume || approved);
         tracing::info!(?decision, "connected to global");
         let stop = CancellationToken::new();
@@ -172,6 +228,7 @@ impl Connector {
         let recorder = self.recorder();
         self.open_subscription(&caller);
         self.record(&recorder).await;
+        let holdings = self.holdings(&way);
         let desk = ReverseCalls { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
             ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
@@ -184,6 +241,7 @@ impl Connector {
             never = self.remember() => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
+            never = hand_out(&holdings, &channel, &caller) => match never {},
             () = async {
                 shutdown.cancelled().await;
                 if self.settings.shares_store {
@@ -196,12 +254,54 @@ impl Connector {
         ended
     }
 
-    fn introduce(&self) -> Result<KdsCaller, Broken> {
+    /// Stays with a global that is not followed, so that it can ask for what this zone holds: until it shows another
+    /// history, or does not know how to ask.
+    async fn linger(
+        &self,
+        holdings: &HoldingsDesk<'_>,
+        (channel, caller): (&Channel, &KdsCaller),
+        pings: &Pings<'_>,
+        (period, shown): (Option<Duration>, Option<Upstream>),
+        reason: &str,
+    ) {
+        let text = redact::words(reason, LONGEST_REASON);
+        tracing::warn!(reason = text, "this zone does not follow global and goes on with what it has");
+        self.link.disconnected(Some(text));
+        tokio::select! {
+            () = holdings.attend(channel, caller, Some(reason)) => {}
+            () = pings.until_another(period, shown) => {}
+        }
+    }
+
+    fn holdings(&self, way: &GlobalWay) -> HoldingsDesk<'_> {
+        let (settings, store, index) = (&self.settings, &self.store, &self.index);
+        HoldingsDesk { settings, store, index, gives_secrets: way.gives_secrets }
+    }
+
+    /// The way to the global this zone follows: as the settings say, or where it moved.
+    fn way(&self) -> Result<GlobalWay, Broken> {
+        let Some((target, store)) = self.moves.followed() else {
+            return Ok(GlobalWay {
+                dial: Arc::clone(&self.dial),
+                token: self.settings.token.clone(),
+                gives_secrets: self.settings.gives_secrets,
+                accepted: self.settings.accept_store,
+            });
+        };
+        Ok(GlobalWay {
+            dial: self.moves.dial(&target)?,
+            token: target.token(),
+            gives_secrets: target.is_vouched_for(),
+            accepted: Some(store),
+        })
+    }
+
+    fn introduce(&self, way: &GlobalWay) -> Result<KdsCaller, Broken> {
         Ok(KdsCaller {
             zone: self.settings.zone.to_string(),
             features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
-            token: self.settings.token.read()?,
+            token: way.token.read()?,
             version: self.settings.version.clone(),
             issuing_request: self.settings.issuing_request.clone(),
         })
@@ -219,8 +319,9 @@ impl Connector {
         known: Option<Upstream>,
         shown: Option<Upstream>,
         approved: bool,
+        accepted: Option<Uuid>,
     ) -> Result<Decision, Broken> {
-        let decision = match decide(known, shown, self.settings.accept_store) {
+        let decision = match decide(known, shown, accepted) {
             Decision::Refuse(_) if approved => Decision::Guarded,
             Decision::Refuse(reason) => {
                 self.link.held_back(reason.clone());
@@ -241,6 +342,7 @@ impl Connector {
     async fn remember(&self) -> Infallible {
         let mut tick = interval(REPORT);
         let (mut remembered, mut fails) = (None, false);
+        let mut taken = read_taken(&self.store).await.ok().flatten();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -249,9 +351,11 @@ impl Connector {
             }
             let followed = self.link.followed();
             if let Some(upstream) = followed.filter(|_| followed != remembered) {
-                let row = (UPSTREAM.to_owned(), Some(upstream.to_text()));
-                match self.store.put_sessions(vec![row]).await {
-                    Ok(()) => (remembered, fails) = (followed, false),
+                let newest = self.link.taken_after(taken);
+                let rows = [(UPSTREAM, Some(upstream)), (TAKEN, newest)]
+                    .map(|(key, at)| (key.to_owned(), at.map(Upstream::to_text)));
+                match self.store.put_sessions(rows.to_vec()).await {
+                    Ok(()) => (remembered, taken, fails) = (followed, newest, false),
                     Err(error) if !std::mem::replace(&mut fails, true) => {
                         tracing::warn!(%error, "cannot remember how far global's history was followed");
                     }
@@ -388,6 +492,12 @@ impl Connector {
             tracing::warn!(%error, "cannot write this zone's own insight");
         }
     }
+}
+
+/// Lets global ask for what this zone holds, for as long as the connection lives.
+async fn hand_out(holdings: &HoldingsDesk<'_>, channel: &Channel, caller: &KdsCaller) -> Infallible {
+    holdings.attend(channel, caller, None).await;
+    std::future::pending().await
 }
 
 impl Work for Connector {

@@ -131,6 +131,11 @@ impl Link {
         let mut state = self.lock();
         state.settled = settled;
         (state.taken, state.known) = (0, 0);
+        let history = |at: Option<Upstream>| at.map(|at| (at.store_id, at.epoch));
+        if history(state.status.upstream) != history(upstream) {
+            // Revisions of one history say nothing about another.
+            state.status.down = Position::default();
+        }
         state.status.connected = true;
         state.status.standby = false;
         state.status.since = Some(now);
@@ -193,6 +198,22 @@ impl Link {
     pub(super) fn followed(&self) -> Option<Upstream> {
         let state = self.lock();
         state.status.upstream.filter(|_| state.settled)
+    }
+
+    /// How far global's history was taken, after `before`; pings tell of more than that.
+    pub(super) fn taken_after(&self, before: Option<Upstream>) -> Option<Upstream> {
+        let state = self.lock();
+        let acked = state.status.down.acked;
+        let now =
+            state.status.upstream.filter(|_| state.settled).map(|at| Upstream { revision: acked, ..at });
+        let goes_on = |now: &Upstream| {
+            before.filter(|before| (before.store_id, before.epoch) == (now.store_id, now.epoch))
+        };
+        match now {
+            // Nothing was said yet in this session, and it is no less than before.
+            Some(now) => Some(goes_on(&now).filter(|before| before.revision > now.revision).unwrap_or(now)),
+            None => before,
+        }
     }
 
     /// Takes over how far global says this zone is.
@@ -299,5 +320,32 @@ impl Watch for Up {
             Some(reason) => drop(state.status.withheld.insert(type_name.to_owned(), reason)),
             None => drop(state.status.withheld.remove(type_name)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use common::runtime::{Entropy, SystemClock};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_was_taken_of_a_history_never_becomes_less() {
+        let clock = Arc::new(SystemClock);
+        let env = Env { clock, entropy: Entropy::seeded(1), instance_id: "i".into() };
+        let link = Link::new(env);
+        let at = |store: u128, epoch, revision| {
+            Some(Upstream { store_id: Uuid::from_u128(store), epoch, revision })
+        };
+        link.connected(at(1, 1, 90), true);
+        let down = |acked| Position { head: 90, acked, lag: 0 };
+        link.is_down_at(down(40));
+        assert_eq!(link.taken_after(None), at(1, 1, 40), "a ping tells of more than was taken");
+        assert_eq!(link.taken_after(at(1, 1, 70)), at(1, 1, 70), "nothing was said in this session yet");
+        assert_eq!(link.taken_after(at(2, 1, 70)), at(1, 1, 40), "that was another history");
+        link.connected(at(1, 2, 5), false);
+        assert_eq!(link.taken_after(at(1, 1, 70)), at(1, 1, 70), "of the new one nothing was taken");
+        assert_eq!(link.status().down, Position::default());
     }
 }

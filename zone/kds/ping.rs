@@ -147,6 +147,19 @@ impl Pings<'_> {
         }
     }
 
+    /// Pings a global that shows `shown` until it shows another history, or does not answer well.
+    pub(super) async fn until_another(&self, first: Option<Duration>, shown: Option<Upstream>) {
+        let history = |upstream: Option<Upstream>| upstream.map(|at| (at.store_id, at.epoch));
+        let Some(mut period) = first else { return std::future::pending().await };
+        loop {
+            sleep(period).await;
+            match self.ping().await {
+                Ok((Some(next), upstream)) if history(upstream) == history(shown) => period = next,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
     /// One ping: when the next one is due (`None`: global does not take any), and where global stands.
     pub(super) async fn ping(&self) -> Result<(Option<Duration>, Option<Upstream>), Status> {
         let mut request = with_headers(ZoneHealthCheckRequest {}, &self.caller);
@@ -175,7 +188,9 @@ impl Pings<'_> {
                 if let Some(answered) = clock::read_time(response.metadata()) {
                     self.link.is_ahead(ClockSkew::measured(shown, sent.elapsed(), answered));
                 }
-                if let Some(down) = Position::read(response.metadata()) {
+                if let Some(down) =
+                    Position::read(response.metadata()).filter(|_| self.link.status().connected)
+                {
                     self.link.is_down_at(down);
                     if let Some(proxies) = &self.proxies {
                         proxies.covers(self.index.current().revision, down.acked);

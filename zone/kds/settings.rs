@@ -14,6 +14,8 @@ use uuid::Uuid;
 pub struct ZoneKdsSettings {
     /// Name of this zone.
     pub zone: Arc<str>,
+    /// Where global is, as an operator wrote it.
+    pub address: String,
     /// Credential shown to global.
     pub token: TokenSource,
     /// Largest message, in bytes.
@@ -46,6 +48,8 @@ pub struct ZoneKdsSettings {
     pub version: String,
     /// Other replicas of this zone may take over from this one.
     pub shares_store: bool,
+    /// A global that asks for what this zone holds gets its secrets too: somebody vouches for who is at the other end.
+    pub gives_secrets: bool,
     /// What global is asked to certify, so that this zone signs its workloads with a key of its own.
     pub issuing_request: Option<String>,
 }
@@ -55,6 +59,7 @@ impl ZoneKdsSettings {
     pub fn new(zone: &str) -> Self {
         Self {
             zone: zone.into(),
+            address: String::new(),
             token: TokenSource::None,
             max_message: MAX_MESSAGE,
             gzip: true,
@@ -73,8 +78,14 @@ impl ZoneKdsSettings {
             config: r#"{"store":{"type":"memory"}}"#.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shares_store: false,
+            gives_secrets: false,
             issuing_request: None,
         }
+    }
+
+    /// What connects, and in which version, as global is told.
+    pub(super) fn agent(&self) -> String {
+        format!("strait-zone/{}", self.version)
     }
 }
 

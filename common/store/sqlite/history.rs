@@ -2,10 +2,12 @@
 
 use sqlx::{Connection, QueryBuilder, Sqlite, SqliteConnection};
 
+use super::SqliteStore;
 use crate::store::{
-    history::{HistoryLimits, HistoryQuery, PastChange},
+    Revision, StoreError, StoreIdentity, epoch,
+    history::{HistoryLimits, HistoryQuery, PastChange, PastChanges},
     past::{
-        COMPACTED, DELETE, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE,
+        self, COMPACTED, DELETE, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE,
         OF_ONE_OLDEST, RAISE_FLOOR, STEP,
     },
     record::number,
@@ -34,8 +36,60 @@ pub(super) async fn write(connection: &mut SqliteConnection, entries: &[PastChan
     Ok(())
 }
 
+impl SqliteStore {
+    /// What is asked for.
+    pub(super) async fn past(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = read(&mut reader, query).await;
+        let (floor, rows) = read.map_err(|error| self.unread("read the history", error))?;
+        reader.put_down();
+        past::changes(floor, rows, query)
+    }
+
+    /// Drops what is beyond the limits, in steps between which others write.
+    pub(super) async fn drop_past(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
+        let doing = "look what of the history is over";
+        let mut reader = self.reader().await?;
+        let last = beyond(&mut reader, limits).await.map_err(|error| self.unread(doing, error))?;
+        reader.put_down();
+        let Some(last) = last else { return Ok(0) };
+        let mut dropped = 0;
+        loop {
+            let mut pen = self.pen().await?;
+            let step = drop_step(&mut pen, last).await;
+            let step = step.map_err(|error| self.unwritten("drop what of the history is over", error))?;
+            self.written(pen).await?;
+            if step == 0 {
+                return Ok(dropped);
+            }
+            dropped += step;
+        }
+    }
+
+    /// Writes down that another history begins.
+    pub(super) async fn begin_another(
+        &self,
+        identity: StoreIdentity,
+        at_least: Revision,
+    ) -> Result<(), StoreError> {
+        let failed = |error| self.unwritten("begin another history", error);
+        let (store_id, epoch, at_least, sum) = epoch::columns(identity, at_least);
+        let mut pen = self.pen().await?;
+        let mut transaction = pen.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        let go_on = sqlx::query(epoch::GO_ON).bind(store_id).bind(epoch).bind(at_least);
+        go_on.execute(&mut *transaction).await.map_err(failed)?;
+        let summed = sqlx::query("UPDATE meta SET checksum = $1").bind(sum);
+        summed.execute(&mut *transaction).await.map_err(failed)?;
+        for statement in epoch::FORGET {
+            sqlx::query(statement).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        self.written(pen).await
+    }
+}
+
 /// The floor, and what is asked for.
-pub(super) async fn read(
+async fn read(
     connection: &mut SqliteConnection,
     query: &HistoryQuery,
 ) -> sqlx::Result<(i64, Vec<HistoryRecord>)> {
@@ -63,10 +117,7 @@ pub(super) async fn read(
 }
 
 /// The newest revision beyond the limits.
-pub(super) async fn beyond(
-    connection: &mut SqliteConnection,
-    limits: &HistoryLimits,
-) -> sqlx::Result<Option<i64>> {
+async fn beyond(connection: &mut SqliteConnection, limits: &HistoryLimits) -> sqlx::Result<Option<i64>> {
     let now: i64 = sqlx::query_scalar("SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)")
         .fetch_one(&mut *connection)
         .await?;
@@ -79,7 +130,7 @@ pub(super) async fn beyond(
 }
 
 /// Drops a part of what lies at or before `last`, and says how many changes that were.
-pub(super) async fn drop_step(connection: &mut SqliteConnection, last: i64) -> sqlx::Result<u64> {
+async fn drop_step(connection: &mut SqliteConnection, last: i64) -> sqlx::Result<u64> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let step: Option<i64> = sqlx::query_scalar(STEP).bind(last).fetch_one(&mut *transaction).await?;
     let Some(step) = step else {

@@ -18,18 +18,19 @@ use common::{
         strait::relay::v1alpha1::{RelayFollowRequest, RelayFollowResponse, RelayHeld, RelayResource},
     },
     registry,
-    store::index::IndexReader,
+    store::{StoreIdentity, index::IndexReader},
     xds::Name,
 };
 use futures::{Stream, StreamExt};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::form::ForRelays;
+use crate::kds::history::History;
 
 /// Bytes of resources in one message, about.
 const CHUNK: usize = 512 * 1024;
@@ -47,6 +48,8 @@ type HeldByRelay = BTreeMap<(String, String), Vec<u8>>;
 pub(super) struct RelayFeed {
     pub(super) outgoing: Arc<SharedOutgoing<ForRelays>>,
     pub(super) index: IndexReader,
+    /// In which what is sent has its position.
+    pub(super) history: History,
     pub(super) wire: mpsc::Sender<RelayFollowResponse>,
     pub(super) stop: CancellationToken,
 }
@@ -72,8 +75,10 @@ impl RelayFeed {
         let mut sent = self.outgoing.at(&self.index.latest());
         let mut changed = lacking(&held, &sent);
         drop(held);
+        let mut shown = self.history.watch();
         loop {
-            let position = Upstream::new(sent.index.store, sent.index.revision).to_text();
+            let history = *shown.borrow_and_update();
+            let position = Upstream::new(history, sent.index.revision).to_text();
             for message in messages(&sent, &changed, &position) {
                 self.wire.send(message).await.map_err(|_| Ended::ByPeer)?;
             }
@@ -82,7 +87,7 @@ impl RelayFeed {
                 Ok(answer) => answer?,
                 Err(_) => return Err(Ended::Stalled(PATIENCE)),
             }
-            (sent, changed) = self.next(&sent, answered, inbound).await?;
+            (sent, changed) = self.next(&sent, answered, &mut shown, inbound).await?;
         }
     }
 
@@ -91,6 +96,7 @@ impl RelayFeed {
         &mut self,
         sent: &Arc<OutgoingResources>,
         since: Instant,
+        shown: &mut watch::Receiver<StoreIdentity>,
         inbound: &mut (impl Stream<Item = Result<RelayFollowRequest, Status>> + Unpin),
     ) -> Result<(Arc<OutgoingResources>, ChangedNames), Ended> {
         let mut due = None;
@@ -100,6 +106,8 @@ impl RelayFeed {
                     true => false,
                     false => return Err(Ended::Stopped),
                 },
+                // From now on it has another position, also when nothing else is new.
+                Ok(()) = shown.changed() => true,
                 () = sleep_until(due.unwrap_or(since)), if due.is_some() => true,
                 said = inbound.next() => return Err(unexpected(said)),
             };

@@ -58,6 +58,7 @@ impl RelayService for Kds {
         let feed = RelayFeed {
             outgoing: Arc::clone(&self.inner.relays.outgoing),
             index: self.inner.index.clone(),
+            history: self.inner.history.clone(),
             wire,
             stop: line.stop.clone(),
         };

@@ -1,0 +1,105 @@
+//! What the API of global has besides the resources: rebuilding it from its zones, and the history they are shown.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json, Router,
+    extract::{Query, State},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use common::{
+    access::{AccessRule, User},
+    rest::ApiError,
+};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::recovery::{Recovery, RecoveryError, RecoveryOptions};
+
+const TITLE: &str = "Could not recover";
+
+/// `GET /strait/recovery` shows what rebuilding global from its zones would do, `POST` does it; `GET /strait/epoch`
+/// shows which history zones are shown, `POST` raises its epoch. All for administrators.
+pub(crate) fn recovery(recovery: Recovery) -> Router {
+    Router::new()
+        .route("/strait/recovery", get(dry_run).post(recover))
+        .route("/strait/epoch", get(epoch).post(raise_epoch))
+        .with_state(Arc::new(recovery))
+}
+
+/// How to recover.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct RecoveryQuery {
+    /// What only global has, and zones that were further do not, goes.
+    remove_absent: bool,
+    /// Also without zones that are online and could not be asked.
+    partial: bool,
+}
+
+impl RecoveryQuery {
+    fn options(&self) -> RecoveryOptions {
+        RecoveryOptions { remove_absent: self.remove_absent }
+    }
+}
+
+type RecoveryAsked = Result<Query<RecoveryQuery>, axum::extract::rejection::QueryRejection>;
+
+fn query(asked: RecoveryAsked) -> Result<RecoveryQuery, ApiError> {
+    let query = asked.map_err(|error| ApiError::bad_request(error.body_text()))?;
+    Ok(query.0)
+}
+
+async fn dry_run(
+    State(recovery): State<Arc<Recovery>>,
+    Extension(user): Extension<User>,
+    asked: RecoveryAsked,
+) -> Result<Response, ApiError> {
+    AccessRule::admins().check(&user, "see what a recovery would do")?;
+    let report = recovery.dry_run(query(asked)?.options()).await.map_err(failed)?;
+    Ok(Json(report).into_response())
+}
+
+async fn recover(
+    State(recovery): State<Arc<Recovery>>,
+    Extension(user): Extension<User>,
+    asked: RecoveryAsked,
+) -> Result<Response, ApiError> {
+    AccessRule::admins().check(&user, "recover global from its zones")?;
+    let query = query(asked)?;
+    tracing::warn!(user = user.name, ?query, "an operator recovers global from its zones");
+    // Who asked may go away; what was begun is done.
+    let run = tokio::spawn(async move { recovery.run(query.options(), query.partial).await });
+    let report = run.await.map_err(|error| ApiError::internal(TITLE, error))?.map_err(failed)?;
+    Ok(Json(report).into_response())
+}
+
+async fn epoch(
+    State(recovery): State<Arc<Recovery>>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    AccessRule::admins().check(&user, "see which history zones are shown")?;
+    Ok(Json(recovery.standing()).into_response())
+}
+
+async fn raise_epoch(
+    State(recovery): State<Arc<Recovery>>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiError> {
+    AccessRule::admins().check(&user, "raise the epoch")?;
+    tracing::warn!(user = user.name, "an operator raises the epoch");
+    let next = recovery.raise_epoch().await.map_err(failed)?;
+    Ok(Json(json!({ "storeId": next.store_id, "epoch": next.epoch })).into_response())
+}
+
+fn failed(error: RecoveryError) -> ApiError {
+    match error {
+        RecoveryError::Busy | RecoveryError::Unheard(_) => {
+            ApiError::new(StatusCode::CONFLICT, TITLE, error.to_string())
+        }
+        RecoveryError::Store(error) => ApiError::store(TITLE, &error),
+        RecoveryError::Stopping => ApiError::busy(TITLE, error.to_string()),
+    }
+}

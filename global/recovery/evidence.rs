@@ -1,0 +1,196 @@
+//! What zones hold, as resources of global: which name and owner each has there. Pure.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+use common::{
+    kds::{attribution, headers::Upstream, holdings::HeldResource, ownership},
+    model::{
+        Origin, Resource, ResourceKey,
+        kinds::{self, mesh, secret},
+        labels, names,
+    },
+    token,
+};
+
+use crate::kds::ZoneHoldings;
+
+/// One content of a resource, and who has it.
+#[derive(Clone, Debug)]
+pub(super) struct HeldVersion {
+    /// As it would stand on global; `modified` is the latest among its holders.
+    pub(super) resource: Resource,
+    /// Who holds it.
+    pub(super) zones: Vec<Arc<str>>,
+    /// The furthest of them.
+    pub(super) taken: Option<Upstream>,
+}
+
+/// Everything zones hold, by what it is called on global.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    /// All contents of each resource.
+    pub(super) versions: BTreeMap<ResourceKey, Vec<HeldVersion>>,
+    /// Keys of which zones have no more than the public half, and that.
+    pub(super) public_halves: BTreeMap<ResourceKey, HeldVersion>,
+    /// What is not restored, by zone: it claims to be another's, or the like.
+    pub(super) refused: BTreeMap<Arc<str>, Vec<String>>,
+}
+
+impl Evidence {
+    /// Reads what `zones` hold.
+    pub(super) fn of(zones: &[ZoneHoldings]) -> Self {
+        let mut evidence = Self::default();
+        for zone in zones {
+            for held in &zone.held {
+                match on_global(held, &zone.zone, zones) {
+                    Found::Resource(resource) => evidence.add(*resource, zone),
+                    Found::PublicHalf(key, half) => evidence.add_half(key, *half, zone),
+                    Found::Elsewhere => {}
+                    Found::Refused(reason) => {
+                        evidence.refused.entry(Arc::clone(&zone.zone)).or_default().push(reason);
+                    }
+                }
+            }
+        }
+        evidence
+    }
+
+    fn add(&mut self, resource: Resource, zone: &ZoneHoldings) {
+        let versions = self.versions.entry(resource.key.clone()).or_default();
+        let same = |version: &&mut HeldVersion| {
+            let known = &version.resource;
+            known.spec == resource.spec && known.labels == resource.labels && known.origin == resource.origin
+        };
+        match versions.iter_mut().find(same) {
+            Some(version) => {
+                if is_further((zone.taken, resource.modified), (version.taken, version.resource.modified)) {
+                    version.taken = zone.taken;
+                }
+                version.resource.modified = version.resource.modified.max(resource.modified);
+                version.zones.push(Arc::clone(&zone.zone));
+            }
+            None => {
+                let zones = vec![Arc::clone(&zone.zone)];
+                versions.push(HeldVersion { resource, zones, taken: zone.taken });
+            }
+        }
+    }
+
+    /// The half of the zone that was further counts.
+    fn add_half(&mut self, key: ResourceKey, resource: Resource, zone: &ZoneHoldings) {
+        let held = HeldVersion { resource, zones: vec![Arc::clone(&zone.zone)], taken: zone.taken };
+        match self.public_halves.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(held);
+            }
+            Entry::Occupied(mut known) if known.get().resource.spec == held.resource.spec => {
+                known.get_mut().zones.extend(held.zones);
+            }
+            Entry::Occupied(mut known) => {
+                let at = |version: &HeldVersion| (version.taken, version.resource.modified);
+                if is_further(at(&held), at(known.get())) {
+                    known.insert(held);
+                }
+            }
+        }
+    }
+
+    /// Whether `zone` holds any content of `key`.
+    pub(super) fn holds(&self, zone: &str, key: &ResourceKey) -> bool {
+        let versions = self.versions.get(key).into_iter().flatten();
+        versions.flat_map(|version| &version.zones).any(|holder| **holder == *zone)
+    }
+}
+
+/// Whether the first stands for a later state of global than the second. Revisions of one history are compared; where
+/// there are none, the times at which zones took it are.
+pub(super) fn is_further(
+    (a, a_modified): (Option<Upstream>, DateTime<Utc>),
+    (b, b_modified): (Option<Upstream>, DateTime<Utc>),
+) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) if a.store_id == b.store_id && (a.epoch, a.revision) != (b.epoch, b.revision) => {
+            (a.epoch, a.revision) > (b.epoch, b.revision)
+        }
+        _ => a_modified > b_modified,
+    }
+}
+
+/// What a holding is on global.
+enum Found {
+    /// This.
+    Resource(Box<Resource>),
+    /// No more than the public half of the key of this name.
+    PublicHalf(ResourceKey, Box<Resource>),
+    /// Who owns it is asked as well, or nobody keeps it on global.
+    Elsewhere,
+    /// Not what a zone may hold.
+    Refused(String),
+}
+
+fn on_global(held: &HeldResource, zone: &Arc<str>, zones: &[ZoneHoldings]) -> Found {
+    let mut resource = held.resource.clone();
+    resource.owner = None;
+    let owner = match (held.own, resource.label(labels::ZONE)) {
+        (true, _) => Some(Arc::clone(zone)),
+        (false, Some(owner)) => Some(owner.into()),
+        (false, None) => None,
+    };
+    let Some(owner) = owner else { return of_global(resource) };
+    if !resource.kind().flow.across_zones() {
+        return Found::Elsewhere;
+    }
+    if !held.own && zones.iter().any(|asked| asked.zone == owner) {
+        return Found::Elsewhere;
+    }
+    of_zone(resource, &owner)
+}
+
+/// A resource of a zone, under the name it has on global anyway.
+fn of_zone(mut resource: Resource, owner: &Arc<str>) -> Found {
+    let key = resource.key.clone();
+    match attribution::pin(key.kind, &mut resource.labels, &mut resource.spec, owner) {
+        Err(error) => return Found::Refused(format!("{key}: {error}")),
+        Ok(Some(claim)) => return Found::Refused(format!("{key} is said to be of zone {owner}: {claim}")),
+        Ok(None) => {}
+    }
+    if ownership::claim(&key, &resource.labels, owner).is_none() || !names::is_hashed(&key.name) {
+        return Found::Refused(format!("{key} has no name of zone {owner}"));
+    }
+    resource.origin = Origin::Zone(Arc::clone(owner));
+    resource.owner = Some(ResourceKey::global(&kinds::zone::KIND, owner));
+    Found::Resource(Box::new(resource))
+}
+
+/// A resource of global, under the name its author gave it.
+fn of_global(mut resource: Resource) -> Found {
+    let kind = resource.kind();
+    if !kind.flow.global_to_zone() {
+        return Found::Elsewhere;
+    }
+    if let Some(key) = private_half(&resource.key) {
+        // The mark keeps a key from zones that sign by themselves; its public half is for everybody.
+        resource.labels.remove(labels::ISSUING);
+        return Found::PublicHalf(key, Box::new(resource));
+    }
+    let name = resource.display_name();
+    if !kind.keeps_name && names::hashed_name(&resource) == *resource.key.name {
+        resource.key = ResourceKey::new(kind, resource.mesh(), name);
+    }
+    let owned = kind.is_mesh_scoped() && !kind.outlives_mesh;
+    resource.owner = owned.then(|| ResourceKey::global(&mesh::KIND, resource.mesh()));
+    resource.origin = Origin::Global;
+    resource.status = None;
+    Found::Resource(Box::new(resource))
+}
+
+/// The key on global whose public half is stored under `key` in zones.
+fn private_half(key: &ResourceKey) -> Option<ResourceKey> {
+    let is_secret = key.kind == &secret::SECRET || key.kind == &secret::GLOBAL_SECRET;
+    let name = is_secret.then(|| token::private_half(&key.name)).flatten()?;
+    Some(ResourceKey::new(key.kind, &key.mesh, &name))
+}
