@@ -39,7 +39,7 @@ use tonic::{Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
     call::{opened, with_headers},
-    gate::{Decision, decide},
+    gate::{Decision, decide, newest},
     link::{Down, Link, REPORT, Up},
     ping::{Pings, unanswered},
     reverse::ReverseCalls,
@@ -193,6 +193,8 @@ impl Connector {
     async fn decide(&self, shown: Option<Upstream>, approved: bool) -> Result<Decision, Broken> {
         let known = self.store.sessions(UPSTREAM).await?;
         let known = known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text));
+        // What was seen since that was written counts as well: of two relays one may be behind the other.
+        let known = newest(known, self.link.followed());
         let decision = match decide(known, shown, self.settings.accept_store) {
             Decision::Refuse(_) if approved => Decision::Guarded,
             Decision::Refuse(reason) => {
