@@ -20,5 +20,5 @@ mod settings;
 
 pub use self::{
     app::{RelayControlPlane, RelayParts},
-    settings::RelaySettings,
+    settings::{RelaySettings, RelayToken},
 };

@@ -41,7 +41,7 @@ use uuid::Uuid;
 
 use super::{
     call::{opened, with_headers},
-    gate::{Decision, decide},
+    gate::{Decision, decide, newest},
     holdings::{HoldingsDesk, TAKEN, read_taken},
     link::{Down, Link, REPORT, Up},
     moving::{Dials, Moves, TrustedDials},
@@ -310,7 +310,9 @@ impl Connector {
     /// How far global was followed so far.
     async fn known(&self) -> Result<Option<Upstream>, StoreError> {
         let known = self.store.sessions(UPSTREAM).await?;
-        Ok(known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text)))
+        let known = known.iter().find(|(key, _)| key == UPSTREAM).and_then(|(_, text)| Upstream::parse(text));
+        // What was seen since that was written counts as well: of two relays one may be behind the other.
+        Ok(newest(known, self.link.followed()))
     }
 
     /// Whether to obey this upstream.

@@ -14,6 +14,15 @@ pub(super) enum Decision {
     Refuse(String),
 }
 
+/// How far a history was followed, of what was `written` down and what was `seen` since.
+pub(super) fn newest(written: Option<Upstream>, seen: Option<Upstream>) -> Option<Upstream> {
+    let at = |upstream: &Upstream| (upstream.epoch, upstream.revision);
+    let is_newer = |seen: &Upstream| {
+        written.is_none_or(|written| written.store_id != seen.store_id || at(seen) > at(&written))
+    };
+    seen.filter(is_newer).or(written)
+}
+
 /// Decides about an upstream that shows `shown`, after one that showed `known`. `accepted` is an
 /// operator's word for a store.
 pub(super) fn decide(known: Option<Upstream>, shown: Option<Upstream>, accepted: Option<Uuid>) -> Decision {
@@ -39,6 +48,23 @@ pub(super) fn decide(known: Option<Upstream>, shown: Option<Upstream>, accepted:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_seen_counts_beside_what_was_written() {
+        let at = |store: u128, epoch, revision| {
+            Some(Upstream { store_id: Uuid::from_u128(store), epoch, revision })
+        };
+        for (written, seen, expected) in [
+            (None, None, None),
+            (at(1, 1, 5), None, at(1, 1, 5)),
+            (None, at(1, 1, 5), at(1, 1, 5)),
+            (at(1, 1, 5), at(1, 1, 6), at(1, 1, 6)),
+            (at(1, 2, 5), at(1, 1, 6), at(1, 2, 5)),
+            (at(1, 1, 9), at(2, 1, 1), at(2, 1, 1)),
+        ] {
+            assert_eq!(newest(written, seen), expected, "{written:?} {seen:?}");
+        }
+    }
 
     #[test]
     fn an_upstream_is_obeyed_while_its_history_goes_on() {
