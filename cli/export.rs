@@ -13,7 +13,7 @@ use common::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{client::ApiClient, kinds, output};
+use crate::{client::ApiClient, output};
 
 /// Members of a document that the control plane makes.
 const MADE: [&str; 5] = ["creationTime", "modificationTime", "status", "kri", "snis"];
