@@ -143,6 +143,10 @@ fn admin_authority(cp: &ControlPlane) -> Option<AdminAuthority> {
     }
 }
 
+/// The proxies of meshes, the nodes of none, what makes configurations that nobody is sent, and what is wrong with those that
+/// are.
+type ServedClients = (Arc<Proxies>, Arc<Proxies>, Previews, Arc<PushStatus>);
+
 /// Gives the proxies that are connected, the nodes that belong to no mesh, and what shows what they would get.
 fn serve_proxies(
     cp: &mut ControlPlane,
@@ -150,7 +154,7 @@ fn serve_proxies(
     mode: &Mode,
     alone: bool,
     admin_authority: Option<AdminAuthority>,
-) -> anyhow::Result<(Arc<Proxies>, Arc<Proxies>, Previews, Arc<PushStatus>)> {
+) -> anyhow::Result<ServedClients> {
     let section = &settings.dp_server;
     let pair = match section.plaintext {
         true => None,

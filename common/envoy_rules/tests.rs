@@ -179,7 +179,9 @@ fn where_a_listener_listens_is_read() {
 /// What looking at a resource costs, told and not judged: machines differ.
 #[test]
 fn what_it_costs_is_told() {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
     for (what, type_url, json) in cases::good().into_iter().filter(|(what, ..)| what.starts_with("measured"))
     {
         let bytes = encoded(type_url, &json);

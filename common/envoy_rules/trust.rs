@@ -42,7 +42,7 @@ pub(super) fn domains(noted: &mut Noted, message: &[u8], at: &FieldStep<'_>) -> 
         let bundle = domain.trust_bundle.as_ref().and_then(|bundle| bundle.specifier.as_ref());
         let text: &[u8] = match bundle {
             None => &[],
-            Some(Specifier::InlineBytes(bytes)) => &**bytes,
+            Some(Specifier::InlineBytes(bytes)) => bytes,
             Some(Specifier::InlineString(text)) => text.as_bytes(),
             // What is elsewhere is read by the Envoy.
             Some(Specifier::Filename(_) | Specifier::EnvironmentVariable(_)) => continue,

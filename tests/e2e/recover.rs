@@ -60,6 +60,10 @@ fn database(folder: &Path, mut each: impl FnMut(&Path)) {
     }
 }
 
+fn copy(file: &Path, into: &Path) {
+    let _bytes = fs::copy(file, into.join(file.file_name().unwrap())).unwrap();
+}
+
 /// Waits until global says the zone does not follow.
 async fn is_known_to_hold_back(global: &Global, zone: &str) {
     eventually("global knows that the zone holds back", || async move {
@@ -124,9 +128,9 @@ async fn a_global_restored_from_an_old_backup_takes_back_what_it_forgot_or_goes_
     let folder = global.folder.path().to_owned();
     let copy_back = |backup: &Path| {
         database(&folder, |file| fs::remove_file(file).unwrap());
-        database(backup, |file| assert!(fs::copy(file, folder.join(file.file_name().unwrap())).is_ok()));
+        database(backup, |file| copy(file, &folder));
     };
-    database(&folder, |file| assert!(fs::copy(file, backup.path().join(file.file_name().unwrap())).is_ok()));
+    database(&folder, |file| copy(file, backup.path()));
     global.start_again().await;
     for n in 0..5 {
         global.apply(&LATE.replace("late", &format!("late-{n}")));
