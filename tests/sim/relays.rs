@@ -1,5 +1,7 @@
 //! Global, relays and zones in one process, over a network in memory.
 
+mod told_through;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;

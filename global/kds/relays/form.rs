@@ -112,8 +112,10 @@ mod tests {
     fn labels_the_rules_read_are_never_left_out() {
         let policy = resource(&mesh_timeout::KIND, "t", "")
             .with_label("internal.x", "1")
-            .with_label(labels::ISSUING, labels::ISSUING_ZONE);
+            .with_label(labels::ISSUING, labels::ISSUING_ZONE)
+            .with_label(labels::EXPORTS, labels::EXPORTS_WITHDRAWN);
         let mapped = form().map(&policy, &Audience::default()).unwrap();
+        assert_eq!(mapped.label(labels::EXPORTS), Some(labels::EXPORTS_WITHDRAWN));
         assert_eq!(mapped.label("internal.x"), None);
         assert_eq!(mapped.label(labels::ISSUING), Some(labels::ISSUING_ZONE));
         assert_eq!(mapped.key, policy.key, "names are hashed below the relay");
