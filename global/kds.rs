@@ -54,7 +54,7 @@ pub use settings::GlobalKdsSettings;
 
 use self::{
     health::Patience,
-    history::History,
+    history::ZoneHistory,
     insights::ZoneInsights,
     instances::Instances,
     replicas::Replicas,
@@ -91,7 +91,7 @@ pub(crate) struct KdsInner {
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) history: History,
+    pub(crate) history: ZoneHistory,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
@@ -121,7 +121,7 @@ impl Kds {
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let running = settings.secrets_where_run.then(Arc::default);
-        let history = History::of(Arc::clone(&store));
+        let history = ZoneHistory::of(Arc::clone(&store));
         let inner = KdsInner {
             settings,
             store,

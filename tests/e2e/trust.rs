@@ -234,7 +234,8 @@ async fn secrets(zone: &Zone) -> Result<Vec<String>, String> {
 
 #[tokio::test]
 async fn secrets_of_a_mesh_are_where_it_runs() {
-    let global = Global::start_with(Options::default().with("multizone.global.kds.secrets", "running")).await;
+    let global =
+        Global::start_with(Options::default().with("multizone.global.kds.secretsTo", "running")).await;
     let runs = Zone::start_with(&global, "zone-1", Options::default()).await;
     let idle = Zone::start_with(&global, "zone-2", Options::default()).await;
     global.apply(MESH);
