@@ -76,7 +76,7 @@ pub struct GlobalKdsSection {
     /// How zones prove who they are.
     pub auth: ZoneAuth,
     /// Which zones get the secrets of a mesh.
-    pub secrets: SecretsFor,
+    pub secrets_to: SecretsTo,
     /// A zone that connects for the first time is created.
     pub auto_register_zones: bool,
     /// Largest message, in bytes.
@@ -99,7 +99,7 @@ impl Default for GlobalKdsSection {
             tls_key_file: String::new(),
             client_ca_file: String::new(),
             auth: ZoneAuth::Token,
-            secrets: SecretsFor::All,
+            secrets_to: SecretsTo::All,
             auto_register_zones: true,
             max_msg_size: 10 * 1024 * 1024,
             zone_health_check: ZoneHealthCheck::default(),
@@ -109,10 +109,10 @@ impl Default for GlobalKdsSection {
     }
 }
 
-/// `multizone.global.kds.secrets`.
+/// `multizone.global.kds.secretsTo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SecretsFor {
+pub enum SecretsTo {
     /// Every zone gets the secrets of every mesh, as from Kuma: a first proxy starts while global is away.
     #[default]
     All,
@@ -176,7 +176,7 @@ impl Config for GlobalConfig {
             "How zones prove who they are: token, certificate, either of them, or none (Kuma zones, unsafe)",
         ),
         (
-            "multizone.global.kds.secrets",
+            "multizone.global.kds.secretsTo",
             "Zones that get the secrets of a mesh: all, or those with its proxies running",
         ),
         ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),

@@ -67,7 +67,7 @@ pub(crate) use session::Session;
 
 use self::{
     health::Patience,
-    history::History,
+    history::ZoneHistory,
     insights::ZoneInsights,
     instances::Instances,
     relays::Relays,
@@ -108,7 +108,7 @@ pub(crate) struct KdsInner {
     pub(crate) relays: Relays,
     /// On a relay: where it turns for what global decides.
     pub(crate) onward: Option<Arc<dyn Onward>>,
-    pub(crate) history: History,
+    pub(crate) history: ZoneHistory,
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
@@ -165,7 +165,7 @@ impl Kds {
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
         let downward = Downward { form, largest: largest_sent(settings.max_message) };
         let running = settings.secrets_where_run.then(Arc::default);
-        let history = History::of(Arc::clone(&store));
+        let history = ZoneHistory::of(Arc::clone(&store));
         let inner = KdsInner {
             settings,
             store,

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     sample::Sample,
-    zone::{Opening, Parts, Seen, caller, channel, open},
+    zone::{Opening, RequestParts, Seen, caller, channel, open},
 };
 
 /// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
@@ -65,7 +65,7 @@ impl Drop for FloorServer {
 /// A client that asks with `first` and answers everything with an acknowledgement: as a [`BareZone`] does.
 ///
 /// [`BareZone`]: crate::zone::BareZone
-async fn client(url: String, first: Vec<Parts>) -> tokio::task::JoinHandle<()> {
+async fn client(url: String, first: Vec<RequestParts>) -> tokio::task::JoinHandle<()> {
     let caller = caller("floor");
     let (requests, mut responses) =
         open(channel(&url).await, &caller, first).await.expect("the stream opens");
@@ -80,7 +80,7 @@ async fn client(url: String, first: Vec<Parts>) -> tokio::task::JoinHandle<()> {
 }
 
 /// A question about nothing.
-fn any_request() -> Vec<Parts> {
+fn any_request() -> Vec<RequestParts> {
     vec![(Bytes::new(), Bytes::from(DeltaDiscoveryRequest::default().encode_to_vec()))]
 }
 

@@ -81,7 +81,7 @@ impl Opening {
     }
 
     /// Those of one zone: what is encoded one after the other is one message.
-    pub fn requests(&self, zone: &str) -> Vec<Parts> {
+    pub fn requests(&self, zone: &str) -> Vec<RequestParts> {
         let node = DeltaDiscoveryRequest { node: Some(peer().node(zone)), ..Default::default() };
         let node = Bytes::from(node.encode_to_vec());
         self.0.iter().map(|request| (node.clone(), request.clone())).collect()
@@ -176,14 +176,14 @@ async fn follow(
 }
 
 /// A request in two parts, which are one message.
-pub type Parts = (Bytes, Bytes);
+pub type RequestParts = (Bytes, Bytes);
 
 /// The stream down, with its `first` requests on their way.
 pub async fn open(
     channel: Channel,
     caller: &KdsCaller,
-    first: Vec<Parts>,
-) -> Option<(mpsc::Sender<Parts>, Streaming<Bytes>)> {
+    first: Vec<RequestParts>,
+) -> Option<(mpsc::Sender<RequestParts>, Streaming<Bytes>)> {
     let (requests, receiver) = mpsc::channel(first.len().max(4));
     for request in first {
         requests.send(request).await.ok()?;
@@ -238,7 +238,7 @@ impl<'a> Seen<'a> {
 struct Uncoded;
 
 impl Codec for Uncoded {
-    type Encode = Parts;
+    type Encode = RequestParts;
     type Decode = Bytes;
     type Encoder = Self;
     type Decoder = Self;
@@ -253,10 +253,10 @@ impl Codec for Uncoded {
 }
 
 impl Encoder for Uncoded {
-    type Item = Parts;
+    type Item = RequestParts;
     type Error = Status;
 
-    fn encode(&mut self, (head, rest): Parts, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, (head, rest): RequestParts, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
         into.put(head);
         into.put(rest);
         Ok(())

@@ -18,7 +18,7 @@ use crate::{
 };
 
 mod selection;
-pub use selection::{Everything, SelectedOfType, SelectedTypes, Selection};
+pub use selection::{Everything, ReceiverSelection, SelectedOfType, SelectedTypes};
 
 /// Withheld resources of one type that are told by name.
 const TOLD: usize = 10;

@@ -17,15 +17,15 @@ const HISTORY: &str = "kds/history";
 
 /// The history shown. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct History(Arc<HistoryInner>);
+pub(crate) struct ZoneHistory(Arc<HistoryInner>);
 
 struct HistoryInner {
     store: Arc<dyn Store>,
     shown: watch::Sender<StoreIdentity>,
 }
 
-impl History {
-    /// The history of `store` itself, until [`History::refresh`] finds that another was said.
+impl ZoneHistory {
+    /// The history of `store` itself, until [`ZoneHistory::refresh`] finds that another was said.
     pub(crate) fn of(store: Arc<dyn Store>) -> Self {
         let shown = watch::Sender::new(store.identity());
         Self(Arc::new(HistoryInner { store, shown }))
@@ -82,7 +82,7 @@ mod tests {
     #[tokio::test]
     async fn what_one_replica_says_all_of_them_show() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::from_u128(7)));
-        let (here, there) = (History::of(Arc::clone(&store)), History::of(Arc::clone(&store)));
+        let (here, there) = (ZoneHistory::of(Arc::clone(&store)), ZoneHistory::of(Arc::clone(&store)));
         assert!(!here.refresh().await.unwrap(), "nobody said anything");
         assert_eq!(here.shown(), store.identity());
         let next = StoreIdentity { store_id: Uuid::from_u128(1), epoch: 4 };

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ending::EndCause,
     health::Patience,
-    history::History,
+    history::ZoneHistory,
     replicas::{EXCHANGE, Replicas, SessionReport},
     session::Session,
     sessions::Sessions,
@@ -32,7 +32,7 @@ const ROLL_CALL: Duration = Duration::from_millis(500);
 pub(crate) struct Instances {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) replicas: Arc<Replicas>,
-    pub(crate) history: History,
+    pub(crate) history: ZoneHistory,
     pub(crate) recorder: Recorder,
     pub(crate) patience: Patience,
     pub(crate) started: Instant,

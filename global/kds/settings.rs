@@ -59,7 +59,7 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
         let health = &config.zone_health_check;
         Self {
             auto_register: config.auto_register_zones,
-            secrets_where_run: config.secrets == config::SecretsFor::Running,
+            secrets_where_run: config.secrets_to == config::SecretsTo::Running,
             max_message: config.max_msg_size,
             poll_interval: health.poll_interval.0,
             // Two pings may get lost before anyone worries.

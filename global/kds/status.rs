@@ -94,7 +94,7 @@ impl ZoneStatusSource for Kds {
             && !running.of(zone, &self.inner.index.current()).need(resource)
         {
             return Sending::NotMeant(
-                "no proxy of its mesh is in the zone (multizone.global.kds.secrets is running)".to_owned(),
+                "no proxy of its mesh is in the zone (multizone.global.kds.secretsTo is running)".to_owned(),
             );
         }
         let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());

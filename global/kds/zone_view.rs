@@ -13,8 +13,8 @@ use common::{
         headers::Upstream,
         mapper::{self, DownForm, MapError},
         outgoing::{
-            self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, SelectedTypes, Selection,
-            SharedOutgoing,
+            self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, ReceiverSelection,
+            SelectedTypes, SharedOutgoing,
         },
         serve::View,
     },
@@ -90,7 +90,7 @@ impl MeantFor {
     }
 }
 
-impl Selection for MeantFor {
+impl ReceiverSelection for MeantFor {
     fn includes(&self, item: &OutgoingResource) -> bool {
         let needed = self.runs.as_ref().is_none_or(|meshes| meshes.need(&item.resource));
         needed && self.includes_audience(&item.audience)

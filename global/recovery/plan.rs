@@ -33,7 +33,7 @@ pub struct RecoveryOptions {
 
 /// Where global stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing<'a> {
+pub(super) struct GlobalStanding<'a> {
     /// What it holds.
     pub(super) index: &'a Index,
     /// The history it shows.
@@ -56,7 +56,7 @@ pub(super) struct RecoveryPlan {
 }
 
 /// Decides what `zones` have to say about what global lost.
-pub(super) fn plan(at: Standing<'_>, zones: &[ZoneHoldings], options: RecoveryOptions) -> RecoveryPlan {
+pub(super) fn plan(at: GlobalStanding<'_>, zones: &[ZoneHoldings], options: RecoveryOptions) -> RecoveryPlan {
     let evidence = Evidence::of(zones);
     let history = history(at.shown, zones);
     let mut draft = RecoveryDraft {
@@ -101,7 +101,7 @@ fn next_epoch(shown: StoreIdentity, history: uuid::Uuid, zones: &[ZoneHoldings])
 }
 
 struct RecoveryDraft<'a> {
-    at: Standing<'a>,
+    at: GlobalStanding<'a>,
     zones: &'a [ZoneHoldings],
     evidence: &'a Evidence,
     /// The history that goes on.
@@ -319,7 +319,7 @@ fn newest(versions: &[HeldVersion]) -> (&HeldVersion, Vec<&HeldVersion>) {
 }
 
 /// Owners before what they own; a zone nobody knows yet is made for what it owns.
-fn in_order(mut writes: Vec<Write>, at: Standing<'_>) -> Vec<Write> {
+fn in_order(mut writes: Vec<Write>, at: GlobalStanding<'_>) -> Vec<Write> {
     let is_put = |write: &&Write| matches!(write, Write::Put { .. });
     let owners = writes.iter().filter(is_put).filter_map(|write| match write {
         Write::Put { resource, .. } => resource.owner.clone(),

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::{
-    plan::{RecoveryOptions, RecoveryPlan, Standing, plan},
+    plan::{GlobalStanding, RecoveryOptions, RecoveryPlan, plan},
     report::{AskedZone, HistoryStanding, RecoveryReport, ShownHistory},
 };
 use crate::kds::{Kds, UnaskedZone, ZoneHoldings};
@@ -138,7 +138,7 @@ impl Recovery {
         let index = self.index.current();
         let form = DownForm::of(&Features::ours(), &self.skip_label_prefixes);
         let (shown, now) = (self.kds.shown(), self.env.now());
-        plan(Standing { index: &index, shown, form: &form, now }, zones, options)
+        plan(GlobalStanding { index: &index, shown, form: &form, now }, zones, options)
     }
 
     fn report(&self, plan: RecoveryPlan, unasked: Vec<AskedZone>) -> RecoveryReport {

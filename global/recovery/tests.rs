@@ -18,7 +18,7 @@ use common::{
 use uuid::Uuid;
 
 use super::{
-    plan::{RecoveryOptions, RecoveryPlan, Standing, plan},
+    plan::{GlobalStanding, RecoveryOptions, RecoveryPlan, plan},
     report::Winner,
 };
 use crate::kds::ZoneHoldings;
@@ -64,7 +64,7 @@ fn planned(own: &[Resource], zones: &[ZoneHoldings], remove_absent: bool) -> Rec
     let store = StoreIdentity { store_id: Uuid::from_u128(1), epoch: 1 };
     let snapshot = Snapshot { revision: own.len() as u64, resources: numbered.collect() };
     let index = Index::of(store, snapshot);
-    let standing = Standing { index: &index, shown: store, form: &form(), now: at(1_000_000) };
+    let standing = GlobalStanding { index: &index, shown: store, form: &form(), now: at(1_000_000) };
     plan(standing, zones, RecoveryOptions { remove_absent })
 }
 

@@ -3,7 +3,7 @@
 use common::config::{Config, ConfigError, Diagnostics, General, Logging, StoreSection};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{GlobalSection, SecretsFor, ZoneAuth};
+use crate::config::{GlobalSection, SecretsTo, ZoneAuth};
 
 /// All settings. The listener for zones is the one of global, so its settings are too.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl Config for RelayConfig {
         ("multizone.global.kds.tlsKeyFile", "Key of that certificate"),
         ("multizone.global.kds.clientCaFile", "Must stay empty: zones below a relay show tokens"),
         ("multizone.global.kds.auth", "How zones prove who they are: token, or none (unsafe)"),
-        ("multizone.global.kds.secrets", "Must stay all: a relay does not know where meshes run"),
+        ("multizone.global.kds.secretsTo", "Must stay all: a relay does not know where meshes run"),
         ("multizone.global.kds.autoRegisterZones", "Has no effect on a relay: global decides"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
@@ -129,9 +129,9 @@ impl Config for RelayConfig {
                  without clientCaFile",
             ));
         }
-        if kds.secrets == SecretsFor::Running {
+        if kds.secrets_to == SecretsTo::Running {
             return Err(ConfigError::rule(
-                "multizone.global.kds.secrets",
+                "multizone.global.kds.secretsTo",
                 "must be all: a relay does not know where meshes run",
             ));
         }
@@ -178,7 +178,7 @@ mod tests {
         by_name(|kds| kds.auth = ZoneAuth::Certificate, "multizone.global.kds.auth");
         by_name(|kds| kds.auth = ZoneAuth::Either, "multizone.global.kds.auth");
         by_name(|kds| kds.client_ca_file = "ca.crt".to_owned(), "multizone.global.kds.auth");
-        by_name(|kds| kds.secrets = SecretsFor::Running, "multizone.global.kds.secrets");
+        by_name(|kds| kds.secrets_to = SecretsTo::Running, "multizone.global.kds.secretsTo");
     }
 
     #[test]

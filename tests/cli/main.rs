@@ -276,7 +276,7 @@ async fn zones_are_inspected_and_waited_for() {
     let global = Global::start(&zones).await;
     let table = global.good(&["inspect", "zones"]).await;
     let east: Vec<&str> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
-    assert_eq!(east, ["east", "online", "-", "0.1.0", "10", "2", "0", "0", "3", "-", "-"], "{table}");
+    assert_eq!(east, ["east", "online", "-", "0.1.0", "10", "2", "0", "0", "3", "-", "-", "-"], "{table}");
     assert!(table.contains("offline"), "{table}");
     assert_eq!(global.good(&["wait", "zones", "--online", "1"]).await, "online: east\n");
     global.bad(&["wait", "zones", "--online", "2", "--timeout", "1s"], &["1 of 2", "west is offline"]).await;

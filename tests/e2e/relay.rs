@@ -30,7 +30,7 @@ async fn acknowledged(global: &Global) {
 #[tokio::test]
 async fn zones_behind_relays_reach_each_other_and_outlive_a_relay() {
     let global = Global::start().await;
-    let mut relays = vec![Relay::start(&global, "relay-1").await, Relay::start(&global, "relay-2").await];
+    let mut relays = [Relay::start(&global, "relay-1").await, Relay::start(&global, "relay-2").await];
     let folder = TempDir::new().unwrap();
     let options = Relay::followed_by(&[&relays[0], &relays[1]], folder.path());
     let first = Zone::start_with(&global, "zone-1", options.clone()).await;

@@ -54,11 +54,10 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let folder = self.folder.path();
-        let files = (
+        (
             write(folder, &format!("{name}.crt"), &certificate.pem()),
             write(folder, &format!("{name}.key"), &key.serialize_pem()),
-        );
-        files
+        )
     }
 }
 
@@ -234,7 +233,8 @@ async fn secrets(zone: &Zone) -> Result<Vec<String>, String> {
 
 #[tokio::test]
 async fn secrets_of_a_mesh_are_where_it_runs() {
-    let global = Global::start_with(Options::default().with("multizone.global.kds.secrets", "running")).await;
+    let global =
+        Global::start_with(Options::default().with("multizone.global.kds.secretsTo", "running")).await;
     let runs = Zone::start_with(&global, "zone-1", Options::default()).await;
     let idle = Zone::start_with(&global, "zone-2", Options::default()).await;
     global.apply(MESH);

@@ -9,7 +9,7 @@ use super::{ChangedNames, OutgoingResource, OutgoingResources};
 use crate::xds::{Collection, Name, Version, Wanted};
 
 /// Which of the outgoing resources one receiver gets.
-pub trait Selection: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait ReceiverSelection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether it gets this one.
     fn includes(&self, item: &OutgoingResource) -> bool;
 }
@@ -18,7 +18,7 @@ pub trait Selection: Clone + fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Everything;
 
-impl Selection for Everything {
+impl ReceiverSelection for Everything {
     fn includes(&self, _item: &OutgoingResource) -> bool {
         true
     }
@@ -31,7 +31,7 @@ pub struct SelectedTypes<S> {
     nothing: Arc<SelectedOfType<S>>,
 }
 
-impl<S: Selection> SelectedTypes<S> {
+impl<S: ReceiverSelection> SelectedTypes<S> {
     /// What `selection` leaves of `outgoing`.
     pub fn of(outgoing: &OutgoingResources, selection: &S) -> Self {
         let nothing = Arc::new(SelectedOfType { items: OrdMap::new(), selection: selection.clone() });
@@ -76,7 +76,7 @@ pub struct SelectedOfType<S> {
     selection: S,
 }
 
-impl<S: Selection> SelectedOfType<S> {
+impl<S: ReceiverSelection> SelectedOfType<S> {
     fn iter(&self) -> impl Iterator<Item = &Arc<OutgoingResource>> {
         self.items.values().filter(|item| self.selection.includes(item))
     }
@@ -97,7 +97,7 @@ impl<S> fmt::Debug for SelectedOfType<S> {
     }
 }
 
-impl<S: Selection> Collection for SelectedOfType<S> {
+impl<S: ReceiverSelection> Collection for SelectedOfType<S> {
     fn get(&self, name: &str) -> Option<Wanted> {
         self.item(name).map(|item| item.wanted.clone())
     }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::form::ForRelays;
-use crate::kds::history::History;
+use crate::kds::history::ZoneHistory;
 
 /// Bytes of resources in one message, about.
 const CHUNK: usize = 512 * 1024;
@@ -49,7 +49,7 @@ pub(super) struct RelayFeed {
     pub(super) outgoing: Arc<SharedOutgoing<ForRelays>>,
     pub(super) index: IndexReader,
     /// In which what is sent has its position.
-    pub(super) history: History,
+    pub(super) history: ZoneHistory,
     pub(super) wire: mpsc::Sender<RelayFollowResponse>,
     pub(super) stop: CancellationToken,
 }

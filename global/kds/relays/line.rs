@@ -162,9 +162,12 @@ fn position(of: RelayPosition) -> Position {
     Position { head: of.head, acked: of.acked, lag: of.lag }
 }
 
+/// The zone that was asked, and where its answer goes.
+type AnswerOfZone = (Arc<str>, oneshot::Sender<Result<Bytes, AskError>>);
+
 /// Who waits for what on the line to a relay.
 #[derive(Default)]
-pub(super) struct OwedByRelay(BTreeMap<String, (Arc<str>, oneshot::Sender<Result<Bytes, AskError>>)>);
+pub(super) struct OwedByRelay(BTreeMap<String, AnswerOfZone>);
 
 impl OwedByRelay {
     /// The question to send, unless too many wait already.

@@ -111,7 +111,7 @@ impl Kds {
         if self.inner.running.is_some() {
             // A relay does not know where meshes run, and would have the secrets of all of them.
             return Err(Status::permission_denied(
-                "secrets go only where their mesh runs here (multizone.global.kds.secrets is running), and a relay \
+                "secrets go only where their mesh runs here (multizone.global.kds.secretsTo is running), and a relay \
                  is where no mesh does",
             ));
         }
