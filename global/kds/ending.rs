@@ -58,9 +58,12 @@ impl EndCause {
     /// Why the session ends with a stream of it; `None` is a stream that was cut at shutdown.
     pub(crate) fn of_stream(ended: Option<&Ended>) -> Self {
         match ended {
-            None => Self::Stopping,
+            // What stops for another cause, stops when that was said.
+            None | Some(Ended::Stopped | Ended::Apply(ApplyError::Stopping)) => Self::Stopping,
             Some(Ended::ByPeer) => Self::Goodbye,
-            Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_)))) => Self::Unwritable,
+            Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_) | StoreError::Backend { .. }))) => {
+                Self::Unwritable
+            }
             Some(ended @ Ended::Broken(_)) => Self::Broken(ended.to_string()),
             Some(ended) => Self::Failed(ended.to_string()),
         }
@@ -98,7 +101,7 @@ impl EndCause {
 
     /// Whether the zone did nothing but lose the one it talked to, or changes who talks: it is back in a moment.
     pub(crate) fn leaves_zone_there(&self) -> bool {
-        matches!(self, Self::Stopping | Self::HandedOver)
+        matches!(self, Self::Stopping | Self::HandedOver | Self::Unwritable)
     }
 
     /// Whether an operator may have to do something.

@@ -278,7 +278,10 @@ impl Kds {
                 ended = stream => Some(ended),
                 () = inner.shutdown.cancelled() => None,
             };
-            inner.sessions.end(&session, EndCause::of_stream(ended.as_ref()));
+            // Whatever breaks while this side stops, breaks because of that.
+            let stops = inner.shutdown.is_cancelled();
+            let cause = if stops { EndCause::Stopping } else { EndCause::of_stream(ended.as_ref()) };
+            inner.sessions.end(&session, cause);
             let _peer_is_gone = end.send(status(ended, &session));
         });
     }

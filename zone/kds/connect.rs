@@ -42,7 +42,7 @@ use uuid::Uuid;
 use super::{
     call::{opened, with_headers},
     gate::{Decision, decide, newest},
-    holdings::{HoldingsDesk, TAKEN, read_taken},
+    holdings::{HoldingsDesk, TAKEN, UPSTREAM, read_taken},
     link::{Down, Link, REPORT, Up},
     moving::{Dials, Moves, TrustedDials},
     ping::{Pings, ProxyReports, unanswered, unheard},
@@ -59,8 +59,6 @@ const QUEUE: usize = 64;
 const OUTBOX: usize = 128;
 /// Bytes of the reason a connection ended for; global may have said it.
 const LONGEST_REASON: usize = 4096;
-/// Under this key the store remembers which history was followed.
-const UPSTREAM: &str = "kds/upstream";
 
 /// Keeps a zone in sync with its global.
 pub struct Connector {

@@ -27,6 +27,8 @@ use super::{
 
 /// Under this key the store remembers how far global's history was taken.
 pub(super) const TAKEN: &str = "kds/taken";
+/// And under this one which history was followed.
+pub(super) const UPSTREAM: &str = "kds/upstream";
 /// Pages before the wire.
 const QUEUE: usize = 1;
 /// Pages that may wait before that queue: global asks for one at a time.
@@ -127,6 +129,15 @@ impl HoldingsDesk<'_> {
 /// # Errors
 /// When the store cannot be read.
 pub(super) async fn read_taken(store: &Arc<dyn Store>) -> Result<Option<Upstream>, StoreError> {
-    let rows = store.sessions(TAKEN).await?;
-    Ok(rows.iter().find(|(key, _)| key == TAKEN).and_then(|(_, text)| Upstream::parse(text)))
+    let taken = read(store, TAKEN).await?;
+    let followed = read(store, UPSTREAM).await?;
+    // An epoch that was followed counts even if nothing of it has been settled yet: whoever raises it must come after.
+    let later =
+        |taken: &Upstream| followed.filter(|at| at.store_id == taken.store_id && at.epoch > taken.epoch);
+    Ok(taken.map(|taken| later(&taken).map_or(taken, |at| Upstream { revision: taken.revision, ..at })))
+}
+
+async fn read(store: &Arc<dyn Store>, key: &str) -> Result<Option<Upstream>, StoreError> {
+    let rows = store.sessions(key).await?;
+    Ok(rows.iter().find(|(known, _)| known == key).and_then(|(_, text)| Upstream::parse(text)))
 }
