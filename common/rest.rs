@@ -106,6 +106,8 @@ pub struct ApiConfig {
     pub zone_status: Option<Arc<dyn ZoneStatusSource>>,
     /// How far the proxies are, on a zone.
     pub proxies: Option<Arc<dyn ProxyProgressSource>>,
+    /// Other replicas have proxies of this zone as well, of which this one knows nothing.
+    pub shares_proxies: bool,
     /// Present where resources come from files too, which clients may not write then.
     pub files: Option<Arc<dyn ResourceFiles>>,
     /// Who can ask the Envoys of proxies.
@@ -144,6 +146,7 @@ impl ApiConfig {
             admissions: Vec::new(),
             zone_status: None,
             proxies: None,
+            shares_proxies: false,
             files: None,
             envoys: None,
             audit: Arc::default(),

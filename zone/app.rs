@@ -96,7 +96,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
     let audit = cp.audit(&settings.api_server)?;
-    let watched = (Arc::clone(&convergence), audit);
+    let watched = (Arc::clone(&convergence), alone, audit);
     let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), watched);
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
@@ -341,7 +341,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
-    (convergence, audit): (Arc<Convergence>, Arc<AuditLog>),
+    (convergence, alone, audit): (Arc<Convergence>, bool, Arc<AuditLog>),
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -352,6 +352,7 @@ fn resources(
         admissions,
         envoys: Some(envoys),
         proxies: Some(convergence),
+        shares_proxies: !alone,
         audit,
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)

@@ -75,7 +75,7 @@ impl AuditedRequest {
 /// Whether reading `route` shows what is for a few.
 fn shows_much(route: &str) -> bool {
     let of_a_few = |segment: &str| {
-        matches!(segment, "xds" | "_config" | "config" | "audit" | "backup")
+        matches!(segment, "xds" | "_config" | "config" | "audit" | "backup" | "recovery" | "epoch")
             || registry::by_argument(segment).is_some_and(|kind| kind.admin_only)
     };
     route.split('/').any(of_a_few)

@@ -223,7 +223,11 @@ impl<'a> Followed<'a> {
                 let zone = api.config.mode.zone().unwrap_or_default().to_owned();
                 let proxies = (asked == AskedAbout::Proxies).then(|| proxies.proxy_progress());
                 let is_delivered = proxies.as_ref().is_none_or(|told| told.acked >= revision);
-                let state = if is_delivered { ReachState::Acknowledged } else { ReachState::Proxies };
+                let state = match &proxies {
+                    Some(_) if api.config.shares_proxies => ReachState::Untold,
+                    _ if is_delivered => ReachState::Acknowledged,
+                    _ => ReachState::Proxies,
+                };
                 let (acked, since, notes) = (index.revision, None, Vec::new());
                 vec![ZoneReach { zone, state, acked, lag: 0, since, proxies, notes }]
             }

@@ -147,7 +147,7 @@ impl Backup {
         let followed = known.unwrap_or(own);
         let present = store.identity();
         let same = [own, present].into_iter().filter(|other| other.store_id == followed.store_id);
-        let epoch = same.map(|other| other.epoch).fold(followed.epoch, u64::max) + 1;
+        let epoch = same.map(|other| other.epoch).fold(followed.epoch, u64::max).saturating_add(1);
         let next = StoreIdentity { store_id: followed.store_id, epoch };
         store.go_on_as(next, self.header.revision).await?;
         Ok(next)

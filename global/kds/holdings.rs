@@ -29,6 +29,8 @@ use super::{
 
 /// How long a zone may take for one page.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all its answers together may take.
+const WHOLE: Duration = Duration::from_secs(300);
 /// What is taken of one zone: resources, pages, and bytes of them on the wire.
 const MOST_RESOURCES: usize = 200_000;
 const MOST_PAGES: usize = 10_000;
@@ -132,7 +134,8 @@ impl Kds {
             let instance = self.inner.replicas.instance(zone);
             return Err(instance.map_or(UnaskedZone::Away, UnaskedZone::Elsewhere));
         };
-        collect(&session).await
+        // One that answers each question as late as it may would keep everybody waiting for a day.
+        timeout(WHOLE, collect(&session)).await.unwrap_or(Err(UnaskedZone::Silent))
     }
 
     /// Which history `zone` followed, and how far, as far as it has a session here.

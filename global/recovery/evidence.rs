@@ -1,13 +1,13 @@
 //! What zones hold, as resources of global: which name and owner each has there. Pure.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use chrono::{DateTime, Utc};
 use common::{
-    kds::{attribution, headers::Upstream, holdings::HeldResource, ownership},
+    kds::{attribution, filter::Audience, headers::Upstream, holdings::HeldResource, ownership},
     model::{
         Origin, Resource, ResourceKey,
         kinds::{self, mesh, secret},
@@ -34,7 +34,8 @@ pub(super) struct HeldVersion {
 pub(super) struct Evidence {
     /// All contents of each resource.
     pub(super) versions: BTreeMap<ResourceKey, Vec<HeldVersion>>,
-    /// Keys of which zones have no more than the public half, and that.
+    /// Keys of which zones have no more than the public half, and that. Of one about which they differ nobody can say
+    /// what it is, so it is not among these.
     pub(super) public_halves: BTreeMap<ResourceKey, HeldVersion>,
     /// What is not restored, by zone: it claims to be another's, or the like.
     pub(super) refused: BTreeMap<Arc<str>, Vec<String>>,
@@ -44,16 +45,28 @@ impl Evidence {
     /// Reads what `zones` hold.
     pub(super) fn of(zones: &[ZoneHoldings]) -> Self {
         let mut evidence = Self::default();
+        let mut disputed = BTreeSet::new();
         for zone in zones {
             for held in &zone.held {
                 match on_global(held, &zone.zone, zones) {
                     Found::Resource(resource) => evidence.add(*resource, zone),
-                    Found::PublicHalf(key, half) => evidence.add_half(key, *half, zone),
+                    Found::PublicHalf(key, half) => {
+                        if !evidence.add_half(&key, *half, zone) {
+                            disputed.insert(key);
+                        }
+                    }
                     Found::Elsewhere => {}
                     Found::Refused(reason) => {
                         evidence.refused.entry(Arc::clone(&zone.zone)).or_default().push(reason);
                     }
                 }
+            }
+        }
+        for key in disputed {
+            let named = evidence.public_halves.remove(&key);
+            for zone in named.into_iter().flat_map(|half| half.zones) {
+                let reason = format!("{key}: zones hold different public halves of it");
+                evidence.refused.entry(zone).or_default().push(reason);
             }
         }
         evidence
@@ -80,23 +93,18 @@ impl Evidence {
         }
     }
 
-    /// The half of the zone that was further counts.
-    fn add_half(&mut self, key: ResourceKey, resource: Resource, zone: &ZoneHoldings) {
-        let held = HeldVersion { resource, zones: vec![Arc::clone(&zone.zone)], taken: zone.taken };
-        match self.public_halves.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(held);
-            }
-            Entry::Occupied(mut known) if known.get().resource.spec == held.resource.spec => {
-                known.get_mut().zones.extend(held.zones);
-            }
-            Entry::Occupied(mut known) => {
-                let at = |version: &HeldVersion| (version.taken, version.resource.modified);
-                if is_further(at(&held), at(known.get())) {
-                    known.insert(held);
-                }
-            }
+    /// Whether it is the half that others hold, or nobody else holds any.
+    fn add_half(&mut self, key: &ResourceKey, resource: Resource, zone: &ZoneHoldings) -> bool {
+        let Some(known) = self.public_halves.get_mut(key) else {
+            let held = HeldVersion { resource, zones: vec![Arc::clone(&zone.zone)], taken: zone.taken };
+            self.public_halves.insert(key.clone(), held);
+            return true;
+        };
+        known.zones.push(Arc::clone(&zone.zone));
+        if is_further((zone.taken, resource.modified), (known.taken, known.resource.modified)) {
+            known.taken = zone.taken;
         }
+        known.resource.spec == resource.spec
     }
 
     /// Whether `zone` holds any content of `key`.
@@ -185,6 +193,12 @@ fn of_global(mut resource: Resource) -> Found {
     resource.owner = owned.then(|| ResourceKey::global(&mesh::KIND, resource.mesh()));
     resource.origin = Origin::Global;
     resource.status = None;
+    // What global keeps to itself no zone has, whatever it says: it would make its keys those of users.
+    let is_secret = kind == &secret::SECRET || kind == &secret::GLOBAL_SECRET;
+    let is_kept = token::is_zone_key(resource.name()) || Audience::of(&resource).is_empty();
+    if is_secret && is_kept {
+        return Found::Refused(format!("{}: zones are never sent this", resource.key));
+    }
     Found::Resource(Box::new(resource))
 }
 

@@ -94,10 +94,20 @@ fn history(shown: StoreIdentity, zones: &[ZoneHoldings]) -> uuid::Uuid {
     most.filter(|(_, count)| *count > own).map_or(shown.store_id, |(store, _)| store)
 }
 
+/// Epochs that zones may be ahead. One that says more would leave no epoch to go on in.
+const EPOCHS_AHEAD: u64 = 1_000;
+
 fn next_epoch(shown: StoreIdentity, history: uuid::Uuid, zones: &[ZoneHoldings]) -> u64 {
     let followed = zones.iter().filter_map(|zone| zone.taken).filter(|taken| taken.store_id == history);
-    let own = (shown.store_id == history).then_some(shown.epoch);
-    own.into_iter().chain(followed.map(|taken| taken.epoch)).max().unwrap_or(0) + 1
+    let own = if shown.store_id == history { shown.epoch } else { 0 };
+    epoch_after(own, followed)
+}
+
+/// The epoch after `own` and those that zones followed, as far as they can be believed.
+pub(super) fn epoch_after(own: u64, followed: impl Iterator<Item = Upstream>) -> u64 {
+    let most = own.saturating_add(EPOCHS_AHEAD);
+    let believed = followed.map(|taken| taken.epoch).filter(|epoch| *epoch <= most);
+    believed.fold(own, u64::max).saturating_add(1)
 }
 
 struct RecoveryDraft<'a> {
@@ -259,6 +269,11 @@ impl RecoveryDraft<'_> {
                 token::public_half(key).is_ok_and(|(_, pem)| token::secret_spec(pem) == half.resource.spec)
             };
             if existing.is_some_and(is_half_of) {
+                continue;
+            }
+            // In one history a key is one key: what is said against the one that is here is not believed.
+            let here = self.at.shown.store_id;
+            if existing.is_some() && half.taken.is_some_and(|taken| taken.store_id == here) {
                 continue;
             }
             if self.at.index.get(&half.resource.key).is_none() {

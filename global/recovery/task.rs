@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::{
-    plan::{GlobalStanding, RecoveryOptions, RecoveryPlan, plan},
+    plan::{GlobalStanding, RecoveryOptions, RecoveryPlan, epoch_after, plan},
     report::{AskedZone, HistoryStanding, RecoveryReport, ShownHistory},
 };
 use crate::kds::{Kds, UnaskedZone, ZoneHoldings};
@@ -128,8 +128,7 @@ impl Recovery {
         let zones = self.kds.known_zones();
         let seen = zones.iter().filter_map(|zone| self.kds.taken_by(zone));
         let seen = seen.filter(|taken| taken.store_id == shown.store_id);
-        let epoch = seen.map(|taken| taken.epoch).chain([shown.epoch]).max().unwrap_or(shown.epoch) + 1;
-        let next = StoreIdentity { epoch, ..shown };
+        let next = StoreIdentity { epoch: epoch_after(shown.epoch, seen), ..shown };
         self.kds.go_on_as(next, self.index.current().revision).await?;
         Ok(next)
     }

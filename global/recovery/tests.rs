@@ -240,3 +240,37 @@ fn the_history_most_zones_followed_goes_on() {
         "its own, where none is more common"
     );
 }
+
+#[test]
+fn a_zone_plants_no_key_of_users_and_replaces_none_that_checks_tokens() {
+    let key = |name: &str| {
+        let pem = token::new_signing_key().unwrap();
+        resource(&kinds::secret::GLOBAL_SECRET, name, 1).with_spec(token::secret_spec(pem.pem()))
+    };
+    let planted = [
+        "user-token-signing-key-99",
+        "user-token-revocations",
+        "zone-token-signing-key-7",
+        "zone-certificate-revocations",
+        "admin-user-token",
+    ];
+    let mut hostile = zone("h", history(1, 1, u64::MAX), &[]);
+    let as_it_says = |name: &&str| HeldResource { resource: key(name), own: false };
+    hostile.held.extend(planted.iter().map(as_it_says));
+    let plan = planned(&[], &[hostile], false);
+    assert_eq!(written(&plan), Vec::<String>::new());
+
+    // Of a key that is here, another public half is not believed; of one nobody has, zones must agree.
+    let (own, other) = (key("zone-token-signing-key-1"), key("zone-token-signing-key-1"));
+    let says = |name: &str, revision| zone(name, history(1, 1, revision), std::slice::from_ref(&other));
+    assert_eq!(written(&planned(std::slice::from_ref(&own), &[says("h", 900)], false)), Vec::<String>::new());
+    let honest = zone("a", history(1, 1, 5), &[own]);
+    assert_eq!(written(&planned(&[], &[honest, says("h", 900)], false)), Vec::<String>::new());
+}
+
+#[test]
+fn a_zone_that_claims_an_epoch_out_of_reach_is_not_believed() {
+    let sent = [resource(&kinds::mesh::KIND, "default", 1)];
+    let far = |epoch| planned(&sent, &[zone("a", history(1, epoch, 9), &sent)], false).next.unwrap().epoch;
+    assert_eq!([far(4), far(u64::MAX), far(u64::MAX - 1)], [5, 2, 2]);
+}

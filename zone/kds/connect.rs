@@ -145,7 +145,10 @@ impl Connector {
     /// Runs until `shutdown`. A global that is away, refuses or breaks is tried again for ever. What is
     /// taken from global is written under `fence`, if there is one.
     pub async fn run(&self, fence: Option<Fence>, shutdown: CancellationToken) {
-        self.moves.load().await;
+        tokio::select! {
+            () = self.moves.load() => {}
+            () = shutdown.cancelled() => return,
+        }
         let trial = Trial {
             settings: &self.settings,
             index: &self.index,

@@ -172,14 +172,17 @@ impl Link {
         self.lock().status.held_back = Some(what);
     }
 
-    pub(super) fn saw(&self, upstream: Upstream) {
+    /// Takes over where global stands in the history this connection follows. Whether it is another one: that is judged
+    /// when the zone connects again, and nothing of it counts before.
+    pub(super) fn saw(&self, upstream: Upstream) -> bool {
         let mut state = self.lock();
-        let newest = state.status.upstream.filter(|seen| {
-            seen.store_id == upstream.store_id
-                && seen.epoch == upstream.epoch
-                && seen.revision > upstream.revision
-        });
+        let known = state.status.upstream;
+        if known.is_some_and(|known| (known.store_id, known.epoch) != (upstream.store_id, upstream.epoch)) {
+            return true;
+        }
+        let newest = known.filter(|seen| seen.revision > upstream.revision);
         state.status.upstream = Some(newest.unwrap_or(upstream));
+        false
     }
 
     /// Everything of the history global shows was taken.

@@ -21,7 +21,10 @@ use common::{
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 use uuid::Uuid;
 
 use super::settings::TokenSource;
@@ -30,6 +33,8 @@ use super::settings::TokenSource;
 const MOVE: &str = "kds/move";
 /// Names of one list that are shown.
 const SHOWN: usize = 100;
+/// Between two attempts to read what was decided.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Longest address, token and certificates that are taken, in bytes.
 const LONGEST: usize = 64 * 1024;
 
@@ -101,6 +106,17 @@ pub(super) struct MoveDocument {
     pub(super) target: MoveTarget,
     /// The store of the other global, once committed.
     committed: Option<Uuid>,
+    /// The global that is followed until then, where an earlier move led to it.
+    #[serde(default)]
+    follows: Option<FollowedGlobal>,
+}
+
+/// A global that is followed in place of that in the settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FollowedGlobal {
+    target: MoveTarget,
+    store: Uuid,
 }
 
 /// A move at one moment.
@@ -244,12 +260,15 @@ impl Moves {
         Self(Arc::new(MovesInner { store, configured, dials, state: Mutex::default(), decided, switched }))
     }
 
-    /// Goes on with what was decided before.
+    /// Goes on with what was decided before. Who does not know it would follow the wrong global, and waits.
     pub(super) async fn load(&self) {
-        let rows = match self.0.store.sessions(MOVE).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                return tracing::warn!(%error, "cannot read whether this zone moves to another global");
+        let rows = loop {
+            match self.0.store.sessions(MOVE).await {
+                Ok(rows) => break rows,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read whether this zone moves to another global");
+                    sleep(READ_AGAIN).await;
+                }
             }
         };
         let text = rows.into_iter().find(|(key, _)| key == MOVE).map(|(_, text)| text);
@@ -287,7 +306,8 @@ impl Moves {
         }
         self.0.dials.to(&target)?;
         let instead_of = self.0.configured.clone();
-        self.decide(Some(MoveDocument { instead_of, target, committed: None })).await
+        let follows = self.followed().map(|(target, store)| FollowedGlobal { target, store });
+        self.decide(Some(MoveDocument { instead_of, target, committed: None, follows })).await
     }
 
     /// Follows the other global from now on; what it does not have goes only if `losses` are accepted.
@@ -313,7 +333,7 @@ impl Moves {
             if !status.complete && missing.total == 0 {
                 return Err(MoveError::Incomplete(because));
             }
-            MoveDocument { committed: Some(shown.store_id), ..document }
+            MoveDocument { committed: Some(shown.store_id), follows: None, ..document }
         };
         self.decide(Some(document)).await?;
         self.0.switched.notify_one();
@@ -325,14 +345,18 @@ impl Moves {
     /// # Errors
     /// [`MoveError`]; nothing changes then.
     pub async fn back(&self) -> Result<(), MoveError> {
-        match self.lock().document.clone() {
-            None => return Err(MoveError::None),
-            Some(document) if document.committed.is_some() => {
-                return Err(MoveError::Committed(document.target.to));
-            }
-            Some(_) => {}
+        let document = self.lock().document.clone().ok_or(MoveError::None)?;
+        if document.committed.is_some() {
+            return Err(MoveError::Committed(document.target.to));
         }
-        self.decide(None).await
+        let MoveDocument { instead_of, follows, .. } = document;
+        let before = follows.map(|FollowedGlobal { target, store }| MoveDocument {
+            instead_of,
+            target,
+            committed: Some(store),
+            follows: None,
+        });
+        self.decide(before).await
     }
 
     async fn decide(&self, document: Option<MoveDocument>) -> Result<(), MoveError> {
@@ -356,7 +380,8 @@ impl Moves {
     pub(super) fn followed(&self) -> Option<(MoveTarget, Uuid)> {
         let state = self.lock();
         let document = state.document.as_ref()?;
-        Some((document.target.clone(), document.committed?))
+        let before = || document.follows.as_ref().map(|global| (global.target.clone(), global.store));
+        document.committed.map(|store| (document.target.clone(), store)).or_else(before)
     }
 
     /// The global to look at.

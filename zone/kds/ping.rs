@@ -126,7 +126,9 @@ impl Pings<'_> {
             match self.ping().await {
                 Ok((Some(next), upstream)) => {
                     period = next;
-                    upstream.into_iter().for_each(|upstream| self.link.saw(upstream));
+                    if upstream.is_some_and(|upstream| self.link.saw(upstream)) {
+                        return Status::aborted("global shows another history");
+                    }
                 }
                 Ok((None, _)) => return std::future::pending().await,
                 Err(status) => return status,

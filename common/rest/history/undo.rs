@@ -119,6 +119,7 @@ impl Api {
             let at = KindApi { api: Arc::clone(self), kind: key.kind };
             at.require_written_here().and_then(|()| at.require_right(user, verb, key))
         });
+        plan.left.retain(|(change, _)| self.may_know(user, change.key.kind));
         if let Some(revision) = until {
             self.require_last(&mut plan, revision).await?;
         }

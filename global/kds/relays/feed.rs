@@ -36,6 +36,8 @@ use crate::kds::history::ZoneHistory;
 const CHUNK: usize = 512 * 1024;
 /// Resources a relay may say it holds: ten times what one global is made for.
 const MOST_HELD: usize = 1_000_000;
+/// And bytes of their names and versions.
+const MOST_HELD_BYTES: usize = 256 << 20;
 /// How long nothing but a new revision may wait for company.
 const PACE: Duration = Duration::from_millis(200);
 /// How long a relay may take to store a state.
@@ -132,12 +134,22 @@ fn unexpected(said: Option<Result<RelayFollowRequest, Status>>) -> Ended {
 async fn read_held(
     inbound: &mut (impl Stream<Item = Result<RelayFollowRequest, Status>> + Unpin),
 ) -> Result<HeldByRelay, Ended> {
-    let mut held = HeldByRelay::new();
+    let (mut held, mut bytes) = (HeldByRelay::new(), 0);
     loop {
         let said = match inbound.next().await {
             Some(Ok(said)) => said,
             other => return Err(unexpected(other)),
         };
+        bytes += said
+            .held
+            .iter()
+            .map(|held| held.r#type.len() + held.name.len() + held.version.len())
+            .sum::<usize>();
+        if bytes > MOST_HELD_BYTES {
+            return Err(Ended::Protocol(format!(
+                "what the relay holds is called by more than {MOST_HELD_BYTES} bytes"
+            )));
+        }
         held.extend(said.held.into_iter().map(|held| ((held.r#type, held.name), held.version)));
         if held.len() > MOST_HELD {
             return Err(Ended::Protocol(format!("the relay holds more than {MOST_HELD} resources")));

@@ -236,7 +236,7 @@ fn machines() -> Vec<Case<Start>> {
     ]
 }
 
-/// What the first version wrote: no checksums, and no word of them.
+/// What the first version wrote: no checksums and no history, and no word of them.
 fn older(folder: &Path, template: &Path) {
     let path = folder.join("strait.db");
     fs::copy(template, &path).unwrap();
@@ -247,6 +247,8 @@ fn older(folder: &Path, template: &Path) {
             "ALTER TABLE changes DROP COLUMN checksum",
             "ALTER TABLE sessions DROP COLUMN checksum",
             "ALTER TABLE meta DROP COLUMN checksum",
+            "DROP TABLE history",
+            "DROP TABLE history_floor",
             "DELETE FROM _sqlx_migrations WHERE version > 1",
         ],
     );

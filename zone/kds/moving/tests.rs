@@ -118,3 +118,27 @@ async fn until_it_is_committed_there_is_a_way_back() {
     assert_eq!((moves.status(), moves.looked_at()), (None, None));
     assert!(store.sessions(MOVE).await.unwrap().is_empty(), "the token is gone with it");
 }
+
+#[tokio::test]
+async fn the_global_an_earlier_move_led_to_is_followed_while_there_is_another() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
+    let first = moves(&store, "grpcs://old:1");
+    first.begin(target("grpcs://new:1")).await.unwrap();
+    shows(&first, "grpcs://new:1", 0);
+    first.commit(false).await.unwrap();
+    let follows = |moves: &Moves| moves.followed().map(|(target, _)| target.to);
+    first.begin(target("grpcs://third:1")).await.unwrap();
+    // Also after another start.
+    let second = moves(&store, "grpcs://old:1");
+    second.load().await;
+    for moves in [&first, &second] {
+        assert_eq!(follows(moves).as_deref(), Some("grpcs://new:1"));
+        assert_eq!(moves.looked_at().map(|target| target.to).as_deref(), Some("grpcs://third:1"));
+    }
+    second.back().await.unwrap();
+    assert_eq!((follows(&second).as_deref(), second.looked_at()), (Some("grpcs://new:1"), None));
+    second.begin(target("grpcs://third:1")).await.unwrap();
+    shows(&second, "grpcs://third:1", 0);
+    second.commit(false).await.unwrap();
+    assert_eq!(follows(&second).as_deref(), Some("grpcs://third:1"));
+}
