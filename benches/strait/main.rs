@@ -30,6 +30,8 @@ use load::AdsProtocol;
 async fn main() {
     let provided = rustls::crypto::ring::default_provider().install_default();
     provided.expect("nobody else sets a provider of cryptography");
+    // Both ends of thousands of connections are in this process where floors are measured.
+    common::runtime::OpenFiles::raise(0);
     // The floor of the push side is this program again, so that it has a process of its own.
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(ads_floor::ROLE) {
