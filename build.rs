@@ -115,6 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".strait.federation")
         .btree_map(".kuma")
         .compile_well_known_types(true)
+        .codec_path("crate::parts::CountedCodec")
         .compile_fds(all)?;
     Ok(())
 }

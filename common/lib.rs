@@ -23,6 +23,7 @@ pub mod keys;
 pub mod metering;
 pub mod mode;
 pub mod model;
+pub mod parts;
 pub mod policy;
 pub mod proto;
 pub mod redact;

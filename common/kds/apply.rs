@@ -106,6 +106,8 @@ pub struct DecodedResponse {
     pub refused: Vec<Verdict>,
     /// Keys of refused items; what is stored under them stays as it is.
     spared: BTreeSet<ResourceKey>,
+    /// The same by delta name, where no key could be read.
+    spared_names: BTreeSet<String>,
     /// Items that claimed another zone, by name.
     pub misattributed: Vec<(String, OriginClaim)>,
 }
@@ -127,6 +129,7 @@ impl DecodedResponse {
             guarded: full,
             refused: Vec::new(),
             spared: BTreeSet::new(),
+            spared_names: BTreeSet::new(),
             misattributed: Vec::new(),
         };
         let nothing = Any::default();
@@ -151,6 +154,7 @@ impl DecodedResponse {
         let items = self.items.into_values().map(renamed);
         self.items = items.map(|item| (item.key.clone(), item)).collect();
         self.spared = self.spared.into_iter().map(rename).collect();
+        self.spared_names = self.spared_names.into_iter().map(|name| format!("{zone}.{name}")).collect();
         self.removed.iter_mut().for_each(|name| name.insert_str(0, &format!("{zone}.")));
         self
     }
@@ -187,9 +191,20 @@ impl DecodedResponse {
     fn refuse(&mut self, name: &str, any: &Any, reason: String) {
         match codec::named(self.kind, any) {
             Some(key) => drop(self.spared.insert(key)),
-            None => self.spared.extend(candidates(self.kind, name)),
+            // Without a mesh, the dot at the end may be missing.
+            None if !self.kind.is_mesh_scoped() && !name.ends_with('.') => {
+                self.spared_names.insert(format!("{name}."));
+            }
+            None => drop(self.spared_names.insert(name.to_owned())),
         }
         self.refused.push(Verdict { name: name.to_owned(), cause: RefusalCause::Invalid, reason });
+    }
+
+    /// Whether what is stored under `key` stays as it is, because an item that may be it was refused.
+    fn spares(&self, key: &ResourceKey) -> bool {
+        self.spared.contains(key)
+            || (!self.spared_names.is_empty()
+                && self.spared_names.contains(&delta_name(&key.name, &key.mesh)))
     }
 }
 
@@ -214,10 +229,13 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
         plan.held = in_scope().count();
     }
     let gone: Vec<&Arc<Resource>> = if received.full {
-        let stays = |key| received.items.contains_key(key) || received.spared.contains(key);
+        let stays = |key| received.items.contains_key(key) || received.spares(key);
         in_scope().filter(|resource| !stays(&resource.key)).collect()
     } else {
-        received.removed.iter().filter_map(|name| removed(index, received, follower, name)).collect()
+        // One name can be parted in many ways, and few of them name a mesh in which anything is.
+        let meshes = index.meshes_of(received.kind);
+        let gone = |name: &String| removed(index, &meshes, received, follower, name);
+        received.removed.iter().filter_map(gone).collect()
     };
     plan.removed = gone.len();
     for item in received.items.values() {
@@ -237,13 +255,14 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
 /// The resource a removed name means. A name that is added as well counts as added.
 fn removed<'a>(
     index: &'a Index,
+    meshes: &BTreeSet<&str>,
     received: &DecodedResponse,
     follower: &Follower,
     name: &str,
 ) -> Option<&'a Arc<Resource>> {
     candidates(received.kind, name)
-        .iter()
-        .filter_map(|key| index.get(key))
+        .filter(|(mesh, _)| meshes.contains(mesh))
+        .filter_map(|(mesh, name)| index.find(received.kind, mesh, name))
         .find(|resource| follower.in_scope(resource))
         .filter(|resource| !received.items.contains_key(&resource.key))
 }

@@ -85,6 +85,20 @@ impl Index {
             .map(|(_, resource)| resource)
     }
 
+    /// The meshes that resources of a kind say they are in, whether these exist or not. Costs their number.
+    pub fn meshes_of<'a>(&'a self, kind: &Kind) -> BTreeSet<&'a str> {
+        let Some(all) = self.by_kind.get(kind.name) else { return BTreeSet::new() };
+        let mut found = BTreeSet::new();
+        let mut next = all.get_min().map(|((mesh, _), _)| mesh);
+        while let Some(mesh) = next {
+            found.insert(&**mesh);
+            // Nothing is between a text and the same with a NUL.
+            let behind: ListKey = (format!("{mesh}\0").into(), "".into());
+            next = all.range(behind..).next().map(|((mesh, _), _)| mesh);
+        }
+        found
+    }
+
     /// How many resources of a kind there are.
     pub fn count(&self, kind: &Kind) -> usize {
         self.by_kind.get(kind.name).map_or(0, OrdMap::len)

@@ -184,7 +184,8 @@ impl Mirror {
 /// What is stored under a name on the wire.
 fn stored(local: &Index, name: &RelayHeld) -> Option<ResourceKey> {
     let kind = registry::by_name(&name.r#type)?;
-    candidates(kind, &name.name).into_iter().find(|key| local.get(key).is_some())
+    let held = |(mesh, name)| Some(local.find(kind, mesh, name)?.key.clone());
+    candidates(kind, &name.name).find_map(held)
 }
 
 /// The same resources at a position of global.

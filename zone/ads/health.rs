@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use common::{
     clip::clip,
     model::{Resource, Spec},
+    parts::{self, PartLimits},
     proto::{
         envoy::service::health::v3::{
             HealthCheckRequestOrEndpointHealthResponse,
@@ -260,6 +261,8 @@ fn networking(resource: &Resource) -> Option<proto::dataplane::Networking> {
 }
 
 fn read(message: &Bytes) -> Result<Option<RequestType>, Status> {
+    parts::admit(message, PartLimits::PROXY)
+        .map_err(|error| Status::resource_exhausted(error.to_string()))?;
     let request = HealthCheckRequestOrEndpointHealthResponse::decode(&message[..]);
     let malformed = |error| Status::invalid_argument(format!("the request cannot be read: {error}"));
     Ok(request.map_err(malformed)?.request_type)

@@ -198,6 +198,16 @@ fn wire(table: &mut Vec<Case<Call>>) {
     let mut other = ads::delta(&[first(ID)]);
     other.path = "/kuma.mesh.v1alpha1.KDSSyncService/GlobalToZoneSync";
     table.push(case(Conversation, "the service of global", other, &["Unimplemented", "404"], &[]));
+    // Two bytes each on their way.
+    let parts = |member: &[u8]| {
+        let node = [&[0x0a, u8::try_from(ID.len()).unwrap()][..], ID.as_bytes(), &member.repeat(1_900_000)].concat();
+        let mut message = vec![0x0a];
+        prost::encoding::encode_varint(node.len() as u64, &mut message);
+        message.extend(node);
+        ads::raw(Protocol::Delta, vec![prefixed(0, u32::try_from(message.len()).unwrap(), &message)])
+    };
+    table.push(case(Sizes, "a node of 1,900,000 extensions", parts(&[0x4a, 0]), &["ResourceExhausted"], &["parts"]));
+    table.push(case(Sizes, "a node of 1,900,000 addresses", parts(&[0x5a, 0]), &["ResourceExhausted"], &["parts"]));
     let mut metadata = ads::delta(&[first(ID)]);
     metadata.metadata.push(("x-long".to_owned(), "x".repeat(64 << 10)));
     table.push(case(Sizes, "64 KiB of metadata", metadata, &["431", "reset", "ResourceExhausted"], &[]));

@@ -5,9 +5,13 @@ use bytes::Bytes;
 use common::{
     kds::{codec::ENVELOPE_URL, order},
     model::{Kind, kinds},
-    proto::{envoy::service::discovery::v3::DeltaDiscoveryResponse, google::protobuf::Any},
+    proto::{
+        envoy::service::discovery::v3::{DeltaDiscoveryResponse, Resource as Item},
+        google::protobuf::Any,
+    },
     registry,
 };
+use prost::Message;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
@@ -153,9 +157,22 @@ fn upward() -> Vec<Case<Call>> {
         case(Sizes, "all of them gone again", up(&[response(DATAPLANE.name, "1", vec![], &[])]), TAKEN, &[]),
         case(Sizes, "up: a prefix that promises 4 GiB", raw_up(vec![prefixed(0, u32::MAX, b"x")], "1".into()), TOO_MUCH, &[]),
         case(Sizes, "up: a prefix that promises 100 MiB", raw_up(vec![prefixed(0, 100 << 20, b"x")], "1".into()), TOO_MUCH, &[]),
+        case(Sizes, "five million items of nothing", raw_up(vec![of_nothing(5_000_000)], "1".into()), TOO_MUCH, &[]),
+        case(Sizes, "50,000 items of nothing", raw_up(vec![of_nothing(50_000)], "1".into()), REFUSED, &[]),
+        case(Sizes, "a removal of a million dots", up(&[response(DATAPLANE.name, "1", vec![], &[&".".repeat(1_000_000)])]), TAKEN, &[]),
+        case(Sizes, "9,000 removals of a thousand dots", up(&[response(DATAPLANE.name, "1", vec![], &vec![&*".".repeat(1_000); 9_000])]), TAKEN, &[]),
+        case(Sizes, "9,000 items called by a thousand dots", up(&[response(DATAPLANE.name, "1", (0..9_000).map(|n| Item {
+            name: format!("{n}{}", ".".repeat(1_000)), ..Item::default() }).collect(), &[])]), REFUSED, &["not KumaResource"]),
         case(Sizes, "up: nothing", raw_up(vec![prefixed(0, 0, b"")], "1".into()), INVALID, &["nonce"]),
     ]);
     table
+}
+
+/// A response with so many items, two bytes each.
+fn of_nothing(items: usize) -> Bytes {
+    let mut message = [0x12, 0].repeat(items);
+    message.extend(response(DATAPLANE.name, "1", vec![], &[]).encode_to_vec());
+    prefixed(0, u32::try_from(message.len()).unwrap(), &message)
 }
 
 /// Messages that are none.
@@ -272,7 +289,6 @@ fn beyond_time() -> Vec<u8> {
         google::protobuf::Timestamp,
         kuma::mesh::v1alpha1::{DataplaneInsight, DiscoverySubscription},
     };
-    use prost::Message;
     let at = |seconds| Some(Timestamp { seconds, nanos: -1 });
     let subscription = DiscoverySubscription {
         id: "1".to_owned(),

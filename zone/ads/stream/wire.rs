@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use common::{
+    parts::{self, PartLimits},
     proto::envoy::{
         config::core::v3::Node,
         service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
@@ -38,7 +39,7 @@ pub(super) enum ReadRequest<R> {
 pub(super) fn read_whole<D: Wire>(source: &Source<D>, message: &Bytes) -> Result<D::Request, Status> {
     let outline = source.outline(message).map_err(|error| Status::internal(error.to_string()))?;
     source.admit(&outline).map_err(malformed)?;
-    D::Request::decode(message.clone()).map_err(|error| Status::internal(error.to_string()))
+    decode(message)
 }
 
 /// Reads a request, unless it is larger than `source` would keep.
@@ -48,8 +49,14 @@ pub(super) fn read<D: Wire>(source: &Source<D>, message: &Bytes) -> Result<ReadR
     if let Some(repeat) = source.repeat(&outline) {
         return Ok(ReadRequest::Repeat(repeat));
     }
-    let request = D::Request::decode(message.clone());
-    request.map(ReadRequest::Request).map_err(|error| Status::internal(error.to_string()))
+    decode(message).map(ReadRequest::Request)
+}
+
+/// Names are counted already; what else a request has is counted here.
+fn decode<R: Message + Default>(message: &Bytes) -> Result<R, Status> {
+    parts::admit(message, PartLimits::PROXY)
+        .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+    R::decode(message.clone()).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// The end of a stream whose proxy does not speak the protocol.
