@@ -21,7 +21,10 @@ use thiserror::Error;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use self::effort::{Effort, Nesting};
-use crate::clip::clipped;
+use crate::{
+    clip::clipped,
+    model::{self, text::TextLimits},
+};
 
 /// Stands where something was taken out.
 pub const REDACTED: &str = "[redacted]";
@@ -204,18 +207,42 @@ fn text_within<'a>(text: &'a str, at: Option<Nesting<'_>>) -> Cow<'a, str> {
     }
 }
 
-/// What a text becomes that is a JSON document with secrets in it.
+/// What a text becomes that is a document with secrets in it, in JSON or YAML.
 fn document_in(text: &str, at: Nesting<'_>) -> Option<String> {
-    if !at.opens() || !text.trim_start().starts_with(['{', '[']) {
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    if !at.opens() || !(is_json || may_be_yaml(text)) {
         return None;
     }
     if !at.spend(text.len()) {
         return Some(REDACTED.to_owned());
     }
-    let mut document: Value = serde_json::from_str(text).ok()?;
+    // What is YAML is shown as JSON then, which is YAML as well.
+    let json = if is_json { serde_json::from_str(text).ok() } else { None };
+    let mut document: Value = json.or_else(|| model::text::yaml(text, TextLimits::BODY).ok())?;
+    if !document.is_object() && !document.is_array() {
+        return None;
+    }
     let before = document.clone();
     walk(&mut document, Some(at.deeper()));
-    (document != before).then(|| document.to_string())
+    if document == before {
+        return None;
+    }
+    // An alias repeats under another name what an anchor marks.
+    let repeats = !is_json && text.contains('&');
+    Some(if repeats { REDACTED.to_owned() } else { document.to_string() })
+}
+
+/// Whether lines of `text` begin like members or items: everything that people write into a document as a document has
+/// some, and few other texts have two. What stands in one line is left to patterns.
+fn may_be_yaml(text: &str) -> bool {
+    let is_one = |line: &str| {
+        let line = line.trim_start();
+        let member = line.split_once(':').is_some_and(|(name, value)| {
+            !name.is_empty() && (value.is_empty() || value.starts_with([' ', '\t', '\r']))
+        });
+        member || line.starts_with("- ")
+    };
+    text.lines().filter(|line| is_one(line)).nth(1).is_some()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 
-use crate::{clip::clip, store::Revision};
+use crate::{clip::clip, redact, store::Revision};
 
 /// Of pings between peers of this make. Words of an Envoy need not be ASCII.
 const PROXIES: &str = "strait-proxies-bin";
@@ -49,9 +49,13 @@ pub struct ProxyRefusal {
 impl ProxyRefusal {
     /// That of `proxy`, told in a few words.
     pub fn new(proxy: &str, reason: &str) -> Self {
-        let brief = |text: &str| clip(text.trim(), LONGEST_WORDS).to_owned();
         Self { proxy: brief(proxy), reason: brief(reason) }
     }
+}
+
+/// Words of somebody else, in a few and without secrets: everybody may see them.
+fn brief(text: &str) -> String {
+    redact::words(clip(text.trim(), LARGEST), LONGEST_WORDS)
 }
 
 impl ProxyProgress {
@@ -78,7 +82,7 @@ impl ProxyProgress {
         let mut told: Self = (bytes.len() <= LARGEST).then(|| serde_json::from_slice(bytes).ok())??;
         told.waiting.truncate(NAMED);
         for name in &mut told.waiting {
-            *name = clip(name, LONGEST_WORDS).to_owned();
+            *name = brief(name);
         }
         told.refusals.truncate(NAMED);
         for refusal in &mut told.refusals {
@@ -114,6 +118,11 @@ mod tests {
         let read = ProxyProgress::read(&headers).expect("it is no larger than what is read");
         assert_eq!((read.waiting.len(), read.refusals.len()), (NAMED, NAMED));
         assert!(read.waiting[0].len() == LONGEST_WORDS && read.refusals[0].reason.len() == LONGEST_WORDS);
+
+        // Whoever tells it may be of another make, and quote what should be no secret to him.
+        let quotes = r#"{"waiting": ["password=hunter2"], "refusals": [{"proxy": "p", "reason": "token: hunter2, no"}]}"#;
+        let shown = format!("{:?}", ProxyProgress::decode(quotes.as_bytes()));
+        assert!(!shown.contains("hunter2") && shown.contains("[redacted]"), "{shown}");
 
         let far = ProxyProgress { waiting: vec!["x".repeat(LARGEST)], ..ProxyProgress::default() };
         far.write(&mut headers);

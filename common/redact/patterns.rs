@@ -51,6 +51,15 @@ static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
     let set = r#"(?:\\*["'][ \t]*[:=][ \t]*|[ \t]*=[ \t]*|[ \t]*:[ \t]+)"#;
     regex(&format!(r#"(?i)((?:{name}){set})(\\*"[^"]*"|'[^']*'|[^\s"',;&{{}}\[\]]+)"#))
 });
+/// The same with the value in a message of its own: `private_key { inline_string: "…" }`, `token: {…}`.
+static NESTED: LazyLock<Regex> = LazyLock::new(|| {
+    let name = "passw(?:or)?d|passphrase|secret|token|(?:api|access|private|signing)[_-]?key|credentials?";
+    let inline = r#"\\*["']?inline_?(?:string|bytes)\\*["']?\s*:\s*"#;
+    let value = r#"\\*"[^"]*"|'[^']*'|[^\s"',;&{}\[\]]+"#;
+    regex(&format!(
+        r#"(?i)((?:{name})\\*["']?\s*[:=]?\s*\{{)[^{{}}]*|((?:{name})\\*["']?\s*[:=]\s*{inline})(?:{value})"#
+    ))
+});
 /// `key: "authorization" value: "…"`, as messages are printed.
 static PAIR: LazyLock<Regex> = LazyLock::new(|| {
     let name = r"[a-z0-9_.-]*(?:passw(?:or)?d|secret|token|api[_-]?key|authorization|cookie)";
@@ -81,6 +90,7 @@ pub(super) fn clean<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
     then(&mut text, |text| SCHEME.replace_all(text, scheme));
     then(&mut text, |text| HASH.replace_all(text, REDACTED));
     then(&mut text, |text| PAIR.replace_all(text, |of: &Captures<'_>| format!("{}\"{REDACTED}\"", &of[1])));
+    then(&mut text, |text| NESTED.replace_all(text, nested));
     then(&mut text, |text| ASSIGNMENT.replace_all(text, assignment));
     if at.opens() {
         then(&mut text, |text| ENCODED.replace_all(text, |of: &Captures<'_>| packed(&of[0], at)));
@@ -184,6 +194,12 @@ fn assignment(of: &Captures<'_>) -> String {
         || value.starts_with("[redacted")
         || is_scheme;
     if harmless { of[0].to_owned() } else { format!("{}{REDACTED}", &of[1]) }
+}
+
+fn nested(of: &Captures<'_>) -> String {
+    let named = of.get(1).or_else(|| of.get(2)).map_or("", |named| named.as_str());
+    let is_empty = named.ends_with('{') && of[0][named.len()..].trim().is_empty();
+    if is_empty { of[0].to_owned() } else { format!("{named}{REDACTED}") }
 }
 
 fn packed(word: &str, at: Nesting<'_>) -> String {

@@ -120,8 +120,26 @@ fn a_secret_is_known_by_where_it_stands() {
     check(json!({"localJwks": {"inlineString": r#"{"keys":[{"kty":"RSA","n":"abc","d":"hunter2"}]}"#}}));
     check(json!({"uri": "postgres://kuma:hunter2@10.0.0.1:5432/db"}));
     check(json!({"dataplane.resource": "type: Dataplane\nlabels:\n  token: hunter2\n"}));
+    for yaml in [
+        "private_key: {inline_string: hunter2}",
+        "a:\n  private_key:\n    inline_string: hunter2\n",
+        "- generic_secret:\n    secret: { inlineBytes: hunter2 }\n",
+        "header:\n  key: x-api-key\n  value: hunter2\n",
+        "{ name: a, password: { filename: x, inline_string: hunter2 } }",
+        "%YAML 1.2\n---\npassword:\n  - hunter2\n",
+        "privateKey:\n  inlineString: >-\n    hunter2\n",
+        "private_key: &k {inline_string: hunter2}\nother: *k\n",
+    ] {
+        check(json!({"spec": {"value": yaml}}));
+        check(json!({"error": format!("{yaml}\n")}));
+        check(json!({"inner": json!({"value": yaml}).to_string()}));
+    }
     check(json!({"error": "cannot parse key: \"authorization\" value: \"hunter2\""}));
     check(json!({"error": r#"in {\"password\": \"hunter2\"}"#}));
+    check(json!({"error": "bad private_key: {inline_string: hunter2} and more"}));
+    check(json!({"error": "cannot load\nprivate_key {\n  inline_string: \"hunter2\"\n}\n: no"}));
+    check(json!({"error": "cannot load private_key:\n    inlineString: hunter2, at all"}));
+    check(json!({"error": r#"in {\"password\": {\"inline_bytes\": \"hunter2\"}}: no"#}));
     check(json!({"tokens": {"hunter2": {"valid": true}}}));
     check(json!({"headers": [{"name": "x-api-key", "values": {"hunter2": 1}}]}));
     check(json!({"password=hunter2": true, "a": {"postgres://kuma:hunter2@10.0.0.1/db": 1}}));
@@ -142,7 +160,7 @@ fn what_is_no_secret_stays() {
         "resources": {"Secret": 2, "GlobalSecret": {"total": 3}}, "rejections": {"Secret": "no such key"},
         "stat": {"Secret": {"responsesSent": "12"}, "GlobalSecret": {"version": "ab", "lastRejection": null}},
         "empty": "", "password": "", "uri": "spiffe://default/backend", "at": "http://10.0.0.1:80/a@b",
-        "basic": "Basic constraints are critical", "name2": "cluster.token.upstream_rq_total",
+        "basic": "Basic constraints are critical", "yaml": "name: x\nconnect_timeout: 5s\n# a comment\n", "name2": "cluster.token.upstream_rq_total",
     });
     let mut shown = document.clone();
     json(&mut shown);
