@@ -2,9 +2,10 @@
 //!
 //! The newest entries are kept to be searched; all of them go to a file, or to standard output, as JSON, one a line.
 //! An entry says a path and never a body or a query, so there is no secret in it. Callers nobody vouches for have
-//! room of their own: they cannot crowd out the others.
+//! room of their own: they cannot crowd out the others, in memory or in the file.
 
 mod file;
+mod strangers;
 
 use std::{
     cmp::Reverse,
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 pub use self::file::{AuditFile, AuditFileError};
+use self::strangers::StrangersShare;
 
 /// Entries about callers who are known that can be searched.
 const KEPT: usize = 10_000;
@@ -53,6 +55,13 @@ pub struct AuditEntry {
     /// The revision of a write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+    /// Entries about callers nobody vouches for that were not written before this one: too many at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What came of a request.
@@ -111,6 +120,7 @@ pub struct AuditLog {
 struct KeptEntries {
     known: VecDeque<AuditEntry>,
     strangers: VecDeque<AuditEntry>,
+    share: StrangersShare,
 }
 
 impl KeptEntries {
@@ -146,8 +156,10 @@ impl AuditLog {
     }
 
     /// Takes down one request of somebody who is known, or not.
-    pub fn record(&self, entry: AuditEntry, is_known: bool) {
-        if let Some(lines) = &self.lines {
+    pub fn record(&self, mut entry: AuditEntry, is_known: bool) {
+        if let Some(lines) = &self.lines
+            && (is_known || self.has_room(&mut entry))
+        {
             // Texts and numbers always have a JSON form.
             let line = serde_json::to_string(&entry).unwrap_or_default();
             if lines.try_send(line).is_err() {
@@ -156,6 +168,13 @@ impl AuditLog {
             }
         }
         self.lock().push(entry, is_known);
+    }
+
+    /// Whether an entry about a stranger is written, which says then what was not.
+    fn has_room(&self, entry: &mut AuditEntry) -> bool {
+        let room = self.lock().share.allow(entry.at);
+        entry.left_out = room.unwrap_or(0);
+        room.is_some()
     }
 
     /// The newest entries first, at most `limit`.

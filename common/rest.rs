@@ -164,6 +164,8 @@ pub struct Api {
     intake: Intake,
     /// Where long answers are made, and searched for secrets.
     making: Offload,
+    /// Those who wait for zones.
+    sync_waits: sync::SyncWaits,
 }
 
 /// The API seen from the routes of one kind.
@@ -177,7 +179,8 @@ impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
         let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
-        Arc::new(Self { store, index, env, keys, config, intake, making })
+        let sync_waits = sync::SyncWaits::default();
+        Arc::new(Self { store, index, env, keys, config, intake, making, sync_waits })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`

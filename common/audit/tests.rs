@@ -14,6 +14,7 @@ fn entry(n: i64, user: &str) -> AuditEntry {
         outcome: AuditOutcome::of(if n % 2 == 0 { 200 } else { 403 }),
         status: 200,
         revision: n.try_into().ok(),
+        left_out: 0,
     }
 }
 
@@ -68,4 +69,25 @@ async fn a_file_is_begun_anew_when_it_is_long_and_read_again() {
     assert_eq!(found.len(), 4, "of the newest two files: {found:?}");
     assert_eq!(found[0].revision, Some(11));
     assert!(AuditLog::to("/nowhere/audit.log", 1).is_err());
+}
+
+#[tokio::test]
+async fn strangers_fill_no_file_and_keep_nobody_out_of_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("audit.log");
+    let (log, file) = AuditLog::to(path.to_str().unwrap(), 64 << 10).unwrap();
+    log.record(entry(0, "ann"), true);
+    // More than the queue and all files hold.
+    for _ in 0..20_000 {
+        log.record(AuditEntry { groups: Vec::new(), ..entry(1, "nobody") }, false);
+    }
+    log.record(entry(2, "ann"), true);
+    log.record(AuditEntry { groups: Vec::new(), ..entry(3, "nobody") }, false);
+    drop(log);
+    file.run().await.unwrap();
+    let written = std::fs::read_to_string(&path).unwrap();
+    let of =
+        |user: &str| written.lines().filter(|line| line.contains(&format!("\"user\":\"{user}\""))).count();
+    assert_eq!((of("ann"), of("nobody")), (2, 101));
+    assert!(written.lines().last().unwrap().contains("\"leftOut\":19900"), "{written}");
 }

@@ -67,6 +67,7 @@ impl AuditedRequest {
             outcome,
             status,
             revision,
+            left_out: 0,
         };
         api.config.audit.record(entry, !user.is_anonymous());
     }

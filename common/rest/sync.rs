@@ -5,10 +5,12 @@
 
 mod item;
 mod prefer;
+mod waiting;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cell::LazyCell, collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::{Path, Query, State},
     http::{HeaderName, StatusCode},
     response::Response,
@@ -17,21 +19,22 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
-    Api, ApiError, ProxyProgressSource, ZoneHealth, ZoneStatus, ZoneStatusSource, body::json_response,
+    Api, ApiError, ProxyProgressSource, User, ZoneHealth, ZoneStatus, ZoneStatusSource, body::json_response,
 };
 use crate::{
     config::Interval,
     kds::{outgoing::is_enabled, proxies::ProxyProgress},
     model::kinds::zone,
     registry,
+    runtime::http::Client,
     store::{Revision, index::Index},
 };
 
-pub(super) use self::{item::item, prefer::Preference};
+pub(super) use self::{item::item, prefer::Preference, waiting::SyncWaits};
 
 /// Names the revision of a write, in its answer.
 pub const REVISION: HeaderName = HeaderName::from_static("strait-revision");
@@ -143,20 +146,29 @@ impl RevisionQuery {
 }
 
 /// `GET /sync`.
-pub(super) async fn overview(State(api): State<Arc<Api>>) -> Result<Response, ApiError> {
-    let source = source(&api)?;
+pub(super) async fn overview(State(api): State<Arc<Api>>, client: Client) -> Result<Response, ApiError> {
+    source(&api)?;
     let index = api.index.current();
-    let zones = index.list(&zone::KIND).filter_map(|zone| {
-        let status = source.zone_status(zone.name(), &index)?;
-        Some(ZoneSync { zone: zone.name().to_owned(), status })
-    });
-    Ok(json_response(StatusCode::OK, &SyncOverview { revision: index.revision, zones: zones.collect() }))
+    // For each zone that is away, what it has missed is looked for among all there is.
+    let all: usize = registry::ALL.iter().map(|kind| index.count(kind)).sum();
+    let (asked, bytes) = (Arc::clone(&api), index.count(&zone::KIND).saturating_mul(all));
+    let answer = move || {
+        let source = source(&asked)?;
+        let zones = index.list(&zone::KIND).filter_map(|zone| {
+            let status = source.zone_status(zone.name(), &index)?;
+            Some(ZoneSync { zone: zone.name().to_owned(), status })
+        });
+        let zones = zones.collect();
+        Ok(json_response(StatusCode::OK, &SyncOverview { revision: index.revision, zones }))
+    };
+    api.make(&client, bytes, answer).await
 }
 
 /// `GET /sync/revisions/{revision}?timeout=30s&of=proxies`: answers when everybody concerned has acknowledged, else
 /// after that time.
 pub(super) async fn revision(
     State(api): State<Arc<Api>>,
+    Extension(user): Extension<User>,
     Path(revision): Path<String>,
     Query(query): Query<RevisionQuery>,
 ) -> Result<Response, ApiError> {
@@ -166,7 +178,12 @@ pub(super) async fn revision(
             "the revision in the path is not a number; a write names its own in the header Strait-Revision",
         )
     })?;
-    let (asked, deadline) = (query.asked()?, Instant::now() + query.patience()?);
+    let (asked, patience) = (query.asked()?, query.patience()?);
+    let wait = match patience {
+        Duration::ZERO => None,
+        _ => Some(api.sync_waits.begin(api.trusts(&user))?),
+    };
+    let deadline = Instant::now() + patience;
     if timeout_at(deadline, api.index.wait_for(revision)).await.is_err()
         && api.index.current().revision < revision
     {
@@ -180,9 +197,13 @@ pub(super) async fn revision(
         progress.mark_unchanged();
         let zones = followed.reach(&api, revision, asked, &mut missed);
         let acknowledged = zones.iter().all(|zone| zone.state.is_over());
-        if acknowledged || !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
-            return Ok(json_response(StatusCode::OK, &RevisionSync { revision, acknowledged, zones }));
+        let answer = || Ok(json_response(StatusCode::OK, &RevisionSync { revision, acknowledged, zones }));
+        let Some(wait) = wait.as_ref().filter(|_| !acknowledged) else { return answer() };
+        if !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
+            return answer();
         }
+        // What many zones say at once is looked at together.
+        sleep_until(deadline.min(Instant::now() + wait.pause())).await;
     }
 }
 
@@ -250,14 +271,16 @@ fn reach(
     asked: AskedAbout,
     missed: &mut BTreeMap<(String, Revision), bool>,
 ) -> Vec<ZoneReach> {
+    // The whole index is looked through for it, so once and not for each zone.
+    let is_gone = LazyCell::new(|| is_gone(index, revision));
     let zones = index.list(&zone::KIND).map(|resource| {
         let zone = resource.name();
         let status = source.zone_progress(zone);
         let acked = status.down.acked;
         let mut concerns = || {
-            *missed.entry((zone.to_owned(), acked)).or_insert_with(|| {
-                is_gone(index, revision) || source.has_missed(zone, acked, revision, index)
-            })
+            *missed
+                .entry((zone.to_owned(), acked))
+                .or_insert_with(|| *is_gone || source.has_missed(zone, acked, revision, index))
         };
         let told = status.proxies.as_ref().filter(|_| asked == AskedAbout::Proxies);
         let is_delivered = asked == AskedAbout::Zones || told.is_some_and(|told| told.acked >= revision);
