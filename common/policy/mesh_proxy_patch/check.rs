@@ -158,6 +158,9 @@ fn check_patch(path: &FieldPath, value: Option<&str>, patches: &[JsonPatch], nat
     }
 }
 
+/// Steps of a path into a resource; what is deeper nobody could read.
+const DEEPEST: usize = 128;
+
 fn check_steps(path: &FieldPath, patches: &[JsonPatch]) -> Violations {
     let mut violations = Violations::none();
     let either =
@@ -173,6 +176,11 @@ fn check_steps(path: &FieldPath, patches: &[JsonPatch]) -> Violations {
         violations.check(brings && patch.value.is_none(), at.field("value"), either(NOT_EMPTY, value_ops));
         let reason = either("is allowed only", value_ops);
         violations.check(!brings && patch.value.is_some(), at.field("value"), reason);
+        for (field, path) in [("path", &patch.path), ("from", &patch.from)] {
+            let steps = path.as_deref().map_or(0, |path| path.matches('/').count());
+            let reason = format!("must have at most {DEEPEST} steps");
+            violations.check(steps > DEEPEST, at.field(field), reason);
+        }
         match patch.path.as_deref() {
             None => violations.add(at.field("path"), DEFINED),
             Some("" | "/") if patch.op == JsonPatchOp::Remove => {

@@ -1,26 +1,45 @@
 //! JSON patches, with what their authors rely on beyond RFC 6902: places that are not there yet are made for what is
 //! added, what is not there is not removed, and indexes may count from the end.
 
-use common::policy::mesh_proxy_patch::{JsonPatch, JsonPatchOp};
+use common::{
+    clip::clip,
+    policy::mesh_proxy_patch::{JsonPatch, JsonPatchOp},
+};
 use json_patch::{
     AddOperation, CopyOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation,
     jsonptr::PointerBuf,
 };
 use serde_json::{Map, Value};
 
+/// Bytes that steps of one patch may copy: a few of them would make any document longer than memory otherwise.
+const COPIED: usize = 1 << 20;
+/// How deep what is put somewhere may end: what is deeper nobody could read or drop.
+const DEPTH: usize = 128;
+
 /// Does `steps` to `document`, one after the other.
 ///
 /// # Errors
 /// Which of them cannot be done.
 pub(super) fn apply(document: &mut Value, steps: &[JsonPatch]) -> Result<(), String> {
+    let mut room = COPIED;
     for step in steps {
         let JsonPatch { op, path, from, value } = step;
+        for path in [path, from].into_iter().flatten() {
+            within_depth(path, None)?;
+        }
         let adds = matches!(op, JsonPatchOp::Add | JsonPatchOp::Move | JsonPatchOp::Copy);
         let path = counted(document, path.as_deref().unwrap_or_default(), adds);
         let from = counted(document, from.as_deref().unwrap_or_default(), false);
         let value = || value.clone().unwrap_or_default();
         if *op == JsonPatchOp::Remove && document.pointer(&path).is_none() {
             continue;
+        }
+        if matches!(op, JsonPatchOp::Copy | JsonPatchOp::Move) {
+            within_depth(&path, document.pointer(&from))?;
+        }
+        if *op == JsonPatchOp::Copy {
+            let bytes = document.pointer(&from).map_or(0, weight);
+            room = room.checked_sub(bytes).ok_or_else(|| format!("it copies more than {COPIED} bytes"))?;
         }
         if *op == JsonPatchOp::Add {
             make_way(document, &path);
@@ -39,6 +58,35 @@ pub(super) fn apply(document: &mut Value, steps: &[JsonPatch]) -> Result<(), Str
         json_patch::patch(document, &[operation]).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Whether `value` at `path` is not too deep.
+fn within_depth(path: &str, value: Option<&Value>) -> Result<(), String> {
+    let depth = path.matches('/').count() + value.map_or(0, depth);
+    if depth > DEPTH {
+        return Err(format!("at {:?} it becomes more than {DEPTH} levels deep", clip(path, 80)));
+    }
+    Ok(())
+}
+
+fn depth(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Object(members) => members.values().map(depth).max(),
+        Value::Array(items) => items.iter().map(depth).max(),
+        _ => return 0,
+    };
+    1 + deepest.unwrap_or(0)
+}
+
+/// Bytes of a value in memory, about.
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::Object(members) => members.iter().map(|(name, member)| 24 + name.len() + weight(member)).sum(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::String(text) => text.len(),
+        _ => 0,
+    };
+    size_of::<Value>() + inner
 }
 
 /// `path` with indexes that count from the end resolved; behind the last item when something is to be added there.
@@ -110,5 +158,30 @@ mod tests {
         ]);
         assert_eq!(patched(json!({}), steps), Ok(json!({"a": {"b": [1, 2, 4]}, "c": 1, "d": [null]})));
         assert!(patched(json!({}), json!([{"op": "replace", "path": "/a", "value": 1}])).is_err());
+    }
+
+    #[test]
+    fn a_document_grows_and_deepens_within_limits() {
+        let copies = |from: &str, to: &str| -> Value {
+            (0..40)
+                .map(|n| json!({"op": "copy", "from": from, "path": to.replace('N', &n.to_string())}))
+                .collect()
+        };
+        let document = || json!({"a": {"b": ["x".repeat(100)]}});
+        for (from, to) in [("", "/a/xN"), ("/a", "/a/xN"), ("/a/b", "/a/b/-")] {
+            let refused = patched(document(), copies(from, to)).unwrap_err();
+            assert!(refused.contains("it copies more than") || refused.contains("levels deep"), "{refused}");
+        }
+        let once =
+            json!([{"op": "copy", "from": "", "path": "/c"}, {"op": "move", "from": "/c", "path": "/a/c"}]);
+        assert_eq!(patched(document(), once).unwrap().pointer("/a/c"), Some(&document()));
+        for path in ["/a".repeat(100_000), format!("/a{}", "/-".repeat(200))] {
+            for op in ["add", "replace", "remove"] {
+                let refused = patched(document(), json!([{"op": op, "path": path, "value": 1}])).unwrap_err();
+                assert!(refused.contains("levels deep"), "{op}: {refused}");
+            }
+            let from = json!([{"op": "move", "from": path, "path": "/x"}]);
+            assert!(patched(document(), from).is_err());
+        }
     }
 }
