@@ -108,7 +108,7 @@ impl Message {
     pub(crate) fn print(&self) {
         output::line(&self.line);
         for warning in &self.warnings {
-            eprintln!("warning: {warning}");
+            crate::output::note!("warning: {warning}");
         }
     }
 }

@@ -61,7 +61,7 @@ impl Audit {
         }));
         let items = client.page(&format!("/audit{}", kinds::query(&query))).await?;
         self.output.print(&output::list(&items), || match items.is_empty() {
-            true => eprintln!("nothing was asked for"),
+            true => crate::output::note!("nothing was asked for"),
             false => print(&items),
         })
     }

@@ -52,7 +52,7 @@ impl EpochArgs {
             let (store, epoch, revision) = (text(&shown["storeId"]), &shown["epoch"], &shown["revision"]);
             output::line(&format!("store {store}, epoch {epoch}, revision {revision}"));
             for (zone, reason) in shown["heldBack"].as_object().into_iter().flatten() {
-                eprintln!("{zone} does not follow: {}", text(reason));
+                crate::output::note!("{zone} does not follow: {}", text(reason));
             }
         })
     }

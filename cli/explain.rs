@@ -266,14 +266,14 @@ fn print(document: &Value) {
         ]
     });
     match fields.is_empty() {
-        true => eprintln!("no policy is for this proxy"),
+        true => crate::output::note!("no policy is for this proxy"),
         false => table::print(&["PART", "POLICY", "FIELD", "VALUE", "FROM", "LOST"], fields),
     }
     for problem in document["problems"].as_array().into_iter().flatten() {
-        eprintln!("left out of its configuration: {}", table::text(problem));
+        crate::output::note!("left out of its configuration: {}", table::text(problem));
     }
     for warning in document["warnings"].as_array().into_iter().flatten() {
-        eprintln!("{}", table::text(warning));
+        crate::output::note!("{}", table::text(warning));
     }
 }
 

@@ -65,7 +65,7 @@ impl Export {
             output::text(&format!("---\n{}", to_yaml(&selection.document(kind, item))?));
         }
         if !self.include_admin {
-            eprintln!("secrets were left out; --include-admin writes them too");
+            crate::output::note!("secrets were left out; --include-admin writes them too");
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ async fn served(client: &ApiClient) -> anyhow::Result<Vec<&'static Kind>> {
     let known = names.into_iter().filter_map(|name| {
         let kind = registry::by_name(name).filter(|kind| !kind.path.is_empty());
         if kind.is_none() {
-            eprintln!("warning: {name} is unknown to this program and left out");
+            crate::output::note!("warning: {name} is unknown to this program and left out");
         }
         kind
     });

@@ -58,7 +58,7 @@ impl Get {
             }
         };
         self.output.print(&document, || match items.is_empty() {
-            true => eprintln!("there is no {}{}", kind.name, self.place(kind)),
+            true => crate::output::note!("there is no {}{}", kind.name, self.place(kind)),
             false => print_table(kind, &items),
         })
     }

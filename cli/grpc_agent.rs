@@ -102,7 +102,7 @@ async fn serve(listener: &TcpListener, upstream: &Arc<ZoneConnection>) -> anyhow
             Ok((stream, _)) => drop(tokio::spawn(converse(stream, Arc::clone(upstream)))),
             // A client that left early, or no file for it now: the others stay connected.
             Err(error) => {
-                eprintln!("a connection was not accepted: {error}");
+                crate::output::note!("a connection was not accepted: {error}");
                 sleep(ACCEPT_AGAIN).await;
             }
         }
@@ -120,7 +120,7 @@ async fn converse(stream: TcpStream, upstream: Arc<ZoneConnection>) {
             let answer = match upstream.pass_on(request).await {
                 Ok(answer) => answer.map(Either::Left),
                 Err(error) => {
-                    eprintln!("{error}");
+                    crate::output::note!("{error}");
                     refusal(UNAVAILABLE, &error.to_string())
                 }
             };
@@ -129,7 +129,7 @@ async fn converse(stream: TcpStream, upstream: Arc<ZoneConnection>) {
     });
     let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        eprintln!("a connection of the application ended: {error}");
+        crate::output::note!("a connection of the application ended: {error}");
     }
 }
 

@@ -59,7 +59,7 @@ impl History {
         query.extend(self.since.iter().map(|since| ("since", since.clone())));
         let items = changes(client, &path, query, self.size).await?;
         self.output.print(&output::list(&items), || match items.is_empty() {
-            true => eprintln!("nothing that is kept changed"),
+            true => crate::output::note!("nothing that is kept changed"),
             false => print(&items),
         })
     }

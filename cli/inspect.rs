@@ -133,7 +133,7 @@ impl Inspect {
                 found.print(output, "no zone has connected yet", zones::print)?;
                 // Those who watch the zones look here; whether they are told is no reason to fail.
                 for warning in client.warnings().await {
-                    eprintln!("control plane: {warning}");
+                    crate::output::note!("control plane: {warning}");
                 }
                 Ok(())
             }
@@ -216,7 +216,7 @@ impl Inspection {
 
     fn print(self, output: Output, none: &str, table: impl FnOnce(&[Value])) -> anyhow::Result<()> {
         output.print(&self.document, || match self.items.is_empty() {
-            true => eprintln!("{none}"),
+            true => crate::output::note!("{none}"),
             false => table(&self.items),
         })
     }

@@ -60,15 +60,17 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
     ];
     table::print(&["GLOBAL", "SINCE", "DOWN REV", "LAG", "UP REV", "LAG"], vec![row]);
     if state == "standby" {
-        eprintln!("another replica of this zone follows global; this one takes over when that one is gone");
+        crate::output::note!(
+            "another replica of this zone follows global; this one takes over when that one is gone"
+        );
     }
     for (name, meaning) in [("lastError", "last error"), ("heldBack", "held back")] {
         if let Some(text) = link[name].as_str() {
-            eprintln!("{meaning}: {text}");
+            crate::output::note!("{meaning}: {text}");
         }
     }
     if link["heldBack"].is_string() {
-        eprintln!(
+        crate::output::note!(
             "if global is right, let it through with `straitctl link approve`; if it lost what it had or was restored \
              from a backup, `straitctl global recover` there takes it back from the zones"
         );
@@ -76,21 +78,23 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
     if let Some(to) = link["move"]["to"].as_str() {
         let missing = &link["move"]["missing"]["total"];
         match (link["move"]["committed"] == true, link["move"]["complete"] == true) {
-            (true, _) => eprintln!("moved to {to}"),
+            (true, _) => crate::output::note!("moved to {to}"),
             (false, true) => {
-                eprintln!("looks at {to}, where nothing is missing: `straitctl zones move` commits")
+                crate::output::note!(
+                    "looks at {to}, where nothing is missing: `straitctl zones move` commits"
+                )
             }
-            (false, false) => eprintln!("looks at {to}, where {missing} resources are missing"),
+            (false, false) => crate::output::note!("looks at {to}, where {missing} resources are missing"),
         }
         if let Some(error) = link["move"]["lastError"].as_str() {
-            eprintln!("{to}: {error}");
+            crate::output::note!("{to}: {error}");
         }
     }
     for (kind, reason) in link["refusals"].as_object().into_iter().flatten() {
-        eprintln!("refused {kind}: {}", reason.as_str().unwrap_or_default());
+        crate::output::note!("refused {kind}: {}", reason.as_str().unwrap_or_default());
     }
     for (kind, reason) in link["withheld"].as_object().into_iter().flatten() {
-        eprintln!("not sent, {kind}: {}", reason.as_str().unwrap_or_default());
+        crate::output::note!("not sent, {kind}: {}", reason.as_str().unwrap_or_default());
     }
     Ok(())
 }

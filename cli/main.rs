@@ -148,7 +148,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("Error: {error:#}");
+            crate::output::note!("Error: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -111,7 +111,7 @@ struct ConfigTable {
 impl ConfigTable {
     fn print(&self, none: &str) {
         match self.rows.is_empty() {
-            true => eprintln!("{none}"),
+            true => crate::output::note!("{none}"),
             false => table::print(&self.headings, self.rows.clone()),
         }
     }
@@ -176,7 +176,7 @@ impl ProxyConfigArgs {
             }
         }
         for (name, details) in &dump.refused {
-            eprintln!("{name}: Envoy refused what it was last sent of it: {}", details.trim());
+            crate::output::note!("{name}: Envoy refused what it was last sent of it: {}", details.trim());
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl ProxyConfigArgs {
             // There is no table of it; whoever wants to know the versions asks for the short form.
             for (shown, none) in parts {
                 match shown.rows.is_empty() {
-                    true => eprintln!("{none}"),
+                    true => crate::output::note!("{none}"),
                     false => output::line(&serde_json::to_string_pretty(&shown.document).unwrap_or_default()),
                 }
             }

@@ -86,7 +86,7 @@ impl ProxyStatusArgs {
         });
         self.output.print(&document, || all.iter().for_each(DumpDifference::print))?;
         for (name, details) in &envoy.refused {
-            eprintln!("{name}: Envoy refused what it was last sent of it: {}", details.trim());
+            crate::output::note!("{name}: Envoy refused what it was last sent of it: {}", details.trim());
         }
         let differing: Vec<&str> = all.iter().filter(|one| !one.is_empty()).map(|one| one.title).collect();
         if !differing.is_empty() {
@@ -102,7 +102,7 @@ impl ProxyStatusArgs {
 
 fn print(rows: &[ProxyStatusRow]) {
     if rows.is_empty() {
-        eprintln!("no proxy is connected; `straitctl inspect dataplanes` shows those there are");
+        crate::output::note!("no proxy is connected; `straitctl inspect dataplanes` shows those there are");
         return;
     }
     let mut headings = vec!["NAME", "ZONE"];
@@ -110,6 +110,6 @@ fn print(rows: &[ProxyStatusRow]) {
     headings.extend(["INSTANCE", "VERSION"]);
     table::print(&headings, rows.iter().map(ProxyStatusRow::cells).collect());
     for note in rows.iter().flat_map(ProxyStatusRow::notes) {
-        eprintln!("{note}");
+        crate::output::note!("{note}");
     }
 }

@@ -61,7 +61,7 @@ impl Recover {
         if self.yes || self.dry_run || self.output != Output::Table {
             return Ok(());
         }
-        eprintln!("nothing was changed; --yes does it");
+        crate::output::note!("nothing was changed; --yes does it");
         Ok(())
     }
 }
@@ -102,7 +102,7 @@ fn print(report: &Value) {
         ));
     }
     for key in report["lost"].as_array().into_iter().flatten() {
-        eprintln!(
+        crate::output::note!(
             "warning: {} was on global only, and no zone can give it back: import it, or make a new one",
             text(key)
         );
@@ -121,25 +121,25 @@ fn zones(report: &Value) {
     for zone in report["zones"].as_array().into_iter().flatten() {
         let name = text(&zone["zone"]);
         match zone["unasked"].as_str() {
-            Some(reason) => eprintln!("warning: zone {name} was not asked: {reason}"),
+            Some(reason) => crate::output::note!("warning: zone {name} was not asked: {reason}"),
             None => output::line(&format!("zone {name} holds {} resources", zone["resources"])),
         }
         if let Some(reason) = zone["heldBack"].as_str() {
             output::line(&format!("  it does not follow: {reason}"));
         }
         if zone["staysHeldBack"] == true {
-            eprintln!(
+            crate::output::note!(
                 "warning: zone {name} followed another history: `straitctl link approve` there lets it follow"
             );
         }
         if zone["secretsKept"].as_u64().is_some_and(|kept| kept > 0) {
-            eprintln!(
+            crate::output::note!(
                 "warning: zone {name} keeps {} secrets to itself, because it does not check the certificate of global",
                 zone["secretsKept"]
             );
         }
         for reason in zone["refused"].as_array().into_iter().flatten() {
-            eprintln!("warning: zone {name}: {}", text(reason));
+            crate::output::note!("warning: zone {name}: {}", text(reason));
         }
     }
 }

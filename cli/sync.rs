@@ -148,13 +148,13 @@ pub(crate) async fn follow(
         for zone in over.into_iter().filter(|zone| shown.insert(zone.zone.clone())) {
             bar.suspend(|| {
                 output::line(&format!("{}: {}", zone.zone, zone.state));
-                zone.exceptions().for_each(|note| eprintln!("{}: {note}", zone.zone));
+                zone.exceptions().for_each(|note| crate::output::note!("{}: {note}", zone.zone));
             });
         }
         for zone in progress.zones.iter().filter(|zone| !zone.is_over()) {
             let now = zone.interim();
             if interim.insert(zone.zone.clone(), now.clone()).as_ref() != Some(&now) {
-                bar.suspend(|| eprintln!("{now}"));
+                bar.suspend(|| crate::output::note!("{now}"));
             }
         }
         if progress.acknowledged {
@@ -225,7 +225,7 @@ pub(crate) fn print(overview: &Value) {
     table::print(&HEADINGS, zones.iter().map(row).collect());
     for zone in zones {
         for note in zone["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            eprintln!("{}: {note}", table::text(&zone["zone"]));
+            crate::output::note!("{}: {note}", table::text(&zone["zone"]));
         }
     }
 }

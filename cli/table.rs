@@ -18,7 +18,7 @@ pub(crate) fn print(headings: &[&str], rows: Vec<Vec<String>>) {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     }
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| output::in_line(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));

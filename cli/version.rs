@@ -15,10 +15,12 @@ pub(crate) async fn print(connect: impl Fn() -> anyhow::Result<ApiClient>) -> an
         Ok(index) => {
             output::line(&server(&index));
             for warning in client::warnings(&index) {
-                eprintln!("warning: {warning}");
+                crate::output::note!("warning: {warning}");
             }
         }
-        Err(error) => eprintln!("warning: the version of the control plane is not known: {error:#}"),
+        Err(error) => {
+            crate::output::note!("warning: the version of the control plane is not known: {error:#}")
+        }
     }
     Ok(())
 }

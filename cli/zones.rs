@@ -124,7 +124,7 @@ impl Move {
         let moving = status(client).await?;
         let to = moving["to"].as_str().unwrap_or_default();
         output::line(&format!("zone {} follows {to} from now on", self.zone));
-        eprintln!(
+        crate::output::note!(
             "write that address and its token into multizone.zone of the settings of the zone at leisure"
         );
         Ok(())
@@ -165,8 +165,12 @@ fn show(moving: &Value, zone: &str) {
     let (missing, changed, added) = (total("missing"), total("changed"), total("added"));
     output::line(&format!("{missing} missing, {changed} changed, {added} new of {}", moving["offered"]));
     match missing {
-        0 => eprintln!("nothing is missing; `straitctl zones move {zone} --commit` lets the zone follow it"),
-        _ => eprintln!("bring there what is missing; the zone goes on looking, and follows what it followed"),
+        0 => crate::output::note!(
+            "nothing is missing; `straitctl zones move {zone} --commit` lets the zone follow it"
+        ),
+        _ => crate::output::note!(
+            "bring there what is missing; the zone goes on looking, and follows what it followed"
+        ),
     }
 }
 
@@ -217,7 +221,7 @@ impl Rename {
         }
         client.send(Method::PUT, &item(new), Some(&zone)).await?.success()?;
         output::line(&format!("zone {new} may connect with the token in {}", file.display()));
-        eprintln!(
+        crate::output::note!(
             "stop zone {old}, start it with multizone.zone.name {new} and this token on the store it has, and finish \
              with `straitctl zones rename {old} {new} --finish`"
         );

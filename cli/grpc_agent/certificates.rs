@@ -109,8 +109,8 @@ pub(super) async fn keep(agent: SocketAddr, node: &str, folder: &Path) -> anyhow
     loop {
         let before = tokio::time::Instant::now();
         match follow(agent, node, &files).await? {
-            Some(reason) => eprintln!("the zone gives no certificate: {reason}"),
-            None => eprintln!("the zone ended the stream of certificates"),
+            Some(reason) => crate::output::note!("the zone gives no certificate: {reason}"),
+            None => crate::output::note!("the zone ended the stream of certificates"),
         }
         backoff.ended(before.elapsed());
         // Agents that lost the same zone do not come back to it at once.

@@ -155,7 +155,7 @@ where
         .await?;
     tokio::spawn(async move {
         if let Err(error) = running.await {
-            eprintln!("the connection to the zone ended: {error}");
+            crate::output::note!("the connection to the zone ended: {error}");
         }
     });
     Ok(connection)

@@ -44,7 +44,7 @@ impl Diff {
         };
         let text = lines(&older, &newer, &format!("revision {}", self.from), &called)?;
         match text.is_empty() {
-            true => eprintln!("nothing differs"),
+            true => crate::output::note!("nothing differs"),
             false => output::text(&text),
         }
         Ok(())

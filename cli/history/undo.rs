@@ -52,10 +52,10 @@ impl Undo {
             bail!("there is nothing to take back");
         }
         let Some(revision) = plan["revision"].as_u64() else {
-            eprintln!("nothing was changed; --yes does it");
+            crate::output::note!("nothing was changed; --yes does it");
             return Ok(());
         };
-        eprintln!("done, with revision {revision}");
+        crate::output::note!("done, with revision {revision}");
         self.wait.wait(client, Some(revision), "the changes were taken back").await
     }
 }
@@ -73,7 +73,7 @@ fn show(plan: &Value) -> anyhow::Result<()> {
         output::text(&lines(&step["now"], &step["then"], "now", "then")?);
     }
     for left in plan["left"].as_array().into_iter().flatten() {
-        eprintln!("left alone: {}: {}", title(left), table::text(&left["reason"]));
+        crate::output::note!("left alone: {}: {}", title(left), table::text(&left["reason"]));
     }
     Ok(())
 }

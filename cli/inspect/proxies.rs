@@ -80,14 +80,14 @@ fn print_notes<'a>(proxies: impl Iterator<Item = (&'a Value, &'a Value)>) {
     let mut left_out: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (item, insight) in proxies {
         for note in rejections(item, insight) {
-            eprintln!("{note}");
+            crate::output::note!("{note}");
         }
         for problem in problems(insight) {
             left_out.entry(problem).or_default().push(table::text(&item["name"]));
         }
     }
     for (problem, names) in left_out {
-        eprintln!("{}: left out of its configuration: {problem}", some_of(&names));
+        crate::output::note!("{}: left out of its configuration: {problem}", some_of(&names));
     }
 }
 

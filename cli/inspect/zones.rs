@@ -25,7 +25,7 @@ pub(super) fn print(items: &[Value]) {
     let notes: Vec<String> = zones.iter().flat_map(ZoneOverview::notes).collect();
     table::print(&HEADINGS, zones.into_iter().map(ZoneOverview::row).collect());
     for note in notes {
-        eprintln!("{note}");
+        crate::output::note!("{note}");
     }
 }
 

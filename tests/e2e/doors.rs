@@ -22,5 +22,7 @@ mod shapes;
 pub mod slow;
 mod stage;
 mod stolen_zone;
+mod terminal;
 mod tokens;
+mod written;
 mod zone_identity;
