@@ -69,6 +69,9 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
             crate::output::note!("{meaning}: {text}");
         }
     }
+    for warning in link["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        eprintln!("warning: {warning}");
+    }
     if link["heldBack"].is_string() {
         crate::output::note!(
             "if global is right, let it through with `straitctl link approve`; if it lost what it had or was restored \

@@ -52,6 +52,13 @@ pub fn certificate_secret(mesh: &str, backend: &str, zone: &str) -> String {
     format!("{mesh}.ca-zone-cert-{backend}.{zone}")
 }
 
+/// Whether a secret of `mesh` with this name holds a certificate by which `zone` signs.
+pub fn is_certificate_of(zone: &str, mesh: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(mesh).and_then(|rest| rest.strip_prefix(".ca-zone-cert-"));
+    let backend = rest.and_then(|rest| rest.strip_suffix(zone)?.strip_suffix('.'));
+    backend.is_some_and(|backend| certificate_secret(mesh, backend, zone) == name)
+}
+
 /// Whether the zones of this mesh sign with keys of their own.
 pub fn is_by_zone(mesh: &Resource) -> bool {
     mesh.label(labels::ISSUING) == Some(labels::ISSUING_ZONE) || is_by_zone_only(mesh)

@@ -74,6 +74,7 @@ pub const ALL: &[Metric] = &[
         "connections_refused_total",
         &[("listener", LabelValues::Constants), ("reason", LabelValues::Constants)],
     ),
+    metric("credential_expires_seconds", &[("shown_to", LabelValues::Constants)]),
     metric("events_lost_total", &[("subscriber", LabelValues::Constants)]),
     metric(
         "kds_delta_requests_received",

@@ -34,6 +34,7 @@ mod sink;
 mod sotw;
 mod source;
 mod subscription;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod version;

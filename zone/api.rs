@@ -76,6 +76,8 @@ fn status(status: &LinkStatus) -> Value {
         "down": position(&status.down),
         "up": position(&status.up),
         "clock": status.clock,
+        "shown": status.credentials,
+        "warnings": status.warnings,
         "lastError": status.last_error,
         "heldBack": status.held_back,
         "refusals": status.refusals,

@@ -6,6 +6,7 @@
 mod call;
 mod connect;
 mod coverage;
+mod credentials;
 mod gate;
 mod holdings;
 mod link;
@@ -19,6 +20,7 @@ mod ways;
 
 pub use common::kds::dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use connect::Connector;
+pub use credentials::{ShownCredential, ShownTo};
 pub use link::{Link, LinkStatus};
 pub use moving::{
     Dials, MoveDifference, MoveError, MoveStatus, MoveTarget, Moves, NamesInShort, TrustedDials,

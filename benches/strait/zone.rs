@@ -301,7 +301,8 @@ fn sink(zone: &str, held: Option<&HeldVersions>) -> Sink {
         type_url: kind.name,
         resume: held.map(|held| held.get(kind.name).cloned().unwrap_or_default()),
     });
-    Sink::new(peer().node(zone), types)
+    // What Strait's own zones do.
+    Sink::new(peer().node(zone), types).summing_up()
 }
 
 /// The way up of a zone that owns nothing.

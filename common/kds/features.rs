@@ -17,6 +17,9 @@ pub const OPTIONAL_TOP_LEVEL_TARGET_REF: &str = "optional-top-level-target-ref";
 /// Resumes: `initial_resource_versions` says what the receiver holds, versions are hashes of content, the
 /// first response is a difference like any other, and deletes are always named. Not spoken by Kuma.
 pub const RESUME: &str = "strait-resume";
+/// Who resumes may begin with a digest of what it holds of each type, and lists it page by page where it is asked to. Not
+/// spoken by Kuma.
+pub const DIGESTS: &str = "strait-digests";
 /// The zone names itself in everything it sends, so an item that names another zone is refused rather than
 /// rewritten. Not spoken by Kuma.
 pub const ATTRIBUTION: &str = "strait-attribution";
@@ -25,7 +28,7 @@ pub const ATTRIBUTION: &str = "strait-attribution";
 pub const ISSUING: &str = "strait-issuing";
 
 /// What every peer announces in its node metadata.
-const NODE: [&str; 9] = [
+const NODE: [&str; 10] = [
     ZONE_TOKEN,
     ZONE_PING_HEALTH,
     HASH_SUFFIX,
@@ -33,6 +36,7 @@ const NODE: [&str; 9] = [
     PRODUCER_POLICY_FLOW,
     OPTIONAL_TOP_LEVEL_TARGET_REF,
     RESUME,
+    DIGESTS,
     ATTRIBUTION,
     ISSUING,
 ];

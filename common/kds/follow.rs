@@ -46,6 +46,8 @@ pub struct Following {
     pub ours: Peer,
     /// Ask for differences to what is held. Only with a peer that understands it.
     pub resume: bool,
+    /// Begin with a digest of what is held in place of a list. Only with a peer that understands that.
+    pub sums_up: bool,
     /// How often acknowledgements are repeated. A global of Kuma forgets who waits for news of a zone when an older
     /// stream of that zone ends, however late that is, and remembers with the next word on the newer one.
     pub remind_every: Option<Duration>,
@@ -119,7 +121,8 @@ impl Following {
             type_url: kind.name,
             resume: self.resume.then(|| held(index, kind, &self.applier.follower)),
         });
-        Sink::new(self.ours.node(&self.zone), types)
+        let sink = Sink::new(self.ours.node(&self.zone), types);
+        if self.resume && self.sums_up { sink.summing_up() } else { sink }
     }
 
     async fn follow(
@@ -159,7 +162,7 @@ impl Following {
         self.watch.counted(&response.type_url, Outcome::Sent);
         let received = sink.receive(response).map_err(|e| Ended::Protocol(e.to_string()))?;
         let answer = match received {
-            SinkEvent::Unasked { answer, .. } => Some(*answer),
+            SinkEvent::Unasked { answer, .. } | SinkEvent::Listed(answer) => Some(*answer),
             SinkEvent::Batch(batch) => self.apply(sink, &batch).await?,
         };
         Ok(answer.into_iter().try_for_each(|answer| self.outbox.push(answer))?)

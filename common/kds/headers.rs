@@ -134,6 +134,7 @@ impl Upstream {
             headers.insert(STORE, value);
         }
         headers.append(FEATURES, MetadataValue::from_static(features::RESUME));
+        headers.append(FEATURES, MetadataValue::from_static(features::DIGESTS));
     }
 
     /// Reads the header; `None` from an upstream that is not Strait.
@@ -152,6 +153,11 @@ impl Upstream {
     pub fn read_followed(headers: &MetadataMap) -> Option<Self> {
         Self::parse(headers.get(FOLLOWED)?.to_str().ok()?)
     }
+}
+
+/// Whether who answers takes a digest of what is held for a list of it.
+pub fn takes_digests(headers: &MetadataMap) -> bool {
+    headers.get_all(FEATURES).iter().any(|name| name == features::DIGESTS)
 }
 
 /// Marks a ping as the last one of a replica that makes room for another one of its zone.
@@ -256,6 +262,10 @@ mod tests {
     #[test]
     fn an_upstream_survives_its_text() {
         let upstream = Upstream { store_id: Uuid::from_u128(7), epoch: 2, revision: 40 };
+        let mut headers = MetadataMap::new();
+        assert!(!takes_digests(&headers));
+        upstream.write(&mut headers);
+        assert_eq!((Upstream::read(&headers), takes_digests(&headers)), (Some(upstream), true));
         assert_eq!(Upstream::parse(&upstream.to_text()), Some(upstream));
         assert_eq!(Upstream::parse("nonsense"), None);
     }

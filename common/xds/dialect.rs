@@ -1,12 +1,13 @@
 //! The two forms a stream can take: incremental, and state of the world.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use prost::{Message, Name as _};
 
 use super::{
     Confirmation, DeltaPart, Encoding, Name, RequestFields, ResponseFields, ResponseParts, Settled,
-    Subscription, TypeRule, Want, subscription::WILDCARD, virtual_host::vacancy, want::bare,
+    Subscription, TypeRule, Want, subscription::WILDCARD, summary::Summary, virtual_host::vacancy,
+    want::bare,
 };
 use crate::proto::{
     envoy::{
@@ -36,6 +37,17 @@ pub trait Dialect: Sized {
 
     /// Takes a later request.
     fn hear(&mut self, request: &Self::Request) -> Heard;
+
+    /// Takes a request that is a page of what the peer holds, if that was asked for: how many names it has listed by
+    /// now.
+    fn take_page(&mut self, _rule: &TypeRule, _request: &Self::Request, _want: &dyn Want) -> Option<usize> {
+        None
+    }
+
+    /// Bytes of the names the peer made this side remember.
+    fn bytes(&self) -> usize {
+        self.subscription().bytes()
+    }
 
     /// All names the peer is interested in, where a request lists them all.
     fn listed(request: &Self::Request) -> Option<&[String]>;
@@ -185,7 +197,58 @@ impl ResponseParts {
 
 /// Incremental: every response is a difference.
 #[derive(Debug)]
-pub struct Delta(Subscription);
+pub struct Delta {
+    subscription: Subscription,
+    /// What the peer holds is not what it should have, and not known yet.
+    listing: Option<Box<HeldList>>,
+}
+
+/// The list of what a peer holds that came with a summary, page by page.
+#[derive(Debug, Default)]
+struct HeldList {
+    /// What it has listed.
+    claims: HashMap<String, String>,
+    /// Bytes of that.
+    bytes: usize,
+    /// Under which number the next page was asked for.
+    asked: Option<u64>,
+}
+
+impl Delta {
+    fn of(subscription: Subscription) -> Self {
+        Self { subscription, listing: None }
+    }
+
+    /// The state of a peer that asks for everything and holds what it `claims` to hold.
+    fn resumed(rule: &TypeRule, claims: &HashMap<String, String>, want: &dyn Want) -> Self {
+        let known = (!claims.is_empty() && want.ready(rule.type_url)).then(|| want.collection(rule.type_url));
+        Self::of(match known.flatten() {
+            Some(collection) => Subscription::resume(rule.type_url, claims, collection),
+            None => Subscription::open(rule.type_url, [WILDCARD], texts(claims)),
+        })
+        .narrowed(rule)
+    }
+
+    /// The state of a peer that asks for everything and sums up what it holds.
+    fn summed_up(rule: &TypeRule, summary: &str, want: &dyn Want) -> Self {
+        let type_url = rule.type_url;
+        let is_known = want.ready(type_url) && Summary::of_wanted(type_url, want).to_string() == summary;
+        match want.collection(type_url).filter(|_| is_known) {
+            Some(collection) => Self::of(Subscription::resume_unchanged(type_url, collection)).narrowed(rule),
+            None => Self {
+                subscription: Subscription::open(type_url, [WILDCARD], []),
+                listing: Some(Box::default()),
+            },
+        }
+    }
+
+    fn narrowed(mut self, rule: &TypeRule) -> Self {
+        if rule.narrows {
+            self.subscription.narrow();
+        }
+        self
+    }
+}
 
 impl Dialect for Delta {
     type Request = DeltaDiscoveryRequest;
@@ -233,25 +296,16 @@ impl Dialect for Delta {
         let all = names.peek().is_none() && rule.implied_wildcard;
         let claims = &request.initial_resource_versions;
         let for_all = all || subscribed(request).eq([WILDCARD]);
-        let narrowed = |mut opened: Subscription| {
-            if rule.narrows {
-                opened.narrow();
-            }
-            opened
-        };
-        if for_all
-            && !claims.is_empty()
-            && unsubscribed(request).next().is_none()
-            && want.ready(rule.type_url)
-            && let Some(collection) = want.collection(rule.type_url)
-        {
-            return Self(narrowed(Subscription::resume(rule.type_url, claims, collection)));
+        if for_all && unsubscribed(request).next().is_none() {
+            return match Summary::read(request) {
+                Some(summary) => Self::summed_up(rule, summary, want),
+                None => Self::resumed(rule, claims, want),
+            };
         }
-        let held = request.initial_resource_versions.iter().map(|(name, version)| (&**name, &**version));
-        let opened = Subscription::open(rule.type_url, names.chain(all.then_some(WILDCARD)), held);
-        let mut opened = narrowed(opened);
-        opened.unsubscribe(unsubscribed(request));
-        Self(opened)
+        let names = names.chain(all.then_some(WILDCARD));
+        let mut opened = Self::of(Subscription::open(rule.type_url, names, texts(claims))).narrowed(rule);
+        opened.subscription.unsubscribe(unsubscribed(request));
+        opened
     }
 
     fn hear(&mut self, request: &Self::Request) -> Heard {
@@ -259,15 +313,37 @@ impl Dialect for Delta {
         if request.response_nonce.is_empty() {
             // A second first request is promised an answer like the first.
             if subscribed(request).any(|name| name == WILDCARD) {
-                self.0.owe();
+                self.subscription.owe();
             }
         } else {
             heard = self.hear_again(&request.response_nonce, request.error_detail.as_ref());
         }
         // Subscriptions are differences too: they count even beside a stale nonce.
-        self.0.subscribe(subscribed(request));
-        self.0.unsubscribe(unsubscribed(request));
+        self.subscription.subscribe(subscribed(request));
+        self.subscription.unsubscribe(unsubscribed(request));
         heard
+    }
+
+    fn take_page(&mut self, rule: &TypeRule, request: &Self::Request, want: &dyn Want) -> Option<usize> {
+        let listing = self.listing.as_deref_mut()?;
+        if listing.asked.is_none_or(|asked| request.response_nonce != asked.to_string()) {
+            return None;
+        }
+        let page = &request.initial_resource_versions;
+        listing.asked = None;
+        listing.bytes += page.iter().map(|(name, version)| name.len() + version.len()).sum::<usize>();
+        listing.claims.extend(page.iter().map(|(name, version)| (name.clone(), version.clone())));
+        let listed = listing.claims.len();
+        // Who asks for everything once more has listed everything.
+        if page.is_empty() || subscribed(request).any(|name| name == WILDCARD) {
+            let claims = std::mem::take(&mut listing.claims);
+            *self = Self::resumed(rule, &claims, want);
+        }
+        Some(listed)
+    }
+
+    fn bytes(&self) -> usize {
+        self.subscription.bytes() + self.listing.as_ref().map_or(0, |listing| listing.bytes)
     }
 
     fn listed(_request: &Self::Request) -> Option<&[String]> {
@@ -276,7 +352,7 @@ impl Dialect for Delta {
 
     fn hear_again(&mut self, nonce: &str, error: Option<&Status>) -> Heard {
         let nonce = nonce.parse().ok();
-        let settled = nonce.and_then(|nonce| self.0.settle(nonce, &verdict(error)));
+        let settled = nonce.and_then(|nonce| self.subscription.settle(nonce, &verdict(error)));
         Heard { stale: settled.is_none(), settled }
     }
 
@@ -287,10 +363,21 @@ impl Dialect for Delta {
         limit: Option<usize>,
         header: &Header<'_>,
     ) -> Option<ResponseParts> {
-        let type_url = self.0.type_url();
-        let offer = self.0.next(want, part, limit, header.nonce)?;
-        let aliases = self.0.aliases(&offer);
-        let (unresolved, removed) = offer.removed.into_iter().partition(|name| self.0.is_unresolved(name));
+        let type_url = self.subscription.type_url();
+        if let Some(listing) = &mut self.listing {
+            if part == DeltaPart::Removals || listing.asked.is_some() {
+                return None;
+            }
+            listing.asked = Some(header.nonce);
+            return Some(ResponseParts {
+                version: LIST.to_owned(),
+                ..ResponseParts::headed(type_url, header)
+            });
+        }
+        let offer = self.subscription.next(want, part, limit, header.nonce)?;
+        let aliases = self.subscription.aliases(&offer);
+        let removed = offer.removed.into_iter();
+        let (unresolved, removed) = removed.partition(|name| self.subscription.is_unresolved(name));
         Some(ResponseParts {
             version: if offer.more { MORE.to_owned() } else { want.stamp() },
             updated: offer.updated,
@@ -311,8 +398,8 @@ impl Dialect for Delta {
         told: SaidBefore<'_>,
         header: &Header<'_>,
     ) -> Option<(ResponseParts, Option<Name>)> {
-        let told = self.0.still_good(want, false, told.after, told.limit, header.nonce)?;
-        let type_url = self.0.type_url();
+        let told = self.subscription.still_good(want, false, told.after, told.limit, header.nonce)?;
+        let type_url = self.subscription.type_url();
         let alive = told.names.into_iter().map(|(name, version)| {
             let own = want.get(type_url, &name).and_then(|wanted| wanted.own_version);
             let version = own.map_or_else(|| version.to_string(), |own| own.text.to_string());
@@ -343,11 +430,11 @@ impl Dialect for Delta {
     }
 
     fn subscription(&self) -> &Subscription {
-        &self.0
+        &self.subscription
     }
 
     fn subscription_mut(&mut self) -> &mut Subscription {
-        &mut self.0
+        &mut self.subscription
     }
 }
 
@@ -355,6 +442,11 @@ impl Dialect for Delta {
 fn subscribed(request: &DeltaDiscoveryRequest) -> impl Iterator<Item = &str> {
     let located = request.resource_locators_subscribe.iter().map(|locator| &*locator.name);
     request.resource_names_subscribe.iter().map(String::as_str).chain(located)
+}
+
+/// Names and versions of a map as texts.
+fn texts(held: &HashMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    held.iter().map(|(name, version)| (&**name, &**version))
 }
 
 /// Names a request takes away.
@@ -371,6 +463,10 @@ pub(super) fn measure<'a>(texts: impl Iterator<Item = &'a String>) -> (usize, us
 /// Stands in `system_version_info` of a response that the byte limit cut short: the stamp of the state
 /// comes with the last part.
 pub(super) const MORE: &str = "more";
+
+/// Stands there in a response to a peer that summed up what it holds, and holds something else than there is: it is to
+/// list that, a page with each answer.
+pub(super) const LIST: &str = "list";
 
 /// Reads an ACK or a NACK. A peer that can tell which items it refused lists them as `ResourceError`s;
 /// Envoy lists clusters and listeners in its text, unless the text became too long.

@@ -1,12 +1,16 @@
 //! A whole delta stream in client role.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Bound,
+};
 
 use prost::{Message, Name as _};
 
 use super::{
-    dialect::{MORE, NOT_NOW},
+    dialect::{LIST, MORE, NOT_NOW},
     subscription::WILDCARD,
+    summary::Summary,
 };
 use crate::proto::{
     envoy::{
@@ -27,6 +31,10 @@ pub type Versions = BTreeMap<Box<str>, Box<str>>;
 /// Longest name or version that is remembered, in bytes.
 const LONGEST: usize = 1024;
 
+/// Bytes of names and versions on a page of what is held. What a peer reads a request into it keeps for as long as the
+/// stream lives, so one that lists everything at once is remembered by its size.
+const PAGE: usize = 32 * 1024;
+
 /// The state of one delta stream in client role.
 #[derive(Debug)]
 pub struct Sink {
@@ -43,11 +51,24 @@ pub struct SinkType {
     pub resume: Option<Versions>,
 }
 
+/// How far the list of what is held has got, on a stream that began with its summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Paging {
+    /// Nothing was listed.
+    Summed,
+    /// Everything up to this name was.
+    After(Box<str>),
+    /// There is nothing to list, or all of it was.
+    Over,
+}
+
 /// What came in.
 #[derive(Debug)]
 pub enum SinkEvent {
     /// Resources to apply; every batch is to be answered with [`Sink::verdict`].
     Batch(ResponseBatch),
+    /// The upstream wants to know what is held: send this.
+    Listed(Box<DeltaDiscoveryRequest>),
     /// Something this side never asked for: send this refusal.
     Unasked {
         /// Of which type.
@@ -121,6 +142,7 @@ const MAX_REASONS: usize = 16 * 1024;
 struct TypeExchange {
     resumed: bool,
     held: Versions,
+    paging: Paging,
     answered: bool,
     ready: bool,
     /// A batch was refused whole, so upstream believes more than is true for as long as the stream lives.
@@ -151,6 +173,7 @@ impl Sink {
                 TypeExchange {
                     resumed,
                     held,
+                    paging: Paging::Over,
                     answered: false,
                     ready: false,
                     spoilt: false,
@@ -162,17 +185,24 @@ impl Sink {
         Self { node, types: types.into_iter().map(exchange).collect() }
     }
 
+    /// The same, for an upstream that is told a summary of what is held and asks for the list where that is something
+    /// else than there is.
+    #[must_use]
+    pub fn summing_up(mut self) -> Self {
+        for exchange in self.types.values_mut().filter(|exchange| !exchange.held.is_empty()) {
+            exchange.paging = Paging::Summed;
+        }
+        self
+    }
+
     /// The requests that open the stream, one per type.
     pub fn open(&self) -> impl Iterator<Item = DeltaDiscoveryRequest> {
-        self.types.iter().map(|(type_url, exchange)| {
-            let held = exchange.held.iter().map(|(name, version)| (name.to_string(), version.to_string()));
-            DeltaDiscoveryRequest {
-                node: Some(self.node.clone()),
-                type_url: (*type_url).to_owned(),
-                resource_names_subscribe: vec![WILDCARD.to_owned()],
-                initial_resource_versions: held.collect(),
-                ..DeltaDiscoveryRequest::default()
-            }
+        self.types.iter().map(|(type_url, exchange)| DeltaDiscoveryRequest {
+            node: Some(self.node.clone()),
+            type_url: (*type_url).to_owned(),
+            resource_names_subscribe: vec![WILDCARD.to_owned()],
+            initial_resource_versions: exchange.introduction(),
+            ..DeltaDiscoveryRequest::default()
         })
     }
 
@@ -192,6 +222,15 @@ impl Sink {
         };
         if exchange.outstanding.len() == MAX_OUTSTANDING {
             return Err(SinkError::Flooded { type_url });
+        }
+        if response.system_version_info == LIST && exchange.paging != Paging::Over {
+            let page = self.types.get_mut(type_url).map(TypeExchange::next_page).unwrap_or_default();
+            let answer = self.answer(type_url, response.nonce, None);
+            return Ok(SinkEvent::Listed(Box::new(DeltaDiscoveryRequest {
+                resource_names_subscribe: page.is_last.then(|| WILDCARD.to_owned()).into_iter().collect(),
+                initial_resource_versions: page.held,
+                ..answer
+            })));
         }
         let (first, resumed) = (!exchange.answered, exchange.resumed);
         let more = response.system_version_info == MORE;
@@ -288,7 +327,47 @@ impl Sink {
     }
 }
 
+/// Some of what is held.
+#[derive(Default)]
+struct VersionPage {
+    held: HashMap<String, String>,
+    is_last: bool,
+}
+
 impl TypeExchange {
+    /// What a first request says of what is held.
+    fn introduction(&self) -> HashMap<String, String> {
+        let held = self.held.iter();
+        match self.paging {
+            Paging::Over => held.map(|(name, version)| (name.to_string(), version.to_string())).collect(),
+            _ => {
+                let summary = Summary::of(held.map(|(name, version)| (&**name, &**version)));
+                HashMap::from([(WILDCARD.to_owned(), summary.to_string())])
+            }
+        }
+    }
+
+    /// The next of what is held that the upstream asked for.
+    fn next_page(&mut self) -> VersionPage {
+        let (mut page, mut bytes) = (VersionPage::default(), 0);
+        let from = match &self.paging {
+            Paging::Summed => Bound::Unbounded,
+            Paging::After(last) => Bound::Excluded(last.clone()),
+            Paging::Over => return page,
+        };
+        for (name, version) in self.held.range::<Box<str>, _>((from, Bound::Unbounded)) {
+            if bytes > 0 && bytes + name.len() + version.len() > PAGE {
+                return page;
+            }
+            bytes += name.len() + version.len();
+            page.held.insert(name.to_string(), version.to_string());
+            self.paging = Paging::After(name.clone());
+        }
+        self.paging = Paging::Over;
+        page.is_last = true;
+        page
+    }
+
     fn take(&mut self, batch: &ResponseBatch) {
         self.answered = true;
         let added = batch.added.iter().map(|resource| (&*resource.name, &*resource.version));

@@ -360,10 +360,20 @@ impl<D: Dialect> Source<D> {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.rule.type_url == envelope.type_url) else {
             return self.unserved(envelope.type_url, envelope.is_first);
         };
+        let (mut paged, max) = (None, self.settings.max_names);
         let event = match &mut slot.dialect {
             None => Some(slot.open(request, envelope.held, want)),
-            Some(_) => slot.hear(self.revision, envelope.error, |dialect| dialect.hear(request)),
+            Some(dialect) => {
+                paged = dialect.take_page(&slot.rule, request, want);
+                match paged {
+                    Some(_) => slot.paged(),
+                    None => slot.hear(self.revision, envelope.error, |dialect| dialect.hear(request)),
+                }
+            }
         };
+        if paged.is_some_and(|listed| listed > max) {
+            return Err(Malformed::TooManyNames { type_url: envelope.type_url.to_owned(), max });
+        }
         let is_stale = matches!(event, Some(SourceEvent::Stale { .. }));
         // A request that was overtaken adds names and takes none away, so the next list is neither.
         let listed = D::listed(request).filter(|_| !is_stale);
@@ -372,12 +382,12 @@ impl<D: Dialect> Source<D> {
             dialect.subscription_mut().share_names(&self.settings.names);
         }
         let listed = slot.subscription().map_or(0, |s| s.interest().names().len());
-        let (max, max_bytes) = (self.settings.max_names, self.settings.max_bytes);
+        let max_bytes = self.settings.max_bytes;
         if listed > max {
             return Err(Malformed::TooManyNames { type_url: envelope.type_url.to_owned(), max });
         }
         let remembered: usize =
-            self.slots.iter().filter_map(TypeSlot::subscription).map(Subscription::bytes).sum();
+            self.slots.iter().filter_map(|slot| slot.dialect.as_ref()).map(D::bytes).sum();
         if remembered > max_bytes { Err(Malformed::TooManyBytes { max: max_bytes }) } else { Ok(event) }
     }
 
@@ -505,6 +515,12 @@ impl<D: Dialect> TypeSlot<D> {
         let dialect = self.dialect.insert(D::open(&self.rule, request, want));
         let wildcard = dialect.subscription().interest().wildcard;
         SourceEvent::Subscribed { type_url: self.rule.type_url, wildcard, resumed }
+    }
+
+    /// The peer goes on listing what it holds, which says nothing about anything it was sent.
+    fn paged(&mut self) -> Option<SourceEvent> {
+        self.in_flight_since = None;
+        None
     }
 
     fn hear(

@@ -10,7 +10,7 @@ use common::{
         attribution::Foreign,
         carrier::Carrier,
         clock::{self, ClockSkew},
-        features::{ATTRIBUTION, Features, HASH_SUFFIX, ISSUING, RESUME},
+        features::{ATTRIBUTION, DIGESTS, Features, HASH_SUFFIX, ISSUING, RESUME},
         follow::{Following, OnBatch},
         fuse::Fuse,
         headers::{self, KdsCaller, Upstream},
@@ -157,6 +157,7 @@ impl KdsSyncService for Kds {
             zone: Arc::clone(&session.zone),
             ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
+            sums_up: session.features().has(DIGESTS),
             // Zones are served by what they have, and no zone forgets its global.
             remind_every: None,
             guard_first: false,

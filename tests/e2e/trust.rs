@@ -24,6 +24,9 @@ use crate::{
 /// Whoever may not be there any more is gone after that, the time a busy machine takes to look included.
 const REVOKED: Duration = Duration::from_secs(5);
 
+/// Who is sent away tries again within that.
+const SENT_AWAY: Duration = Duration::from_secs(60);
+
 /// An authority for zones.
 struct Authority {
     folder: TempDir,
@@ -171,10 +174,30 @@ async fn a_certificate_that_runs_out_is_told_before_and_ends_the_session() {
         if log.contains("what the zone proves itself by runs out") { Ok(()) } else { Err("none") }
     })
     .await;
+    // The zone knows it as well, and goes on saying so when it is sent away.
+    let link = || async { zone.try_get("/strait/link").await };
+    let known = link().await.unwrap();
+    let credential = &known["shown"][0];
+    assert_eq!(
+        (&credential["to"], &credential["kind"]),
+        (&json!("global"), &json!("certificate")),
+        "{known}"
+    );
+    assert!(known["warnings"].to_string().contains("runs out at"), "{known}");
+    assert!(zone.process.whole_log().contains("what this zone shows runs out"));
+    let metrics = zone.metrics().await;
+    let mut lines = metrics.lines().filter(|line| line.starts_with("credential_expires_seconds{"));
+    assert!(lines.any(|line| line.contains(r#"shown_to="global""#) && !line.ends_with("Inf")), "{metrics}");
     status(&global, "zone-1", "offline").await;
     last_error(&zone, "global may not take it").await;
+    within(SENT_AWAY, "the zone says that it ran out", || async {
+        let link = link().await?;
+        if link["warnings"].to_string().contains("ran out at") { Ok(()) } else { Err(link.to_string()) }
+    })
+    .await;
     authority.certify("zone-1", "zone-1", TimeDelta::days(1));
     status(&global, "zone-1", "online").await;
+    assert_eq!(link().await.unwrap()["warnings"], json!([]));
 }
 
 /// A new key that signs zone tokens, as an operator brings it.

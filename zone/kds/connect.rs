@@ -7,7 +7,7 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         dial::{self, Dial, DialError},
-        features::{ATTRIBUTION, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
+        features::{ATTRIBUTION, DIGESTS, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
         headers::{KdsCaller, Upstream},
@@ -41,6 +41,7 @@ use uuid::Uuid;
 
 use super::{
     call::{opened, with_headers},
+    credentials::{self, ShownCredential},
     gate::{Decision, decide, newest},
     holdings::{HoldingsDesk, TAKEN, UPSTREAM, read_taken},
     link::{Down, Link, REPORT, Up},
@@ -192,6 +193,9 @@ impl Connector {
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
         let way = self.way()?;
         let caller = self.introduce(&way)?;
+        let shown = || self.shown(&caller);
+        // Also when global does not let this zone in any more.
+        credentials::note(&self.link, shown());
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.agent());
         let channel = match timeout(self.settings.connect_timeout, way.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
@@ -240,6 +244,7 @@ impl Connector {
             }
             status = pings.keep(period) => Err(Broken::Ping(status)),
             never = self.remember() => match never {},
+            never = credentials::watch(&self.link, shown) => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
             never = hand_out(&holdings, &channel, &caller) => match never {},
@@ -300,12 +305,19 @@ impl Connector {
     fn introduce(&self, way: &GlobalWay) -> Result<KdsCaller, Broken> {
         Ok(KdsCaller {
             zone: self.settings.zone.to_string(),
-            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
+            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, DIGESTS, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
             token: way.token.read()?,
             version: self.settings.version.clone(),
             issuing_request: self.settings.issuing_request.clone(),
         })
+    }
+
+    /// What global and workloads are shown.
+    fn shown(&self, caller: &KdsCaller) -> Vec<ShownCredential> {
+        let mut shown = credentials::to_global(caller.token.as_deref(), self.settings.certificate.as_ref());
+        shown.extend(credentials::to_workloads(&self.index.current(), &self.settings.zone));
+        shown
     }
 
     /// How far global was followed so far.
@@ -385,6 +397,7 @@ impl Connector {
             zone: Arc::clone(&self.settings.zone),
             ours: self.peer(),
             resume,
+            sums_up: self.link.takes_digests(),
             remind_every: (!resume).then_some(self.settings.remind_every),
             guard_first: applier.fuse != Fuse::OPEN,
             applier,

@@ -19,7 +19,9 @@ use common::{
     store::Revision,
     xds::Refusals,
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
+
+use super::credentials::ShownCredential;
 
 /// How often the way up is reported at most, and where global stands is remembered.
 pub(super) const REPORT: Duration = Duration::from_secs(1);
@@ -47,11 +49,15 @@ struct LinkState {
     approved: bool,
     /// Everything of the history global shows was taken.
     settled: bool,
+    /// Global takes a digest of what is held here for a list of it.
+    takes_digests: bool,
     /// The revision of global up to which something was taken on this connection.
     taken: Revision,
     /// The one up to which global said that it knows.
     known: Revision,
     subscription: Option<SubscriptionRecord>,
+    /// When an operator was last warned that something shown runs out.
+    warned: Option<Instant>,
 }
 
 /// The link at one moment.
@@ -71,6 +77,10 @@ pub struct LinkStatus {
     pub up: Position,
     /// The clock here, compared with that of global, when it tells its time.
     pub clock: Option<ClockSkew>,
+    /// What it shows global and workloads, and until when that is good.
+    pub credentials: Vec<ShownCredential>,
+    /// What of it runs out soon, or did.
+    pub warnings: Vec<String>,
     /// Why the last connection ended or failed.
     pub last_error: Option<String>,
     /// What is held back until an operator approves: a foreign store, a mass deletion.
@@ -145,6 +155,16 @@ impl Link {
         state.status.held_back = None;
         state.status.refusals.clear();
         state.status.withheld.clear();
+    }
+
+    /// Takes over whether global takes a digest of what is held here for a list of it.
+    pub(super) fn note_digests(&self, taken: bool) {
+        self.lock().takes_digests = taken;
+    }
+
+    /// Whether it does.
+    pub(super) fn takes_digests(&self) -> bool {
+        self.lock().takes_digests
     }
 
     pub(super) fn disconnected(&self, reason: Option<String>) {
@@ -234,6 +254,22 @@ impl Link {
     /// Takes over how far the clock here is from that of global.
     pub(super) fn is_ahead(&self, clock: ClockSkew) {
         self.lock().status.clock = Some(clock);
+    }
+
+    /// Takes over what is shown, and what of it runs out.
+    pub(super) fn shows(&self, credentials: Vec<ShownCredential>, warnings: &[String]) {
+        let status = &mut self.lock().status;
+        (status.credentials, status.warnings) = (credentials, warnings.to_vec());
+    }
+
+    /// Whether an operator is to be warned now, who is every so often.
+    pub(super) fn warns(&self, every: Duration) -> bool {
+        let (now, warned) = (Instant::now(), &mut self.lock().warned);
+        let is_due = warned.is_none_or(|before| now - before >= every);
+        if is_due {
+            *warned = Some(now);
+        }
+        is_due
     }
 
     /// Begins to keep the mirrored subscription of a session.

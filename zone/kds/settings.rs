@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use common::{
-    kds::{MAX_MESSAGE, fuse::Fuse, reverse::ANSWER_WITHIN},
+    kds::{MAX_MESSAGE, dial::ClientCertificateFiles, fuse::Fuse, reverse::ANSWER_WITHIN},
     runtime::warn_if_open,
 };
 use thiserror::Error;
@@ -18,6 +18,8 @@ pub struct ZoneKdsSettings {
     pub address: String,
     /// Credential shown to global.
     pub token: TokenSource,
+    /// The certificate shown to global, if there is one: to tell when it runs out.
+    pub certificate: Option<ClientCertificateFiles>,
     /// Largest message, in bytes.
     pub max_message: usize,
     /// Compress what goes over the wire, both ways.
@@ -61,6 +63,7 @@ impl ZoneKdsSettings {
             zone: zone.into(),
             address: String::new(),
             token: TokenSource::None,
+            certificate: None,
             max_message: MAX_MESSAGE,
             gzip: true,
             backoff: (Duration::from_millis(500), Duration::from_secs(30)),

@@ -8,7 +8,7 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         dial,
-        features::{ATTRIBUTION, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
+        features::{ATTRIBUTION, DIGESTS, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
         follow::{BatchReport, Following},
         fuse::Fuse,
         headers::KdsCaller,
@@ -90,7 +90,7 @@ impl Trial<'_> {
     async fn look(&self, target: &MoveTarget) -> String {
         let caller = KdsCaller {
             zone: self.settings.zone.to_string(),
-            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, ATTRIBUTION].into_iter().collect(),
+            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, DIGESTS, ATTRIBUTION].into_iter().collect(),
             session: Some(self.env.entropy.uuid().to_string()),
             token: target.token.as_deref().map(|token| token.trim().to_owned()),
             version: self.settings.version.clone(),
@@ -160,6 +160,7 @@ impl Trial<'_> {
             zone: Arc::clone(&self.settings.zone),
             ours: self.ours.clone(),
             resume: true,
+            sums_up: link.takes_digests(),
             remind_every: None,
             guard_first: false,
             applier: Applier {

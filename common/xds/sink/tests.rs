@@ -29,7 +29,7 @@ fn response(nonce: &str, added: &[(&str, &str)], removed: &[&str]) -> DeltaDisco
 fn receive(sink: &mut Sink, response: DeltaDiscoveryResponse) -> ResponseBatch {
     match sink.receive(response).unwrap() {
         SinkEvent::Batch(batch) => batch,
-        SinkEvent::Unasked { type_url, .. } => panic!("{type_url} was asked for"),
+        other => panic!("no batch but {other:?}"),
     }
 }
 
@@ -138,4 +138,45 @@ fn refusal_text_is_bounded() {
     let refused: Vec<Refusal> = (0..5_000).map(|i| refusal(&format!("name-{i}"))).collect();
     let status = refusal_status(&refused).unwrap();
     assert!(status.message.len() <= MAX_REASONS + 10 && status.message.ends_with("and more"));
+}
+
+#[test]
+fn what_is_held_is_summed_up_and_listed_page_by_page_when_it_is_asked_for() {
+    let names: Vec<String> = (0..1000).map(|n| format!("{n:0100}")).collect();
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let mut sink = sink(Some(&held)).summing_up();
+    let opening = sink.open().next().unwrap().initial_resource_versions;
+    assert_eq!(opening.keys().collect::<Vec<_>>(), ["*"]);
+    let asks = |nonce: &str| DeltaDiscoveryResponse {
+        system_version_info: LIST.into(),
+        ..response(nonce, &[], &[])
+    };
+    let (mut listed, mut pages) = (Versions::new(), 0);
+    loop {
+        pages += 1;
+        let SinkEvent::Listed(page) = sink.receive(asks(&pages.to_string())).unwrap() else {
+            panic!("no page")
+        };
+        assert_eq!(page.response_nonce, pages.to_string());
+        let bytes: usize = page.initial_resource_versions.iter().map(|(n, v)| n.len() + v.len()).sum();
+        assert!((1..=PAGE).contains(&bytes), "{bytes}");
+        listed.extend(page.initial_resource_versions.into_iter().map(|(n, v)| (n.into(), v.into())));
+        if page.resource_names_subscribe == ["*"] {
+            break;
+        }
+    }
+    assert!(pages > 2 && Some(&listed) == sink.held("Mesh"), "{pages} pages");
+    assert!(!sink.is_ready());
+    // Afterwards, and for who lists at once, it is a response like any other.
+    assert!(!receive(&mut sink, asks("last")).full);
+}
+
+#[test]
+fn who_holds_nothing_has_nothing_to_sum_up() {
+    let mut sink = sink(Some(&[])).summing_up();
+    assert!(sink.open().next().unwrap().initial_resource_versions.is_empty());
+    receive(
+        &mut sink,
+        DeltaDiscoveryResponse { system_version_info: LIST.into(), ..response("1", &[], &[]) },
+    );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{SourceSettings, WantSnapshot, Wanted, envoy},
+    super::{SourceSettings, Version, WantSnapshot, Wanted, envoy, summary::Summary},
     *,
 };
 use crate::proto::{
@@ -369,4 +369,76 @@ fn names_are_limited_by_their_bytes() {
     stream.ask(&ask("T", &["34567890", "23456789"], &[])).unwrap();
     let beyond = stream.ask(&ask("T", &["45678"], &[])).unwrap_err();
     assert_eq!(beyond, Malformed::TooManyBytes { max: 20 });
+}
+
+/// A stream of meshes `a` and `b`, and what a peer says that sums up what it holds of them.
+fn resumed(held: &[(&str, &str)]) -> (Stream, DeltaDiscoveryRequest) {
+    let mut stream = Stream::new(SourceSettings::kds("global", ["Mesh"]));
+    stream.change(&[("Mesh", "a", "1"), ("Mesh", "b", "1")], &[]);
+    let held: Vec<_> =
+        held.iter().map(|(name, value)| (*name, Version::of(value.as_bytes()).to_string())).collect();
+    let summary = Summary::of(held.iter().map(|(name, version)| (*name, version.as_str())));
+    let first = DeltaDiscoveryRequest {
+        initial_resource_versions: [("*".to_owned(), summary.to_string())].into(),
+        ..subscribe("Mesh", &["*"])
+    };
+    (stream, first)
+}
+
+/// A page of what is held.
+fn page(nonce: &str, held: &[(&str, &str)], names: &[&str]) -> DeltaDiscoveryRequest {
+    let version = |value: &str| Version::of(value.as_bytes()).to_string();
+    DeltaDiscoveryRequest {
+        initial_resource_versions: held
+            .iter()
+            .map(|(name, value)| (name.to_string(), version(value)))
+            .collect(),
+        response_nonce: nonce.into(),
+        ..subscribe("Mesh", names)
+    }
+}
+
+#[test]
+fn who_sums_up_what_there_is_lists_nothing() {
+    let (mut stream, first) = resumed(&[("a", "1"), ("b", "1")]);
+    assert_eq!(stream.ask(&first).unwrap(), ["1 Mesh + -"]);
+    assert_eq!(stream.ask(&ack("Mesh", "1")).unwrap(), [""; 0]);
+    assert!(stream.source.is_settled());
+    assert_eq!(stream.change(&[("Mesh", "a", "2")], &[("Mesh", "b")]), ["2 Mesh +a -b"]);
+}
+
+#[test]
+fn who_sums_up_something_else_is_asked_for_all_of_it() {
+    let (mut stream, first) = resumed(&[("a", "1"), ("c", "1")]);
+    assert_eq!(stream.ask(&first).unwrap(), ["1 Mesh + -"]);
+    assert!(stream.source.stalled_since().is_some(), "the page is owed");
+    // What changes meanwhile is told with the difference.
+    assert_eq!(stream.change(&[("Mesh", "d", "1")], &[]), [""; 0]);
+    assert_eq!(stream.ask(&page("7", &[("a", "2")], &[])).unwrap(), [""; 0], "nobody asked for that");
+    assert_eq!(stream.ask(&page("1", &[("a", "1")], &[])).unwrap(), ["2 Mesh + -"]);
+    assert!(!stream.source.is_settled());
+    assert_eq!(stream.ask(&page("2", &[("c", "1")], &["*"])).unwrap(), ["3 Mesh +b d -c"]);
+    assert_eq!(stream.ask(&ack("Mesh", "3")).unwrap(), [""; 0]);
+    assert!(stream.source.is_settled());
+}
+
+#[test]
+fn a_list_that_comes_in_pages_is_bounded_as_one() {
+    let settings =
+        || SourceSettings { max_names: 3, max_bytes: 1000, ..SourceSettings::kds("global", ["Mesh"]) };
+    let first = resumed(&[("x", "1")]).1;
+    let mut stream = Stream::new(settings());
+    stream.ask(&first).unwrap();
+    stream.ask(&page("1", &[("a", "1"), ("b", "1")], &[])).unwrap();
+    let many = stream.ask(&page("2", &[("c", "1"), ("d", "1")], &[])).unwrap_err();
+    assert_eq!(many, Malformed::TooManyNames { type_url: "Mesh".into(), max: 3 });
+    let mut stream = Stream::new(SourceSettings { max_bytes: 150, ..settings() });
+    stream.ask(&first).unwrap();
+    let long = "n".repeat(80);
+    stream.ask(&page("1", &[(&long, "1")], &[])).unwrap();
+    let much = stream.ask(&page("2", &[("b", "1")], &[])).map(|_| stream.ask(&page("3", &[("c", "1")], &[])));
+    assert!(matches!(
+        much,
+        Err(Malformed::TooManyBytes { max: 150 }) | Ok(Err(Malformed::TooManyBytes { max: 150 }))
+    ));
 }

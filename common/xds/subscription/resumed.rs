@@ -47,6 +47,16 @@ impl Subscription {
             ..Self::open(type_url, [], [])
         }
     }
+
+    /// The same from a peer that holds what there is in `collection` and nothing else.
+    pub(in crate::xds) fn resume_unchanged(type_url: &'static str, collection: Arc<dyn Collection>) -> Self {
+        Self {
+            held: Holdings::resumed(collection, BTreeMap::new()),
+            rescan: false,
+            interest: Interest { wildcard: true, ..Interest::default() },
+            ..Self::open(type_url, [], [])
+        }
+    }
 }
 
 #[cfg(test)]

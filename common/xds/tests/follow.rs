@@ -26,7 +26,18 @@ enum Step {
     Remove(usize, u8),
     Down,
     Up,
-    Reconnect { resume: bool, limited: bool },
+    Reconnect { resume: Option<Resume>, limited: bool },
+}
+
+/// How a sink says what it holds.
+#[derive(Clone, Copy, Debug)]
+enum Resume {
+    Listed,
+    SummedUp,
+}
+
+fn resume() -> impl Strategy<Value = Resume> {
+    prop_oneof![Just(Resume::Listed), Just(Resume::SummedUp)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => resource.prop_map(|(t, name)| Step::Remove(t, name)),
         6 => Just(Step::Down),
         6 => Just(Step::Up),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(resume, limited)| Step::Reconnect { resume, limited }),
+        1 => (prop::option::of(resume()), any::<bool>()).prop_map(|(resume, limited)| Step::Reconnect { resume, limited }),
     ]
 }
 
@@ -62,17 +73,20 @@ impl Link {
             up: VecDeque::new(),
             store: TYPES.into_iter().map(|type_url| (type_url, Versions::new())).collect(),
         };
-        link.connect(false, None);
+        link.connect(None, None);
         link
     }
 
-    fn connect(&mut self, resume: bool, limit: Option<usize>) {
+    fn connect(&mut self, resume: Option<Resume>, limit: Option<usize>) {
         let held = &self.store;
         let types = TYPES.map(|type_url| SinkType {
             type_url,
-            resume: resume.then(|| held.get(type_url).cloned().unwrap_or_default()),
+            resume: resume.map(|_| held.get(type_url).cloned().unwrap_or_default()),
         });
         self.sink = Sink::new(Node { id: "zone".into(), ..Node::default() }, types);
+        if matches!(resume, Some(Resume::SummedUp)) {
+            self.sink = std::mem::replace(&mut self.sink, Sink::new(Node::default(), [])).summing_up();
+        }
         self.source = Source::new(SourceSettings { limit, ..SourceSettings::kds("global", TYPES) });
         self.down.clear();
         self.up = self.sink.open().collect();
@@ -88,7 +102,9 @@ impl Link {
             Step::Down => self.deliver_down(),
             Step::Up => self.deliver_up(),
             // Only who resumes can take the state in pieces.
-            Step::Reconnect { resume, limited } => self.connect(resume, (resume && limited).then_some(100)),
+            Step::Reconnect { resume, limited } => {
+                self.connect(resume, (resume.is_some() && limited).then_some(100))
+            }
         }
     }
 
@@ -119,7 +135,11 @@ impl Link {
 
     fn deliver_down(&mut self) {
         let Some(response) = self.down.pop_front() else { return };
-        let SinkEvent::Batch(batch) = self.sink.receive(response).unwrap() else { panic!("not asked for") };
+        let batch = match self.sink.receive(response).unwrap() {
+            SinkEvent::Batch(batch) => batch,
+            SinkEvent::Listed(page) => return self.up.push_back(*page),
+            SinkEvent::Unasked { type_url, .. } => panic!("{type_url} was not asked for"),
+        };
         let refused = self.apply(&batch);
         self.up.push_back(self.sink.verdict(batch.type_url, &batch.nonce, &refused).unwrap());
     }
@@ -175,15 +195,24 @@ proptest! {
     }
 
     #[test]
-    fn resume_moves_nothing_that_did_not_change(steps in vec(step(), 0..40), limited: bool) {
+    fn resume_moves_nothing_that_did_not_change(steps in vec(step(), 0..40), resume in resume(), limited: bool) {
         let mut link = Link::new();
         steps.iter().for_each(|step| link.step(step));
         link.settle_down();
-        link.connect(true, limited.then_some(100));
+        link.connect(Some(resume), limited.then_some(100));
+        let mut told = Vec::new();
         while !link.up.is_empty() {
             link.deliver_up();
+            // What lists what it holds is no answer yet.
+            while let Some(response) = link.down.pop_front() {
+                match link.sink.receive(response.clone()).unwrap() {
+                    SinkEvent::Listed(page) => link.up.push_back(*page),
+                    _ => told.push(response),
+                }
+            }
         }
-        for response in &link.down {
+        prop_assert_eq!(told.len(), TYPES.len());
+        for response in &told {
             prop_assert!(response.removed_resources.is_empty());
             let good = response.resources.iter().filter(|r| r.resource.as_ref().unwrap().value != BAD);
             prop_assert_eq!(good.count(), 0);

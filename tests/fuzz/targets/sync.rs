@@ -197,7 +197,7 @@ fn responses(data: &[u8]) {
         let Ok(response) = DeltaDiscoveryResponse::decode(frame) else { continue };
         match sink.receive(response) {
             Ok(xds::SinkEvent::Batch(batch)) => index = follow(&mut sink, &batch, index),
-            Ok(xds::SinkEvent::Unasked { .. }) => {}
+            Ok(xds::SinkEvent::Unasked { .. } | xds::SinkEvent::Listed(_)) => {}
             Err(_) => return,
         }
     }
