@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{
     kds::headers::Upstream,
-    store::{Changes, index::Index},
+    store::{Changes, Revision, index::Index},
 };
 use tokio::time::timeout;
 use tonic::Status;
@@ -25,17 +25,13 @@ impl KdsInner {
     /// nothing to wait for, and the zone must see it.
     pub(super) async fn catch_up_with(&self, followed: Upstream) -> Result<(), Status> {
         // What a relay shows is not of its own store; its zones hold back by themselves until it has caught up.
-        if self.onward.is_some() || !is_behind(&self.index.current(), followed) {
+        let index = self.index.current();
+        if self.onward.is_some() || !is_behind(&index, followed) {
             return Ok(());
         }
-        let there = self.store.changes_since(followed.revision, 1).await.map_err(|error| {
-            tracing::debug!(%error, "cannot find out whether this instance is behind");
-            Status::unavailable(
-                "this instance of global cannot read its store: try again, or another instance",
-            )
-        })?;
-        // After the head of the store: it was restored from a backup.
-        if there == Changes::Resync {
+        // After the head of the store: it was restored from a backup. Where the log of changes begins after what this
+        // instance has read, it says nothing of the kind: the instance is further behind than the log goes back.
+        if self.is_unknown(followed.revision).await? && !self.is_unknown(index.revision).await? {
             return Ok(());
         }
         match timeout(PATIENCE, self.index.wait_for(followed.revision)).await {
@@ -46,6 +42,19 @@ impl KdsInner {
                 followed.revision
             ))),
         }
+    }
+}
+
+impl KdsInner {
+    /// Whether the log of changes tells nothing of what came after this revision.
+    async fn is_unknown(&self, revision: Revision) -> Result<bool, Status> {
+        let changes = self.store.changes_since(revision, 1).await.map_err(|error| {
+            tracing::debug!(%error, "cannot find out whether this instance is behind");
+            Status::unavailable(
+                "this instance of global cannot read its store: try again, or another instance",
+            )
+        })?;
+        Ok(changes == Changes::Resync)
     }
 }
 
@@ -116,5 +125,27 @@ mod tests {
         followed.unwrap();
         caught_up.unwrap();
         assert_eq!(kds.inner.index.current().revision, second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_behind_a_compacted_log_is_not_taken_for_one_that_went_back() {
+        let store = Arc::new(MemoryStore::with_retention(Uuid::from_u128(1), 2));
+        let first = put(&store, "zone-1").await;
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let kds = instance(&store, &feed);
+        let mut revisions = Vec::new();
+        for n in 2..8 {
+            revisions.push(put(&store, &format!("zone-{n}")).await);
+        }
+        assert_eq!(
+            store.changes_since(revisions[0], 1).await.unwrap(),
+            Changes::Resync,
+            "the log begins later"
+        );
+        for revision in revisions {
+            let late = kds.inner.catch_up_with(Upstream::new(store.identity(), revision)).await.unwrap_err();
+            assert!(late.message().contains("is behind"), "{late}");
+        }
+        assert_eq!(kds.inner.index.current().revision, first, "nobody has read on");
     }
 }

@@ -26,6 +26,9 @@ use super::Kds;
 
 /// How long it may take to see what no event told: another replica has the session.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a look rests before the next. Ingresses change with what runs behind them, and each look counts what all
+/// export.
+const REST: Duration = Duration::from_secs(1);
 
 /// A service of a mesh, as its callers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,15 +70,21 @@ impl Withdrawal {
             let index = self.kds.inner.index.current();
             let now = Instant::now();
             self.note_offline(&index, &mut offline, now);
-            let lost = offline.iter().filter(|(_, since)| now - **since >= after);
-            let lost: BTreeSet<Arc<str>> = lost.map(|(zone, _)| Arc::clone(zone)).collect();
-            self.settle(&index, &lost).await;
+            let long = offline.iter().filter(|(_, since)| now - **since >= after);
+            let long: BTreeSet<Arc<str>> = long.map(|(zone, _)| Arc::clone(zone)).collect();
+            let is_online = |zone: &str| self.kds.zone_progress(zone).status == ZoneHealth::Online;
+            self.settle(&index, &lost(&index, &long, is_online)).await;
             let next = offline.values().map(|since| *since + after).filter(|at| *at > now).min();
             let next = next.unwrap_or(now + LOOK_AGAIN).min(now + LOOK_AGAIN);
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = sleep_until(next) => {}
-                () = concerned(&mut events) => {}
+                () = concerned(&mut events) => {
+                    tokio::select! {
+                        () = shutdown.cancelled() => return,
+                        () = sleep_until(now + REST) => {}
+                    }
+                }
             }
         }
     }
@@ -101,18 +110,16 @@ impl Withdrawal {
 
     /// Writes which zones are out.
     async fn settle(&self, index: &Index, lost: &BTreeSet<Arc<str>>) {
-        let (out, kept) = withdrawn(&exports(index), lost, &unavailable(index));
+        // While nobody is lost nothing is counted.
+        let (out, kept) = match lost.is_empty() {
+            true => Default::default(),
+            false => withdrawn(&exports(index), lost, &unavailable(index)),
+        };
         *self.kds.inner.kept_exports.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         for zone in index.list(&kinds::zone::KIND) {
             let name = &zone.key.name;
             let is_out = is_out(zone);
-            // Who is offline and not yet for long stays what it is: it was out before this process came.
-            let is_back = !lost.contains(name) && self.kds.zone_progress(name).status == ZoneHealth::Online;
-            let must = match is_out {
-                true => lost.contains(name) && !out.contains(name) || is_back,
-                false => out.contains(name),
-            };
-            if must {
+            if is_out != out.contains(name) {
                 self.write(zone, !is_out).await;
             }
         }
@@ -143,6 +150,13 @@ impl Withdrawal {
             }
         }
     }
+}
+
+/// Zones that nobody can count on: those that have been offline for `long`, and those that are out and not back. A process
+/// that has just begun has seen nobody be offline for long, and what is out is no export that others could fall back on.
+fn lost(index: &Index, long: &BTreeSet<Arc<str>>, is_online: impl Fn(&str) -> bool) -> BTreeSet<Arc<str>> {
+    let out = index.list(&kinds::zone::KIND).filter(|zone| is_out(zone) && !is_online(zone.name()));
+    out.map(|zone| Arc::clone(&zone.key.name)).chain(long.iter().cloned()).collect()
 }
 
 fn is_out(zone: &Resource) -> bool {
@@ -220,9 +234,39 @@ fn withdrawn(
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+    use common::{
+        model::ResourceKey,
+        store::{Snapshot, StoreIdentity},
+    };
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     use super::*;
+
+    /// Zone 0 is out since before a restart; zone 1, the other that exports the service, has been lost since.
+    #[test]
+    fn what_is_out_since_before_a_restart_is_nothing_to_fall_back_on() {
+        let zone = |n: u8| {
+            let key = ResourceKey::global(&kinds::zone::KIND, &format!("zone-{n}"));
+            Resource::new(key, DateTime::UNIX_EPOCH)
+        };
+        let out = zone(0).with_label(labels::EXPORTS, labels::EXPORTS_WITHDRAWN);
+        let resources = [out, zone(1)].map(Arc::new).to_vec();
+        let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
+        let index = Index::of(store, Snapshot { revision: 1, resources });
+        let service = ExportedService::Tag { mesh: "default".to_owned(), name: "web".to_owned() };
+        let exports = Exports::from([(service, zones(0b11))]);
+        let out_of = |long: u8, online: u8| {
+            let (long, online) = (zones(long), zones(online));
+            let lost = lost(&index, &long, |zone| online.contains(zone));
+            withdrawn(&exports, &lost, &BTreeSet::new()).0
+        };
+        assert_eq!(out_of(0, 0), zones(0b01), "just begun: it stays out, whoever else is not heard yet");
+        assert_eq!(out_of(0b10, 0), zones(0), "the last two stay in, the one that was out comes back");
+        assert_eq!(out_of(0, 0b01), zones(0), "who is back is in");
+        assert_eq!(out_of(0, 0b10), zones(0b01));
+    }
 
     fn zones(bits: u8) -> BTreeSet<Arc<str>> {
         (0..5).filter(|n| bits & (1 << n) != 0).map(|n| format!("zone-{n}").into()).collect()
