@@ -47,6 +47,9 @@ pub(crate) struct Recover {
     /// Goes on without zones that are online and cannot be asked
     #[arg(long)]
     partial: bool,
+    /// Believes one zone against several, where what is marked as alone is right
+    #[arg(long)]
+    believe_one: bool,
     /// Form of the answer
     #[arg(short, long, default_value = "table")]
     output: Output,
@@ -54,7 +57,10 @@ pub(crate) struct Recover {
 
 impl Recover {
     async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
-        let path = format!("/strait/recovery?removeAbsent={}&partial={}", self.remove_absent, self.partial);
+        let path = format!(
+            "/strait/recovery?removeAbsent={}&partial={}&believeOne={}",
+            self.remove_absent, self.partial, self.believe_one
+        );
         let method = if self.yes { Method::POST } else { Method::GET };
         let report: Value = ask(client, method, &path).await?;
         self.output.print(&report, || print(&report))?;
@@ -82,7 +88,8 @@ fn print(report: &Value) {
     for item in items(report, "restored") {
         let owner = item["owner"].as_str().map(|zone| format!(", of zone {zone}")).unwrap_or_default();
         let (title, change, zones) = (title(item), text(&item["change"]), names(&item["zones"]));
-        output::line(&format!("{title} {change} as {zones} hold it{owner}"));
+        let alone = alone(item, &item["missing"]);
+        output::line(&format!("{title} {change} as {zones} hold it{owner}{alone}"));
     }
     output::line(&format!("{} resources {restored}", report["restored"]["total"]));
     items(report, "conflicts").for_each(conflict);
@@ -100,6 +107,13 @@ fn print(report: &Value) {
             title(item),
             names(&item["zones"])
         ));
+    }
+    if report["alone"].as_u64().is_some_and(|alone| alone > 0) && !done {
+        eprintln!(
+            "warning: of {} resources one zone says something else than several others: look at them, and if it is right, \
+             add --believe-one",
+            report["alone"]
+        );
     }
     for key in report["lost"].as_array().into_iter().flatten() {
         crate::output::note!(
@@ -150,9 +164,15 @@ fn conflict(conflict: &Value) {
         "zones" => "becomes what zones hold",
         _ => "was deleted and stays so",
     };
-    output::line(&format!("conflict: {} {outcome}", title(conflict)));
+    let alone = if conflict["alone"] == true { ", as one zone alone says" } else { "" };
+    output::line(&format!("conflict: {} {outcome}{alone}", title(conflict)));
     side("taken", &conflict["taken"]);
     conflict["left"].as_array().into_iter().flatten().for_each(|left| side("left", left));
+}
+
+/// That one zone alone says so, and who does not.
+fn alone(item: &Value, missing: &Value) -> String {
+    if item["alone"] == true { format!(", alone: {} lack it", names(missing)) } else { String::new() }
 }
 
 fn side(role: &str, side: &Value) {

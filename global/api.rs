@@ -37,11 +37,13 @@ struct RecoveryQuery {
     remove_absent: bool,
     /// Also without zones that are online and could not be asked.
     partial: bool,
+    /// Also where one zone decides against several.
+    believe_one: bool,
 }
 
 impl RecoveryQuery {
     fn options(&self) -> RecoveryOptions {
-        RecoveryOptions { remove_absent: self.remove_absent }
+        RecoveryOptions { remove_absent: self.remove_absent, believe_one: self.believe_one }
     }
 }
 
@@ -96,7 +98,7 @@ async fn raise_epoch(
 
 fn failed(error: RecoveryError) -> ApiError {
     match error {
-        RecoveryError::Busy | RecoveryError::Unheard(_) => {
+        RecoveryError::Busy | RecoveryError::Unheard(_) | RecoveryError::Alone { .. } => {
             ApiError::new(StatusCode::CONFLICT, TITLE, error.to_string())
         }
         RecoveryError::Store(error) => ApiError::store(TITLE, &error),

@@ -7,12 +7,14 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use common::{
+    ca, issuing,
     kds::{attribution, filter::Audience, headers::Upstream, holdings::HeldResource, ownership},
     model::{
         Origin, Resource, ResourceKey,
         kinds::{self, mesh, secret},
         labels, names,
     },
+    store::index::Index,
     token,
 };
 
@@ -43,12 +45,13 @@ pub(super) struct Evidence {
 
 impl Evidence {
     /// Reads what `zones` hold.
-    pub(super) fn of(zones: &[ZoneHoldings]) -> Self {
+    pub(super) fn of(zones: &[ZoneHoldings], index: &Index) -> Self {
         let mut evidence = Self::default();
+        let guarded = zone_only_meshes(zones, index);
         let mut disputed = BTreeSet::new();
         for zone in zones {
             for held in &zone.held {
-                match on_global(held, &zone.zone, zones) {
+                match on_global(held, &zone.zone, zones, &guarded) {
                     Found::Resource(resource) => evidence.add(*resource, zone),
                     Found::PublicHalf(key, half) => {
                         if !evidence.add_half(&key, *half, zone) {
@@ -62,6 +65,7 @@ impl Evidence {
                 }
             }
         }
+        evidence.refuse_other_keys();
         for key in disputed {
             let named = evidence.public_halves.remove(&key);
             for zone in named.into_iter().flat_map(|half| half.zones) {
@@ -70,6 +74,24 @@ impl Evidence {
             }
         }
         evidence
+    }
+
+    /// Of a key of which somebody holds the public half no other is believed.
+    fn refuse_other_keys(&mut self) {
+        for (key, half) in &self.public_halves {
+            let Some(versions) = self.versions.get_mut(key) else { continue };
+            let is_whole = |held: &HeldVersion| {
+                let public = token::public_half(&held.resource);
+                public.is_ok_and(|(_, pem)| token::secret_spec(pem) == half.resource.spec)
+            };
+            let (whole, others) = std::mem::take(versions).into_iter().partition(is_whole);
+            *versions = whole;
+            for zone in others.into_iter().flat_map(|held| held.zones) {
+                let reason = format!("{key}: others hold the public half of another key of this name");
+                self.refused.entry(zone).or_default().push(reason);
+            }
+        }
+        self.versions.retain(|_, versions| !versions.is_empty());
     }
 
     fn add(&mut self, resource: Resource, zone: &ZoneHoldings) {
@@ -140,7 +162,20 @@ enum Found {
     Refused(String),
 }
 
-fn on_global(held: &HeldResource, zone: &Arc<str>, zones: &[ZoneHoldings]) -> Found {
+/// Meshes whose keys no zone was ever sent: global says so, or anybody who holds the mesh.
+fn zone_only_meshes(zones: &[ZoneHoldings], index: &Index) -> BTreeSet<String> {
+    let stored = index.list(&mesh::KIND).map(|mesh| &**mesh);
+    let held = zones.iter().flat_map(|zone| &zone.held).map(|held| &held.resource);
+    let all = stored.chain(held.filter(|resource| resource.kind() == &mesh::KIND));
+    all.filter(|mesh| issuing::is_by_zone_only(mesh)).map(|mesh| mesh.display_name().to_owned()).collect()
+}
+
+fn on_global(
+    held: &HeldResource,
+    zone: &Arc<str>,
+    zones: &[ZoneHoldings],
+    guarded: &BTreeSet<String>,
+) -> Found {
     let mut resource = held.resource.clone();
     resource.owner = None;
     let owner = match (held.own, resource.label(labels::ZONE)) {
@@ -148,7 +183,7 @@ fn on_global(held: &HeldResource, zone: &Arc<str>, zones: &[ZoneHoldings]) -> Fo
         (false, Some(owner)) => Some(owner.into()),
         (false, None) => None,
     };
-    let Some(owner) = owner else { return of_global(resource) };
+    let Some(owner) = owner else { return of_global(resource, guarded) };
     if !resource.kind().flow.across_zones() {
         return Found::Elsewhere;
     }
@@ -175,7 +210,7 @@ fn of_zone(mut resource: Resource, owner: &Arc<str>) -> Found {
 }
 
 /// A resource of global, under the name its author gave it.
-fn of_global(mut resource: Resource) -> Found {
+fn of_global(mut resource: Resource, guarded: &BTreeSet<String>) -> Found {
     let kind = resource.kind();
     if !kind.flow.global_to_zone() {
         return Found::Elsewhere;
@@ -195,7 +230,11 @@ fn of_global(mut resource: Resource) -> Found {
     resource.status = None;
     // What global keeps to itself no zone has, whatever it says: it would make its keys those of users.
     let is_secret = kind == &secret::SECRET || kind == &secret::GLOBAL_SECRET;
-    let is_kept = token::is_zone_key(resource.name()) || Audience::of(&resource).is_empty();
+    // What a zone says of a key, its mark among it, is nothing to go by.
+    let (mesh, name) = (resource.mesh(), resource.name());
+    let signs = token::is_dataplane_key(name) || ca::is_key_secret(mesh, name);
+    let is_guarded = signs && guarded.contains(mesh);
+    let is_kept = token::is_zone_key(name) || is_guarded || Audience::of(&resource).is_empty();
     if is_secret && is_kept {
         return Found::Refused(format!("{}: zones are never sent this", resource.key));
     }

@@ -1,6 +1,6 @@
 //! Decides what a recovery writes, what it leaves, and how the history goes on. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use common::{
@@ -29,6 +29,8 @@ use crate::kds::ZoneHoldings;
 pub struct RecoveryOptions {
     /// What only global has, and zones that were further do not, goes.
     pub remove_absent: bool,
+    /// One zone is believed against several.
+    pub believe_one: bool,
 }
 
 /// Where global stands.
@@ -57,7 +59,7 @@ pub(super) struct RecoveryPlan {
 
 /// Decides what `zones` have to say about what global lost.
 pub(super) fn plan(at: GlobalStanding<'_>, zones: &[ZoneHoldings], options: RecoveryOptions) -> RecoveryPlan {
-    let evidence = Evidence::of(zones);
+    let evidence = Evidence::of(zones, at.index);
     let history = history(at.shown, zones);
     let mut draft = RecoveryDraft {
         at,
@@ -123,7 +125,7 @@ struct RecoveryDraft<'a> {
 impl RecoveryDraft<'_> {
     /// Decides about one resource that zones hold.
     fn settle(&mut self, key: &ResourceKey, versions: &[HeldVersion]) {
-        let (newest, others) = newest(versions);
+        let (newest, others) = best(versions);
         match self.at.index.get(key) {
             Some(existing) if existing.origin != newest.resource.origin => {
                 let sides = versions.iter().map(ConflictSide::of_zones).collect();
@@ -176,8 +178,16 @@ impl RecoveryDraft<'_> {
 
     /// Only zones have it.
     fn settle_unknown(&mut self, newest: &HeldVersion, others: Vec<&HeldVersion>) {
+        // Of what it owns a zone that was asked has said what there is.
+        let is_own = |owner: &Arc<str>| self.zones.iter().any(|zone| zone.zone == *owner);
+        let without: Vec<_> = match &newest.resource.origin {
+            Origin::Zone(owner) if is_own(owner) => Vec::new(),
+            _ => self.without(&newest.resource).map(|zone| Arc::clone(&zone.zone)).collect(),
+        };
         let lacking = match newest.resource.origin {
             Origin::Global => self.lacking(&newest.resource, newest),
+            // Of a zone that is not heard, nobody else alone says what it exports: it comes back with it.
+            Origin::Zone(_) if newest.zones.len() == 1 => without.clone(),
             Origin::Zone(_) => Vec::new(),
         };
         if !lacking.is_empty() {
@@ -189,7 +199,7 @@ impl RecoveryDraft<'_> {
             let sides = others.into_iter().map(ConflictSide::of_zones).collect();
             self.report.conflict(&newest.resource.key, Winner::Zones, ConflictSide::of_zones(newest), sides);
         }
-        self.report.restored(RestoredResource::new(newest));
+        self.report.restored(RestoredResource::missing_in(newest, without));
         let at = self.at.now;
         let resource = Resource { created: at, modified: at, ..newest.resource.clone() };
         self.writes.push(Write::put_when(resource, Precondition::Absent));
@@ -324,13 +334,21 @@ fn next_serial(key: &ResourceKey, index: &Index, evidence: &Evidence, made: &[Re
     ResourceKey::new(key.kind, &key.mesh, &format!("{prefix}-{}", last.saturating_add(1)))
 }
 
-/// The newest content, and the others.
-fn newest(versions: &[HeldVersion]) -> (&HeldVersion, Vec<&HeldVersion>) {
+/// The content that is right, and the others: of what global owned the newest. What a zone owned that is not heard is as
+/// most of the others hold it, since any of them could say that it is further than the rest.
+fn best(versions: &[HeldVersion]) -> (&HeldVersion, Vec<&HeldVersion>) {
     let at = |version: &HeldVersion| (version.taken, version.resource.modified);
-    let newest =
-        versions.iter().reduce(|best, next| if is_further(at(next), at(best)) { next } else { best });
-    let newest = newest.expect("a resource is known by at least one content");
-    (newest, versions.iter().filter(|version| !std::ptr::eq(*version, newest)).collect())
+    let is_better = |next: &HeldVersion, best: &HeldVersion| {
+        let of_zones = [next, best].iter().all(|version| version.resource.origin != Origin::Global);
+        match next.zones.len().cmp(&best.zones.len()) {
+            Ordering::Greater if of_zones => true,
+            Ordering::Less if of_zones => false,
+            _ => is_further(at(next), at(best)),
+        }
+    };
+    let best = versions.iter().reduce(|best, next| if is_better(next, best) { next } else { best });
+    let best = best.expect("a resource is known by at least one content");
+    (best, versions.iter().filter(|version| !std::ptr::eq(*version, best)).collect())
 }
 
 /// Owners before what they own; a zone nobody knows yet is made for what it owns.

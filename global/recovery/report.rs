@@ -1,6 +1,9 @@
 //! What an operator is told about a recovery, before and after it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use common::{
@@ -48,7 +51,15 @@ pub struct RecoveryReport {
     pub absent: CountedItems<AbsentResource>,
     /// Keys that only global had and no zone can give back.
     pub lost: Vec<String>,
+    /// How much of all this one zone says against several.
+    pub alone: usize,
+    /// The zones that say so.
+    #[serde(skip)]
+    pub(super) loners: BTreeSet<Arc<str>>,
 }
+
+/// How many zones have to say something else for one to be alone.
+const SEVERAL: usize = 2;
 
 /// A history, as it is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -163,6 +174,12 @@ pub struct RestoredResource {
     pub owner: Option<String>,
     /// Who holds it so.
     pub zones: Vec<Arc<str>>,
+    /// Zones that should have it, were asked, and do not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Arc<str>>,
+    /// One zone alone holds it, and several do not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 impl RestoredResource {
@@ -172,7 +189,13 @@ impl RestoredResource {
             Origin::Zone(zone) => Some(zone.to_string()),
         };
         let resource = NamedResource::of(&version.resource.key);
-        Self { resource, change: "created", owner, zones: version.zones.clone() }
+        let zones = version.zones.clone();
+        Self { resource, change: "created", owner, zones, missing: Vec::new(), alone: false }
+    }
+
+    pub(super) fn missing_in(version: &HeldVersion, missing: Vec<Arc<str>>) -> Self {
+        let alone = version.zones.len() == 1 && missing.len() >= SEVERAL;
+        Self { missing, alone, ..Self::new(version) }
     }
 
     pub(super) fn replacing(version: &HeldVersion) -> Self {
@@ -204,6 +227,9 @@ pub struct Conflict {
     pub taken: ConflictSide,
     /// What is not.
     pub left: Vec<ConflictSide>,
+    /// One zone says so against several.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 /// One side of a conflict.
@@ -284,6 +310,9 @@ impl AbsentResource {
 
 impl RecoveryReport {
     pub(super) fn restored(&mut self, item: RestoredResource) {
+        if item.alone {
+            self.note_alone(&item.zones);
+        }
         self.restored.push(item);
     }
 
@@ -294,7 +323,17 @@ impl RecoveryReport {
         taken: ConflictSide,
         left: Vec<ConflictSide>,
     ) {
-        self.conflicts.push(Conflict { resource: NamedResource::of(key), winner, taken, left });
+        let against: usize = left.iter().map(|side| side.zones.len()).sum();
+        let alone = winner != Winner::Global && taken.zones.len() == 1 && against >= SEVERAL;
+        if alone {
+            self.note_alone(&taken.zones);
+        }
+        self.conflicts.push(Conflict { resource: NamedResource::of(key), winner, taken, left, alone });
+    }
+
+    fn note_alone(&mut self, zones: &[Arc<str>]) {
+        self.alone += 1;
+        self.loners.extend(zones.iter().cloned());
     }
 
     pub(super) fn absent(&mut self, item: AbsentResource) {

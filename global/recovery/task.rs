@@ -45,6 +45,18 @@ pub enum RecoveryError {
          Bring them back, or go on without them with partial"
     )]
     Unheard(String),
+    /// What one zone says decides against several.
+    #[error(
+        "of {resources} resources one zone says something else than several others, and is further than they are or alone \
+         has them: {zones}. Look at what is marked as alone; if it was taken over, revoke what it shows and leave it out, \
+         else go on with believeOne"
+    )]
+    Alone {
+        /// How many.
+        resources: usize,
+        /// Who says so.
+        zones: String,
+    },
     /// The store refused or failed.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -106,6 +118,10 @@ impl Recovery {
             return Err(RecoveryError::Unheard(unheard.join(", ")));
         }
         let RecoveryPlan { writes, next, report } = self.plan(&zones, options);
+        if report.alone > 0 && !options.believe_one {
+            let loners: Vec<_> = report.loners.iter().map(AsRef::as_ref).collect();
+            return Err(RecoveryError::Alone { resources: report.alone, zones: loners.join(", ") });
+        }
         let mut report = self.report(RecoveryPlan { writes: Vec::new(), next, report }, unasked);
         let commit = self.store.transact(Batch::of(writes)).await?;
         self.index.wait_for(commit.revision).await.ok_or(RecoveryError::Stopping)?;

@@ -10,7 +10,7 @@ use common::{
         holdings::HeldResource,
         mapper::{self, DownForm},
     },
-    model::{Kind, Origin, Resource, ResourceKey, kinds},
+    model::{Kind, Origin, Resource, ResourceKey, kinds, labels},
     policy::mesh_timeout,
     store::{Precondition, Snapshot, StoreIdentity, Write, index::Index},
     token,
@@ -65,7 +65,7 @@ fn planned(own: &[Resource], zones: &[ZoneHoldings], remove_absent: bool) -> Rec
     let snapshot = Snapshot { revision: own.len() as u64, resources: numbered.collect() };
     let index = Index::of(store, snapshot);
     let standing = GlobalStanding { index: &index, shown: store, form: &form(), now: at(1_000_000) };
-    plan(standing, zones, RecoveryOptions { remove_absent })
+    plan(standing, zones, RecoveryOptions { remove_absent, believe_one: false })
 }
 
 fn written(plan: &RecoveryPlan) -> Vec<String> {
@@ -273,4 +273,92 @@ fn a_zone_that_claims_an_epoch_out_of_reach_is_not_believed() {
     let sent = [resource(&kinds::mesh::KIND, "default", 1)];
     let far = |epoch| planned(&sent, &[zone("a", history(1, epoch, 9), &sent)], false).next.unwrap().epoch;
     assert_eq!([far(4), far(u64::MAX), far(u64::MAX - 1)], [5, 2, 2]);
+}
+
+#[test]
+fn what_one_zone_says_against_several_is_marked() {
+    let mesh = resource(&kinds::mesh::KIND, "default", 1);
+    let honest = |name: &str| zone(name, history(7, 1, 40), &[mesh.clone(), policy("p", 5), policy("q", 5)]);
+    // It says that it is further: p is something else, q was deleted, and there is one more.
+    let hostile = zone("h", history(7, 1, u64::MAX), &[mesh.clone(), policy("p", 900), policy("made-up", 5)]);
+    let plan = planned(&[], &[honest("a"), honest("b"), hostile.clone()], false);
+    let alone: Vec<_> =
+        plan.report.conflicts.items.iter().filter(|c| c.alone).map(|c| &*c.resource.name).collect();
+    assert_eq!(alone, ["p", "q"]);
+    let made_up = plan.report.restored.items.iter().find(|item| item.resource.name == "made-up").unwrap();
+    assert!(made_up.alone && made_up.missing.len() == 2, "{made_up:?}");
+    assert_eq!(
+        (plan.report.alone, plan.report.loners.iter().map(|z| &**z).collect::<Vec<_>>()),
+        (3, vec!["h"])
+    );
+    // One against one is a conflict like any other.
+    assert_eq!(planned(&[], &[honest("a"), hostile], false).report.alone, 0);
+    assert_eq!(planned(&[], &[honest("a"), honest("b")], false).report.alone, 0);
+}
+
+#[test]
+fn no_zone_alone_speaks_for_one_that_is_not_heard() {
+    let service = |port: u16| {
+        let spec = format!(r#"{{"ports":[{{"port":{port}}}]}}"#).into_bytes();
+        let own =
+            mapper::up(&resource(&kinds::mesh_service::KIND, "shop", 1).with_spec(spec), "b", &[]).unwrap();
+        let on_global = Resource { origin: Origin::Zone("b".into()), ..own };
+        HeldResource { resource: mapper::down(&on_global, &form()).unwrap(), own: false }
+    };
+    let holding = |name: &str, revision, held: &[HeldResource]| {
+        let mut zone = zone(name, history(7, 1, revision), &[]);
+        zone.held.extend(held.iter().cloned());
+        zone
+    };
+    let restored = |zones: &[ZoneHoldings]| -> Vec<Vec<String>> {
+        let plan = planned(&[], zones, false);
+        plan.report
+            .restored
+            .items
+            .iter()
+            .map(|item| item.zones.iter().map(ToString::to_string).collect())
+            .collect()
+    };
+    let (true_one, forged) = (service(80), service(666));
+    let [a, c] = ["a", "c"].map(|name| holding(name, 40, std::slice::from_ref(&true_one)));
+    let hostile = holding("h", u64::MAX, std::slice::from_ref(&forged));
+    assert_eq!(
+        restored(&[a.clone(), c, hostile.clone()]),
+        [["a", "c"]],
+        "as most hold it, however far one is"
+    );
+    assert_eq!(restored(&[holding("a", 40, &[]), hostile.clone()]), Vec::<Vec<String>>::new());
+    let plan = planned(&[], &[holding("a", 40, &[]), hostile], false);
+    assert_eq!(plan.report.conflicts.items[0].winner, Winner::Gone, "and listed");
+    assert_eq!(restored(&[a]), [["a"]], "who was asked agrees");
+}
+
+#[test]
+fn a_key_that_zones_are_never_sent_is_believed_of_none() {
+    let key = || token::new_signing_key().unwrap().pem().to_owned();
+    let named = |name: &str, data: &str| {
+        resource(&kinds::secret::SECRET, name, 1).with_spec(token::secret_spec(data))
+    };
+    let signing = named("dataplane-token-signing-key-default-1", &key());
+    let root = named(&common::ca::key_secret("default", "ca-1"), &key());
+    let mesh = || resource(&kinds::mesh::KIND, "default", 1);
+    let zone_only = mesh().with_label(labels::ISSUING, labels::ISSUING_ZONE_ONLY);
+    let claims = |mesh: Resource| zone("h", history(7, 1, 9), &[mesh, signing.clone(), root.clone()]);
+    let secrets = |own: &[Resource], zones: &[ZoneHoldings]| -> usize {
+        written(&planned(own, zones, false)).iter().filter(|write| write.contains("Secret")).count()
+    };
+    assert_eq!(secrets(&[], &[claims(mesh())]), 2, "zones of such a mesh have them");
+    // Whether global knows it, or another zone, or the one that says it.
+    assert_eq!(secrets(std::slice::from_ref(&zone_only), &[claims(mesh())]), 0);
+    assert_eq!(
+        secrets(&[], &[claims(mesh()), zone("a", history(7, 1, 9), std::slice::from_ref(&zone_only))]),
+        0
+    );
+    assert_eq!(secrets(&[], &[claims(zone_only)]), 0);
+    // And where others hold the public half of another one.
+    let half = named("dataplane-token-signing-public-key-default-1", "of another key");
+    let plan = planned(&[], &[claims(mesh()), zone("a", history(7, 1, 9), &[mesh(), half])], false);
+    let private = "create Secret default/dataplane-token-signing-key-default-1".to_owned();
+    assert!(!written(&plan).contains(&private), "{:?}", written(&plan));
+    assert_eq!(plan.report.zones.iter().find(|zone| zone.zone == "h").unwrap().refused.len(), 1);
 }

@@ -131,7 +131,7 @@ fn what_was_written_after_the_backup_comes_back_from_the_zones() {
     run_watching(&mut federation, 10 * SECOND, &before);
     let status = federation.link("zone-1").status();
     assert!(status.held_back.is_some_and(|why| why.contains("went back")), "zone-1 does not say why");
-    let options = RecoveryOptions { remove_absent: true };
+    let options = RecoveryOptions { remove_absent: true, believe_one: true };
     let report = federation.recover(options, |f| assert_nothing_disappears(f, &before)).unwrap();
     let names = |change| -> Vec<_> {
         let items = report.restored.items.iter().filter(|item| item.change == change);
@@ -227,7 +227,7 @@ fn random(seed: u64) {
         federation.bounce(zone);
     }
     run_watching(&mut federation, 15 * SECOND, &before);
-    let options = RecoveryOptions { remove_absent: true };
+    let options = RecoveryOptions { remove_absent: true, believe_one: true };
     federation.recover(options, |f| assert_nothing_disappears(f, &before)).unwrap();
     federation.now_owns(GLOBAL, owned);
     if rng.random_bool(0.3) {
