@@ -70,7 +70,7 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
         }
     }
     for warning in link["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        eprintln!("warning: {warning}");
+        crate::output::note!("warning: {warning}");
     }
     if link["heldBack"].is_string() {
         crate::output::note!(

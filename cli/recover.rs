@@ -109,7 +109,7 @@ fn print(report: &Value) {
         ));
     }
     if report["alone"].as_u64().is_some_and(|alone| alone > 0) && !done {
-        eprintln!(
+        crate::output::note!(
             "warning: of {} resources one zone says something else than several others: look at them, and if it is right, \
              add --believe-one",
             report["alone"]

@@ -193,9 +193,9 @@ impl Connector {
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
         let way = self.way()?;
         let caller = self.introduce(&way)?;
-        let shown = || self.shown(&caller);
+        let look = || self.shown(&caller);
         // Also when global does not let this zone in any more.
-        credentials::note(&self.link, shown());
+        credentials::note(&self.link, look());
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.agent());
         let channel = match timeout(self.settings.connect_timeout, way.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
@@ -244,7 +244,7 @@ impl Connector {
             }
             status = pings.keep(period) => Err(Broken::Ping(status)),
             never = self.remember() => match never {},
-            never = credentials::watch(&self.link, shown) => match never {},
+            never = credentials::watch(&self.link, look) => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
             never = hand_out(&holdings, &channel, &caller) => match never {},
