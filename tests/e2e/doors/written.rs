@@ -1,8 +1,10 @@
-//! What people write in terms of Envoy is a text with a document in it, and a stranger sees no secret there either.
+//! What people write in terms of Envoy: a text with a document in it, in which a stranger sees no secret either, and steps
+//! that could make a resource as long and as deep as they like.
 
 use reqwest::{Client, Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::ads_peer::{self, CDS, join};
 use crate::{harness::eventually, mesh::federation};
 
 const SECRET: &str = "opaque-of-a-patch-91";
@@ -58,4 +60,56 @@ async fn a_stranger_sees_no_secret_in_what_is_written_in_terms_of_envoy() {
         }
     }
     assert!(shown >= 10, "what was taken out is told {shown} times");
+}
+
+const WEB: &str = "
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 127.0.0.9
+  inbound: [{ port: 80, servicePort: 8080, tags: { kuma.io/service: web } }]
+";
+/// Memory that such a patch may cost a zone; far below what the copies would take.
+const BUDGET: u64 = 192 << 20;
+
+#[tokio::test]
+async fn a_patch_that_copies_itself_is_left_out_and_the_zone_goes_on() {
+    let (global, mut zones) = federation(1).await;
+    let zone = &mut zones[0];
+    zone.apply(WEB);
+    let token = ads_peer::token(zone, &["--name", "web"]).await;
+    let patch = |name: &str, steps: Value| {
+        json!({
+            "type": "MeshProxyPatch", "mesh": "default", "name": name,
+            "spec": { "targetRef": { "kind": "Mesh" }, "default": { "appendModifications": [
+                { "cluster": { "operation": "Patch", "jsonPatches": steps } } ] } },
+        })
+    };
+    let copies = |from: &str| -> Value {
+        let to = |n: usize| format!("/metadata/filterMetadata/x{n}");
+        (0..40).map(|n| json!({ "op": "copy", "from": from, "path": to(n) })).collect()
+    };
+    let long = json!({ "op": "add", "path": "/metadata/filterMetadata", "value": { "a": { "b": "x".repeat(100) } } });
+    let mut members = vec![long];
+    members.extend(copies("/metadata/filterMetadata").as_array().unwrap().clone());
+    let deep = json!([{ "op": "add", "path": format!("/metadata{}", "/a".repeat(20_000)), "value": 1 }]);
+    let path = |name: &str| format!("/meshes/default/meshproxypatches/{name}");
+    let (status, said) = global.call(Method::PUT, &path("deep"), Some(patch("deep", deep))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(said.to_string().contains("at most 128 steps"), "{said}");
+
+    let before = zone.process.resident();
+    for (name, steps) in [("whole", copies("")), ("members", Value::Array(members))] {
+        let (status, said) = global.call(Method::PUT, &path(name), Some(patch(name, steps))).await;
+        assert_eq!(status, StatusCode::CREATED, "{said}");
+        eventually("the patch in the zone", || zone.try_get(&path(name))).await;
+    }
+    // It is served without what cannot be done, and what comes after that is compiled as ever.
+    let mut web = join(zone, ads_peer::node("default.web", None), Some(&token)).await.unwrap();
+    zone.apply(&WEB.replace("servicePort: 8080", "servicePort: 8081"));
+    assert_eq!(web.take().await.expect("the stream goes on").type_url, CDS);
+    assert!(zone.process.runs());
+    let cost = zone.process.resident().saturating_sub(before);
+    assert!(cost < BUDGET, "{} MiB more than before", cost >> 20);
 }
