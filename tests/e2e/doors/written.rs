@@ -15,10 +15,10 @@ async fn a_stranger_sees_no_secret_in_what_is_written_in_terms_of_envoy() {
     let zone = &zones[0];
     let patches = [
         format!(
-            "name: x\ntransport_socket: {{typed_config: {{private_key: {{inline_string: {SECRET}}}}}}}\n"
+            "name: x\nmetadata: {{filter_metadata: {{a: {{private_key: {{inline_string: {SECRET}}}}}}}}}\n"
         ),
         format!(
-            "name: x\ntypedExtensionProtocolOptions:\n  a:\n    password:\n      inlineString: {SECRET}\n"
+            "name: x\nmetadata:\n  filter_metadata:\n    a:\n      password:\n        inlineString: {SECRET}\n"
         ),
         format!("name: x\nmetadata:\n  filter_metadata:\n    a: &a\n      token: [{SECRET}]\n    b: *a\n"),
     ];
@@ -103,8 +103,13 @@ async fn a_patch_that_copies_itself_is_left_out_and_the_zone_goes_on() {
     for (name, steps) in [("whole", copies("")), ("members", Value::Array(members))] {
         let (status, said) = global.call(Method::PUT, &path(name), Some(patch(name, steps))).await;
         assert_eq!(status, StatusCode::CREATED, "{said}");
-        eventually("the patch in the zone", || zone.try_get(&path(name))).await;
     }
+    let there = &*zone;
+    eventually("the patches in the zone", || async move {
+        let list = there.try_get("/meshes/default/meshproxypatches").await?;
+        if list["total"] == 2 { Ok(()) } else { Err(list.to_string()) }
+    })
+    .await;
     // It is served without what cannot be done, and what comes after that is compiled as ever.
     let mut web = join(zone, ads_peer::node("default.web", None), Some(&token)).await.unwrap();
     zone.apply(&WEB.replace("servicePort: 8080", "servicePort: 8081"));
