@@ -1,8 +1,9 @@
 //! What a message of a peer becomes in memory, judged before it is decoded.
 //!
 //! An empty part of a message takes two bytes on its way and hundreds in memory, so a limit for the length of a
-//! message bounds nothing. Here its parts are counted where they lie. What is no text and no bytes but a message of
-//! its own cannot be told by looking, so whatever can be read as one counts as one.
+//! message bounds nothing. Here its parts are counted where they lie: texts, bytes and messages, while numbers cost
+//! no more than a small multiple of their length. Which of the three a part is cannot be told by looking, so whatever
+//! can be read as a message counts as one, but for what the decoder leaves as bytes.
 
 use std::marker::PhantomData;
 
@@ -28,13 +29,18 @@ pub struct PartLimits {
     pub members: usize,
     /// At all depths.
     pub parts: usize,
+    /// Field numbers from the message down to bytes that are judged by those who decode them.
+    opaque: &'static [u32],
 }
 
 impl PartLimits {
     /// Between control planes: ten megabytes of small resources are half of that.
-    pub const CONTROL_PLANE: Self = Self { members: 250_000, parts: 2_000_000 };
+    ///
+    /// What is in the `Any` of a `Resource` of a `DeltaDiscoveryResponse` is judged item by item, so that one of
+    /// countless parts is refused alone.
+    pub const CONTROL_PLANE: Self = Self { members: 250_000, parts: 2_000_000, opaque: &[2, 2, 2] };
     /// From a proxy: as many names as it may list, with versions.
-    pub const PROXY: Self = Self { members: 200_000, parts: 400_000 };
+    pub const PROXY: Self = Self { members: 200_000, parts: 400_000, opaque: &[] };
 }
 
 /// A message has more parts than anybody needs to say something.
@@ -52,13 +58,15 @@ pub struct TooManyParts {
 pub fn admit(message: &[u8], limits: PartLimits) -> Result<(), TooManyParts> {
     let too_many = |most| TooManyParts { bytes: message.len(), most };
     let (mut parts, mut members) = (0, 0);
-    // What is left of each message around the place.
-    let mut around = vec![message];
-    while let Some(rest) = around.last_mut() {
-        let Some(inner) = part(rest) else {
+    // What is left of each message around the place, and whether the way there is one to opaque bytes so far.
+    let mut around = vec![(message, true)];
+    while let Some((rest, leads)) = around.last_mut() {
+        let Some((field, inner)) = part(rest) else {
             around.pop();
             continue;
         };
+        let Some(inner) = inner else { continue };
+        let leads = *leads && limits.opaque.get(around.len() - 1) == Some(&field);
         parts += 1;
         members += usize::from(around.len() == 1);
         if members > limits.members {
@@ -67,19 +75,21 @@ pub fn admit(message: &[u8], limits: PartLimits) -> Result<(), TooManyParts> {
         if parts > limits.parts {
             return Err(too_many(limits.parts));
         }
-        if !inner.is_empty() && around.len() < DEPTH {
-            around.push(inner);
+        let opaque = leads && around.len() == limits.opaque.len();
+        if !inner.is_empty() && !opaque && around.len() < DEPTH {
+            around.push((inner, leads));
         }
     }
     Ok(())
 }
 
-/// Takes the next part off, and what may be a message in it; `None` at the end, or where it is no message.
-fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+/// Takes the next part off, with the number of its field and what may be a message in it; `None` at the end, or where
+/// it is no message.
+fn part<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
     if rest.is_empty() {
         return None;
     }
-    let (_, wire) = decode_key(rest).ok()?;
+    let (field, wire) = decode_key(rest).ok()?;
     let length = match wire {
         WireType::Varint => {
             decode_varint(rest).ok()?;
@@ -88,12 +98,12 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
         WireType::ThirtyTwoBit => 4,
         WireType::SixtyFourBit => 8,
         WireType::LengthDelimited => usize::try_from(decode_varint(rest).ok()?).ok()?,
-        // The ends of a group: what is between them are parts like others.
+        // The ends of a group, which no message has: what is between them are parts like others.
         WireType::StartGroup | WireType::EndGroup => 0,
     };
     let (value, after) = rest.split_at_checked(length)?;
     *rest = after;
-    Some(if wire == WireType::LengthDelimited { value } else { &[] })
+    Some((field, (wire == WireType::LengthDelimited).then_some(value)))
 }
 
 /// The codec of the gRPC services between control planes: protobuf, of no more parts than that.
@@ -175,7 +185,7 @@ mod tests {
 
     #[test]
     fn empty_parts_are_too_many_wherever_they_are() {
-        let few = PartLimits { members: 100, parts: 1_000 };
+        let few = PartLimits { members: 100, parts: 1_000, opaque: &[] };
         let refused = |message: &[u8], what: &str| assert!(admit(message, few).is_err(), "{what}");
         refused(&[0x12, 0].repeat(101), "right in it");
         let mut nested = [0x12, 0].repeat(1_001);
@@ -183,10 +193,30 @@ mod tests {
             nested = delimited(2, &nested);
             refused(&nested, &format!("{depth} deep"));
         }
-        refused(&[0x13, 0x14].repeat(51), "as groups");
+        refused(&[0x13, 0x12, 0, 0x14].repeat(101), "in groups");
         let half = delimited(1, &[0x12, 0].repeat(500));
         assert_eq!(admit(&half, few), Ok(()));
         refused(&[half.clone(), half].concat(), "in two places");
+    }
+
+    #[test]
+    fn numbers_and_the_brackets_of_a_text_are_no_parts() {
+        for text in ["{a: ", "[", "[[{", "-", "  ", "\n  - x"] {
+            let text = text.repeat(500_000 / text.len());
+            assert_eq!(admit(&delimited(1, text.as_bytes()), PartLimits::PROXY), Ok(()), "{:?}", &text[..4]);
+        }
+        assert_eq!(admit(&[0x10, 1].repeat(1_000_000), PartLimits::PROXY), Ok(()));
+    }
+
+    #[test]
+    fn what_is_judged_item_by_item_is_not_looked_into_and_nothing_else() {
+        let crumbs = [0x0a, 0].repeat(3_000_000);
+        let inside =
+            |path: &[u8]| path.iter().rev().fold(crumbs.clone(), |inner, field| delimited(*field, &inner));
+        assert_eq!(admit(&inside(&[2, 2, 2]), PartLimits::CONTROL_PLANE), Ok(()));
+        for elsewhere in [&[2, 2][..], &[2, 2, 1], &[2, 1, 2], &[1, 2, 2], &[2, 2, 3, 2], &[1, 2, 2, 2]] {
+            assert!(admit(&inside(elsewhere), PartLimits::CONTROL_PLANE).is_err(), "{elsewhere:?}");
+        }
     }
 
     proptest! {

@@ -7,6 +7,7 @@ mod call;
 mod connect;
 mod coverage;
 mod credentials;
+mod expiry;
 mod gate;
 mod holdings;
 mod link;

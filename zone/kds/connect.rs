@@ -42,6 +42,7 @@ use uuid::Uuid;
 use super::{
     call::{opened, with_headers},
     credentials::{self, ShownCredential},
+    expiry,
     gate::{Decision, decide, newest},
     holdings::{HoldingsDesk, TAKEN, UPSTREAM, read_taken},
     link::{Down, Link, REPORT, Up},
@@ -195,7 +196,7 @@ impl Connector {
         let caller = self.introduce(&way)?;
         let look = || self.shown(&caller);
         // Also when global does not let this zone in any more.
-        credentials::note(&self.link, look());
+        expiry::note(&self.link, look());
         let endpoint = dial::endpoint(self.settings.connect_timeout, &self.settings.agent());
         let channel = match timeout(self.settings.connect_timeout, way.dial.dial(endpoint)).await {
             Ok(channel) => channel?,
@@ -244,7 +245,7 @@ impl Connector {
             }
             status = pings.keep(period) => Err(Broken::Ping(status)),
             never = self.remember() => match never {},
-            never = credentials::watch(&self.link, look) => match never {},
+            never = expiry::watch(&self.link, look) => match never {},
             // What becomes of these is not what becomes of the session.
             never = async { desk.attend(&channel, &caller).await; std::future::pending().await } => never,
             never = hand_out(&holdings, &channel, &caller) => match never {},
