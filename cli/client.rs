@@ -99,6 +99,11 @@ impl ApiClient {
         Ok(Self { http: http.build().context("prepare the connection")?, base, advice })
     }
 
+    /// The host of the control plane, as an address has it.
+    pub(crate) fn host(&self) -> String {
+        self.base.host_str().unwrap_or("localhost").to_owned()
+    }
+
     /// Sends a request and takes any answer.
     pub(crate) async fn send(
         &self,

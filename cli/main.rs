@@ -8,7 +8,9 @@ mod audit;
 mod auth;
 mod backup;
 mod bootstrap;
+mod check;
 mod client;
+mod completions;
 mod config;
 mod delete;
 mod documents;
@@ -131,6 +133,8 @@ enum Command {
     Global(recover::GlobalArgs),
     /// Moves a zone to another global, or gives it another name
     Zones(zones::ZonesArgs),
+    /// Looks for what is wrong with a control plane, its zones and meshes, and says what to do
+    Check(check::Check),
     /// Shows which history zones are shown, and raises its epoch after a restore
     Epoch(epoch::EpochArgs),
     /// Waits until zones are online or a resource exists
@@ -139,6 +143,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// Shows the version of this program and of the control plane
     Version,
+    /// Writes what lets a shell complete commands
+    Completions(completions::Completions),
+    /// Writes the manual pages of all commands to a folder
+    Man(completions::Man),
 }
 
 fn main() -> ExitCode {
@@ -146,7 +154,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.context("start the runtime").and_then(|runtime| runtime.block_on(run(cli)));
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             crate::output::note!("Error: {error:#}");
             ExitCode::FAILURE
@@ -154,11 +162,14 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let connection = cli.connection;
     let file = || config::ConfigFile::open(connection.config_file.as_deref());
     let client = || ApiClient::new(connection.endpoint(&file()?)?, connection.api_timeout);
-    match cli.command {
+    let done = match cli.command {
+        Command::Check(check) => return check.run(client).await,
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
         Command::Apply(apply) => apply.run(client).await,
         Command::Get(get) => get.run(&client()?).await,
         Command::Delete(delete) => delete.run(&client()?).await,
@@ -184,7 +195,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Wait(wait) => wait.run(&client()?).await,
         Command::Version => version::print(client).await,
         Command::Config(config) => config.run(file()?, &connection).await,
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 impl ConnectionArgs {

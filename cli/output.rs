@@ -43,6 +43,11 @@ pub(crate) fn line(text: &str) {
     let _reader_left = writeln!(stdout(), "{}", for_reader(text));
 }
 
+/// Prints a line whose beginning is ours, with what may move a terminal, and whose end may be somebody else's.
+pub(crate) fn styled_line(ours: &str, theirs: &str) {
+    let _reader_left = writeln!(stdout(), "{ours}{}", in_line(theirs));
+}
+
 /// Prints text that ends its lines itself.
 pub(crate) fn text(text: &str) {
     let mut out = stdout();

@@ -40,6 +40,8 @@ if [ "$purpose" = test ]; then
   python3 -c 'import ensurepip' >/dev/null 2>&1 || packages+=(python3-venv)
   need node nodejs
   need npm npm
+  # Reads the rules for alerts.
+  need promtool prometheus
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   command -v apt-get >/dev/null 2>&1 || {

@@ -67,8 +67,15 @@ impl AdminApi {
     /// # Errors
     /// [`AdminError`].
     pub async fn put(&self, document: &Value) -> Result<(), AdminError> {
-        let path = path(document);
-        let request = || self.request(Method::PUT, &path).json(document);
+        self.put_at(&path(document), document).await
+    }
+
+    /// Stores a document of any kind where it belongs.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn put_at(&self, path: &str, document: &Value) -> Result<(), AdminError> {
+        let request = || self.request(Method::PUT, path).json(document);
         self.ask(format!("PUT {path}"), request).await.map(drop)
     }
 

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use crate::{
     global::MeasuredGlobal,
     mesh::{PATIENCE, connect, scenario},
+    policies::Around,
     push::cpu,
     sample::{ratio, show},
     scenario::scaled,
@@ -39,7 +40,7 @@ pub async fn p8() {
     );
     let mut costs = Vec::new();
     for size in sizes {
-        let cost = one_size(size).await;
+        let cost = one_size(size, Around::Nothing).await;
         for (what, (zone, global)) in CHANGES.iter().zip(&cost) {
             println!("    {size:>6} resources  {what:<18} zone {}   global {}", show(*zone), show(*global));
         }
@@ -53,9 +54,20 @@ pub async fn p8() {
             ratio(last.1, first.1)
         );
     }
+    let among = one_size(sizes[0], Around::Policies).await;
+    for ((what, alone), among) in CHANGES.iter().zip(first).zip(&among) {
+        println!(
+            "    with {}  {what:<18} zone {} {}   global {} {} (target 1.1x)",
+            Around::Policies.shown(),
+            show(among.0),
+            ratio(among.0, alone.0),
+            show(among.1),
+            ratio(among.1, alone.1)
+        );
+    }
 }
 
-async fn one_size(size: usize) -> Vec<(Duration, Duration)> {
+async fn one_size(size: usize, around: Around) -> Vec<(Duration, Duration)> {
     let global = MeasuredGlobal::start().await;
     let address = global.kds().replacen("http", "grpc", 1);
     let flags = [("multizone.zone.name", "zone-1"), ("multizone.zone.globalAddress", address.as_str())];
@@ -64,6 +76,7 @@ async fn one_size(size: usize) -> Vec<(Duration, Duration)> {
     let (up, down) = (AdminApi::new(&global.api(), None), AdminApi::new(&zone.api(), None));
     let scenario = scenario(1, (size / ENDPOINTS).max(OUTBOUNDS), OUTBOUNDS, size);
     up.put(&scenario.mesh()).await.expect("the mesh is stored");
+    around.put(&up, &scenario).await;
     while !down.has(&format!("/meshes/{}", scenario.mesh)).await.expect("REST answers") {
         sleep(PAUSE).await;
     }

@@ -16,6 +16,7 @@ mod cost;
 mod floor;
 mod global;
 mod mesh;
+mod policies;
 mod push;
 mod sample;
 mod scenario;
@@ -25,6 +26,8 @@ mod zone;
 use std::path::Path;
 
 use load::AdsProtocol;
+
+use policies::Around;
 
 #[tokio::main]
 async fn main() {
@@ -54,8 +57,11 @@ async fn main() {
         upward::p9().await;
     }
     if wanted("p4") {
-        push::p4(AdsProtocol::Sotw).await;
-        push::p4(AdsProtocol::Delta).await;
+        for protocol in [AdsProtocol::Sotw, AdsProtocol::Delta] {
+            let alone = push::p4(protocol, Around::Nothing).await;
+            let among = push::p4(protocol, Around::Policies).await;
+            push::compare(alone, among);
+        }
     }
     if wanted("p5") {
         push::p5().await;

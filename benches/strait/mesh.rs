@@ -4,6 +4,8 @@ use std::{path::Path, time::Duration};
 
 use load::{AdminApi, AdsProtocol, Exercise, Fleet, FleetOptions, Scenario, StandaloneZone, Trusting};
 
+use crate::policies::Around;
+
 /// Longest wait for anything. Some of what is measured takes minutes.
 pub const PATIENCE: Duration = Duration::from_secs(900);
 /// Handshakes at once.
@@ -19,10 +21,16 @@ pub struct PlayedMesh {
 impl PlayedMesh {
     /// Starts a zone and stores everything.
     pub async fn start(scenario: Scenario) -> Self {
+        Self::start_among(scenario, Around::Nothing).await
+    }
+
+    /// The same, with more around it.
+    pub async fn start_among(scenario: Scenario, around: Around) -> Self {
         let zone = StandaloneZone::start(Path::new(env!("CARGO_BIN_EXE_strait-zone")), &[]).await;
         let zone = zone.expect("strait-zone starts");
         let admin = AdminApi::new(&zone.api(), None);
         admin.put(&scenario.mesh()).await.expect("the mesh is stored");
+        around.put(&admin, &scenario).await;
         admin.put_dataplanes(&scenario).await.expect("the dataplanes are stored");
         Self { scenario, zone, admin }
     }

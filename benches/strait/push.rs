@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     ads_floor::{BareAds, Messages},
     mesh::{PATIENCE, PlayedMesh, connect_bare, scenario},
+    policies::Around,
     sample::{Sample, ratio, show},
     scenario::scaled,
 };
@@ -34,17 +35,35 @@ struct TimedChange {
     messages: Messages,
 }
 
+/// What a run of P4 came to, each as a multiple of its floor.
+pub struct Multiples(Vec<(&'static str, f64)>);
+
+/// What policies add to the multiples of a mesh without them: the floor sends the bytes that each of them asks for.
+pub fn compare(alone: Option<Multiples>, among: Option<Multiples>) {
+    let (Some(alone), Some(among)) = (alone, among) else { return };
+    println!("    with {} as a multiple of without, both beside their floors:", Around::Policies.shown());
+    for ((what, alone), (_, among)) in alone.0.iter().zip(&among.0) {
+        println!("        {what:<26} {:.2}x (target 1.1x)", among / alone.max(1e-9));
+    }
+}
+
 /// P4: endpoints and policies change in a mesh in which everybody calls everybody.
-pub async fn p4(protocol: AdsProtocol) {
+pub async fn p4(protocol: AdsProtocol, around: Around) -> Option<Multiples> {
     let (proxies, services) = (scaled(1_000), scaled(1_000));
-    println!("P4  {proxies} proxies x {services} services, {protocol:?}, TLS; floor: bare tonic, same bytes");
-    let mesh = PlayedMesh::start(scenario(proxies, services, services, 1)).await;
+    println!(
+        "P4  {proxies} proxies x {services} services, {protocol:?}, TLS, {}; floor: bare tonic, same bytes",
+        around.shown()
+    );
+    let mesh = PlayedMesh::start_among(scenario(proxies, services, services, 1), around).await;
     let (before, spent) = (memory(mesh.zone.pid()), cpu(mesh.zone.pid()));
     let fleet = mesh.connect(protocol).await;
     let first = fleet.ready(PATIENCE).await;
     let first = match first {
         Ok(first) => first,
-        Err(error) => return println!("    {error}"),
+        Err(error) => {
+            println!("    {error}");
+            return None;
+        }
     };
     let spent = cpu(mesh.zone.pid()) - spent;
     let sent: u64 = fleet.observer().traffic().iter().map(|t| t.bytes).sum();
@@ -68,8 +87,12 @@ pub async fn p4(protocol: AdsProtocol) {
     let fleet = connect_bare(&floor.url(), &floor.certificate(), &scenario, protocol);
     let bare = match fleet.ready(PATIENCE).await {
         Ok(bare) => bare,
-        Err(error) => return println!("    the floor: {error}"),
+        Err(error) => {
+            println!("    the floor: {error}");
+            return None;
+        }
     };
+    let mut multiples = vec![("first configuration", multiple(first, bare))];
     sleep(REST).await;
     let bare_resting = memory(floor.pid()).saturating_sub(before) / proxies as u64;
     println!(
@@ -101,7 +124,9 @@ pub async fn p4(protocol: AdsProtocol) {
             times.push(fleet.observer().settled(&since, expected, QUIET, PATIENCE).await.last_ack);
         }
         print_change(what, made, &times, target, (proxies, services));
+        multiples.push((what, multiple(made.times.quantile(0.5), times.quantile(0.5))));
     }
+    multiples.push(("memory at rest", resting as f64 / bare_resting.max(1) as f64));
     let alone = endpoint.times.quantile(0.5);
     println!(
         "    endpoint behind that       {}   alone {}   ratio {} (target 2x)   arrived at {} of {proxies}",
@@ -110,6 +135,11 @@ pub async fn p4(protocol: AdsProtocol) {
         ratio(behind.watched.1, alone),
         behind.watched.0,
     );
+    Some(Multiples(multiples))
+}
+
+fn multiple(time: Duration, floor: Duration) -> f64 {
+    time.as_secs_f64() / floor.as_secs_f64().max(1e-9)
 }
 
 fn print_change(
@@ -181,8 +211,12 @@ async fn made(mesh: &PlayedMesh, fleet: &Fleet, what: ChangeKind) -> TimedChange
 pub async fn p5() {
     let (proxies, services) = (scaled(10_000), 100);
     println!("P5  {proxies} proxies x {services} services at rest, TLS; floor: bare tonic, same bytes");
-    for protocol in [AdsProtocol::Sotw, AdsProtocol::Delta] {
-        let mesh = PlayedMesh::start(scenario(proxies, services, services, 0)).await;
+    for (protocol, around) in [
+        (AdsProtocol::Sotw, Around::Nothing),
+        (AdsProtocol::Delta, Around::Nothing),
+        (AdsProtocol::Delta, Around::Policies),
+    ] {
+        let mesh = PlayedMesh::start_among(scenario(proxies, services, services, 0), around).await;
         sleep(REST).await;
         let before = memory(mesh.zone.pid());
         let begun = Instant::now();
@@ -205,8 +239,9 @@ pub async fn p5() {
         let bare = bare.map(|_| memory(floor.pid()).saturating_sub(bare_before) / proxies as u64);
         let each = all.saturating_sub(before) / proxies as u64;
         println!(
-            "    {protocol:?}  {} KiB a proxy (target 64)   floor {} KiB   ratio {:.2}x   zone {} MiB in all \
+            "    {protocol:?}, {}  {} KiB a proxy (target 64)   floor {} KiB   ratio {:.2}x   zone {} MiB in all \
              (target 2048 for 10,000)   connected after {}",
+            around.shown(),
             each >> 10,
             bare.as_ref().map_or(0, |bare| bare >> 10),
             each as f64 / bare.map_or(1, |bare| bare.max(1)) as f64,

@@ -1,5 +1,6 @@
 //! The real `straitctl` against the API on a socket, and the files that call it.
 
+mod alerts;
 mod compose;
 mod demo;
 mod grpc;
@@ -223,6 +224,21 @@ async fn a_folder_and_standard_input_are_applied_like_a_file() {
     assert!(!ran.ok && ran.err.contains("standard input"), "{}", ran.err);
     let ran = run_with_input(home(), args(&["apply", "-f", "-"]), String::new()).await;
     assert!(!ran.ok && ran.err.contains("no document in standard input"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn shells_and_man_know_every_command() {
+    let global = Global::start(&[]).await;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = global.good(&["completions", shell]).await;
+        assert!(script.contains("straitctl") && script.contains("proxy-config"), "{shell}: {script}");
+    }
+    let folder = global.folder.path().join("man1");
+    global.good(&["man", &folder.display().to_string()]).await;
+    for page in ["straitctl.1", "straitctl-apply.1", "straitctl-inspect-zones.1"] {
+        let text = fs::read_to_string(folder.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".SH"), "{page}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod balance;
+mod checks;
 mod client_status;
 mod delivery;
 mod doors;

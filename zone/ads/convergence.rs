@@ -56,7 +56,8 @@ impl Convergence {
         accounts.published
     }
 
-    /// From now on `stream` of this proxy owes answers for what it is given.
+    /// From now on `stream` of this proxy owes answers for what it is given, and at first for whatever that will be:
+    /// until then nobody knows that the proxy has what was published before it came.
     pub fn open(&self, stream: StreamId, proxy: String) {
         self.change(|accounts| accounts.open(stream, proxy));
     }
@@ -158,7 +159,10 @@ struct StreamAccount {
 
 impl Accounts {
     fn open(&mut self, stream: StreamId, proxy: String) -> bool {
-        self.streams.insert(stream, StreamAccount { proxy, ..StreamAccount::default() });
+        // Less than any number that is published.
+        let since = 0;
+        self.streams.insert(stream, StreamAccount { proxy, since: Some(since), ..StreamAccount::default() });
+        self.owing.insert((since, stream));
         false
     }
 

@@ -3,7 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
 };
 
 use reqwest::{Client, Method, StatusCode, header};
@@ -248,6 +248,14 @@ impl ControlPlane {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Runs `straitctl check` against this process. Gives its exit code, and what it found.
+    pub fn check(&self) -> (i32, serde_json::Value) {
+        let output = straitctl(self.api, self.folder.path(), &["check", "-o", "json"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no document: {output:?}"));
+        (output.status.code().expect("it ends by itself"), found)
+    }
+
     /// Runs straitctl against this process. Gives success, standard output, standard error.
     pub fn try_straitctl(&self, args: &[&str]) -> (bool, String, String) {
         try_straitctl(self.api, self.folder.path(), args)
@@ -256,15 +264,19 @@ impl ControlPlane {
 
 /// Runs straitctl on the machine of the control plane whose API and work folder these are.
 fn try_straitctl(api: SocketAddr, folder: &Path, args: &[&str]) -> (bool, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_straitctl"))
+    let output = straitctl(api, folder, args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+fn straitctl(api: SocketAddr, folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_straitctl"))
         .args(["--address", &format!("http://{api}")])
         .args(args)
         .env("HOME", folder)
         .env("STRAIT_GENERAL_WORK_DIR", folder)
         .output()
-        .expect("straitctl runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
+        .expect("straitctl runs")
 }
 
 /// A running global.

@@ -27,6 +27,8 @@ fn a_revision_is_reached_when_all_it_concerned_have_answered() {
     convergence.open(2, "default.db".to_owned());
     let first = convergence.number();
     convergence.owes(1, first);
+    convergence.owes(2, first);
+    convergence.settled(2, first);
     mark(&convergence, 5);
     assert_eq!(convergence.reached(), 3);
     assert_eq!(convergence.progress().waiting, ["default.web"]);
@@ -40,6 +42,21 @@ fn a_revision_is_reached_when_all_it_concerned_have_answered() {
     assert_eq!((convergence.reached(), convergence.progress().behind), (5, 1));
     convergence.settled(1, second);
     assert_eq!((convergence.reached(), convergence.progress().behind), (6, 0));
+}
+
+#[test]
+fn who_has_just_come_owes_an_answer_before_there_is_anything_for_it() {
+    let convergence = Convergence::default();
+    mark(&convergence, 3);
+    let before = convergence.number();
+    convergence.open(1, "default.web".to_owned());
+    mark(&convergence, 4);
+    assert_eq!((convergence.reached(), convergence.progress().waiting), (3, vec!["default.web".to_owned()]));
+    // What was made before it came is what it is given.
+    convergence.owes(1, before);
+    assert_eq!(convergence.reached(), 3);
+    convergence.settled(1, before);
+    assert_eq!((convergence.reached(), convergence.progress().behind), (4, 0));
 }
 
 #[test]
@@ -95,13 +112,14 @@ proptest! {
     #[test]
     fn nothing_is_reached_before_it_is(steps in proptest::collection::vec(step(), 0..200)) {
         let convergence = Convergence::default();
-        // By stream: what it was given, as number and revision, and up to which number it has answered.
-        let mut model: BTreeMap<u64, (Vec<(u64, u64)>, u64)> = BTreeMap::new();
+        // By stream: what it was given, as number and revision, up to which number it has answered, and what was
+        // reached when it came.
+        let mut model: BTreeMap<u64, (Vec<(u64, u64)>, u64, u64)> = BTreeMap::new();
         let (mut revision, mut marked) = (0, 0);
         for step in steps {
             match step {
                 Step::Open(stream) if !model.contains_key(&stream) => {
-                    model.insert(stream, (Vec::new(), 0));
+                    model.insert(stream, (Vec::new(), 0, convergence.reached()));
                     convergence.open(stream, stream.to_string());
                 }
                 Step::Close(stream) => {
@@ -112,7 +130,7 @@ proptest! {
                     revision += 1;
                     for stream in streams {
                         let number = convergence.number();
-                        if let Some((given, _)) = model.get_mut(&stream) {
+                        if let Some((given, ..)) = model.get_mut(&stream) {
                             given.push((number, revision));
                         }
                         convergence.owes(stream, number);
@@ -123,7 +141,7 @@ proptest! {
                     mark(&convergence, revision);
                 }
                 Step::Settle(stream, back) => {
-                    let Some((given, answered)) = model.get_mut(&stream) else { continue };
+                    let Some((given, answered, _)) = model.get_mut(&stream) else { continue };
                     let Some((number, _)) = given.iter().rev().nth(back) else { continue };
                     *answered = (*answered).max(*number);
                     convergence.settled(stream, *number);
@@ -132,15 +150,16 @@ proptest! {
             }
             let reached = convergence.reached();
             prop_assert!(reached <= marked);
-            for (given, answered) in model.values() {
+            for (given, answered, came) in model.values() {
+                prop_assert!(*answered > 0 || reached <= *came, "nothing is known of one who has not answered");
                 let mut open = given.iter().filter(|(number, _)| number > answered);
                 prop_assert!(open.all(|(_, of)| *of > reached), "{reached} is not reached: {model:?}");
             }
         }
-        for (stream, (given, _)) in &model {
-            if let Some((number, _)) = given.last() {
-                convergence.settled(*stream, *number);
-            }
+        for stream in model.keys() {
+            let number = convergence.number();
+            convergence.owes(*stream, number);
+            convergence.settled(*stream, number);
         }
         mark(&convergence, revision);
         prop_assert_eq!(convergence.reached(), revision);
