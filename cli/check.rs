@@ -1,6 +1,6 @@
 //! `straitctl check`: what is wrong with a control plane, its zones and meshes, and what to do about it.
 
-mod finding;
+mod line;
 mod meshes;
 mod ports;
 mod process;
@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::finding::{Finding, Verdict};
+use self::line::{CheckLine, CheckVerdict};
 use crate::{
     client::ApiClient,
     duration,
@@ -51,8 +51,8 @@ impl Check {
         }
     }
 
-    fn print(&self, findings: &[Finding]) -> anyhow::Result<()> {
-        let shown = || findings.iter().filter(|finding| !self.quiet || finding.verdict != Verdict::Ok);
+    fn print(&self, findings: &[CheckLine]) -> anyhow::Result<()> {
+        let shown = || findings.iter().filter(|finding| !self.quiet || finding.verdict != CheckVerdict::Ok);
         let document = json!({"checks": shown().collect::<Vec<_>>(), "verdict": worst(findings)});
         self.output.print(&document, || {
             let mut about = None;
@@ -69,10 +69,10 @@ impl Check {
 }
 
 /// Everything there is to find. A control plane that does not answer is one of it.
-async fn look(client: &ApiClient) -> Vec<Finding> {
+async fn look(client: &ApiClient) -> Vec<CheckLine> {
     let index: Value = match client.get("/").await {
         Ok(index) => index,
-        Err(error) => return vec![Finding::failure("control plane", format!("{error:#}"))],
+        Err(error) => return vec![CheckLine::failure("control plane", format!("{error:#}"))],
     };
     let is_global = index["strait"]["mode"] != "zone";
     let mut findings = process::look(client, &index).await;
@@ -85,23 +85,23 @@ async fn look(client: &ApiClient) -> Vec<Finding> {
     findings
 }
 
-fn worst(findings: &[Finding]) -> Verdict {
-    findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok)
+fn worst(findings: &[CheckLine]) -> CheckVerdict {
+    findings.iter().map(|finding| finding.verdict).max().unwrap_or(CheckVerdict::Ok)
 }
 
-fn code(findings: &[Finding]) -> ExitCode {
+fn code(findings: &[CheckLine]) -> ExitCode {
     ExitCode::from(match worst(findings) {
-        Verdict::Ok => 0,
-        Verdict::Warning => 1,
-        Verdict::Failure => 2,
+        CheckVerdict::Ok => 0,
+        CheckVerdict::Warning => 1,
+        CheckVerdict::Failure => 2,
     })
 }
 
-fn summary(findings: &[Finding]) -> String {
+fn summary(findings: &[CheckLine]) -> String {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let (warnings, failures) = (count(Verdict::Warning), count(Verdict::Failure));
+    let (warnings, failures) = (count(CheckVerdict::Warning), count(CheckVerdict::Failure));
     match (warnings, failures) {
         (0, 0) => "nothing is wrong".to_owned(),
-        _ => format!("{failures} failed, {warnings} warned, {} ok", count(Verdict::Ok)),
+        _ => format!("{failures} failed, {warnings} warned, {} ok", count(CheckVerdict::Ok)),
     }
 }

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::finding::Finding;
+use super::line::CheckLine;
 use crate::{client::ApiClient, table};
 
 const ABOUT: &str = "meshes";
 
-pub(super) async fn look(client: &ApiClient) -> Vec<Finding> {
+pub(super) async fn look(client: &ApiClient) -> Vec<CheckLine> {
     let (meshes, insights) = match (client.list("/meshes").await, client.list("/mesh-insights").await) {
         (Ok(meshes), Ok(insights)) => (meshes, insights),
-        (Err(error), _) | (_, Err(error)) => return vec![Finding::failure(ABOUT, format!("{error:#}"))],
+        (Err(error), _) | (_, Err(error)) => return vec![CheckLine::failure(ABOUT, format!("{error:#}"))],
     };
     if meshes.is_empty() {
         return vec![
-            Finding::warning(ABOUT, "there is no mesh").but("apply one: `type: Mesh`, and a name for it"),
+            CheckLine::warning(ABOUT, "there is no mesh").but("apply one: `type: Mesh`, and a name for it"),
         ];
     }
     let insight = |name: &Value| insights.iter().find(|insight| insight["name"] == *name);
@@ -22,7 +22,7 @@ pub(super) async fn look(client: &ApiClient) -> Vec<Finding> {
     meshes.iter().flat_map(|mesh| of_one(mesh, insight(&mesh["name"]).unwrap_or(&none))).collect()
 }
 
-fn of_one(mesh: &Value, insight: &Value) -> Vec<Finding> {
+fn of_one(mesh: &Value, insight: &Value) -> Vec<CheckLine> {
     let name = table::text(&mesh["name"]);
     let count = |what: &str| insight["dataplanes"][what].as_u64().unwrap_or_default();
     let (total, online) = (count("total"), count("online"));
@@ -33,20 +33,23 @@ fn of_one(mesh: &Value, insight: &Value) -> Vec<Finding> {
         && !has_permissions(insight)
     {
         findings.push(
-            Finding::failure(ABOUT, format!("{name}: mTLS is on and nobody is allowed to call anybody"))
+            CheckLine::failure(ABOUT, format!("{name}: mTLS is on and nobody is allowed to call anybody"))
                 .but("apply a MeshTrafficPermission; examples/allow-all.yaml is one that allows everything"),
         );
     }
     for (what, word) in [("offline", "offline"), ("partiallyDegraded", "degraded in part")] {
         if count(what) > 0 {
             findings.push(
-                Finding::warning(ABOUT, format!("{name}: {} of {total} dataplanes are {word}", count(what)))
-                    .but(format!("`straitctl inspect dataplanes --mesh {name}` names them")),
+                CheckLine::warning(
+                    ABOUT,
+                    format!("{name}: {} of {total} dataplanes are {word}", count(what)),
+                )
+                .but(format!("`straitctl inspect dataplanes --mesh {name}` names them")),
             );
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(ABOUT, format!("{name}: {online} of {total} dataplanes are online")));
+        findings.push(CheckLine::ok(ABOUT, format!("{name}: {online} of {total} dataplanes are online")));
     }
     findings
 }
@@ -61,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::finding::Verdict;
+    use crate::check::line::CheckVerdict;
 
     #[test]
     fn a_mesh_that_lets_nobody_through_is_a_failure() {
@@ -71,10 +74,10 @@ mod tests {
                    "policies": {"MeshTrafficPermission": {"total": permissions}}})
         };
         let verdict = |mesh: &Value, insight: &Value| of_one(mesh, insight)[0].verdict;
-        assert_eq!(verdict(&mesh, &insight(0)), Verdict::Failure);
-        assert_eq!(verdict(&mesh, &insight(1)), Verdict::Ok);
-        assert_eq!(verdict(&json!({"name": "default"}), &insight(0)), Verdict::Ok);
-        assert_eq!(verdict(&mesh, &json!({})), Verdict::Ok, "nobody is there to be locked out");
+        assert_eq!(verdict(&mesh, &insight(0)), CheckVerdict::Failure);
+        assert_eq!(verdict(&mesh, &insight(1)), CheckVerdict::Ok);
+        assert_eq!(verdict(&json!({"name": "default"}), &insight(0)), CheckVerdict::Ok);
+        assert_eq!(verdict(&mesh, &json!({})), CheckVerdict::Ok, "nobody is there to be locked out");
     }
 
     #[test]

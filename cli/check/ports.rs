@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::finding::Finding;
+use super::line::CheckLine;
 use crate::client::ApiClient;
 
 const ABOUT: &str = "ports";
@@ -19,16 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SOON: TimeDelta = TimeDelta::days(14);
 
 /// A port that the settings name.
-struct Port {
+struct CheckedPort {
     /// What it is for.
     what: &'static str,
     number: u64,
     tls: bool,
 }
 
-pub(super) async fn look(client: &ApiClient) -> Vec<Finding> {
+pub(super) async fn look(client: &ApiClient) -> Vec<CheckLine> {
     let Ok(config) = client.get::<Value>("/config").await else {
-        return vec![Finding::warning(ABOUT, "which ports there are is in settings that may not be seen")];
+        return vec![CheckLine::warning(ABOUT, "which ports there are is in settings that may not be seen")];
     };
     let host = client.host();
     let mut findings = Vec::new();
@@ -41,7 +41,7 @@ pub(super) async fn look(client: &ApiClient) -> Vec<Finding> {
     findings
 }
 
-fn ports(config: &Value) -> Vec<Port> {
+fn ports(config: &Value) -> Vec<CheckedPort> {
     let (api, kds) = (&config["apiServer"], &config["multizone"]["global"]["kds"]);
     let dp_server = &config["dpServer"];
     let candidates = [
@@ -53,45 +53,45 @@ fn ports(config: &Value) -> Vec<Port> {
     ];
     let there = candidates.into_iter().filter(|(_, number, is_on, _)| *is_on && number.is_u64());
     there
-        .map(|(what, number, _, tls)| Port { what, number: number.as_u64().unwrap_or_default(), tls })
+        .map(|(what, number, _, tls)| CheckedPort { what, number: number.as_u64().unwrap_or_default(), tls })
         .filter(|port| port.number != 0)
         .collect()
 }
 
-async fn connection(host: &str, port: &Port) -> Finding {
-    let Port { what, number, .. } = port;
+async fn connection(host: &str, port: &CheckedPort) -> CheckLine {
+    let CheckedPort { what, number, .. } = port;
     let address = format!("{host}:{number}");
     match timeout(PATIENCE, TcpStream::connect(&address)).await {
-        Ok(Ok(_connected)) => Finding::ok(ABOUT, format!("{what}: {address} is reached")),
+        Ok(Ok(_connected)) => CheckLine::ok(ABOUT, format!("{what}: {address} is reached")),
         Ok(Err(error)) => unreachable(port, &address, &error.to_string()),
         Err(_elapsed) => unreachable(port, &address, "no answer"),
     }
 }
 
-fn unreachable(port: &Port, address: &str, why: &str) -> Finding {
-    Finding::warning(ABOUT, format!("{}: {address} is not reached from here: {why}", port.what))
+fn unreachable(port: &CheckedPort, address: &str, why: &str) -> CheckLine {
+    CheckLine::warning(ABOUT, format!("{}: {address} is not reached from here: {why}", port.what))
         .but("see whether it is meant to be, and which firewall is in between")
 }
 
-async fn certificate(host: &str, port: &Port) -> Finding {
-    let Port { what, number, .. } = port;
+async fn certificate(host: &str, port: &CheckedPort) -> CheckLine {
+    let CheckedPort { what, number, .. } = port;
     let address = format!("{host}:{number}");
     let certificate = match shown_at(&address).await {
         Ok(certificate) => certificate,
         Err(error) => return unreachable(port, &address, &error),
     };
     let Some(certificate) = certificate else {
-        return Finding::warning(ABOUT, format!("{what}: {address} shows no certificate that can be read"));
+        return CheckLine::warning(ABOUT, format!("{what}: {address} shows no certificate that can be read"));
     };
     let left = certificate.valid_until - Utc::now();
     let found = format!("{what}: the certificate of {address} is good until {}", certificate.valid_until);
     let renew = "put a new certificate in place of the old one; without files of yours, a restart makes one";
     if left <= TimeDelta::zero() {
-        Finding::failure(ABOUT, format!("{found}, and that is over")).but(renew)
+        CheckLine::failure(ABOUT, format!("{found}, and that is over")).but(renew)
     } else if left < SOON {
-        Finding::warning(ABOUT, found).but(renew)
+        CheckLine::warning(ABOUT, found).but(renew)
     } else {
-        Finding::ok(ABOUT, found)
+        CheckLine::ok(ABOUT, found)
     }
 }
 

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::Value;
 
-use super::finding::Finding;
+use super::line::CheckLine;
 use crate::{
     client::{ApiClient, warnings},
     table,
@@ -12,46 +12,46 @@ use crate::{
 const ABOUT: &str = "control plane";
 
 /// `index` is what it says about itself.
-pub(super) async fn look(client: &ApiClient, index: &Value) -> Vec<Finding> {
+pub(super) async fn look(client: &ApiClient, index: &Value) -> Vec<CheckLine> {
     let mut findings = vec![version(index)];
-    findings.extend(warnings(index).into_iter().map(|warning| Finding::warning(ABOUT, warning)));
+    findings.extend(warnings(index).into_iter().map(|warning| CheckLine::warning(ABOUT, warning)));
     findings.push(identity(client).await);
     findings.extend(history(client, index).await);
     findings
 }
 
-fn version(index: &Value) -> Finding {
+fn version(index: &Value) -> CheckLine {
     let here = env!("CARGO_PKG_VERSION");
     let strait = &index["strait"];
     let (Some(there), Some(mode)) = (strait["version"].as_str(), strait["mode"].as_str()) else {
         let (product, version) = (table::text(&index["product"]), table::text(&index["version"]));
-        return Finding::warning(ABOUT, format!("{product} {version} answers, of which less is known"));
+        return CheckLine::warning(ABOUT, format!("{product} {version} answers, of which less is known"));
     };
     let found = format!("strait-{mode} {there} answers as instance {}", table::text(&index["instanceId"]));
     if there == here {
-        Finding::ok(ABOUT, found)
+        CheckLine::ok(ABOUT, found)
     } else {
-        Finding::warning(ABOUT, format!("{found}, and this straitctl is {here}"))
+        CheckLine::warning(ABOUT, format!("{found}, and this straitctl is {here}"))
             .but("use the straitctl that came with the control plane")
     }
 }
 
 /// For whom the checks are made: who sees little finds little.
-async fn identity(client: &ApiClient) -> Finding {
+async fn identity(client: &ApiClient) -> CheckLine {
     let Ok(who) = client.get::<Value>("/who-am-i").await else {
-        return Finding::warning(ABOUT, "it does not say for whom it takes the caller");
+        return CheckLine::warning(ABOUT, "it does not say for whom it takes the caller");
     };
     let name = table::text(&who["name"]);
     let groups = who["groups"].as_array().into_iter().flatten();
     if groups.filter_map(Value::as_str).any(|group| group == "mesh-system:admin") {
-        return Finding::ok(ABOUT, format!("asked as {name}, who may see everything"));
+        return CheckLine::ok(ABOUT, format!("asked as {name}, who may see everything"));
     }
-    Finding::warning(ABOUT, format!("asked as {name}, who may not see everything, so that less is checked"))
+    CheckLine::warning(ABOUT, format!("asked as {name}, who may not see everything, so that less is checked"))
         .but("show the token of an administrator: --token, or --work-dir on the machine of the control plane")
 }
 
 /// Whether zones follow the history that global shows.
-async fn history(client: &ApiClient, index: &Value) -> Option<Finding> {
+async fn history(client: &ApiClient, index: &Value) -> Option<CheckLine> {
     if index["strait"]["mode"] != "global" {
         return None;
     }
@@ -61,10 +61,10 @@ async fn history(client: &ApiClient, index: &Value) -> Option<Finding> {
         epoch["heldBack"].as_object().into_iter().flat_map(|zones| zones.keys()).collect();
     let shown = format!("epoch {}, revision {}", epoch["epoch"], epoch["revision"]);
     Some(match held.as_slice() {
-        [] => Finding::ok(ABOUT, format!("zones follow its history: {shown}")),
+        [] => CheckLine::ok(ABOUT, format!("zones follow its history: {shown}")),
         zones => {
             let zones: Vec<&str> = zones.iter().map(|zone| zone.as_str()).collect();
-            Finding::failure(ABOUT, format!("{} do not follow its history: {shown}", zones.join(", "))).but(
+            CheckLine::failure(ABOUT, format!("{} do not follow its history: {shown}", zones.join(", "))).but(
                 "after a restore or a loss: `straitctl global recover` shows what zones still have; \
                  `straitctl epoch raise` goes on without",
             )

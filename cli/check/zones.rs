@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
-use super::finding::Finding;
+use super::line::CheckLine;
 use crate::{client::ApiClient, table};
 
 const ABOUT: &str = "zones";
@@ -20,16 +20,16 @@ const SKEW: i64 = 5_000;
 const SOON: TimeDelta = TimeDelta::days(14);
 
 /// On global: each zone, and what is left of zones that are no more.
-pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<Finding> {
+pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<CheckLine> {
     let overview: Value = match client.get("/sync").await {
         Ok(overview) => overview,
-        Err(error) => return vec![Finding::failure(ABOUT, format!("{error:#}"))],
+        Err(error) => return vec![CheckLine::failure(ABOUT, format!("{error:#}"))],
     };
     let zones = overview["zones"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut findings: Vec<Finding> = zones.iter().flat_map(|zone| of_one(zone, index)).collect();
+    let mut findings: Vec<CheckLine> = zones.iter().flat_map(|zone| of_one(zone, index)).collect();
     if zones.is_empty() {
         findings.push(
-            Finding::warning(ABOUT, "no zone has connected yet")
+            CheckLine::warning(ABOUT, "no zone has connected yet")
                 .but("`straitctl generate zone-token --zone NAME --scope cp` makes the token a zone shows"),
         );
     }
@@ -38,24 +38,24 @@ pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<Finding>
     findings
 }
 
-fn of_one(zone: &Value, index: &Value) -> Vec<Finding> {
+fn of_one(zone: &Value, index: &Value) -> Vec<CheckLine> {
     let name = table::text(&zone["zone"]);
     let mut findings = Vec::new();
     let status = table::text(&zone["status"]);
     if status != "online" {
         let since = table::age(&zone["since"]);
         findings.push(
-            Finding::failure(ABOUT, format!("{name} is {status} since {since}"))
+            CheckLine::failure(ABOUT, format!("{name} is {status} since {since}"))
                 .but("see whether it runs and reaches global; its log says why a connection ended"),
         );
     }
     let (here, there) = (table::text(&index["strait"]["version"]), table::text(&zone["version"]));
     if here != there {
-        findings.push(Finding::warning(ABOUT, format!("{name} runs {there}, global {here}")));
+        findings.push(CheckLine::warning(ABOUT, format!("{name} runs {there}, global {here}")));
     }
     if let Some(reason) = zone["heldBack"].as_str() {
         findings.push(
-            Finding::failure(ABOUT, format!("{name} does not follow this global: {reason}"))
+            CheckLine::failure(ABOUT, format!("{name} does not follow this global: {reason}"))
                 .but("`straitctl global recover` or `straitctl epoch raise`"),
         );
     }
@@ -67,69 +67,74 @@ fn of_one(zone: &Value, index: &Value) -> Vec<Finding> {
     findings.extend(credential(ABOUT, &format!("{name} shows"), &zone["credential"]));
     for note in zone["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         findings.push(
-            Finding::warning(ABOUT, format!("{name}: {note}"))
+            CheckLine::warning(ABOUT, format!("{name}: {note}"))
                 .but(format!("`straitctl explain zone {name} KIND NAME` tells more of one resource")),
         );
     }
     let refusing = zone["proxies"]["refusing"].as_u64().unwrap_or_default();
     if refusing > 0 {
         findings.push(
-            Finding::warning(ABOUT, format!("{name}: {refusing} proxies do without something they refused"))
-                .but("`straitctl proxy-status` on the zone names them"),
+            CheckLine::warning(
+                ABOUT,
+                format!("{name}: {refusing} proxies do without something they refused"),
+            )
+            .but("`straitctl proxy-status` on the zone names them"),
         );
     }
     if findings.is_empty() {
         let dataplanes = &zone["dataplanes"];
-        findings
-            .push(Finding::ok(ABOUT, format!("{name} is online and in sync, with {dataplanes} dataplanes")));
+        findings.push(CheckLine::ok(
+            ABOUT,
+            format!("{name} is online and in sync, with {dataplanes} dataplanes"),
+        ));
     }
     findings
 }
 
-fn lag(zone: &str, progress: &Value, word: &str) -> Option<Finding> {
+fn lag(zone: &str, progress: &Value, word: &str) -> Option<CheckLine> {
     let lag = progress["lag"].as_u64().filter(|lag| *lag > 0)?;
     let since = age(&progress["behindSince"])?;
     let found = format!("{zone} {word} {lag} revisions since {}", table::age(&progress["behindSince"]));
     match since {
         _ if since >= STUCK => {
-            Some(Finding::failure(ABOUT, found).but(format!(
+            Some(CheckLine::failure(ABOUT, found).but(format!(
                 "`straitctl inspect sync`, and the log of {zone}: something does not get through"
             )))
         }
-        _ if since >= LATE => Some(Finding::warning(ABOUT, found)),
+        _ if since >= LATE => Some(CheckLine::warning(ABOUT, found)),
         _ => None,
     }
 }
 
-fn clock(zone: &str, clock: &Value) -> Option<Finding> {
+fn clock(zone: &str, clock: &Value) -> Option<CheckLine> {
     let (ahead, error) = (clock["aheadMs"].as_i64()?, clock["errorMs"].as_i64().unwrap_or_default());
     if ahead.abs() - error <= SKEW {
         return None;
     }
     Some(
-        Finding::warning(ABOUT, format!("the clock of {zone} is {ahead} ms ahead of that of global")).but(
+        CheckLine::warning(ABOUT, format!("the clock of {zone} is {ahead} ms ahead of that of global")).but(
             "let both follow the same time servers: tokens and certificates are refused when clocks differ",
         ),
     )
 }
 
 /// What is said of something that proves who one is, and of its end.
-fn credential(about: &'static str, who: &str, credential: &Value) -> Option<Finding> {
+fn credential(about: &'static str, who: &str, credential: &Value) -> Option<CheckLine> {
     let until = time(&credential["until"])?;
     let kind = table::text(&credential["kind"]);
     let left = until - Utc::now();
     let remedy = "put a new one in its place before it runs out: it is read at every connect";
     if left <= TimeDelta::zero() {
-        Some(Finding::failure(about, format!("{who} a {kind} that ran out at {until}")).but(remedy))
+        Some(CheckLine::failure(about, format!("{who} a {kind} that ran out at {until}")).but(remedy))
     } else if left < SOON {
-        Some(Finding::warning(about, format!("{who} a {kind} that runs out at {until}")).but(remedy))
+        Some(CheckLine::warning(about, format!("{who} a {kind} that runs out at {until}")).but(remedy))
     } else {
         None
     }
 }
 
 /// What zones left behind that global does not know any more.
-async fn orphans(client: &ApiClient, known: &BTreeSet<&str>) -> Vec<Finding> {
+async fn orphans(client: &ApiClient, known: &BTreeSet<&str>) -> Vec<CheckLine> {
     let mut findings = Vec::new();
     for collection in ["zoneingresses", "zoneegresses", "meshservices"] {
         let Ok(items) = client.list(&format!("/{collection}")).await else { continue };
@@ -141,8 +146,11 @@ async fn orphans(client: &ApiClient, known: &BTreeSet<&str>) -> Vec<Finding> {
             }
             let (kind, name) = (table::text(&item["type"]), table::text(&item["name"]));
             findings.push(
-                Finding::warning(ABOUT, format!("{kind} {name} is of zone {zone}, which has not connected"))
-                    .but("when the zone is gone for good, `straitctl delete zone NAME` takes what it left along"),
+                CheckLine::warning(
+                    ABOUT,
+                    format!("{kind} {name} is of zone {zone}, which has not connected"),
+                )
+                .but("when the zone is gone for good, `straitctl delete zone NAME` takes what it left along"),
             );
         }
     }
@@ -150,51 +158,56 @@ async fn orphans(client: &ApiClient, known: &BTreeSet<&str>) -> Vec<Finding> {
 }
 
 /// On a zone: how it stands with global.
-pub(super) async fn of_zone(client: &ApiClient) -> Vec<Finding> {
+pub(super) async fn of_zone(client: &ApiClient) -> Vec<CheckLine> {
     let answer = match client.send(reqwest::Method::GET, "/strait/link", None).await {
         Ok(answer) if answer.status == reqwest::StatusCode::NOT_FOUND => {
-            return vec![Finding::ok(GLOBAL, "this zone stands alone and follows no global")];
+            return vec![CheckLine::ok(GLOBAL, "this zone stands alone and follows no global")];
         }
         Ok(answer) => answer.success().and_then(|answer| answer.json::<Value>()),
         Err(error) => Err(error),
     };
     match answer {
         Ok(link) => of_link(&link),
-        Err(error) => vec![Finding::failure(GLOBAL, format!("{error:#}"))],
+        Err(error) => vec![CheckLine::failure(GLOBAL, format!("{error:#}"))],
     }
 }
 
-fn of_link(link: &Value) -> Vec<Finding> {
+fn of_link(link: &Value) -> Vec<CheckLine> {
     let mut findings = Vec::new();
     if link["standby"] == true {
-        return vec![Finding::ok(GLOBAL, "another instance of this zone follows global; this one stands by")];
+        return vec![CheckLine::ok(
+            GLOBAL,
+            "another instance of this zone follows global; this one stands by",
+        )];
     }
     if link["connected"] != true {
         let why = link["lastError"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
         findings.push(
-            Finding::failure(GLOBAL, format!("not connected since {}{why}", table::age(&link["since"])))
+            CheckLine::failure(GLOBAL, format!("not connected since {}{why}", table::age(&link["since"])))
                 .but("the zone goes on with what it has; nothing new comes in until it is connected"),
         );
     }
     if let Some(reason) = link["heldBack"].as_str() {
         findings.push(
-            Finding::failure(GLOBAL, format!("what global shows is held back: {reason}"))
+            CheckLine::failure(GLOBAL, format!("what global shows is held back: {reason}"))
                 .but("`straitctl link show` tells what it is, `straitctl link approve` takes it"),
         );
     }
     for (kind, names) in link["refusals"].as_object().into_iter().flatten() {
-        findings.push(Finding::warning(GLOBAL, format!("this zone refused some {kind}: {names}")));
+        findings.push(CheckLine::warning(GLOBAL, format!("this zone refused some {kind}: {names}")));
     }
     for (kind, names) in link["withheld"].as_object().into_iter().flatten() {
-        findings.push(Finding::warning(GLOBAL, format!("some {kind} cannot be sent to global: {names}")));
+        findings.push(CheckLine::warning(GLOBAL, format!("some {kind} cannot be sent to global: {names}")));
     }
     for warning in link["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        findings.push(Finding::warning(GLOBAL, warning));
+        findings.push(CheckLine::warning(GLOBAL, warning));
     }
     findings.extend(clock("this zone", &link["clock"]));
     if findings.is_empty() {
-        findings
-            .push(Finding::ok(GLOBAL, format!("connected since {} and in sync", table::age(&link["since"]))));
+        findings.push(CheckLine::ok(
+            GLOBAL,
+            format!("connected since {} and in sync", table::age(&link["since"])),
+        ));
     }
     findings
 }

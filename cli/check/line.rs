@@ -8,7 +8,7 @@ use crate::output;
 /// How bad something is, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(super) enum CheckVerdict {
     Ok,
     Warning,
     Failure,
@@ -16,8 +16,8 @@ pub(super) enum Verdict {
 
 /// What was found out about one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) verdict: Verdict,
+pub(super) struct CheckLine {
+    pub(super) verdict: CheckVerdict,
     /// Of what.
     pub(super) about: &'static str,
     pub(super) found: String,
@@ -26,17 +26,17 @@ pub(super) struct Finding {
     pub(super) remedy: String,
 }
 
-impl Finding {
+impl CheckLine {
     pub(super) fn ok(about: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Ok, about, found: found.into(), remedy: String::new() }
+        Self { verdict: CheckVerdict::Ok, about, found: found.into(), remedy: String::new() }
     }
 
     pub(super) fn warning(about: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warning, ..Self::ok(about, found) }
+        Self { verdict: CheckVerdict::Warning, ..Self::ok(about, found) }
     }
 
     pub(super) fn failure(about: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Failure, ..Self::ok(about, found) }
+        Self { verdict: CheckVerdict::Failure, ..Self::ok(about, found) }
     }
 
     /// The same, with what to do about it.
@@ -47,9 +47,9 @@ impl Finding {
     /// As a line, and another for what to do.
     pub(super) fn print(&self) {
         let (sign, style) = match self.verdict {
-            Verdict::Ok => ("ok     ", Style::new().green()),
-            Verdict::Warning => ("warning", Style::new().yellow()),
-            Verdict::Failure => ("failure", Style::new().red()),
+            CheckVerdict::Ok => ("ok     ", Style::new().green()),
+            CheckVerdict::Warning => ("warning", Style::new().yellow()),
+            CheckVerdict::Failure => ("failure", Style::new().red()),
         };
         // The colours are ours, the words may be somebody else's.
         output::styled_line(&format!("  {}  ", style.apply_to(sign)), &self.found);
