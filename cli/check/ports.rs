@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::{TimeDelta, Utc};
-use common::{runtime::http::PeerCertificate, tls::Trust};
+use chrono::TimeDelta;
+use common::{
+    runtime::{Clock, SystemClock, http::PeerCertificate},
+    tls::Trust,
+};
 use reqwest::{redirect::Policy, tls::TlsInfo};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
@@ -83,7 +86,7 @@ async fn certificate(host: &str, port: &CheckedPort) -> CheckLine {
     let Some(certificate) = certificate else {
         return CheckLine::warning(ABOUT, format!("{what}: {address} shows no certificate that can be read"));
     };
-    let left = certificate.valid_until - Utc::now();
+    let left = certificate.valid_until - SystemClock.now();
     let found = format!("{what}: the certificate of {address} is good until {}", certificate.valid_until);
     let renew = "put a new certificate in place of the old one; without files of yours, a restart makes one";
     if left <= TimeDelta::zero() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use common::runtime::{Clock, SystemClock};
 use serde_json::Value;
 
 use super::line::CheckLine;
@@ -122,7 +123,7 @@ fn clock(zone: &str, clock: &Value) -> Option<CheckLine> {
 fn credential(about: &'static str, who: &str, credential: &Value) -> Option<CheckLine> {
     let until = time(&credential["until"])?;
     let kind = table::text(&credential["kind"]);
-    let left = until - Utc::now();
+    let left = until - SystemClock.now();
     let remedy = "put a new one in its place before it runs out: it is read at every connect";
     if left <= TimeDelta::zero() {
         Some(CheckLine::failure(about, format!("{who} a {kind} that ran out at {until}")).but(remedy))
@@ -217,5 +218,5 @@ fn time(value: &Value) -> Option<DateTime<Utc>> {
 }
 
 fn age(value: &Value) -> Option<TimeDelta> {
-    Some(Utc::now() - time(value)?)
+    Some(SystemClock.now() - time(value)?)
 }

@@ -83,6 +83,9 @@ fn who_leaves_is_not_waited_for_and_who_does_without_is_named() {
     assert_eq!(convergence.progress().behind, 0);
 }
 
+/// Numbers, each with the revision it was published for.
+type NumberedRevisions = Vec<(u64, u64)>;
+
 #[derive(Clone, Debug)]
 enum Step {
     Open(u64),
@@ -114,7 +117,7 @@ proptest! {
         let convergence = Convergence::default();
         // By stream: what it was given, as number and revision, up to which number it has answered, and what was
         // reached when it came.
-        let mut model: BTreeMap<u64, (Vec<(u64, u64)>, u64, u64)> = BTreeMap::new();
+        let mut model: BTreeMap<u64, (NumberedRevisions, u64, u64)> = BTreeMap::new();
         let (mut revision, mut marked) = (0, 0);
         for step in steps {
             match step {
