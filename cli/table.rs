@@ -30,15 +30,18 @@ pub(crate) fn print(headings: &[&str], rows: Vec<Vec<String>>) {
 
 /// How long ago the RFC 3339 time at `value` was: `3d`, `2h`, `5m`, `10s`, or `-`.
 pub(crate) fn age(value: &Value) -> String {
-    let time = value.as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
-    time.map_or_else(|| "-".to_owned(), |time| age_at(time.to_utc(), SystemClock.now()))
+    time(value).map_or_else(|| "-".to_owned(), |time| age_at(time, SystemClock.now()))
+}
+
+/// The RFC 3339 time at `value`.
+pub(crate) fn time(value: &Value) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(value.as_str()?).ok().map(|time| time.to_utc())
 }
 
 /// How long it is until the RFC 3339 time at `value`, in the same form.
 pub(crate) fn left(value: &Value) -> String {
-    let time = value.as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
     // The span is the same from the other end.
-    time.map_or_else(|| "-".to_owned(), |time| age_at(SystemClock.now(), time.to_utc()))
+    time(value).map_or_else(|| "-".to_owned(), |time| age_at(SystemClock.now(), time))
 }
 
 fn age_at(time: DateTime<Utc>, now: DateTime<Utc>) -> String {

@@ -1,9 +1,13 @@
 //! One line of a check.
 
+use chrono::TimeDelta;
 use console::Style;
 use serde::Serialize;
 
 use crate::output;
+
+/// When the end of a credential or a certificate is near.
+pub(super) const SOON: TimeDelta = TimeDelta::days(14);
 
 /// How bad something is, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

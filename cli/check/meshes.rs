@@ -27,11 +27,8 @@ fn of_one(mesh: &Value, insight: &Value) -> Vec<CheckLine> {
     let count = |what: &str| insight["dataplanes"][what].as_u64().unwrap_or_default();
     let (total, online) = (count("total"), count("online"));
     let mut findings = Vec::new();
-    if let backend @ Some(_) = mesh["mtls"]["enabledBackend"].as_str()
-        && total > 0
-        && backend.is_some_and(|backend| !backend.is_empty())
-        && !has_permissions(insight)
-    {
+    let has_mtls = mesh["mtls"]["enabledBackend"].as_str().is_some_and(|backend| !backend.is_empty());
+    if has_mtls && total > 0 && !has_permissions(insight) {
         findings.push(
             CheckLine::failure(ABOUT, format!("{name}: mTLS is on and nobody is allowed to call anybody"))
                 .but("apply a MeshTrafficPermission; examples/allow-all.yaml is one that allows everything"),

@@ -12,14 +12,12 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::line::CheckLine;
+use super::line::{CheckLine, SOON};
 use crate::client::ApiClient;
 
 const ABOUT: &str = "ports";
 /// For one port.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// When the end of a certificate is near.
-const SOON: TimeDelta = TimeDelta::days(14);
 
 /// A port that the settings name.
 struct CheckedPort {
@@ -88,7 +86,8 @@ async fn certificate(host: &str, port: &CheckedPort) -> CheckLine {
     };
     let left = certificate.valid_until - SystemClock.now();
     let found = format!("{what}: the certificate of {address} is good until {}", certificate.valid_until);
-    let renew = "put a new certificate in place of the old one; without files of yours, a restart makes one";
+    let renew = "put a new certificate in place of the old one and start again; one that the control plane made for \
+                 itself (strait.crt and strait.key in its work folder) is made anew when both files are gone";
     if left <= TimeDelta::zero() {
         CheckLine::failure(ABOUT, format!("{found}, and that is over")).but(renew)
     } else if left < SOON {

@@ -1,12 +1,10 @@
 //! Zones as global sees them, and global as a zone sees it.
 
-use std::collections::BTreeSet;
-
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use common::runtime::{Clock, SystemClock};
 use serde_json::Value;
 
-use super::line::CheckLine;
+use super::line::{CheckLine, SOON};
 use crate::{client::ApiClient, table};
 
 const ABOUT: &str = "zones";
@@ -17,10 +15,8 @@ const LATE: TimeDelta = TimeDelta::seconds(30);
 const STUCK: TimeDelta = TimeDelta::minutes(5);
 /// A skew at which tokens and certificates that were just made are refused.
 const SKEW: i64 = 5_000;
-/// When the end of a credential is near.
-const SOON: TimeDelta = TimeDelta::days(14);
 
-/// On global: each zone, and what is left of zones that are no more.
+/// On global: each zone.
 pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<CheckLine> {
     let overview: Value = match client.get("/sync").await {
         Ok(overview) => overview,
@@ -34,8 +30,6 @@ pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<CheckLin
                 .but("`straitctl generate zone-token --zone NAME --scope cp` makes the token a zone shows"),
         );
     }
-    let known = zones.iter().filter_map(|zone| zone["zone"].as_str()).collect();
-    findings.extend(orphans(client, &known).await);
     findings
 }
 
@@ -121,7 +115,7 @@ fn clock(zone: &str, clock: &Value) -> Option<CheckLine> {
 
 /// What is said of something that proves who one is, and of its end.
 fn credential(about: &'static str, who: &str, credential: &Value) -> Option<CheckLine> {
-    let until = time(&credential["until"])?;
+    let until = table::time(&credential["until"])?;
     let kind = table::text(&credential["kind"]);
     let left = until - SystemClock.now();
     let remedy = "put a new one in its place before it runs out: it is read at every connect";
@@ -132,30 +126,6 @@ fn credential(about: &'static str, who: &str, credential: &Value) -> Option<Chec
     } else {
         None
     }
-}
-
-/// What zones left behind that global does not know any more.
-async fn orphans(client: &ApiClient, known: &BTreeSet<&str>) -> Vec<CheckLine> {
-    let mut findings = Vec::new();
-    for collection in ["zoneingresses", "zoneegresses", "meshservices"] {
-        let Ok(items) = client.list(&format!("/{collection}")).await else { continue };
-        for item in items {
-            let Some(zone) = item["labels"]["kuma.io/zone"].as_str() else { continue };
-            // Those of global itself have no zone, or this one.
-            if known.contains(zone) || item["labels"]["kuma.io/origin"] == "global" {
-                continue;
-            }
-            let (kind, name) = (table::text(&item["type"]), table::text(&item["name"]));
-            findings.push(
-                CheckLine::warning(
-                    ABOUT,
-                    format!("{kind} {name} is of zone {zone}, which has not connected"),
-                )
-                .but("when the zone is gone for good, `straitctl delete zone NAME` takes what it left along"),
-            );
-        }
-    }
-    findings
 }
 
 /// On a zone: how it stands with global.
@@ -189,10 +159,9 @@ fn of_link(link: &Value) -> Vec<CheckLine> {
         );
     }
     if let Some(reason) = link["heldBack"].as_str() {
-        findings.push(
-            CheckLine::failure(GLOBAL, format!("what global shows is held back: {reason}"))
-                .but("`straitctl link show` tells what it is, `straitctl link approve` takes it"),
-        );
+        findings.push(CheckLine::failure(GLOBAL, format!("what global shows is held back: {reason}")).but(
+            "`straitctl link` tells more; `straitctl link approve` lets it through, if global is right",
+        ));
     }
     for (kind, names) in link["refusals"].as_object().into_iter().flatten() {
         findings.push(CheckLine::warning(GLOBAL, format!("this zone refused some {kind}: {names}")));
@@ -213,10 +182,6 @@ fn of_link(link: &Value) -> Vec<CheckLine> {
     findings
 }
 
-fn time(value: &Value) -> Option<DateTime<Utc>> {
-    DateTime::parse_from_rfc3339(value.as_str()?).ok().map(|time| time.to_utc())
-}
-
 fn age(value: &Value) -> Option<TimeDelta> {
-    Some(SystemClock.now() - time(value)?)
+    Some(SystemClock.now() - table::time(value)?)
 }
