@@ -40,7 +40,12 @@ impl PartLimits {
     /// countless parts is refused alone.
     pub const CONTROL_PLANE: Self = Self { members: 250_000, parts: 2_000_000, opaque: &[2, 2, 2] };
     /// From a proxy: as many names as it may list, with versions.
-    pub const PROXY: Self = Self { members: 200_000, parts: 400_000, opaque: &[] };
+    pub const PROXY: Self = Self::new(200_000, 400_000);
+
+    /// So many right in a message, and at all depths; nothing in it is judged elsewhere.
+    pub const fn new(members: usize, parts: usize) -> Self {
+        Self { members, parts, opaque: &[] }
+    }
 }
 
 /// A message has more parts than anybody needs to say something.

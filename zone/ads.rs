@@ -43,6 +43,7 @@ pub(crate) mod replicas;
 mod resource;
 mod seat;
 mod service;
+pub mod signals;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -112,6 +112,11 @@ fn ads_nodes() {
 }
 
 #[test]
+fn parts() {
+    replay("parts");
+}
+
+#[test]
 fn tokens() {
     replay("tokens");
 }

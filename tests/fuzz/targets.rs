@@ -17,6 +17,8 @@ mod headers;
 mod heads;
 #[path = "targets/insights.rs"]
 mod insights;
+#[path = "targets/parts.rs"]
+mod parts;
 #[path = "targets/settings.rs"]
 mod settings;
 #[path = "targets/store.rs"]
@@ -52,6 +54,7 @@ pub static ALL: &[&Target] = &[
     &sync::RESPONSES,
     &ads::REQUESTS,
     &ads::NODES,
+    &parts::PARTS,
     &tokens::TOKENS,
     &words::WORDS,
     &settings::SETTINGS,

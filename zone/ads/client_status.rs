@@ -230,7 +230,7 @@ mod tests {
         let id = ProxyId::of_no_mesh("edge".into());
         let (cluster, metadata) = (Arc::default(), Arc::default());
         let proxy = Arc::new(Proxy { id: id.clone(), cluster, metadata, user_agent: String::new() });
-        let session = proxies.join(proxy, None, StreamView::default());
+        let session = proxies.join(proxy, None, StreamView::default(), Arc::default());
         let mut own = ResourceCollection::default();
         let message = common::proto::envoy::config::cluster::v3::Cluster::default();
         own.insert(Arc::new(Encoded::new("a", type_url::CLUSTER, "test", &message)));

@@ -237,6 +237,7 @@ mod tests {
             Arc::new(Proxy { id, cluster: Arc::default(), metadata, user_agent: String::new() }),
             None,
             view,
+            Arc::default(),
         )
     }
 

@@ -11,10 +11,12 @@ use common::{
     model::{Resource, ResourceKey},
     store::index::{Index, IndexReader},
 };
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::proxies::StreamId;
+use super::{
+    proxies::StreamId,
+    signals::{Signal, StreamSignals},
+};
 
 /// A token that was found good.
 #[derive(Clone, Debug, Default)]
@@ -58,31 +60,32 @@ impl Grant {
 
 /// Who is to be told of which change.
 #[derive(Default)]
-pub(super) struct GrantWatch(Mutex<BTreeMap<ResourceKey, BTreeMap<StreamId, Arc<Notify>>>>);
+pub(super) struct GrantWatch(Mutex<BTreeMap<ResourceKey, BTreeMap<StreamId, Arc<StreamSignals>>>>);
 
 /// The place of one stream there, until it is dropped.
 pub(super) struct Lookout {
     watch: Arc<GrantWatch>,
     stream: StreamId,
     keys: Vec<ResourceKey>,
-    changed: Arc<Notify>,
+    signals: Arc<StreamSignals>,
 }
 
 impl GrantWatch {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ResourceKey, BTreeMap<StreamId, Arc<Notify>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ResourceKey, BTreeMap<StreamId, Arc<StreamSignals>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells `stream` from now on when something changes on which `grant` rests.
-    pub(super) fn watch(self: &Arc<Self>, stream: StreamId, grant: &Grant) -> Lookout {
-        let changed = Arc::new(Notify::new());
-        let keys: Vec<ResourceKey> = grant.rests_on.iter().map(|(key, _)| key.clone()).collect();
-        let mut streams = self.lock();
-        for key in &keys {
-            streams.entry(key.clone()).or_default().insert(stream, Arc::clone(&changed));
-        }
-        drop(streams);
-        Lookout { watch: Arc::clone(self), stream, keys, changed }
+    /// Wakes `stream` from now on when something changes on which `grant` rests.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        stream: StreamId,
+        grant: &Grant,
+        signals: &Arc<StreamSignals>,
+    ) -> Lookout {
+        let (watch, signals) = (Arc::clone(self), Arc::clone(signals));
+        let mut lookout = Lookout { watch, stream, keys: Vec::new(), signals };
+        lookout.follow(grant);
+        lookout
     }
 
     /// Follows the index until `shutdown`.
@@ -97,7 +100,7 @@ impl GrantWatch {
             let changed = newest.changed_since(&seen);
             let streams = self.lock();
             for stream in changed.iter().filter_map(|key| streams.get(key)).flat_map(BTreeMap::values) {
-                stream.notify_one();
+                stream.raise(Signal::Grant);
             }
             drop(streams);
             seen = newest;
@@ -106,14 +109,21 @@ impl GrantWatch {
 }
 
 impl Lookout {
-    /// Waits until something may have changed on which the grant rests.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    /// From now on it is about `grant`. What changed before that is not told.
+    pub(super) fn follow(&mut self, grant: &Grant) {
+        let rests_on = grant.rests_on.iter().map(|(key, _)| key);
+        if rests_on.clone().eq(&self.keys) {
+            return;
+        }
+        self.leave();
+        self.keys = rests_on.cloned().collect();
+        let mut streams = self.watch.lock();
+        for key in &self.keys {
+            streams.entry(key.clone()).or_default().insert(self.stream, Arc::clone(&self.signals));
+        }
     }
-}
 
-impl Drop for Lookout {
-    fn drop(&mut self) {
+    fn leave(&self) {
         let mut streams = self.watch.lock();
         for key in &self.keys {
             if let Some(of_key) = streams.get_mut(key) {
@@ -123,5 +133,11 @@ impl Drop for Lookout {
                 }
             }
         }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

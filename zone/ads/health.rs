@@ -39,6 +39,7 @@ use self::checks::{ObservedHealth, specifier};
 use super::{
     grant::{Grant, GrantWatch, Lookout},
     node::{Proxy, ProxyId, ProxyKind},
+    signals::StreamSignals,
     stream::{EnvoyPeer, Requests, Streams},
 };
 use crate::{generator::AdminEndpoint, mesh::Hosts};
@@ -74,6 +75,7 @@ struct HealthSession<'a> {
     admin: Option<AdminEndpoint>,
     grant: Grant,
     lookout: Lookout,
+    signals: Arc<StreamSignals>,
     /// What it was told to look at.
     asked: Bytes,
     /// What it found.
@@ -139,7 +141,8 @@ impl Health {
             return Err(Status::invalid_argument("only dataplanes have a workload whose health matters"));
         }
         let grant = self.streams.grant(&proxy.id, peer).await?;
-        let lookout = self.lookout(&proxy.id, &grant);
+        let signals = Arc::default();
+        let lookout = self.lookout(&proxy.id, &grant, &signals);
         let mut session = HealthSession {
             health: self,
             peer,
@@ -147,6 +150,7 @@ impl Health {
             proxy: proxy.id,
             grant,
             lookout,
+            signals,
             asked: Bytes::new(),
             found: ObservedHealth::default(),
             behind: false,
@@ -160,15 +164,16 @@ impl Health {
                     Some(request) => session.hear(&request).await?,
                     None => return Ok(()),
                 },
-                () = session.lookout.changed() => session.look_again(answers).await?,
+                _ = session.signals.raised() => session.look_again(answers).await?,
                 () = tokio::time::sleep(again), if retry => session.note().await?,
             }
         }
     }
 
-    fn lookout(&self, proxy: &ProxyId, grant: &Grant) -> Lookout {
+    fn lookout(&self, proxy: &ProxyId, grant: &Grant, signals: &Arc<StreamSignals>) -> Lookout {
         let also = Grant::new(vec![proxy.key()], None, &self.streams.index.current());
-        self.watch.watch(self.next.fetch_add(1, Ordering::Relaxed), &grant.clone().and(also))
+        let stream = self.next.fetch_add(1, Ordering::Relaxed);
+        self.watch.watch(stream, &grant.clone().and(also), signals)
     }
 }
 
@@ -209,7 +214,7 @@ impl HealthSession<'_> {
         let index = self.health.streams.index.current();
         if !self.health.streams.authenticator.upholds(&self.grant, &index) {
             self.grant = self.health.streams.grant(&self.proxy, self.peer).await?;
-            self.lookout = self.health.lookout(&self.proxy, &self.grant);
+            self.lookout = self.health.lookout(&self.proxy, &self.grant, &self.signals);
         }
         self.vouch();
         self.ask(answers)?;

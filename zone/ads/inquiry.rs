@@ -5,14 +5,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::xds::{Interest, Standing, Wanted};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 /// Where questions to one stream wait.
 #[derive(Debug, Default)]
 pub struct Inquiries {
     /// `None` while nobody answers.
     waiting: Mutex<Option<Vec<OpenInquiry>>>,
-    asked: Notify,
 }
 
 /// What is asked, and where the answer goes.
@@ -77,13 +76,7 @@ impl Inquiries {
     pub fn ask(&self, scope: InquiryScope) -> Option<oneshot::Receiver<StreamReport>> {
         let (sender, receiver) = oneshot::channel();
         self.lock().as_mut()?.push((scope, sender));
-        self.asked.notify_one();
         Some(receiver)
-    }
-
-    /// Waits until somebody may have asked.
-    pub async fn asked(&self) {
-        self.asked.notified().await;
     }
 
     /// What is asked, and who waits for an answer.

@@ -21,6 +21,7 @@ use super::{
     convergence::Convergence,
     inquiry::InquiryScope,
     node::{Proxy, ProxyId},
+    signals::{Signal, StreamSignals},
 };
 
 /// How many proxies are looked at before whoever publishes gets a chance.
@@ -102,19 +103,20 @@ impl Proxies {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stream of `proxy` begins. `deregister_after` says that its resource goes when it does, and how
-    /// long after.
+    /// A stream of `proxy` begins, which `signals` wake. `deregister_after` says that its resource goes when it does,
+    /// and how long after.
     pub fn join(
         self: &Arc<Self>,
         proxy: Arc<Proxy>,
         deregister_after: Option<Duration>,
         view: StreamView,
+        signals: Arc<StreamSignals>,
     ) -> ProxySession {
         let id = proxy.id.clone();
         let mut state = self.lock();
         state.next += 1;
         let stream = state.next;
-        let seat = Arc::new(StreamSeat::new(stream, view));
+        let seat = Arc::new(StreamSeat::new(stream, view, signals));
         state.departures.remove(&id);
         let connected = state.connected.entry(id.clone()).or_insert_with(|| Connected {
             proxy: Arc::clone(&proxy),
@@ -182,6 +184,7 @@ impl Proxies {
             let number = config.number();
             connected.streams.keys().for_each(|stream| self.convergence.owes(*stream, number));
             connected.config.send_replace(Some(config));
+            connected.streams.values().for_each(|seat| seat.signals.raise(Signal::Configured));
         }
         if Arc::ptr_eq(&known, &connected.problems) || known == connected.problems {
             return None;
@@ -318,13 +321,13 @@ impl ConnectedNow {
     }
 
     fn ask(self, scope: InquiryScope) -> AskedProxy {
-        let asked = |seat: &Arc<StreamSeat>| (seat.view(), seat.inquiries.ask(scope));
+        let asked = |seat: &Arc<StreamSeat>| (seat.view(), seat.ask(scope));
         let streams = self.streams.iter().map(asked).collect();
         AskedProxy { proxy: self.proxy, config: self.config, problems: self.problems, streams }
     }
 
     fn dismiss(self) -> usize {
-        self.streams.iter().for_each(|seat| seat.dismissed.cancel());
+        self.streams.iter().for_each(|seat| seat.signals.raise(Signal::Dismissed));
         self.streams.len()
     }
 }
@@ -396,7 +399,7 @@ mod tests {
     }
 
     fn join(proxies: &Arc<Proxies>, name: &str) -> ProxySession {
-        proxies.join(proxy(name), Some(DELAY), StreamView::default())
+        proxies.join(proxy(name), Some(DELAY), StreamView::default(), Arc::default())
     }
 
     #[tokio::test]
@@ -429,7 +432,7 @@ mod tests {
         drop(join(&proxies, "gone"));
         drop(join(&proxies, "back"));
         let back = join(&proxies, "back");
-        drop(proxies.join(proxy("by-api"), None, StreamView::default()));
+        drop(proxies.join(proxy("by-api"), None, StreamView::default(), Arc::default()));
         assert_eq!(proxies.overdue().await, [proxy("gone").id.clone()]);
         assert_eq!(start.elapsed(), DELAY);
         drop(back);

@@ -7,12 +7,12 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     config::ProxyConfig,
-    inquiry::{Inquiries, StreamReport},
+    inquiry::{Inquiries, InquiryScope, StreamReport},
     node::Proxy,
+    signals::{Signal, StreamSignals},
 };
 
 /// One stream of one proxy, unique in this process.
@@ -26,8 +26,8 @@ pub struct StreamSeat {
     view: Mutex<StreamView>,
     /// What the stream is asked.
     pub inquiries: Inquiries,
-    /// Ends the stream.
-    pub dismissed: CancellationToken,
+    /// What wakes the stream.
+    pub signals: Arc<StreamSignals>,
 }
 
 /// What one stream has been told, for those who look from outside.
@@ -92,9 +92,16 @@ pub struct AskedProxy {
 }
 
 impl StreamSeat {
-    /// That of a stream which looks like this.
-    pub fn new(id: StreamId, view: StreamView) -> Self {
-        Self { id, view: Mutex::new(StreamView { id, ..view }), ..Self::default() }
+    /// That of a stream which looks like this and is woken by these.
+    pub fn new(id: StreamId, view: StreamView, signals: Arc<StreamSignals>) -> Self {
+        Self { id, view: Mutex::new(StreamView { id, ..view }), signals, ..Self::default() }
+    }
+
+    /// Asks the stream; `None` where it does not answer.
+    pub fn ask(&self, scope: InquiryScope) -> Option<oneshot::Receiver<StreamReport>> {
+        let asked = self.inquiries.ask(scope)?;
+        self.signals.raise(Signal::Asked);
+        Some(asked)
     }
 
     /// As it is now.

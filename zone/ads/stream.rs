@@ -1,5 +1,6 @@
 //! The streams of the proxies: who is let in, and what all of them share.
 
+mod alarm;
 mod driver;
 mod once;
 mod requests;
@@ -37,6 +38,7 @@ use super::{
     proxies::{Proxies, ProxySession, StreamView},
     registration::{RegisterError, Registrar},
     resource,
+    signals::StreamSignals,
 };
 
 /// Bytes of the reason a stream ends with.
@@ -133,7 +135,7 @@ impl Streams {
         let proxy = Arc::new(proxy);
         let (address, connected) = (peer.address.clone(), self.env.now());
         let view = StreamView { peer: address, protocol: D::PROTOCOL, connected, ..StreamView::default() };
-        let session = self.join(&proxy, is_registered, view);
+        let session = self.join(&proxy, is_registered, view, Arc::clone(responses.signals()));
         tracing::info!(proxy = %proxy.id, peer = %peer.address, protocol = D::PROTOCOL, "a proxy connected");
         let mut driver = Driver::new(self, peer, proxy, session, grant, source);
         driver.begin(first)?;
@@ -177,10 +179,16 @@ impl Streams {
         recognised.map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
-    /// A stream of `proxy` begins.
-    fn join(&self, proxy: &Arc<Proxy>, is_registered: bool, view: StreamView) -> ProxySession {
+    /// A stream of `proxy` begins, which `signals` wake.
+    fn join(
+        &self,
+        proxy: &Arc<Proxy>,
+        is_registered: bool,
+        view: StreamView,
+        signals: Arc<StreamSignals>,
+    ) -> ProxySession {
         let among = if proxy.id.is_of_no_mesh() { self.nodes.connected() } else { &self.proxies };
-        among.join(Arc::clone(proxy), is_registered.then_some(self.deregister_after), view)
+        among.join(Arc::clone(proxy), is_registered.then_some(self.deregister_after), view, signals)
     }
 
     /// Says who is at the other end, once that is known.

@@ -10,11 +10,13 @@ use common::{
     redact,
     xds::{Collection, Input, Name, Refusals, Retry, Source, SourceEvent, Version, Want, Wanted},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, Requests, Responses, Streams, Wire, dismissed, stopping,
+    EnvoyPeer, Requests, Responses, Streams, Wire,
+    alarm::Alarm,
+    dismissed,
     turn::{FEW, Turn},
     wire::{ReadRequest, malformed, read},
 };
@@ -26,6 +28,7 @@ use crate::{
         metrics,
         node::Proxy,
         proxies::{ProxySession, StreamId, TypeView},
+        signals::{Raised, Signal},
     },
     generator::{FewChanges, OfType},
 };
@@ -122,7 +125,7 @@ impl<'a, D: Wire> Driver<'a, D> {
         session.seat.inquiries.open();
         session.attend();
         Self {
-            lookout: streams.grants.watch(session.stream, &grant),
+            lookout: streams.grants.watch(session.stream, &grant, &session.seat.signals),
             _seen: InsightGuard::open(&streams.insights, session.stream, &proxy),
             _active: metrics::StreamActive::new(),
             streams,
@@ -154,9 +157,10 @@ impl<'a, D: Wire> Driver<'a, D> {
 
     /// Serves the stream to its end.
     pub(super) async fn run(mut self, requests: &mut Requests, responses: &Responses) -> Result<(), Status> {
+        let mut alarm = Alarm::default();
         loop {
             self.send(responses);
-            let alarm = self.alarm(Instant::now());
+            alarm.set_for(self.due(Instant::now()));
             tokio::select! {
                 request = requests.next() => match request {
                     Some(request) => {
@@ -165,31 +169,42 @@ impl<'a, D: Wire> Driver<'a, D> {
                     }
                     None => return Ok(()),
                 },
-                changed = self.session.config.changed() => match changed {
-                    Ok(()) => self.reconfigure()?,
-                    Err(_) => return Err(stopping()),
-                },
-                () = self.lookout.changed() => self.uphold()?,
-                () = responses.changed() => {
+                raised = responses.signals().raised() => {
                     if responses.is_closed() {
                         return Ok(());
                     }
-                    self.turn.moved(Instant::now());
+                    self.notice(raised)?;
                 }
                 () = self.turn.come() => {}
-                () = self.session.seat.inquiries.asked() => self.report(),
-                () = self.session.seat.dismissed.cancelled() => return Err(dismissed()),
-                () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => {
-                    self.awake(Instant::now())?;
-                }
+                () = alarm.rung() => self.awake(Instant::now())?,
             }
         }
     }
 
+    /// Does what it was woken for.
+    fn notice(&mut self, raised: Raised) -> Result<(), Status> {
+        if raised.has(Signal::Dismissed) {
+            return Err(dismissed());
+        }
+        if raised.has(Signal::Room) {
+            self.turn.moved(Instant::now());
+        }
+        if raised.has(Signal::Grant) {
+            self.uphold()?;
+        }
+        if raised.has(Signal::Configured) {
+            self.reconfigure()?;
+        }
+        if raised.has(Signal::Asked) {
+            self.report();
+        }
+        Ok(())
+    }
+
     /// When something is due if nothing else happens.
-    fn alarm(&self, now: Instant) -> Option<Instant> {
+    fn due(&self, now: Instant) -> Option<Instant> {
         let expiry = self.streams.authenticator.good_for(&self.grant);
-        let alarms = [
+        let due = [
             self.source.deadline(now),
             self.retry.due(),
             self.stalled_at(),
@@ -197,7 +212,7 @@ impl<'a, D: Wire> Driver<'a, D> {
             // A time that the clock cannot name does not come.
             expiry.and_then(|left| now.checked_add(left.max(Duration::from_millis(1)))),
         ];
-        alarms.into_iter().flatten().min()
+        due.into_iter().flatten().min()
     }
 
     /// When a response was left unanswered for too long.
@@ -407,10 +422,13 @@ impl<'a, D: Wire> Driver<'a, D> {
 
     /// Judges the token again if something changed on which the last judgement rests.
     fn uphold(&mut self) -> Result<(), Status> {
-        let index = self.streams.index.current();
+        let mut index = self.streams.index.current();
         let authenticator = &self.streams.authenticator;
-        if !authenticator.upholds(&self.grant, &index) {
+        while !authenticator.upholds(&self.grant, &index) {
             self.grant = authenticator.check(&self.proxy.id, self.peer.token.as_deref(), &index)?;
+            self.lookout.follow(&self.grant);
+            // It may have changed before it was followed.
+            index = self.streams.index.current();
         }
         Ok(())
     }

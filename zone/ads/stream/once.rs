@@ -13,7 +13,7 @@ use super::{
     EnvoyPeer, FIRST_REQUEST, Requests, Responses, Streams, dismissed, end, stopping,
     wire::{malformed, read_whole},
 };
-use crate::ads::{config::ProxyConfig, metrics, proxies::StreamView};
+use crate::ads::{config::ProxyConfig, metrics, proxies::StreamView, signals::Signal};
 
 /// How long the first configuration of a proxy may take.
 const FIRST: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Streams {
         let proxy = Arc::new(proxy);
         let (address, connected) = (peer.address.clone(), self.env.now());
         let view = StreamView { peer: address, protocol, connected, ..StreamView::default() };
-        let mut session = self.join(&proxy, is_registered, view);
+        let mut session = self.join(&proxy, is_registered, view, Arc::default());
         let held = std::mem::take(&mut asked.version_info);
         let begun = Instant::now();
         loop {
@@ -94,8 +94,11 @@ impl Streams {
             let end = begun + if is_known { wait } else { wait.max(FIRST) };
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(stopping()),
-                () = session.seat.dismissed.cancelled() => return Err(dismissed()),
-                changed = session.config.changed() => changed.map_err(|_| stopping())?,
+                raised = session.seat.signals.raised() => {
+                    if raised.has(Signal::Dismissed) {
+                        return Err(dismissed());
+                    }
+                }
                 () = sleep_until(end) => {
                     let unknown = || Status::unavailable("what this proxy should have is not known yet");
                     return if is_known { Ok(None) } else { Err(unknown()) };

@@ -16,8 +16,9 @@ use axum::{
 use bytes::Bytes;
 use common::xds::Encoding;
 use hyper::body::Frame;
-use tokio::sync::Notify;
 use tonic::Status;
+
+use crate::ads::signals::{Signal, StreamSignals};
 
 /// Bytes handed to the connection at once: what fits into a frame.
 const PIECE: usize = 16 << 10;
@@ -33,8 +34,8 @@ struct ResponseBody(Arc<ResponsesInner>);
 #[derive(Default)]
 struct ResponsesInner {
     state: Mutex<ResponseQueue>,
-    /// There is room again, or the connection is gone.
-    changed: Notify,
+    /// Of the stream that puts them: there is room again, or the connection is gone.
+    signals: Arc<StreamSignals>,
 }
 
 #[derive(Default)]
@@ -87,9 +88,9 @@ impl Responses {
         self.0.lock().is_closed
     }
 
-    /// Waits until there may be room, or nobody takes anything any more.
-    pub(super) async fn changed(&self) {
-        self.0.changed.notified().await;
+    /// Wakes the stream when there is room again, or nobody takes anything any more.
+    pub(super) fn signals(&self) -> &Arc<StreamSignals> {
+        &self.0.signals
     }
 
     /// Puts one response.
@@ -136,11 +137,12 @@ impl HttpBody for ResponseBody {
                 // A stream is idle nearly all of its life.
                 state.queue = VecDeque::new();
             }
+            let had_room = state.waiting < WAITING;
             state.waiting -= piece.len();
             let has_room = state.waiting < WAITING;
             drop(state);
-            if has_room {
-                self.0.changed.notify_one();
+            if has_room && !had_room {
+                self.0.signals.raise(Signal::Room);
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
@@ -167,6 +169,6 @@ impl Drop for ResponseBody {
         let mut state = self.0.lock();
         *state = ResponseQueue { is_closed: true, is_over: true, ..ResponseQueue::default() };
         drop(state);
-        self.0.changed.notify_one();
+        self.0.signals.raise(Signal::Room);
     }
 }

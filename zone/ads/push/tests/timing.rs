@@ -36,7 +36,12 @@ async fn a_change_is_published_at_once_and_those_that_came_meanwhile_together() 
     let running = tokio::spawn(push.run(stop.clone()));
 
     let start = Instant::now();
-    let mut session = proxies.join(Arc::new(proxy(ProxyKind::Dataplane, "p-0")), None, StreamView::default());
+    let mut session = proxies.join(
+        Arc::new(proxy(ProxyKind::Dataplane, "p-0")),
+        None,
+        StreamView::default(),
+        Arc::default(),
+    );
     session.config.wait_for(Option::is_some).await.unwrap();
     for seconds in 1..4 {
         world.put(&timeout(seconds), "");

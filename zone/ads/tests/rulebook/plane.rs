@@ -83,7 +83,7 @@ impl<'a> Plane<'a> {
             metadata: Arc::default(),
             user_agent: String::new(),
         };
-        let kept = zone.proxies.join(Arc::new(proxy), None, StreamView::default());
+        let kept = zone.proxies.join(Arc::new(proxy), None, StreamView::default(), Arc::default());
         Self { zone, id, resources: BTreeMap::new(), revision: 1, _kept: kept }
     }
 
