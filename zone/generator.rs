@@ -22,6 +22,7 @@ pub(crate) mod names;
 mod of_type;
 pub(crate) mod outbound;
 pub(crate) mod outward;
+mod particulars;
 mod placement;
 pub(crate) mod probe;
 mod proxy;
@@ -30,6 +31,7 @@ pub(crate) mod runtime;
 pub(crate) mod secrets;
 mod shown;
 pub mod sni;
+mod template;
 pub(crate) mod transparent;
 pub(crate) mod zone_listener;
 
@@ -43,6 +45,7 @@ pub use encode::{from_json, to_json};
 pub use gateway::{Entrance, GatewayRouteDraft, HostDraft, RoutesDraft};
 pub(crate) use names::{ADMIN, metric as metric_name};
 pub use of_type::OfType;
+pub use particulars::{Particular, Particulars};
 pub use placement::{FailoverZones, Nearness, Placement, SaidNearness, Zones};
 pub use proxy::{FEATURE_GRPC, ProxyMetadata, Sidecar, XdsClient, ZoneEgressProxy, ZoneIngressProxy};
 pub use resource_set::{

@@ -3,7 +3,7 @@
 //! P1, P2, P3, P6, P7 and P9 are about global and its zones, P4 and P5 about a zone and its proxies, P8 about what
 //! one change costs in either; `put`, `storm` and `edits` about many changes. A machine is rarely quiet, so a time
 //! means little and a ratio more. `BENCH=p6` runs one scenario,
-//! `BENCH_SCALE=0.1` shrinks the counts. Latencies end when the last zone has sent its acknowledgement; the
+//! `BENCH_SCALE=0.1` shrinks the counts, `BENCH_PROTOCOL=delta` leaves the other one out of P4. Latencies end when the last zone has sent its acknowledgement; the
 //! floor ends when its server has received the last one.
 
 // A benchmark binary has no outside; `pub` here means: for the scenarios.
@@ -57,7 +57,9 @@ async fn main() {
         upward::p9().await;
     }
     if wanted("p4") {
-        for protocol in [AdsProtocol::Sotw, AdsProtocol::Delta] {
+        let named = std::env::var("BENCH_PROTOCOL").unwrap_or_default().to_lowercase();
+        let protocols = [("sotw", AdsProtocol::Sotw), ("delta", AdsProtocol::Delta)];
+        for (_, protocol) in protocols.into_iter().filter(|(name, _)| named.is_empty() || named == *name) {
             let alone = push::p4(protocol, Around::Nothing).await;
             let among = push::p4(protocol, Around::Policies).await;
             push::compare(alone, among);

@@ -1,4 +1,5 @@
-//! A policy of every kind, as the examples have them, around what is measured.
+//! A policy of every kind, as the examples have them, around what is measured; `BENCH_KINDS=MeshRetry,MeshTimeout`
+//! puts those of a few kinds there, to find out which of them costs what.
 
 use std::{fs, path::Path};
 
@@ -32,7 +33,12 @@ impl Around {
         if self == Self::Nothing {
             return;
         }
+        let only = std::env::var("BENCH_KINDS").unwrap_or_default();
         for document in policies(scenario) {
+            let name = document["type"].as_str().unwrap_or_default();
+            if !only.is_empty() && only.split(',').all(|kind| kind != name) {
+                continue;
+            }
             let kind = document["type"].as_str().and_then(registry::by_name).expect("an example has a kind");
             let name = document["name"].as_str().expect("an example has a name");
             let path = format!("/meshes/{}/{}/{name}", scenario.mesh, kind.path);

@@ -57,13 +57,11 @@ impl Want for ProxyConfig {
     }
 
     fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
-        for (_, resource) in self.set.of_type(type_url) {
-            visit(&resource.name, resource.version);
-        }
+        self.set.collection(type_url).versions().for_each(|(name, version)| visit(name, version));
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        self.set.get(type_url, name).map(|resource| wanted(resource))
+        self.set.get(type_url, name).map(|resource| wanted(&resource))
     }
 
     fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
@@ -73,19 +71,19 @@ impl Want for ProxyConfig {
 
 impl Collection for OfType {
     fn get(&self, name: &str) -> Option<Wanted> {
-        self.get(name).map(|resource| wanted(resource))
+        self.get(name).map(|resource| wanted(&resource))
     }
 
     fn version(&self, name: &str) -> Option<Version> {
-        self.get(name).map(|resource| resource.version)
+        self.version(name)
     }
 
     fn each(&self, visit: &mut dyn FnMut(Wanted)) {
-        self.iter().for_each(|(_, resource)| visit(wanted(resource)));
+        self.iter().for_each(|(_, resource)| visit(wanted(&resource)));
     }
 
     fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
-        Self::under(self, prefix).for_each(|resource| visit(wanted(resource)));
+        Self::under(self, prefix).for_each(|resource| visit(wanted(&resource)));
     }
 
     fn len(&self) -> usize {

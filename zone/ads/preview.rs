@@ -268,7 +268,7 @@ pub(super) fn sent(view: &ProxyView) -> Value {
 fn by_type(set: &ResourceSet) -> Value {
     let mut types = serde_json::Map::new();
     for resource in set.iter() {
-        types.entry(resource.type_url).or_insert_with(|| json!({}))[&*resource.name] = decoded(resource);
+        types.entry(resource.type_url).or_insert_with(|| json!({}))[&*resource.name] = decoded(&resource);
     }
     types.into()
 }

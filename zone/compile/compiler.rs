@@ -459,7 +459,9 @@ impl Compiler {
                 (Some(own), Some(shared), _) if !in_work => {
                     let kept = problems.kept(own, shared, proxy.told.as_ref().or(proxy.had.as_ref()));
                     keeps = kept.is_some();
-                    Some(ResourceSet::new(kept.as_ref().unwrap_or(own), shared, proxy.told.as_ref()))
+                    let own = kept.as_ref().unwrap_or(own);
+                    let particulars = &proxy.place.particulars;
+                    Some(ResourceSet::for_one(own, shared, particulars, proxy.told.as_ref()))
                 }
                 // It is told when what is being made is there.
                 _ => continue,

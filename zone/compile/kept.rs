@@ -22,14 +22,14 @@ pub(super) fn with_kept<'a>(
     let mut kept: Vec<Arc<Encoded>> = Vec::new();
     for resource in refused {
         if let Some(had) = had.get(resource.type_url, &resource.name) {
-            own.insert(Arc::clone(had));
-            kept.push(Arc::clone(had));
+            own.insert(Arc::clone(&had));
+            kept.push(had);
         }
     }
     if kept.is_empty() {
         return own;
     }
-    let mut missing: Vec<&Arc<Encoded>> = REFERRED_TO
+    let mut missing: Vec<Arc<Encoded>> = REFERRED_TO
         .into_iter()
         .flat_map(|of_type| had.of_type(of_type))
         .map(|(_, had)| had)
@@ -66,15 +66,7 @@ mod tests {
     use super::*;
 
     fn encoded(of_type: &'static str, name: &str, value: &str) -> Arc<Encoded> {
-        Arc::new(Encoded {
-            name: name.into(),
-            type_url: of_type,
-            value: value.to_owned().into(),
-            version: common::xds::Version::of(value.as_bytes()),
-            origin: "test",
-            own_version: None,
-            on_demand: false,
-        })
+        Arc::new(Encoded::of_bytes(name, of_type, "test", value.as_bytes().to_vec()))
     }
 
     fn collection(all: &[(&'static str, &str, &str)]) -> ResourceCollection {
@@ -105,9 +97,11 @@ mod tests {
         let own = collection(&[(type_url::SECRET, "own", "-")]);
         let kept = with_kept(&own, &shared, &refused, &had);
         let has = ResourceSet::new(&kept, &shared, None);
-        let names: Vec<(&str, String)> = has
+        let names: Vec<(String, String)> = has
             .iter()
-            .map(|resource| (&*resource.name, String::from_utf8_lossy(&resource.value).into_owned()))
+            .map(|resource| {
+                (resource.name.to_string(), String::from_utf8_lossy(&resource.value).into_owned())
+            })
             .collect();
         let expected = [
             ("db", "other"),
@@ -118,7 +112,7 @@ mod tests {
             ("a", "one -> web"),
             ("b", "-> db"),
         ];
-        assert_eq!(names, expected.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(names, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(some(&refused.iter().collect(), &had) && !some(&BTreeSet::new(), &had));
     }
 }

@@ -10,7 +10,7 @@ use super::{
     profiles::ProfileKey,
 };
 use crate::{
-    generator::{ProxyMetadata, XdsClient},
+    generator::{Particulars, ProxyMetadata, XdsClient},
     mesh::{Dataplane, Problem},
     policy::{Caller, Profile, Selections, legacy::LegacyCalls},
 };
@@ -50,6 +50,7 @@ impl Compiler {
         let legacy = LegacyCalls::of(mesh, &dataplane);
         let shown = proxy.shown().filter(|_| mesh.wants_certificate(&dataplane));
         let caller = Caller::of(mesh, &dataplane, &proxy.metadata, shown, legacy.tells());
+        let (caller, particulars) = caller.abstracted();
         let key = ProfileKey::of(caller.clone(), &legacy, &dataplane, mesh);
         let selections = || Selections::of_dataplane(mesh, &dataplane);
         let make = || Profile::new(caller, &selections(), legacy, mesh).with_gateway(&dataplane, mesh);
@@ -59,6 +60,7 @@ impl Compiler {
             known == profile && self.sets.get(set).is_some_and(|set| *set.affinity == affinity)
         };
         if !calls && before.is_some_and(as_before) {
+            self.particularise(name, particulars);
             return;
         }
         let (calls, problems) = match before.and_then(|(_, set)| self.sets.get(set)).filter(|_| !calls) {
@@ -71,6 +73,7 @@ impl Compiler {
         let fronts = proxy_fronts.into();
         let (set, new) = self.sets.join(name, profile, calls, fronts, affinity.into(), &mut self.parts);
         self.queue_new(new);
+        self.particularise(name, particulars);
         self.refile(name, &dataplane);
         if let Some(proxy) = self.proxies.get_mut(name)
             && let Some(problems) = problems
@@ -78,6 +81,16 @@ impl Compiler {
             proxy.place.problems = problems;
         }
         self.move_to(name, (profile, set));
+    }
+
+    /// Notes what there is to be told about a proxy in what it shares with others.
+    fn particularise(&mut self, name: &Arc<str>, particulars: Particulars) {
+        if let Some(proxy) = self.proxies.get_mut(name)
+            && *proxy.place.particulars != particulars
+        {
+            proxy.place.particulars = Arc::new(particulars);
+            self.outdated.insert(Arc::clone(name));
+        }
     }
 
     /// What `dataplane` calls, and what of that leads nowhere. Those who call everything share a list.

@@ -9,7 +9,7 @@ use common::policy::rules::{Policy, Reach};
 
 use super::part::{ProfileId, SetId};
 use crate::{
-    generator::direct_access::ANY,
+    generator::{Particulars, direct_access::ANY},
     mesh::{Dataplane, Edge, Lookup, Problem, Target},
 };
 
@@ -37,6 +37,8 @@ pub(super) struct Place {
     pub(super) former: Option<(ProfileId, SetId)>,
     /// The dataplane under which it is found by others.
     pub(super) filed: Option<Arc<Dataplane>>,
+    /// Its texts for the markers in what it shares with others.
+    pub(super) particulars: Arc<Particulars>,
     /// Calls that lead nowhere.
     pub(super) problems: BTreeSet<Problem>,
 }

@@ -36,9 +36,14 @@ pub enum JsonError {
     Render(#[from] serde_json::Error),
 }
 
-fn descriptor(type_url: &str) -> Option<MessageDescriptor> {
+pub(super) fn descriptor(type_url: &str) -> Option<MessageDescriptor> {
     let (_, name) = type_url.rsplit_once('/')?;
     POOL.get_message_by_name(name)
+}
+
+/// The descriptor of a message that nothing here makes, but a patch may pack.
+pub(super) fn packed_by_patches(type_url: &str) -> Option<MessageDescriptor> {
+    native::packed(type_url).ok()
 }
 
 /// The JSON form of a packed message, messages packed inside it included.

@@ -1,15 +1,16 @@
 //! The resources of one type that a proxy gets: what is its own, beside what it shares with others.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ops::Bound,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use common::xds::Version;
 use imbl::{OrdMap, ordmap::DiffItem};
 use itertools::Itertools;
 
-use super::Encoded;
+use super::{Encoded, particulars::Particulars};
 
 /// Resources by name.
 pub(super) type EncodedResources = OrdMap<Arc<str>, Arc<Encoded>>;
@@ -58,21 +59,30 @@ impl SharedOfType {
 pub struct OfType {
     own: EncodedResources,
     shared: Arc<SharedOfType>,
+    /// Of the proxy, for the markers in what is shared; `None` where there are none.
+    particulars: Option<Arc<Particulars>>,
 }
 
 impl OfType {
     pub(super) fn new(own: EncodedResources, shared: Arc<SharedOfType>) -> Self {
-        Self { own, shared }
+        Self { own, shared, particulars: None }
     }
 
-    /// What is shared, beside `own`.
-    pub(super) fn beside(&self, own: EncodedResources) -> Self {
-        Self { own, shared: Arc::clone(&self.shared) }
+    /// What is shared, beside `own`, for the proxy with these particulars.
+    pub(super) fn beside(&self, own: EncodedResources, particulars: Option<Arc<Particulars>>) -> Self {
+        Self { own, shared: Arc::clone(&self.shared), particulars }
     }
 
     /// Whether it is `own` beside what `alone` shares, without a look at either.
-    pub(super) fn is_beside(&self, own: &EncodedResources, alone: &Self) -> bool {
-        self.own.ptr_eq(own) && Arc::ptr_eq(&self.shared, &alone.shared)
+    pub(super) fn is_beside(
+        &self,
+        own: &EncodedResources,
+        alone: &Self,
+        particulars: Option<&Arc<Particulars>>,
+    ) -> bool {
+        self.own.ptr_eq(own)
+            && Arc::ptr_eq(&self.shared, &alone.shared)
+            && self.particulars.as_ref() == particulars
     }
 
     /// Whether what is shared is `resources`, without a look at them.
@@ -90,28 +100,62 @@ impl OfType {
         newer.peek()?;
         let mut resources = known.clone();
         resources.extend(newer.map(|new| (Arc::clone(&new.name), Arc::clone(new))));
-        Some(Self { own: self.own.clone(), shared: SharedOfType::new(resources) })
+        let (own, particulars) = (self.own.clone(), self.particulars.clone());
+        Some(Self { own, shared: SharedOfType::new(resources), particulars })
     }
 
     /// One resource.
-    pub fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
-        self.own.get(name).or_else(|| self.shared.resources.get(name))
+    pub fn get(&self, name: &str) -> Option<Arc<Encoded>> {
+        self.stored_as(name).map(|resource| self.told(resource))
     }
 
     /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Encoded>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, Arc<Encoded>)> {
+        self.stored().map(|(name, resource)| (name, self.told(resource)))
+    }
+
+    /// The version of one.
+    pub fn version(&self, name: &str) -> Option<Version> {
+        self.stored_as(name).map(|resource| self.told_version(resource))
+    }
+
+    /// All names, with versions.
+    pub fn versions(&self) -> impl Iterator<Item = (&Arc<str>, Version)> {
+        self.stored().map(|(_, resource)| (&resource.name, self.told_version(resource)))
+    }
+
+    /// As the proxy is told it.
+    fn told(&self, stored: &Arc<Encoded>) -> Arc<Encoded> {
+        match &self.particulars {
+            Some(particulars) => stored.filled(particulars),
+            None => Arc::clone(stored),
+        }
+    }
+
+    fn told_version(&self, stored: &Encoded) -> Version {
+        self.particulars.as_ref().map_or(stored.version, |particulars| stored.filled_version(particulars))
+    }
+
+    /// One resource as it is kept, for whoever it is told to.
+    pub(super) fn stored_as(&self, name: &str) -> Option<&Arc<Encoded>> {
+        self.own.get(name).or_else(|| self.shared.resources.get(name))
+    }
+
+    /// All of them as they are kept, by name.
+    pub fn stored(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Encoded>)> {
         let shared = self.shared.resources.iter().filter(|(name, _)| !self.own.contains_key(*name));
         self.own.iter().merge_by(shared, |(a, _), (b, _)| a <= b)
     }
 
     /// Those whose name begins with `prefix`.
-    pub fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Encoded>> {
+    pub fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Arc<Encoded>> + 'a {
         let after = || (Bound::Included(prefix), Bound::Unbounded);
         let below = move |resources: &'a EncodedResources| {
             resources.range::<_, str>(after()).take_while(move |(name, _)| name.starts_with(prefix))
         };
         let shared = below(&self.shared.resources).filter(|(name, _)| !self.own.contains_key(*name));
-        below(&self.own).merge_by(shared, |(a, _), (b, _)| a <= b).map(|(_, resource)| resource)
+        let stored = below(&self.own).merge_by(shared, |(a, _), (b, _)| a <= b);
+        stored.map(|(_, resource)| self.told(resource))
     }
 
     /// How many there are.
@@ -144,10 +188,30 @@ impl OfType {
     }
 
     fn shared_since(&self, previous: &Self) -> OrderedNames {
+        if self.particulars != previous.particulars {
+            return self.particular_since(previous);
+        }
         if Arc::ptr_eq(&self.shared, &previous.shared) {
             return Arc::default();
         }
         self.shared.changes_since(&previous.shared)
+    }
+
+    /// The same where the proxy itself is known as something else than before.
+    fn particular_since(&self, previous: &Self) -> OrderedNames {
+        let versions = |of: &Self| -> BTreeMap<Arc<str>, Version> {
+            let all = of.shared.resources.iter();
+            all.map(|(name, stored)| (Arc::clone(name), of.told_version(stored))).collect()
+        };
+        let (new, mut old) = (versions(self), versions(previous));
+        let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
+        for (name, version) in new {
+            if old.remove(&name) != Some(version) {
+                names.insert(name);
+            }
+        }
+        names.extend(old.into_keys());
+        names.into_iter().collect()
     }
 }
 
@@ -172,15 +236,7 @@ mod tests {
     use crate::generator::type_url;
 
     fn encoded(name: &str, value: &'static str) -> Arc<Encoded> {
-        Arc::new(Encoded {
-            name: name.into(),
-            type_url: type_url::CLUSTER,
-            value: value.into(),
-            version: common::xds::Version::of(value.as_bytes()),
-            origin: "test",
-            own_version: None,
-            on_demand: false,
-        })
+        Arc::new(Encoded::of_bytes(name, type_url::CLUSTER, "test", value.as_bytes().to_vec()))
     }
 
     fn resources(all: &[(&str, &'static str)]) -> EncodedResources {

@@ -17,6 +17,8 @@ use prost_reflect::{DynamicMessage, ReflectMessage};
 use super::{
     encode,
     of_type::{EncodedResources, OfType, SharedOfType},
+    particulars::Particulars,
+    template::Template,
 };
 use crate::mesh::problem::EnvoyResource;
 
@@ -47,6 +49,8 @@ pub struct Encoded {
     pub own_version: Option<Arc<OwnVersion>>,
     /// It is for who asks for it, and not for who asks for all of a route configuration.
     pub on_demand: bool,
+    /// Where it has markers in place of the particulars of whoever is told.
+    template: Option<Box<Template>>,
 }
 
 impl Encoded {
@@ -70,10 +74,33 @@ impl Encoded {
         Self::of_bytes(name, type_url, origin, encode::stable_as(&message.descriptor(), message))
     }
 
-    fn of_bytes(name: &str, type_url: &'static str, origin: &'static str, value: Vec<u8>) -> Self {
-        let version = Version::of(&value);
-        let (value, own_version) = (value.into(), None);
-        Self { name: name.into(), type_url, version, value, origin, own_version, on_demand: false }
+    /// What is encoded already.
+    pub(crate) fn of_bytes(name: &str, type_url: &'static str, origin: &'static str, value: Vec<u8>) -> Self {
+        let (version, value) = (Version::of(&value), Bytes::from(value));
+        let template = Template::of(type_url, &value).map(Box::new);
+        let (own_version, on_demand) = (None, false);
+        Self { name: name.into(), type_url, version, value, origin, own_version, on_demand, template }
+    }
+
+    /// As it is told to the proxy with these particulars.
+    pub(super) fn filled(self: &Arc<Self>, particulars: &Particulars) -> Arc<Self> {
+        let Some(template) = &self.template else { return Arc::clone(self) };
+        Arc::new(Self {
+            name: Arc::clone(&self.name),
+            type_url: self.type_url,
+            value: template.filled(particulars),
+            version: particulars.version(self.version, template.asks()),
+            origin: self.origin,
+            own_version: self.own_version.clone(),
+            on_demand: self.on_demand,
+            template: None,
+        })
+    }
+
+    /// The version of that.
+    pub(super) fn filled_version(&self, particulars: &Particulars) -> Version {
+        let asked = self.template.as_ref().map(|template| template.asks());
+        asked.map_or(self.version, |asked| particulars.version(self.version, asked))
     }
 
     /// The same with a version that its author gave it. With another one it is another resource, whatever is in it.
@@ -81,6 +108,12 @@ impl Encoded {
     pub fn with_own_version(self, own: &Arc<OwnVersion>) -> Self {
         let version = Version::of_parts([&self.value[..], own.text.as_bytes()]);
         Self { version, own_version: Some(Arc::clone(own)), ..self }
+    }
+
+    /// The same for who asks for it, or for everybody.
+    #[must_use]
+    pub(crate) fn on_demand(self, on_demand: bool) -> Self {
+        Self { on_demand, ..self }
     }
 
     /// What names it.
@@ -156,6 +189,9 @@ impl ResourceSetChanges {
     }
 }
 
+/// Types of which what many share may have markers: what tells who calls is in listeners and their routes.
+const WITH_PARTICULARS: [&str; 3] = [type_url::LISTENER, type_url::ROUTE, type_url::VIRTUAL_HOST];
+
 /// Resources that many proxies get beside their own.
 #[derive(Clone, Debug, Default)]
 pub struct SharedResources {
@@ -176,7 +212,7 @@ impl SharedResources {
 
     /// One resource.
     pub(crate) fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
-        self.alone[position(type_url)?].get(name)
+        self.alone[position(type_url)?].stored_as(name)
     }
 
     /// Replaces a resource by a newer version of it, if it is one of these.
@@ -196,13 +232,25 @@ impl ResourceSet {
     /// `own` beside `shared`. Where nothing differs from `before` it is `before`, so that who holds on to that
     /// need not look.
     pub fn new(own: &ResourceCollection, shared: &SharedResources, before: Option<&Self>) -> Self {
+        Self::for_one(own, shared, &Arc::default(), before)
+    }
+
+    /// The same for the proxy with these particulars.
+    pub fn for_one(
+        own: &ResourceCollection,
+        shared: &SharedResources,
+        particulars: &Arc<Particulars>,
+        before: Option<&Self>,
+    ) -> Self {
         let of_type = |at: usize| {
             let (own, alone) = (&own.0[at], &shared.alone[at]);
+            let asked = !particulars.is_empty() && WITH_PARTICULARS.contains(&type_url::ALL[at]);
+            let particulars = asked.then_some(particulars);
             let known = before.map(|before| &before.0[at]);
             match known {
-                _ if own.is_empty() => Arc::clone(alone),
-                Some(known) if known.is_beside(own, alone) => Arc::clone(known),
-                _ => Arc::new(alone.beside(own.clone())),
+                _ if own.is_empty() && particulars.is_none() => Arc::clone(alone),
+                Some(known) if known.is_beside(own, alone, particulars) => Arc::clone(known),
+                _ => Arc::new(alone.beside(own.clone(), particulars.cloned())),
             }
         };
         let new = Self(std::array::from_fn(of_type));
@@ -224,7 +272,7 @@ impl ResourceSet {
     }
 
     /// Resources of one type, by name.
-    pub fn of_type(&self, type_url: &str) -> impl Iterator<Item = (&str, &Arc<Encoded>)> {
+    pub fn of_type(&self, type_url: &str) -> impl Iterator<Item = (&str, Arc<Encoded>)> {
         let at = position(type_url);
         at.into_iter().flat_map(|at| self.0[at].iter()).map(|(name, resource)| (&**name, resource))
     }
@@ -235,12 +283,12 @@ impl ResourceSet {
     }
 
     /// One resource.
-    pub fn get(&self, type_url: &str, name: &str) -> Option<&Arc<Encoded>> {
+    pub fn get(&self, type_url: &str, name: &str) -> Option<Arc<Encoded>> {
         self.0[position(type_url)?].get(name)
     }
 
     /// All resources, by type, then name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Encoded>> {
+    pub fn iter(&self) -> impl Iterator<Item = Arc<Encoded>> {
         self.0.iter().flat_map(|of_type| of_type.iter()).map(|(_, resource)| resource)
     }
 

@@ -117,7 +117,7 @@ impl RawConfig {
                                 Some(own) => encoded.with_own_version(own),
                                 None => encoded,
                             };
-                            let encoded = Encoded { on_demand: spec.on_demand, ..encoded };
+                            let encoded = encoded.on_demand(spec.on_demand);
                             let place = (of_type.type_url, Arc::clone(&encoded.name));
                             read.resources.insert(place, Arc::new(encoded));
                         }

@@ -1,6 +1,9 @@
 //! What calls tell about who makes them: tags, and names that stand in access logs and traces.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use common::{
     model::{kinds::workload, kri::Kri, labels},
@@ -8,23 +11,11 @@ use common::{
 };
 
 use super::{ALL, Selections};
+pub(crate) use crate::generator::Particular;
 use crate::{
-    generator::{Giver, ProxyMetadata, XdsClient},
+    generator::{Giver, Particulars, ProxyMetadata, XdsClient},
     mesh::{Dataplane, MeshContext},
 };
-
-/// Something about one proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Particular {
-    /// The service by which it is known.
-    Service,
-    /// Its address.
-    Address,
-    /// The identifier of its workload.
-    Workload,
-    /// The pipe by which whoever runs it takes lines.
-    LogPipe,
-}
 
 /// The service of a proxy that serves nothing, and of clients nobody knows.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -77,6 +68,9 @@ impl Caller {
         let mut caller = Self::default();
         if !asked.is_empty() {
             caller = Self::everything(mesh, dataplane, metadata);
+            if asked.contains(&Particular::Address) {
+                asked.insert(Particular::Host);
+            }
             caller.particulars.retain(|particular, _| asked.contains(particular));
         }
         let recognised = metadata.recognises_calls(dataplane);
@@ -86,14 +80,29 @@ impl Caller {
 
     /// All there is to tell about `dataplane` in logs and traces.
     pub(super) fn everything(mesh: &MeshContext, dataplane: &Dataplane, metadata: &ProxyMetadata) -> Self {
+        let host = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
         let told = [
             (Particular::Service, Some(service_of(dataplane))),
             (Particular::Address, dataplane.address.map(|address| address.to_string())),
+            (Particular::Host, dataplane.address.map(host)),
             (Particular::Workload, workload(mesh, dataplane)),
             (Particular::LogPipe, log_pipe(mesh, dataplane, metadata)),
         ];
         let particulars = told.into_iter().filter_map(|(particular, value)| Some((particular, value?)));
         Self { particulars: particulars.collect(), ..Self::default() }
+    }
+
+    /// The same with markers in place of what distinguishes this proxy from others, and what they stand for. Those
+    /// who differ in nothing else share what they call.
+    pub(crate) fn abstracted(self) -> (Self, Particulars) {
+        let mut particulars = Particulars::default();
+        let mut abstracted = |(particular, text)| (particular, particulars.abstracted(particular, text));
+        let texts = self.particulars.into_iter().map(&mut abstracted).collect();
+        let tags = self.tags.map(|tags| abstracted((Particular::Tags, tags)).1);
+        (Self { tags, particulars: texts, ..self }, particulars)
     }
 
     /// One particular; empty when there is none.

@@ -40,7 +40,7 @@ fn each(clients: &[ProxyView], visit: &mut dyn FnMut(&Encoded)) {
             if !seen.insert(Arc::as_ptr(&of_type)) {
                 continue;
             }
-            for (_, resource) in of_type.iter() {
+            for (_, resource) in of_type.stored() {
                 if counted.insert(Arc::as_ptr(resource)) {
                     visit(resource);
                 }

@@ -228,7 +228,7 @@ fn resources(client: &ReportedClient, type_url: &str) -> Vec<DumpedResource> {
     let mut all = Vec::new();
     if let Some(config) = &client.config {
         for (_, resource) in config.resources().of_type(type_url) {
-            let wanted = config::wanted(resource);
+            let wanted = config::wanted(&resource);
             let version = wanted.told_version().into_owned();
             all.push(DumpedResource { wanted, version, sent_at: None, refusal: None });
         }

@@ -546,9 +546,8 @@ fn an_endpoint_is_told_to_each_class_as_it_sees_it() {
     let has = |world: &World, i: usize| {
         world.has[&ProxyId::new(ProxyKind::Dataplane, "default", &format!("p-{i}"))].clone()
     };
-    let endpoints = |world: &World, i: usize, name: &str| {
-        Arc::clone(has(world, i).get(type_url::ENDPOINT, name).unwrap())
-    };
+    let endpoints =
+        |world: &World, i: usize, name: &str| has(world, i).get(type_url::ENDPOINT, name).unwrap();
     assert!(Arc::ptr_eq(&endpoints(&world, 0, "s-7"), &endpoints(&world, 2, "s-7")), "one class, one part");
     assert_ne!(endpoints(&world, 0, "s-7").version, endpoints(&world, 1, "s-7").version);
     assert!(Arc::ptr_eq(&endpoints(&world, 0, "s-8"), &endpoints(&world, 1, "s-8")), "nothing is said of it");

@@ -7,17 +7,7 @@ use crate::{
 };
 
 fn encoded(type_url: &'static str, name: &str, value: &str) -> Arc<Encoded> {
-    let version = common::xds::Version::of(value.as_bytes());
-    let value = value.to_owned().into();
-    Arc::new(Encoded {
-        name: name.into(),
-        type_url,
-        value,
-        version,
-        origin: "test",
-        own_version: None,
-        on_demand: false,
-    })
+    Arc::new(Encoded::of_bytes(name, type_url, "test", value.as_bytes().to_vec()))
 }
 
 fn listener(backends: &[&str]) -> CompiledPart {

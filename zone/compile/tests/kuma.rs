@@ -171,7 +171,7 @@ pub(super) fn recorded(golden: &Value) -> ByName {
 }
 
 pub(super) fn generated(set: &ResourceSet) -> ByName {
-    let one = |resource: &std::sync::Arc<crate::generator::Encoded>| {
+    let one = |resource: std::sync::Arc<crate::generator::Encoded>| {
         let mut json = resource.to_json().unwrap();
         comparable(&mut json);
         recorded_identities(&mut json);

@@ -60,10 +60,9 @@ pub(super) fn texts(format: Option<&LogLineFormat>) -> Vec<&str> {
 impl PlaceholderValues<'_> {
     /// `text` with the placeholders of the mesh replaced.
     fn replaced(&self, text: &str) -> String {
-        let address = self.caller.get(Particular::Address);
-        let with_port = if address.contains(':') { format!("[{address}]:0") } else { format!("{address}:0") };
+        let with_port = format!("{}:0", self.caller.get(Particular::Host));
         text.replace("%KUMA_SOURCE_ADDRESS%", &with_port)
-            .replace("%KUMA_SOURCE_ADDRESS_WITHOUT_PORT%", address)
+            .replace("%KUMA_SOURCE_ADDRESS_WITHOUT_PORT%", self.caller.get(Particular::Address))
             .replace("%KUMA_SOURCE_SERVICE%", self.source)
             .replace("%KUMA_DESTINATION_SERVICE%", self.destination)
             .replace("%KUMA_MESH%", self.mesh)

@@ -46,14 +46,14 @@ const NO_END: &str = "{httpFilter: {operation: AddLast, match: {origin: outbound
 const FINE: &str = "{cluster: {operation: Patch, match: {name: web}, value: 'connectTimeout: 3s'}}";
 const NO_TIME: &str = "{cluster: {operation: Patch, match: {name: web}, value: 'lbPolicy: 77'}}";
 
-fn at<'a>(world: &'a World, name: &str, of_type: &str, resource: &str) -> Option<&'a Arc<Encoded>> {
+fn at(world: &World, name: &str, of_type: &str, resource: &str) -> Option<Arc<Encoded>> {
     world.has[&id(name)].get(of_type, resource)
 }
 
 fn listener(world: &World, name: &str) -> Option<Arc<Encoded>> {
     let all = world.has[&id(name)].of_type(type_url::LISTENER).map(|(_, listener)| listener);
     let mut called = all.filter(|listener| listener.origin == "outbound" && listener.name.ends_with(":1"));
-    called.next().cloned()
+    called.next()
 }
 
 fn refusals(world: &World, name: &str) -> Vec<String> {
@@ -90,11 +90,11 @@ fn r75_a_listener_that_is_broken_stays_as_it_was_until_it_is_corrected() {
 #[test]
 fn r75_a_cluster_that_is_broken_stays_as_it_was_and_who_is_new_gets_everything_else() {
     let mut world = world();
-    let before = Arc::clone(at(&world, "p-0", type_url::CLUSTER, "web").unwrap());
+    let before = at(&world, "p-0", type_url::CLUSTER, "web").unwrap();
     world.put(&patch("{kind: Mesh}", NO_TIME), "");
     world.put(&dataplane(2, "web"), "east");
     world.settle();
-    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), Some(&before));
+    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), Some(Arc::clone(&before)));
     assert!(refusals(&world, "p-0")[0].contains("modification 0 of MeshProxyPatch broken"));
     // Who is new had none.
     assert_eq!(at(&world, "p-2", type_url::CLUSTER, "web"), None);
@@ -105,7 +105,7 @@ fn r75_a_cluster_that_is_broken_stays_as_it_was_and_who_is_new_gets_everything_e
     world.put(&dataplane(1, "web").replace("127.0.1.1", "127.0.1.9"), "east");
     world.settle();
     assert!(at(&world, "p-0", type_url::ENDPOINT, "web").unwrap().version != endpoints);
-    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), Some(&before));
+    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), Some(Arc::clone(&before)));
 
     world.apply(ResourceKey::new(&common::policy::mesh_proxy_patch::KIND, "default", "broken"), None);
     world.settle();
@@ -166,7 +166,7 @@ fn what_belongs_to_one_proxy_is_kept_as_well_and_goes_with_what_it_is_for() {
     let mut world = world();
     let inbound = |world: &World| {
         let mut all = world.has[&id("p-0")].of_type(type_url::LISTENER).map(|(_, listener)| listener);
-        all.find(|listener| listener.origin == "inbound").cloned()
+        all.find(|listener| listener.origin == "inbound")
     };
     let before = inbound(&world).unwrap();
     let broken = "{listener: {operation: Patch, match: {origin: inbound}, jsonPatches: [{op: remove, path: /address}]}}";
@@ -263,7 +263,7 @@ fn what_ingresses_share_is_looked_at_and_stays_as_it_was() {
     world.settle();
     let ingress = ProxyId::new(ProxyKind::Ingress, "", "east-in");
     let behind = |world: &World| -> Vec<Arc<Encoded>> {
-        world.has[&ingress].of_type(type_url::ENDPOINT).map(|(_, one)| Arc::clone(one)).collect()
+        world.has[&ingress].of_type(type_url::ENDPOINT).map(|(_, one)| one).collect()
     };
     let told = |world: &World| -> Vec<String> {
         world.problems[&ingress].iter().filter(|told| told.contains("would refuse")).cloned().collect()
