@@ -37,7 +37,6 @@ pub(crate) fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, 
     let legacy = LegacyCalls::of(mesh, &proxy.dataplane);
     let shown = proxy.shown.as_ref().and_then(Shown::given);
     let caller = Caller::of(mesh, &proxy.dataplane, &proxy.metadata, shown, legacy.tells());
-    let (caller, particulars) = caller.abstracted();
     let profile = Profile::new(caller, &selections, legacy, mesh).with_gateway(&proxy.dataplane, mesh);
     let calls = match proxy.metadata.client() {
         XdsClient::Envoy => outbound::calls(mesh, &proxy.dataplane, &proxy.metadata, &mut problems),
@@ -68,8 +67,7 @@ pub(crate) fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, 
         let cluster = take(Part::Cluster(0, destination.clone()));
         take(Part::Assignment(Assigned::seen(&destination, &cluster, &tags)));
     }
-    let shared = SharedResources::new(shared, None);
-    Ok(Generated { set: ResourceSet::for_one(&own, &shared, &Arc::new(particulars), None), problems })
+    Ok(Generated { set: ResourceSet::new(&own, &SharedResources::new(shared, None), None), problems })
 }
 
 /// The configuration of a zone egress.

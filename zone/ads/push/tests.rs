@@ -42,6 +42,7 @@ mod legacy;
 mod libraries;
 mod limits;
 mod outside;
+mod particulars;
 mod refused;
 mod scale;
 mod timing;
@@ -277,11 +278,15 @@ fn differences(fresh: &ResourceSet, has: &ResourceSet) -> Vec<String> {
     let names = changes.flat_map(|(kind, names)| names.into_iter().map(move |name| (kind, name)));
     let of = |set: &ResourceSet, (kind, name): &(&'static str, Arc<str>)| {
         let resource = set.get(kind, name)?;
-        Some((resource.version, resource.to_json().unwrap().to_string()))
+        // Not by versions: what is made for one alone has another one than what is made for many and filled in.
+        Some(resource.value.clone())
     };
     let different = names.filter(|name| of(fresh, name) != of(has, name));
+    let shown = |set: &ResourceSet, (kind, name): &(&'static str, Arc<str>)| {
+        Some(set.get(kind, name)?.to_json().unwrap().to_string())
+    };
     different
-        .map(|name| format!("{name:?}: {:?} instead of {:?}", of(has, &name), of(fresh, &name)))
+        .map(|name| format!("{name:?}: {:?} instead of {:?}", shown(has, &name), shown(fresh, &name)))
         .collect()
 }
 
