@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use clap::{CommandFactory, error::ErrorKind};
+use clap::{
+    CommandFactory,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use common::testing::{
     markdown,
     shell::{self, ShellCommand},
@@ -19,12 +22,17 @@ fn own(command: &ShellCommand) -> Option<&[String]> {
 /// Why these are no arguments of this program. Where some are left out, nothing can be missing.
 fn problem(words: &[String], is_abridged: bool) -> Option<String> {
     let error = Cli::command().try_get_matches_from(words).err()?;
-    let is_incomplete = matches!(
-        error.kind(),
+    let lacks_value = || {
+        let given = error.get(ContextKind::InvalidValue);
+        matches!(given, Some(ContextValue::String(value)) if value.is_empty())
+    };
+    let is_incomplete = match error.kind() {
         ErrorKind::MissingRequiredArgument
-            | ErrorKind::MissingSubcommand
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    );
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => true,
+        ErrorKind::InvalidValue => lacks_value(),
+        _ => false,
+    };
     let is_answered = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     (!is_answered && !(is_abridged && is_incomplete)).then(|| error.to_string())
 }
@@ -70,6 +78,8 @@ fn what_is_no_command_is_noticed() {
         ("straitctl generate zone-token --scope cp", false, true),
         ("straitctl apply", false, false),
         ("straitctl apply", true, true),
+        ("straitctl apply -f", true, true),
+        ("straitctl apply -f", false, false),
         ("straitctl inspect", true, true),
         ("straitctl apply --fil x", true, false),
         ("straitctl wait zones --online many", true, false),
