@@ -13,6 +13,8 @@ mod client;
 mod completions;
 mod config;
 mod delete;
+#[cfg(test)]
+mod documented;
 mod documents;
 mod epoch;
 mod explain;

@@ -2,9 +2,11 @@
 
 pub mod api;
 pub mod goldens;
+pub mod markdown;
 pub mod mutation;
 pub mod needs;
 pub mod postgres;
 pub mod rooms;
+pub mod shell;
 #[cfg(test)]
 mod type_names;

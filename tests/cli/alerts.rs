@@ -2,9 +2,14 @@
 //! there.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use common::metering;
+use common::{metering, testing::markdown};
 use serde_json::Value;
 
 fn file(name: &str) -> PathBuf {
@@ -37,6 +42,21 @@ fn every_rule_fires_when_it_should_and_is_silent_otherwise() {
             ["summary", "description"].map(|part| rule["annotations"][part].as_str().unwrap_or_default());
         assert!(says.iter().all(|text| !text.is_empty()), "{name} does not say what to do");
     }
+}
+
+#[test]
+fn every_rule_has_its_place_in_the_manual() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let page =
+        markdown::pages(&root).into_iter().find(|page| page.path == Path::new("docs/alerts.md")).unwrap();
+    let headings = page.anchors();
+    let mut left: BTreeSet<&String> = headings.iter().filter(|name| name.starts_with("strait")).collect();
+    for rule in rules() {
+        let name = rule["alert"].as_str().unwrap().to_lowercase();
+        assert_eq!(rule["annotations"]["runbook"], format!("docs/alerts.md#{name}"));
+        assert!(left.remove(&name), "docs/alerts.md says nothing about {name}");
+    }
+    assert!(left.is_empty(), "there are no rules called {left:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod alerts;
 mod compose;
 mod demo;
+mod docs;
 mod grpc;
 
 use std::{
