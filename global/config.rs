@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
-    Logging, StoreSection, SyncLabels,
+    Logging, PlatformKind, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct GlobalConfig {
     /// Kuma's switch between its modes; here only a check that the file is meant for this process.
     pub mode: GlobalMode,
+    /// Kuma's switch between where it runs; here only a check as well.
+    pub environment: PlatformKind,
     /// Where resources live.
     pub store: StoreSection,
     /// REST.
@@ -160,6 +162,7 @@ impl Default for ZoneHealthCheck {
 impl Config for GlobalConfig {
     const HELP: &'static [(&'static str, &'static str)] = &[
         ("mode", "Kept for files written for Kuma: must be global"),
+        ("environment", "Kept for files written for Kuma: must be universal, which is without Kubernetes"),
         ("store.unsafeDelete", "Allow deletes that orphan something (a mesh in use, a zone online)"),
         ("defaults.skipMeshCreation", "Do not create the mesh `default`"),
         ("multizone.global.kds.interface", "Address zones connect to"),
@@ -235,6 +238,16 @@ mod tests {
             .map(|leaf| leaf.path)
             .collect();
         assert_eq!(missing, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_for_kuma_says_where_it_runs_and_that_is_not_kubernetes() {
+        let read = |environment: &str| {
+            serde_json::from_value::<GlobalConfig>(serde_json::json!({"environment": environment}))
+        };
+        assert!(read("universal").is_ok());
+        let refused = read("kubernetes").unwrap_err().to_string();
+        assert!(refused.contains("kubernetes") && refused.contains("universal"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
-    Logging, StoreSection, SyncLabels,
+    Logging, PlatformKind, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ pub use services::{DnsServer, Ipam, MeshServiceSection};
 pub struct ZoneConfig {
     /// Kuma's switch between its modes; here only a check that the file is meant for this process.
     pub mode: ZoneMode,
+    /// Kuma's switch between where it runs; here only a check as well.
+    pub environment: PlatformKind,
     /// Where resources live.
     pub store: StoreSection,
     /// Folder with files of resources, beside those that are applied; empty for none.
@@ -225,6 +227,7 @@ impl ZoneConfig {
 impl Config for ZoneConfig {
     const HELP: &'static [(&'static str, &'static str)] = &[
         ("mode", "Kept for files written for Kuma: must be zone"),
+        ("environment", "Kept for files written for Kuma: must be universal, which is without Kubernetes"),
         ("store.unsafeDelete", "Allow deletes that orphan something (a mesh in use)"),
         ("defaults.skipMeshCreation", "A zone on its own: do not create the mesh `default`"),
         ("multizone.zone.name", "Name of this zone, a DNS label"),

@@ -117,6 +117,15 @@ pub struct PostgresTls {
     pub ca_path: String,
 }
 
+/// `environment`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlatformKind {
+    /// The only value a control plane of ours accepts: machines and containers of any make, without Kubernetes.
+    #[default]
+    Universal,
+}
+
 /// `store.postgres.tls.mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
