@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
-# Added to those of .cargo/config.toml, which RUSTFLAGS would replace: no path of this machine is in the programs.
+# Added to those of .cargo/config.toml, which RUSTFLAGS would replace: panics tell no path of this machine.
 paths="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 here="--remap-path-prefix=$PWD=/strait"
 "$cargo" build --locked --package strait --bins --profile dist ${TARGET:+--target "$TARGET"} \
