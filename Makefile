@@ -1,6 +1,6 @@
 # `make` lists the targets. The first two are all a newcomer needs.
 .DEFAULT_GOAL := help
-.PHONY: help demo xds test build check fmt clippy doc deny goldens sim e2e fuzz search bench load up clean
+.PHONY: help demo xds test build check fmt clippy doc deny goldens sim e2e fuzz search bench load up dist clean
 
 CARGO ?= cargo
 
@@ -34,6 +34,10 @@ search: ## Run the property tests on random cases, over and over (ROUNDS=20)
 build: ## Build the three binaries, optimised
 	@demo/setup.sh build
 	$(CARGO) build --release --bins
+
+dist: ## Build and pack what is given to others into target/packages: archive, .deb, SBOM, checksums
+	@demo/setup.sh dist
+	@CARGO=$(CARGO) dist/make.sh
 
 check: fmt clippy doc ## Formatting, lints and docs, as CI runs them
 

@@ -36,6 +36,7 @@ use crate::{
     runtime::{
         Env, OpenFiles, Supervisor, bind,
         http::{Limits, Server},
+        service_manager,
     },
     store::{self, Store, StoreHealth, feed::Feed, index::IndexReader},
     telemetry::Metrics,
@@ -277,12 +278,15 @@ impl ControlPlane {
     /// # Errors
     /// When a task ended before `stop`.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { store, supervisor, starting, readiness, addresses, general, .. } = self;
+        let Self { store, mut supervisor, starting, readiness, addresses, general, .. } = self;
+        supervisor.spawn("signs of life", service_manager::show_life(supervisor.shutdown()));
         let listening: Vec<String> = addresses.iter().map(|(name, at)| format!("{name}={at}")).collect();
         tracing::info!(addresses = listening.join(" "), "ready");
         drop(ManuallyDrop::into_inner(starting));
+        service_manager::tell_started();
         let stop = async {
             stop.await;
+            service_manager::tell_stopping();
             // Whoever routes by readiness stops sending before connections end.
             std::mem::forget(readiness.pending("stopping"));
         };

@@ -6,6 +6,7 @@ mod listen;
 mod offload;
 mod open_files;
 mod private;
+pub mod service_manager;
 mod supervisor;
 
 pub use env::{Clock, Entropy, Env, SystemClock};

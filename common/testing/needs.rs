@@ -19,6 +19,8 @@ const WITHOUT_ENVOY: &str = "WITHOUT_ENVOY";
 const GRPC_LIBRARIES: &str = "GRPC_LIBRARIES";
 /// Names the folder of the golden cases.
 const GOLDENS: &str = "GOLDENS_DIR";
+/// Names the folder of a bare Debian.
+const DEBIAN: &str = "DEBIAN_ROOT";
 /// Names a binary of Kuma's that runs a proxy.
 const KUMA_DP: &str = "KUMA_DP";
 /// Names a binary of Kuma's control plane.
@@ -73,6 +75,22 @@ pub fn goldens() -> Option<PathBuf> {
         found.unwrap_or_else(|missing| panic!("{GOLDENS} names {}, which does not exist", missing.display()));
     if found.is_none() {
         say(&format!("{GOLDENS} is not set: no golden case is replayed"));
+    }
+    found
+}
+
+/// The folder of a bare Debian with systemd: the one `DEBIAN_ROOT` names, or the one that `demo/setup.sh test` made where it
+/// is root and reached a mirror.
+///
+/// # Panics
+/// When the folder that is named does not exist.
+pub fn debian() -> Option<PathBuf> {
+    let given = Given { named: variable(DEBIAN), usual: ".strait/debian", optional: true };
+    let found = given.find();
+    let found =
+        found.unwrap_or_else(|missing| panic!("{DEBIAN} names {}, which does not exist", missing.display()));
+    if found.is_none() {
+        say("no bare Debian in .strait/debian: no package is installed");
     }
     found
 }

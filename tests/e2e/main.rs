@@ -33,6 +33,7 @@ mod namespace;
 mod nodes;
 mod on_demand;
 mod otlp;
+mod packages;
 mod past;
 mod policies;
 mod postgres;
