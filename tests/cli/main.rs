@@ -4,6 +4,7 @@ mod alerts;
 mod compose;
 mod demo;
 mod grpc;
+mod promql;
 
 use std::{
     fs,
