@@ -5,6 +5,7 @@ pub mod goldens;
 pub mod mutation;
 pub mod needs;
 pub mod postgres;
+pub mod reference;
 pub mod rooms;
 #[cfg(test)]
 mod type_names;

@@ -20,6 +20,11 @@ pub struct Sections<'a> {
     pub store: &'a StoreSection,
 }
 
+/// Everything the command line of a server process takes.
+pub fn command<C: Config>(command: Command) -> Command {
+    restore::command::<C>(salvage::command::<C>(config::command::<C>(command)))
+}
+
 /// Runs a server process and returns its exit code: 0 after a clean stop, 1 when it failed, 2 when its
 /// settings are wrong.
 pub fn main<C, F>(
@@ -31,8 +36,7 @@ where
     C: Config,
     F: Future<Output = anyhow::Result<()>>,
 {
-    let command = salvage::command::<C>(config::command::<C>(command));
-    let matches = restore::command::<C>(command).get_matches();
+    let matches = self::command::<C>(command).get_matches();
     if let Some(asked) = salvage::asked(&matches) {
         return match salvage::run::<C>(asked, |settings| {
             let Sections { general, store, .. } = sections(settings);

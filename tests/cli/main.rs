@@ -5,6 +5,7 @@ mod compose;
 mod demo;
 mod grpc;
 mod promql;
+mod references;
 
 use std::{
     fs,
