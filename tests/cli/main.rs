@@ -2,6 +2,7 @@
 
 mod alerts;
 mod compose;
+mod dashboards;
 mod demo;
 mod grpc;
 mod promql;
