@@ -33,6 +33,8 @@ mod proxy;
 mod proxy_config;
 mod proxy_status;
 mod recover;
+#[cfg(test)]
+mod reference;
 mod sync;
 mod table;
 mod version;

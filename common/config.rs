@@ -14,6 +14,7 @@ mod history;
 mod interval;
 mod leaf;
 mod sections;
+mod setting;
 mod without_effect;
 
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ pub use sections::{
     ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, PlatformKind,
     Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
-
+pub use setting::{Setting, settings};
 pub use without_effect::WITHOUT_EFFECT;
 
 /// Prefixes of environment variables; the first that is set wins.

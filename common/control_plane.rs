@@ -7,6 +7,7 @@ pub mod process;
 mod restore;
 pub mod role;
 mod salvage;
+mod sampling;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,12 +27,13 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::admin_token::AdminToken;
+use self::{admin_token::AdminToken, sampling::sample};
 use crate::{
     audit::AuditLog,
     config::{ApiServer, AuditSection, Diagnostics, General, StoreSection, StoreType},
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
+    metering::samples::Sampled,
     rest,
     runtime::{
         Env, OpenFiles, Supervisor, bind,
@@ -68,6 +70,8 @@ pub struct ControlPlane {
     pub readiness: Readiness,
     /// Addresses bound so far, by what listens there.
     pub addresses: BTreeMap<&'static str, SocketAddr>,
+    /// What is looked up when somebody asks for the metrics.
+    pub sampled: Sampled,
     files: OpenFiles,
     general: General,
     interfaces: Vec<IpAddr>,
@@ -106,6 +110,8 @@ impl ControlPlane {
         let mut addresses = BTreeMap::new();
 
         let metrics = Metrics::install(label).ok();
+        // What nobody asks for is never looked up.
+        let sampled = metrics.as_ref().map(|metrics| metrics.sampled().clone()).unwrap_or_default();
         let files = OpenFiles::raise(general.connections.max);
         let listener = bind("diagnostics.serverPort", diagnostics.interface, diagnostics.server_port)?;
         addresses.insert("diagnostics", listener.local_addr()?);
@@ -133,6 +139,7 @@ impl ControlPlane {
         supervisor.spawn("history", past::keep(kept, section.history.limits(), shutdown));
         let (health, shutdown) = (store.health(), supervisor.shutdown());
         supervisor.spawn("store health", tell(health, readiness.clone(), shutdown));
+        sample(&sampled, &env, &store, &index);
         Ok(Self {
             env,
             store,
@@ -141,6 +148,7 @@ impl ControlPlane {
             supervisor,
             readiness,
             addresses,
+            sampled,
             files,
             general: general.clone(),
             interfaces: vec![diagnostics.interface],

@@ -209,7 +209,7 @@ impl Subscriber {
     }
 
     fn lost(&self, events: u64) -> Lost {
-        metrics::counter!("events_lost_total", "subscriber" => self.name).increment(events);
+        metrics::counter!("events_dropped", "subscriber" => self.name).increment(events);
         tracing::debug!(subscriber = self.name, events, "fell behind the event bus");
         Lost(events)
     }

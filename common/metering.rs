@@ -1,16 +1,26 @@
-//! Every metric, with its labels and the closed set each label takes its values from.
+//! Every metric: what it says, in what, with its labels and the closed set each label takes its values from.
 //!
 //! A series lives as long as the process, so what a label may say is decided here and never by a peer. A
-//! test compares this list with the places that record, and another one makes noise and reads `/metrics`.
+//! test compares the [table](ALL) with the places that record, and another one makes noise and reads `/metrics`.
+//! What can be looked up is not counted all the time: it is [sampled](samples) when somebody asks.
+
+mod process;
+pub mod requests;
+pub mod samples;
+mod table;
 
 use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock, Mutex, PoisonError},
+    time::Duration,
 };
 
 use http::Method;
 
 use crate::registry;
+
+pub(crate) use self::process::ProcessUse;
+pub use self::{samples::Samples, table::ALL};
 
 /// Stands for every value that is in no set.
 pub const OTHER: &str = "other";
@@ -18,6 +28,8 @@ pub const OTHER: &str = "other";
 /// Zones that get a label of their own in one process. Each is a resource an operator can see; a deployment
 /// with more of them sees the rest as one.
 const MOST_ZONES: usize = 4096;
+/// The same of meshes.
+const MOST_MESHES: usize = 1024;
 
 /// Where the values of a label come from.
 #[derive(Clone, Copy, Debug)]
@@ -38,91 +50,125 @@ pub enum LabelValues {
     TypeUrls,
     /// Zones that were let in, up to a number; see [`zone`].
     Zones,
+    /// Meshes that are resources, up to a number; see [`mesh`].
+    Meshes,
+    /// Said once by a process, about itself.
+    Process,
 }
+
+/// What a metric counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricUnit {
+    /// Things.
+    Count,
+    /// 1 for yes, 0 for no.
+    Flag,
+    /// Seconds.
+    Seconds,
+    /// Milliseconds, where Kuma has them.
+    Milliseconds,
+    /// Seconds since 1970.
+    Timestamp,
+    /// Bytes.
+    Bytes,
+    /// Revisions of the store.
+    Revision,
+}
+
+impl MetricUnit {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "number",
+            Self::Flag => "0 or 1",
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+            Self::Timestamp => "seconds since 1970",
+            Self::Bytes => "bytes",
+            Self::Revision => "revision",
+        }
+    }
+}
+
+/// How the values of a metric follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricKind {
+    /// Only grows, and begins anew with the process.
+    Counter,
+    /// What is so now.
+    Gauge,
+    /// Counts values by size; these are the upper bounds.
+    Histogram(&'static [f64]),
+}
+
+impl MetricKind {
+    /// As Prometheus calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+        }
+    }
+}
+
+/// Labels, each with where its values come from.
+type MetricLabels = &'static [(&'static str, LabelValues)];
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
+    /// How its values follow each other.
+    pub kind: MetricKind,
+    /// What it counts in.
+    pub unit: MetricUnit,
+    /// What it says, in one line.
+    pub help: &'static str,
     /// Its labels.
-    pub labels: &'static [(&'static str, LabelValues)],
+    pub labels: MetricLabels,
+    /// Whether Kuma has it under this name.
+    pub is_kumas: bool,
 }
 
-const fn metric(name: &'static str, labels: &'static [(&'static str, LabelValues)]) -> Metric {
-    Metric { name, labels }
+impl Metric {
+    const fn new(
+        name: &'static str,
+        kind: MetricKind,
+        unit: MetricUnit,
+        labels: MetricLabels,
+        help: &'static str,
+    ) -> Self {
+        Self { name, kind, unit, help, labels, is_kumas: false }
+    }
+
+    /// Under the name it has with Kuma.
+    const fn kumas(self) -> Self {
+        Self { is_kumas: true, ..self }
+    }
 }
 
-const CONFIRMATION: LabelValues = LabelValues::These(&["", "ACK", "NACK"]);
+/// The metric of this name.
+pub fn by_name(name: &str) -> Option<&'static Metric> {
+    ALL.binary_search_by(|metric| metric.name.cmp(name)).ok().map(|at| &ALL[at])
+}
 
-const WITHHELD: LabelValues = LabelValues::These(&["contested", "refused"]);
+/// Tells the recorder what each metric says.
+pub(crate) fn describe() {
+    for metric in ALL {
+        match metric.kind {
+            MetricKind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+}
 
-/// All metrics. Each carries also the label `zone`, which names the process it comes from.
-pub const ALL: &[Metric] = &[
-    metric("answers_lying_bytes", &[("listener", LabelValues::Constants)]),
-    metric(
-        "api_server_http_request_duration_seconds",
-        &[
-            ("code", LabelValues::Statuses),
-            ("handler", LabelValues::Routes),
-            ("method", LabelValues::Methods),
-        ],
-    ),
-    metric("audit_lines_lost_total", &[]),
-    metric("connections_open", &[("listener", LabelValues::Constants), ("client", LabelValues::Constants)]),
-    metric(
-        "connections_refused_total",
-        &[("listener", LabelValues::Constants), ("reason", LabelValues::Constants)],
-    ),
-    metric("credential_expires_seconds", &[("shown_to", LabelValues::Constants)]),
-    metric("events_lost_total", &[("subscriber", LabelValues::Constants)]),
-    metric(
-        "kds_delta_requests_received",
-        &[("type_url", LabelValues::Kinds), ("confirmation", LabelValues::Constants)],
-    ),
-    metric("kds_delta_resources_sent", &[("type_url", LabelValues::Kinds)]),
-    metric("kds_delta_responses_sent", &[("type_url", LabelValues::Kinds)]),
-    metric("kds_delta_streams_active", &[]),
-    metric("kds_nack_total", &[("zone_name", LabelValues::Zones), ("resource_type", LabelValues::Kinds)]),
-    metric("kds_relay_rejected_total", &[("reason", LabelValues::Constants)]),
-    metric("kds_relays_connected", &[]),
-    metric("kds_resources_withheld_total", &[("resource_type", LabelValues::Kinds)]),
-    metric("kds_zone_active_connections", &[("zone_name", LabelValues::Zones)]),
-    metric("kds_zone_attribution_refusals_total", &[("resource_type", LabelValues::Kinds)]),
-    metric("kds_zone_attribution_rewrites_total", &[("resource_type", LabelValues::Kinds)]),
-    metric("kds_zone_clock_skew_seconds", &[("zone_name", LabelValues::Zones)]),
-    metric("kds_zone_credential_expires_seconds", &[("zone_name", LabelValues::Zones)]),
-    metric("kds_zone_rejected_total", &[("reason", LabelValues::Constants)]),
-    metric("log_lines_left_out_total", &[("level", LabelValues::Constants)]),
-    metric("log_lines_total", &[("level", LabelValues::Constants)]),
-    metric("relay_connected", &[]),
-    metric("resource_files", &[("state", LabelValues::These(&["broken", "good"]))]),
-    metric("store_damaged", &[]),
-    metric("store_revision", &[]),
-    metric("store_rows_unverified_total", &[]),
-    metric("store_writable", &[]),
-    metric("store_write_failures_total", &[]),
-    metric("xds_convergence_time", &[]),
-    metric("xds_delivery", &[]),
-    metric("xds_generation", &[("proxy_type", LabelValues::Constants), ("result", LabelValues::Constants)]),
-    metric("xds_generation_errors", &[]),
-    metric("xds_queue_time", &[]),
-    metric(
-        "xds_requests_received",
-        &[
-            ("type_url", LabelValues::TypeUrls),
-            ("confirmation", CONFIRMATION),
-            ("error_type", LabelValues::These(&["no_error", "user"])),
-        ],
-    ),
-    metric("xds_resources_withheld", &[("type_url", LabelValues::TypeUrls), ("reason", WITHHELD)]),
-    metric("xds_resources_withheld_total", &[("type_url", LabelValues::TypeUrls), ("reason", WITHHELD)]),
-    metric("xds_responses_oversized", &[("type_url", LabelValues::TypeUrls)]),
-    metric("xds_responses_sent", &[("type_url", LabelValues::TypeUrls)]),
-    metric("xds_responses_sent_bytes", &[]),
-    metric("xds_streams_active", &[]),
-    metric("zone_events_total", &[("event", LabelValues::Constants), ("zone_name", LabelValues::Zones)]),
-];
+/// A time in milliseconds.
+pub fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
 
 /// A method of HTTP as a label.
 pub fn method(method: &Method) -> &'static str {
@@ -148,10 +194,23 @@ pub fn kind(name: &str) -> &'static str {
 
 /// The name of a zone as a label.
 pub fn zone(name: &str) -> Arc<str> {
-    static SEEN: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+    static SEEN: NamesSeen = Mutex::new(BTreeSet::new());
+    of_few(&SEEN, name, MOST_ZONES)
+}
+
+/// The name of a mesh as a label. It has to be one of a resource.
+pub fn mesh(name: &str) -> Arc<str> {
+    static SEEN: NamesSeen = Mutex::new(BTreeSet::new());
+    of_few(&SEEN, name, MOST_MESHES)
+}
+
+/// Names that are labels by now.
+type NamesSeen = Mutex<BTreeSet<Arc<str>>>;
+
+fn of_few(seen: &NamesSeen, name: &str, most: usize) -> Arc<str> {
     static REST: LazyLock<Arc<str>> = LazyLock::new(|| OTHER.into());
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    within(&mut seen, name, MOST_ZONES).unwrap_or_else(|| Arc::clone(&REST))
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    within(&mut seen, name, most).unwrap_or_else(|| Arc::clone(&REST))
 }
 
 /// `name`, unless it would be one too many.

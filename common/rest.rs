@@ -20,7 +20,6 @@ mod history;
 mod insight;
 mod inspect;
 mod kubernetes;
-mod measure;
 mod meta;
 mod metadata;
 mod overview;
@@ -52,6 +51,7 @@ use crate::{
     config::{AccessSection, ApiServer},
     envoy_admin::EnvoyAdmin,
     keys::KeyMaker,
+    metering::requests::{self, MeasuredServer},
     mode::Mode,
     model::{Kind, kinds::summaries},
     registry,
@@ -217,7 +217,7 @@ impl Api {
             })
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
-            .layer(middleware::from_fn(measure::measure))
+            .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure))
     }
 }
 

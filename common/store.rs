@@ -21,6 +21,7 @@ mod checksum;
 mod epoch;
 mod finding;
 mod health;
+mod meter;
 mod nudge;
 mod open;
 mod past;
@@ -33,6 +34,7 @@ mod writer;
 
 pub use self::{
     health::StoreHealth,
+    meter::StoreConnections,
     nudge::{Nudge, Nudges},
     open::{masked, open},
 };
@@ -417,6 +419,11 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Backend`].
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// The connections it has to a database, by what they are for. A store without connections has none.
+    fn connections(&self) -> Vec<StoreConnections> {
+        Vec::new()
+    }
 
     /// Tells every process on this store, this one included, that there is something to look at. A hint: whoever
     /// waits for it also looks now and then. Nobody hears of it where no other process can be.

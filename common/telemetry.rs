@@ -4,14 +4,16 @@ mod escape;
 mod lines;
 mod repeats;
 
-use std::{io::IsTerminal, panic, time::Duration};
+use std::{io::IsTerminal, panic, sync::Arc, time::Duration};
 
-use self::lines::{Lines, SpanFields};
 use anyhow::Context;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use self::lines::{Lines, SpanFields};
+use crate::metering::{self, MetricKind, samples::Sampled};
 
 /// Shape of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,11 +60,11 @@ pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
 
 /// What `/metrics` answers with.
 #[derive(Clone)]
-pub struct Metrics(PrometheusHandle);
-
-/// Upper bounds of latency histograms, in seconds.
-const SECONDS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+pub struct Metrics {
+    recorded: PrometheusHandle,
+    sampled: Sampled,
+    zone: Arc<str>,
+}
 
 impl Metrics {
     /// Installs the recorder of this process. Every metric carries the label `zone`: the name of the
@@ -71,18 +73,26 @@ impl Metrics {
     /// # Errors
     /// When a recorder is installed already.
     pub fn install(zone: &str) -> anyhow::Result<Self> {
-        let handle = PrometheusBuilder::new()
-            .add_global_label("zone", zone)
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
-            .context("set histogram buckets")?
-            .install_recorder()
-            .context("install the metrics recorder")?;
-        Ok(Self(handle))
+        let mut builder = PrometheusBuilder::new().add_global_label("zone", zone);
+        for metric in metering::ALL {
+            if let MetricKind::Histogram(bounds) = metric.kind {
+                let named = Matcher::Full(metric.name.to_owned());
+                builder = builder.set_buckets_for_metric(named, bounds).context("set histogram buckets")?;
+            }
+        }
+        let recorded = builder.install_recorder().context("install the metrics recorder")?;
+        metering::describe();
+        Ok(Self { recorded, sampled: Sampled::default(), zone: zone.into() })
+    }
+
+    /// What is looked up when somebody asks.
+    pub fn sampled(&self) -> &Sampled {
+        &self.sampled
     }
 
     /// The Prometheus text form.
     pub fn render(&self) -> String {
-        self.0.render()
+        self.recorded.render() + &self.sampled.render(&self.zone)
     }
 
     /// Folds recorded samples into their histograms from time to time, so that memory stays bounded
@@ -92,7 +102,7 @@ impl Metrics {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                _ = tick.tick() => self.0.run_upkeep(),
+                _ = tick.tick() => self.recorded.run_upkeep(),
             }
         }
     }

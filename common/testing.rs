@@ -6,6 +6,7 @@ pub mod markdown;
 pub mod mutation;
 pub mod needs;
 pub mod postgres;
+pub mod reference;
 pub mod rooms;
 pub mod shell;
 #[cfg(test)]

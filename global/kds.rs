@@ -20,6 +20,7 @@ mod replicas;
 mod reply;
 mod reverse;
 mod running;
+mod sampling;
 mod service;
 mod session;
 mod sessions;

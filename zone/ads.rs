@@ -54,10 +54,15 @@ use anyhow::Context;
 use axum::{
     Router,
     http::{HeaderMap, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
 };
 use common::{
     access::AccessRule,
+    metering::{
+        requests::{self, MeasuredServer},
+        samples::Sampled,
+    },
     mode::Mode,
     runtime::{
         Env, Offload, Supervisor,
@@ -232,7 +237,12 @@ impl Ads {
     ///
     /// # Errors
     /// When the certificate cannot be used or the listener has no address.
-    pub fn spawn(self, supervisor: &mut Supervisor, listener: TcpListener) -> anyhow::Result<()> {
+    pub fn spawn(
+        self,
+        supervisor: &mut Supervisor,
+        listener: TcpListener,
+        sampled: &Sampled,
+    ) -> anyhow::Result<()> {
         let shutdown = supervisor.shutdown();
         let certificate = self.config.certificate.as_ref().map(ServerCertificate::of).transpose();
         let certificate = certificate.context("use the certificate of the dataplane server")?.map(Arc::new);
@@ -247,6 +257,8 @@ impl Ads {
         let insights =
             ProxyInsights::new(&self.zone, &self.env).with(self.config.subscriptions, sign_of_life);
         let insights = Arc::new(insights);
+        let shown = Arc::clone(&insights);
+        sampled.add(move |samples| shown.sample(samples));
         let streams = self.streams(&insights, &shutdown);
         let tasks = TaskTracker::new();
         let health = self.health(&streams, &hosts);
@@ -357,11 +369,13 @@ impl Ads {
             ipv4_only: address.is_ipv4(),
         };
         let judge = Judge::new(streams.authenticator.clone(), self.config.mode.clone(), self.env.clone());
+        let single = fetch::router(streams, message_bytes)
+            .merge(bootstrap::handler::router(bootstraps, judge, self.index.clone()))
+            .layer(middleware::from_fn_with_state(MeasuredServer::Proxies, requests::measure));
         service
             .router()
-            .merge(fetch::router(streams, message_bytes))
+            .merge(single)
             .merge(client_status::router(self.status_desk(streams)))
-            .merge(bootstrap::handler::router(bootstraps, judge, self.index.clone()))
             .fallback(nothing_here)
     }
 

@@ -198,7 +198,7 @@ fn serve_proxies(
     let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
     let (proxies, nodes, previews, status) = (ads.proxies(), ads.nodes(), ads.previews(), ads.push_status());
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
-    ads.spawn(&mut cp.supervisor, listener)?;
+    ads.spawn(&mut cp.supervisor, listener, &cp.sampled)?;
     Ok((proxies, nodes, previews, status))
 }
 
@@ -301,6 +301,8 @@ fn follow_global(
         None => connector,
     };
     let (link, moves) = (connector.link(), connector.moves());
+    let sampled = link.clone();
+    cp.sampled.add(move |samples| sampled.sample(samples));
     lead(cp, candidate, Both(connector, work));
     Ok(api::link(link, moves))
 }

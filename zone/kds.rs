@@ -14,6 +14,7 @@ mod link;
 mod moving;
 mod ping;
 mod reverse;
+mod sampling;
 mod settings;
 mod trial;
 mod up;

@@ -120,6 +120,7 @@ impl Candidate {
                     continue;
                 }
                 Ok(Ok(None)) => {
+                    metrics::gauge!("leader").set(0.0);
                     if !std::mem::replace(&mut waiting, true) {
                         tracing::info!("another replica of this zone leads; this one stands by");
                     }
@@ -147,6 +148,7 @@ impl Candidate {
     /// Leads until the lease is lost or the process stops.
     async fn term(&self, work: &impl Work, lease: Lease, since: Instant, shutdown: &CancellationToken) {
         tracing::info!(epoch = lease.epoch, "this replica leads its zone");
+        metrics::gauge!("leader").set(1.0);
         let stop = shutdown.child_token();
         let fence = Fence { name: LEASE.to_owned(), epoch: lease.epoch };
         let mut working = std::pin::pin!(work.lead(fence, stop.clone()));
@@ -154,6 +156,7 @@ impl Candidate {
             () = &mut working => {}
             () = self.keep(&lease, since) => {
                 tracing::warn!(epoch = lease.epoch, "this replica no longer leads its zone");
+                metrics::gauge!("leader").set(0.0);
                 stop.cancel();
                 working.await;
                 return work.stand_by();

@@ -15,7 +15,7 @@ use super::{
     insight::Outcome,
     mapper,
     metadata::Peer,
-    order,
+    meter, order,
     outbox::Outbox,
     serve::{Ended, until},
     verdict::{Verdict, nack_text},
@@ -187,6 +187,7 @@ impl Following {
             blown: false,
             settled: false,
         };
+        let began = Instant::now();
         let applied = tokio::select! {
             // A store that hangs must not keep a replaced session alive.
             () = self.stop.cancelled() => return Err(Ended::Stopped),
@@ -194,6 +195,7 @@ impl Following {
         };
         let answer = match applied {
             Ok(applied) => {
+                meter::stored(began.elapsed());
                 report.changed = applied.changed;
                 self.reached(report.upstream);
                 self.answer(sink, batch, &applied)

@@ -1,6 +1,9 @@
 //! Metrics of streams in server role, under the names Kuma's dashboards read.
 
-use metrics::{counter, gauge};
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+use prost::Message;
 
 use crate::{metering, proto::envoy::service::discovery::v3::DeltaDiscoveryResponse};
 
@@ -12,6 +15,24 @@ pub(super) fn sent(response: &DeltaDiscoveryResponse) {
     let resources = response.resources.len() + response.removed_resources.len();
     counter!("kds_delta_responses_sent", "type_url" => type_url).increment(1);
     counter!("kds_delta_resources_sent", "type_url" => type_url).increment(resources as u64);
+    #[expect(clippy::cast_precision_loss, reason = "a histogram has buckets anyway")]
+    histogram!("kds_delta_responses_sent_bytes").record(response.encoded_len() as f64);
+}
+
+/// A response was answered this long after it was sent.
+pub(super) fn delivered(after: Duration) {
+    histogram!("kds_delta_delivery").record(metering::millis(after));
+}
+
+/// It was found out what a receiver is to hold. `reason` is `resync` at the start of a stream and `event` later.
+pub(super) fn generated(reason: &'static str, is_changed: bool, took: Duration) {
+    let result = if is_changed { "changed" } else { "no_changes" };
+    histogram!("kds_delta_generation", "reason" => reason, "result" => result).record(metering::millis(took));
+}
+
+/// What a response says was stored, or found to be there.
+pub(super) fn stored(took: Duration) {
+    histogram!("kds_resources_sync").record(took.as_secs_f64());
 }
 
 /// Counts what the peer said about a response.

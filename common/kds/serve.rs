@@ -131,7 +131,9 @@ impl Serving {
         }
         self.watch.introduced(&peer);
         let index = self.index.latest();
+        let began = Instant::now();
         let mut view = open(&peer, &index);
+        meter::generated("resync", true, began.elapsed());
         let _counted = meter::Active::new();
         match self.serve(&mut source, &mut view, index.store, first, inbound).await {
             Ok(never) => match never {},
@@ -171,8 +173,10 @@ impl Serving {
                         // The peer has to judge a new history before it is told what is gone in it.
                         return Err(Ended::Stopped);
                     }
+                    let began = Instant::now();
                     let names: BTreeMap<_, _> = view.advance(&index);
                     source.handle(Input::Changed(&names), view)?;
+                    meter::generated("event", !names.is_empty(), began.elapsed());
                     self.tell_withheld(view, &mut withheld);
                 },
                 () = until(retry.due()) => {
@@ -193,7 +197,12 @@ impl Serving {
         retry: &mut Retry,
     ) -> Result<bool, Ended> {
         self.watch.heard();
-        match source.handle(Input::Request(request), view)? {
+        let sent = source.in_flight_since(&request.type_url);
+        let event = source.handle(Input::Request(request), view)?;
+        if let (Some(sent), Some(SourceEvent::Acked { .. } | SourceEvent::Nacked { .. })) = (sent, &event) {
+            meter::delivered(sent.elapsed());
+        }
+        match event {
             Some(SourceEvent::Acked { type_url, .. }) => {
                 meter::received(type_url, "ACK");
                 self.watch.counted(type_url, Outcome::Acknowledged);

@@ -26,11 +26,12 @@ use uuid::Uuid;
 pub(super) use self::salvage::PostgresWreck;
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
-    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
-    StoreIdentity, epoch,
+    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreConnections, StoreError,
+    StoreHealth, StoreIdentity, epoch,
     health::Vitals,
     history::{HistoryLimits, HistoryQuery, PastChanges},
     masked,
+    meter::MeasuredWrite,
     nudge::{Nudge, Nudges},
     past,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
@@ -232,7 +233,20 @@ impl Store for PostgresStore {
     }
 
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
-        self.writer.submit(batch).await
+        let measured = MeasuredWrite::of(&batch);
+        let outcome = self.writer.submit(batch).await;
+        measured.ended(&outcome);
+        outcome
+    }
+
+    fn connections(&self) -> Vec<StoreConnections> {
+        [("read", &self.pool), ("write", &self.write)]
+            .map(|(name, pool)| {
+                let (all, idle) = (pool.size(), u32::try_from(pool.num_idle()).unwrap_or(u32::MAX));
+                let most = pool.options().get_max_connections();
+                StoreConnections { pool: name, in_use: all.saturating_sub(idle), idle, most }
+            })
+            .to_vec()
     }
 
     async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {

@@ -46,6 +46,7 @@ use super::{
     StoreIdentity,
     health::Vitals,
     history::{HistoryLimits, HistoryQuery, PastChanges},
+    meter::MeasuredWrite,
     recent::Recent,
     record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
@@ -247,7 +248,10 @@ impl Store for SqliteStore {
     }
 
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
-        self.writer.submit(batch).await
+        let measured = MeasuredWrite::of(&batch);
+        let outcome = self.writer.submit(batch).await;
+        measured.ended(&outcome);
+        outcome
     }
 
     async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {

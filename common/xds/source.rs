@@ -315,9 +315,15 @@ impl<D: Dialect> Source<D> {
         let waiting = self.slots.iter().filter(|slot| {
             slot.in_flight_since.is_none() && slot.subscription().is_some_and(|s| s.has_updates())
         });
-        let since = waiting.flat_map(|slot| slot.rule.waits_for).filter_map(|other| self.flight_of(other));
+        let since =
+            waiting.flat_map(|slot| slot.rule.waits_for).filter_map(|other| self.in_flight_since(other));
         let patience = since.map(|since| since + self.settings.patience);
         patience.chain(self.heartbeat_due()).filter(|at| *at > now).min()
+    }
+
+    /// Since when a response of this type waits for its answer.
+    pub fn in_flight_since(&self, type_url: &str) -> Option<Instant> {
+        self.slots.iter().find(|slot| slot.rule.type_url == type_url)?.in_flight_since
     }
 
     /// Since when the oldest response waits for its answer.
@@ -499,10 +505,6 @@ impl<D: Dialect> Source<D> {
             || users.filter_map(|user| Some((user, user.subscription()?))).all(|(user, state)| {
                 user.in_flight_since.is_none() && state.is_drained() && state.refused().is_empty()
             })
-    }
-
-    fn flight_of(&self, type_url: &str) -> Option<Instant> {
-        self.slots.iter().find(|slot| slot.rule.type_url == type_url)?.in_flight_since
     }
 }
 

@@ -69,7 +69,6 @@ impl Sessions {
                 session
             }
         };
-        count_streams(&session.zone, session.streams().len());
         let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
         self.bus.publish(Event::ZoneOpenedStream { zone, stream, epoch });
         Ok(session)
@@ -78,9 +77,6 @@ impl Sessions {
     /// The stream of reverse calls that took what was sent to `questions` ended; the session goes on.
     pub(crate) fn leave(&self, session: &Session, stream: StreamKind, questions: &FormerSender) {
         session.disconnect(stream, questions);
-        if session.cause().is_none() {
-            count_streams(&session.zone, session.streams().len());
-        }
     }
 
     fn admission_of(&self, zone: &str) -> Arc<AsyncMutex<()>> {
@@ -138,7 +134,6 @@ impl Sessions {
         } else {
             tracing::info!(zone = &**zone, epoch, reason, "zone session ended");
         }
-        count_streams(zone, 0);
         for stream in session.streams().into_iter().filter(|_| is_ours) {
             self.bus.publish(Event::StreamCancelled { zone: Arc::clone(zone), stream, epoch });
         }
@@ -185,10 +180,4 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Session>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Shows how many streams of a zone are open.
-fn count_streams(zone: &str, streams: usize) {
-    let streams = u32::try_from(streams).unwrap_or(u32::MAX);
-    metrics::gauge!("kds_zone_active_connections", "zone_name" => metering::zone(zone)).set(streams);
 }

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     events::{Event, ResourceChange, Subscriber},
+    metering,
     model::kinds,
     rest::ZoneHealth,
     runtime::Env,
@@ -97,11 +98,12 @@ impl ZoneWatch {
     }
 
     async fn look_at_all(&self, credential: CredentialCheck) -> Option<Instant> {
-        let mut next = None;
+        let (began, mut next) = (Instant::now(), None);
         for session in self.sessions.all() {
             next = earliest(next, self.look_at(&session, credential));
             yield_now().await;
         }
+        metrics::histogram!("component_zone_watch").record(metering::millis(began.elapsed()));
         next
     }
 

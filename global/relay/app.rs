@@ -168,6 +168,8 @@ fn serve_zones(cp: &mut ControlPlane, settings: &RelayConfig, kds: Kds) -> anyho
         tracing::warn!("zones connect in plain text (multizone.global.kds.tlsEnabled is false)");
         None
     };
+    let sampled = kds.clone();
+    cp.sampled.add(move |samples| sampled.sample(samples));
     let serving = kds.serve(listener, tls, cp.main_limits(), cp.supervisor.shutdown());
     cp.supervisor.spawn("zones", serving);
     Ok(())

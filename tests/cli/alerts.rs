@@ -9,8 +9,10 @@ use std::{
     process::Command,
 };
 
-use common::{metering, testing::markdown};
+use common::testing::markdown;
 use serde_json::Value;
+
+use crate::promql::{assert_exists, labels_of_ours};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("alerts").join(name)
@@ -61,30 +63,7 @@ fn every_rule_has_its_place_in_the_manual() {
 
 #[test]
 fn every_metric_a_rule_asks_for_exists_with_its_labels() {
-    let names: BTreeSet<&str> = metering::ALL.iter().map(|metric| metric.name).collect();
-    let labels = metering::ALL.iter().flat_map(|metric| metric.labels).map(|(name, _)| *name);
-    let labels: BTreeSet<&str> = labels.collect();
-    // One of several stands with a comma.
-    let is_label = |word: &str| labels.contains(word.trim_end_matches(','));
     for rule in rules() {
-        let expression = rule["expr"].as_str().unwrap();
-        let words: Vec<&str> = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-        let asked = metering::ALL.iter().find(|metric| words.contains(&metric.name));
-        let asked = asked.unwrap_or_else(|| panic!("no metric of ours in {expression}"));
-        let asked_for = expression.split(['(', ' ']).filter_map(|part| part.split(['{', '[', ')']).next());
-        for word in asked_for.filter(|word| word.contains('_') && !is_label(word)) {
-            assert!(names.contains(word), "{word} is no metric: {expression}");
-        }
-        // Those that Prometheus and summaries add.
-        let given = ["instance", "quantile"];
-        let known =
-            |label: &str| given.contains(&label) || asked.labels.iter().any(|(name, _)| *name == label);
-        let grouped =
-            expression.split("by (").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or_default();
-        let matched =
-            expression.split('{').nth(1).and_then(|rest| rest.split('=').next()).unwrap_or_default();
-        for label in grouped.split(',').chain([matched]).map(str::trim).filter(|label| !label.is_empty()) {
-            assert!(known(label), "{} has no label {label}: {expression}", asked.name);
-        }
+        assert_exists(rule["expr"].as_str().unwrap(), labels_of_ours);
     }
 }

@@ -2,9 +2,12 @@
 
 mod alerts;
 mod compose;
+mod dashboards;
 mod demo;
 mod docs;
 mod grpc;
+mod promql;
+mod references;
 
 use std::{
     fs,

@@ -89,7 +89,21 @@ async fn zones_are_listed_with_status_revision_and_lag() {
     let table = global.straitctl(&["inspect", "zones"]);
     assert!(table.contains("zone-1") && table.contains("zone-2"), "{table}");
     let metrics = global.metrics().await;
-    assert!(metrics.contains("kds_zone_active_connections"), "{metrics}");
+    for line in [
+        "kds_zone_online{zone=\"Global\",zone_name=\"zone-1\"} 1",
+        "kds_zones{zone=\"Global\",status=\"online\"} 2",
+        "kds_zone_lag{zone=\"Global\",zone_name=\"zone-2\",direction=\"down\"} 0",
+        "resources_count{zone=\"Global\",resource_type=\"Zone\"} 2",
+        "# TYPE kds_delta_delivery histogram",
+        "# TYPE store histogram",
+        "# TYPE process_cpu_seconds_total counter",
+    ] {
+        assert!(metrics.lines().any(|said| said == line), "{line}: {metrics}");
+    }
+    let connections = metrics.lines().filter(|line| line.starts_with("kds_zone_active_connections{"));
+    assert!(connections.count() == 2, "{metrics}");
+    let of_zone = zones[0].metrics().await;
+    assert!(of_zone.contains("kds_global_connected{zone=\"zone-1\"} 1"), "{of_zone}");
     let opened = |line: &str| {
         line.starts_with("zone_events_total{")
             && ["event=\"opened_stream\"", "zone_name=\"zone-1\""].iter().all(|label| line.contains(label))

@@ -38,6 +38,7 @@ pub use self::checks::CheckSettings;
 use self::checks::{ObservedHealth, specifier};
 use super::{
     grant::{Grant, GrantWatch, Lookout},
+    metrics,
     node::{Proxy, ProxyId, ProxyKind},
     signals::StreamSignals,
     stream::{EnvoyPeer, Requests, Streams},
@@ -143,6 +144,8 @@ impl Health {
         let grant = self.streams.grant(&proxy.id, peer).await?;
         let signals = Arc::default();
         let lookout = self.lookout(&proxy.id, &grant, &signals);
+        let _counted = metrics::HealthStreamActive::new();
+        metrics::health_heard();
         let mut session = HealthSession {
             health: self,
             peer,
@@ -203,6 +206,7 @@ impl HealthSession<'_> {
             return Ok(());
         }
         self.asked = message.clone();
+        metrics::health_asked();
         answers.try_send(Ok(message)).map_err(|_| Status::resource_exhausted("the proxy takes no answers"))
     }
 
@@ -223,6 +227,7 @@ impl HealthSession<'_> {
 
     /// Takes in what the proxy found.
     async fn hear(&mut self, request: &Bytes) -> Result<(), Status> {
+        metrics::health_heard();
         let Some(RequestType::EndpointHealthResponse(report)) = read(request)? else { return Ok(()) };
         let before = std::mem::replace(&mut self.found, ObservedHealth::of(&report));
         if before == self.found && !self.behind {

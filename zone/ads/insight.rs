@@ -3,6 +3,7 @@
 //! Streams count here, in memory; one task writes. A connect and a disconnect are written at once,
 //! counters every few seconds and only when they moved.
 
+mod sampling;
 mod spec;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::node::ProxyKind;
-use crate::generator;
+use common::metering::{self, millis};
+
+use super::node::{ProxyId, ProxyKind};
+use crate::generator::{self, ResourceSet};
 
 /// Bytes of a response that clients of gRPC take if nobody asks them for more.
 pub(super) const TAKEN_BY_ALL: usize = 4 << 20;
@@ -91,6 +93,53 @@ pub(super) fn newly_withheld(type_url: &'static str, reason: &'static str) {
         .increment(1);
 }
 
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+/// A proxy gets another configuration.
+pub(super) fn regenerated(proxy: &ProxyId, set: &ResourceSet) {
+    if !proxy.mesh.is_empty() {
+        metrics::counter!("xds_dataplane_config_regenerated_total", "mesh" => metering::mesh(&proxy.mesh))
+            .increment(1);
+    }
+    for type_url in generator::type_url::ALL {
+        let count = u32::try_from(set.collection(type_url).len()).unwrap_or(u32::MAX);
+        if count > 0 {
+            metrics::histogram!("xds_snapshot_resources", "resource_type" => type_url)
+                .record(f64::from(count));
+        }
+    }
+}
+
+/// A workload of `mesh` was to be given a certificate.
+pub(super) fn signed(mesh: &str, is_signed: bool) {
+    let mesh = metering::mesh(mesh);
+    if is_signed {
+        metrics::counter!("cert_generation", "mesh" => mesh).increment(1);
+    } else {
+        metrics::counter!("cert_generation_failure", "mesh" => mesh).increment(1);
+    }
+}
+
+/// Counts a stream of health discovery for as long as it lives.
+pub(super) struct HealthStreamActive(());
+
+impl HealthStreamActive {
+    pub(super) fn new() -> Self {
+        metrics::gauge!("hds_streams_active").increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for HealthStreamActive {
+    fn drop(&mut self) {
+        metrics::gauge!("hds_streams_active").decrement(1.0);
+    }
+}
+
+/// A proxy said something about the health of its workload.
+pub(super) fn health_heard() {
+    metrics::counter!("hds_requests_received").increment(1);
+}
+
+/// A proxy was told what to probe.
+pub(super) fn health_asked() {
+    metrics::counter!("hds_responses_sent").increment(1);
 }

@@ -142,6 +142,9 @@ impl Push {
             None => "skip",
         };
         metrics::generated(id.kind, result, took);
+        if let Some(set) = &set {
+            metrics::regenerated(&id, set);
+        }
         if let Some(certificate) = certificate {
             self.insights.certificate(&id, certificate);
         }

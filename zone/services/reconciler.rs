@@ -342,7 +342,10 @@ impl Reconciler {
         let mut status = ServiceStatus::of(&service);
         if status.ips().next().is_none() {
             match self.vips.of(&service, now) {
-                None => tracing::warn!(service = %service.key, "there is no virtual address left for it"),
+                None => {
+                    metrics::counter!("vip_allocation_exhaustion_total").increment(1);
+                    tracing::warn!(service = %service.key, "there is no virtual address left for it");
+                }
                 Some(ip) if service.kind() == &MESH_EXTERNAL_SERVICE => {
                     status.vip = Some(Vip { ip: ip.to_string() });
                 }

@@ -117,7 +117,7 @@ fn assert_closed(text: &str, zones: &[&str]) {
         let metric =
             base.and_then(of).or_else(|| of(&sample)).unwrap_or_else(|| panic!("{sample} is not declared"));
         for (label, value) in labels {
-            if ["zone", "le", "quantile"].contains(&label.as_str()) {
+            if ["zone", "le"].contains(&label.as_str()) {
                 continue;
             }
             let declared = metric.labels.iter().find(|(name, _)| *name == label);
@@ -131,6 +131,9 @@ fn assert_closed(text: &str, zones: &[&str]) {
                 LabelValues::Routes => value == "none" || value.starts_with('/'),
                 LabelValues::Statuses => value.parse::<u16>().is_ok_and(|code| (100..600).contains(&code)),
                 LabelValues::Kinds => kinds.contains(value.as_str()),
+                LabelValues::Meshes => value == "default",
+                // Of a process there is one, and none of it is said by somebody else.
+                LabelValues::Process => !value.is_empty(),
                 LabelValues::Zones => zones.contains(&value.as_str()),
                 LabelValues::TypeUrls => {
                     value == metering::OTHER || value.starts_with("type.googleapis.com/envoy.")

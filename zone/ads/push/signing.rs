@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::AdminAuthority;
 use crate::{
-    ads::node::ProxyId,
+    ads::{metrics, node::ProxyId},
     compile::{Signed, SigningRequest},
     generator::AdminIdentity,
     mesh::WorkloadKey,
@@ -76,6 +76,11 @@ impl Signing {
         let answers = running.await.expect("signing does not panic");
         self.running = None;
         self.start();
+        for answer in &answers {
+            if let Some(workload) = &answer.signed.workload {
+                metrics::signed(&answer.id.mesh, workload.is_ok());
+            }
+        }
         answers
     }
 }

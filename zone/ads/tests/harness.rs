@@ -11,6 +11,7 @@ use common::{
     ca,
     document::Document,
     keys::{KeyForm, PrivateKey},
+    metering::samples::Sampled,
     mode::Mode,
     model::{
         Resource, ResourceKey,
@@ -93,7 +94,7 @@ impl Zone {
         let mut supervisor = Supervisor::new();
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
-        ads.spawn(&mut supervisor, listener).unwrap();
+        ads.spawn(&mut supervisor, listener, &Sampled::default()).unwrap();
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let running = tokio::spawn(supervisor.run(stopped, PATIENCE));

@@ -1,0 +1,242 @@
+//! The table of all metrics, in the order of their names.
+
+use super::{
+    LabelValues::{Constants, Kinds, Meshes, Methods, Process, Routes, Statuses, These, TypeUrls, Zones},
+    Metric,
+    MetricKind::{Counter, Gauge, Histogram},
+    MetricLabels,
+    MetricUnit::{self, Bytes, Count, Flag, Milliseconds, Revision, Seconds, Timestamp},
+};
+
+/// Upper bounds of what takes seconds.
+const SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// The same in milliseconds, on to ten minutes: Kuma's end at ten, beyond which it cannot tell them apart.
+const MILLIS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4,
+    3e5, 6e5,
+];
+/// Upper bounds of sizes, as Kuma has them: 1 KiB, doubled.
+const SIZES: &[f64] = &[
+    1024.0,
+    2048.0,
+    4096.0,
+    8192.0,
+    16384.0,
+    32768.0,
+    65536.0,
+    131_072.0,
+    262_144.0,
+    524_288.0,
+    1_048_576.0,
+    2_097_152.0,
+    4_194_304.0,
+    8_388_608.0,
+    16_777_216.0,
+    33_554_432.0,
+];
+/// Upper bounds of answers of the API, from an error to a list of everything.
+const ANSWERS: &[f64] = &[100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
+/// Upper bounds of numbers of resources, as Kuma has them: 1, doubled.
+const NUMBERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0];
+
+const fn counter(name: &'static str, labels: MetricLabels, help: &'static str) -> Metric {
+    Metric::new(name, Counter, Count, labels, help)
+}
+
+const fn gauge(name: &'static str, unit: MetricUnit, labels: MetricLabels, help: &'static str) -> Metric {
+    Metric::new(name, Gauge, unit, labels, help)
+}
+
+const fn histogram(
+    name: &'static str,
+    unit: MetricUnit,
+    bounds: &'static [f64],
+    labels: MetricLabels,
+    help: &'static str,
+) -> Metric {
+    Metric::new(name, Histogram(bounds), unit, labels, help)
+}
+
+const ANSWER: MetricLabels = &[("code", Statuses), ("handler", Routes), ("method", Methods)];
+const DIRECTION: super::LabelValues = These(&["down", "up"]);
+const WITHHELD: MetricLabels = &[("type_url", TypeUrls), ("reason", These(&["contested", "refused"]))];
+const LISTENER: (&str, super::LabelValues) = ("listener", Constants);
+const ZONE: (&str, super::LabelValues) = ("zone_name", Zones);
+
+/// All metrics. Each carries also the label `zone`, which names the process it comes from: a zone by its name, a
+/// relay by its own, global as `Global`.
+#[rustfmt::skip]
+pub const ALL: &[Metric] = &[
+    gauge("answers_lying_bytes", Bytes, &[LISTENER],
+        "Bytes of answers that lie ready for clients that have not taken them yet"),
+    histogram("api_server_http_request_duration_seconds", Seconds, SECONDS, ANSWER,
+        "How long requests of the REST API took until their answer began").kumas(),
+    gauge("api_server_http_requests_inflight", Count, &[("handler", Routes)],
+        "Requests of the REST API that have no answer yet").kumas(),
+    histogram("api_server_http_response_size_bytes", Bytes, ANSWERS, ANSWER,
+        "Size of answers of the REST API, where it is known before they are sent").kumas(),
+    counter("audit_lines_lost_total", &[],
+        "Requests that could not be written to the audit log"),
+    counter("cert_generation", &[("mesh", Meshes)],
+        "Certificates that were signed for workloads").kumas(),
+    counter("cert_generation_failure", &[("mesh", Meshes)],
+        "Certificates that could not be signed for workloads").kumas(),
+    histogram("component_zone_watch", Milliseconds, MILLIS, &[],
+        "How long a look at the sessions of all zones took").kumas(),
+    gauge("connections_open", Count, &[LISTENER, ("client", These(&["known", "unknown"]))],
+        "Open connections, by whether their client has shown who it is"),
+    counter("connections_refused_total", &[LISTENER, ("reason", Constants)],
+        "Connections that were refused or ended because of a limit"),
+    gauge("cp_info", Flag, &[("product", Process), ("version", Process), ("instance_id", Process), ("cluster_id", Process)],
+        "Always 1; the labels say what runs: program, version, instance, store").kumas(),
+    gauge("credential_expires_seconds", Timestamp, &[("shown_to", These(&["global", "workloads"]))],
+        "When what this zone shows global, or signs workloads with, runs out; +Inf if never"),
+    histogram("dp_server_http_request_duration_seconds", Seconds, SECONDS, ANSWER,
+        "How long requests at the port of the proxies took that are no streams: bootstraps, single fetches").kumas(),
+    gauge("dp_server_http_requests_inflight", Count, &[("handler", Routes)],
+        "Requests at the port of the proxies, streams excepted, that have no answer yet").kumas(),
+    histogram("dp_server_http_response_size_bytes", Bytes, ANSWERS, ANSWER,
+        "Size of answers at the port of the proxies, streams excepted").kumas(),
+    counter("events_dropped", &[("subscriber", Constants)],
+        "Events a part of the process was too slow for; it looks at everything instead").kumas(),
+    counter("hds_requests_received", &[],
+        "Messages of proxies about the health of their workloads").kumas(),
+    counter("hds_responses_sent", &[],
+        "Messages that told proxies what to probe").kumas(),
+    gauge("hds_streams_active", Count, &[],
+        "Streams of health discovery").kumas(),
+    histogram("kds_delta_delivery", Milliseconds, MILLIS, &[],
+        "From a sync message until its receiver answered").kumas(),
+    histogram("kds_delta_generation", Milliseconds, MILLIS,
+        &[("reason", These(&["event", "resync"])), ("result", These(&["changed", "no_changes"]))],
+        "How long it took to find out what a receiver is to hold: after a change (event), at the start of a stream (resync)").kumas(),
+    counter("kds_delta_requests_received", &[("type_url", Kinds), ("confirmation", These(&["ACK", "NACK"]))],
+        "Answers to sync messages").kumas(),
+    counter("kds_delta_resources_sent", &[("type_url", Kinds)],
+        "Resources in sync messages, removed ones included"),
+    counter("kds_delta_responses_sent", &[("type_url", Kinds)],
+        "Sync messages sent").kumas(),
+    histogram("kds_delta_responses_sent_bytes", Bytes, SIZES, &[],
+        "Size of sync messages").kumas(),
+    gauge("kds_delta_streams_active", Count, &[],
+        "Streams on which this process sends: on global one of each zone, in a zone the one to global").kumas(),
+    gauge("kds_global_connected", Flag, &[],
+        "Whether both sync streams of this zone to global run; a replica that stands by says nothing"),
+    gauge("kds_global_lag", Count, &[("direction", DIRECTION)],
+        "Changes between this zone and global that their receiver has not acknowledged, as this zone knows"),
+    counter("kds_nack_total", &[ZONE, ("resource_type", Kinds)],
+        "Sync messages of which something was refused here").kumas(),
+    counter("kds_relay_rejected_total", &[("reason", Constants)],
+        "Callers that wanted to be relays and were not let in"),
+    gauge("kds_relays_connected", Count, &[],
+        "Relays that are connected to this global"),
+    histogram("kds_resources_sync", Seconds, SECONDS, &[],
+        "How long it took to store a sync message").kumas(),
+    counter("kds_resources_withheld_total", &[("resource_type", Kinds)],
+        "Resources that do not fit into a sync message and are not sent"),
+    gauge("kds_zone_active_connections", Count, &[ZONE],
+        "Open streams of a zone with this process, those of reverse calls included; 0 for one that is not connected here").kumas(),
+    counter("kds_zone_attribution_refusals_total", &[("resource_type", Kinds)],
+        "Resources of zones that were refused because their name is another's"),
+    counter("kds_zone_attribution_rewrites_total", &[("resource_type", Kinds)],
+        "Resources of zones that named another zone, which was corrected").kumas(),
+    gauge("kds_zone_behind_seconds", Seconds, &[ZONE, ("direction", DIRECTION)],
+        "Since when there have been changes that a zone (down) or global (up) has not acknowledged; 0 if there are none"),
+    gauge("kds_zone_clock_skew_seconds", Seconds, &[ZONE],
+        "How far the clock of a zone is ahead of that of global"),
+    gauge("kds_zone_credential_expires_seconds", Timestamp, &[ZONE],
+        "When what a zone proves itself by runs out; +Inf if never"),
+    gauge("kds_zone_lag", Count, &[ZONE, ("direction", DIRECTION)],
+        "Changes that a zone that is connected here (down), or global for it (up), has not acknowledged"),
+    gauge("kds_zone_online", Flag, &[ZONE],
+        "Whether a zone is online, whichever replica of global it is connected to; absent while that is not known"),
+    counter("kds_zone_rejected_total", &[("reason", Constants)],
+        "Callers that wanted to be zones and were not let in"),
+    gauge("kds_zones", Count, &[("status", These(&["offline", "online", "unknown"]))],
+        "Zones by what global knows of them, whichever replica they are connected to"),
+    gauge("leader", Flag, &[],
+        "Whether this replica of its zone follows global and looks after services").kumas(),
+    counter("log_lines_left_out_total", &[("level", Constants)],
+        "Lines that were not logged because their place in the code repeated itself"),
+    counter("log_lines_total", &[("level", Constants)],
+        "Lines that were logged"),
+    counter_of_seconds("process_cpu_seconds_total",
+        "Processor time, user and system").kumas(),
+    gauge("process_max_fds", Count, &[],
+        "Files and connections the process may have open").kumas(),
+    gauge("process_open_fds", Count, &[],
+        "Files and connections the process has open").kumas(),
+    gauge("process_resident_memory_bytes", Bytes, &[],
+        "Memory the process holds").kumas(),
+    gauge("process_start_time_seconds", Timestamp, &[],
+        "When the process started").kumas(),
+    gauge("process_threads", Count, &[],
+        "Threads of the process"),
+    gauge("process_virtual_memory_bytes", Bytes, &[],
+        "Address space of the process").kumas(),
+    gauge("relay_connected", Flag, &[],
+        "Whether this relay is connected to its global"),
+    gauge("resource_files", Count, &[("state", These(&["broken", "good"]))],
+        "Files in the folder of resources of this zone"),
+    gauge("resources_count", Count, &[("resource_type", Kinds)],
+        "Resources there are").kumas(),
+    histogram("store", Seconds, SECONDS, &[("operation", These(&["create", "delete", "update"])), ("resource_type", Kinds)],
+        "How long writes took until they were durable or refused; a batch counts once for each operation and type in it").kumas(),
+    counter("store_conflicts", &[],
+        "Batches refused because somebody else wrote first").kumas(),
+    gauge("store_damaged", Flag, &[],
+        "Whether something that is stored is not what was written"),
+    gauge("store_postgres_connections", Count, &[("type", These(&["idle", "in_use", "open_connections"])), ("pool", These(&["read", "write"]))],
+        "Connections to Postgres").kumas(),
+    gauge("store_postgres_connections_max", Count, &[("pool", These(&["read", "write"]))],
+        "Connections to Postgres there may be").kumas(),
+    gauge("store_revision", Revision, &[],
+        "Revision this process has in memory; among replicas the smaller one is behind"),
+    counter("store_rows_unverified_total", &[],
+        "Rows without a checksum, which a replica of an older version wrote"),
+    gauge("store_writable", Flag, &[],
+        "Whether the store takes writes"),
+    counter("store_write_failures_total", &[],
+        "Writes, or attempts to, that failed for a reason that meets the next one too"),
+    counter("vip_allocation_exhaustion_total", &[],
+        "Times a service got no virtual address because its range is used up").kumas(),
+    gauge("xds_cert_expiration_timestamp_seconds", Timestamp, &[("mesh", Meshes)],
+        "When the first certificate of a proxy of the mesh that is connected here runs out").kumas(),
+    histogram("xds_convergence_time", Milliseconds, MILLIS, &[],
+        "From a new configuration until its proxy answered for all of it"),
+    counter("xds_dataplane_config_regenerated_total", &[("mesh", Meshes)],
+        "New configurations of proxies of meshes").kumas(),
+    histogram("xds_delivery", Milliseconds, MILLIS, &[],
+        "From a message to a proxy until its answer").kumas(),
+    histogram("xds_generation", Milliseconds, MILLIS,
+        &[("proxy_type", These(&["dataplane", "egress", "ingress"])), ("result", These(&["changed", "error", "skip"]))],
+        "How long it took to make the configuration of a proxy; skip: nothing differs").kumas(),
+    counter("xds_generation_errors", &[],
+        "Configurations that could not be made; the proxy keeps what it has").kumas(),
+    histogram("xds_queue_time", Milliseconds, MILLIS, &[],
+        "From a new configuration to the first message with something of it"),
+    counter("xds_requests_received",
+        &[("type_url", TypeUrls), ("confirmation", These(&["", "ACK", "NACK"])), ("error_type", These(&["no_error", "user"]))],
+        "Messages of proxies: questions, acknowledgements, refusals").kumas(),
+    gauge("xds_resources_withheld", Count, WITHHELD,
+        "Resources that are kept from proxies now because Envoy would refuse them or they contradict others"),
+    counter("xds_resources_withheld_total", WITHHELD,
+        "Times a resource began to be kept from a proxy"),
+    counter("xds_responses_oversized", &[("type_url", TypeUrls)],
+        "Messages to proxies that are larger than clients of gRPC take by default"),
+    counter("xds_responses_sent", &[("type_url", TypeUrls)],
+        "Messages to proxies").kumas(),
+    histogram("xds_responses_sent_bytes", Bytes, SIZES, &[],
+        "Size of messages to proxies").kumas(),
+    histogram("xds_snapshot_resources", Count, NUMBERS, &[("resource_type", TypeUrls)],
+        "Resources of a new configuration of a proxy, by type").kumas(),
+    gauge("xds_streams_active", Count, &[],
+        "Streams of proxies and of other clients of xDS").kumas(),
+    counter("zone_events_total", &[("event", Constants), ZONE],
+        "What happened to zones: streams opened, sessions ended, lost"),
+];
+
+const fn counter_of_seconds(name: &'static str, help: &'static str) -> Metric {
+    Metric::new(name, Counter, Seconds, &[], help)
+}
