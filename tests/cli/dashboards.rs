@@ -50,7 +50,7 @@ fn the_files_are_what_is_made_here() {
 
 #[test]
 fn what_they_ask_for_exists_with_its_labels() {
-    for (name, board) in boards() {
+    for (_, board) in boards() {
         let dashboard = board.json();
         expressions(&dashboard).iter().for_each(|expression| assert_exists(expression, labels));
         for variable in dashboard["templating"]["list"].as_array().expect("there is something to choose") {

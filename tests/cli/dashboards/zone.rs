@@ -12,7 +12,7 @@ pub(crate) fn board() -> Board {
         uid: "strait-zone",
         title: "Strait / Zone",
         description: "Whether a zone follows global, and whether its proxies have what they should have, in time.",
-        variables: vec![("zone", "xds_streams_active"), ("instance", "xds_streams_active{zone=~\"$zone\"}")],
+        variables: vec![("zone", "leader"), ("instance", "leader{zone=~\"$zone\"}")],
         rows: vec![
             wrong(),
             link(),
@@ -36,7 +36,7 @@ fn wrong() -> Row {
                 "Streams of proxies",
                 "none",
                 "Proxies that are connected, and other clients of xDS.",
-                [(format!("sum(xds_streams_active{{{CHOSEN}}})"), "streams")],
+                [(format!("sum(xds_streams_active{{{CHOSEN}}}) or vector(0)"), "streams")],
             ),
             panel(
                 Shape::Alive,
@@ -71,7 +71,7 @@ fn wrong() -> Row {
                 "Cannot be made",
                 "none",
                 "Configurations in the last hour. Their proxies keep what they have; `straitctl proxy-status` names them.",
-                [(format!("sum(increase(xds_generation_errors{{{CHOSEN}}}[1h]))"), "errors")],
+                [(format!("sum(increase(xds_generation_errors{{{CHOSEN}}}[1h])) or vector(0)"), "errors")],
             ),
             panel(
                 Shape::Alive,
