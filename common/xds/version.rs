@@ -51,6 +51,12 @@ impl Version {
         digits
     }
 
+    /// That of something made of two others, in whatever order. Each has a digest that says what it is.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] ^ other.0[i]))
+    }
+
     /// The bytes behind it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

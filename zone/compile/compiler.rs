@@ -16,7 +16,7 @@ use super::{
     profiles::Profiles,
     set::{Set, Sets},
     task::{OwnOutcome, Task, TaskOutcome, guarded, in_parallel},
-    told::{SharedProblems, ToldProblems},
+    told::{KnownProblems, SharedProblems, ToldProblems},
 };
 use crate::{
     generator::{
@@ -79,6 +79,8 @@ pub(super) struct ProxyState {
     queued: bool,
     credentials: Credentials,
     problems: BTreeSet<Problem>,
+    /// What it was told of what it lacks, where some of that is its own.
+    known_problems: Option<KnownProblems>,
     /// Why it gets nothing new.
     failure: Option<String>,
     /// What it was told last.
@@ -394,28 +396,39 @@ impl Compiler {
         proxy.credentials.shown.as_ref().filter(|_| wanted)
     }
 
-    /// What was left out for a proxy, or why there is nothing new for it.
-    fn problems(&self, proxy: &ProxyState, shared: &mut SharedProblems) -> ToldProblems {
+    /// What was left out for a proxy, or why there is nothing new for it. What it was told already is not put into
+    /// words again while it is the same.
+    fn problems(
+        &self,
+        proxy: &ProxyState,
+        shared: &mut SharedProblems,
+    ) -> (ToldProblems, Option<KnownProblems>) {
         if let Some(reason) = &proxy.failure {
-            return ToldProblems { words: [reason.clone()].into(), of_envoy: Arc::default() };
+            let told = ToldProblems { words: [reason.clone()].into(), of_envoy: Arc::default() };
+            return (told, None);
         }
-        let set = proxy.place.set().and_then(|id| self.sets.get(id));
+        let id = proxy.place.set();
+        let set = id.and_then(|id| self.sets.get(id));
         let displaced = match (&proxy.own, set.and_then(|set| set.published.as_ref())) {
             (Some(own), Some(shared)) => admission::displaced(own, shared),
             _ => BTreeSet::new(),
         };
-        let own: Vec<&Problem> =
+        let own: BTreeSet<&Problem> =
             proxy.problems.iter().chain(&proxy.place.problems).chain(&displaced).collect();
         let trouble = proxy.credentials.trouble();
-        let Some(id) = proxy.place.set().filter(|_| own.is_empty() && trouble.is_none()) else {
-            let parts = set.into_iter().flat_map(|set| set.problems(&self.parts));
-            return ToldProblems::of(own.into_iter().chain(parts), trouble);
-        };
-        let problems = shared.entry(id).or_insert_with(|| {
-            let parts = set.into_iter().flat_map(|set| set.problems(&self.parts));
-            ToldProblems::of(parts, None)
-        });
-        problems.clone()
+        let of_set = || set.into_iter().flat_map(|set| set.problems(&self.parts));
+        if let Some(id) = id.filter(|_| own.is_empty() && trouble.is_none()) {
+            let told = shared.entry(id).or_insert_with(|| ToldProblems::of(of_set(), None));
+            return (told.clone(), None);
+        }
+        let of = id.zip(set.map(|set| set.troubles));
+        match &proxy.known_problems {
+            Some(known) if known.rests_on(of, &own, trouble) => (known.told.clone(), None),
+            _ => {
+                let told = ToldProblems::of(own.iter().copied().chain(of_set()), trouble);
+                (told.clone(), Some(KnownProblems::new(of, &own, trouble, told)))
+            }
+        }
     }
 
     /// What proxies are to have from now on: all who are to be told at once, and some of the others. One for
@@ -433,7 +446,7 @@ impl Compiler {
         let mut publications = Vec::new();
         for name in told {
             let Some(proxy) = self.proxies.get(name) else { continue };
-            let problems = self.problems(proxy, &mut shared_problems);
+            let (problems, newly_known) = self.problems(proxy, &mut shared_problems);
             let mut keeps = proxy.keeps;
             let set = proxy.place.set().and_then(|id| self.sets.get(id));
             let shared = set.and_then(|set| set.published.as_ref());
@@ -469,6 +482,9 @@ impl Compiler {
             let failed = proxy.failure.is_some();
             let Some(proxy) = self.proxies.get_mut(name) else { continue };
             proxy.keeps = keeps;
+            if newly_known.is_some() {
+                proxy.known_problems = newly_known;
+            }
             let differs = |set: &ResourceSet| proxy.told.as_ref().is_none_or(|told| !set.is_same(told));
             let set = set.filter(differs);
             if let Some(set) = &set {
@@ -496,6 +512,7 @@ impl ProxyState {
             queued: false,
             credentials: Credentials::default(),
             problems: BTreeSet::new(),
+            known_problems: None,
             failure: None,
             told: None,
             had: None,

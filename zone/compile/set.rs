@@ -39,6 +39,8 @@ pub(super) struct Set {
     troubled: BTreeSet<Part>,
     /// Names under which several parts have something, and not the same.
     contested: BTreeMap<EnvoyResource, Problem>,
+    /// Counts how often it had other problems than before.
+    pub(super) troubles: u64,
     /// Proxies that have it.
     pub(super) members: BTreeSet<Arc<str>>,
 }
@@ -112,6 +114,7 @@ impl Sets {
             changed: true,
             troubled: BTreeSet::new(),
             contested: BTreeMap::new(),
+            troubles: 0,
             members: [Arc::clone(name)].into(),
         };
         let mut new = Vec::new();
@@ -175,6 +178,8 @@ impl Sets {
             set.waiting -= 1;
             if let (Some(before), Some(made)) = (&before, &made) {
                 set.changed = true;
+                let known = before.iter().flat_map(CompiledPart::problems);
+                set.troubles += u64::from(!known.eq(made.problems()));
                 set.put(part, made, before.as_ref().and_then(CompiledPart::encoded), parts);
                 // First what is added, or what it shares with what goes would be made again.
                 for destination in made.backends() {
@@ -237,6 +242,7 @@ impl Set {
         }
         let Some(made) = slot.made.clone() else { return };
         self.changed = true;
+        self.troubles += u64::from(made.problems().next().is_some());
         self.put(&part, &made, None, parts);
         for destination in made.backends() {
             self.add_backend(id, destination, parts, new);
@@ -293,7 +299,7 @@ impl Set {
         if let Some(slot) = parts.get(part) {
             self.waiting -= usize::from(slot.dirty);
         }
-        self.troubled.remove(part);
+        self.troubles += u64::from(self.troubled.remove(part));
         parts.leave(part, id);
     }
 
@@ -337,6 +343,7 @@ impl Set {
 
     /// Stages of what several parts have under one name that of the first part.
     fn decide(&mut self, place: &EnvoyResource, parts: &Parts) {
+        self.troubles += 1;
         let here = self.parts().filter_map(|part| {
             let encoded = parts.get(&part)?.made.as_ref()?.encoded()?;
             (encoded.place() == *place).then(|| (part, Arc::clone(encoded)))

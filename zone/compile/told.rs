@@ -11,6 +11,40 @@ use crate::{
     mesh::{Problem, problem::EnvoyResource},
 };
 
+/// What a proxy was told of what it lacks, and why. Most of what is told anew changes nothing of that.
+#[derive(Debug)]
+pub(super) struct KnownProblems {
+    /// Its set, and which problems that had.
+    set: Option<(SetId, u64)>,
+    /// Those of the proxy itself.
+    own: BTreeSet<Problem>,
+    trouble: Option<String>,
+    pub(super) told: ToldProblems,
+}
+
+impl KnownProblems {
+    /// What was `told` because of these.
+    pub(super) fn new(
+        set: Option<(SetId, u64)>,
+        own: &BTreeSet<&Problem>,
+        trouble: Option<&str>,
+        told: ToldProblems,
+    ) -> Self {
+        let own = own.iter().map(|problem| Problem::clone(problem)).collect();
+        Self { set, own, trouble: trouble.map(str::to_owned), told }
+    }
+
+    /// Whether nothing else is to be told because of these.
+    pub(super) fn rests_on(
+        &self,
+        set: Option<(SetId, u64)>,
+        own: &BTreeSet<&Problem>,
+        trouble: Option<&str>,
+    ) -> bool {
+        self.set == set && self.trouble.as_deref() == trouble && own.iter().copied().eq(&self.own)
+    }
+}
+
 /// What was left out of sets, put into words once.
 pub(super) type SharedProblems = HashMap<SetId, ToldProblems>;
 

@@ -55,9 +55,9 @@ impl Particular {
     }
 }
 
-/// Texts of one proxy for the markers of particulars.
+/// Texts of one proxy for the markers of particulars, each with its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Particulars(BTreeMap<Particular, String>);
+pub struct Particulars(BTreeMap<Particular, (String, Version)>);
 
 impl Particulars {
     /// Takes a text over and gives its marker, unless the text means something where it will stand: then it has to be
@@ -67,7 +67,9 @@ impl Particulars {
         if text.is_empty() || !text.chars().all(is_plain) {
             return text;
         }
-        self.0.insert(particular, text);
+        // What it stands for counts, or two that are the same would come to nothing.
+        let version = Version::of_parts([particular.marker().as_bytes(), text.as_bytes()]);
+        self.0.insert(particular, (text, version));
         particular.marker().to_owned()
     }
 
@@ -78,13 +80,13 @@ impl Particulars {
 
     /// The text for one marker. One that nobody gave stays empty.
     pub(super) fn text(&self, particular: Particular) -> &str {
-        self.0.get(&particular).map_or("", String::as_str)
+        self.0.get(&particular).map_or("", |(text, _)| text)
     }
 
     /// The version of what is made with these of a template with `version`.
     pub(super) fn version(&self, version: Version, of: impl IntoIterator<Item = Particular>) -> Version {
-        let texts = of.into_iter().map(|particular| self.text(particular).as_bytes());
-        Version::of_parts(std::iter::once(&version.as_bytes()[..]).chain(texts))
+        let texts = of.into_iter().filter_map(|particular| self.0.get(&particular));
+        texts.fold(version, |version, (_, of_text)| version.with(*of_text))
     }
 }
 
