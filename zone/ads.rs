@@ -56,8 +56,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use common::{
-    access::AccessRule,
+    access::Access,
     mode::Mode,
+    roles::Rights,
     runtime::{
         Env, Offload, Supervisor,
         http::{Limits, Server},
@@ -103,8 +104,8 @@ pub struct AdsConfig {
     pub admin_authority: Option<AdminAuthority>,
     /// Which tokens proxies must show.
     pub requirement: Requirement,
-    /// Who may see what proxies were sent.
-    pub view_config_dump: AccessRule,
+    /// Who may see what proxies were sent, without a role.
+    pub access: Access,
     /// What goes into bootstraps.
     pub bootstrap: bootstrap::BootstrapSettings,
     /// Port bootstraps name; `None` for that of the listener.
@@ -152,7 +153,7 @@ impl AdsConfig {
             mode,
             admin_authority: None,
             requirement: Requirement::default(),
-            view_config_dump: AccessRule::admins(),
+            access: Access::default(),
             bootstrap: bootstrap::BootstrapSettings::default(),
             advertised_port: None,
             certificate,
@@ -369,7 +370,7 @@ impl Ads {
             clients: [Arc::clone(&self.proxies), Arc::clone(streams.nodes.connected())],
             index: self.index.clone(),
             env: self.env.clone(),
-            rule: self.config.view_config_dump.clone(),
+            rights: Rights::new(self.config.access.clone(), self.config.mode.zone(), self.index.clone()),
             judges: Offload::default(),
             making: Offload::default(),
             shutdown: streams.shutdown.clone(),
