@@ -9,6 +9,7 @@ use common::{
 };
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, wait::eventually};
 
@@ -125,7 +126,10 @@ async fn walk(cp: &ControlPlane, place: RoutePlace) -> BTreeSet<RoleVerb> {
 #[tokio::test]
 async fn every_route_is_guarded_by_its_verb_on_both_control_planes() {
     let global = Global::start_with(closed()).await;
-    let zone = Zone::start_with(&global, "zone-1", closed()).await;
+    // With a folder of resources, so that what tells of it is there too.
+    let folder = TempDir::new().unwrap();
+    let options = closed().with("resources", &folder.path().display().to_string());
+    let zone = Zone::start_with(&global, "zone-1", options).await;
     eventually("the default mesh", || zone.try_get("/meshes/default")).await;
     let of_zone = walk(&zone, RoutePlace::Zone).await;
     let of_global = walk(&global, RoutePlace::Global).await;
