@@ -30,16 +30,20 @@ enum AuthAction {
 
 #[derive(Args)]
 struct CanI {
-    /// What: view, put, delete, generate-dataplane-token, generate-user-token, generate-zone-token, view-config-dump,
-    /// view-stats, view-clusters, view-settings, view-history, view-audit, backup
+    /// What: read, write, delete, view-secrets, tokens, generate-dataplane-token, generate-zone-token,
+    /// generate-user-token, config-dump, view-config-dump, view-stats, view-clusters, settings, audit, backup, operate,
+    /// admin, view-history
     verb: String,
-    /// To this type, for the first three
+    /// To this type
     r#type: Option<String>,
     /// To the resource of this name
     name: Option<String>,
     /// In this mesh
     #[arg(short, long, default_value = "default")]
     mesh: String,
+    /// In this zone, or a token of it
+    #[arg(short, long)]
+    zone: Option<String>,
     /// For this user, if you are an administrator
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
@@ -71,6 +75,7 @@ impl CanI {
             query.push(("kind", kinds::find(word)?.name.to_owned()));
         }
         query.extend(self.name.map(|name| ("name", name)));
+        query.extend(self.zone.map(|zone| ("zone", zone)));
         query.extend(self.user.map(|user| ("user", user)));
         if !self.as_groups.is_empty() {
             query.push(("groups", self.as_groups.join(",")));

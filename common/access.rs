@@ -58,6 +58,15 @@ impl User {
 #[error("{0}")]
 pub struct Denied(String);
 
+impl Denied {
+    /// `what` completes "cannot".
+    pub fn new(user: &User, what: &str) -> Self {
+        let groups = user.groups.join(",");
+        let hint = if user.is_anonymous() { WAY_IN } else { "" };
+        Self(format!("user \"{}/{groups}\" cannot {what}{hint}", user.name))
+    }
+}
+
 /// Users and groups that may do one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -85,17 +94,16 @@ impl AccessRule {
         Self { users: BTreeSet::new(), groups: [AUTHENTICATED.to_owned()].into() }
     }
 
-    /// Refuses `user` unless the rule names them; `what` completes "cannot".
-    ///
-    /// # Errors
-    /// [`Denied`], which names user and groups.
-    pub fn check(&self, user: &User, what: &str) -> Result<(), Denied> {
-        if self.users.contains(&user.name) || user.groups.iter().any(|g| self.groups.contains(g)) {
-            return Ok(());
-        }
-        let groups = user.groups.join(",");
-        let hint = if user.is_anonymous() { WAY_IN } else { "" };
-        Err(Denied(format!("user \"{}/{groups}\" cannot {what}{hint}", user.name)))
+    /// Everyone, whoever he is.
+    pub fn everyone() -> Self {
+        let mut rule = Self::admins();
+        rule.groups.extend([AUTHENTICATED.to_owned(), UNAUTHENTICATED.to_owned()]);
+        rule
+    }
+
+    /// Whether the rule names `user`, or a group of his.
+    pub fn names(&self, user: &User) -> bool {
+        self.users.contains(&user.name) || user.groups.iter().any(|g| self.groups.contains(g))
     }
 }
 
@@ -107,8 +115,10 @@ impl AccessRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Access {
-    /// Secrets and global secrets, nodes without a mesh, and the files a zone reads: `/strait/resources`.
+    /// Secrets and global secrets, roles, nodes without a mesh, and the files a zone reads: `/strait/resources`.
     pub admin_resources: AccessRule,
+    /// All other resources. Not one of Kuma's, where everybody reads them.
+    pub read_resources: AccessRule,
     /// `/tokens/dataplane`.
     pub generate_dp_token: AccessRule,
     /// `/tokens/user`.
@@ -130,6 +140,7 @@ impl Default for Access {
     fn default() -> Self {
         Self {
             admin_resources: AccessRule::admins(),
+            read_resources: AccessRule::everyone(),
             generate_dp_token: AccessRule::admins(),
             generate_user_token: AccessRule::admins(),
             generate_zone_token: AccessRule::admins(),

@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use self::scrape::Scrapes;
-use crate::{document::time, runtime::Clock, telemetry::Metrics};
+use crate::{document::time, rest::routes, runtime::Clock, telemetry::Metrics};
 
 /// What still has to happen before the process is ready, or what keeps it from being so again. Each part
 /// takes a [`Pending`] guard while the process is built and drops it when it is up.
@@ -132,9 +132,9 @@ struct DiagnosticsState {
 /// in Prometheus text form.
 pub fn router(readiness: Readiness, metrics: Option<Metrics>) -> Router {
     Router::new()
-        .route("/healthy", get(|| async { "OK" }))
-        .route("/ready", get(ready))
-        .route("/metrics", get(scrape))
+        .route(const { routes::get("/healthy") }.path(), get(|| async { "OK" }))
+        .route(const { routes::get("/ready") }.path(), get(ready))
+        .route(const { routes::get("/metrics") }.path(), get(scrape))
         .with_state(DiagnosticsState { readiness, scrapes: Arc::new(Scrapes::of(metrics)) })
 }
 

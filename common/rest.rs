@@ -16,17 +16,20 @@ mod error;
 mod files;
 mod filter;
 mod global_insight;
+mod guard;
 mod history;
 mod insight;
 mod inspect;
 mod kubernetes;
 mod meta;
 mod metadata;
+mod openapi;
 mod overview;
 mod page;
 mod precondition;
 mod read;
 mod rights;
+pub mod routes;
 mod rules;
 mod sync;
 mod tokens;
@@ -41,12 +44,11 @@ use axum::{
     http::StatusCode,
     middleware,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use serde_json::Value;
 
 use crate::{
-    access::{self, Access, AccessRule, User},
+    access::{self, Access, User},
     audit::AuditLog,
     config::{AccessSection, ApiServer},
     envoy_admin::EnvoyAdmin,
@@ -55,6 +57,7 @@ use crate::{
     mode::Mode,
     model::{Kind, kinds::summaries},
     registry,
+    roles::Rights,
     runtime::{Env, Offload},
     store::{Store, index::IndexReader},
 };
@@ -66,6 +69,7 @@ pub use files::{FileDocument, ResourceFiles};
 pub use kubernetes::render as kubernetes_object;
 pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, cluster_id};
+pub use routes::Mounted;
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
 pub use zone_status::{
@@ -160,6 +164,8 @@ pub struct Api {
     index: IndexReader,
     env: Env,
     keys: KeyMaker,
+    /// Who may do what.
+    rights: Arc<Rights>,
     config: ApiConfig,
     intake: Intake,
     /// Where long answers are made, and searched for secrets.
@@ -180,37 +186,20 @@ impl Api {
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
         let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
         let sync_waits = sync::SyncWaits::default();
-        Arc::new(Self { store, index, env, keys, config, intake, making, sync_waits })
+        let rights = Rights::new(config.access.clone(), config.mode.zone(), index.clone())
+            .with_anonymous_writers(config.anonymous_may_write);
+        let rights = Arc::new(rights);
+        Arc::new(Self { store, index, env, keys, rights, config, intake, making, sync_waits })
     }
 
-    /// All routes, together with `extra` ones of the caller, behind authentication. Handlers of `extra`
-    /// find the caller as an `Extension<User>`.
-    pub fn router(self: &Arc<Self>, extra: Router) -> Router {
-        let general = Router::new()
-            .route("/", get(metadata::index))
-            .route("/config", get(metadata::config))
-            .route("/who-am-i", get(metadata::who_am_i))
-            .route("/policies", get(metadata::policies))
-            .route("/_resources", get(metadata::resources))
-            .route("/global-insight", get(global_insight::global_insight))
-            .route("/global-insights", get(global_insight::legacy))
-            .route("/access/can-i", get(rights::can_i))
-            .route("/audit", get(audit::search))
-            .route("/strait/backup", get(backup::take))
-            .route("/_kri/{kri}", get(read::by_kri))
-            .route("/sync", get(sync::overview))
-            .route("/sync/revisions/{revision}", get(sync::revision))
-            .route("/sync/zones/{zone}/{kind}/{name}", get(sync::item))
-            .merge(history::routes())
-            .merge(tokens::routes())
-            .with_state(Arc::clone(self));
-        let kinds = registry::ALL.iter().filter(|kind| !kind.path.is_empty());
-        let router = kinds.fold(general, |router, &kind| {
-            let endpoint = KindApi { api: Arc::clone(self), kind };
-            router.merge(kind_routes(kind).with_state(endpoint))
-        });
-        router
-            .merge(extra)
+    /// All routes, together with `extra` ones of the caller, behind authentication and each behind its guard.
+    /// Handlers of `extra` find the caller as an `Extension<User>`.
+    pub fn router(self: &Arc<Self>, extra: Mounted) -> Router {
+        let mounted = self.mounted().merge(extra);
+        let described = Arc::new(openapi::ServedRoutes::of(self, &mounted));
+        let mounted = mounted.on(openapi::OWN, openapi::document, &described);
+        mounted
+            .guarded(&self.rights)
             .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
             .method_not_allowed_fallback(async || {
                 plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
@@ -219,55 +208,71 @@ impl Api {
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
             .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure))
     }
+
+    /// What both control planes serve.
+    fn mounted(self: &Arc<Self>) -> Mounted {
+        let general = Mounted::new()
+            .on(const { routes::get("/") }, metadata::index, self)
+            .on(const { routes::get("/config") }, metadata::config, self)
+            .on(const { routes::get("/who-am-i") }, metadata::who_am_i, self)
+            .on(const { routes::get("/policies") }, metadata::policies, self)
+            .on(const { routes::get("/_resources") }, metadata::resources, self)
+            .on(const { routes::get("/global-insight") }, global_insight::global_insight, self)
+            .on(const { routes::get("/global-insights") }, global_insight::legacy, self)
+            .on(const { routes::get("/access/can-i") }, rights::can_i, self)
+            .on(const { routes::get("/audit") }, audit::search, self)
+            .on(const { routes::get("/strait/backup") }, backup::take, self)
+            .on(const { routes::get("/_kri/{kri}") }, read::by_kri, self)
+            .on(const { routes::get("/sync") }, sync::overview, self)
+            .on(const { routes::get("/sync/revisions/{revision}") }, sync::revision, self)
+            .on(const { routes::get("/sync/zones/{zone}/{kind}/{name}") }, sync::item, self)
+            .merge(history::routes(self))
+            .merge(tokens::routes(self));
+        registry::ALL.iter().fold(general, |mounted, &kind| {
+            mounted.merge(kind_routes(&KindApi { api: Arc::clone(self), kind }))
+        })
+    }
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response {
     (status, text).into_response()
 }
 
-fn kind_routes(kind: &'static Kind) -> Router<KindApi> {
-    let paths = [kind.path, kind.alias].into_iter().filter(|path| !path.is_empty());
-    let mut routes = paths.fold(Router::new(), |routes, path| {
-        let list = list_path(kind, path);
-        // Nobody stores these two: they are counted when they are asked for.
-        let (all, one) = match kind {
-            kind if kind == &summaries::MESH_INSIGHT => (get(insight::meshes), get(insight::mesh)),
-            kind if kind == &summaries::SERVICE_INSIGHT => (get(insight::services), get(insight::service)),
-            _ => (get(read::list), get(read::item)),
-        };
-        let item = one.put(write::put).delete(write::delete);
-        let routes = routes.route(&list, all.clone()).route(&format!("{list}/{{name}}"), item);
-        let routes = if kind.is_mesh_scoped() { routes.route(&format!("/{path}"), all) } else { routes };
-        let routes = match kind.is_proxy {
-            true => routes.route(&format!("{list}/{{name}}/{{what}}"), get(envoy::ask)),
-            false => routes,
-        };
-        let routes = routes.merge(inspect::routes(kind, path)).merge(history::kind_routes(kind, path));
-        if overview::of(kind).is_none() {
-            return routes;
-        }
-        let routes = routes
-            .route(&format!("{list}/_overview"), get(overview::list))
-            .route(&format!("{list}/{{name}}/_overview"), get(overview::item));
-        if kind.is_mesh_scoped() {
-            routes.route(&format!("/{path}/_overview"), get(overview::list))
-        } else {
-            routes
-        }
-    });
-    if let Some(overview) = overview::of(kind) {
-        let list = list_path(kind, overview.legacy_path);
-        routes =
-            routes.route(&list, get(overview::list)).route(&format!("{list}/{{name}}"), get(overview::item));
-        if kind.is_mesh_scoped() {
-            routes = routes.route(&format!("/{}", overview.legacy_path), get(overview::list));
-        }
-    }
-    routes
-}
-
-fn list_path(kind: &Kind, path: &str) -> String {
-    if kind.is_mesh_scoped() { format!("/meshes/{{mesh}}/{path}") } else { format!("/{path}") }
+/// What there is for one kind; the table says which of it.
+fn kind_routes(at: &KindApi) -> Mounted {
+    let kind = at.kind;
+    let (list, all, item) =
+        const { (routes::get("<list>"), routes::get("<all>"), routes::get("<list>/{name}")) };
+    let read = Mounted::new();
+    // Nobody stores these two: they are counted when they are asked for.
+    let read = if kind == &summaries::MESH_INSIGHT {
+        read.on_kind(kind, list, insight::meshes, at).on_kind(kind, item, insight::mesh, at)
+    } else if kind == &summaries::SERVICE_INSIGHT {
+        read.on_kind(kind, list, insight::services, at).on_kind(kind, all, insight::services, at).on_kind(
+            kind,
+            item,
+            insight::service,
+            at,
+        )
+    } else {
+        read.on_kind(kind, list, read::list, at).on_kind(kind, all, read::list, at).on_kind(
+            kind,
+            item,
+            read::item,
+            at,
+        )
+    };
+    read.on_kind(kind, const { routes::put("<list>/{name}") }, write::put, at)
+        .on_kind(kind, const { routes::delete("<list>/{name}") }, write::delete, at)
+        .on_kind(kind, const { routes::get("<list>/_overview") }, overview::list, at)
+        .on_kind(kind, const { routes::get("<all>/_overview") }, overview::list, at)
+        .on_kind(kind, const { routes::get("<list>/{name}/_overview") }, overview::item, at)
+        .on_kind(kind, const { routes::get("<overviews>") }, overview::list, at)
+        .on_kind(kind, const { routes::get("<all overviews>") }, overview::list, at)
+        .on_kind(kind, const { routes::get("<overviews>/{name}") }, overview::item, at)
+        .merge(envoy::routes(at))
+        .merge(inspect::routes(at))
+        .merge(history::kind_routes(at))
 }
 
 #[cfg(test)]

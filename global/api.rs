@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Json,
     extract::{Query, State},
     response::{IntoResponse, Response},
-    routing::get,
 };
 use common::{
-    access::{AccessRule, User},
-    rest::ApiError,
+    access::User,
+    rest::{ApiError, Mounted, routes},
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -21,12 +20,14 @@ use crate::recovery::{Recovery, RecoveryError, RecoveryOptions};
 const TITLE: &str = "Could not recover";
 
 /// `GET /strait/recovery` shows what rebuilding global from its zones would do, `POST` does it; `GET /strait/epoch`
-/// shows which history zones are shown, `POST` raises its epoch. All for administrators.
-pub(crate) fn recovery(recovery: Recovery) -> Router {
-    Router::new()
-        .route("/strait/recovery", get(dry_run).post(recover))
-        .route("/strait/epoch", get(epoch).post(raise_epoch))
-        .with_state(Arc::new(recovery))
+/// shows which history zones are shown, `POST` raises its epoch. All for those who operate global.
+pub(crate) fn recovery(recovery: Recovery) -> Mounted {
+    let recovery = Arc::new(recovery);
+    Mounted::new()
+        .on(const { routes::get("/strait/recovery") }, dry_run, &recovery)
+        .on(const { routes::post("/strait/recovery") }, recover, &recovery)
+        .on(const { routes::get("/strait/epoch") }, epoch, &recovery)
+        .on(const { routes::post("/strait/epoch") }, raise_epoch, &recovery)
 }
 
 /// How to recover.
@@ -54,12 +55,7 @@ fn query(asked: RecoveryAsked) -> Result<RecoveryQuery, ApiError> {
     Ok(query.0)
 }
 
-async fn dry_run(
-    State(recovery): State<Arc<Recovery>>,
-    Extension(user): Extension<User>,
-    asked: RecoveryAsked,
-) -> Result<Response, ApiError> {
-    AccessRule::admins().check(&user, "see what a recovery would do")?;
+async fn dry_run(State(recovery): State<Arc<Recovery>>, asked: RecoveryAsked) -> Result<Response, ApiError> {
     let report = recovery.dry_run(query(asked)?.options()).await.map_err(failed)?;
     Ok(Json(report).into_response())
 }
@@ -69,7 +65,6 @@ async fn recover(
     Extension(user): Extension<User>,
     asked: RecoveryAsked,
 ) -> Result<Response, ApiError> {
-    AccessRule::admins().check(&user, "recover global from its zones")?;
     let query = query(asked)?;
     tracing::warn!(user = user.name, ?query, "an operator recovers global from its zones");
     // Who asked may go away; what was begun is done.
@@ -78,19 +73,14 @@ async fn recover(
     Ok(Json(report).into_response())
 }
 
-async fn epoch(
-    State(recovery): State<Arc<Recovery>>,
-    Extension(user): Extension<User>,
-) -> Result<Response, ApiError> {
-    AccessRule::admins().check(&user, "see which history zones are shown")?;
-    Ok(Json(recovery.standing()).into_response())
+async fn epoch(State(recovery): State<Arc<Recovery>>) -> Response {
+    Json(recovery.standing()).into_response()
 }
 
 async fn raise_epoch(
     State(recovery): State<Arc<Recovery>>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
-    AccessRule::admins().check(&user, "raise the epoch")?;
     tracing::warn!(user = user.name, "an operator raises the epoch");
     let next = recovery.raise_epoch().await.map_err(failed)?;
     Ok(Json(json!({ "storeId": next.store_id, "epoch": next.epoch })).into_response())

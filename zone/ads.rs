@@ -58,12 +58,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use common::{
-    access::AccessRule,
+    access::Access,
     metering::{
         requests::{self, MeasuredServer},
         samples::Sampled,
     },
     mode::Mode,
+    roles::Rights,
     runtime::{
         Env, Offload, Supervisor,
         http::{Limits, Server},
@@ -109,8 +110,8 @@ pub struct AdsConfig {
     pub admin_authority: Option<AdminAuthority>,
     /// Which tokens proxies must show.
     pub requirement: Requirement,
-    /// Who may see what proxies were sent.
-    pub view_config_dump: AccessRule,
+    /// Who may see what proxies were sent, without a role.
+    pub access: Access,
     /// What goes into bootstraps.
     pub bootstrap: bootstrap::BootstrapSettings,
     /// Port bootstraps name; `None` for that of the listener.
@@ -158,7 +159,7 @@ impl AdsConfig {
             mode,
             admin_authority: None,
             requirement: Requirement::default(),
-            view_config_dump: AccessRule::admins(),
+            access: Access::default(),
             bootstrap: bootstrap::BootstrapSettings::default(),
             advertised_port: None,
             certificate,
@@ -384,7 +385,7 @@ impl Ads {
             clients: [Arc::clone(&self.proxies), Arc::clone(streams.nodes.connected())],
             index: self.index.clone(),
             env: self.env.clone(),
-            rule: self.config.view_config_dump.clone(),
+            rights: Rights::new(self.config.access.clone(), self.config.mode.zone(), self.index.clone()),
             judges: Offload::default(),
             making: Offload::default(),
             shutdown: streams.shutdown.clone(),

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Json,
     extract::{Query, State, rejection::JsonRejection},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use common::{
-    access::{AccessRule, User},
+    access::User,
     redact,
-    rest::ApiError,
+    rest::{ApiError, Mounted, routes},
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -22,31 +21,25 @@ use crate::{
     kds::{Link, LinkStatus, MoveError, MoveTarget, Moves},
 };
 
-/// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve`, for
-/// administrators, lets what the delete fuse holds back through. `POST /strait/link/move` lets it look at another
-/// global, `DELETE` gives that up, and `POST /strait/link/move/commit` lets it follow that one.
-pub(crate) fn link(link: Link, moves: Moves) -> Router {
-    Router::new()
-        .route("/strait/link", get(show))
-        .route("/strait/link/approve", post(approve))
-        .route("/strait/link/move", post(begin_move).delete(end_move))
-        .route("/strait/link/move/commit", post(commit_move))
-        .with_state((link, moves))
+/// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve` lets what the delete fuse holds
+/// back through. `POST /strait/link/move` lets it look at another global, `DELETE` gives that up, and
+/// `POST /strait/link/move/commit` lets it follow that one.
+pub(crate) fn link(link: Link, moves: Moves) -> Mounted {
+    let linked = (link, moves);
+    Mounted::new()
+        .on(const { routes::get("/strait/link") }, show, &linked)
+        .on(const { routes::post("/strait/link/approve") }, approve, &linked)
+        .on(const { routes::post("/strait/link/move") }, begin_move, &linked)
+        .on(const { routes::delete("/strait/link/move") }, end_move, &linked)
+        .on(const { routes::post("/strait/link/move/commit") }, commit_move, &linked)
 }
 
-/// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them, to whom `rule`
-/// names.
-pub(crate) fn resources(status: Arc<FolderStatus>, rule: AccessRule) -> Router {
-    Router::new().route("/strait/resources", get(show_resources)).with_state((status, rule))
+/// `GET /strait/resources` shows the files of the folder of resources, and what is wrong with them.
+pub(crate) fn resources(status: Arc<FolderStatus>) -> Mounted {
+    Mounted::new().on(const { routes::get("/strait/resources") }, show_resources, &status)
 }
 
-async fn show_resources(
-    State((status, rule)): State<(Arc<FolderStatus>, AccessRule)>,
-    Extension(user): Extension<User>,
-) -> Response {
-    if let Err(error) = rule.check(&user, "view the files of the folder of resources") {
-        return ApiError::from(error).into_response();
-    }
+async fn show_resources(State(status): State<Arc<FolderStatus>>) -> Response {
     let (folder, view) = status.view();
     let mut shown = json!({ "folder": folder, "state": view });
     // Problems quote what is in the files.
@@ -86,9 +79,6 @@ fn status(status: &LinkStatus) -> Value {
 }
 
 async fn approve(State((link, _)): Linked, Extension(user): Extension<User>) -> Response {
-    if let Err(error) = AccessRule::admins().check(&user, "approve what global wants removed") {
-        return ApiError::from(error).into_response();
-    }
     let status = link.status();
     if status.standby {
         let reason = "another replica of this zone follows global: ask that one";
@@ -102,9 +92,8 @@ async fn approve(State((link, _)): Linked, Extension(user): Extension<User>) -> 
     (StatusCode::ACCEPTED, Json(json!({}))).into_response()
 }
 
-/// Checks who asks, and that this replica is the one that follows global.
-fn may_move(link: &Link, user: &User, what: &str) -> Result<(), ApiError> {
-    AccessRule::admins().check(user, what)?;
+/// Refuses where another replica is the one that follows global.
+fn may_move(link: &Link) -> Result<(), ApiError> {
     if link.status().standby {
         return Err(ApiError::bad_request("another replica of this zone follows global: ask that one"));
     }
@@ -116,7 +105,7 @@ async fn begin_move(
     Extension(user): Extension<User>,
     target: Result<Json<MoveTarget>, JsonRejection>,
 ) -> Result<Response, ApiError> {
-    may_move(&link, &user, "move this zone to another global")?;
+    may_move(&link)?;
     let Json(target) = target.map_err(|error| ApiError::bad_request(error.body_text()))?;
     tracing::warn!(user = user.name, to = target.to, "an operator lets this zone look at another global");
     moves.begin(target).await.map_err(not_moved)?;
@@ -135,17 +124,14 @@ async fn commit_move(
     Query(query): Query<CommitQuery>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiError> {
-    may_move(&link, &user, "move this zone to another global")?;
+    may_move(&link)?;
     moves.commit(query.accept_losses).await.map_err(not_moved)?;
     tracing::warn!(user = user.name, "an operator moved this zone to another global");
     Ok((StatusCode::ACCEPTED, Json(json!({}))).into_response())
 }
 
-async fn end_move(
-    State((link, moves)): Linked,
-    Extension(user): Extension<User>,
-) -> Result<Response, ApiError> {
-    may_move(&link, &user, "move this zone to another global")?;
+async fn end_move(State((link, moves)): Linked) -> Result<Response, ApiError> {
+    may_move(&link)?;
     moves.back().await.map_err(not_moved)?;
     Ok(Json(json!({})).into_response())
 }

@@ -3,7 +3,6 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
-use axum::Router;
 use common::{
     audit::AuditLog,
     config::{self, StoreType},
@@ -13,7 +12,7 @@ use common::{
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
-    rest::{Api, ApiConfig, ResourceFiles, standard_admissions},
+    rest::{Api, ApiConfig, Mounted, ResourceFiles, standard_admissions},
     runtime::{Env, stop_signal},
     tls::Trust,
     token,
@@ -102,9 +101,7 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
     });
     if let Some(files) = files {
-        // Problems quote what only some may read.
-        let rule = settings.access.rules.admin_resources.clone();
-        routes = routes.merge(api::resources(files, rule));
+        routes = routes.merge(api::resources(files));
     }
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
     if settings.is_federated() {
@@ -170,7 +167,7 @@ fn serve_proxies(
             node: demand(section.authn.node.kind == NodeAuth::UserToken),
             bound: section.authn.dp_proxy.dp_token.require_bound,
         },
-        view_config_dump: settings.access.rules.view_config_dump.clone(),
+        access: settings.access.rules.clone(),
         bootstrap: bootstrap::BootstrapSettings {
             xds_host: Some(params.xds_host.clone()).filter(|host| !host.is_empty()),
             connect_timeout: params.xds_connect_timeout.0,
@@ -223,8 +220,7 @@ fn look_inside(
     (proxies, nodes): (Arc<Proxies>, Arc<Proxies>),
     status: Arc<PushStatus>,
     previews: Previews,
-) -> Router {
-    let rule = settings.access.rules.view_config_dump.clone();
+) -> Mounted {
     let seen = Introspection {
         proxies: Arc::clone(&proxies),
         nodes,
@@ -233,9 +229,8 @@ fn look_inside(
         index: cp.index.clone(),
         zone: settings.multizone.zone.name.as_str().into(),
         instance: Arc::clone(&cp.env.instance_id),
-        rule: rule.clone(),
     };
-    debug::router(proxies, previews, rule).merge(introspection::router(seen))
+    debug::routes(proxies, previews).merge(introspection::routes(seen))
 }
 
 /// Read once: Kuma too reads it only at its start.
@@ -266,7 +261,7 @@ fn follow_global(
     work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
     convergence: Option<Arc<Convergence>>,
-) -> anyhow::Result<Router> {
+) -> anyhow::Result<Mounted> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;

@@ -21,6 +21,8 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("access.type", "How rights are given: static"),
     ("access.static.adminResources.users", "Users who may read and write secrets"),
     ("access.static.adminResources.groups", "Groups who may read and write secrets"),
+    ("access.static.readResources.users", "Users who may read what is kept for nobody"),
+    ("access.static.readResources.groups", "Groups who may read what is kept for nobody"),
     ("access.static.generateDpToken.users", "Users who may make dataplane tokens"),
     ("access.static.generateDpToken.groups", "Groups who may make dataplane tokens"),
     ("access.static.generateUserToken.users", "Users who may make user tokens"),

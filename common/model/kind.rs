@@ -117,6 +117,11 @@ impl Kind {
         (self.label)(resource);
     }
 
+    /// What a JSON spec must look like before it is decoded.
+    pub(in crate::model) fn shape(&self) -> &'static Shape {
+        self.shape
+    }
+
     /// Validates an encoded spec. Field paths start at the spec (`networking.address`, and for JSON
     /// kinds `spec.to[0].targetRef`).
     ///

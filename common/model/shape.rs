@@ -3,6 +3,8 @@
 //! Members that are not listed are left alone, because a newer control plane may know them. What is said
 //! about the listed ones are the words of a JSON schema, which clients of the API know.
 
+mod schema;
+
 use serde_json::Value;
 
 use super::{FieldPath, Violations};

@@ -5,6 +5,7 @@
 
 mod authored;
 mod direct;
+mod schema;
 mod stable;
 
 use std::sync::LazyLock;
@@ -15,7 +16,7 @@ use prost_reflect::{
 use serde_json::{Map, Value};
 
 use self::authored::Authored;
-pub use self::stable::stable;
+pub use self::{schema::SchemaCollection, stable::stable};
 use super::{FieldPath, Format, Kind, SpecError};
 use crate::proto;
 

@@ -68,7 +68,7 @@ pub(super) fn may_write(api: &Api, user: &User) -> Result<(), ApiError> {
 impl Api {
     /// Whether `user` is known, or everyone is trusted. Others see no secrets that stand in documents.
     pub(super) fn trusts(&self, user: &User) -> bool {
-        self.config.anonymous_may_write || !user.is_anonymous()
+        self.rights.trusts(user)
     }
 }
 

@@ -2,7 +2,6 @@
 //! global, what its zone has for it: `…/{name}/_config`.
 
 use axum::{
-    Extension,
     extract::{Path, Query as QueryOf, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -10,9 +9,10 @@ use axum::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    Access, AccessRule, ApiError, KindApi, User,
+    ApiError, KindApi, Mounted,
     page::{self, Query},
     read::ResourcePath,
+    routes,
 };
 use crate::{
     envoy_admin::{AdminFormat, Ask, AskError, ConfigOptions},
@@ -23,27 +23,70 @@ use crate::{
 
 const TITLE: &str = "Could not ask the Envoy of a resource";
 
-/// Mesh and name in the URL, and what is asked.
-#[derive(Debug, Deserialize)]
-pub(super) struct EnvoyPath {
-    #[serde(default)]
-    mesh: String,
-    name: String,
-    what: String,
+/// What can be asked of the proxies of a kind. Zones answer `_config` themselves.
+pub(super) fn routes(at: &KindApi) -> Mounted {
+    let mounted = Mounted::new()
+        .on_kind(at.kind, const { routes::get("<list>/{name}/xds") }, dump, at)
+        .on_kind(at.kind, const { routes::get("<list>/{name}/stats") }, stats, at)
+        .on_kind(at.kind, const { routes::get("<list>/{name}/clusters") }, clusters, at);
+    match at.api.config.mode.zone() {
+        Some(_) => mounted,
+        None => mounted.on_kind(at.kind, const { routes::get("<list>/{name}/_config") }, plan, at),
+    }
 }
 
-/// `GET` of one of the three.
-pub(super) async fn ask(
+async fn dump(
     State(at): State<KindApi>,
-    Path(asked): Path<EnvoyPath>,
+    Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
-    Extension(user): Extension<User>,
     client: Client,
 ) -> Result<Response, ApiError> {
-    let ask = parse(&asked.what, &query)?.ok_or_else(|| ApiError::not_found(TITLE))?;
-    let (rule, what) = rule(&at.api.config.access, ask);
-    rule.check(&user, what)?;
-    let target = ResourcePath { mesh: asked.mesh, name: asked.name };
+    let ask = Ask::ConfigDump { include_eds: is_set(&query, "include_eds", false) };
+    answer(&at, target, ask, client).await
+}
+
+async fn stats(
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
+    client: Client,
+) -> Result<Response, ApiError> {
+    let ask = Ask::Stats { format: format(&query), used_only: is_set(&query, "usedonly", true) };
+    answer(&at, target, ask, client).await
+}
+
+async fn clusters(
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
+    client: Client,
+) -> Result<Response, ApiError> {
+    answer(&at, target, Ask::Clusters { format: format(&query) }, client).await
+}
+
+async fn plan(
+    State(at): State<KindApi>,
+    Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
+    client: Client,
+) -> Result<Response, ApiError> {
+    let ask = Ask::Plan(ConfigOptions::parse(&query).map_err(ApiError::unsupported)?);
+    answer(&at, target, ask, client).await
+}
+
+fn is_set(query: &Query, name: &str, default: bool) -> bool {
+    match page::value(query, name) {
+        None => default,
+        // The bare name is how Envoy itself takes it.
+        Some(value) => matches!(value, "" | "1" | "t" | "true"),
+    }
+}
+
+fn format(query: &Query) -> AdminFormat {
+    if page::value(query, "format") == Some("json") { AdminFormat::Json } else { AdminFormat::Text }
+}
+
+async fn answer(at: &KindApi, target: ResourcePath, ask: Ask, client: Client) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     let key = at.key(&target);
@@ -79,34 +122,6 @@ fn is_plan(body: &[u8]) -> bool {
         xds: Option<IgnoredAny>,
     }
     serde_json::from_slice::<Planned>(body).is_ok_and(|planned| planned.xds.is_some())
-}
-
-fn parse(what: &str, query: &Query) -> Result<Option<Ask>, ApiError> {
-    let is_set = |name: &str, default: bool| match page::value(query, name) {
-        None => default,
-        // The bare name is how Envoy itself takes it.
-        Some(value) => matches!(value, "" | "1" | "t" | "true"),
-    };
-    let format =
-        if page::value(query, "format") == Some("json") { AdminFormat::Json } else { AdminFormat::Text };
-    Ok(Some(match what {
-        "xds" => Ask::ConfigDump { include_eds: is_set("include_eds", false) },
-        "stats" => Ask::Stats { format, used_only: is_set("usedonly", true) },
-        "clusters" => Ask::Clusters { format },
-        "_config" => Ask::Plan(ConfigOptions::parse(query).map_err(ApiError::unsupported)?),
-        _ => return Ok(None),
-    }))
-}
-
-/// Who may ask that, and what the others cannot.
-fn rule(access: &Access, ask: Ask) -> (&AccessRule, &'static str) {
-    match ask {
-        Ask::ConfigDump { .. } | Ask::Plan(_) => {
-            (&access.view_config_dump, "view the configuration of an Envoy")
-        }
-        Ask::Stats { .. } => (&access.view_stats, "view the stats of an Envoy"),
-        Ask::Clusters { .. } => (&access.view_clusters, "view the clusters of an Envoy"),
-    }
 }
 
 /// A proxy of another zone, known here because it was synced.

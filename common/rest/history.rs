@@ -9,31 +9,28 @@ mod undo;
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
+    Extension,
     extract::{Path, Query as QueryOf, State},
     http::StatusCode,
     response::Response,
-    routing::{get, post},
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Api, ApiError, KindApi, User,
+    Api, ApiError, KindApi, Mounted, User,
     body::json_response,
-    list_path,
     page::{self, Query},
     read::ResourcePath,
+    routes,
 };
 use crate::{
     config::Interval,
-    document,
-    model::Kind,
-    registry,
+    document, registry,
     runtime::http::Client,
     store::{
         Revision, StoreError,
-        history::{HistoryOp, HistoryQuery, PastChange, keeps_history},
+        history::{HistoryOp, HistoryQuery, PastChange},
     },
 };
 
@@ -44,38 +41,21 @@ const MAX_SIZE: usize = 1_000;
 const OF_REVISION: usize = 10_000;
 
 /// The routes about all resources.
-pub(super) fn routes() -> Router<Arc<Api>> {
-    Router::new()
-        .route("/history", get(all))
-        .route("/history/{revision}", get(of_revision))
-        .route("/history/undo", post(undo::undo))
+pub(super) fn routes(api: &Arc<Api>) -> Mounted {
+    Mounted::new()
+        .on(const { routes::get("/history") }, all, api)
+        .on(const { routes::get("/history/{revision}") }, of_revision, api)
+        .on(const { routes::post("/history/undo") }, undo::undo, api)
 }
 
-/// The routes about one resource of `kind`, under one of its paths.
-pub(super) fn kind_routes(kind: &'static Kind, path: &str) -> Router<KindApi> {
-    if !keeps_history(kind) {
-        return Router::new();
-    }
-    let item = format!("{}/{{name}}/_history", list_path(kind, path));
-    Router::new().route(&item, get(of_resource)).route(&format!("{item}/{{revision}}"), get(past::past))
-}
-
-impl Api {
-    /// 403 for who has not shown who he is.
-    pub(super) fn require_known(&self, user: &User) -> Result<(), ApiError> {
-        match self.trusts(user) {
-            true => Ok(()),
-            false => Err(ApiError::forbidden(format!(
-                "anonymous callers may not look into the history{}",
-                crate::access::WAY_IN
-            ))),
-        }
-    }
-
-    /// Whether `user` may know of changes to resources of `kind`.
-    fn may_know(self: &Arc<Self>, user: &User, kind: &'static Kind) -> bool {
-        KindApi { api: Arc::clone(self), kind }.require_access(user).is_ok()
-    }
+/// The routes about one resource of a kind.
+pub(super) fn kind_routes(at: &KindApi) -> Mounted {
+    Mounted::new().on_kind(at.kind, const { routes::get("<list>/{name}/_history") }, of_resource, at).on_kind(
+        at.kind,
+        const { routes::get("<list>/{name}/_history/{revision}") },
+        past::past,
+        at,
+    )
 }
 
 fn failed(error: &StoreError) -> ApiError {
@@ -104,7 +84,6 @@ async fn all(
     Extension(user): Extension<User>,
     client: Client,
 ) -> Result<Response, ApiError> {
-    api.require_known(&user)?;
     let mut asked = asked(&query, &api)?;
     if let Some(kind) = page::value(&query, "kind") {
         let kind = registry::by_name(kind).or_else(|| registry::by_argument(kind));
@@ -123,8 +102,6 @@ async fn of_resource(
     Extension(user): Extension<User>,
     client: Client,
 ) -> Result<Response, ApiError> {
-    at.api.require_known(&user)?;
-    at.require_access(&user)?;
     let asked = HistoryQuery { key: Some(at.key(&target)), ..asked(&query, &at.api)? };
     changes(&at.api, &user, &client, asked).await
 }
@@ -136,7 +113,6 @@ async fn of_revision(
     Extension(user): Extension<User>,
     client: Client,
 ) -> Result<Response, ApiError> {
-    api.require_known(&user)?;
     let revision = number(&revision)?;
     let asked = HistoryQuery {
         after: revision.saturating_sub(1),
@@ -190,7 +166,8 @@ async fn changes(
         }
         next = found.changes.last().map(|change| change.revision);
     }
-    found.changes.retain(|change| api.may_know(user, change.key.kind));
+    let readable = api.rights.readable(user);
+    found.changes.retain(|change| readable.shows_key(&change.key));
     let floor = found.floor;
     api.make(client, found.changes.len() * 256, move || {
         let items: Vec<Value> = found.changes.iter().map(shown).collect();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use axum::{
+    Extension,
     extract::{Path, Query as QueryOf, Request, State},
     http::StatusCode,
     response::Response,
@@ -14,7 +15,7 @@ use axum::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Api, ApiError, KindApi,
+    Api, ApiError, KindApi, User,
     body::json_response,
     condition::{Count, LostZones, ProxyCondition, ReportedDataplane},
     inspect::is_exclusive,
@@ -43,17 +44,21 @@ const UNKNOWN: &str = "unknown";
 pub(super) async fn meshes(
     State(at): State<KindApi>,
     QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
     client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, LIST)?;
     let index = at.api.index.current();
+    let readable = at.api.rights.readable(&user);
     let (api, link) = (Arc::clone(&at.api), PageLink::of(request, query.clone()));
     let answer = move || {
         let lost = LostZones::of(&api, &index);
         let name = page::value(&query, "name").unwrap_or_default();
-        let meshes = index.list(&mesh::KIND).filter(|mesh| mesh.name().contains(name));
-        let all: Vec<&Resource> = meshes.map(AsRef::as_ref).collect();
+        let shown = |mesh: &str| readable.shows_key(&ResourceKey::global(&summaries::MESH_INSIGHT, mesh));
+        let meshes = index.list(&mesh::KIND).map(AsRef::as_ref);
+        let all: Vec<&Resource> =
+            meshes.filter(|mesh: &&Resource| mesh.name().contains(name) && shown(mesh.name())).collect();
         let total = all.len();
         page.respond(link, total, page.cut(all).into_iter().map(|mesh| Ok(of_mesh(&index, mesh, &lost))))
     };
@@ -81,11 +86,13 @@ pub(super) async fn services(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
+    Extension(user): Extension<User>,
     client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, LIST)?;
     let index = at.api.index.current();
+    let readable = at.api.rights.readable(&user);
     at.require_mesh(&index, &target)?;
     if let Some(unknown) = types_of(&query).into_iter().flatten().find(|one| !TYPES.contains(one)) {
         let reason = format!("{unknown:?} is none of {}", TYPES.join(", "));
@@ -103,7 +110,10 @@ pub(super) async fn services(
         for mesh in meshes.filter(|mesh| !is_exclusive(&index, mesh.name())) {
             let services = ServiceCounts::all(&index, mesh.name(), &lost).into_iter();
             let wanted = services.filter(|(service, stat)| {
-                service.contains(name) && types.as_ref().is_none_or(|types| types.contains(&stat.word()))
+                let key = ResourceKey::new(&summaries::SERVICE_INSIGHT, mesh.name(), service);
+                service.contains(name)
+                    && readable.shows_key(&key)
+                    && types.as_ref().is_none_or(|types| types.contains(&stat.word()))
             });
             all.extend(wanted.map(|(service, stat)| (mesh, service, stat)));
         }

@@ -13,15 +13,15 @@ mod rules;
 
 use std::sync::Arc;
 
-use axum::{Router, response::Response, routing::get};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ApiError, KindApi, User, body::json_response, list_path, read::ResourcePath};
+use super::{ApiError, KindApi, Mounted, User, body::json_response, read::ResourcePath, routes};
 use crate::{
     model::{
-        Kind, Resource,
-        kinds::{dataplane, mesh, mesh_gateway, mesh_gateway_route, mesh_service},
+        Resource,
+        kinds::{mesh, mesh_gateway, mesh_gateway_route, mesh_service},
     },
     policy::rules::SelectableProxy,
     proto::kuma::mesh::v1alpha1::{Mesh, mesh::mesh_services::Mode},
@@ -29,49 +29,66 @@ use crate::{
     store::index::Index,
 };
 
-/// The routes of one kind under one of its paths.
-pub(super) fn routes(kind: &'static Kind, path: &str) -> Router<KindApi> {
-    let item = format!("{}/{{name}}", list_path(kind, path));
-    let mut routes = Router::new();
-    if kind == &dataplane::KIND {
-        routes = routes
-            .route(&format!("{item}/_rules"), get(rules::of_dataplane))
-            .route(&format!("{item}/_layout"), get(layout::layout))
-            .route(&format!("{item}/_policies"), get(confs::of_proxy))
-            .route(&format!("{item}/_inbounds/{{kri}}/_policies"), get(confs::of_inbound))
-            .route(&format!("{item}/_outbounds/{{kri}}/_policies"), get(confs::of_outbound))
-            .route(&format!("{item}/_outbounds/{{kri}}/_routes"), get(confs::routes))
-            .route(&format!("{item}/_outbounds/{{kri}}/_routes/{{route}}/_policies"), get(confs::of_route))
-            .route(&format!("{item}/policies"), get(older::of_dataplane))
-            .route(&format!("{item}/rules"), get(older::rules_of_dataplane))
-            // Not one of Kuma's: what `straitctl explain` says of older policies.
-            .route(&format!("{item}/_older"), get(older::older));
-    }
-    if kind == &mesh_gateway::KIND {
-        routes = routes
-            .route(&format!("{item}/_rules"), get(rules::of_gateway))
-            .route(&format!("{item}/dataplanes"), get(older::of_gateway));
-    }
-    if kind == &mesh_service::KIND {
-        routes = routes
-            .route(&format!("{item}/_dataplanes"), get(dataplanes::of_service))
-            .route(&format!("{item}/_resources/dataplanes"), get(dataplanes::of_service));
-    }
-    if kind.service.is_some() {
-        routes = routes.route(&format!("{item}/_hostnames"), get(hostnames::hostnames));
-    }
-    if kind.policy.is_some() {
+/// The routes of one kind.
+pub(super) fn routes(at: &KindApi) -> Mounted {
+    let kind = at.kind;
+    let rules = const { routes::get("<list>/{name}/_rules") };
+    let of_gateway = const { routes::get("<list>/{name}/dataplanes") };
+    let mounted = Mounted::new();
+    let mounted = if kind == &mesh_gateway::KIND {
+        mounted.on_kind(kind, rules, rules::of_gateway, at).on_kind(kind, of_gateway, older::of_gateway, at)
+    } else if kind == &mesh_gateway_route::KIND {
+        mounted.on_kind(kind, of_gateway, older::of_gateway_route, at)
+    } else {
+        mounted.on_kind(kind, rules, rules::of_dataplane, at).on_kind(kind, of_gateway, older::of_policy, at)
+    };
+    let for_proxies = const { routes::get("<list>/{name}/_resources/dataplanes") };
+    let mounted = if kind == &mesh_service::KIND {
+        mounted.on_kind(kind, for_proxies, dataplanes::of_service, at)
+    } else {
+        mounted.on_kind(kind, for_proxies, dataplanes::of_policy, at)
+    };
+    mounted
+        .merge(of_dataplane(at))
         // kumactl spells it with a hyphen.
-        routes = routes
-            .route(&format!("{item}/_resources/dataplanes"), get(dataplanes::of_policy))
-            .route(&format!("{item}/-resources/dataplanes"), get(dataplanes::of_policy));
-    }
-    if kind == &mesh_gateway_route::KIND {
-        routes = routes.route(&format!("{item}/dataplanes"), get(older::of_gateway_route));
-    } else if kind.policy.is_some() {
-        routes = routes.route(&format!("{item}/dataplanes"), get(older::of_policy));
-    }
-    routes
+        .on_kind(
+            kind,
+            const { routes::get("<list>/{name}/-resources/dataplanes") },
+            dataplanes::of_policy,
+            at,
+        )
+        .on_kind(kind, const { routes::get("<list>/{name}/_dataplanes") }, dataplanes::of_service, at)
+        .on_kind(kind, const { routes::get("<list>/{name}/_hostnames") }, hostnames::hostnames, at)
+}
+
+fn of_dataplane(at: &KindApi) -> Mounted {
+    let kind = at.kind;
+    Mounted::new()
+        .on_kind(kind, const { routes::get("<list>/{name}/_layout") }, layout::layout, at)
+        .on_kind(kind, const { routes::get("<list>/{name}/_policies") }, confs::of_proxy, at)
+        .on_kind(
+            kind,
+            const { routes::get("<list>/{name}/_inbounds/{kri}/_policies") },
+            confs::of_inbound,
+            at,
+        )
+        .on_kind(
+            kind,
+            const { routes::get("<list>/{name}/_outbounds/{kri}/_policies") },
+            confs::of_outbound,
+            at,
+        )
+        .on_kind(kind, const { routes::get("<list>/{name}/_outbounds/{kri}/_routes") }, confs::routes, at)
+        .on_kind(
+            kind,
+            const { routes::get("<list>/{name}/_outbounds/{kri}/_routes/{route}/_policies") },
+            confs::of_route,
+            at,
+        )
+        .on_kind(kind, const { routes::get("<list>/{name}/policies") }, older::of_dataplane, at)
+        .on_kind(kind, const { routes::get("<list>/{name}/rules") }, older::rules_of_dataplane, at)
+        // Not one of Kuma's: what `straitctl explain` says of older policies.
+        .on_kind(kind, const { routes::get("<list>/{name}/_older") }, older::older, at)
 }
 
 /// What the URL names besides mesh and name.
@@ -95,12 +112,10 @@ impl KindApi {
     fn subject(
         &self,
         index: &Index,
-        user: &User,
         target: &ResourcePath,
         title: &'static str,
     ) -> Result<Arc<Resource>, ApiError> {
         self.require_mesh(index, target)?;
-        self.require_access(user)?;
         index.get(&self.key(target)).cloned().ok_or_else(|| ApiError::not_found(title))
     }
 

@@ -89,7 +89,6 @@ pub(super) async fn item(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
     let (resource, api) = (Arc::clone(resource), Arc::clone(&at.api));
     let (sight, bytes) = (api.sight(&user), weight(&at, &index, &resource));
@@ -109,8 +108,7 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    at.require_access(&user)?;
-    let found = ListPage::search(&index, at.kind, &target, &query, route.as_str())?;
+    let found = ListPage::search(&at, &index, &user, &target, &query, route.as_str())?;
     let (api, sight, link) = (Arc::clone(&at.api), at.api.sight(&user), PageLink::of(request, query));
     let bytes = found.weighed(|resource| weight(&at, &index, resource));
     let answer = move || found.respond(link, |one| Ok(sight.of(show(&at, &index, one)?)));

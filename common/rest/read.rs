@@ -21,7 +21,12 @@ use super::{
 };
 use crate::{
     document,
-    model::{Kind, Resource, ResourceKey, Violations, kinds::mesh, kri::Kri, labels, names},
+    model::{
+        Kind, Resource, ResourceKey, Violations,
+        kinds::{access_role::RoleVerb, mesh},
+        kri::Kri,
+        labels, names,
+    },
     redact, registry,
     runtime::{Offload, http::Client},
     store::index::Index,
@@ -101,15 +106,6 @@ impl KindApi {
         let missing = !target.mesh.is_empty() && index.find(&mesh::KIND, "", &target.mesh).is_none();
         if missing { Err(ApiError::not_found("Failed to retrieve Mesh")) } else { Ok(()) }
     }
-
-    /// 403 unless `user` may touch resources of this kind.
-    pub(super) fn require_access(&self, user: &User) -> Result<(), ApiError> {
-        if !self.kind.admin_only {
-            return Ok(());
-        }
-        let what = format!("access the resource of type {:?}", self.kind.name);
-        Ok(self.api.config.access.admin_resources.check(user, &what)?)
-    }
 }
 
 /// `GET` of one resource.
@@ -124,7 +120,6 @@ pub(super) async fn item(
     let form = ResourceForm::parse(&query)?;
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    at.require_access(&user)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
     // The tag stands for the whole document in the form in which it is written.
     if !matches!(form, ResourceForm::Universal) || !at.api.trusts(&user) {
@@ -164,8 +159,7 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    at.require_access(&user)?;
-    let found = ListPage::search(&index, at.kind, &target, &query, route.as_str())?;
+    let found = ListPage::search(&at, &index, &user, &target, &query, route.as_str())?;
     let (sight, link) = (at.api.sight(&user).on(at.kind), PageLink::of(request, query));
     let bytes = found.weighed(weight);
     at.api.make(&client, bytes, move || found.respond(link, |one| Ok(sight.of(render(LIST, one)?)))).await
@@ -179,17 +173,20 @@ pub(super) struct ListPage {
 }
 
 impl ListPage {
-    /// Filters, then cuts the page.
+    /// Filters, leaves out what `user` may not read, then cuts the page.
     pub(super) fn search(
+        at: &KindApi,
         index: &Index,
-        kind: &Kind,
+        user: &User,
         target: &ResourcePath,
         query: &Query,
         route: &str,
     ) -> Result<Self, ApiError> {
         let page = Page::parse(query, LIST)?;
+        let kind = at.kind;
         let filter = ListFilter::parse(kind, query, route, LIST)?;
-        let matching = |resource: &&Arc<Resource>| filter.matches(resource);
+        let readable = at.api.rights.readable(user);
+        let matching = |resource: &&Arc<Resource>| filter.matches(resource) && readable.shows(resource);
         let all: Vec<Arc<Resource>> = if target.mesh.is_empty() {
             index.list(kind).filter(matching).cloned().collect()
         } else {
@@ -230,11 +227,14 @@ pub(super) async fn by_kri(
     let index = at.api.index.current();
     let target = |name: String| ResourcePath { mesh: kri.mesh.clone(), name };
     at.require_mesh(&index, &target(String::new()))?;
-    at.require_access(&user)?;
     let stored = stored_names(&at, &kri).into_iter().filter_map(|name| index.get(&at.key(&target(name))));
     // Two zones may use one name; of one that says no zone, the identifier is believed.
     let mut of_zone = stored.filter(|resource| resource.label(labels::ZONE).is_none_or(|z| z == kri.zone));
-    let resource = of_zone.next().ok_or_else(|| ApiError::not_found(ITEM))?;
+    let resource = of_zone.next();
+    // Whether there is one is for those who may read it, too.
+    let key = resource.map_or_else(|| at.key(&target(kri.name.clone())), |resource| resource.key.clone());
+    at.api.rights.check_resource_in(&index, &user, RoleVerb::Read, &key)?;
+    let resource = resource.ok_or_else(|| ApiError::not_found(ITEM))?;
     one(&at.api, &user, &client, resource, query).await
 }
 

@@ -13,24 +13,25 @@ use serde_json::json;
 use super::{
     Admission, Api, ApiError, KindApi, Put, User,
     body::json_response,
+    commit::Prepared,
     page::{self, Query},
     read::ResourcePath,
 };
 use crate::{
-    access::AccessRule,
+    access::{Denied, WAY_IN},
     model::{
         FieldPath, Kind, ResourceKey, Spec, Violations,
-        kinds::access_role::{self, ANY, AccessRole, WriteVerb},
+        kinds::access_role::{self, ANY, AccessRole, RoleVerb, VerbLimit},
     },
     registry,
-    roles::{self, RoleVerdict},
+    roles::{AskedFor, Extent},
+    store::{Write, index::Index},
 };
 
 /// Groups somebody may be asked about as a member of.
 const GROUPS: usize = 100;
-/// What can be asked about besides what is done to resources.
-const OTHER_VERBS: &str = "view, put, delete, generate-dataplane-token, generate-user-token, generate-zone-token, \
-    view-config-dump, view-stats, view-clusters, view-settings, view-history, view-audit, backup";
+/// What can be asked about besides the verbs of roles.
+const VIEW_HISTORY: &str = "view-history";
 
 /// A role names types that there are.
 pub(super) struct RoleRules;
@@ -58,33 +59,36 @@ impl Admission for RoleRules {
 }
 
 impl KindApi {
-    /// 403 unless `user` may write this resource: kinds for administrators by the settings, all others by roles where
-    /// there are any.
+    /// 403 unless `user` may do this to a resource, which the guard has looked at before the index was this one.
     pub(super) fn require_right(
         &self,
+        index: &Index,
         user: &User,
-        verb: WriteVerb,
+        verb: RoleVerb,
         key: &ResourceKey,
     ) -> Result<(), ApiError> {
-        self.require_access(user)?;
-        let access = &self.api.config.access;
-        let verdict = roles::judge(&self.api.index.current(), user, verb, key);
-        let RoleVerdict::Denied(roles) = verdict else { return Ok(()) };
-        if access.admin_resources.check(user, "").is_ok() {
-            return Ok(());
+        Ok(self.api.rights.check_resource_in(index, user, verb, key)?)
+    }
+
+    /// The same for a put, of the resource as it is and as it will be: its labels may move it to another zone.
+    pub(super) fn require_written(
+        &self,
+        index: &Index,
+        user: &User,
+        prepared: Prepared,
+    ) -> Result<Prepared, ApiError> {
+        let rights = &self.api.rights;
+        for write in prepared.batch.writes.iter().filter(|write| write.key().kind == self.kind) {
+            if let Write::Put { resource, .. } = write
+                && index
+                    .get(&resource.key)
+                    .is_none_or(|is| is.spec != resource.spec || is.labels != resource.labels)
+            {
+                rights.check_resource_in(index, user, RoleVerb::Write, &resource.key)?;
+                rights.check_written(index, user, RoleVerb::Write, resource)?;
+            }
         }
-        let roles: Vec<String> = roles.into_iter().collect();
-        let has = if roles.is_empty() {
-            "has no role".to_owned()
-        } else {
-            format!("has the roles {}", roles.join(", "))
-        };
-        Err(ApiError::forbidden(format!(
-            "user \"{}/{}\" cannot {} {key}: an AccessRole must allow it, and this user {has}",
-            user.name,
-            user.groups.join(","),
-            verb.as_str()
-        )))
+        Ok(prepared)
     }
 }
 
@@ -106,7 +110,9 @@ pub(super) async fn can_i(
 /// Whom it is about.
 fn subject(api: &Api, query: &Query, caller: User) -> Result<User, ApiError> {
     let Some(name) = page::value(query, "user") else { return Ok(caller) };
-    api.config.access.admin_resources.check(&caller, "ask what others may do")?;
+    if api.rights.check(&caller, RoleVerb::Admin, &AskedFor::everything(None)).is_err() {
+        return Err(Denied::new(&caller, "ask what others may do").into());
+    }
     let groups =
         page::value(query, "groups").unwrap_or_default().split(',').filter(|group| !group.is_empty());
     let groups: Vec<String> = groups.map(str::to_owned).collect();
@@ -119,40 +125,60 @@ fn subject(api: &Api, query: &Query, caller: User) -> Result<User, ApiError> {
 /// The outer error is about the question, the inner one is the answer no.
 fn judge(api: &Arc<Api>, user: &User, query: &Query) -> Result<Result<(), ApiError>, ApiError> {
     let verb = page::value(query, "verb").unwrap_or_default();
-    let access = &api.config.access;
-    let by_rule = |rule: &AccessRule, what: &str| Ok(rule.check(user, what).map_err(ApiError::from));
-    match verb {
-        "view" | "put" | "delete" => {}
-        "generate-dataplane-token" => {
-            return by_rule(&access.generate_dp_token, "generate a dataplane token");
-        }
-        "generate-user-token" => return by_rule(&access.generate_user_token, "generate a user token"),
-        "generate-zone-token" => return by_rule(&access.generate_zone_token, "generate a zone token"),
-        "view-config-dump" => return by_rule(&access.view_config_dump, "see configurations of proxies"),
-        "view-stats" => return by_rule(&access.view_stats, "see stats of proxies"),
-        "view-clusters" => return by_rule(&access.view_clusters, "see clusters of proxies"),
-        "view-settings" => return by_rule(&access.control_plane_metadata, "see the settings"),
-        "view-audit" => return by_rule(&access.admin_resources, "look into the audit log"),
-        "backup" => return by_rule(&access.admin_resources, "take a backup"),
-        "view-history" => return Ok(api.require_known(user)),
-        _ => return Err(ApiError::bad_request(format!("verb: must be one of {OTHER_VERBS}"))),
+    if verb == VIEW_HISTORY {
+        return Ok(match api.trusts(user) {
+            true => Ok(()),
+            false => {
+                Err(ApiError::forbidden(format!("anonymous callers may not look into the history{WAY_IN}")))
+            }
+        });
     }
-    let kind = page::value(query, "kind").unwrap_or_default();
+    let Some(verb) = RoleVerb::parse(verb) else {
+        let known = RoleVerb::ALL.map(RoleVerb::as_str).join(", ");
+        return Err(ApiError::bad_request(format!("verb: must be one of {known}, {VIEW_HISTORY}")));
+    };
+    let named = |parameter: &str| page::value(query, parameter).filter(|value| !value.is_empty());
+    let zone = named("zone").or(api.rights.zone());
+    if !verb.names_kinds() && named("kind").is_none() {
+        let extent = |limit, parameter| match named(parameter) {
+            Some(value) if verb.has_limit(limit) => Extent::One(value),
+            _ => Extent::All,
+        };
+        // Who asks about the configuration of proxies and names none means that of all.
+        let is_of_all = verb.has_limit(VerbLimit::Kind);
+        let asked = AskedFor {
+            mesh: if is_of_all { Extent::All } else { extent(VerbLimit::Mesh, "mesh") },
+            name: if is_of_all { Extent::All } else { extent(VerbLimit::Name, "name") },
+            ..AskedFor::everything(zone.filter(|_| verb.has_limit(VerbLimit::Zone)))
+        };
+        return Ok(api.rights.check(user, verb, &asked).map_err(ApiError::from));
+    }
+    if verb == RoleVerb::Admin && named("kind").is_none() {
+        return Ok(api.rights.check(user, verb, &AskedFor::everything(zone)).map_err(ApiError::from));
+    }
+    let kind = named("kind").unwrap_or_default();
     let kind = registry::by_name(kind).or_else(|| registry::by_argument(kind));
     let kind = kind.filter(|kind| !kind.path.is_empty()).ok_or_else(|| ApiError::unsupported("kind"))?;
     let at = KindApi { api: Arc::clone(api), kind };
-    let mesh = page::value(query, "mesh").unwrap_or("default").to_owned();
-    let name = page::value(query, "name").unwrap_or_default().to_owned();
-    let key = at.key(&ResourcePath { mesh, name });
-    let right = |verb| {
-        at.require_writable()?;
-        at.require_written_here()?;
-        super::auth::may_write(api, user)?;
-        at.require_right(user, verb, &key)
+    let mesh = if kind.is_mesh_scoped() { named("mesh").unwrap_or("default") } else { "" }.to_owned();
+    let right = || {
+        let Some(name) = named("name") else {
+            let zone = zone.map_or(Extent::All, Extent::One);
+            let asked = AskedFor { name: Extent::All, zone, ..AskedFor::some_of(kind, &mesh) };
+            return Ok(api.rights.check(user, verb, &asked)?);
+        };
+        let key = at.key(&ResourcePath { mesh: mesh.clone(), name: name.to_owned() });
+        match named("zone") {
+            Some(zone) => Ok(api.rights.check(user, verb, &AskedFor::one(&key, Some(zone)))?),
+            None => Ok(api.rights.check_resource(user, verb, &key)?),
+        }
     };
     Ok(match verb {
-        "put" => right(WriteVerb::Put),
-        "delete" => right(WriteVerb::Delete),
-        _ => at.require_access(user),
+        RoleVerb::Write | RoleVerb::Delete => at
+            .require_writable()
+            .and_then(|()| at.require_written_here())
+            .and_then(|()| super::auth::may_write(api, user))
+            .and_then(|()| right()),
+        _ => right(),
     })
 }

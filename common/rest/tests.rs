@@ -24,7 +24,7 @@ use super::*;
 use crate::{
     defaults::{MeshDefaults, ensure_defaults},
     model::Resource,
-    store::{Revision, index::Index},
+    store::{Revision, feed::Feed, index::Index, memory::MemoryStore},
     testing::api::TestApi,
 };
 
@@ -65,6 +65,28 @@ async fn global(documents: &[Value]) -> TestApi {
 
 async fn zone(documents: &[Value]) -> TestApi {
     TestApi::start(config(Mode::standalone_zone("east")), documents).await.unwrap()
+}
+
+/// An API that nobody asks.
+async fn silent(is_zone: bool) -> Arc<Api> {
+    let mode = if is_zone { Mode::standalone_zone("east") } else { Mode::Global };
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
+    let index = Feed::load(Arc::clone(&store)).await.unwrap().reader();
+    Api::new(store, index, Env::system("test"), config(mode))
+}
+
+/// What both control planes serve, without what only one of them does.
+pub(super) async fn mounted(is_zone: bool) -> Vec<(&'static routes::Route, String)> {
+    let mounted = silent(is_zone).await.mounted();
+    let own = openapi::OWN;
+    let all = mounted.routes.into_iter().map(|one| (one.route, one.path));
+    all.chain([(own, own.path().to_owned())]).collect()
+}
+
+/// What `GET /openapi.json` says of that.
+pub(super) async fn described(is_zone: bool) -> Value {
+    let api = silent(is_zone).await;
+    openapi::ServedRoutes::of(&api, &api.mounted()).document()
 }
 
 /// Sends, and returns the status and the JSON body.

@@ -7,18 +7,21 @@ use std::{
 };
 
 use axum::{
-    Extension, Router,
+    Extension,
     extract::{Request, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::post,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{Api, ApiError, User};
+use super::{Api, ApiError, Mounted, User, routes};
 use crate::{
     config::Interval,
-    model::{Violations, kinds::mesh},
+    model::{
+        Violations,
+        kinds::{access_role::RoleVerb, mesh},
+    },
+    roles::{AskedFor, Extent},
     token::{self, Claims, DataplaneClaims, Purpose, TokenError, UserClaims, ZoneClaims, scope},
 };
 
@@ -27,11 +30,21 @@ const INVALID: &str = "Invalid request";
 /// Longest request in bytes; a token has to fit into a header.
 const BODY_LIMIT: usize = 64 << 10;
 
-pub(super) fn routes() -> Router<Arc<Api>> {
-    Router::new()
-        .route("/tokens/dataplane", post(dataplane))
-        .route("/tokens/zone", post(zone))
-        .route("/tokens/user", post(user_token))
+pub(super) fn routes(api: &Arc<Api>) -> Mounted {
+    Mounted::new()
+        .on(const { routes::post("/tokens/dataplane") }, dataplane, api)
+        .on(const { routes::post("/tokens/zone") }, zone, api)
+        .on(const { routes::post("/tokens/user") }, user_token, api)
+}
+
+/// What a token would stand for, of the zone this is or of all.
+fn all_of<'a>(api: &'a Api) -> AskedFor<'a> {
+    AskedFor::everything(api.rights.zone())
+}
+
+/// One that is named, or all.
+fn named(text: &str) -> Extent<&str> {
+    if text.is_empty() { Extent::All } else { Extent::One(text) }
 }
 
 #[derive(Default, Deserialize)]
@@ -50,17 +63,21 @@ async fn dataplane(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    api.config.access.generate_dp_token.check(&user, "generate a dataplane token")?;
     let asked: DataplaneRequest = match decode(&api, request).await? {
         Ok(asked) => asked,
         Err(response) => return Ok(response),
     };
     let mut violations = Violations::none();
     violations.check(asked.mesh.is_empty(), "mesh".into(), "cannot be empty");
-    let known = ["", "dataplane", "ingress", "egress"].contains(&asked.r#type.as_str());
+    let of_mesh = ["", "dataplane"];
+    let known = of_mesh.iter().chain(&["ingress", "egress"]).any(|known| *known == asked.r#type);
     violations.check(!known, "type".into(), "must be one of: dataplane, ingress, egress");
     let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
     refuse(&violations)?;
+    // Proxies of zones carry the traffic of every mesh.
+    let mesh = if of_mesh.contains(&asked.r#type.as_str()) { named(&asked.mesh) } else { Extent::All };
+    let wanted = AskedFor { mesh, name: named(&asked.name), ..all_of(&api) };
+    api.rights.check(&user, RoleVerb::GenerateDataplaneToken, &wanted)?;
     let index = api.index.current();
     if index.find(&mesh::KIND, "", &asked.mesh).is_none() {
         return Err(ApiError::not_found("Failed to retrieve Mesh"));
@@ -88,7 +105,6 @@ async fn zone(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    api.config.access.generate_zone_token.check(&user, "generate a zone token")?;
     let asked: ZoneRequest = match decode(&api, request).await? {
         Ok(asked) => asked,
         Err(response) => return Ok(response),
@@ -100,6 +116,8 @@ async fn zone(
     violations.check(unknown, "scope".into(), format!("must be a list of: {}", scope::ALL.join(", ")));
     let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
     refuse(&violations)?;
+    let wanted = AskedFor { zone: named(&asked.zone), ..all_of(&api) };
+    api.rights.check(&user, RoleVerb::GenerateZoneToken, &wanted)?;
     issue(&api, Purpose::Zone, &ZoneClaims { zone: asked.zone, scope: scopes }, valid_for)
 }
 
@@ -116,7 +134,7 @@ async fn user_token(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    api.config.access.generate_user_token.check(&user, "generate a user token")?;
+    api.rights.check(&user, RoleVerb::GenerateUserToken, &AskedFor::everything(None))?;
     if !api.config.issues_user_tokens {
         let reason = "this control plane makes no user tokens (apiServer.authn.tokens.enableIssuer is false)";
         return Err(ApiError::bad_request(reason));

@@ -23,7 +23,7 @@ use crate::{
     model::{
         Kind, Resource, ResourceKey, Violations,
         kinds::{
-            access_role::WriteVerb,
+            access_role::RoleVerb,
             mesh,
             mesh_service::{self, MeshService},
         },
@@ -53,7 +53,6 @@ pub(super) async fn put(
     at.require_writable()?;
     at.require_written_here()?;
     at.require_mesh(&at.api.index.current(), &target)?;
-    at.require_right(&user, WriteVerb::Put, &at.key(&target))?;
     let conditions = Conditions::of(request.headers())?;
     let preference = Preference::of(request.headers());
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
@@ -61,7 +60,8 @@ pub(super) async fn put(
     let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
     at.api.see_what_is_known(&conditions).await;
     let prepare = |index: &Index, keys: &mut KeySupply| {
-        draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)
+        let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
+        at.require_written(index, &user, prepared)
     };
     let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
@@ -82,7 +82,7 @@ pub(super) async fn delete(
     at.api.see_what_is_known(&conditions).await;
     let prepare = |index: &Index, _: &mut KeySupply| {
         deletion(&at, index, &target, &conditions, WrittenBy::Client, || {
-            at.require_right(&user, WriteVerb::Delete, &at.key(&target))
+            at.require_right(index, &user, RoleVerb::Delete, &at.key(&target))
         })
     };
     let (_, revision) = at.api.commit(prepare, None, &user.author()).await?;

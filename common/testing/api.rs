@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{
     document::Document,
-    rest::{Api, ApiConfig},
+    rest::{Api, ApiConfig, Mounted},
     runtime::{Env, http::Connection},
     store::{Batch, Store, Write, feed::Feed, index::IndexReader, memory::MemoryStore},
 };
@@ -39,14 +39,14 @@ impl TestApi {
     /// An API whose store holds exactly `documents`, written past every check. Callers on this machine are
     /// administrators.
     pub async fn start(config: ApiConfig, documents: &[Value]) -> Result<Self, String> {
-        Self::start_with(config, documents, |_, _| Router::new()).await
+        Self::start_with(config, documents, |_, _| Mounted::new()).await
     }
 
     /// The same with routes of the caller beside those of the API.
     pub async fn start_with(
         config: ApiConfig,
         documents: &[Value],
-        extra: impl FnOnce(&IndexReader, &Env) -> Router,
+        extra: impl FnOnce(&IndexReader, &Env) -> Mounted,
     ) -> Result<Self, String> {
         let config = ApiConfig { localhost_is_admin: true, ..config };
         let env = Env::system("test");

@@ -9,7 +9,7 @@ mod plane;
 use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
 use common::{
-    access::AccessRule,
+    rest::Mounted,
     runtime::Env,
     store::index::IndexReader,
     testing::{
@@ -34,7 +34,7 @@ const FAMILIES: &[(&str, Runner)] = &[
 ];
 
 /// What a zone shows of its proxies, of which none is connected.
-fn proxies(index: &IndexReader, env: &Env) -> axum::Router {
+fn proxies(index: &IndexReader, env: &Env) -> Mounted {
     let previews = Previews::new(
         "default".into(),
         Arc::default(),
@@ -42,7 +42,7 @@ fn proxies(index: &IndexReader, env: &Env) -> axum::Router {
         watch::Sender::default().subscribe(),
         env.clone(),
     );
-    debug::router(Arc::default(), previews, AccessRule::admins())
+    debug::routes(Arc::default(), previews)
 }
 
 fn main() -> ExitCode {

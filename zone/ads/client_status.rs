@@ -24,14 +24,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use common::{
-    access::{AccessRule, User},
+    access::User,
     clip::clip,
+    model::kinds::access_role::RoleVerb,
     proto::envoy::service::status::v3::{
         ClientStatusRequest, ClientStatusResponse,
         client_status_discovery_service_server::{
             ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
         },
     },
+    roles::{AskedFor, Rights},
     runtime::{Env, Offload},
     store::index::IndexReader,
     token,
@@ -77,7 +79,7 @@ pub(super) struct StatusDesk {
     pub(super) index: IndexReader,
     pub(super) env: Env,
     /// Who may ask.
-    pub(super) rule: AccessRule,
+    pub(super) rights: Rights,
     /// Threads that check tokens.
     pub(super) judges: Offload,
     /// Threads that make answers.
@@ -129,7 +131,8 @@ impl StatusDesk {
             return Err(Status::unauthenticated("the token of a node is no user token"));
         }
         let user = User::authenticated(claims.name, claims.groups);
-        let allowed = self.rule.check(&user, "view the status of proxies");
+        let everything = AskedFor::everything(self.rights.zone());
+        let allowed = self.rights.check(&user, RoleVerb::ViewConfigDump, &everything);
         allowed.map_err(|denied| Status::permission_denied(denied.to_string()))
     }
 

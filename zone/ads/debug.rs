@@ -3,16 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    Extension, Json, Router,
+    Json,
     extract::{Path, Query, State},
     http::StatusCode,
-    routing::get,
 };
 use common::{
-    access::{AccessRule, User},
     envoy_admin::ConfigOptions,
+    model::kinds::{dataplane, zone_egress, zone_ingress},
     redact,
-    rest::ApiError,
+    rest::{ApiError, Mounted, routes},
     runtime::http::Client,
     xds::Want,
 };
@@ -28,52 +27,41 @@ use crate::generator::type_url;
 const CONFIG: &str = "Failed to inspect proxy config";
 const NOT_CONNECTED: &str = "The proxy is not connected to this control plane";
 
-/// The proxies, and who may look.
+/// The proxies.
 struct Window {
     proxies: Arc<Proxies>,
     previews: Previews,
-    rule: AccessRule,
 }
 
 /// Routes: `/debug/proxies` lists all, `/debug/proxies/{node id}/config` shows what one should have, and
 /// `/meshes/{mesh}/dataplanes/{name}/_config` does the same in the form Kuma's clients ask for, also for one that is
-/// not connected, and with the policies that are only being tried out. All for those whom `rule` names.
-pub fn router(proxies: Arc<Proxies>, previews: Previews, rule: AccessRule) -> Router {
-    Router::new()
-        .route("/debug/proxies", get(list))
-        .route("/debug/proxies/{id}/config", get(config))
-        .route("/meshes/{mesh}/dataplanes/{name}/_config", get(dataplane_config))
-        .route("/zoneingresses/{name}/_config", get(zone_ingress_config))
-        .route("/zoneegresses/{name}/_config", get(zone_egress_config))
-        .with_state(Arc::new(Window { proxies, previews, rule }))
+/// not connected, and with the policies that are only being tried out.
+pub fn routes(proxies: Arc<Proxies>, previews: Previews) -> Mounted {
+    let window = Arc::new(Window { proxies, previews });
+    let of_proxy = const { routes::get("<list>/{name}/_config") };
+    Mounted::new()
+        .on(const { routes::get("/debug/proxies") }, list, &window)
+        .on(const { routes::get("/debug/proxies/{id}/config") }, config, &window)
+        .on_kind(&dataplane::KIND, of_proxy, dataplane_config, &window)
+        .on_kind(&zone_ingress::KIND, of_proxy, zone_ingress_config, &window)
+        .on_kind(&zone_egress::KIND, of_proxy, zone_egress_config, &window)
 }
 
-async fn list(
-    State(window): State<Arc<Window>>,
-    Extension(user): Extension<User>,
-) -> Result<Json<Value>, ApiError> {
-    window.admit(&user)?;
+async fn list(State(window): State<Arc<Window>>) -> Result<Json<Value>, ApiError> {
     let items: Vec<Value> = window.proxies.view().iter().map(summary).collect();
     shown(json!({"total": items.len(), "items": items})).await
 }
 
-async fn config(
-    State(window): State<Arc<Window>>,
-    Extension(user): Extension<User>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    window.admit(&user)?;
+async fn config(State(window): State<Arc<Window>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     window.config(|proxy| proxy.to_string() == id).await
 }
 
 async fn dataplane_config(
     State(window): State<Arc<Window>>,
-    Extension(user): Extension<User>,
     Path((mesh, name)): Path<(String, String)>,
     Query(query): Query<Vec<(String, String)>>,
     client: Client,
 ) -> Result<Json<Value>, ApiError> {
-    window.admit(&user)?;
     let plan = ConfigOptions::parse(&query).map_err(ApiError::unsupported)?;
     let _turn = client.turn().await?;
     shown(window.previews.show(&mesh, &name, plan).await.map_err(refused)?).await
@@ -81,20 +69,18 @@ async fn dataplane_config(
 
 async fn zone_ingress_config(
     State(window): State<Arc<Window>>,
-    Extension(user): Extension<User>,
     Path(name): Path<String>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
-    window.of_zone_proxy(&user, &ProxyId::new(ProxyKind::Ingress, "", &name), &query).await
+    window.of_zone_proxy(&ProxyId::new(ProxyKind::Ingress, "", &name), &query).await
 }
 
 async fn zone_egress_config(
     State(window): State<Arc<Window>>,
-    Extension(user): Extension<User>,
     Path(name): Path<String>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
-    window.of_zone_proxy(&user, &ProxyId::new(ProxyKind::Egress, "", &name), &query).await
+    window.of_zone_proxy(&ProxyId::new(ProxyKind::Egress, "", &name), &query).await
 }
 
 fn refused(error: PreviewError) -> ApiError {
@@ -107,17 +93,7 @@ fn refused(error: PreviewError) -> ApiError {
 }
 
 impl Window {
-    fn admit(&self, user: &User) -> Result<(), ApiError> {
-        Ok(self.rule.check(user, "view the configuration of proxies")?)
-    }
-
-    async fn of_zone_proxy(
-        &self,
-        user: &User,
-        id: &ProxyId,
-        query: &[(String, String)],
-    ) -> Result<Json<Value>, ApiError> {
-        self.admit(user)?;
+    async fn of_zone_proxy(&self, id: &ProxyId, query: &[(String, String)]) -> Result<Json<Value>, ApiError> {
         let plan = ConfigOptions::parse(query).map_err(ApiError::unsupported)?;
         shown(self.previews.of_proxy(id, plan).await.map_err(refused)?).await
     }

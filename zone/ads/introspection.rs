@@ -23,15 +23,12 @@ mod withheld;
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
     extract::State,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use common::{
-    access::{AccessRule, User},
-    rest::ApiError,
+    rest::{Mounted, routes},
     runtime::Offload,
     store::index::IndexReader,
 };
@@ -62,7 +59,7 @@ pub const ENDPOINTS: [(&str, &str); 17] = [
     ("syncz", "how far each connection is with each type: ?proxyID=PART"),
 ];
 
-/// Where it is looked from, and who may look.
+/// Where it is looked from.
 pub struct Introspection {
     /// The proxies of meshes.
     pub proxies: Arc<Proxies>,
@@ -78,8 +75,6 @@ pub struct Introspection {
     pub zone: Arc<str>,
     /// Name of this process.
     pub instance: Arc<str>,
-    /// Who may look.
-    pub rule: AccessRule,
 }
 
 /// The same with the threads that make answers.
@@ -88,44 +83,34 @@ struct Room {
     making: Offload,
 }
 
-/// The routes below `/debug`, for those whom the rule names; `POST /debug/force_disconnect` is for administrators.
-pub fn router(seen: Introspection) -> Router {
-    Router::new()
-        .route("/debug", get(index))
-        .route("/debug/", get(index))
-        .route("/debug/list", get(list))
-        .route("/debug/syncz", get(clients::syncz))
-        .route("/debug/adsz", get(clients::adsz))
-        .route("/debug/connections", get(clients::connections))
-        .route("/debug/force_disconnect", post(clients::force_disconnect))
-        .route("/debug/config_dump", get(dump::config_dump))
-        .route("/debug/cdsz", get(dump::cdsz))
-        .route("/debug/edsz", get(dump::edsz))
-        .route("/debug/ecdsz", get(dump::ecdsz))
-        .route("/debug/cachez", get(cache::cachez))
-        .route("/debug/registryz", get(services::registryz))
-        .route("/debug/endpointShardz", get(services::endpoint_shardz))
-        .route("/debug/endpointz", get(services::endpoint_shardz))
-        .route("/debug/instancesz", get(services::instancesz))
-        .route("/debug/networkz", get(services::networkz))
-        .route("/debug/configz", get(stored::configz))
-        .route("/debug/mesh", get(stored::mesh))
-        .route("/debug/push_status", get(withheld::push_status))
-        .with_state(Arc::new(Room { seen, making: Offload::default() }))
-}
-
-impl Room {
-    fn admit(&self, user: &User) -> Result<(), ApiError> {
-        Ok(self.seen.rule.check(user, "look inside this control plane")?)
-    }
+/// The routes below `/debug`.
+pub fn routes(seen: Introspection) -> Mounted {
+    let room = Arc::new(Room { seen, making: Offload::default() });
+    Mounted::new()
+        .on(const { routes::get("/debug") }, index, &room)
+        .on(const { routes::get("/debug/") }, index, &room)
+        .on(const { routes::get("/debug/list") }, list, &room)
+        .on(const { routes::get("/debug/syncz") }, clients::syncz, &room)
+        .on(const { routes::get("/debug/adsz") }, clients::adsz, &room)
+        .on(const { routes::get("/debug/connections") }, clients::connections, &room)
+        .on(const { routes::post("/debug/force_disconnect") }, clients::force_disconnect, &room)
+        .on(const { routes::get("/debug/config_dump") }, dump::config_dump, &room)
+        .on(const { routes::get("/debug/cdsz") }, dump::cdsz, &room)
+        .on(const { routes::get("/debug/edsz") }, dump::edsz, &room)
+        .on(const { routes::get("/debug/ecdsz") }, dump::ecdsz, &room)
+        .on(const { routes::get("/debug/cachez") }, cache::cachez, &room)
+        .on(const { routes::get("/debug/registryz") }, services::registryz, &room)
+        .on(const { routes::get("/debug/endpointShardz") }, services::endpoint_shardz, &room)
+        .on(const { routes::get("/debug/endpointz") }, services::endpoint_shardz, &room)
+        .on(const { routes::get("/debug/instancesz") }, services::instancesz, &room)
+        .on(const { routes::get("/debug/networkz") }, services::networkz, &room)
+        .on(const { routes::get("/debug/configz") }, stored::configz, &room)
+        .on(const { routes::get("/debug/mesh") }, stored::mesh, &room)
+        .on(const { routes::get("/debug/push_status") }, withheld::push_status, &room)
 }
 
 /// A page for people.
-async fn index(
-    State(room): State<Arc<Room>>,
-    Extension(user): Extension<User>,
-) -> Result<Response, ApiError> {
-    room.admit(&user)?;
+async fn index(State(room): State<Arc<Room>>) -> Response {
     let row = |(name, shows): &(&str, &str)| {
         format!("<tr><td><a href=\"/debug/{name}\">/debug/{name}</a></td><td>{shows}</td></tr>\n")
     };
@@ -137,15 +122,14 @@ async fn index(
     );
     let mut response = page.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    Ok(response)
+    response
 }
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-async fn list(State(room): State<Arc<Room>>, Extension(user): Extension<User>) -> Result<Response, ApiError> {
-    room.admit(&user)?;
+async fn list() -> Response {
     let names: Vec<String> = ENDPOINTS.iter().map(|(name, _)| format!("/debug/{name}")).collect();
-    Ok(axum::Json(names).into_response())
+    axum::Json(names).into_response()
 }

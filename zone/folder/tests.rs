@@ -4,7 +4,6 @@
 use std::{fs, time::SystemTime};
 
 use axum::{
-    Router,
     body::Body,
     http::{Request, StatusCode},
 };
@@ -13,7 +12,7 @@ use common::{
     envoy_config,
     mode::Mode,
     model::{Kind, kinds::mesh},
-    rest::{ApiConfig, standard_admissions},
+    rest::{ApiConfig, Mounted, standard_admissions},
     runtime::Env,
     store::{Store, feed::Feed, index::Index, memory::MemoryStore},
 };
@@ -134,7 +133,7 @@ impl Desk {
     async fn ask(&self, method: &str, path: &str, body: &Value) -> (StatusCode, String) {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let body = if method == "PUT" { Body::from(body.to_string()) } else { Body::empty() };
-        let router = self.api.router(Router::new());
+        let router = self.api.router(Mounted::new());
         let response = router.oneshot(request.body(body).unwrap()).await.unwrap();
         let status = response.status();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();

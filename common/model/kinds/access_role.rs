@@ -1,5 +1,9 @@
-//! Roles of those who write: an `AccessRole` lists what may be done, an `AccessRoleBinding` gives roles to users and
+//! Roles of those who ask: an `AccessRole` lists what may be done, an `AccessRoleBinding` gives roles to users and
 //! groups.
+
+mod verb;
+
+pub use verb::{RoleVerb, VerbLimit};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,13 +39,14 @@ pub struct AccessRole {
     pub rules: Vec<RoleRule>,
 }
 
-/// What may be done to which resources.
+/// What may be done to what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RoleRule {
     /// What.
-    pub verbs: Vec<WriteVerb>,
-    /// To these types, or `*`.
+    pub verbs: Vec<RoleVerb>,
+    /// To these types, or `*`. What is about no type takes none, or `*`.
+    #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
     /// In meshes that are called so; in all when there is none. `*` stands for any text.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
@@ -49,24 +54,45 @@ pub struct RoleRule {
     /// To resources that are called so; to all when there is none. `*` stands for any text.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// To what belongs to zones that are called so; to all when there is none. `*` stands for any text.
+    #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<String>,
 }
 
-/// What can be done to a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WriteVerb {
-    /// Make or change it.
-    Put,
-    /// Delete it.
-    Delete,
-}
+impl RoleRule {
+    /// Whether every type is meant.
+    pub fn is_of_any_kind(&self) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|kind| kind == ANY)
+    }
 
-impl WriteVerb {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Delete => "delete",
+    fn patterns(&self) -> [(VerbLimit, &'static str, &[String]); 3] {
+        [
+            (VerbLimit::Mesh, "meshes", &self.meshes),
+            (VerbLimit::Name, "names", &self.names),
+            (VerbLimit::Zone, "zones", &self.zones),
+        ]
+    }
+
+    fn validate(&self, at: &FieldPath, violations: &mut Violations) {
+        bounded(violations, &at.field("verbs"), self.verbs.len());
+        let of_resources = self.verbs.iter().any(|verb| verb.names_kinds());
+        violations.check(of_resources && self.kinds.is_empty(), at.field("kinds"), "cannot be empty");
+        violations.check(self.kinds.len() > MOST, at.field("kinds"), format!("has more than {MOST} items"));
+        for (_, name, patterns) in self.patterns() {
+            let field = at.field(name);
+            violations.check(patterns.len() > MOST, field.clone(), format!("has more than {MOST} items"));
+            for (n, pattern) in patterns.iter().enumerate().take(MOST) {
+                violations.check(pattern.is_empty(), field.index(n), "cannot be empty");
+            }
+        }
+        // Such a rule would allow nothing, and its author would find out when somebody is refused.
+        for (n, verb) in self.verbs.iter().enumerate().take(MOST) {
+            let of_kinds = (VerbLimit::Kind, "kinds", !self.is_of_any_kind());
+            let limits = self.patterns().map(|(limit, name, patterns)| (limit, name, !patterns.is_empty()));
+            for (limit, name, is_set) in limits.into_iter().chain([of_kinds]) {
+                let reason = format!("{} is not about {name}: it needs a rule without them", verb.as_str());
+                violations.check(is_set && !verb.has_limit(limit), at.field("verbs").index(n), reason);
+            }
         }
     }
 }
@@ -115,11 +141,7 @@ impl Spec for AccessRole {
         let rules = FieldPath::new("spec").field("rules");
         bounded(&mut violations, &rules, self.rules.len());
         for (n, rule) in self.rules.iter().enumerate().take(MOST) {
-            let at = rules.clone().index(n);
-            bounded(&mut violations, &at.clone().field("verbs"), rule.verbs.len());
-            bounded(&mut violations, &at.clone().field("kinds"), rule.kinds.len());
-            violations.check(rule.meshes.len() > MOST, at.clone().field("meshes"), "has too many items");
-            violations.check(rule.names.len() > MOST, at.field("names"), "has too many items");
+            rule.validate(&rules.index(n), &mut violations);
         }
         violations
     }
@@ -137,11 +159,14 @@ impl Spec for AccessRoleBinding {
     fn validate(&self) -> Violations {
         let mut violations = Violations::none();
         let spec = FieldPath::new("spec");
-        bounded(&mut violations, &spec.clone().field("subjects"), self.subjects.len());
-        bounded(&mut violations, &spec.clone().field("roles"), self.roles.len());
+        bounded(&mut violations, &spec.field("subjects"), self.subjects.len());
+        bounded(&mut violations, &spec.field("roles"), self.roles.len());
         for (n, subject) in self.subjects.iter().enumerate().take(MOST) {
-            let field = spec.clone().field("subjects").index(n).field("name");
+            let field = spec.field("subjects").index(n).field("name");
             violations.check(subject.name.is_empty(), field, "cannot be empty");
+        }
+        for (n, role) in self.roles.iter().enumerate().take(MOST) {
+            violations.check(role.is_empty(), spec.field("roles").index(n), "cannot be empty");
         }
         violations
     }

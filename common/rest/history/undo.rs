@@ -21,7 +21,10 @@ use self::plan::{UndoPlan, UndoStep};
 use super::{TITLE, failed, number, require_known_since, shown, time};
 use crate::{
     keys::KeySupply,
-    model::{Resource, kinds::mesh},
+    model::{
+        Resource,
+        kinds::{access_role::RoleVerb, mesh},
+    },
     rest::{
         Api, ApiError, KindApi, User,
         body::json_response,
@@ -58,7 +61,6 @@ pub(super) async fn undo(
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    api.require_known(&user)?;
     if api.config.read_only {
         return Err(ApiError::read_only("this control plane is configured to be read-only"));
     }
@@ -115,11 +117,13 @@ impl Api {
             };
             return Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, detail));
         }
+        let index = self.index.current();
         let mut plan = UndoPlan::of(known, &found.changes, |verb, key| {
             let at = KindApi { api: Arc::clone(self), kind: key.kind };
-            at.require_written_here().and_then(|()| at.require_right(user, verb, key))
+            at.require_written_here().and_then(|()| at.require_right(&index, user, verb, key))
         });
-        plan.left.retain(|(change, _)| self.may_know(user, change.key.kind));
+        let readable = self.rights.readable(user);
+        plan.left.retain(|(change, _)| readable.shows_key(&change.key));
         if let Some(revision) = until {
             self.require_last(&mut plan, revision).await?;
         }
@@ -195,11 +199,14 @@ fn prepare(
         let target = ResourcePath { mesh: step.key.mesh.to_string(), name: step.key.name.to_string() };
         let conditions = Conditions::default();
         let prepared = match draft {
-            Some(draft) => draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client),
-            None if scratch.get(&step.key).is_none() => continue,
-            None => {
-                deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || at.require_access(user))
+            Some(draft) => {
+                let prepared = draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client);
+                prepared.and_then(|prepared| at.require_written(&scratch, user, prepared))
             }
+            None if scratch.get(&step.key).is_none() => continue,
+            None => deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || {
+                at.require_right(&scratch, user, RoleVerb::Delete, &step.key)
+            }),
         };
         let prepared = prepared.map_err(|error| error.about(&step.key))?;
         for write in prepared.batch.writes {

@@ -184,7 +184,7 @@ async fn respond(
     answer: impl FnOnce(ProxyPolicies) -> Result<Value, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
-    let subject = at.subject(&index, &user, &place.target(), TITLE)?;
+    let subject = at.subject(&index, &place.target(), TITLE)?;
     require_exclusive(&index, &place.mesh, "_policies")?;
     let used = Arc::clone(&index);
     let answer = move || {

@@ -109,14 +109,16 @@ async fn respond(
 ) -> Result<Response, ApiError> {
     let page = Page::parse(&query, TITLE)?;
     let index = at.api.index.current();
-    let subject = at.subject(&index, &user, &target, TITLE)?;
+    let subject = at.subject(&index, &target, TITLE)?;
     let contains = page::value(&query, "name").unwrap_or_default().to_owned();
     let (link, used) = (PageLink::of(request, query), Arc::clone(&index));
+    let readable = at.api.rights.readable(&user);
     let answer = move || {
         let decide = decider(&used, &subject)?;
         let mut found = Vec::new();
         for dataplane in used.list_in_mesh(&dataplane::KIND, subject.mesh()) {
-            if dataplane.name().contains(&contains) && decide(dataplane, &proxy(&used, dataplane, TITLE)?) {
+            let is_shown = dataplane.name().contains(&contains) && readable.shows(dataplane);
+            if is_shown && decide(dataplane, &proxy(&used, dataplane, TITLE)?) {
                 found.push(meta(dataplane));
             }
         }

@@ -47,7 +47,7 @@ pub(super) async fn layout(
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     require_exclusive(&index, &target.mesh, "_layout")?;
-    let subject = at.subject(&index, &user, &target, TITLE)?;
+    let subject = at.subject(&index, &target, TITLE)?;
     let (used, zone) = (Arc::clone(&index), at.api.config.mode.zone().unwrap_or_default().to_owned());
     let answer = move || document(&used, &subject, &zone);
     at.inspect(&user, &client, matched::weight(&index, &target.mesh), answer).await

@@ -173,13 +173,16 @@ pub(super) async fn of_policy(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &place.target())?;
-    at.require_access(&user)?;
     let (used, kind, place_of) = (Arc::clone(&index), at.kind, place.target());
+    let readable = at.api.rights.readable(&user);
     let answer = move || {
         let policies = AllPolicies::new(&used, &place_of.mesh, |other| other == kind);
         let mut items = Vec::new();
         for dataplane in proxies(&used, &place_of.mesh) {
             let (dataplane, proxy) = dataplane?;
+            if !readable.shows(&dataplane) {
+                continue;
+            }
             let attached = policies.attached(&dataplane, &proxy);
             let is_meant = |policies: &Vec<Arc<Resource>>| policies.iter().any(|p| p.name() == place_of.name);
             let at: Vec<Value> = attached
@@ -251,7 +254,7 @@ impl KindApi {
         answer: impl FnOnce(&Arc<Index>, &Arc<Resource>) -> Result<Value, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let index = self.api.index.current();
-        let subject = self.subject(&index, user, &place.target(), DATAPLANE)?;
+        let subject = self.subject(&index, &place.target(), DATAPLANE)?;
         let bytes = weight(&index, &place.mesh);
         self.inspect(user, client, bytes, move || answer(&index, &subject)).await
     }
@@ -268,14 +271,15 @@ impl KindApi {
         + 'static,
     ) -> Result<Response, ApiError> {
         let index = self.api.index.current();
-        let subject = self.subject(&index, user, &place.target(), title)?;
+        let subject = self.subject(&index, &place.target(), title)?;
         let used = Arc::clone(&index);
+        let readable = self.api.rights.readable(user);
         let answer = move || {
             let is_meant = decider(&subject)?;
             let mut items = Vec::new();
             for dataplane in proxies(&used, subject.mesh()) {
                 let (dataplane, proxy) = dataplane?;
-                if is_meant(&proxy) {
+                if readable.shows(&dataplane) && is_meant(&proxy) {
                     items.push(json!({"dataplane": key(&dataplane)}));
                 }
             }

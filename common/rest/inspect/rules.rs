@@ -44,7 +44,7 @@ pub(super) async fn of_dataplane(
     client: Client,
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
-    let subject = at.subject(&index, &user, &place.target(), "Could not retrieve Dataplane")?;
+    let subject = at.subject(&index, &place.target(), "Could not retrieve Dataplane")?;
     let used = Arc::clone(&index);
     let answer = move || {
         let proxy = proxy(&used, &subject, "Could not retrieve Dataplane")?;
@@ -62,7 +62,7 @@ pub(super) async fn of_gateway(
 ) -> Result<Response, ApiError> {
     const TITLE: &str = "Could not retrieve MeshGateway";
     let index = at.api.index.current();
-    let subject = at.subject(&index, &user, &place.target(), TITLE)?;
+    let subject = at.subject(&index, &place.target(), TITLE)?;
     let used = Arc::clone(&index);
     let answer = move || {
         let runner = runner(&subject)?;

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::source;
 use crate::{
     kds::outgoing::is_enabled,
-    model::{Kind, Resource, ResourceKey, kinds::zone},
+    model::{
+        Kind, Resource, ResourceKey,
+        kinds::{access_role::RoleVerb, zone},
+    },
     registry,
     rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response},
     store::Revision,
@@ -80,7 +83,7 @@ pub(in crate::rest) async fn item(
     Query(query): Query<MeshQuery>,
 ) -> Result<Response, ApiError> {
     let source = source(&api)?;
-    let kind = kind(&api, &user, &path.kind)?;
+    let kind = kind(&path.kind)?;
     let index = api.index.current();
     let missing = |what: String| ApiError::new(StatusCode::NOT_FOUND, TITLE, what);
     let Some(zone) = index.find(&zone::KIND, "", &path.zone) else {
@@ -91,8 +94,10 @@ pub(in crate::rest) async fn item(
         return Err(ApiError::bad_request(detail));
     }
     let mesh = if kind.is_mesh_scoped() { query.mesh } else { String::new() };
+    let key = ResourceKey::new(kind, &mesh, &path.name);
+    api.rights.check_resource_in(&index, &user, RoleVerb::Read, &key)?;
     let status = source.zone_progress(&path.zone);
-    let resource = index.get(&ResourceKey::new(kind, &mesh, &path.name));
+    let resource = index.get(&key);
     let (state, reason) = match resource {
         None => absent(&status),
         Some(resource) => match source.sending(&path.zone, resource, &index) {
@@ -118,18 +123,13 @@ pub(in crate::rest) async fn item(
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-/// The kind with this path, if `user` may look at it.
-fn kind(api: &Api, user: &User, path: &str) -> Result<&'static Kind, ApiError> {
+/// The kind with this path.
+fn kind(path: &str) -> Result<&'static Kind, ApiError> {
     let kind = registry::ALL.iter().copied().find(|kind| !kind.path.is_empty() && kind.path == path);
-    let Some(kind) = kind else {
+    kind.ok_or_else(|| {
         let detail = format!("there is no type with the path {path:?}");
-        return Err(ApiError::new(StatusCode::NOT_FOUND, TITLE, detail));
-    };
-    if kind.admin_only {
-        let what = format!("access the resource of type {:?}", kind.name);
-        api.config.access.admin_resources.check(user, &what)?;
-    }
-    Ok(kind)
+        ApiError::new(StatusCode::NOT_FOUND, TITLE, detail)
+    })
 }
 
 fn absent(status: &ZoneStatus) -> (ItemState, String) {

@@ -46,7 +46,7 @@ fn content(kind: &str) -> Value {
             "meshServices": { "mode": "Exclusive" } }),
         "Zone" => json!({ "enabled": true }),
         "AccessRole" => {
-            json!({ "spec": { "rules": [{ "verbs": ["put"], "kinds": ["*"], "names": ["a"] }] } })
+            json!({ "spec": { "rules": [{ "verbs": ["write"], "kinds": ["*"], "names": ["a"] }] } })
         }
         "AccessRoleBinding" => {
             json!({ "spec": { "subjects": [{ "type": "User", "name": "a" }], "roles": ["a"] } })

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use axum::Router;
 use chrono::DateTime;
 use serde_json::{Value, json};
 
@@ -10,7 +9,7 @@ use super::{Outcome, cases, cases_below, read, yaml_documents};
 use crate::{
     mode::Mode,
     registry,
-    rest::ApiConfig,
+    rest::{ApiConfig, Mounted},
     runtime::Env,
     store::index::IndexReader,
     testing::api::{HOST, TestApi},
@@ -22,7 +21,7 @@ pub fn rest_crud(dir: &Path) -> Vec<Outcome> {
 }
 
 /// The family `rest-api/inspect`, with the routes `extra` that a zone has beside the API.
-pub fn rest_inspect(dir: &Path, extra: fn(&IndexReader, &Env) -> Router) -> Vec<Outcome> {
+pub fn rest_inspect(dir: &Path, extra: fn(&IndexReader, &Env) -> Mounted) -> Vec<Outcome> {
     run_all(cases_below(dir, ".input.yaml"), async |case| inspect(dir, case, extra).await)
 }
 
@@ -62,13 +61,15 @@ async fn crud(dir: &Path, case: &str) -> Result<(), String> {
     act(dir, case, &input, &server).await
 }
 
-async fn inspect(dir: &Path, case: &str, extra: fn(&IndexReader, &Env) -> Router) -> Result<(), String> {
+async fn inspect(dir: &Path, case: &str, extra: fn(&IndexReader, &Env) -> Mounted) -> Result<(), String> {
     let input = read(&dir.join(format!("{case}.input.yaml")))?;
     let of_global = case.contains("/global/");
     let mode = if of_global { Mode::Global } else { Mode::standalone_zone("default") };
     // The records were made from documents without a line end, which a block of text would keep.
     let documents: Vec<Vec<Value>> =
         input.split("\n---").map(|document| yaml_documents(document.trim())).collect::<Result<_, _>>()?;
+    // Global has routes of its own in their place.
+    let extra = if of_global { |_: &IndexReader, _: &Env| Mounted::new() } else { extra };
     let server = TestApi::start_with(ApiConfig::new(mode), &documents.concat(), extra).await?;
     act(dir, case, &input, &server).await
 }

@@ -12,7 +12,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{
     clip::clipped,
-    rest::{BodyError, Intake},
+    rest::{BodyError, Intake, routes},
     store::index::IndexReader,
     token::TokenError,
 };
@@ -37,7 +37,7 @@ struct Answers {
 /// The route.
 pub fn router(bootstraps: Bootstraps, judge: Judge, index: IndexReader) -> Router {
     let bootstraps = Arc::new(bootstraps);
-    Router::new().route("/bootstrap", post(answer)).with_state(Answers {
+    Router::new().route(const { routes::post("/bootstrap") }.path(), post(answer)).with_state(Answers {
         bootstraps,
         judge,
         index,

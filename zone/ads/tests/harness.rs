@@ -8,6 +8,7 @@ use std::{
 
 use chrono::TimeDelta;
 use common::{
+    access::Access,
     ca,
     document::Document,
     keys::{KeyForm, PrivateKey},
@@ -18,6 +19,7 @@ use common::{
         kinds::{dataplane_insight, secret},
     },
     proto::kuma::mesh::v1alpha1 as proto,
+    roles::Rights,
     runtime::{Env, Supervisor},
     store::{
         Batch, Precondition, Store, Write,
@@ -117,6 +119,11 @@ impl Zone {
         zone.secret(key, TOKEN_KEY.pem().as_bytes()).await;
         zone.secret(Purpose::Zone.key(1), ZONE_KEY.pem().as_bytes()).await;
         zone
+    }
+
+    /// What the settings allow if nobody changes them.
+    pub(super) fn rights(&self) -> Arc<Rights> {
+        Arc::new(Rights::new(Access::default(), Some(ZONE), self.index.clone()))
     }
 
     pub(super) async fn secret(&self, key: ResourceKey, data: &[u8]) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::body::{Body, to_bytes};
 use common::{
-    access::{AccessRule, User},
+    access::User,
     model::{ResourceKey, kinds},
     token::{self, NODE_GROUP, Purpose, UserClaims},
 };
@@ -30,9 +30,8 @@ async fn call(zone: &Zone, user: User, method: Method, path: &str) -> (StatusCod
         index: zone.index.clone(),
         zone: ZONE.into(),
         instance: Arc::clone(&zone.env.instance_id),
-        rule: AccessRule::admins(),
     };
-    let response = introspection::router(seen).oneshot(request).await.unwrap();
+    let response = introspection::routes(seen).guarded(&zone.rights()).oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())

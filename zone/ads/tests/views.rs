@@ -11,7 +11,7 @@ use super::{
     client::{CDS, Client, LDS, Protocol, SDS, Who},
     harness::{Zone, dataplane},
 };
-use common::access::{AccessRule, User};
+use common::access::User;
 
 use crate::ads::debug;
 
@@ -22,7 +22,7 @@ async fn get(zone: &Zone, path: &str) -> (StatusCode, Value) {
 async fn get_as(zone: &Zone, user: User, path: &str) -> (StatusCode, Value) {
     let mut request = Request::get(path).body(Body::empty()).unwrap();
     request.extensions_mut().insert(user);
-    let router = debug::router(Arc::clone(&zone.proxies), zone.previews.clone(), AccessRule::admins());
+    let router = debug::routes(Arc::clone(&zone.proxies), zone.previews.clone()).guarded(&zone.rights());
     let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();

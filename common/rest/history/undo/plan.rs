@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Resource, ResourceKey, kinds::access_role::WriteVerb, labels},
+    model::{Resource, ResourceKey, kinds::access_role::RoleVerb, labels},
     rest::ApiError,
     store::{
         Revision,
@@ -37,7 +37,7 @@ impl UndoPlan {
     pub(super) fn of(
         known: Revision,
         changes: &[PastChange],
-        may: impl Fn(WriteVerb, &ResourceKey) -> Result<(), ApiError>,
+        may: impl Fn(RoleVerb, &ResourceKey) -> Result<(), ApiError>,
     ) -> Self {
         let mut by_key: BTreeMap<&ResourceKey, Vec<&PastChange>> = BTreeMap::new();
         for change in changes {
@@ -65,7 +65,7 @@ impl UndoStep {
     fn of(
         key: &ResourceKey,
         changes: &[&PastChange],
-        may: impl Fn(WriteVerb, &ResourceKey) -> Result<(), ApiError>,
+        may: impl Fn(RoleVerb, &ResourceKey) -> Result<(), ApiError>,
     ) -> Result<Self, String> {
         let oldest = *changes.first().ok_or("nothing changed")?;
         if let Some(other) = changes.iter().find(|change| !change.author.is_operator()) {
@@ -75,7 +75,7 @@ impl UndoStep {
             debug_assert!(!keeps_contents(key.kind), "{key}");
             "what it held is not kept".to_owned()
         })?;
-        let verb = if before.is_some() { WriteVerb::Put } else { WriteVerb::Delete };
+        let verb = if before.is_some() { RoleVerb::Write } else { RoleVerb::Delete };
         may(verb, key).map_err(|error| error.to_string())?;
         if before.is_some_and(|before| before.label(labels::PROVIDED_BY).is_some()) {
             return Err("it was in a file: change it there".to_owned());

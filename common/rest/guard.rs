@@ -1,0 +1,88 @@
+//! The guard before every route: nothing of a request is looked at before it is known that its caller may ask.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    ApiError, User,
+    access::WAY_IN,
+    routes::{Mounted, MountedRoute, Needs, Route},
+};
+use crate::{
+    access::Denied,
+    model::{
+        Kind, ResourceKey,
+        kinds::{access_role::RoleVerb, zone},
+    },
+    roles::{AskedFor, Rights},
+};
+
+/// What stands before one handler.
+struct RouteGuard {
+    rights: Arc<Rights>,
+    route: &'static Route,
+    kind: Option<&'static Kind>,
+}
+
+impl Mounted {
+    /// All of it, each route behind its guard. Who asks is an extension of the request; who is not there is nobody.
+    pub fn guarded(self, rights: &Arc<Rights>) -> Router {
+        self.routes.into_iter().fold(Router::new(), |router, mounted| {
+            let MountedRoute { route, kind, path, handler } = mounted;
+            let guard = Arc::new(RouteGuard { rights: Arc::clone(rights), route, kind });
+            router.route(&path, handler.route_layer(middleware::from_fn_with_state(guard, judge)))
+        })
+    }
+}
+
+async fn judge(
+    State(guard): State<Arc<RouteGuard>>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = match path {
+        Ok(path) => path,
+        Err(unreadable) => return unreadable.into_response(),
+    };
+    let nobody = User::anonymous();
+    let user = request.extensions().get::<User>().unwrap_or(&nobody);
+    match guard.admit(user, &path) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+impl RouteGuard {
+    fn admit(&self, user: &User, path: &RawPathParams) -> Result<(), ApiError> {
+        let rights = &self.rights;
+        let in_path = |name: &str| path.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        let admitted: Result<(), Denied> = match self.route.needs() {
+            Needs::Known | Needs::KnownOnPath(_) if !rights.trusts(user) => {
+                let reason = format!("anonymous callers may not look into the history{WAY_IN}");
+                return Err(ApiError::forbidden(reason));
+            }
+            Needs::Nothing | Needs::Known | Needs::Proxy => Ok(()),
+            Needs::OnSomething(verb) => rights.check(user, verb, &AskedFor::something()),
+            Needs::OnEverything(verb) => rights.check(user, verb, &AskedFor::everything(rights.zone())),
+            Needs::ReadingZones => rights.check(user, RoleVerb::Read, &AskedFor::all_of(&zone::KIND)),
+            Needs::OnPath(verb) | Needs::KnownOnPath(verb) => match (self.kind, in_path("name")) {
+                (Some(kind), Some(name)) => {
+                    let key = ResourceKey::new(kind, in_path("mesh").unwrap_or_default(), name);
+                    rights.check_resource(user, verb, &key)
+                }
+                (Some(kind), None) => {
+                    rights.check(user, verb, &AskedFor::some_of(kind, in_path("mesh").unwrap_or_default()))
+                }
+                (None, _) => rights.check(user, verb, &AskedFor::everything(rights.zone())),
+            },
+        };
+        Ok(admitted?)
+    }
+}

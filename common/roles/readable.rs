@@ -1,0 +1,54 @@
+//! What somebody may read, asked about one resource after the other.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{AskedFor, allows, asked::zone_of, roles_of, rules_of};
+use crate::{
+    access::User,
+    model::{
+        Resource, ResourceKey,
+        kinds::access_role::{RoleRule, RoleVerb},
+    },
+    store::index::Index,
+};
+
+/// What somebody may read. Roles are looked at once, and only if the settings do not decide.
+pub struct Readable {
+    pub(super) everything: bool,
+    pub(super) of_administrators: bool,
+    pub(super) rules: OnceLock<Vec<RoleRule>>,
+    pub(super) user: User,
+    pub(super) zone: Option<String>,
+    pub(super) index: Arc<Index>,
+}
+
+impl Readable {
+    /// Whether `resource` is shown.
+    pub fn shows(&self, resource: &Resource) -> bool {
+        self.shows_of(&resource.key, zone_of(resource))
+    }
+
+    /// The same for a resource that may not be there any more.
+    pub fn shows_key(&self, key: &ResourceKey) -> bool {
+        match self.index.get(key) {
+            Some(resource) => self.shows(resource),
+            None => self.shows_of(key, self.zone.as_deref()),
+        }
+    }
+
+    fn shows_of(&self, key: &ResourceKey, zone: Option<&str>) -> bool {
+        if if key.kind.admin_only { self.of_administrators } else { self.everything } {
+            return true;
+        }
+        let verb = RoleVerb::Read.on(key.kind);
+        let asked = AskedFor::one(key, zone);
+        self.rules().iter().any(|rule| allows(rule, verb, &asked))
+    }
+
+    fn rules(&self) -> &[RoleRule] {
+        self.rules.get_or_init(|| {
+            let roles = roles_of(&self.index, &self.user);
+            roles.iter().flat_map(|role| rules_of(&self.index, role)).collect()
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Every route of the table, on both control planes: for who has no right, and for who has exactly the one it needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{
+    model::{Kind, kinds::access_role::RoleVerb},
+    registry,
+    rest::routes::{Needs, Route, RouteMethod, RoutePlace, TABLE},
+};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, wait::eventually};
+
+/// Nothing without a role, where settings can say so.
+fn closed() -> Options {
+    ["readResources", "viewStats", "viewClusters", "controlPlaneMetadata"]
+        .iter()
+        .fold(Options::default(), |options, setting| {
+            options.with(&format!("access.static.{setting}.groups"), "mesh-system:admin")
+        })
+}
+
+/// A role with one verb for everything, for a user who is called like it.
+fn role_of(verb: RoleVerb) -> String {
+    let verb_name = verb.as_str();
+    let kinds = if verb.names_kinds() { ", kinds: ['*']" } else { "" };
+    let labels = "labels: { kuma.io/origin: zone }";
+    format!(
+        "type: AccessRole\nname: can-{verb_name}\n{labels}\nspec: {{ rules: [{{ verbs: [{verb_name}]{kinds} }}] }}\n---\n\
+         type: AccessRoleBinding\nname: can-{verb_name}\n{labels}\n\
+         spec: {{ subjects: [{{ type: User, name: can-{verb_name} }}], roles: [can-{verb_name}] }}\n"
+    )
+}
+
+fn user_token(cp: &ControlPlane, name: &str) -> String {
+    cp.straitctl(&["generate", "user-token", "--name", name, "--valid-for", "1h"]).trim().to_owned()
+}
+
+/// One request for a route, with what stands for the parts of its path.
+struct Probe {
+    method: Method,
+    path: String,
+    body: Value,
+    /// The verb it needs.
+    verb: Option<RoleVerb>,
+    needs: Needs,
+}
+
+impl Probe {
+    fn of(route: &Route, kind: Option<&'static Kind>, path: &str) -> Self {
+        let parts = path.replace("{mesh}", "default").replace("{revision}", "1").replace("{zone}", "zone-1");
+        let path = parts.replace("{kri}", "kri_mt_default___nobody_").replace("/{kind}/", "/meshes/");
+        let path = path.replace("{name}", "nobody").replace("{route}", "nobody").replace("{id}", "nobody");
+        assert!(!path.contains('{'), "{path}");
+        let body = match path.as_str() {
+            "/tokens/dataplane" => json!({ "mesh": "default", "name": "nobody" }),
+            "/tokens/zone" => json!({ "zone": "nobody", "scope": ["cp"] }),
+            "/tokens/user" => json!({ "name": "nobody", "validFor": "1h" }),
+            _ => json!({}),
+        };
+        let method = Method::from_bytes(route.method().as_str().as_bytes()).unwrap();
+        let verb = route.needs().verb().map(|verb| kind.map_or(verb, |kind| verb.on(kind)));
+        Self { method, path, body, verb, needs: route.needs() }
+    }
+
+    async fn send(&self, cp: &ControlPlane, token: Option<&str>) -> (StatusCode, String) {
+        let request = Client::new().request(self.method.clone(), cp.url(&self.path));
+        let request = if self.method == Method::GET { request } else { request.json(&self.body) };
+        let request = match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+}
+
+fn probes(place: RoutePlace) -> Vec<Probe> {
+    let served = TABLE.iter().filter(|route| [RoutePlace::Both, place].contains(&route.place()));
+    // What changes who may ask comes last.
+    let (mild, strong): (Vec<&Route>, Vec<&Route>) = served.partition(|route| {
+        route.method() == RouteMethod::Get || route.needs().verb() != Some(RoleVerb::Operate)
+    });
+    let all = mild.into_iter().chain(strong).flat_map(|route| {
+        let of_kinds = registry::ALL.iter().flat_map(move |&kind| {
+            route.paths_of(kind).into_iter().map(move |path| Probe::of(route, Some(kind), &path))
+        });
+        let alone = (!route.is_of_kinds()).then(|| Probe::of(route, None, route.path()));
+        of_kinds.chain(alone)
+    });
+    all.collect()
+}
+
+/// Walks all routes; returns the verbs that some route needed.
+async fn walk(cp: &ControlPlane, place: RoutePlace) -> BTreeSet<RoleVerb> {
+    let verbs = RoleVerb::ALL.into_iter().filter(|verb| verb.parts() == [*verb]);
+    let tokens: BTreeMap<RoleVerb, String> =
+        verbs.map(|verb| (verb, user_token(cp, &format!("can-{}", verb.as_str())))).collect();
+    let nobody = user_token(cp, "nobody");
+    cp.apply(&tokens.keys().map(|verb| role_of(*verb)).collect::<Vec<_>>().join("---\n"));
+    let mut needed = BTreeSet::new();
+    for probe in probes(place) {
+        let Probe { method, path, verb, .. } = &probe;
+        let what = format!("{method} {path} on {place:?}");
+        let (status, text) = probe.send(cp, None).await;
+        let is_open = matches!(probe.needs, Needs::Nothing);
+        assert_eq!(status == 403, !is_open, "{what} for a stranger: {status} {text}");
+        let (status, text) = probe.send(cp, Some(&nobody)).await;
+        assert_ne!(text, "404: Page Not Found", "{what} is not there");
+        assert_eq!(status == 403, verb.is_some(), "{what} without a right: {status} {text}");
+        let Some(verb) = *verb else { continue };
+        needed.insert(verb);
+        let others = [RoleVerb::Read, RoleVerb::Write, RoleVerb::Operate];
+        if let Some(other) = others.into_iter().find(|other| *other != verb) {
+            let (status, text) = probe.send(cp, Some(&tokens[&other])).await;
+            assert_eq!(status, 403, "{what} with another right ({other:?}): {text}");
+        }
+        let (status, text) = probe.send(cp, Some(&tokens[&verb])).await;
+        assert!(status != 403 && status != 401, "{what} with exactly {verb:?}: {status} {text}");
+    }
+    needed
+}
+
+#[tokio::test]
+async fn every_route_is_guarded_by_its_verb_on_both_control_planes() {
+    let global = Global::start_with(closed()).await;
+    // With a folder of resources, so that what tells of it is there too.
+    let folder = TempDir::new().unwrap();
+    let options = closed().with("resources", &folder.path().display().to_string());
+    let zone = Zone::start_with(&global, "zone-1", options).await;
+    eventually("the default mesh", || zone.try_get("/meshes/default")).await;
+    let of_zone = walk(&zone, RoutePlace::Zone).await;
+    let of_global = walk(&global, RoutePlace::Global).await;
+    let all: BTreeSet<RoleVerb> = RoleVerb::ALL.into_iter().filter(|verb| verb.parts() == [*verb]).collect();
+    assert_eq!(of_zone, all, "each verb is needed somewhere in a zone");
+    assert_eq!(of_global, all, "each verb is needed somewhere on global");
+}
+
+const LIMITED: &str = "
+type: AccessRole
+name: pay
+spec:
+  rules:
+    - { verbs: [read, write], kinds: [MeshTimeout, Mesh], meshes: [pay], names: ['pay*'] }
+    - { verbs: [view-secrets], kinds: [Secret], meshes: [pay] }
+    - { verbs: [generate-dataplane-token], meshes: [pay] }
+    - { verbs: [generate-zone-token], zones: ['pay-*'] }
+---
+type: AccessRoleBinding
+name: pay
+spec: { subjects: [{ type: Group, name: payers }], roles: [pay] }
+---
+type: Mesh
+name: pay
+---
+type: MeshTimeout
+mesh: pay
+name: pay-quick
+spec: { to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 1s } }] }
+";
+
+#[tokio::test]
+async fn a_role_reaches_as_far_as_it_says() {
+    let global = Global::start_with(closed()).await;
+    global.apply(LIMITED);
+    let args = ["generate", "user-token", "--name", "ann", "--group", "payers", "--valid-for", "1h"];
+    let token = global.straitctl(&args).trim().to_owned();
+    let ask = async |method: Method, path: &str, body: Value| {
+        let request = Client::new().request(method, global.url(path)).bearer_auth(&token).json(&body);
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str::<Value>(&answer.text().await.unwrap()).unwrap_or_default())
+    };
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let get = async |path: &str| ask(Method::GET, path, Value::Null).await;
+    // Lists show what may be read, and no more.
+    assert_eq!(names(&get("/meshtimeouts").await.1), ["pay-quick"]);
+    assert_eq!(get("/meshtimeouts").await.1["total"], 1);
+    assert_eq!(names(&get("/meshes").await.1), ["pay"]);
+    assert_eq!(get("/meshes/default/meshtimeouts").await.0, 403);
+    assert_eq!(get("/meshes/pay/meshtimeouts/mesh-timeout-all-pay").await.0, 403);
+    assert_eq!(get("/meshes/pay/meshretries").await.0, 403);
+    let secrets = get("/secrets").await;
+    assert_eq!((secrets.0, names(&secrets.1)), (200, vec!["dataplane-token-signing-key-pay-1".to_owned()]));
+    assert_eq!(get("/meshes/default/secrets").await.0, 403);
+    let history = get("/history").await.1;
+    let of_others = |item: &Value| item["name"] != "pay" && item["mesh"] != "pay";
+    assert!(!history["items"].as_array().unwrap().iter().any(of_others), "{history}");
+    assert!(get("/_kri/kri_mt_pay___pay-quick_").await.0 != 403);
+    assert_eq!(get("/_kri/kri_mt_default___pay-quick_").await.0, 403);
+
+    let dataplane = |mesh: &str, kind: &str| json!({ "mesh": mesh, "name": "a", "type": kind });
+    for (path, body, status) in [
+        ("/tokens/dataplane", dataplane("pay", ""), 200),
+        ("/tokens/dataplane", dataplane("default", ""), 403),
+        ("/tokens/dataplane", dataplane("pay", "ingress"), 403),
+        ("/tokens/zone", json!({ "zone": "pay-1", "scope": ["cp"] }), 200),
+        ("/tokens/zone", json!({ "zone": "other", "scope": ["cp"] }), 403),
+        ("/tokens/zone", json!({ "scope": ["cp"] }), 403),
+        ("/tokens/user", json!({ "name": "ann", "validFor": "1h" }), 403),
+    ] {
+        let (is, answer) = ask(Method::POST, path, body.clone()).await;
+        assert_eq!(is, status, "{path} {body}: {answer}");
+    }
+
+    // straitctl says the same, and why.
+    let can = |words: &[&str]| {
+        let (ok, said, why) = global.try_straitctl(&[&["--token", &token, "auth", "can-i"], words].concat());
+        assert_eq!(said.trim(), if ok { "yes" } else { "no" }, "{words:?}: {why}");
+        (ok, why)
+    };
+    for (words, allowed) in [
+        (&["write", "meshtimeout", "pay-quick", "--mesh", "pay"][..], true),
+        (&["put", "meshtimeout", "other", "--mesh", "pay"], false),
+        (&["delete", "meshtimeout", "pay-quick", "--mesh", "pay"], false),
+        (&["read", "secret", "a", "--mesh", "pay"], true),
+        (&["view-secrets", "secret", "a", "--mesh", "default"], false),
+        (&["generate-dataplane-token", "--mesh", "pay"], true),
+        (&["generate-dataplane-token"], false),
+        (&["generate-zone-token", "--zone", "pay-2"], true),
+        (&["tokens", "--mesh", "pay"], false),
+        (&["audit"], false),
+    ] {
+        let (is, why) = can(words);
+        assert_eq!(is, allowed, "{words:?}: {why}");
+        assert!(is || why.contains("an AccessRole must allow it"), "{words:?}: {why}");
+    }
+}
