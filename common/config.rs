@@ -34,8 +34,8 @@ pub use history::HistorySection;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
-    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, Postgres,
-    PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
+    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, KdsV1, Logging,
+    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 
 pub use without_effect::WITHOUT_EFFECT;

@@ -2,14 +2,14 @@
 
 use metrics::{counter, gauge};
 
-use crate::{metering, proto::envoy::service::discovery::v3::DeltaDiscoveryResponse};
+use crate::{metering, xds::ResponseParts};
 
 const STREAMS: &str = "kds_delta_streams_active";
 
 /// Counts a response and what is in it.
-pub(super) fn sent(response: &DeltaDiscoveryResponse) {
+pub(super) fn sent(response: &ResponseParts) {
     let type_url = metering::kind(&response.type_url);
-    let resources = response.resources.len() + response.removed_resources.len();
+    let resources = response.updated.len() + response.removed.len();
     counter!("kds_delta_responses_sent", "type_url" => type_url).increment(1);
     counter!("kds_delta_resources_sent", "type_url" => type_url).increment(resources as u64);
 }

@@ -17,6 +17,8 @@ mod headers;
 mod heads;
 #[path = "targets/insights.rs"]
 mod insights;
+#[path = "targets/multiplexed.rs"]
+mod multiplexed;
 #[path = "targets/settings.rs"]
 mod settings;
 #[path = "targets/store.rs"]
@@ -50,6 +52,7 @@ pub static ALL: &[&Target] = &[
     &sync::ATTRIBUTION,
     &sync::REQUESTS,
     &sync::RESPONSES,
+    &multiplexed::MESSAGES,
     &ads::REQUESTS,
     &ads::NODES,
     &tokens::TOKENS,

@@ -7,6 +7,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use common::{
     clip::clip,
+    frames::Frames,
     redact,
     xds::{Collection, Input, Name, Refusals, Retry, Source, SourceEvent, Version, Want, Wanted},
 };
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, Requests, Responses, Streams, Wire, dismissed, stopping,
+    EnvoyPeer, Responses, Streams, Wire, dismissed, stopping,
     turn::{FEW, Turn},
     wire::{ReadRequest, malformed, read},
 };
@@ -153,7 +154,7 @@ impl<'a, D: Wire> Driver<'a, D> {
     }
 
     /// Serves the stream to its end.
-    pub(super) async fn run(mut self, requests: &mut Requests, responses: &Responses) -> Result<(), Status> {
+    pub(super) async fn run(mut self, requests: &mut Frames, responses: &Responses) -> Result<(), Status> {
         loop {
             self.send(responses);
             let alarm = self.alarm(Instant::now());
