@@ -228,7 +228,7 @@ mod tests {
                 .map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece)))
                 .collect();
             let endless = stream::StreamExt::chain(stream::iter(pieces), stream::pending());
-            let mut frames = Frames::gzipped(Body::from_stream(endless), LARGE);
+            let mut frames = Frames::gzipped(Body::from_stream(endless), 2 * LARGE);
             assert_eq!(frames.next().await.unwrap().unwrap().len(), LARGE);
             let waiting = tokio::time::timeout(std::time::Duration::from_millis(1), frames.next()).await;
             assert!(waiting.is_err(), "there is nothing more");

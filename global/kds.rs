@@ -66,7 +66,7 @@ pub use settings::GlobalKdsSettings;
 
 pub(crate) use carried::SeenSession;
 pub(crate) use health::judge;
-pub(crate) use inbound::Inbound;
+pub(crate) use inbound::ZoneMessages;
 pub(crate) use onward::Onward;
 pub(crate) use reverse::put;
 pub(crate) use session::Session;

@@ -151,7 +151,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         mut inbound: impl Stream<Item = Result<D::Request, Status>> + Unpin,
     ) -> Result<std::convert::Infallible, Ended> {
         let mut retry = Retry::new(RECONSIDER_AFTER);
-        let mut withheld = Withheld::default();
+        let mut withheld = WithheldTypes::default();
         self.tell_withheld(view, &mut withheld);
         let mut answered = self.hear(source, view, &first, &mut retry)?;
         loop {
@@ -234,7 +234,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
     }
 
     /// Tells what cannot be sent, when that is not what was told before.
-    fn tell_withheld(&self, view: &impl View, withheld: &mut Withheld) {
+    fn tell_withheld(&self, view: &impl View, withheld: &mut WithheldTypes) {
         let mut now = view.withheld();
         for (type_name, reason) in &withheld.whole {
             now.insert(type_name, reason.clone());
@@ -256,7 +256,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         source: &mut Source<D>,
         view: &impl View,
         answered: bool,
-        withheld: &mut Withheld,
+        withheld: &mut WithheldTypes,
     ) -> Result<(), Ended> {
         while let Some(parts) = source.next_parts(Instant::now(), view) {
             let response = D::message(&parts);
@@ -299,7 +299,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
 
 /// What is not sent, by type, and why.
 #[derive(Default)]
-struct Withheld {
+struct WithheldTypes {
     /// What was told of that.
     told: BTreeMap<&'static str, String>,
     /// Of these types nothing is sent: all of one goes in one message, and does not fit into it.

@@ -13,7 +13,7 @@ use prost::Message;
 use tonic::{Request, Status, Streaming};
 
 /// The messages of a stream.
-pub(crate) type Inbound<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type ZoneMessages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Services whose streams are read here.
 const OWN: [&str; 2] = ["/kuma.mesh.v1alpha1.KDSSyncService/", "/kuma.mesh.v1alpha1.MultiplexService/"];
@@ -33,7 +33,7 @@ pub(super) async fn keep(mut request: extract::Request) -> extract::Request {
 }
 
 /// The messages of a call, none of them longer than `limit`.
-pub(super) fn messages<T>(mut request: Request<Streaming<T>>, limit: usize) -> Inbound<T>
+pub(super) fn messages<T>(mut request: Request<Streaming<T>>, limit: usize) -> ZoneMessages<T>
 where
     T: Message + Default + 'static,
 {

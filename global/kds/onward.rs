@@ -8,7 +8,7 @@ use common::{
 };
 use tonic::Status;
 
-use super::{inbound::Inbound, session::Session};
+use super::{inbound::ZoneMessages, session::Session};
 
 /// The way from a relay to its global.
 #[async_trait]
@@ -25,7 +25,7 @@ pub(crate) trait Onward: Send + Sync + 'static {
         &self,
         session: &Session,
         caller: &KdsCaller,
-        inbound: Inbound<DeltaDiscoveryResponse>,
+        inbound: ZoneMessages<DeltaDiscoveryResponse>,
         outbox: Outbox<DeltaDiscoveryRequest>,
     ) -> Ended;
 }

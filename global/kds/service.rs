@@ -41,7 +41,7 @@ use super::{
     Kds, KdsInner,
     auth::{self, ZoneCaller},
     ending::EndCause,
-    inbound::{self, Inbound},
+    inbound::{self, ZoneMessages},
     questions,
     registration::unavailable,
     relays,
@@ -219,7 +219,7 @@ impl Kds {
     pub(super) fn messages<T: prost::Message + Default + 'static>(
         &self,
         request: Request<Streaming<T>>,
-    ) -> Inbound<T> {
+    ) -> ZoneMessages<T> {
         inbound::messages(request, self.inner.settings.max_message)
     }
 

@@ -48,14 +48,14 @@ pub enum DifferenceError {
 }
 
 /// Names, and the version each is held at; none where nobody knows.
-type HeldVersions = BTreeMap<Box<str>, Option<Version>>;
+type KnownVersions = BTreeMap<Box<str>, Option<Version>>;
 
 #[derive(Debug)]
 struct KnownStates {
     kind: &'static Kind,
     /// Of the last state that was accepted, in the words of the upstream.
     version: String,
-    held: HeldVersions,
+    held: KnownVersions,
     waiting: VecDeque<WaitingState>,
 }
 
@@ -75,7 +75,7 @@ impl Differences {
         let nothing = |kind: &'static Kind| KnownStates {
             kind,
             version: String::new(),
-            held: HeldVersions::new(),
+            held: KnownVersions::new(),
             waiting: VecDeque::new(),
         };
         Self { types: kinds.into_iter().map(|kind| (kind.name, nothing(kind))).collect() }

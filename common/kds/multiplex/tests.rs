@@ -80,29 +80,40 @@ fn told(response: &DeltaDiscoveryResponse) -> (Vec<&str>, Vec<&str>) {
     (added.collect(), response.removed_resources.iter().map(String::as_str).collect())
 }
 
+/// A state, what is refused of it, and what the half is told of it.
+struct StateCase {
+    state: Vec<Wanted>,
+    refused: &'static [&'static str],
+    added: &'static [&'static str],
+    removed: &'static [&'static str],
+}
+
 #[test]
 fn a_state_is_told_as_what_differs_from_the_one_that_was_taken() {
-    let none: &[&str] = &[];
-    // The states one after the other, what of each is refused, and what the half is told.
-    let cases: &[(&[Wanted], &[&str], (&[&str], &[&str]))] = &[
-        (&[wanted("a", 1), wanted("b", 1)], none, (&["a.default", "b.default"], none)),
-        (&[wanted("a", 1), wanted("b", 1)], none, (none, none)),
-        (&[wanted("a", 2), wanted("b", 1)], none, (&["a.default"], none)),
+    const NONE: &[&str] = &[];
+    let case = |state: &[(&str, u8)], refused, added, removed| {
+        let state = state.iter().map(|(name, content)| wanted(name, *content)).collect();
+        StateCase { state, refused, added, removed }
+    };
+    let cases = [
+        case(&[("a", 1), ("b", 1)], NONE, &["a.default", "b.default"], NONE),
+        case(&[("a", 1), ("b", 1)], NONE, NONE, NONE),
+        case(&[("a", 2), ("b", 1)], NONE, &["a.default"], NONE),
         // What was refused is told again with the next state, and held as it was.
-        (&[wanted("a", 3), wanted("b", 2)], &["a.default"], (&["a.default", "b.default"], none)),
-        (&[wanted("a", 3), wanted("b", 2)], none, (&["a.default"], none)),
-        (&[wanted("a", 4), wanted("b", 2)], &["a.default"], (&["a.default"], none)),
-        (&[wanted("a", 3), wanted("b", 2)], none, (none, none)),
-        (&[wanted("b", 2)], none, (none, &["a.default"])),
-        (&[], none, (none, &["b.default"])),
+        case(&[("a", 3), ("b", 2)], &["a.default"], &["a.default", "b.default"], NONE),
+        case(&[("a", 3), ("b", 2)], NONE, &["a.default"], NONE),
+        case(&[("a", 4), ("b", 2)], &["a.default"], &["a.default"], NONE),
+        case(&[("a", 3), ("b", 2)], NONE, NONE, NONE),
+        case(&[("b", 2)], NONE, NONE, &["a.default"]),
+        case(&[], NONE, NONE, &["b.default"]),
     ];
     let mut differences = differences();
     let mut version = String::new();
-    for (nonce, (resources, refused, expected)) in (1..).zip(cases) {
+    for (nonce, case) in (1..).zip(cases) {
         let nonce = nonce.to_string();
-        let read = differences.read(state(&nonce, resources)).unwrap();
-        assert_eq!(told(&read), (expected.0.to_vec(), expected.1.to_vec()), "state {nonce}");
-        let error = (!refused.is_empty()).then(|| refusal(refused));
+        let read = differences.read(state(&nonce, &case.state)).unwrap();
+        assert_eq!(told(&read), (case.added.to_vec(), case.removed.to_vec()), "state {nonce}");
+        let error = (!case.refused.is_empty()).then(|| refusal(case.refused));
         if error.is_none() {
             version = format!("v{nonce}");
         }
