@@ -11,7 +11,7 @@ const KEPT: usize = 1000;
 
 /// The claims of one session.
 #[derive(Debug, Default)]
-pub(super) struct ZoneClaims {
+pub(super) struct ForeignClaims {
     by_type: BTreeMap<&'static str, BTreeMap<String, NumberedClaim>>,
     /// How many there were.
     number: u64,
@@ -23,7 +23,7 @@ struct NumberedClaim {
     words: String,
 }
 
-impl ZoneClaims {
+impl ForeignClaims {
     /// Takes over what became of a response: what it mentions claims what it claims there, and nothing it claimed before.
     /// The newest claim of it, in words.
     pub(super) fn take(&mut self, report: &BatchReport<'_>) -> Option<&str> {

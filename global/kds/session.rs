@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth::{ShownCredentials, ZoneCaller},
-    claims::ZoneClaims,
+    claims::ForeignClaims,
     door::HoldingsDoor,
     ending::{End, EndCause},
     questions::{FormerSender, QuestionSender},
@@ -124,7 +124,7 @@ pub(super) struct SessionState {
     /// What cannot be sent to the zone, by type.
     pub(super) withheld: BTreeMap<String, String>,
     /// Items that claim another zone and were attributed to this one.
-    claims: ZoneClaims,
+    claims: ForeignClaims,
 }
 
 /// What is refused of one type in one direction.
@@ -197,7 +197,7 @@ impl Session {
             clock: None,
             refusals: BTreeMap::new(),
             withheld: BTreeMap::new(),
-            claims: ZoneClaims::default(),
+            claims: ForeignClaims::default(),
         };
         Self {
             zone: caller.zone.as_str().into(),
