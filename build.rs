@@ -98,7 +98,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Reflection (JSON form, unknown fields) is needed for resources only, not for Envoy's messages.
-    let is_protocol = |f: &&PathBuf| f.ends_with("kds.proto") || f.ends_with("relay.proto");
+    const PROTOCOLS: [&str; 3] = ["kds.proto", "mux.proto", "relay.proto"];
+    let is_protocol = |f: &&PathBuf| PROTOCOLS.iter().any(|protocol| f.ends_with(protocol));
     let resources: Vec<_> = files.iter().filter(|f| !is_protocol(f)).collect();
     fs::write(out.join("resources.bin"), protox::compile(&resources, &includes)?.encode_to_vec())?;
     let (mut native, mut rules) = (BTreeMap::new(), rules::Found::new());

@@ -64,6 +64,9 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
             "another replica of this zone follows global; this one takes over when that one is gone"
         );
     }
+    if let Some(protocol) = link["protocol"].as_str() {
+        crate::output::note!("syncs by {protocol}");
+    }
     for (name, meaning) in [("lastError", "last error"), ("heldBack", "held back")] {
         if let Some(text) = link[name].as_str() {
             crate::output::note!("{meaning}: {text}");

@@ -35,8 +35,8 @@ pub use history::HistorySection;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
 pub use sections::{
-    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, Logging, PlatformKind,
-    Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
+    ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, KdsV1, Logging,
+    PlatformKind, Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 pub use setting::{Setting, settings};
 pub use without_effect::WITHOUT_EFFECT;

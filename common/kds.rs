@@ -23,6 +23,7 @@ pub mod insight;
 pub mod mapper;
 pub mod metadata;
 mod meter;
+pub mod multiplex;
 pub mod names;
 pub mod order;
 pub mod outbox;

@@ -16,6 +16,7 @@ pub mod envoy_admin;
 pub mod envoy_config;
 pub mod envoy_rules;
 pub mod events;
+pub mod frames;
 pub mod interner;
 pub mod issuing;
 pub mod kds;

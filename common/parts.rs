@@ -5,9 +5,9 @@
 //! no more than a small multiple of their length. Which of the three a part is cannot be told by looking, so whatever
 //! can be read as a message counts as one, but for what the decoder leaves as bytes.
 
-use std::marker::PhantomData;
+use std::{any::TypeId, marker::PhantomData};
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use prost::{
     Message,
     encoding::{WireType, decode_key, decode_varint},
@@ -18,6 +18,8 @@ use tonic::{
     codec::{BufferSettings, Codec, DecodeBuf, Decoder},
 };
 use tonic_prost::{ProstCodec, ProstEncoder};
+
+use crate::proto::kuma::mesh::v1alpha1;
 
 /// What is nested deeper is refused by the decoder.
 const DEPTH: usize = 100;
@@ -39,6 +41,9 @@ impl PartLimits {
     /// What is in the `Any` of a `Resource` of a `DeltaDiscoveryResponse` is judged item by item, so that one of
     /// countless parts is refused alone.
     pub const CONTROL_PLANE: Self = Self { members: 250_000, parts: 2_000_000, opaque: &[2, 2, 2] };
+    /// The same over one stream for both directions, where all lies one deeper: the `Any` of a `DiscoveryResponse` of a
+    /// `Message` is judged item by item.
+    pub const MULTIPLEXED: Self = Self { members: 4, parts: 1_000_000, opaque: &[4, 2, 2] };
     /// From a proxy: as many names as it may list, with versions.
     pub const PROXY: Self = Self::new(200_000, 400_000);
 
@@ -136,6 +141,21 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
     }
 }
 
+/// Decodes a message between control planes, of no more parts than that.
+///
+/// # Errors
+/// The status its stream ends with.
+pub fn decode<U: Message + Default + 'static>(message: Bytes) -> Result<U, Status> {
+    admit_from_control_plane::<U>(&message)?;
+    U::decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+fn admit_from_control_plane<U: 'static>(message: &[u8]) -> Result<(), Status> {
+    let is_multiplexed = TypeId::of::<U>() == TypeId::of::<v1alpha1::Message>();
+    let limits = if is_multiplexed { PartLimits::MULTIPLEXED } else { PartLimits::CONTROL_PLANE };
+    admit(message, limits).map_err(|error| Status::resource_exhausted(error.to_string()))
+}
+
 /// Decodes what [`admit`] lets through.
 #[derive(Debug)]
 pub struct CountedDecoder<T, U>(<ProstCodec<T, U> as Codec>::Decoder)
@@ -149,8 +169,7 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Decoder
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // All of a message lies in one piece.
-        admit(message.chunk(), PartLimits::CONTROL_PLANE)
-            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        admit_from_control_plane::<U>(message.chunk())?;
         self.0.decode(message)
     }
 }

@@ -43,6 +43,7 @@ mod want;
 mod xdstp;
 
 pub use backoff::Backoff;
+pub(crate) use dialect::verdict;
 pub use dialect::{Delta, Dialect, Envelope, Header, Heard, SaidBefore};
 pub use names::{NamePool, NameSet};
 pub use outline::{Outline, Repeat, RequestFields, Unreadable};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
-    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, KdsV1,
     Logging, PlatformKind, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,8 @@ pub struct GlobalKdsSection {
     pub secrets_to: SecretsTo,
     /// A zone that connects for the first time is created.
     pub auto_register_zones: bool,
+    /// Sync by the protocol before this one.
+    pub v1: KdsV1,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
     /// Pings.
@@ -103,6 +105,7 @@ impl Default for GlobalKdsSection {
             auth: ZoneAuth::Token,
             secrets_to: SecretsTo::All,
             auto_register_zones: true,
+            v1: KdsV1::default(),
             max_msg_size: 10 * 1024 * 1024,
             zone_health_check: ZoneHealthCheck::default(),
             zone_insight_flush_interval: Interval::seconds(10),
@@ -183,6 +186,7 @@ impl Config for GlobalConfig {
             "Zones that get the secrets of a mesh: all, or those with its proxies running",
         ),
         ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),
+        ("multizone.global.kds.v1.enabled", "Let zones sync by KDS v1 as well, as those of Kuma before 2.9"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),

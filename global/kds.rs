@@ -3,14 +3,18 @@
 mod auth;
 mod behind;
 mod carried;
+mod claims;
 mod door;
 mod ending;
 mod federation;
+mod halves;
 mod health;
 mod history;
 mod holdings;
+mod inbound;
 mod insights;
 mod instances;
+mod multiplexed;
 mod onward;
 mod questions;
 mod registration;
@@ -32,6 +36,7 @@ mod zone_watch;
 
 use std::{sync::Arc, time::Duration};
 
+use axum::middleware::map_request;
 use common::{
     envoy_admin::Mailbox,
     events::EventBus,
@@ -62,6 +67,7 @@ pub use settings::GlobalKdsSettings;
 
 pub(crate) use carried::SeenSession;
 pub(crate) use health::judge;
+pub(crate) use inbound::ZoneMessages;
 pub(crate) use onward::Onward;
 pub(crate) use reverse::put;
 pub(crate) use session::Session;
@@ -212,7 +218,7 @@ impl Kds {
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
         let limits = Limits { http1: false, window: WINDOW, ping, drain: DRAIN * 2, ..limits };
-        let routes = service::routes(&self).into_axum_router();
+        let routes = service::routes(&self).into_axum_router().layer(map_request(inbound::keep));
         let server = Server::new("kds", limits).with_tls(tls).serve(listener, routes, shutdown.clone());
         let watched = self.watch_zones(&shutdown, &drained);
         let drain = async {

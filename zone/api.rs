@@ -65,6 +65,7 @@ fn status(status: &LinkStatus) -> Value {
         "connected": status.connected,
         "standby": status.standby,
         "since": status.since,
+        "protocol": status.protocol,
         "upstream": status.upstream,
         "down": position(&status.down),
         "up": position(&status.up),

@@ -279,6 +279,7 @@ fn follow_global(
         address: section.global_address.clone(),
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         certificate: shown,
+        v1: section.kds.v1.enabled,
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
         backoff: (general.resilient_component_base_backoff.0, general.resilient_component_max_backoff.0),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use common::config::{
-    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval,
+    AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, KdsV1,
     Logging, PlatformKind, StoreSection, SyncLabels,
 };
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,8 @@ pub struct ZoneKdsSection {
     pub client_cert_file: String,
     /// File with its key.
     pub client_key_file: String,
+    /// Sync by the protocol before this one.
+    pub v1: KdsV1,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
     /// Labels that stay here.
@@ -141,6 +143,7 @@ impl Default for ZoneKdsSection {
             token_file: String::new(),
             client_cert_file: String::new(),
             client_key_file: String::new(),
+            v1: KdsV1::default(),
             max_msg_size: 10 * 1024 * 1024,
             labels: SyncLabels::default(),
         }
@@ -245,6 +248,7 @@ impl Config for ZoneConfig {
             "Certificate shown to global; read at every connect; empty: none",
         ),
         ("multizone.zone.kds.clientKeyFile", "Key of that certificate"),
+        ("multizone.zone.kds.v1.enabled", "Sync by KDS v1, for a global that speaks nothing newer"),
         ("multizone.zone.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.zone.kds.labels.skipPrefixes", "Labels that begin so are not sent to global"),
         ("multizone.zone.disableOriginLabelValidation", "Accept policies without origin label in the API"),

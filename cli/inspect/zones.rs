@@ -90,7 +90,9 @@ impl ZoneOverview {
         let notes = notes.filter_map(|note| Some(format!("{}: {}", self.name(), note.as_str()?)));
         let held_back = self.item["strait"]["heldBack"].as_str();
         let held_back = held_back.map(|reason| format!("{}: does not follow: {reason}", self.name()));
-        held_back.into_iter().chain(notes).collect()
+        let protocol = self.item["strait"]["protocol"].as_str();
+        let protocol = protocol.map(|protocol| format!("{}: syncs by {protocol}", self.name()));
+        held_back.into_iter().chain(protocol).chain(notes).collect()
     }
 
     fn row(self) -> Vec<String> {
@@ -138,6 +140,8 @@ mod tests {
         assert_eq!(zone.notes(), ["z: a", "z: b"]);
         let waits = ZoneOverview::of(&json!({ "name": "z", "strait": { "heldBack": "lost" } }));
         assert_eq!(waits.notes(), ["z: does not follow: lost"]);
+        let old = ZoneOverview::of(&json!({ "name": "z", "strait": { "protocol": "KDS v1" } }));
+        assert_eq!(old.notes(), ["z: syncs by KDS v1"]);
         assert_eq!(zone.row().last().map(String::as_str), Some("2"));
         assert_eq!(ZoneOverview::of(&json!({})).row().last().map(String::as_str), Some("-"));
     }

@@ -328,6 +328,14 @@ pub struct DataplaneDefaults {
     pub skip_admin_token: bool,
 }
 
+/// `v1` of a sync connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KdsV1 {
+    /// Whether it is spoken.
+    pub enabled: bool,
+}
+
 /// `labels` of a sync connection.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -108,6 +108,8 @@ pub struct DecodedResponse {
     spared: BTreeSet<ResourceKey>,
     /// The same by delta name, where no key could be read.
     spared_names: BTreeSet<String>,
+    /// A refused item may be any of them: it has no name at all.
+    spares_all: bool,
     /// Items that claimed another zone, by name.
     pub misattributed: Vec<(String, OriginClaim)>,
 }
@@ -130,6 +132,7 @@ impl DecodedResponse {
             refused: Vec::new(),
             spared: BTreeSet::new(),
             spared_names: BTreeSet::new(),
+            spares_all: false,
             misattributed: Vec::new(),
         };
         let nothing = Any::default();
@@ -191,6 +194,7 @@ impl DecodedResponse {
     fn refuse(&mut self, name: &str, any: &Any, reason: String) {
         match codec::named(self.kind, any) {
             Some(key) => drop(self.spared.insert(key)),
+            None if name.is_empty() => self.spares_all = true,
             // Without a mesh, the dot at the end may be missing.
             None if !self.kind.is_mesh_scoped() && !name.ends_with('.') => {
                 self.spared_names.insert(format!("{name}."));
@@ -202,7 +206,8 @@ impl DecodedResponse {
 
     /// Whether what is stored under `key` stays as it is, because an item that may be it was refused.
     fn spares(&self, key: &ResourceKey) -> bool {
-        self.spared.contains(key)
+        self.spares_all
+            || self.spared.contains(key)
             || (!self.spared_names.is_empty()
                 && self.spared_names.contains(&delta_name(&key.name, &key.mesh)))
     }

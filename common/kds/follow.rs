@@ -69,13 +69,15 @@ pub struct Following {
 }
 
 /// Told what became of a response.
-pub type OnBatch = Box<dyn Fn(&BatchReport) + Send>;
+pub type OnBatch = Box<dyn Fn(&BatchReport<'_>) + Send>;
 
 /// What became of one response.
 #[derive(Clone, Debug)]
-pub struct BatchReport {
+pub struct BatchReport<'a> {
     /// Type of the response.
     pub kind: &'static Kind,
+    /// The response.
+    pub batch: &'a ResponseBatch,
     /// Where the upstream stood, when it says so.
     pub upstream: Option<Upstream>,
     /// Resources it carried, removed ones included.
@@ -89,6 +91,14 @@ pub struct BatchReport {
     /// Whether the first state of every type was taken by now and none was refused whole: from here on
     /// this side shares the history of the upstream.
     pub settled: bool,
+}
+
+impl BatchReport<'_> {
+    /// Names of what the response says anything about.
+    pub fn mentioned(&self) -> impl Iterator<Item = &str> {
+        let added = self.batch.added.iter().map(|item| item.name.as_str());
+        added.chain(self.batch.removed.iter().map(String::as_str))
+    }
 }
 
 impl Following {
@@ -180,6 +190,7 @@ impl Following {
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,
+            batch,
             upstream: Upstream::parse(&batch.stamp),
             items: batch.added.len() + batch.removed.len(),
             changed: 0,

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use prost::Message;
 
-use crate::{metering, proto::envoy::service::discovery::v3::DeltaDiscoveryResponse};
+use crate::{metering, xds::ResponseParts};
 
 const STREAMS: &str = "kds_delta_streams_active";
 
-/// Counts a response and what is in it.
-pub(super) fn sent(response: &DeltaDiscoveryResponse) {
+/// Counts a response of so many bytes and what is in it.
+pub(super) fn sent(response: &ResponseParts, bytes: usize) {
     let type_url = metering::kind(&response.type_url);
-    let resources = response.resources.len() + response.removed_resources.len();
+    let resources = response.updated.len() + response.removed.len();
     counter!("kds_delta_responses_sent", "type_url" => type_url).increment(1);
     counter!("kds_delta_resources_sent", "type_url" => type_url).increment(resources as u64);
     #[expect(clippy::cast_precision_loss, reason = "a histogram has buckets anyway")]
-    histogram!("kds_delta_responses_sent_bytes").record(response.encoded_len() as f64);
+    histogram!("kds_delta_responses_sent_bytes").record(bytes as f64);
 }
 
 /// A response was answered this long after it was sent.

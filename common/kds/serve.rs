@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
+use prost::Message;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,13 +21,15 @@ use super::{
 };
 use crate::{
     clip::clip,
-    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     redact,
     store::{
         StoreIdentity,
         index::{Index, IndexReader},
     },
-    xds::{DeltaSource, Input, Malformed, Refusals, Retry, SourceEvent, SourceSettings, TypeProgress, Want},
+    xds::{
+        Delta, Dialect, Input, Malformed, Refusals, Retry, Source, SourceEvent, SourceSettings, TypeProgress,
+        Want,
+    },
 };
 
 /// Bytes of one response to a peer that takes a state in parts.
@@ -80,8 +83,8 @@ pub enum Ended {
 /// How long a peer keeps what it had before it is first offered again what it refused.
 const RECONSIDER_AFTER: Duration = Duration::from_secs(10);
 
-/// A stream in server role.
-pub struct Serving {
+/// A stream in server role, in either dialect.
+pub struct Serving<D: Dialect = Delta> {
     /// Who answers, as `control_plane.identifier`.
     pub identifier: String,
     /// Types served.
@@ -89,7 +92,7 @@ pub struct Serving {
     /// What changed here.
     pub index: IndexReader,
     /// Responses on their way.
-    pub outbox: Outbox<DeltaDiscoveryResponse>,
+    pub outbox: Outbox<D::Response>,
     /// Who keeps track.
     pub watch: Arc<dyn Watch>,
     /// Ends the stream.
@@ -102,11 +105,11 @@ pub struct Serving {
     pub max_message: usize,
 }
 
-impl Serving {
+impl<D: Dialect<Response: Message>> Serving<D> {
     /// Serves until the stream ends. `open` makes the view once the peer has said who it is.
     pub async fn run<V: View>(
         mut self,
-        mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
+        mut inbound: impl Stream<Item = Result<D::Request, Status>> + Unpin,
         open: impl FnOnce(&Peer, &Arc<Index>) -> V,
     ) -> Ended {
         let first = tokio::select! {
@@ -118,9 +121,9 @@ impl Serving {
             Some(Err(status)) => return Ended::Broken(status),
             Some(Ok(request)) => request,
         };
-        let peer = first.node.as_ref().map(Peer::read).unwrap_or_default();
-        let mut source =
-            DeltaSource::new(SourceSettings::kds(self.identifier.as_str(), self.types.iter().copied()));
+        let peer = D::envelope(&first).node.map(Peer::read).unwrap_or_default();
+        let types = self.types.iter().copied();
+        let mut source = Source::<D>::new(SourceSettings::kds(self.identifier.as_str(), types));
         let fits = largest_sent(self.max_message);
         if peer.features.has(RESUME) {
             source.limit_bytes(Some(CHUNK.min(fits)));
@@ -143,18 +146,18 @@ impl Serving {
 
     async fn serve(
         &mut self,
-        source: &mut DeltaSource,
+        source: &mut Source<D>,
         view: &mut impl View,
         history: StoreIdentity,
-        first: DeltaDiscoveryRequest,
-        mut inbound: impl Stream<Item = Result<DeltaDiscoveryRequest, Status>> + Unpin,
+        first: D::Request,
+        mut inbound: impl Stream<Item = Result<D::Request, Status>> + Unpin,
     ) -> Result<std::convert::Infallible, Ended> {
         let mut retry = Retry::new(RECONSIDER_AFTER);
-        let mut withheld = BTreeMap::new();
+        let mut withheld = WithheldTypes::default();
         self.tell_withheld(view, &mut withheld);
         let mut answered = self.hear(source, view, &first, &mut retry)?;
         loop {
-            self.send(source, view, answered)?;
+            self.send(source, view, answered, &mut withheld)?;
             let patience = source.stalled_since().map(|since| since + self.stall_after);
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
@@ -191,13 +194,13 @@ impl Serving {
     /// Takes a request; whether it was an answer.
     fn hear(
         &mut self,
-        source: &mut DeltaSource,
+        source: &mut Source<D>,
         view: &impl View,
-        request: &DeltaDiscoveryRequest,
+        request: &D::Request,
         retry: &mut Retry,
     ) -> Result<bool, Ended> {
         self.watch.heard();
-        let sent = source.in_flight_since(&request.type_url);
+        let sent = source.in_flight_since(D::envelope(request).type_url);
         let event = source.handle(Input::Request(request), view)?;
         if let (Some(sent), Some(SourceEvent::Acked { .. } | SourceEvent::Nacked { .. })) = (sent, &event) {
             meter::delivered(sent.elapsed());
@@ -239,9 +242,13 @@ impl Serving {
         Ok(true)
     }
 
-    /// Tells what cannot be sent, when that is not what was `told` before.
-    fn tell_withheld(&self, view: &impl View, told: &mut BTreeMap<&'static str, String>) {
-        let now = view.withheld();
+    /// Tells what cannot be sent, when that is not what was told before.
+    fn tell_withheld(&self, view: &impl View, withheld: &mut WithheldTypes) {
+        let mut now = view.withheld();
+        for (type_name, reason) in &withheld.whole {
+            now.insert(type_name, reason.clone());
+        }
+        let told = &withheld.told;
         for over in told.keys().filter(|type_name| !now.contains_key(*type_name)) {
             self.watch.withheld(over, None);
         }
@@ -250,15 +257,44 @@ impl Serving {
         {
             self.watch.withheld(type_name, Some(reason.clone()));
         }
-        *told = now;
+        withheld.told = now;
     }
 
-    fn send(&mut self, source: &mut DeltaSource, view: &impl View, answered: bool) -> Result<(), Ended> {
-        while let Some(response) = source.next(Instant::now(), view) {
+    fn send(
+        &mut self,
+        source: &mut Source<D>,
+        view: &impl View,
+        answered: bool,
+        withheld: &mut WithheldTypes,
+    ) -> Result<(), Ended> {
+        while let Some(parts) = source.next_parts(Instant::now(), view) {
+            let response = D::message(&parts);
             // What a peer asks for in vain is not counted: it could make up names for ever.
-            if self.types.contains(&response.type_url.as_str()) {
-                self.watch.counted(&response.type_url, Outcome::Sent);
-                meter::sent(&response);
+            if let Some(type_name) = self.types.iter().copied().find(|name| *name == parts.type_url) {
+                let bytes = response.encoded_len();
+                if bytes > self.max_message {
+                    // A difference comes in parts; a state cannot.
+                    let (items, most) = (parts.updated.len(), self.max_message);
+                    tracing::warn!(
+                        type_name,
+                        items,
+                        bytes,
+                        most,
+                        "all of a type does not fit into a message"
+                    );
+                    let reason = format!(
+                        "all {items} of them have {bytes} bytes, and a message that must hold all no more than {most}"
+                    );
+                    withheld.whole.insert(type_name, reason);
+                    self.tell_withheld(view, withheld);
+                    source.unsent(&parts);
+                    continue;
+                }
+                if withheld.whole.remove(type_name).is_some() {
+                    self.tell_withheld(view, withheld);
+                }
+                self.watch.counted(type_name, Outcome::Sent);
+                meter::sent(&parts, bytes);
             }
             self.outbox.push(response)?;
         }
@@ -268,6 +304,15 @@ impl Serving {
         }
         Ok(())
     }
+}
+
+/// What is not sent, by type, and why.
+#[derive(Default)]
+struct WithheldTypes {
+    /// What was told of that.
+    told: BTreeMap<&'static str, String>,
+    /// Of these types nothing is sent: all of one goes in one message, and does not fit into it.
+    whole: BTreeMap<&'static str, String>,
 }
 
 /// Where a whole stream is: as far as its slowest type.

@@ -88,6 +88,9 @@ pub struct ZoneStatus {
     pub since: Option<DateTime<Utc>>,
     /// Version of the zone control plane.
     pub version: String,
+    /// The protocol it syncs by, unless it is the usual one (KDS v2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
     /// What it proved by who it is, when it last connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<ZoneCredential>,

@@ -470,7 +470,7 @@ pub(super) const LIST: &str = "list";
 
 /// Reads an ACK or a NACK. A peer that can tell which items it refused lists them as `ResourceError`s;
 /// Envoy lists clusters and listeners in its text, unless the text became too long.
-pub(super) fn verdict(error: Option<&Status>) -> Confirmation {
+pub(crate) fn verdict(error: Option<&Status>) -> Confirmation {
     let Some(error) = error else { return Confirmation::Accepted };
     if error.message.len() > LONGEST_WORDS || error.details.len() > MOST_DETAILS {
         // Nobody is made to look for names in that; then all of it is refused.

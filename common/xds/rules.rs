@@ -124,7 +124,7 @@ impl TypeRule {
 
     /// The same for peers that take items one by one and may not say which one they refuse.
     const fn narrowed(type_url: &'static str) -> Self {
-        Self { narrows: true, ..Self::alone(type_url) }
+        Self { narrows: true, ..Self::full(type_url) }
     }
 
     const fn full(type_url: &'static str) -> Self {

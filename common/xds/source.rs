@@ -272,6 +272,17 @@ impl<D: Dialect> Source<D> {
         }
     }
 
+    /// Takes back a response that turned out not to fit into a message: the peer has not taken what is in it, and is
+    /// offered it again when it has changed.
+    pub fn unsent(&mut self, response: &ResponseParts) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.rule.type_url == response.type_url) else {
+            return;
+        };
+        let (nonce, refusal) = (response.nonce.to_string(), Status::default());
+        let _told_by_nobody =
+            slot.hear(self.revision, Some(&refusal), |dialect| dialect.hear_again(&nonce, Some(&refusal)));
+    }
+
     /// Whether the peer took all there is. What it refused and is offered again, it has not taken before
     /// it says so.
     pub fn is_content(&self) -> bool {

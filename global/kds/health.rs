@@ -80,6 +80,7 @@ mod tests {
             ended: ended.map(|cause| End { at: start, since: at(0), cause }),
             pings,
             version: String::new(),
+            protocol: None,
             down: Position::default(),
             up: Position::default(),
             down_since: None,

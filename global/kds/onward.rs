@@ -6,9 +6,9 @@ use common::{
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::Revision,
 };
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use super::session::Session;
+use super::{inbound::ZoneMessages, session::Session};
 
 /// The way from a relay to its global.
 #[async_trait]
@@ -25,7 +25,7 @@ pub(crate) trait Onward: Send + Sync + 'static {
         &self,
         session: &Session,
         caller: &KdsCaller,
-        inbound: Streaming<DeltaDiscoveryResponse>,
+        inbound: ZoneMessages<DeltaDiscoveryResponse>,
         outbox: Outbox<DeltaDiscoveryRequest>,
     ) -> Ended;
 }

@@ -19,9 +19,15 @@ pub(super) type Reply<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>
 /// A reply stream: what goes through the outbox, then the status the stream ends with. A stream to a zone
 /// never ends with OK, because zones of Kuma take that for the end of all sync.
 pub(super) fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sender<Status>) {
+    let (wire, reply, end) = wire();
+    (Outbox::new(wire, OUTBOX), reply, end)
+}
+
+/// The same without an outbox, for who has others before it.
+pub(super) fn wire<T: Send + 'static>() -> (mpsc::Sender<T>, Reply<T>, oneshot::Sender<Status>) {
     let (wire, queue) = mpsc::channel(QUEUE);
     let (end, ended) = oneshot::channel();
     let last = async { Err(ended.await.unwrap_or_else(|_| Status::internal("stream failed"))) };
     let reply = ReceiverStream::new(queue).map(Ok).chain(stream::once(last));
-    (Outbox::new(wire, OUTBOX), Box::pin(reply), end)
+    (wire, Box::pin(reply), end)
 }

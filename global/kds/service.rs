@@ -4,45 +4,35 @@ use std::sync::Arc;
 
 use common::{
     events::StreamKind,
-    issuing,
     kds::{
-        apply::{Applier, ApplyError, Follower},
-        attribution::Foreign,
+        apply::ApplyError,
         carrier::Carrier,
         clock::{self, ClockSkew},
-        features::{ATTRIBUTION, DIGESTS, Features, HASH_SUFFIX, ISSUING, RESUME},
-        follow::{Following, OnBatch},
-        fuse::Fuse,
+        features::{DIGESTS, Features, RESUME},
+        follow::Following,
         headers::{self, KdsCaller, Upstream},
         mapper::DownForm,
-        metadata::Peer,
-        order,
         outgoing::SharedOutgoing,
-        ownership::ZoneNaming,
         proxies::ProxyProgress,
         reverse::{Answer, Call},
-        serve::{Ended, Serving},
+        serve::Ended,
         watch::Position,
     },
-    model::kinds,
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
         google::protobuf::Duration,
-        kuma::{
-            mesh::v1alpha1::{
-                ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
-                XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
-                global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
-                kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
-            },
-            system::v1alpha1::KumaCpVersion,
+        kuma::mesh::v1alpha1::{
+            ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
+            XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
+            global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
+            kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+            multiplex_service_server::MultiplexServiceServer,
         },
         strait::federation::v1::federation_service_server::FederationServiceServer,
     },
-    redact,
     runtime::http::{Client, PeerCertificate},
     store::{StoreError, StoreIdentity, index::Index},
-    xds::Refusals,
+    xds::Delta,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
@@ -51,17 +41,15 @@ use super::{
     Kds, KdsInner,
     auth::{self, ZoneCaller},
     ending::EndCause,
+    inbound::{self, ZoneMessages},
     questions,
     registration::unavailable,
     relays,
     reply::{Reply, reply},
     reverse,
-    session::{Session, SyncStream, Tidings},
-    zone_view::{Downward, ZoneView},
+    session::{Session, Tidings},
+    zone_view::Downward,
 };
-
-/// Bytes of what is noted of a claim that was not true.
-const LONGEST_CLAIM: usize = 1024;
 
 pub(super) fn routes(kds: &Kds) -> Routes {
     let limit = kds.inner.settings.max_message;
@@ -81,7 +69,12 @@ pub(super) fn routes(kds: &Kds) -> Routes {
         .send_compressed(gzip)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
-    let routes = Routes::new(sync).add_service(global);
+    let both = MultiplexServiceServer::new(kds.clone())
+        .accept_compressed(gzip)
+        .send_compressed(gzip)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
+    let routes = Routes::new(sync).add_service(global).add_service(both);
     match kds.inner.onward {
         None => routes.add_service(federation).add_service(relays::server(kds)),
         // One relay behind another has no global, and nobody asks a relay to bring back what was lost.
@@ -104,32 +97,9 @@ impl KdsSyncService for Kds {
             self.inner.take_request(&caller).await?;
         }
         let (outbox, reply, end) = reply();
-        let version = self.inner.settings.version.clone();
-        let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::GlobalToZone, version };
-        let serving = Serving {
-            identifier: "global".to_owned(),
-            types: order::requested_by_zone().into_iter().map(|kind| kind.name).collect(),
-            index: self.inner.index.clone(),
-            outbox,
-            watch: Arc::new(half),
-            stop: session.stop.clone(),
-            stall_after: self.inner.settings.stall_after,
-            refusals: Refusals::default(),
-            max_message: self.inner.settings.max_message,
-        };
-        let inner = Arc::clone(&self.inner);
-        let view = {
-            let (inner, session) = (Arc::clone(&inner), Arc::clone(&session));
-            move |_: &Peer, index: &Arc<Index>| {
-                let features = session.receiver_features();
-                let shown = features.has(RESUME).then(|| inner.shown_by(index));
-                let shared = inner.outgoing_for(&features);
-                warn_of_hidden_key(&session.zone, &features, index);
-                let view = ZoneView::new(Arc::clone(&session.zone), features, shown, shared, index);
-                view.where_run(inner.running.clone(), index)
-            }
-        };
-        self.run(session, serving.run(request.into_inner(), view), end);
+        let serving = self.inner.serving::<Delta>(&session, outbox);
+        let view = self.inner.view_of(&session);
+        self.run(session, serving.run(self.messages(request), view), end);
         Ok(Response::new(reply))
     }
 
@@ -143,7 +113,8 @@ impl KdsSyncService for Kds {
         let (outbox, reply, end) = reply();
         if let Some(onward) = &self.inner.onward {
             let (onward, passed) = (Arc::clone(onward), Arc::clone(&session));
-            let passing = async move { onward.pass(&passed, &caller, request.into_inner(), outbox).await };
+            let inbound = self.messages(request);
+            let passing = async move { onward.pass(&passed, &caller, inbound, outbox).await };
             self.run(session, passing, end);
             return Ok(Response::new(reply));
         }
@@ -151,24 +122,12 @@ impl KdsSyncService for Kds {
             self.inner.take_request(&caller).await?;
             line.carry(&session);
         }
-        let version = self.inner.settings.version.clone();
-        let half = SyncStream { session: Arc::clone(&session), stream: StreamKind::ZoneToGlobal, version };
         let following = Following {
-            zone: Arc::clone(&session.zone),
-            ours: self.inner.introduction(),
             resume: session.features().has(RESUME),
             sums_up: session.features().has(DIGESTS),
-            // Zones are served by what they have, and no zone forgets its global.
-            remind_every: None,
-            guard_first: false,
-            applier: self.inner.applier(&session),
-            outbox,
-            watch: Arc::new(half),
-            refusals: Refusals::default(),
-            on_batch: Some(note_misattributed(&session)),
-            stop: session.stop.clone(),
+            ..self.inner.following(&session, outbox)
         };
-        self.run(session, following.run(request.into_inner()), end);
+        self.run(session, following.run(self.messages(request)), end);
         Ok(Response::new(reply))
     }
 }
@@ -256,6 +215,14 @@ impl Kds {
         Ok(caller)
     }
 
+    /// The messages of a stream of the sync.
+    pub(super) fn messages<T: prost::Message + Default + 'static>(
+        &self,
+        request: Request<Streaming<T>>,
+    ) -> ZoneMessages<T> {
+        inbound::messages(request, self.inner.settings.max_message)
+    }
+
     pub(super) async fn open_stream(
         &self,
         caller: &ZoneCaller,
@@ -266,8 +233,8 @@ impl Kds {
         joined.map_err(|error| unavailable("open a session", &error))
     }
 
-    /// Runs one half of a session; the session ends with it.
-    fn run(
+    /// Runs a stream of the sync, one half of a session or both; the session ends with it.
+    pub(super) fn run(
         &self,
         session: Arc<Session>,
         stream: impl Future<Output = Ended> + Send + 'static,
@@ -315,7 +282,7 @@ impl Kds {
 
 impl KdsInner {
     /// The history zones are shown: a relay shows that of its global, as it stands in `index`.
-    fn shown_by(&self, index: &Index) -> StoreIdentity {
+    pub(super) fn shown_by(&self, index: &Index) -> StoreIdentity {
         match self.onward {
             None => self.history.shown(),
             Some(_) => index.store,
@@ -330,81 +297,6 @@ impl KdsInner {
         }
         Arc::new(SharedOutgoing::new(Downward { form, largest: self.outgoing.form().largest }))
     }
-
-    fn introduction(&self) -> Peer {
-        Peer {
-            version: KumaCpVersion { version: self.settings.version.clone(), ..KumaCpVersion::default() },
-            config: String::new(),
-            instance: self.env.instance_id.to_string(),
-            features: Features::ours(),
-        }
-    }
-
-    fn applier(&self, session: &Session) -> Applier {
-        Applier {
-            store: Arc::clone(&self.store),
-            index: self.index.clone(),
-            env: self.env.clone(),
-            follower: Follower::Global {
-                zone: Arc::clone(&session.zone),
-                foreign: foreign_of(session),
-                naming: naming_of(session),
-            },
-            fence: Some(session.fence.clone()),
-            // A zone may always remove what it owns.
-            fuse: Fuse::OPEN,
-        }
-    }
-}
-
-/// Says who comes without the key that was seen under this name.
-fn warn_of_hidden_key(zone: &str, features: &Features, index: &Index) {
-    let request = issuing::request_secret(zone);
-    if !features.has(ISSUING) && index.find(&kinds::secret::GLOBAL_SECRET, "", &request).is_some() {
-        tracing::warn!(
-            zone,
-            "a zone of this name had an issuing key of its own, and who connects now has none: it gets no key that \
-             is kept from such zones; if it is a zone of Kuma now, delete the global secret {request}"
-        );
-    }
-}
-
-/// What becomes of items of this zone that claim another one.
-fn foreign_of(session: &Session) -> Foreign {
-    if session.features().has(ATTRIBUTION) { Foreign::Refuse } else { Foreign::Rewrite }
-}
-
-/// How names of this zone are made.
-fn naming_of(session: &Session) -> ZoneNaming {
-    if session.features().has(HASH_SUFFIX) { ZoneNaming::Hashed } else { ZoneNaming::Below }
-}
-
-/// Counts what claimed another zone. What was refused is noted like everything that is refused; what was
-/// rewritten nobody else would hear of.
-fn note_misattributed(session: &Arc<Session>) -> OnBatch {
-    let session = Arc::clone(session);
-    let foreign = foreign_of(&session);
-    Box::new(move |report| {
-        let Some((name, claim)) = report.misattributed.first() else { return };
-        let (items, kind) = (report.misattributed.len(), report.kind.name);
-        let count = items as u64;
-        match foreign {
-            Foreign::Refuse => {
-                metrics::counter!("kds_zone_attribution_refusals_total", "resource_type" => kind)
-                    .increment(count);
-            }
-            Foreign::Rewrite => {
-                metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => kind)
-                    .increment(count);
-            }
-        }
-        if foreign == Foreign::Rewrite {
-            let zone = &*session.zone;
-            let latest = redact::words(&format!("{kind} {name}: {claim}"), LONGEST_CLAIM);
-            tracing::warn!(zone, items, latest, "attributed resources to their sender");
-            session.rewrote(items, &latest);
-        }
-    })
 }
 
 /// How a stream ends; `None` at shutdown.

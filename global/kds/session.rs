@@ -15,9 +15,11 @@ use common::{
     kds::{
         clock::ClockSkew,
         features::{Features, ZONE_PING_HEALTH},
+        follow::BatchReport,
         headers::KdsCaller,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
+        multiplex,
         proxies::ProxyProgress,
         watch::{Position, Watch},
     },
@@ -32,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth::{ShownCredentials, ZoneCaller},
+    claims::ForeignClaims,
     door::HoldingsDoor,
     ending::{End, EndCause},
     questions::{FormerSender, QuestionSender},
@@ -103,6 +106,8 @@ pub(super) struct SessionState {
     warned: Option<Instant>,
     /// Everyone was told that the zone is offline.
     announced: bool,
+    /// Both directions go over one stream, as whole states.
+    is_multiplexed: bool,
     subscription: SubscriptionRecord,
     /// What it said in the first request of its way down that it can do.
     introduced: Features,
@@ -118,8 +123,8 @@ pub(super) struct SessionState {
     pub(super) refusals: BTreeMap<(StreamKind, String), TypeRefusals>,
     /// What cannot be sent to the zone, by type.
     pub(super) withheld: BTreeMap<String, String>,
-    /// How many items claimed another zone and were attributed to this one, and the latest of them.
-    rewritten: (usize, String),
+    /// Items that claim another zone and were attributed to this one.
+    claims: ForeignClaims,
 }
 
 /// What is refused of one type in one direction.
@@ -141,6 +146,8 @@ pub(crate) struct Facts {
     /// Whether silence means something.
     pub(crate) pings: bool,
     pub(crate) version: String,
+    /// The protocol it syncs by, unless it is the usual one.
+    pub(crate) protocol: Option<&'static str>,
     pub(crate) down: Position,
     pub(crate) up: Position,
     pub(crate) down_since: Option<DateTime<Utc>>,
@@ -179,6 +186,7 @@ impl Session {
             handed_over: false,
             warned: None,
             announced: false,
+            is_multiplexed: false,
             subscription,
             introduced: Features::default(),
             down: Position::default(),
@@ -189,7 +197,7 @@ impl Session {
             clock: None,
             refusals: BTreeMap::new(),
             withheld: BTreeMap::new(),
-            rewritten: (0, String::new()),
+            claims: ForeignClaims::default(),
         };
         Self {
             zone: caller.zone.as_str().into(),
@@ -295,6 +303,11 @@ impl Session {
         self.lock().streams.iter().copied().collect()
     }
 
+    /// Its zone syncs by KDS v1.
+    pub(super) fn is_multiplexed(&self) {
+        self.lock().is_multiplexed = true;
+    }
+
     /// Notes that something arrived from the zone.
     pub(crate) fn hear(&self) {
         self.lock().heard = (Instant::now(), self.env.now());
@@ -389,10 +402,9 @@ impl Session {
         }
     }
 
-    /// Notes items that claimed another zone and were attributed to this one.
-    pub(crate) fn rewrote(&self, items: usize, latest: &str) {
-        let rewritten = &mut self.lock().rewritten;
-        *rewritten = (rewritten.0 + items, latest.to_owned());
+    /// Notes items that claim another zone and were attributed to this one; the newest of them.
+    pub(super) fn attributed(&self, report: &BatchReport<'_>) -> Option<String> {
+        self.lock().claims.take(report).map(str::to_owned)
     }
 
     /// The insight entry when it must be written. It counts as written from now on, in the same breath:
@@ -427,14 +439,6 @@ impl Session {
         let withheld = state.withheld.iter().map(|(type_name, reason)| {
             format!("the zone does not get some {type_name}, which cannot be sent: {reason}")
         });
-        let (items, latest) = &state.rewritten;
-        let rewritten = (*items > 0).then(|| {
-            format!(
-                "{items} resources claimed another zone and were attributed to this one, last {latest}: name \
-                 {:?} there",
-                self.zone
-            )
-        });
         let clock = state.clock.filter(|clock| clock.exceeds(TOLERATED_SKEW)).map(|clock| {
             let (seconds, way) = (clock.seconds().abs(), if clock.ahead_ms > 0 { "ahead of" } else { "behind" });
             format!(
@@ -449,6 +453,7 @@ impl Session {
             ended: state.ended.clone(),
             pings: self.features.has(ZONE_PING_HEALTH),
             version: state.subscription.peer_version().to_owned(),
+            protocol: state.is_multiplexed.then_some(multiplex::PROTOCOL),
             down: state.down,
             up: state.up,
             down_since: state.down_since,
@@ -456,7 +461,7 @@ impl Session {
             proxies: state.proxies.clone().map(|told| capped(told, state.down)),
             clock: state.clock,
             held_back: self.holdings.held_back(),
-            notes: refusals.chain(withheld).chain(rewritten).chain(clock).collect(),
+            notes: refusals.chain(withheld).chain(state.claims.note(&self.zone)).chain(clock).collect(),
         }
     }
 

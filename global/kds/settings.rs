@@ -13,6 +13,8 @@ pub struct GlobalKdsSettings {
     pub auto_register: bool,
     /// Zones get secrets of those meshes only that have proxies there.
     pub secrets_where_run: bool,
+    /// Zones may sync by KDS v1 as well.
+    pub v1: bool,
     /// Largest message, in bytes.
     pub max_message: usize,
     /// How often zones are asked to ping.
@@ -40,6 +42,7 @@ impl Default for GlobalKdsSettings {
         Self {
             auto_register: true,
             secrets_where_run: false,
+            v1: false,
             max_message: MAX_MESSAGE,
             poll_interval: Duration::from_secs(5),
             unknown_after: Duration::from_secs(10),
@@ -60,6 +63,7 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
         Self {
             auto_register: config.auto_register_zones,
             secrets_where_run: config.secrets_to == config::SecretsTo::Running,
+            v1: config.v1.enabled,
             max_message: config.max_msg_size,
             poll_interval: health.poll_interval.0,
             // Two pings may get lost before anyone worries.

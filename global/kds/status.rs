@@ -222,6 +222,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         status: health,
         since: Some(since),
         version: facts.version,
+        protocol: facts.protocol.map(str::to_owned),
         credential: session.credential().cloned(),
         down: progress(facts.down, facts.down_since),
         up: progress(facts.up, facts.up_since),

@@ -82,6 +82,7 @@ impl Config for RelayConfig {
         ("multizone.global.kds.auth", "How zones prove who they are: token, or none (unsafe)"),
         ("multizone.global.kds.secretsTo", "Must stay all: a relay does not know where meshes run"),
         ("multizone.global.kds.autoRegisterZones", "Has no effect on a relay: global decides"),
+        ("multizone.global.kds.v1.enabled", "Must stay false: a relay speaks KDS v2 only"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
@@ -135,6 +136,12 @@ impl Config for RelayConfig {
                 "must be all: a relay does not know where meshes run",
             ));
         }
+        if kds.v1.enabled {
+            return Err(ConfigError::rule(
+                "multizone.global.kds.v1.enabled",
+                "must be false: a relay speaks KDS v2 only",
+            ));
+        }
         let health = &kds.zone_health_check;
         if health.timeout < health.poll_interval {
             return Err(ConfigError::rule(
@@ -179,6 +186,7 @@ mod tests {
         by_name(|kds| kds.auth = ZoneAuth::Either, "multizone.global.kds.auth");
         by_name(|kds| kds.client_ca_file = "ca.crt".to_owned(), "multizone.global.kds.auth");
         by_name(|kds| kds.secrets_to = SecretsTo::Running, "multizone.global.kds.secretsTo");
+        by_name(|kds| kds.v1.enabled = true, "multizone.global.kds.v1.enabled");
     }
 
     #[test]

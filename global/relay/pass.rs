@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::link::RelayLink;
-use crate::kds::{Onward, Session};
+use crate::kds::{Onward, Session, ZoneMessages};
 
 /// Messages of a zone before the connection.
 const QUEUE: usize = 16;
@@ -44,7 +44,7 @@ impl Onward for RelayLink {
         &self,
         session: &Session,
         caller: &KdsCaller,
-        mut inbound: Streaming<DeltaDiscoveryResponse>,
+        mut inbound: ZoneMessages<DeltaDiscoveryResponse>,
         mut outbox: Outbox<DeltaDiscoveryRequest>,
     ) -> Ended {
         let uplink = tokio::select! {

@@ -22,6 +22,7 @@ mod identity;
 mod inspect;
 mod inspect_forms;
 mod introspection;
+mod kds_v1;
 mod kuma_cp;
 mod kuma_dp;
 mod legacy;

@@ -102,6 +102,11 @@ fn sync_responses() {
 }
 
 #[test]
+fn sync_v1() {
+    replay("sync-v1");
+}
+
+#[test]
 fn ads_requests() {
     replay("ads-requests");
 }

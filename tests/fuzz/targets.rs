@@ -17,6 +17,8 @@ mod headers;
 mod heads;
 #[path = "targets/insights.rs"]
 mod insights;
+#[path = "targets/multiplexed.rs"]
+mod multiplexed;
 #[path = "targets/parts.rs"]
 mod parts;
 #[path = "targets/settings.rs"]
@@ -52,6 +54,7 @@ pub static ALL: &[&Target] = &[
     &sync::ATTRIBUTION,
     &sync::REQUESTS,
     &sync::RESPONSES,
+    &multiplexed::MESSAGES,
     &ads::REQUESTS,
     &ads::NODES,
     &parts::PARTS,

@@ -13,10 +13,11 @@ use common::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
         google::rpc,
         kuma::mesh::v1alpha1::{
-            ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest,
+            ClustersRequest, ClustersResponse, Message, StatsRequest, StatsResponse, XdsConfigRequest,
             XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
             global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
             kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+            multiplex_service_server::{MultiplexService, MultiplexServiceServer},
         },
     },
     tls::Trust,
@@ -42,6 +43,8 @@ pub type Down = Call<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
 pub type Up = Call<DeltaDiscoveryResponse, DeltaDiscoveryRequest>;
 pub type Dumps = Call<XdsConfigResponse, XdsConfigRequest>;
 pub type Stats = Call<StatsResponse, StatsRequest>;
+/// Both directions over one stream, as before `KDSSyncService`.
+pub type Both = Call<Message, Message>;
 pub type Clusters = Call<ClustersResponse, ClustersRequest>;
 
 /// The global: what zones open comes out of its queues.
@@ -49,6 +52,7 @@ pub struct KumasGlobal {
     pub dial: Arc<dyn Dial>,
     pub down: mpsc::Receiver<Down>,
     pub up: mpsc::Receiver<Up>,
+    pub both: mpsc::Receiver<Both>,
     pub dumps: mpsc::Receiver<Dumps>,
     pub stats: mpsc::Receiver<Stats>,
     pub clusters: mpsc::Receiver<Clusters>,
@@ -67,6 +71,7 @@ impl KumasGlobal {
     pub async fn start(answers_pings: bool) -> Self {
         let (down_calls, down) = mpsc::channel(8);
         let (up_calls, up) = mpsc::channel(8);
+        let (both_calls, both) = mpsc::channel(8);
         let (dump_calls, dumps) = mpsc::channel(8);
         let (stats_calls, stats) = mpsc::channel(8);
         let (cluster_calls, clusters) = mpsc::channel(8);
@@ -74,6 +79,7 @@ impl KumasGlobal {
         let service = Service {
             down_calls,
             up_calls,
+            both_calls,
             dump_calls,
             stats_calls,
             cluster_calls,
@@ -82,14 +88,16 @@ impl KumasGlobal {
         };
         let gzip = CompressionEncoding::Gzip;
         let sync = KdsSyncServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip);
+        let both_at_once =
+            MultiplexServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip);
         let global = GlobalKdsServiceServer::new(service).accept_compressed(gzip).send_compressed(gzip);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("grpc://{}", listener.local_addr().unwrap());
-        let server = Server::builder().add_service(sync).add_service(global);
+        let server = Server::builder().add_service(sync).add_service(global).add_service(both_at_once);
         let incoming = TcpListenerStream::new(listener);
         let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
         let dial = Arc::new(Trusted::new(&address, &Trust::System).unwrap());
-        Self { dial, down, up, dumps, stats, clusters, pings, server }
+        Self { dial, down, up, both, dumps, stats, clusters, pings, server }
     }
 
     /// The next connection of a zone.
@@ -199,6 +207,7 @@ impl Up {
 struct Service {
     down_calls: mpsc::Sender<Down>,
     up_calls: mpsc::Sender<Up>,
+    both_calls: mpsc::Sender<Both>,
     dump_calls: mpsc::Sender<Dumps>,
     stats_calls: mpsc::Sender<Stats>,
     cluster_calls: mpsc::Sender<Clusters>,
@@ -242,6 +251,15 @@ impl KdsSyncService for Service {
         request: Request<Streaming<DeltaDiscoveryResponse>>,
     ) -> Replies<DeltaDiscoveryRequest> {
         open(&self.up_calls, request).await
+    }
+}
+
+#[tonic::async_trait]
+impl MultiplexService for Service {
+    type StreamMessageStream = ReceiverStream<Result<Message, Status>>;
+
+    async fn stream_message(&self, request: Request<Streaming<Message>>) -> Replies<Message> {
+        open(&self.both_calls, request).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! A zone that does what a test says, in the words of Kuma's zones.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use common::{
     kds::{
@@ -11,11 +11,15 @@ use common::{
     },
     model::{Resource, ResourceKey, labels, names},
     proto::{
-        envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
+        envoy::service::discovery::v3::{
+            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+            Resource as Item,
+        },
         google::{protobuf::Any, rpc},
         kuma::mesh::v1alpha1::{
-            StatsRequest, StatsResponse, ZoneHealthCheckRequest,
+            Message, StatsRequest, StatsResponse, ZoneHealthCheckRequest,
             global_kds_service_client::GlobalKdsServiceClient, kds_sync_service_client::KdsSyncServiceClient,
+            message::Value as Said, multiplex_service_client::MultiplexServiceClient,
         },
     },
 };
@@ -105,6 +109,16 @@ impl Scripted {
         Ok(Answering { responses, requests, caller: self.caller.clone() })
     }
 
+    /// Opens the one stream of KDS v1.
+    pub async fn multiplexed(&self) -> Result<Multiplexed, Status> {
+        let (messages, queue) = mpsc::channel(64);
+        let mut client = MultiplexServiceClient::new(self.channel.clone());
+        let inbound = client.stream_message(self.request(ReceiverStream::new(queue))).await?.into_inner();
+        let peer =
+            Multiplexed { messages, inbound, zone: self.caller.zone.clone(), waiting: VecDeque::new() };
+        Ok(peer)
+    }
+
     /// Opens a stream of reverse calls, and never says anything on it.
     pub async fn stats(&self) -> Result<Streaming<StatsRequest>, Status> {
         self.stats_answering(futures::stream::pending()).await
@@ -127,6 +141,105 @@ impl Scripted {
             type_url: type_url.to_owned(),
             resource_names_subscribe: vec!["*".to_owned()],
             ..DeltaDiscoveryRequest::default()
+        }
+    }
+}
+
+/// One stream on which both sides ask and answer.
+pub struct Multiplexed {
+    pub messages: mpsc::Sender<Message>,
+    pub inbound: Streaming<Message>,
+    zone: String,
+    /// What came while something else was looked for.
+    waiting: VecDeque<Message>,
+}
+
+impl Multiplexed {
+    /// Asks for a type, as Kuma's zones did: with all about itself, and without names.
+    pub async fn ask(&self, type_url: &str) {
+        let peer = Peer { features: Features::ours().without(features::RESUME), ..Peer::default() };
+        let (node, type_url) = (Some(peer.node(&self.zone)), type_url.to_owned());
+        self.say(Said::Request(DiscoveryRequest { node, type_url, ..DiscoveryRequest::default() })).await;
+    }
+
+    pub async fn say(&self, value: Said) {
+        self.messages.send(Message { value: Some(value) }).await.unwrap();
+    }
+
+    /// The next response of global.
+    pub async fn response(&mut self) -> DiscoveryResponse {
+        let is_response = |message: &Message| matches!(message.value, Some(Said::Response(_)));
+        let Some(Said::Response(response)) = self.next(is_response).await.value else { unreachable!() };
+        response
+    }
+
+    /// The next request of global that `is` so.
+    pub async fn request(&mut self, is: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
+        let is_request = |message: &Message| match &message.value {
+            Some(Said::Request(request)) => is(request),
+            _ => false,
+        };
+        let Some(Said::Request(request)) = self.next(is_request).await.value else { unreachable!() };
+        request
+    }
+
+    async fn next(&mut self, is: impl Fn(&Message) -> bool) -> Message {
+        if let Some(at) = self.waiting.iter().position(&is) {
+            return self.waiting.remove(at).unwrap();
+        }
+        loop {
+            let message = timeout(Duration::from_secs(10), self.inbound.message()).await;
+            let message = message.expect("a message in time").unwrap().unwrap();
+            if is(&message) {
+                return message;
+            }
+            self.waiting.push_back(message);
+        }
+    }
+
+    /// Answers a response: takes it, or refuses it with the version that was taken before.
+    pub async fn reply(&self, response: &DiscoveryResponse, refused: Option<(&str, &str)>) {
+        let (version_info, error_detail) = match refused {
+            None => (response.version_info.clone(), None),
+            Some((before, reason)) => {
+                let message = reason.to_owned();
+                (before.to_owned(), Some(rpc::Status { message, ..rpc::Status::default() }))
+            }
+        };
+        let request = DiscoveryRequest {
+            version_info,
+            node: Some(bare_node(&self.zone)),
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            error_detail,
+            ..DiscoveryRequest::default()
+        };
+        self.say(Said::Request(request)).await;
+    }
+
+    /// Sends all resources of a type, under the names they have on global; what global says to that.
+    pub async fn state(&mut self, type_url: &str, nonce: u64, resources: &[Resource]) -> DiscoveryRequest {
+        let nonce = nonce.to_string();
+        let named = resources.iter().map(|resource| on_global(resource, &self.zone));
+        let response = DiscoveryResponse {
+            version_info: format!("version-{nonce}"),
+            resources: named.filter_map(|resource| item(&resource).resource).collect(),
+            type_url: type_url.to_owned(),
+            nonce: nonce.clone(),
+            ..DiscoveryResponse::default()
+        };
+        self.say(Said::Response(response)).await;
+        self.request(|request| request.type_url == type_url && request.response_nonce == nonce).await
+    }
+
+    /// The status the stream ends with.
+    pub async fn end(&mut self) -> Option<Status> {
+        loop {
+            match timeout(Duration::from_secs(10), self.inbound.message()).await.expect("an end") {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use common::{
     model::{Kind, Origin, Resource, kinds, transcode},
     policy::mesh_timeout,
 };
-use global::kds::Kds;
+use global::kds::{AnyZone, GlobalKdsSettings, Kds};
 use zone::kds::Dial;
 
 use crate::{
@@ -25,8 +25,13 @@ pub struct World {
 
 impl World {
     pub async fn new() -> Self {
+        Self::with(Plane::settings()).await
+    }
+
+    /// One that treats zones so.
+    pub async fn with(settings: GlobalKdsSettings) -> Self {
         let mut global = Plane::start(store(1), "global", 1).await;
-        let kds = global.kds();
+        let kds = global.kds_with(settings, Arc::new(AnyZone));
         let dial = serve(&mut global, &kds).await;
         global.put(global.resource(&kinds::mesh::KIND, "", "default", Origin::Global)).await;
         Self { global, kds, dial }

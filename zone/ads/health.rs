@@ -17,6 +17,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use common::{
     clip::clip,
+    frames::Frames,
     model::{Resource, Spec},
     parts::{self, PartLimits},
     proto::{
@@ -41,7 +42,7 @@ use super::{
     metrics,
     node::{Proxy, ProxyId, ProxyKind},
     signals::StreamSignals,
-    stream::{EnvoyPeer, Requests, Streams},
+    stream::{EnvoyPeer, Streams},
 };
 use crate::{generator::AdminEndpoint, mesh::Hosts};
 
@@ -106,7 +107,7 @@ impl Health {
     pub(super) async fn serve(
         &self,
         peer: EnvoyPeer,
-        mut requests: Requests,
+        mut requests: Frames,
         answers: tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
     ) {
         let ended = tokio::select! {
@@ -125,7 +126,7 @@ impl Health {
     async fn admit_and_listen(
         &self,
         peer: &EnvoyPeer,
-        requests: &mut Requests,
+        requests: &mut Frames,
         answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
     ) -> Result<(), Status> {
         self.streams.screen(peer).await?;

@@ -14,6 +14,7 @@ use axum::{
     routing::post,
 };
 use common::{
+    frames::Frames,
     runtime::http::{Client, Connection, Knock},
     token,
     xds::{Delta, Sotw, envoy},
@@ -23,7 +24,7 @@ use tonic::Status;
 
 use super::{
     health::{self, Health},
-    stream::{EnvoyPeer, Requests, Responses, Streams, Wire},
+    stream::{EnvoyPeer, Responses, Streams, Wire},
 };
 
 /// Streams on a connection of which no proxy was let in yet.
@@ -122,7 +123,7 @@ impl AdsService {
             Err(refused) => return refused.into_http(),
         };
         let (responses, response) = Responses::new();
-        let requests = Requests::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes);
         let streams = Arc::clone(&self.streams);
         self.tasks.spawn(async move {
             streams.call(only, peer, requests, responses).await;
@@ -138,7 +139,7 @@ impl AdsService {
             Err(refused) => return refused.into_http(),
         };
         let (answers, response) = health::answers();
-        let requests = Requests::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes);
         let health = Arc::clone(health);
         self.tasks.spawn(async move {
             health.serve(peer, requests, answers).await;
@@ -154,7 +155,7 @@ impl AdsService {
     ) -> Result<Response<Body>, Status> {
         let (peer, knock) = admit(&request)?;
         let (responses, response) = Responses::new();
-        let requests = Requests::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes);
         let streams = Arc::clone(&self.streams);
         self.tasks.spawn(async move {
             streams.serve::<D>(only, peer, requests, responses).await;

@@ -3,7 +3,6 @@
 mod alarm;
 mod driver;
 mod once;
-mod requests;
 mod responses;
 mod turn;
 mod wire;
@@ -12,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     clip::clip,
+    frames::Frames,
     proto::envoy::config::core::v3::Node,
     runtime::{Env, Offload, http::Client},
     store::index::{Index, IndexReader},
@@ -28,7 +28,7 @@ use self::{
     driver::Driver,
     wire::{ReadRequest, read},
 };
-pub(super) use self::{requests::Requests, responses::Responses, turn::Turns, wire::Wire};
+pub(super) use self::{responses::Responses, turn::Turns, wire::Wire};
 use super::{
     auth::{Authenticator, ProxyAuthError},
     grant::{Grant, GrantWatch},
@@ -112,7 +112,7 @@ impl Streams {
         &self,
         only: Option<&'static str>,
         peer: EnvoyPeer,
-        mut requests: Requests,
+        mut requests: Frames,
         responses: Responses,
     ) {
         let ended = tokio::select! {
@@ -126,7 +126,7 @@ impl Streams {
         &self,
         only: Option<&'static str>,
         peer: &EnvoyPeer,
-        requests: &mut Requests,
+        requests: &mut Frames,
         responses: &Responses,
     ) -> Result<(), Status> {
         // What letting somebody in takes is not carried along for the life of the stream.
@@ -147,7 +147,7 @@ impl Streams {
         &self,
         only: Option<&'static str>,
         peer: &EnvoyPeer,
-        requests: &mut Requests,
+        requests: &mut Frames,
     ) -> Result<Option<Admitted<'_, D>>, Status> {
         self.screen(peer).await?;
         let slot = self.slot()?;

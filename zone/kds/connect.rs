@@ -7,27 +7,23 @@ use common::{
     kds::{
         apply::{Applier, Follower},
         dial::{self, Dial, DialError},
-        features::{ATTRIBUTION, DIGESTS, Features, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
-        follow::{BatchReport, Following},
+        features::{ATTRIBUTION, DIGESTS, HASH_SUFFIX, RESUME, ZONE_PING_HEALTH},
+        follow::Following,
         fuse::Fuse,
         headers::{KdsCaller, Upstream},
         insight::SubscriptionRecord,
-        metadata::Peer,
-        order,
+        multiplex,
         outbox::Outbox,
         recorder::Recorder,
-        serve::{Ended, Serving},
-        size::largest_sent,
+        serve::Ended,
     },
     model::Origin,
-    proto::kuma::{
-        mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient, system::v1alpha1::KumaCpVersion,
-    },
+    proto::kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
     redact,
     rest::ProxyProgressSource,
     runtime::Env,
     store::{Fence, Store, StoreError, index::IndexReader},
-    xds::{Backoff, Refusals},
+    xds::{Backoff, Delta},
 };
 use thiserror::Error;
 use tokio::{
@@ -45,18 +41,17 @@ use super::{
     expiry,
     gate::{Decision, decide, newest},
     holdings::{HoldingsDesk, TAKEN, UPSTREAM, read_taken},
-    link::{Down, Link, REPORT, Up},
+    link::{Link, REPORT},
     moving::{Dials, Moves, TrustedDials},
     ping::{Pings, ProxyReports, unanswered, unheard},
     reverse::ReverseCalls,
     settings::{TokenFileError, TokenSource, ZoneKdsSettings},
     trial::Trial,
-    up::{OwnView, Upward},
 };
 use crate::leader::Work;
 
 /// Messages between a stream's task and the connection. One per type is on its way at most.
-const QUEUE: usize = 64;
+pub(super) const QUEUE: usize = 64;
 /// Messages that may wait before that queue.
 const OUTBOX: usize = 128;
 /// Bytes of the reason a connection ended for; global may have said it.
@@ -64,14 +59,14 @@ const LONGEST_REASON: usize = 4096;
 
 /// Keeps a zone in sync with its global.
 pub struct Connector {
-    settings: ZoneKdsSettings,
+    pub(super) settings: ZoneKdsSettings,
     store: Arc<dyn Store>,
-    index: IndexReader,
-    env: Env,
+    pub(super) index: IndexReader,
+    pub(super) env: Env,
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
     proxies: Option<Arc<dyn ProxyProgressSource>>,
-    link: Link,
+    pub(super) link: Link,
     moves: Moves,
 }
 
@@ -226,6 +221,7 @@ impl Connector {
             decided => decided?,
         };
         self.link.connected(shown, decision == Decision::Resume || approved);
+        self.link.speaks(self.settings.v1.then_some(multiplex::PROTOCOL));
         tracing::info!(?decision, "connected to global");
         let stop = CancellationToken::new();
         let _streams_end_with_the_session = stop.clone().drop_guard();
@@ -237,10 +233,15 @@ impl Connector {
         let holdings = self.holdings(&way);
         let desk = ReverseCalls { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
-            ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop) => {
+            ended = self.multiplexed(&channel, &caller, resume, self.applier(fence, fuse), &stop),
+                if self.settings.v1 =>
+            {
+                Err(Broken::Stream { stream: multiplex::PROTOCOL, ended })
+            }
+            ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop), if !self.settings.v1 => {
                 Err(Broken::Stream { stream: "global to zone", ended })
             }
-            ended = self.up(&channel, &caller, resume, &stop) => {
+            ended = self.up(&channel, &caller, resume, &stop), if !self.settings.v1 => {
                 Err(Broken::Stream { stream: "zone to global", ended })
             }
             status = pings.keep(period) => Err(Broken::Ping(status)),
@@ -304,9 +305,11 @@ impl Connector {
     }
 
     fn introduce(&self, way: &GlobalWay) -> Result<KdsCaller, Broken> {
+        let resuming: &[&str] = if self.settings.v1 { &[] } else { &[RESUME, DIGESTS] };
+        let features = [ZONE_PING_HEALTH, HASH_SUFFIX, ATTRIBUTION].iter().chain(resuming).copied();
         Ok(KdsCaller {
             zone: self.settings.zone.to_string(),
-            features: [ZONE_PING_HEALTH, HASH_SUFFIX, RESUME, DIGESTS, ATTRIBUTION].into_iter().collect(),
+            features: features.collect(),
             session: Some(self.env.entropy.uuid().to_string()),
             token: way.token.read()?,
             version: self.settings.version.clone(),
@@ -393,30 +396,10 @@ impl Connector {
         let mut client = self.sync_client(channel);
         let request = with_headers(ReceiverStream::new(queue), caller);
         let inbound = opened(async move { client.global_to_zone_sync(request).await });
-        let link = self.link.clone();
         let following = Following {
-            zone: Arc::clone(&self.settings.zone),
-            ours: self.peer(),
             resume,
             sums_up: self.link.takes_digests(),
-            remind_every: (!resume).then_some(self.settings.remind_every),
-            guard_first: applier.fuse != Fuse::OPEN,
-            applier,
-            outbox: Outbox::new(wire, OUTBOX),
-            watch: Arc::new(Down(link.clone())),
-            refusals: Refusals::default(),
-            on_batch: Some(Box::new(move |report: &BatchReport| {
-                if let Some(upstream) = report.upstream {
-                    link.saw(upstream);
-                }
-                if report.settled {
-                    link.settled();
-                }
-                if report.blown {
-                    link.held_back(format!("global would remove too much of {}", report.kind.name));
-                }
-            })),
-            stop: stop.clone(),
+            ..self.following(resume, applier, Outbox::new(wire, OUTBOX), stop)
         };
         following.run(std::pin::pin!(inbound)).await
     }
@@ -443,23 +426,8 @@ impl Connector {
         let mut client = self.sync_client(channel);
         let request = with_headers(ReceiverStream::new(queue), caller);
         let inbound = opened(async move { client.zone_to_global_sync(request).await });
-        let serving = Serving {
-            identifier: self.settings.zone.to_string(),
-            types: order::requested_by_global().into_iter().map(|kind| kind.name).collect(),
-            index: self.index.clone(),
-            outbox: Outbox::new(wire, OUTBOX),
-            watch: Arc::new(Up(self.link.clone())),
-            stop: stop.clone(),
-            stall_after: self.settings.stall_after,
-            refusals: Refusals::default(),
-            max_message: self.settings.max_message,
-        };
-        let form = Upward {
-            zone: Arc::clone(&self.settings.zone),
-            skip_prefixes: self.settings.skip_label_prefixes.clone(),
-            largest: largest_sent(self.settings.max_message),
-        };
-        serving.run(std::pin::pin!(inbound), move |_, index| OwnView::new(form, stamped, index)).await
+        let serving = self.serving::<Delta>(Outbox::new(wire, OUTBOX), stop);
+        serving.run(std::pin::pin!(inbound), self.own_view(stamped)).await
     }
 
     fn sync_client(&self, channel: &Channel) -> KdsSyncServiceClient<Channel> {
@@ -470,15 +438,6 @@ impl Connector {
             return client;
         }
         client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip)
-    }
-
-    fn peer(&self) -> Peer {
-        Peer {
-            version: KumaCpVersion { version: self.settings.version.clone(), ..KumaCpVersion::default() },
-            config: self.settings.config.clone(),
-            instance: self.env.instance_id.to_string(),
-            features: Features::ours(),
-        }
     }
 
     fn recorder(&self) -> Recorder {

@@ -69,6 +69,8 @@ pub struct LinkStatus {
     pub standby: bool,
     /// Since when it is so.
     pub since: Option<DateTime<Utc>>,
+    /// The protocol they speak, unless it is the usual one.
+    pub protocol: Option<&'static str>,
     /// Where global stands, when it says so.
     pub upstream: Option<Upstream>,
     /// How far this zone is with what global sends.
@@ -133,6 +135,11 @@ impl Link {
     pub(super) fn awaits_word(&self) -> bool {
         let state = self.lock();
         state.known < state.taken
+    }
+
+    /// Says by which protocol it is, unless by the usual one.
+    pub(super) fn speaks(&self, protocol: Option<&'static str>) {
+        self.lock().status.protocol = protocol;
     }
 
     /// A connection stands. `settled`: the history global shows is the one followed so far.

@@ -20,6 +20,8 @@ pub struct ZoneKdsSettings {
     pub token: TokenSource,
     /// The certificate shown to global, if there is one: to tell when it runs out.
     pub certificate: Option<ClientCertificateFiles>,
+    /// Sync by KDS v1.
+    pub v1: bool,
     /// Largest message, in bytes.
     pub max_message: usize,
     /// Compress what goes over the wire, both ways.
@@ -64,6 +66,7 @@ impl ZoneKdsSettings {
             address: String::new(),
             token: TokenSource::None,
             certificate: None,
+            v1: false,
             max_message: MAX_MESSAGE,
             gzip: true,
             backoff: (Duration::from_millis(500), Duration::from_secs(30)),

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     kds::{MAX_MESSAGE, features::Features, watch::Watch},
+    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::StoreIdentity,
     xds::{Name, Refusals, Version, Wanted},
 };
@@ -214,4 +215,60 @@ async fn what_a_peer_quotes_in_a_refusal_is_shown_without_secrets() {
     let told = refused(&words).await;
     assert!(told.iter().any(|told| told.starts_with("default.: cannot read")), "{told:?}");
     assert!(told.iter().all(|told| !told.contains("hunter2") && !told.contains(token)), "{told:?}");
+}
+
+/// A zone of Kuma takes a batch whole or refuses it whole, and says in words of its own what it is about. What was right
+/// in it arrives once, and what was not is offered again alone, after pauses that grow.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_a_zone_of_kuma_refused_is_not_sent_again_as_it_was() {
+    const ALL: usize = 20;
+    let (_publisher, index) = nothing_changes();
+    let (wire, mut responses) = mpsc::channel(8);
+    let (requests, inbound) = mpsc::channel(8);
+    let serving = serving(index, wire, Arc::new(Told::default()));
+    let mut offered = crate::xds::WantSnapshot::new(1);
+    for n in 0..ALL {
+        offered.put(Wanted::new(format!("m{n}."), "Mesh", n.to_string()));
+    }
+    let first = DeltaDiscoveryRequest {
+        node: Some(Peer { features: Features::ours().without(RESUME), ..Peer::default() }.node("zone-1")),
+        type_url: "Mesh".to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(Ok(first.clone())).await.unwrap();
+    let peer = async {
+        let (mut taken, mut alone, started) = (Vec::new(), Vec::new(), Instant::now());
+        while started.elapsed() < Duration::from_secs(120) {
+            let Ok(response) = tokio::time::timeout(Duration::from_secs(60), responses.recv()).await else {
+                break;
+            };
+            let response = response.unwrap();
+            let names: Vec<String> = response.resources.into_iter().map(|item| item.name).collect();
+            let is_bad = names.iter().any(|name| name == "m7.");
+            match names.as_slice() {
+                [bad] if bad == "m7." => alone.push(started.elapsed().as_secs()),
+                _ if is_bad => {}
+                _ => taken.extend(names),
+            }
+            let words = "user error\nnot stored".to_owned();
+            let error = crate::proto::google::rpc::Status { message: words, ..Default::default() };
+            let answer = DeltaDiscoveryRequest {
+                response_nonce: response.nonce,
+                error_detail: is_bad.then_some(error),
+                // It asks for everything once more beside a refusal, and never beside the rest.
+                resource_names_subscribe: is_bad.then(|| "*".to_owned()).into_iter().collect(),
+                ..first.clone()
+            };
+            requests.send(Ok(answer)).await.unwrap();
+        }
+        drop(requests);
+        taken.sort();
+        taken.dedup();
+        assert_eq!(taken.len(), ALL - 1, "{taken:?}");
+        assert!(alone.windows(2).skip(1).all(|pair| pair[1] - pair[0] >= 9), "{alone:?}");
+        assert!(alone.len() >= 2, "it is offered again: {alone:?}");
+    };
+    let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| One(offered)), peer);
+    assert!(matches!(ended, Ended::ByPeer), "{ended}");
 }

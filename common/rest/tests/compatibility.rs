@@ -17,6 +17,25 @@ written by a test from what the API answers, so it says what is so.
 
 ";
 
+const SYNC: &str = "
+## Sync
+
+Global and zones sync by KDS v2, with each other and with control planes of Kuma 2.9 and later. KDS v1
+(`MultiplexService`: both directions over one stream, all of a type in each message), which Kuma spoke before that, is
+beside it and switched off: a call of it is answered with UNIMPLEMENTED, as Kuma 2.14 does, and with what to do.
+
+| setting | what it does |
+| --- | --- |
+| `multizone.global.kds.v1.enabled` | zones may sync by v1; those that sync by v2 go on as before |
+| `multizone.zone.kds.v1.enabled` | this zone syncs by v1, for a global that speaks nothing newer |
+
+Names, filters, credentials, pings, questions about Envoys, refusals and status are the same; `straitctl inspect zones` and
+`straitctl link` say who syncs by v1. What is different comes of the protocol: a change sends all of its type again, and so
+does a reconnect; a type that does not fit into one message (`maxMsgSize`) stays as it was in the zone, and the status of the
+zone says so. Relays speak v2 only, and so does a zone that looks at another global before it moves there. Messages in
+version 2 of Envoy's interface, of zones that do not say `kds-version: v3`, end the stream.
+";
+
 /// Something that is not as in Kuma.
 struct Difference {
     what: &'static str,
@@ -324,6 +343,7 @@ async fn page() -> String {
             path.replace("/some", "/{name}").replace("/default", "/{mesh}").replace("/strict", "/{mesh}");
         let _fits = writeln!(page, "- `{path}`");
     }
+    page.push_str(SYNC);
     page.push_str(
         "\n## Settings\n\nA setting that both have is called and means the same. These are Kuma's and have no effect \
          here; a file that holds them is taken, and the log says so. Any other setting that does not exist stops the \

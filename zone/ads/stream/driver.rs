@@ -7,6 +7,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use common::{
     clip::clip,
+    frames::Frames,
     redact,
     xds::{Collection, Input, Name, Refusals, Retry, Source, SourceEvent, Version, Want, Wanted},
 };
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, Requests, Responses, Streams, Wire,
+    EnvoyPeer, Responses, Streams, Wire,
     alarm::Alarm,
     dismissed,
     turn::{FEW, Turn},
@@ -156,7 +157,7 @@ impl<'a, D: Wire> Driver<'a, D> {
     }
 
     /// Serves the stream to its end.
-    pub(super) async fn run(mut self, requests: &mut Requests, responses: &Responses) -> Result<(), Status> {
+    pub(super) async fn run(mut self, requests: &mut Frames, responses: &Responses) -> Result<(), Status> {
         let mut alarm = Alarm::default();
         loop {
             self.send(responses);

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    frames::Frames,
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     xds::{Dialect, Input, ResponseParts, Sotw, Source},
 };
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, FIRST_REQUEST, Requests, Responses, Streams, dismissed, end, stopping,
+    EnvoyPeer, FIRST_REQUEST, Responses, Streams, dismissed, end, stopping,
     wire::{malformed, read_whole},
 };
 use crate::ads::{config::ProxyConfig, metrics, proxies::StreamView, signals::Signal};
@@ -24,7 +25,7 @@ impl Streams {
         &self,
         only: &'static str,
         peer: EnvoyPeer,
-        mut requests: Requests,
+        mut requests: Frames,
         responses: Responses,
     ) {
         let ended = tokio::select! {
@@ -38,7 +39,7 @@ impl Streams {
         &self,
         only: &'static str,
         peer: &EnvoyPeer,
-        requests: &mut Requests,
+        requests: &mut Frames,
         responses: &Responses,
     ) -> Result<(), Status> {
         self.screen(peer).await?;
