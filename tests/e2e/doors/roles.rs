@@ -9,6 +9,7 @@ use common::{
 };
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, wait::eventually};
 
@@ -22,10 +23,11 @@ fn closed() -> Options {
 }
 
 /// A role with one verb for everything, for a user who is called like it.
-fn role_of(verb: RoleVerb) -> String {
+fn role_of(verb: RoleVerb, place: RoutePlace) -> String {
     let verb_name = verb.as_str();
     let kinds = if verb.names_kinds() { ", kinds: ['*']" } else { "" };
-    let labels = "labels: { kuma.io/origin: zone }";
+    // What a zone owns says so.
+    let labels = if place == RoutePlace::Zone { "labels: { kuma.io/origin: zone }" } else { "labels: {}" };
     format!(
         "type: AccessRole\nname: can-{verb_name}\n{labels}\nspec: {{ rules: [{{ verbs: [{verb_name}]{kinds} }}] }}\n---\n\
          type: AccessRoleBinding\nname: can-{verb_name}\n{labels}\n\
@@ -98,7 +100,7 @@ async fn walk(cp: &ControlPlane, place: RoutePlace) -> BTreeSet<RoleVerb> {
     let tokens: BTreeMap<RoleVerb, String> =
         verbs.map(|verb| (verb, user_token(cp, &format!("can-{}", verb.as_str())))).collect();
     let nobody = user_token(cp, "nobody");
-    cp.apply(&tokens.keys().map(|verb| role_of(*verb)).collect::<Vec<_>>().join("---\n"));
+    cp.apply(&tokens.keys().map(|verb| role_of(*verb, place)).collect::<Vec<_>>().join("---\n"));
     let mut needed = BTreeSet::new();
     for probe in probes(place) {
         let Probe { method, path, verb, .. } = &probe;
@@ -125,7 +127,10 @@ async fn walk(cp: &ControlPlane, place: RoutePlace) -> BTreeSet<RoleVerb> {
 #[tokio::test]
 async fn every_route_is_guarded_by_its_verb_on_both_control_planes() {
     let global = Global::start_with(closed()).await;
-    let zone = Zone::start_with(&global, "zone-1", closed()).await;
+    // With a folder of resources, so that what tells of it is there too.
+    let folder = TempDir::new().unwrap();
+    let options = closed().with("resources", &folder.path().display().to_string());
+    let zone = Zone::start_with(&global, "zone-1", options).await;
     eventually("the default mesh", || zone.try_get("/meshes/default")).await;
     let of_zone = walk(&zone, RoutePlace::Zone).await;
     let of_global = walk(&global, RoutePlace::Global).await;
