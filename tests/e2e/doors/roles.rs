@@ -23,10 +23,11 @@ fn closed() -> Options {
 }
 
 /// A role with one verb for everything, for a user who is called like it.
-fn role_of(verb: RoleVerb) -> String {
+fn role_of(verb: RoleVerb, place: RoutePlace) -> String {
     let verb_name = verb.as_str();
     let kinds = if verb.names_kinds() { ", kinds: ['*']" } else { "" };
-    let labels = "labels: { kuma.io/origin: zone }";
+    // What a zone owns says so.
+    let labels = if place == RoutePlace::Zone { "labels: { kuma.io/origin: zone }" } else { "labels: {}" };
     format!(
         "type: AccessRole\nname: can-{verb_name}\n{labels}\nspec: {{ rules: [{{ verbs: [{verb_name}]{kinds} }}] }}\n---\n\
          type: AccessRoleBinding\nname: can-{verb_name}\n{labels}\n\
@@ -99,7 +100,7 @@ async fn walk(cp: &ControlPlane, place: RoutePlace) -> BTreeSet<RoleVerb> {
     let tokens: BTreeMap<RoleVerb, String> =
         verbs.map(|verb| (verb, user_token(cp, &format!("can-{}", verb.as_str())))).collect();
     let nobody = user_token(cp, "nobody");
-    cp.apply(&tokens.keys().map(|verb| role_of(*verb)).collect::<Vec<_>>().join("---\n"));
+    cp.apply(&tokens.keys().map(|verb| role_of(*verb, place)).collect::<Vec<_>>().join("---\n"));
     let mut needed = BTreeSet::new();
     for probe in probes(place) {
         let Probe { method, path, verb, .. } = &probe;
