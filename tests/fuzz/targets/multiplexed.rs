@@ -44,9 +44,10 @@ fn messages(data: &[u8]) {
     for frame in frames(data) {
         match Message::decode(frame).ok().and_then(|message| message.value) {
             Some(Value::Request(request)) => {
-                if source.step(Instant::now(), Input::Request(&request), &want).is_err() {
+                let Ok(outputs) = source.step(Instant::now(), Input::Request(&request), &want) else {
                     return;
-                }
+                };
+                assert!(outputs.len() <= source.progress().count() + 2, "one response a type is in flight");
             }
             Some(Value::Response(response)) => {
                 let resources = response.resources.len();
