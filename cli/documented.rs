@@ -34,7 +34,7 @@ fn problem(words: &[String], is_abridged: bool) -> Option<String> {
         _ => false,
     };
     let is_answered = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    (!is_answered && !(is_abridged && is_incomplete)).then(|| error.to_string())
+    (!(is_answered || is_abridged && is_incomplete)).then(|| error.to_string())
 }
 
 /// With a word in the place for one: `<zone>` is no file.

@@ -57,7 +57,8 @@ async fn main() {
         upward::p9().await;
     }
     if wanted("p4") {
-        let named = std::env::var("BENCH_PROTOCOL").unwrap_or_default().to_lowercase();
+        let named = std::env::var_os("BENCH_PROTOCOL").unwrap_or_default();
+        let named = named.to_string_lossy().to_lowercase();
         let protocols = [("sotw", AdsProtocol::Sotw), ("delta", AdsProtocol::Delta)];
         for (_, protocol) in protocols.into_iter().filter(|(name, _)| named.is_empty() || named == *name) {
             let alone = push::p4(protocol, Around::Nothing).await;

@@ -33,7 +33,8 @@ impl Around {
         if self == Self::Nothing {
             return;
         }
-        let only = std::env::var("BENCH_KINDS").unwrap_or_default();
+        let only = std::env::var_os("BENCH_KINDS").unwrap_or_default();
+        let only = only.to_string_lossy();
         for document in policies(scenario) {
             let name = document["type"].as_str().unwrap_or_default();
             if !only.is_empty() && only.split(',').all(|kind| kind != name) {

@@ -30,7 +30,7 @@ impl KnownProblems {
         trouble: Option<&str>,
         told: ToldProblems,
     ) -> Self {
-        let own = own.iter().map(|problem| Problem::clone(problem)).collect();
+        let own = own.iter().copied().cloned().collect();
         Self { set, own, trouble: trouble.map(str::to_owned), told }
     }
 
