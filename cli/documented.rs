@@ -51,6 +51,10 @@ fn filled(code: &str) -> String {
 fn every_command_on_a_page_is_one() {
     let (mut wrong, mut tried) = (Vec::new(), [0, 0]);
     for page in markdown::pages(Path::new(env!("CARGO_MANIFEST_DIR"))) {
+        // Made from the commands themselves.
+        if page.path.starts_with("docs/reference") {
+            continue;
+        }
         let mut check = |line: usize, command: &ShellCommand, is_abridged: bool| {
             let Some(words) = own(command) else { return };
             tried[usize::from(is_abridged)] += 1;

@@ -147,12 +147,17 @@ fn note_misattributed(session: &Arc<Session>) -> OnBatch {
     let foreign = foreign_of(&session);
     Box::new(move |report| {
         let (items, kind) = (report.misattributed.len(), report.kind.name);
-        let counter = match foreign {
-            Foreign::Refuse => "kds_zone_attribution_refusals_total",
-            Foreign::Rewrite => "kds_zone_attribution_rewrites_total",
-        };
-        if items > 0 {
-            metrics::counter!(counter, "resource_type" => kind).increment(items as u64);
+        let count = items as u64;
+        match foreign {
+            _ if items == 0 => {}
+            Foreign::Refuse => {
+                metrics::counter!("kds_zone_attribution_refusals_total", "resource_type" => kind)
+                    .increment(count);
+            }
+            Foreign::Rewrite => {
+                metrics::counter!("kds_zone_attribution_rewrites_total", "resource_type" => kind)
+                    .increment(count);
+            }
         }
         if foreign == Foreign::Rewrite
             && let Some(latest) = session.attributed(report)

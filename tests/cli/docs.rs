@@ -35,11 +35,13 @@ fn pages() -> Vec<MarkdownPage> {
     pages
 }
 
-/// Those for operators.
+/// Those for operators that somebody wrote; references are made from the code, which other tests see to.
 fn manual() -> Vec<MarkdownPage> {
     let is_manual =
         |page: &MarkdownPage| page.path.starts_with("docs") || page.path == Path::new("README.md");
-    let manual: Vec<MarkdownPage> = pages().into_iter().filter(is_manual).collect();
+    let is_made = |page: &MarkdownPage| page.path.starts_with("docs/reference");
+    let manual: Vec<MarkdownPage> =
+        pages().into_iter().filter(|page| is_manual(page) && !is_made(page)).collect();
     assert!(manual.len() > 50, "only {} pages are looked at", manual.len());
     manual
 }
