@@ -45,7 +45,9 @@ spec:
 impl Redirected {
     async fn join(zone: &Zone) -> Self {
         let address = addresses::loopback();
-        let (inbound, outbound) = (addresses::free_port(address), addresses::free_port(Ipv4Addr::LOCALHOST));
+        // What comes in is taken at all addresses of the machine.
+        let inbound = addresses::free_port(Ipv4Addr::UNSPECIFIED);
+        let outbound = addresses::free_port(Ipv4Addr::LOCALHOST);
         let (port, dns) = (addresses::free_port(address), addresses::free_port(Ipv4Addr::LOCALHOST));
         let admin = admin_address();
         zone.apply(&format!(
