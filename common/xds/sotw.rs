@@ -254,14 +254,9 @@ impl Sotw {
         let has_named = has_named || !names.is_empty();
         let implied_wildcard = !has_named && rule.implied_wildcard;
         let names = names.into_iter().chain(implied_wildcard.then_some(WILDCARD));
-        Self {
-            rule: *rule,
-            subscription: Subscription::open(rule.type_url, names, []),
-            implied_wildcard,
-            has_named,
-            sent: Sent::default(),
-            newest: None,
-        }
+        let mut subscription = Subscription::open(rule.type_url, names, []);
+        subscription.note_unnamed(!request.version_info.is_empty());
+        Self { rule: *rule, subscription, implied_wildcard, has_named, sent: Sent::default(), newest: None }
     }
 
     /// Takes in the names of a request that a response has overtaken. They may not be told again, so what is

@@ -508,13 +508,14 @@ impl<D: Dialect> Source<D> {
     }
 
     /// Whether nothing the peer uses can refer to what type `i` no longer has. A refused listener leaves
-    /// the older one in place, so what that one needs stays too.
+    /// the older one in place, so what that one needs stays too; where there was none, nothing has to stay, and a
+    /// cluster that a policy takes away goes.
     fn may_remove(&self, i: usize) -> bool {
         let type_url = self.slots[i].rule.type_url;
         let users = self.slots.iter().filter(|slot| slot.rule.uses.contains(&type_url));
         !self.settings.make_before_break
             || users.filter_map(|user| Some((user, user.subscription()?))).all(|(user, state)| {
-                user.in_flight_since.is_none() && state.is_drained() && state.refused().is_empty()
+                user.in_flight_since.is_none() && state.is_drained() && !state.keeps_older()
             })
     }
 }

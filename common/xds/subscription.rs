@@ -40,8 +40,12 @@ pub struct Subscription {
     type_url: &'static str,
     interest: Interest,
     held: Holdings,
+    /// It came with something that it did not name.
+    has_unnamed: bool,
     /// Versions the peer refused, not to be offered again before they are [reconsidered](Self::reconsider).
     refused: BTreeMap<Name, Version>,
+    /// Names of what was refused of which the peer has no older version.
+    lacking: BTreeSet<Name>,
     /// Removals the peer refused, not to be tried again before they are [reconsidered](Self::reconsider).
     kept: BTreeSet<Name>,
     /// Names whose wanted version may differ from what the peer holds.
@@ -136,7 +140,9 @@ impl Subscription {
             hosts: HostDirectory::default(),
             interest,
             held,
+            has_unnamed: false,
             refused: BTreeMap::new(),
+            lacking: BTreeSet::new(),
             kept: BTreeSet::new(),
             dirty: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -306,6 +312,10 @@ impl Subscription {
     pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
         let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
         let accused = flight.accused(verdict);
+        // Before it is forgotten what it held when this was sent.
+        let lacked = accused.iter().filter(|name| self.holding(name) == Holding::Nothing).cloned();
+        let lacked: Vec<Name> = lacked.collect();
+        self.lacking.extend(lacked);
         if self.narrowing.is_some() && flight.is_vague(verdict) {
             let mut names = Vec::new();
             flight.updated.each(&mut |name, _| names.push(Arc::clone(name)));
@@ -317,6 +327,7 @@ impl Subscription {
         // What was sent is what there is in the collection; only exceptions say something else.
         let is_told = completed && accused.is_empty() && self.refused.is_empty() && self.is_plain();
         if is_told {
+            self.lacking.clear();
             let news = self.held.exceptions(&self.interest).filter_map(|name| flight.updated.get(name));
             let news: Vec<(Name, Version)> = news.collect();
             news.into_iter()
@@ -329,12 +340,14 @@ impl Subscription {
                     self.refused.insert(Arc::clone(name), version);
                 } else {
                     self.refused.remove(name);
+                    self.lacking.remove(name);
                     self.held.set(Arc::clone(name), Holding::At(version), &self.interest);
                 }
             });
         }
         for name in flight.removed {
             self.refused.remove(&name);
+            self.lacking.remove(&name);
             self.kept.remove(&name);
             if !accused.contains(&name) {
                 self.held.set(name, Holding::Nothing, &self.interest);
@@ -374,6 +387,16 @@ impl Subscription {
     /// The names whose current version the peer refused, with that version.
     pub fn refused(&self) -> &BTreeMap<Name, Version> {
         &self.refused
+    }
+
+    /// Whether the peer goes on with an older version of something it refused. What it never had it does without.
+    pub fn keeps_older(&self) -> bool {
+        self.refused.keys().any(|name| self.has_unnamed || !self.lacking.contains(name))
+    }
+
+    /// Notes whether the peer came with something from an earlier stream that it did not name.
+    pub(super) fn note_unnamed(&mut self, has_unnamed: bool) {
+        self.has_unnamed = has_unnamed;
     }
 
     /// Whether the peer refused to drop this.
@@ -587,6 +610,7 @@ impl Subscription {
     fn set_aside(&mut self, name: &str) {
         self.foreign.remove(name);
         self.refused.remove(name);
+        self.lacking.remove(name);
         if let Some(flight) = &mut self.flight {
             flight.set_aside(name);
         }
@@ -597,6 +621,7 @@ impl Subscription {
         self.held.narrow(interest);
         self.foreign.retain(|name, _| interest.covers(name));
         self.refused.retain(|name, _| interest.covers(name));
+        self.lacking.retain(|name| interest.covers(name));
         self.kept.retain(|name| interest.covers(name));
         self.dirty.retain(|name| interest.covers(name));
         self.gone.retain(|name| interest.covers(name));

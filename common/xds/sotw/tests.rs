@@ -220,3 +220,22 @@ fn starting_over_gets_everything_again() {
     stream.ask(EDS, "2", &["a"]);
     assert_eq!(stream.ask(EDS, "", &["a"]), ["3 ClusterLoadAssignment a@1"]);
 }
+
+#[test]
+fn who_refuses_a_listener_at_once_may_go_on_with_one_from_before_it_came() {
+    let begin = |version_info: &str| {
+        let mut stream = Stream::new(&[(envoy::CLUSTER, "c", "1"), (envoy::LISTENER, "l", "1")]);
+        for type_url in [envoy::CLUSTER, envoy::LISTENER] {
+            let first =
+                DiscoveryRequest { version_info: version_info.to_owned(), ..request(type_url, "", &[]) };
+            stream.step(Input::Request(&first));
+            if type_url == envoy::CLUSTER {
+                stream.ask(envoy::CLUSTER, "1", &[]);
+            }
+        }
+        stream.nack(envoy::LISTENER, "2", &[]);
+        stream.change(&[], &[(envoy::CLUSTER, "c")])
+    };
+    assert_eq!(begin("").len(), 1, "it has none that could need the cluster");
+    assert_eq!(begin("1"), [""; 0], "it may have one");
+}

@@ -279,6 +279,20 @@ fn what_a_refused_listener_needs_stays() {
 }
 
 #[test]
+fn a_refused_listener_that_never_was_keeps_nothing() {
+    let mut stream = ads();
+    assert_eq!(stream.change(&[(envoy::LISTENER, "new", "1")], &[]), ["4 Listener +new -"]);
+    assert_eq!(stream.ask(&nack(envoy::LISTENER, "4")).unwrap(), [""; 0]);
+    assert_eq!(
+        stream.change(&[], &[(envoy::CLUSTER, "c")]),
+        ["5 Cluster + -c"],
+        "what a policy takes away goes"
+    );
+    stream.ask(&ack(envoy::CLUSTER, "5")).unwrap();
+    assert_eq!(stream.change(&[(envoy::LISTENER, "new", "2")], &[]), ["6 Listener +new -"]);
+}
+
+#[test]
 fn patience_with_a_cluster_that_does_not_get_warm_has_an_end() {
     let mut stream = ads();
     swap(&mut stream);
