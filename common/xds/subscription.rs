@@ -312,10 +312,13 @@ impl Subscription {
     pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
         let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
         let accused = flight.accused(verdict);
-        // Before it is forgotten what it held when this was sent.
-        let lacked = accused.iter().filter(|name| self.holding(name) == Holding::Nothing).cloned();
-        let lacked: Vec<Name> = lacked.collect();
-        self.lacking.extend(lacked);
+        // Who refuses all of several may have meant one, and have taken the others.
+        if accused.len() == 1 || accused.len() < flight.len() {
+            // Before it is forgotten what it held when this was sent.
+            let lacked = accused.iter().filter(|name| self.holding(name) == Holding::Nothing).cloned();
+            let lacked: Vec<Name> = lacked.collect();
+            self.lacking.extend(lacked);
+        }
         if self.narrowing.is_some() && flight.is_vague(verdict) {
             let mut names = Vec::new();
             flight.updated.each(&mut |name, _| names.push(Arc::clone(name)));

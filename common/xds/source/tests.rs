@@ -293,6 +293,14 @@ fn a_refused_listener_that_never_was_keeps_nothing() {
 }
 
 #[test]
+fn who_refuses_several_listeners_without_a_name_may_have_taken_some() {
+    let mut stream = ads();
+    stream.change(&[(envoy::LISTENER, "m", "1"), (envoy::LISTENER, "n", "1")], &[]);
+    stream.ask(&nack(envoy::LISTENER, "4")).unwrap();
+    assert_eq!(stream.change(&[], &[(envoy::CLUSTER, "c")]), [""; 0], "one of them may need it");
+}
+
+#[test]
 fn patience_with_a_cluster_that_does_not_get_warm_has_an_end() {
     let mut stream = ads();
     swap(&mut stream);
