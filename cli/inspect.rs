@@ -9,8 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use proxies::problems;
-pub(crate) use zones::ZoneOverview;
+pub(crate) use proxies::{PROXY_HEADINGS, problems, proxy_row, trouble};
+pub(crate) use zones::{ZONE_HEADINGS, ZoneOverview};
 
 use crate::{
     client::ApiClient,
@@ -18,6 +18,17 @@ use crate::{
     output::{self, Output},
     sync,
 };
+
+/// How bad it is with a zone or a proxy, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RowTrouble {
+    /// All is well.
+    None,
+    /// There is something to know.
+    Noted,
+    /// It is not there, or serves nobody.
+    Away,
+}
 
 #[derive(Args)]
 pub(crate) struct Inspect {

@@ -37,6 +37,7 @@ mod recover;
 mod reference;
 mod sync;
 mod table;
+mod top;
 mod version;
 mod wait;
 mod zones;
@@ -113,6 +114,8 @@ enum Command {
     Undo(history::Undo),
     /// Shows how zones, dataplanes and meshes are doing
     Inspect(inspect::Inspect),
+    /// Shows zones and proxies as they are now, the worst first
+    Top(top::Top),
     /// Shows which resource put what into the configuration of a proxy, and what lost against it
     Explain(explain::Explain),
     /// Shows how far each proxy is with what it is sent, or where its Envoy differs from that
@@ -184,6 +187,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Diff(diff) => diff.run(&client()?).await,
         Command::Undo(undo) => undo.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
+        Command::Top(top) => top.run(&client()?).await,
         Command::Explain(explain) => explain.run(&client()?).await,
         Command::ProxyStatus(status) => status.run(&client()?).await,
         Command::ProxyConfig(config) => config.run(client).await,

@@ -15,6 +15,7 @@ mod interval;
 mod leaf;
 mod sections;
 mod setting;
+mod tracing;
 mod without_effect;
 
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub use sections::{
     PlatformKind, Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
 };
 pub use setting::{Setting, settings};
+pub use tracing::{OpenTelemetrySection, TracingSection};
 pub use without_effect::WITHOUT_EFFECT;
 
 /// Prefixes of environment variables; the first that is set wins.

@@ -30,7 +30,10 @@ use tokio_util::sync::CancellationToken;
 use self::{admin_token::AdminToken, sampling::sample};
 use crate::{
     audit::AuditLog,
-    config::{ApiServer, AuditSection, Diagnostics, General, StoreSection, StoreType},
+    config::{
+        ApiServer, AuditSection, Diagnostics, General, OpenTelemetrySection, StoreSection, StoreType,
+        TracingSection,
+    },
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
     metering::samples::Sampled,
@@ -43,6 +46,7 @@ use crate::{
     store::{self, Store, StoreHealth, feed::Feed, index::IndexReader},
     telemetry::Metrics,
     tls::KeyPairPem,
+    traces::Traces,
 };
 
 /// Events a subscriber of the bus may fall behind.
@@ -51,6 +55,8 @@ const EVENTS: usize = 1024;
 const API_CONNECTIONS: usize = 4096;
 /// Listeners of the API: in plain text and with TLS.
 const API_LISTENERS: usize = 2;
+/// Connections of a port beside the API, for the few programs that ask there.
+const BESIDE_CONNECTIONS: usize = 64;
 /// Files kept for diagnostics when everything else has taken what there is.
 const DIAGNOSTICS_FILES: usize = 8;
 
@@ -208,6 +214,7 @@ impl ControlPlane {
     /// what the API leaves.
     pub fn main_limits(&self) -> Limits {
         let connections = self.files.connections - API_LISTENERS * self.api_connections();
+        let connections = connections.saturating_sub(BESIDE_CONNECTIONS).max(1);
         // Gateways carry the streams of many clients over one connection.
         let limits = Limits { streams: 1000, ..limits(&self.general, connections) };
         limits.keeping_room_for_the_known()
@@ -230,6 +237,34 @@ impl ControlPlane {
         let (log, file) = AuditLog::to(file, *max_bytes)?;
         self.supervisor.spawn("audit log", file.run());
         Ok(Arc::new(log))
+    }
+
+    /// What hears of writes, of which `service` tells, if the settings name somebody; spans are sent as long as the process
+    /// runs.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn traces(
+        &mut self,
+        settings: &TracingSection,
+        service: &str,
+        zone: Option<&str>,
+    ) -> anyhow::Result<Traces> {
+        let OpenTelemetrySection { enabled, endpoint } = &settings.open_telemetry;
+        if !enabled {
+            return Ok(Traces::default());
+        }
+        let instance = Arc::clone(&self.env.instance_id);
+        let known = [("service.instance.id", &*instance), ("service.version", env!("CARGO_PKG_VERSION"))];
+        let attributes = Vec::from_iter(known.into_iter().chain(zone.map(|zone| ("strait.zone", zone))));
+        let (traces, export) =
+            Traces::to(endpoint, service, &attributes).context("setting tracing.openTelemetry.endpoint")?;
+        let shutdown = self.supervisor.shutdown();
+        self.supervisor.spawn("spans", async move {
+            export.run(shutdown).await;
+            Ok(())
+        });
+        Ok(traces)
     }
 
     /// Serves the REST API as configured, and keeps the token of its administrator.
@@ -264,6 +299,26 @@ impl ControlPlane {
             self.supervisor.spawn("api with TLS", serving);
         }
         self.keep_admin_token(settings, ports);
+        Ok(())
+    }
+
+    /// Serves `router` on a port of its own, which shares what connections the API may have.
+    ///
+    /// # Errors
+    /// When the port is taken or the certificate is not usable.
+    pub fn serve_beside(
+        &mut self,
+        name: &'static str,
+        setting: &'static str,
+        (interface, port): (IpAddr, u16),
+        pair: Option<KeyPairPem>,
+        router: Router,
+    ) -> anyhow::Result<()> {
+        let listener = self.bind(name, setting, interface, port)?;
+        let tls = pair.map(|pair| pair.server_config(&["h2", "http/1.1"])).transpose()?;
+        let limits = Limits { streams: 32, ..limits(&self.general, BESIDE_CONNECTIONS) };
+        let server = Server::new(name, limits).with_tls(tls.map(|tls| TlsAcceptor::from(Arc::new(tls))));
+        self.supervisor.spawn(name, server.serve(listener, router, self.supervisor.shutdown()));
         Ok(())
     }
 

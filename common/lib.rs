@@ -39,4 +39,5 @@ pub mod telemetry;
 pub mod testing;
 pub mod tls;
 pub mod token;
+pub mod traces;
 pub mod xds;

@@ -21,6 +21,7 @@ mod history;
 mod insight;
 mod inspect;
 mod kubernetes;
+mod logging;
 mod meta;
 mod metadata;
 mod openapi;
@@ -33,6 +34,7 @@ pub mod routes;
 mod rules;
 mod sync;
 mod tokens;
+mod traced;
 mod warnings;
 mod write;
 mod zone_status;
@@ -59,7 +61,8 @@ use crate::{
     registry,
     roles::Rights,
     runtime::{Env, Offload},
-    store::{Store, index::IndexReader},
+    store::{Revision, Store, index::IndexReader},
+    traces::Traces,
 };
 
 pub use admission::{Admission, Deletion, Put};
@@ -118,6 +121,10 @@ pub struct ApiConfig {
     pub envoys: Option<Arc<dyn EnvoyAdmin>>,
     /// Where requests are taken down.
     pub audit: Arc<AuditLog>,
+    /// Where writes are told of.
+    pub traces: Traces,
+    /// Told of each write that this API made, while somebody hears of writes.
+    pub written: Option<Arc<dyn Fn(Revision) + Send + Sync>>,
 }
 
 impl ApiConfig {
@@ -154,6 +161,8 @@ impl ApiConfig {
             files: None,
             envoys: None,
             audit: Arc::default(),
+            traces: Traces::default(),
+            written: None,
         }
     }
 }
@@ -198,6 +207,15 @@ impl Api {
         let mounted = self.mounted().merge(extra);
         let described = Arc::new(openapi::ServedRoutes::of(self, &mounted));
         let mounted = mounted.on(openapi::OWN, openapi::document, &described);
+        self.behind_guards(mounted)
+    }
+
+    /// Some routes alone, for a port where nothing else is served, behind authentication and each behind its guard.
+    pub fn router_of(self: &Arc<Self>, routes: Mounted) -> Router {
+        self.behind_guards(routes)
+    }
+
+    fn behind_guards(self: &Arc<Self>, mounted: Mounted) -> Router {
         mounted
             .guarded(&self.rights)
             .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
@@ -206,6 +224,7 @@ impl Api {
             })
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
+            .layer(middleware::from_fn_with_state(Arc::clone(self), traced::trace))
             .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure))
     }
 
@@ -227,6 +246,7 @@ impl Api {
             .on(const { routes::get("/sync/revisions/{revision}") }, sync::revision, self)
             .on(const { routes::get("/sync/zones/{zone}/{kind}/{name}") }, sync::item, self)
             .merge(history::routes(self))
+            .merge(logging::routes(self))
             .merge(tokens::routes(self));
         registry::ALL.iter().fold(general, |mounted, &kind| {
             mounted.merge(kind_routes(&KindApi { api: Arc::clone(self), kind }))

@@ -1,6 +1,7 @@
 //! Logs and metrics of a process.
 
 mod escape;
+mod levels;
 mod lines;
 mod repeats;
 
@@ -12,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-use self::lines::{Lines, SpanFields};
+pub use self::levels::{EVERYTHING, LogLevelError, LogLevels, levels};
+use self::{
+    levels::changeable,
+    lines::{Lines, SpanFields},
+};
 use crate::metering::{self, MetricKind, samples::Sampled};
 
 /// Shape of a log line.
@@ -36,13 +41,10 @@ const DEFAULT_FILTER: &str = "info,sqlx=warn,h2=warn,hyper=warn,rustls=warn,rust
 /// When `RUST_LOG` is not a filter.
 #[allow(clippy::disallowed_methods, reason = "RUST_LOG is the name every Rust program uses")]
 pub fn init_logs(format: LogFormat) -> anyhow::Result<()> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(filter) if !filter.is_empty() => {
-            EnvFilter::try_new(&filter).with_context(|| format!("parse RUST_LOG={filter:?}"))?
-        }
-        _ => EnvFilter::new(DEFAULT_FILTER),
-    };
-    let registry = tracing_subscriber::registry().with(filter);
+    let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let base = wanted.as_deref().unwrap_or(DEFAULT_FILTER);
+    let filter = EnvFilter::try_new(base).with_context(|| format!("parse RUST_LOG={base:?}"))?;
+    let registry = tracing_subscriber::registry().with(changeable(base, filter));
     let colours = format == LogFormat::Text && std::io::stderr().is_terminal();
     let layer = fmt::layer()
         .with_ansi(colours)

@@ -132,6 +132,7 @@ start_zone() {
     --apiServer.http.interface 127.0.0.1 --apiServer.http.port "${base}5681" \
     --diagnostics.interface 127.0.0.1 --diagnostics.serverPort "${base}5680" \
     --dpServer.interface 127.0.0.1 --dpServer.port "${base}5678" --dpServer.hds.interval 1s \
+    --monitoringAssignmentServer.interface 127.0.0.1 --monitoringAssignmentServer.port "${base}5676" \
     --multizone.zone.name "$name" --multizone.zone.globalAddress grpcs://127.0.0.1:5685 \
     --multizone.zone.kds.rootCaFile "$run/global/strait.crt" --multizone.zone.kds.tokenFile "$run/$name.token"
   until_ok "$name is ready" 60 curl -fsS "http://127.0.0.1:${base}5680/ready"

@@ -11,6 +11,7 @@ use common::{
     mode::Mode,
     rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
     runtime::{Env, stop_signal},
+    traces::Traces,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -64,7 +65,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
         cp.env.clone(),
         settings.multizone.global.kds.labels.skip_prefixes.clone(),
     );
-    let resources = resources(&cp, &settings, &kds, audit);
+    let traces = cp.traces(&settings.tracing, "strait-global", None)?;
+    let resources = resources(&cp, &settings, &kds, (audit, traces));
     cp.serve_api(&settings.api_server, resources.router(api::recovery(recovery)))?;
     Ok(cp)
 }
@@ -116,7 +118,12 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
     Ok(kds)
 }
 
-fn resources(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>, audit: Arc<AuditLog>) -> Arc<Api> {
+fn resources(
+    cp: &ControlPlane,
+    settings: &GlobalConfig,
+    kds: &Arc<Kds>,
+    (audit, traces): (Arc<AuditLog>, Traces),
+) -> Arc<Api> {
     let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
     admissions.push(Arc::new(MeshDefaults));
@@ -127,6 +134,7 @@ fn resources(cp: &ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>, audit: 
         zone_status: Some(zones),
         envoys: Some(Arc::clone(kds) as _),
         audit,
+        traces,
         ..ApiConfig::from_settings(Mode::Global, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

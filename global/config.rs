@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, KdsV1,
-    Logging, PlatformKind, StoreSection, SyncLabels,
+    Logging, PlatformKind, StoreSection, SyncLabels, TracingSection,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,8 @@ pub struct GlobalConfig {
     pub general: General,
     /// Logs.
     pub logging: Logging,
+    /// Traces of writes.
+    pub tracing: TracingSection,
     /// What a fresh control plane makes for itself.
     pub defaults: DataplaneDefaults,
     /// Zones.

@@ -16,6 +16,7 @@ use common::{
     runtime::{Env, stop_signal},
     tls::Trust,
     token,
+    traces::Traces,
 };
 
 use crate::{
@@ -41,8 +42,10 @@ use crate::{
     folder::{FolderResources, FolderStatus},
     kds::{ClientCertificateFiles, Connector, Dial, DialError, TokenSource, Trusted, Ways, ZoneKdsSettings},
     leader::{Both, Candidate, Work},
+    monitoring::{self, Monitoring},
     renamed,
     services::{self, Services},
+    traces::ZoneTraces,
 };
 
 /// One line for `--help`.
@@ -95,7 +98,17 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
     let audit = cp.audit(&settings.api_server)?;
-    let watched = (Arc::clone(&convergence), alone, audit);
+    let name = settings.multizone.zone.name.as_str();
+    let traces = cp.traces(&settings.tracing, "strait-zone", Some(name))?;
+    let told = ZoneTraces::new(name, cp.store.identity(), traces.clone(), cp.env.clone());
+    if traces.is_heard() {
+        let following = told.clone().follow(Arc::clone(&convergence) as _, cp.supervisor.shutdown());
+        cp.supervisor.spawn("traces of writes", async move {
+            following.await;
+            Ok(())
+        });
+    }
+    let watched = (Arc::clone(&convergence), alone, audit, (traces, told.clone()));
     let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), watched);
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
@@ -103,14 +116,25 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     if let Some(files) = files {
         routes = routes.merge(api::resources(files));
     }
+    let monitoring = Monitoring::new(cp.index.clone());
+    let fetch_timeout = settings.monitoring_assignment_server.default_fetch_timeout.0;
+    let assignments = monitoring::routes(&monitoring, fetch_timeout);
+    let following = monitoring.run(cp.supervisor.shutdown());
+    cp.supervisor.spawn("monitoring assignments", async move {
+        following.await;
+        Ok(())
+    });
+    routes = routes.merge(assignments.clone());
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
     if settings.is_federated() {
         // Other replicas have proxies as well, of which this one knows nothing.
         let convergence = alone.then_some(convergence);
-        routes = routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys, convergence)?);
+        routes =
+            routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys, (convergence, told))?);
     } else {
         lead(&mut cp, candidate, work);
     }
+    monitoring::serve(&mut cp, &settings.monitoring_assignment_server, &api, assignments)?;
     cp.serve_api(&settings.api_server, api.router(routes))?;
     Ok(cp)
 }
@@ -233,6 +257,10 @@ fn look_inside(
     debug::routes(proxies, previews).merge(introspection::routes(seen))
 }
 
+/// What the API tells of, and who hears what is done through it: how far the proxies are, whether they are all there are,
+/// the audit log, and traces.
+type ApiWatchers = (Arc<Convergence>, bool, Arc<AuditLog>, (Traces, ZoneTraces));
+
 /// Read once: Kuma too reads it only at its start.
 fn corefile_template(path: &str) -> anyhow::Result<Option<String>> {
     if path.is_empty() {
@@ -260,7 +288,7 @@ fn follow_global(
     candidate: Candidate,
     work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
-    convergence: Option<Arc<Convergence>>,
+    (convergence, traces): (Option<Arc<Convergence>>, ZoneTraces),
 ) -> anyhow::Result<Mounted> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
@@ -291,7 +319,8 @@ fn follow_global(
         ..ZoneKdsSettings::new(&section.name)
     };
     let connector =
-        Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys);
+        Connector::new(kds, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), dial, envoys)
+            .tracing(traces);
     let connector = match convergence {
         Some(convergence) => connector.with_proxies(convergence),
         None => connector,
@@ -340,7 +369,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
-    (convergence, alone, audit): (Arc<Convergence>, bool, Arc<AuditLog>),
+    (convergence, alone, audit, (traces, told)): ApiWatchers,
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -353,6 +382,8 @@ fn resources(
         proxies: Some(convergence),
         shares_proxies: !alone,
         audit,
+        traces,
+        written: Some(Arc::new(move |revision| told.written(revision))),
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)
     };

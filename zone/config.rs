@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, KdsV1,
-    Logging, PlatformKind, StoreSection, SyncLabels,
+    Logging, PlatformKind, StoreSection, SyncLabels, TracingSection,
 };
 use serde::{Deserialize, Serialize};
 
 mod dp_server;
+mod monitoring;
 mod proxies;
 mod services;
 
@@ -16,6 +17,7 @@ pub use dp_server::{
     CheckDefaults, DpAuthn, DpProxy, DpProxyAuth, DpServer, DpToken, Hds, NodeAuth, NodeAuthn, ZoneProxy,
     ZoneProxyAuth,
 };
+pub use monitoring::MonitoringAssignmentServer;
 pub use proxies::{MetricsSection, ProxySection, Runtime, Universal};
 pub use services::{DnsServer, Ipam, MeshServiceSection};
 
@@ -41,6 +43,8 @@ pub struct ZoneConfig {
     pub general: General,
     /// Logs.
     pub logging: Logging,
+    /// Traces of writes.
+    pub tracing: TracingSection,
     /// What a fresh control plane makes for itself.
     pub defaults: DataplaneDefaults,
     /// The zone and its global.
@@ -63,6 +67,8 @@ pub struct ZoneConfig {
     pub ipam: Ipam,
     /// Services made of the tags of proxies.
     pub mesh_service: MeshServiceSection,
+    /// The port where a Prometheus learns whose metrics to collect.
+    pub monitoring_assignment_server: MonitoringAssignmentServer,
 }
 
 /// `mode`.
@@ -303,6 +309,19 @@ impl Config for ZoneConfig {
             "xdsServer.resourceTtl",
             "How long proxies keep endpoints they hear nothing of; 0: as long as they like, else 3s or more",
         ),
+        (
+            "monitoringAssignmentServer.enabled",
+            "Tell a Prometheus on a port of its own whose metrics to collect",
+        ),
+        ("monitoringAssignmentServer.interface", "Address where a Prometheus asks"),
+        ("monitoringAssignmentServer.port", "Port where a Prometheus asks; 0: a free one"),
+        (
+            "monitoringAssignmentServer.defaultFetchTimeout",
+            "How long it waits for a change, where it does not say it",
+        ),
+        ("monitoringAssignmentServer.tlsEnabled", "Whether that port speaks TLS"),
+        ("monitoringAssignmentServer.tlsCertFile", "Certificate shown there; empty: the general one"),
+        ("monitoringAssignmentServer.tlsKeyFile", "Key of that certificate"),
         ("ipam.meshService.cidr", "Virtual addresses of services of one zone"),
         ("ipam.meshExternalService.cidr", "Virtual addresses of services outside the mesh"),
         ("ipam.meshMultiZoneService.cidr", "Virtual addresses of services of several zones"),

@@ -11,10 +11,12 @@ mod json_patch;
 pub mod kds;
 mod leader;
 pub mod mesh;
+mod monitoring;
 mod nodes;
 mod policy;
 mod renamed;
 mod services;
+pub mod traces;
 
 #[cfg(test)]
 mod tests {

@@ -41,6 +41,7 @@ impl StandaloneZone {
             ("diagnostics.serverPort", diagnostics.port().to_string()),
             ("dpServer.interface", Ipv4Addr::LOCALHOST.to_string()),
             ("dpServer.port", dp_server.port().to_string()),
+            ("monitoringAssignmentServer.enabled", "false".to_owned()),
         ];
         let more = flags.iter().map(|(name, value)| (*name, (*value).to_owned()));
         let flags = own.into_iter().chain(more).flat_map(|(name, value)| [format!("--{name}"), value]);

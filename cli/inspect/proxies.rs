@@ -5,40 +5,47 @@ use std::collections::BTreeMap;
 use common::model::{kinds::dataplane, labels};
 use serde_json::Value;
 
+use super::RowTrouble;
 use crate::table;
+
+/// What stands over the rows of dataplanes.
+pub(crate) const PROXY_HEADINGS: [&str; 10] =
+    ["MESH", "NAME", "STATUS", "SERVICES", "ZONE", "CONNECTED", "ENVOY", "REJECTED", "PROBLEMS", "CERT AGE"];
 
 /// Dataplanes, with their mesh when there may be several.
 pub(super) fn print(items: &[Value], with_mesh: bool) {
-    let row = |item: &Value| {
-        let last = last_subscription(&item["dataplaneInsight"]);
-        let mut row = if with_mesh { vec![table::text(&item["mesh"])] } else { vec![] };
-        row.extend([
-            table::text(&item["name"]),
-            status(item, &item["dataplane"], &item["dataplaneInsight"]).to_owned(),
-            dataplane::services(&item["dataplane"]),
-            table::text(&item["labels"][labels::ZONE]),
-            table::age(&last["connectTime"]),
-            table::text(&last["version"]["envoy"]["version"]),
-            table::text(&last["status"]["total"]["responsesRejected"]),
-            count_of_problems(&item["dataplaneInsight"]),
-            table::age(&item["dataplaneInsight"]["mTLS"]["lastCertificateRegeneration"]),
-        ]);
-        row
-    };
-    let mut headings = if with_mesh { vec!["MESH"] } else { vec![] };
-    headings.extend([
-        "NAME",
-        "STATUS",
-        "SERVICES",
-        "ZONE",
-        "CONNECTED",
-        "ENVOY",
-        "REJECTED",
-        "PROBLEMS",
-        "CERT AGE",
-    ]);
-    table::print(&headings, items.iter().map(row).collect());
+    let headings = if with_mesh { &PROXY_HEADINGS[..] } else { &PROXY_HEADINGS[1..] };
+    table::print(headings, items.iter().map(|item| proxy_row(item, with_mesh)).collect());
     print_notes(items.iter().map(|item| (item, &item["dataplaneInsight"])));
+}
+
+/// One dataplane, with its mesh when there may be several.
+pub(crate) fn proxy_row(item: &Value, with_mesh: bool) -> Vec<String> {
+    let last = last_subscription(&item["dataplaneInsight"]);
+    let mut row = if with_mesh { vec![table::text(&item["mesh"])] } else { vec![] };
+    row.extend([
+        table::text(&item["name"]),
+        status(item, &item["dataplane"], &item["dataplaneInsight"]).to_owned(),
+        dataplane::services(&item["dataplane"]),
+        table::text(&item["labels"][labels::ZONE]),
+        table::age(&last["connectTime"]),
+        table::text(&last["version"]["envoy"]["version"]),
+        table::text(&last["status"]["total"]["responsesRejected"]),
+        count_of_problems(&item["dataplaneInsight"]),
+        table::age(&item["dataplaneInsight"]["mTLS"]["lastCertificateRegeneration"]),
+    ]);
+    row
+}
+
+/// How bad it is with one dataplane.
+pub(crate) fn trouble(item: &Value) -> RowTrouble {
+    let insight = &item["dataplaneInsight"];
+    let refuses = insight["metadata"]["strait"]["rejections"].as_object().is_some_and(|all| !all.is_empty());
+    match status(item, &item["dataplane"], insight) {
+        "online" if !refuses && problems(insight).next().is_none() => RowTrouble::None,
+        "online" => RowTrouble::Noted,
+        _ => RowTrouble::Away,
+    }
 }
 
 /// An ingress or egress with its insight.

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::RowTrouble;
 use crate::table;
 
-const HEADINGS: [&str; 12] = [
+/// What stands over the rows of zones.
+pub(crate) const ZONE_HEADINGS: [&str; 12] = [
     "NAME",
     "STATUS",
     "SINCE",
@@ -23,7 +25,7 @@ const HEADINGS: [&str; 12] = [
 pub(super) fn print(items: &[Value]) {
     let zones: Vec<ZoneOverview> = items.iter().map(ZoneOverview::of).collect();
     let notes: Vec<String> = zones.iter().flat_map(ZoneOverview::notes).collect();
-    table::print(&HEADINGS, zones.into_iter().map(ZoneOverview::row).collect());
+    table::print(&ZONE_HEADINGS, zones.into_iter().map(ZoneOverview::row).collect());
     for note in notes {
         crate::output::note!("{note}");
     }
@@ -95,7 +97,16 @@ impl ZoneOverview {
         held_back.into_iter().chain(protocol).chain(notes).collect()
     }
 
-    fn row(self) -> Vec<String> {
+    /// How bad it is.
+    pub(crate) fn trouble(&self) -> RowTrouble {
+        match self.status() {
+            "online" if self.notes().is_empty() => RowTrouble::None,
+            "online" => RowTrouble::Noted,
+            _ => RowTrouble::Away,
+        }
+    }
+
+    pub(crate) fn row(self) -> Vec<String> {
         let strait = &self.item["strait"];
         let mut row = vec![self.name().to_owned(), self.status().to_owned(), self.since(), self.version()];
         for direction in ["down", "up"] {

@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 use super::{Config, PREFIXES, leaves, variables_of};
 
 /// Settings of Kuma whose variable is not named after their path.
-const ALIASES: [(&str, &str); 4] = [
+const ALIASES: [(&str, &str); 6] = [
     ("access.static.viewConfigDump.users", "ACCESS_STATIC_GET_CONFIG_DUMP_USERS"),
     ("access.static.viewConfigDump.groups", "ACCESS_STATIC_GET_CONFIG_DUMP_GROUPS"),
     ("xdsServer.dataplaneDeregistrationDelay", "XDS_DATAPLANE_DEREGISTRATION_DELAY"),
     ("dnsServer.serviceVipPort", "DNS_SERVICE_SERVICE_VIP_PORT"),
+    ("tracing.openTelemetry.enabled", "TRACING_OPENTELEMETRY_ENABLED"),
+    ("tracing.openTelemetry.endpoint", "TRACING_OPENTELEMETRY_ENDPOINT"),
 ];
 
 /// Sections that are about nothing but security, wherever they stand.

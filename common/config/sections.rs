@@ -47,6 +47,8 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("general.connections.firstRequestTimeout", "Time from a connection to its first request"),
     ("general.connections.requestTimeout", "Longest request of a client that has not shown who it is"),
     ("general.connections.idleTimeout", "How long a connection is kept without a request"),
+    ("tracing.openTelemetry.enabled", "Tell a collector of each write, and how it came to zones and proxies"),
+    ("tracing.openTelemetry.endpoint", "Where it takes OTLP over gRPC, without TLS"),
     ("logging.format", "Shape of a log line: text or json"),
     ("defaults.skipHostnameGenerators", "Do not create hostname generators"),
 ];

@@ -46,6 +46,10 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("interCp.catalog", "replicas meet in the store"),
     ("experimental.deltaXds", "a proxy says whether it wants the incremental protocol"),
     ("experimental.kdsEventBasedWatchdog", "changes are sent when they happen"),
+    (
+        "monitoringAssignmentServer.assignmentRefreshInterval",
+        "assignments follow dataplanes and policies as they change",
+    ),
     ("reports", "nothing is reported to anybody"),
 ];
 

@@ -84,6 +84,8 @@ pub struct BatchReport<'a> {
     pub items: usize,
     /// Resources that changed here.
     pub changed: usize,
+    /// How long it took to store it.
+    pub took: Duration,
     /// Items that claimed another zone, by name.
     pub misattributed: Vec<(String, OriginClaim)>,
     /// Whether the fuse of mass deletion blew.
@@ -194,6 +196,7 @@ impl Following {
             upstream: Upstream::parse(&batch.stamp),
             items: batch.added.len() + batch.removed.len(),
             changed: 0,
+            took: Duration::ZERO,
             misattributed: std::mem::take(&mut response.misattributed),
             blown: false,
             settled: false,
@@ -207,7 +210,7 @@ impl Following {
         let answer = match applied {
             Ok(applied) => {
                 meter::stored(began.elapsed());
-                report.changed = applied.changed;
+                (report.changed, report.took) = (applied.changed, began.elapsed());
                 self.reached(report.upstream);
                 self.answer(sink, batch, &applied)
             }

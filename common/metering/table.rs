@@ -199,6 +199,8 @@ pub const ALL: &[Metric] = &[
         "Whether the store takes writes"),
     counter("store_write_failures_total", &[],
         "Writes, or attempts to, that failed for a reason that meets the next one too"),
+    counter("trace_spans_lost_total", &[],
+        "Spans of traces that their collector did not take, or that came faster than it takes them"),
     counter("vip_allocation_exhaustion_total", &[],
         "Times a service got no virtual address because its range is used up").kumas(),
     gauge("xds_cert_expiration_timestamp_seconds", Timestamp, &[("mesh", Meshes)],

@@ -303,6 +303,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// A handler where it is served.
+#[derive(Clone)]
 pub(super) struct MountedRoute {
     pub(super) route: &'static Route,
     pub(super) kind: Option<&'static Kind>,
@@ -311,7 +312,7 @@ pub(super) struct MountedRoute {
 }
 
 /// Handlers on routes of the table. Nothing else can be served by an API.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Mounted {
     pub(super) routes: Vec<MountedRoute>,
 }

@@ -65,6 +65,11 @@ async fn a_check_says_what_is_wrong_and_ends_with_a_code_for_scripts() {
         "{out}"
     );
     assert!(!out.contains("zone-1 is online"), "{out}");
+    // Who looks on sees it first.
+    let out = global.straitctl(&["top", "--once"]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("2 zones, 1 away") && lines[2].starts_with("zone-2"), "{out}");
+    assert!(lines[2].contains("offline") && out.contains("1 proxies") && out.contains("web-1"), "{out}");
     assert!(global.process.stop().await.success());
     finds(&zones[0].cp, 2, "not connected since").await;
     let (code, found) = global.check();

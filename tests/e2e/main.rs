@@ -30,6 +30,7 @@ mod limits;
 mod lost_zone;
 mod mesh;
 mod mixed;
+mod monitoring;
 mod namespace;
 mod nodes;
 mod on_demand;

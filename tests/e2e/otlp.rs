@@ -34,8 +34,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Endpoint};
 
 use crate::{
-    harness::{Global, Zone, eventually},
-    mesh::{ALLOW_ALL, Member, Shape, federation},
+    harness::{Global, Options, Zone, eventually},
+    mesh::{ALLOW_ALL, Member, Shape, federation, federation_with},
 };
 
 /// Everything that arrived.
@@ -164,6 +164,73 @@ async fn spans(client: &Member, collector: &Collector) {
             of == "client" && seen.iter().any(|(other, same)| other == "backend" && same == trace)
         });
         if both { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+}
+
+/// The spans of the trace in which a request was made whose path ends so: name, own identifier, that of its parent, and who
+/// told it.
+fn trace_of(collector: &Collector, path: &str) -> Vec<(String, Vec<u8>, Vec<u8>, String)> {
+    let arrived = collector.traces.lock().unwrap().clone();
+    let all: Vec<_> = arrived.iter().flat_map(|request| &request.resource_spans).collect();
+    let spans = |trace: Option<&[u8]>| {
+        let mut found = Vec::new();
+        for resource in &all {
+            let of = resource.resource.as_ref().and_then(|one| text(&one.attributes, "service.name"));
+            for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
+                let is_it = match trace {
+                    Some(trace) => span.trace_id == trace,
+                    None => text(&span.attributes, "url.path").is_some_and(|shown| shown.ends_with(path)),
+                };
+                if is_it {
+                    found.push((span.clone(), of.unwrap_or_default().to_owned()));
+                }
+            }
+        }
+        found
+    };
+    let Some((root, _)) = spans(None).into_iter().next() else { return Vec::new() };
+    let all = spans(Some(&root.trace_id)).into_iter();
+    all.map(|(span, of)| (span.name, span.span_id, span.parent_span_id, of)).collect()
+}
+
+#[tokio::test]
+async fn a_write_is_one_trace_from_the_request_to_the_answers_of_envoys() {
+    let (collector, at) = Collector::start().await;
+    let options = Options::default()
+        .with("tracing.openTelemetry.enabled", "true")
+        .with("tracing.openTelemetry.endpoint", &format!("http://{at}"));
+    let (global, zones) = federation_with(2, options.clone(), options).await;
+    let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
+    global.apply(ALLOW_ALL);
+    let collector = &collector;
+    eventually("a trace with parts of everybody", || async move {
+        let spans = trace_of(collector, "/meshtrafficpermissions/allow-all");
+        let find = |name: &str| spans.iter().find(|(shown, ..)| shown == name);
+        let root = find("PUT /meshes/{mesh}/meshtrafficpermissions/{name}").ok_or(format!("{spans:?}"))?;
+        assert!(root.2.is_empty() && root.3 == "strait-global", "{root:?}");
+        for zone in ["zone-1", "zone-2"] {
+            let taken = find(&format!("take in zone {zone}")).ok_or(format!("{spans:?}"))?;
+            let answered = find(&format!("proxies of zone {zone} answer")).ok_or(format!("{spans:?}"))?;
+            assert!(taken.2 == root.1 && answered.2 == taken.1, "{spans:?}");
+            assert!([taken, answered].iter().all(|span| span.3 == "strait-zone"), "{spans:?}");
+        }
+        Ok::<(), String>(())
+    })
+    .await;
+    // What is written in a zone goes no further than to its own proxies.
+    zones[0].apply(
+        "{type: MeshTimeout, mesh: default, name: own, labels: {kuma.io/origin: zone}, spec: {to: [{targetRef: {kind: Mesh}, \
+         default: {connectionTimeout: 3s}}]}}",
+    );
+    eventually("a trace of the zone", || async move {
+        let spans = trace_of(collector, "/meshtimeouts/own");
+        let answered = spans.iter().find(|(name, ..)| name == "proxies of zone zone-1 answer");
+        let root = spans.iter().find(|(name, ..)| name.starts_with("PUT "));
+        match (root, answered) {
+            (Some(root), Some(answered)) if answered.2 == root.1 => Ok(()),
+            _ => Err(format!("{spans:?}")),
+        }
     })
     .await;
 }

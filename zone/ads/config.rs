@@ -61,7 +61,7 @@ impl Want for ProxyConfig {
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Wanted> {
-        self.set.get(type_url, name).map(|resource| wanted(&resource))
+        Collection::get(self.set.kept(type_url)?, name)
     }
 
     fn collection(&self, type_url: &str) -> Option<Arc<dyn Collection>> {
@@ -71,7 +71,7 @@ impl Want for ProxyConfig {
 
 impl Collection for OfType {
     fn get(&self, name: &str) -> Option<Wanted> {
-        self.get(name).map(|resource| wanted(&resource))
+        self.stored_as(name).map(|stored| told(self, stored))
     }
 
     fn version(&self, name: &str) -> Option<Version> {
@@ -79,7 +79,7 @@ impl Collection for OfType {
     }
 
     fn each(&self, visit: &mut dyn FnMut(Wanted)) {
-        self.iter().for_each(|(_, resource)| visit(wanted(&resource)));
+        self.stored().for_each(|(_, stored)| visit(told(self, stored)));
     }
 
     fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
@@ -88,6 +88,19 @@ impl Collection for OfType {
 
     fn len(&self) -> usize {
         self.len()
+    }
+}
+
+/// One that is kept in `resources`, as it is told to their proxy.
+fn told(resources: &OfType, stored: &Encoded) -> Wanted {
+    let (version, value) = resources.content(stored);
+    Wanted {
+        name: Arc::clone(&stored.name),
+        version,
+        type_url: stored.type_url,
+        value,
+        own_version: stored.own_version.clone(),
+        on_demand: stored.on_demand,
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use bytes::Bytes;
 use common::xds::Version;
 use imbl::{OrdMap, ordmap::DiffItem};
 use itertools::Itertools;
@@ -132,12 +133,20 @@ impl OfType {
         }
     }
 
+    /// Version and message of a resource that is kept here, as the proxy is told it.
+    pub fn content(&self, stored: &Encoded) -> (Version, Bytes) {
+        match &self.particulars {
+            Some(particulars) => stored.content_for(particulars),
+            None => (stored.version, stored.value.clone()),
+        }
+    }
+
     fn told_version(&self, stored: &Encoded) -> Version {
         self.particulars.as_ref().map_or(stored.version, |particulars| stored.filled_version(particulars))
     }
 
     /// One resource as it is kept, for whoever it is told to.
-    pub(super) fn stored_as(&self, name: &str) -> Option<&Arc<Encoded>> {
+    pub fn stored_as(&self, name: &str) -> Option<&Arc<Encoded>> {
         self.own.get(name).or_else(|| self.shared.resources.get(name))
     }
 

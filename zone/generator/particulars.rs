@@ -5,8 +5,6 @@
 //! text of a proxy when it is told. So a mesh that logs who calls makes no resource for each pair of caller and
 //! called.
 
-use std::collections::BTreeMap;
-
 use common::xds::Version;
 
 /// Something about one proxy.
@@ -55,9 +53,9 @@ impl Particular {
     }
 }
 
-/// Texts of one proxy for the markers of particulars, each with its version.
+/// Texts of one proxy for the markers of particulars, each with its version, in the order of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Particulars(BTreeMap<Particular, (String, Version)>);
+pub struct Particulars([Option<(String, Version)>; Particular::ALL.len()]);
 
 impl Particulars {
     /// Takes a text over and gives its marker, unless the text means something where it will stand: then it has to be
@@ -69,23 +67,23 @@ impl Particulars {
         }
         // What it stands for counts, or two that are the same would come to nothing.
         let version = Version::of_parts([particular.marker().as_bytes(), text.as_bytes()]);
-        self.0.insert(particular, (text, version));
+        self.0[particular as usize] = Some((text, version));
         particular.marker().to_owned()
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(Option::is_none)
     }
 
     /// The text for one marker. One that nobody gave stays empty.
     pub(super) fn text(&self, particular: Particular) -> &str {
-        self.0.get(&particular).map_or("", |(text, _)| text)
+        self.0[particular as usize].as_ref().map_or("", |(text, _)| text)
     }
 
     /// The version of what is made with these of a template with `version`.
     pub(super) fn version(&self, version: Version, of: impl IntoIterator<Item = Particular>) -> Version {
-        let texts = of.into_iter().filter_map(|particular| self.0.get(&particular));
+        let texts = of.into_iter().filter_map(|particular| self.0[particular as usize].as_ref());
         texts.fold(version, |version, (_, of_text)| version.with(*of_text))
     }
 }

@@ -84,17 +84,30 @@ impl Encoded {
 
     /// As it is told to the proxy with these particulars.
     pub(super) fn filled(self: &Arc<Self>, particulars: &Particulars) -> Arc<Self> {
-        let Some(template) = &self.template else { return Arc::clone(self) };
+        if self.template.is_none() {
+            return Arc::clone(self);
+        }
+        let (version, value) = self.content_for(particulars);
         Arc::new(Self {
             name: Arc::clone(&self.name),
             type_url: self.type_url,
-            value: template.filled(particulars),
-            version: particulars.version(self.version, template.asks()),
+            value,
+            version,
             origin: self.origin,
             own_version: self.own_version.clone(),
             on_demand: self.on_demand,
             template: None,
         })
+    }
+
+    /// Version and message of that.
+    pub(super) fn content_for(&self, particulars: &Particulars) -> (Version, Bytes) {
+        match &self.template {
+            Some(template) => {
+                (particulars.version(self.version, template.asks()), template.filled(particulars))
+            }
+            None => (self.version, self.value.clone()),
+        }
     }
 
     /// The version of that.
@@ -269,6 +282,11 @@ impl ResourceSet {
     pub fn collection(&self, type_url: &str) -> Arc<OfType> {
         static NONE: LazyLock<Arc<OfType>> = LazyLock::new(Arc::default);
         Arc::clone(position(type_url).map_or(&NONE, |at| &self.0[at]))
+    }
+
+    /// The same, to be looked at.
+    pub fn kept(&self, type_url: &str) -> Option<&OfType> {
+        Some(&self.0[position(type_url)?])
     }
 
     /// Resources of one type, by name.

@@ -1,7 +1,8 @@
 //! Encoded messages with markers in them, into which the texts of one proxy are put without a look at the rest.
 //!
 //! A text changes the length of every message around it, and those stand before them. So the way down to each marker
-//! is found once, with the descriptors of the messages, and what lies beside it is copied as it is.
+//! is found once, with the descriptors of the messages; then the lengths are added up from the inside, and what lies beside the
+//! markers is copied as it is.
 
 use bytes::Bytes;
 use prost::encoding::{WireType, decode_key, decode_varint, encode_varint, encoded_len_varint};
@@ -15,7 +16,10 @@ use super::{
 /// An encoded message with markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Template {
+    /// What to write, one after the other.
     parts: Vec<TemplatePart>,
+    /// Messages and texts whose length depends on the proxy. The first is the whole; one within another comes after it.
+    fields: Vec<TemplateField>,
     /// Those whose markers are in it, in their order.
     asks: Vec<Particular>,
 }
@@ -26,8 +30,18 @@ enum TemplatePart {
     Bytes(Bytes),
     /// A text in place of a marker.
     Text(Particular),
-    /// The content of a field, which its length goes before.
-    Field(Vec<Self>),
+    /// The length of a field, by its place.
+    Length(usize),
+}
+
+/// What makes the length of a field, but for the fields in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct TemplateField {
+    /// The field it is in.
+    within: Option<usize>,
+    /// Bytes that are as they are.
+    bytes: usize,
+    texts: Vec<Particular>,
 }
 
 impl Template {
@@ -36,12 +50,15 @@ impl Template {
         if !holds_marker(encoded) {
             return None;
         }
-        let parts = message(&encode::descriptor(type_url)?, encoded)?;
-        let mut asks = Vec::new();
-        asked(&parts, &mut asks);
+        let mut template =
+            Self { parts: Vec::new(), fields: vec![TemplateField::default()], asks: Vec::new() };
+        template.add_message(WHOLE, &encode::descriptor(type_url)?, encoded)?;
+        let mut asks: Vec<Particular> =
+            template.fields.iter().flat_map(|field| &field.texts).copied().collect();
         asks.sort_unstable();
         asks.dedup();
-        (!asks.is_empty()).then_some(Self { parts, asks })
+        template.asks = asks;
+        (!template.asks.is_empty()).then_some(template)
     }
 
     /// What it asks about a proxy.
@@ -51,87 +68,103 @@ impl Template {
 
     /// The message for the proxy with these.
     pub(super) fn filled(&self, particulars: &Particulars) -> Bytes {
-        let mut filled = Vec::with_capacity(length(&self.parts, particulars));
-        fill(&self.parts, particulars, &mut filled);
+        let lengths = self.lengths(particulars);
+        let mut filled = Vec::with_capacity(lengths[WHOLE]);
+        for part in &self.parts {
+            match part {
+                TemplatePart::Bytes(bytes) => filled.extend_from_slice(bytes),
+                TemplatePart::Text(particular) => {
+                    filled.extend_from_slice(particulars.text(*particular).as_bytes());
+                }
+                TemplatePart::Length(field) => encode_varint(lengths[*field] as u64, &mut filled),
+            }
+        }
         filled.into()
     }
+
+    /// The length of each field. Who is in another comes after it, so from the end each is known when it is asked for.
+    fn lengths(&self, particulars: &Particulars) -> Vec<usize> {
+        let own = |field: &TemplateField| {
+            field.bytes + field.texts.iter().map(|text| particulars.text(*text).len()).sum::<usize>()
+        };
+        let mut lengths: Vec<usize> = self.fields.iter().map(own).collect();
+        for (at, field) in self.fields.iter().enumerate().rev() {
+            if let Some(within) = field.within {
+                lengths[within] += encoded_len_varint(lengths[at] as u64) + lengths[at];
+            }
+        }
+        lengths
+    }
+
+    /// Adds the content of a message to the field at `field`; `None` when it is no message.
+    fn add_message(&mut self, field: usize, descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<()> {
+        let packed = packed_in(descriptor, bytes);
+        let (mut rest, mut copied) = (&bytes[..], 0);
+        while !rest.is_empty() {
+            let (number, wire) = decode_key(&mut rest).ok()?;
+            let before = bytes.len() - rest.len();
+            let content = match wire {
+                WireType::Varint => {
+                    decode_varint(&mut rest).ok()?;
+                    continue;
+                }
+                WireType::SixtyFourBit => take(&mut rest, 8).map(|_| None)?,
+                WireType::ThirtyTwoBit => take(&mut rest, 4).map(|_| None)?,
+                WireType::LengthDelimited => {
+                    let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+                    Some(take(&mut rest, length)?)
+                }
+                WireType::StartGroup | WireType::EndGroup => return None,
+            };
+            let Some(content) = content.filter(|content| holds_marker(content)) else { continue };
+            let content = bytes.slice_ref(content);
+            self.add_bytes(field, bytes.slice(copied..before));
+            let inner = self.fields.len();
+            self.fields.push(TemplateField { within: Some(field), ..TemplateField::default() });
+            self.parts.push(TemplatePart::Length(inner));
+            match descriptor.get_field(number).map(|field| field.kind()) {
+                Some(Kind::Message(message)) => self.add_message(inner, &message, &content)?,
+                Some(Kind::Bytes) if number == PACKED_VALUE && packed.is_some() => {
+                    self.add_message(inner, packed.as_ref()?, &content)?;
+                }
+                Some(_) | None => self.add_text(inner, &content),
+            }
+            copied = bytes.len() - rest.len();
+        }
+        self.add_bytes(field, bytes.slice(copied..));
+        Some(())
+    }
+
+    /// Adds a text to the field at `field`.
+    fn add_text(&mut self, field: usize, content: &Bytes) {
+        let (mut at, mut copied) = (0, 0);
+        while at < content.len() {
+            let Some(particular) = Particular::marked(&content[at..]) else {
+                at += 1;
+                continue;
+            };
+            self.add_bytes(field, content.slice(copied..at));
+            self.fields[field].texts.push(particular);
+            self.parts.push(TemplatePart::Text(particular));
+            at += MARKER;
+            copied = at;
+        }
+        self.add_bytes(field, content.slice(copied..));
+    }
+
+    fn add_bytes(&mut self, field: usize, bytes: Bytes) {
+        self.fields[field].bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.parts.push(TemplatePart::Bytes(bytes));
+        }
+    }
 }
+
+/// The place of the whole message among the fields.
+const WHOLE: usize = 0;
 
 fn holds_marker(bytes: &[u8]) -> bool {
     bytes.contains(&OPENING[0]) && bytes.windows(OPENING.len()).any(|window| window == OPENING)
-}
-
-fn asked(parts: &[TemplatePart], asks: &mut Vec<Particular>) {
-    for part in parts {
-        match part {
-            TemplatePart::Bytes(_) => {}
-            TemplatePart::Text(particular) => asks.push(*particular),
-            TemplatePart::Field(inner) => asked(inner, asks),
-        }
-    }
-}
-
-fn length(parts: &[TemplatePart], particulars: &Particulars) -> usize {
-    let of_part = |part: &TemplatePart| match part {
-        TemplatePart::Bytes(bytes) => bytes.len(),
-        TemplatePart::Text(particular) => particulars.text(*particular).len(),
-        TemplatePart::Field(inner) => {
-            let inner = length(inner, particulars);
-            encoded_len_varint(inner as u64) + inner
-        }
-    };
-    parts.iter().map(of_part).sum()
-}
-
-fn fill(parts: &[TemplatePart], particulars: &Particulars, out: &mut Vec<u8>) {
-    for part in parts {
-        match part {
-            TemplatePart::Bytes(bytes) => out.extend_from_slice(bytes),
-            TemplatePart::Text(particular) => out.extend_from_slice(particulars.text(*particular).as_bytes()),
-            TemplatePart::Field(inner) => {
-                encode_varint(length(inner, particulars) as u64, out);
-                fill(inner, particulars, out);
-            }
-        }
-    }
-}
-
-/// The parts of a message; `None` when it is none.
-fn message(descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<Vec<TemplatePart>> {
-    let packed = packed_in(descriptor, bytes);
-    let mut parts = Vec::new();
-    let (mut rest, mut copied) = (&bytes[..], 0);
-    while !rest.is_empty() {
-        let (number, wire) = decode_key(&mut rest).ok()?;
-        let before = bytes.len() - rest.len();
-        let content = match wire {
-            WireType::Varint => {
-                decode_varint(&mut rest).ok()?;
-                continue;
-            }
-            WireType::SixtyFourBit => take(&mut rest, 8).map(|_| None)?,
-            WireType::ThirtyTwoBit => take(&mut rest, 4).map(|_| None)?,
-            WireType::LengthDelimited => {
-                let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-                Some(take(&mut rest, length)?)
-            }
-            WireType::StartGroup | WireType::EndGroup => return None,
-        };
-        let Some(content) = content.filter(|content| holds_marker(content)) else { continue };
-        let content = bytes.slice_ref(content);
-        let inner = match descriptor.get_field(number).map(|field| field.kind()) {
-            Some(Kind::Message(inner)) => message(&inner, &content)?,
-            Some(Kind::Bytes) if number == PACKED_VALUE && packed.is_some() => {
-                message(packed.as_ref()?, &content)?
-            }
-            Some(_) | None => text(&content),
-        };
-        parts.push(TemplatePart::Bytes(bytes.slice(copied..before)));
-        parts.push(TemplatePart::Field(inner));
-        copied = bytes.len() - rest.len();
-    }
-    parts.push(TemplatePart::Bytes(bytes.slice(copied..)));
-    Some(parts)
 }
 
 /// Where a `google.protobuf.Any` has what it packs.
@@ -152,23 +185,6 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(length)?;
     *rest = after;
     Some(taken)
-}
-
-fn text(content: &Bytes) -> Vec<TemplatePart> {
-    let mut parts = Vec::new();
-    let (mut at, mut copied) = (0, 0);
-    while at < content.len() {
-        let Some(particular) = Particular::marked(&content[at..]) else {
-            at += 1;
-            continue;
-        };
-        parts.push(TemplatePart::Bytes(content.slice(copied..at)));
-        parts.push(TemplatePart::Text(particular));
-        at += MARKER;
-        copied = at;
-    }
-    parts.push(TemplatePart::Bytes(content.slice(copied..)));
-    parts
 }
 
 #[cfg(test)]

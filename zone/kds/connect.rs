@@ -48,7 +48,7 @@ use super::{
     settings::{TokenFileError, TokenSource, ZoneKdsSettings},
     trial::Trial,
 };
-use crate::leader::Work;
+use crate::{leader::Work, traces::ZoneTraces};
 
 /// Messages between a stream's task and the connection. One per type is on its way at most.
 pub(super) const QUEUE: usize = 64;
@@ -66,6 +66,7 @@ pub struct Connector {
     dial: Arc<dyn Dial>,
     envoys: Arc<dyn EnvoyAdmin>,
     proxies: Option<Arc<dyn ProxyProgressSource>>,
+    pub(super) traces: Option<ZoneTraces>,
     pub(super) link: Link,
     moves: Moves,
 }
@@ -115,12 +116,17 @@ impl Connector {
     ) -> Self {
         let link = Link::new(env.clone());
         let moves = Moves::new(Arc::clone(&store), settings.address.clone(), Arc::new(TrustedDials));
-        Self { settings, store, index, env, dial, envoys, proxies: None, link, moves }
+        Self { settings, store, index, env, dial, envoys, proxies: None, traces: None, link, moves }
     }
 
     /// The same, telling global how far the proxies here are.
     pub fn with_proxies(self, proxies: Arc<dyn ProxyProgressSource>) -> Self {
         Self { proxies: Some(proxies), ..self }
+    }
+
+    /// The same, telling what it takes.
+    pub fn tracing(self, traces: ZoneTraces) -> Self {
+        Self { traces: Some(traces), ..self }
     }
 
     /// The same where other globals are reached by `dials`.

@@ -35,7 +35,7 @@ impl Connector {
         outbox: Outbox<DeltaDiscoveryRequest>,
         stop: &CancellationToken,
     ) -> Following {
-        let link = self.link.clone();
+        let (link, traces, index) = (self.link.clone(), self.traces.clone(), self.index.clone());
         Following {
             zone: Arc::clone(&self.settings.zone),
             ours: if shows_history { self.peer() } else { self.peer_of_kumas() },
@@ -50,6 +50,9 @@ impl Connector {
             on_batch: Some(Box::new(move |report: &BatchReport| {
                 if let Some(upstream) = report.upstream {
                     link.saw(upstream);
+                }
+                if let (Some(upstream), Some(traces), 1..) = (report.upstream, &traces, report.changed) {
+                    traces.taken(upstream, report.kind, report.took, index.current().revision);
                 }
                 if report.settled {
                     link.settled();

@@ -47,6 +47,19 @@ pub static TABLE: &[Route] = &[
         .answers(Object(&["allowed", "reason", "user", "groups"])),
     Route::new(Get, "/config", OnEverything(Settings), "the settings of this process, secrets masked")
         .answers(Object(&[])),
+    Route::new(Get, "/logging", OnEverything(Operate), "what this process logs, by the paths of modules")
+        .answers(Object(&["components"])),
+    Route::new(Put, "/logging", OnEverything(Operate), "gives a component another level of logs")
+        .answers(Object(&["components"])),
+    Route::new(Delete, "/logging", OnEverything(Operate), "takes all levels back that were given")
+        .answers(Object(&["components"])),
+    Route::new(
+        Delete,
+        "/logging/{component}",
+        OnEverything(Operate),
+        "takes the level of one component back",
+    )
+    .answers(Object(&["components"])),
     Route::new(Get, "/policies", Nothing, "types of policies").answers(Object(&["policies"])),
     Route::new(Get, "/_resources", Nothing, "types of resources").answers(Object(&["resources"])),
     Route::new(Get, "/global-insight", OnEverything(Read), "counts over everything").answers(Object(&[
@@ -233,6 +246,25 @@ pub static TABLE: &[Route] = &[
         .query(&["acceptLosses"])
         .with(&[202])
         .answers(Object(&[])),
+    Route::new(
+        Post,
+        "/v3/discovery:monitoringassignments",
+        OnEverything(Read),
+        "whose metrics are to be collected, as kuma_sd_configs of Prometheus asks",
+    )
+    .at(Zone)
+    .query(&["fetch-timeout"])
+    .with(&[200, 304])
+    .answers(Object(&["version_info", "resources", "type_url"])),
+    Route::new(
+        Get,
+        "/monitoring/targets",
+        OnEverything(Read),
+        "whose metrics are to be collected, as http_sd_configs of Prometheus asks",
+    )
+    .at(Zone)
+    .query(&["client", "mesh"])
+    .answers(List),
     Route::new(
         Get,
         "/strait/resources",

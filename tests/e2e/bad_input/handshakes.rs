@@ -173,6 +173,7 @@ impl Front for Following {
             ("apiServer.https.enabled", "false"),
             ("diagnostics.serverPort", "0"),
             ("dpServer.port", "0"),
+            ("monitoringAssignmentServer.port", "0"),
             ("multizone.zone.name", "zone-1"),
             ("multizone.zone.globalAddress", &global),
             ("multizone.zone.kds.rootCaFile", &authority),

@@ -324,14 +324,19 @@ impl Front for Starts {
         let (program, more) = match input.program {
             OfGlobal => (
                 env!("CARGO_BIN_EXE_strait-global"),
-                [
+                vec![
                     ("multizone.global.kds.interface", interface.as_str()),
                     ("multizone.global.kds.grpcPort", "0"),
                 ],
             ),
             OfZone => (
                 env!("CARGO_BIN_EXE_strait-zone"),
-                [("dpServer.interface", interface.as_str()), ("dpServer.port", "0")],
+                vec![
+                    ("dpServer.interface", interface.as_str()),
+                    ("dpServer.port", "0"),
+                    ("monitoringAssignmentServer.interface", interface.as_str()),
+                    ("monitoringAssignmentServer.port", "0"),
+                ],
             ),
         };
         usual.extend(more);
@@ -440,6 +445,7 @@ async fn a_port_in_use_is_named() {
         (global, "diagnostics.interface", "diagnostics.serverPort"),
         (global, "multizone.global.kds.interface", "multizone.global.kds.grpcPort"),
         (zone, "dpServer.interface", "dpServer.port"),
+        (zone, "monitoringAssignmentServer.interface", "monitoringAssignmentServer.port"),
     ] {
         let folder = TempDir::new().unwrap();
         let settings = [
@@ -455,6 +461,9 @@ async fn a_port_in_use_is_named() {
             .filter(|(name, _)| *name != setting)
             .flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()])
             .collect();
+        if program == zone && setting != "monitoringAssignmentServer.port" {
+            args.extend(["--monitoringAssignmentServer.port", "0"].map(str::to_owned));
+        }
         args.extend([format!("--{setting}"), port.clone()]);
         let mut process = Process::start(setting, program.as_ref(), &args);
         assert!(!process.ended().await.success());

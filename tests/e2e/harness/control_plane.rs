@@ -384,6 +384,8 @@ impl Zone {
             ("multizone.zone.kds.tokenFile", token_file.display().to_string()),
             ("dpServer.interface", address.to_string()),
             ("dpServer.port", dp_server.port().to_string()),
+            // Who asks for it says so.
+            ("monitoringAssignmentServer.enabled", "false".to_owned()),
         ];
         let program = env!("CARGO_BIN_EXE_strait-zone");
         let cp = ControlPlane::start(name, program, folder, flags, options, address).await;
@@ -399,6 +401,8 @@ impl Zone {
             ("multizone.zone.name", name.to_owned()),
             ("dpServer.interface", address.to_string()),
             ("dpServer.port", dp_server.port().to_string()),
+            // Who asks for it says so.
+            ("monitoringAssignmentServer.enabled", "false".to_owned()),
         ];
         let program = env!("CARGO_BIN_EXE_strait-zone");
         let cp = ControlPlane::start(name, program, folder, flags, options, address).await;

@@ -30,10 +30,13 @@ pub(super) fn broken(set: &ResourceSet) -> Vec<String> {
                 ("cluster", Value::String(name)) => {
                     clusters.contains(name) || name.contains("bound:passthrough:")
                 }
-                ("clusters", Value::Array(shares)) => shares
-                    .iter()
-                    .filter_map(|s| s.get("name").and_then(Value::as_str))
-                    .all(|name| clusters.contains(name)),
+                // Each share is told as if it were all there is.
+                ("clusters", Value::Array(shares)) => {
+                    let names = shares.iter().filter_map(|s| s.get("name").and_then(Value::as_str));
+                    let unknown = names.filter(|name| !clusters.contains(*name));
+                    broken.extend(unknown.map(|name| format!("{} names cluster {name:?}", resource.name)));
+                    true
+                }
                 ("tlsCertificateSdsSecretConfigs", Value::Array(configs)) => configs.iter().all(secret),
                 ("routeConfigName", Value::String(name)) => routes.contains(name),
                 ("validationContextSdsSecretConfig", config) => secret(config),
