@@ -27,6 +27,10 @@ enum GenerateCommand {
         /// What the bearer may be: ingress, egress, cp (the zone control plane), relay (the relay of that name); may be repeated
         #[arg(long, default_values = ["ingress", "egress"], value_delimiter = ',')]
         scope: Vec<String>,
+        /// Of a relay: a zone it may carry, or the beginning of names of zones with a * behind; may be repeated, any when
+        /// absent
+        #[arg(long, value_name = "ZONE", value_delimiter = ',')]
+        carries: Vec<String>,
         /// How long it is valid, like 24h; ten years when absent
         #[arg(long, default_value = "")]
         valid_for: String,
@@ -117,8 +121,12 @@ impl GenerateCommand {
     fn request(self) -> anyhow::Result<GenerateRequest> {
         let (path, body) = match self {
             Self::SigningKey { format } => return Ok(GenerateRequest::Key(format)),
-            Self::Zone { zone, scope, valid_for } => {
-                ("/tokens/zone", json!({ "zone": zone, "scope": scope, "validFor": valid_for }))
+            Self::Zone { zone, scope, carries, valid_for } => {
+                let mut asked = json!({ "zone": zone, "scope": scope, "validFor": valid_for });
+                if !carries.is_empty() {
+                    asked["carries"] = json!(carries);
+                }
+                ("/tokens/zone", asked)
             }
             Self::Dataplane { name, mesh, tag, proxy_type, workload, valid_for } => (
                 "/tokens/dataplane",

@@ -67,6 +67,13 @@ async fn show(client: &ApiClient) -> anyhow::Result<()> {
     if let Some(protocol) = link["protocol"].as_str() {
         crate::output::note!("syncs by {protocol}");
     }
+    if let Some(keys) = link["signatures"]["trusted"].as_array() {
+        let keys: Vec<&str> = keys.iter().filter_map(Value::as_str).collect();
+        crate::output::note!("takes only what is signed with {}", keys.join(" or "));
+        if let Some(unsigned) = link["signatures"]["unsigned"].as_u64().filter(|unsigned| *unsigned > 0) {
+            crate::output::note!("{unsigned} resources it holds are not signed with that");
+        }
+    }
     for (name, meaning) in [("lastError", "last error"), ("heldBack", "held back")] {
         if let Some(text) = link[name].as_str() {
             crate::output::note!("{meaning}: {text}");

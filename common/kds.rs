@@ -34,6 +34,7 @@ pub mod recorder;
 pub mod reverse;
 pub mod role;
 pub mod serve;
+pub mod signature;
 pub mod size;
 pub mod verdict;
 pub mod watch;

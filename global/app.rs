@@ -1,6 +1,6 @@
 //! Builds the global process from its settings.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
 use common::{
@@ -8,6 +8,7 @@ use common::{
     config,
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
+    kds::signature::KeyOfResources,
     mode::Mode,
     rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
     runtime::{Env, stop_signal},
@@ -84,8 +85,16 @@ fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result
             Arc::new(AnyZone)
         }
     };
+    let signing_key = match section.signing_key_file.as_str() {
+        "" => None,
+        file => {
+            let key = KeyOfResources::read(Path::new(file), "multizone.global.kds.signingKeyFile")?;
+            tracing::info!(key = key.id(), "what zones are sent is signed");
+            Some(Arc::new(key))
+        }
+    };
     let kds = Kds::new(
-        GlobalKdsSettings::from(section),
+        GlobalKdsSettings { signing_key, ..GlobalKdsSettings::from(section) },
         Arc::clone(&cp.store),
         cp.index.clone(),
         cp.bus.clone(),

@@ -77,6 +77,8 @@ pub struct GlobalKdsSection {
     pub tls_key_file: String,
     /// PEM file with the authorities that sign certificates of zones; empty: none is asked for.
     pub client_ca_file: String,
+    /// PEM file with an Ed25519 key that signs what zones are sent; empty: nothing is signed.
+    pub signing_key_file: String,
     /// How zones prove who they are.
     pub auth: ZoneAuth,
     /// Which zones get the secrets of a mesh.
@@ -104,6 +106,7 @@ impl Default for GlobalKdsSection {
             tls_cert_file: String::new(),
             tls_key_file: String::new(),
             client_ca_file: String::new(),
+            signing_key_file: String::new(),
             auth: ZoneAuth::Token,
             secrets_to: SecretsTo::All,
             auto_register_zones: true,
@@ -178,6 +181,10 @@ impl Config for GlobalConfig {
         (
             "multizone.global.kds.clientCaFile",
             "Authorities that sign certificates of zones; empty: none are asked for",
+        ),
+        (
+            "multizone.global.kds.signingKeyFile",
+            "Ed25519 key, PEM, that signs what zones are sent; empty: nothing is signed",
         ),
         (
             "multizone.global.kds.auth",

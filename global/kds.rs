@@ -29,6 +29,7 @@ mod service;
 mod session;
 mod sessions;
 mod settings;
+mod signing;
 mod status;
 mod withdrawal;
 mod zone_view;
@@ -62,7 +63,7 @@ pub use auth::{
     AnyZone, CertificateOfZone, EitherOfZone, ShownCredentials, TokenOfZone, ZoneAuthError, ZoneAuthenticator,
 };
 pub(crate) use holdings::{UnaskedZone, ZoneHoldings};
-pub use relay_auth::RelayAuthError;
+pub use relay_auth::{CarriedZones, RelayAuthError};
 pub use settings::GlobalKdsSettings;
 
 pub(crate) use carried::SeenSession;
@@ -82,6 +83,7 @@ use self::{
     reverse::AskHere,
     running::RunningMeshes,
     sessions::Sessions,
+    signing::Signatures,
     status::DataplaneCounts,
     withdrawal::{KeptExports, Withdrawal},
     zone_view::Downward,
@@ -166,11 +168,18 @@ impl Kds {
         let progress = watch::Sender::new(());
         let sessions = Sessions::new(Arc::clone(&store), env.clone(), bus.clone(), progress.clone());
         let sessions = Arc::new(if onward.is_some() { sessions.relayed() } else { sessions });
-        let relays = Relays::new(&settings.skip_label_prefixes, largest_sent(settings.max_message));
+        let signing_key = settings.signing_key.clone();
+        let largest = largest_sent(settings.max_message);
+        let relays = Relays::new(&settings.skip_label_prefixes, largest, signing_key.clone());
         let replicas = Arc::new(Replicas::new(Arc::clone(&env.instance_id), Arc::clone(&store)));
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&store), Arc::clone(&env.instance_id)));
         let form = DownForm::of(&Features::ours(), &settings.skip_label_prefixes);
-        let downward = Downward { form, largest: largest_sent(settings.max_message) };
+        let signatures = match (&onward, signing_key) {
+            (Some(_), _) => Signatures::PassedOn,
+            (None, Some(key)) => Signatures::By(key),
+            (None, None) => Signatures::None,
+        };
+        let downward = Downward { form, signatures, largest };
         let running = settings.secrets_where_run.then(Arc::default);
         let history = ZoneHistory::of(Arc::clone(&store));
         let inner = KdsInner {

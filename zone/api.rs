@@ -11,6 +11,7 @@ use common::{
     access::User,
     redact,
     rest::{ApiError, Mounted, routes},
+    store::index::IndexReader,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -24,10 +25,11 @@ use crate::{
 /// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve` lets what the delete fuse holds
 /// back through. `POST /strait/link/move` lets it look at another global, `DELETE` gives that up, and
 /// `POST /strait/link/move/commit` lets it follow that one.
-pub(crate) fn link(link: Link, moves: Moves) -> Mounted {
+pub(crate) fn link(link: Link, moves: Moves, index: IndexReader) -> Mounted {
+    let shown = (link.clone(), moves.clone(), index);
     let linked = (link, moves);
     Mounted::new()
-        .on(const { routes::get("/strait/link") }, show, &linked)
+        .on(const { routes::get("/strait/link") }, show, &shown)
         .on(const { routes::post("/strait/link/approve") }, approve, &linked)
         .on(const { routes::post("/strait/link/move") }, begin_move, &linked)
         .on(const { routes::delete("/strait/link/move") }, end_move, &linked)
@@ -49,8 +51,9 @@ async fn show_resources(State(status): State<Arc<FolderStatus>>) -> Response {
 
 type Linked = State<(Link, Moves)>;
 
-async fn show(State((link, moves)): Linked) -> Json<Value> {
+async fn show(State((link, moves, index)): State<(Link, Moves, IndexReader)>) -> Json<Value> {
     let mut shown = status(&link.status());
+    shown["signatures"] = json!(link.signatures(&index.current()));
     if let Some(moving) = moves.status() {
         shown["move"] = json!(moving);
     }

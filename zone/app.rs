@@ -307,6 +307,9 @@ fn follow_global(
         address: section.global_address.clone(),
         token: TokenSource::from_settings(&section.kds.token, &section.kds.token_file),
         certificate: shown,
+        trusted_keys: Some(section.kds.trusted_keys_file.as_str())
+            .filter(|path| !path.is_empty())
+            .map(Into::into),
         v1: section.kds.v1.enabled,
         max_message: section.kds.max_msg_size,
         skip_label_prefixes: section.kds.labels.skip_prefixes.clone(),
@@ -329,7 +332,7 @@ fn follow_global(
     let sampled = link.clone();
     cp.sampled.add(move |samples| sampled.sample(samples));
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link, moves))
+    Ok(api::link(link, moves, cp.index.clone()))
 }
 
 /// Does `work` while this replica leads its zone.

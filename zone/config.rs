@@ -132,6 +132,8 @@ pub struct ZoneKdsSection {
     pub client_cert_file: String,
     /// File with its key.
     pub client_key_file: String,
+    /// PEM file with public Ed25519 keys: what global sends must be signed with one of them. Empty: it need not be.
+    pub trusted_keys_file: String,
     /// Sync by the protocol before this one.
     pub v1: KdsV1,
     /// Largest message, in bytes.
@@ -149,6 +151,7 @@ impl Default for ZoneKdsSection {
             token_file: String::new(),
             client_cert_file: String::new(),
             client_key_file: String::new(),
+            trusted_keys_file: String::new(),
             v1: KdsV1::default(),
             max_msg_size: 10 * 1024 * 1024,
             labels: SyncLabels::default(),
@@ -254,6 +257,10 @@ impl Config for ZoneConfig {
             "Certificate shown to global; read at every connect; empty: none",
         ),
         ("multizone.zone.kds.clientKeyFile", "Key of that certificate"),
+        (
+            "multizone.zone.kds.trustedKeysFile",
+            "Public Ed25519 keys, PEM: take from global only what one of them signed; empty: take all",
+        ),
         ("multizone.zone.kds.v1.enabled", "Sync by KDS v1, for a global that speaks nothing newer"),
         ("multizone.zone.kds.maxMsgSize", "Largest sync message, in bytes"),
         ("multizone.zone.kds.labels.skipPrefixes", "Labels that begin so are not sent to global"),

@@ -25,7 +25,7 @@ mod ways;
 pub use common::kds::dial::{ClientCertificateFiles, Dial, DialError, Trusted};
 pub use connect::Connector;
 pub use credentials::{ShownCredential, ShownTo};
-pub use link::{Link, LinkStatus};
+pub use link::{Link, LinkStatus, SignatureStatus};
 pub use moving::{
     Dials, MoveDifference, MoveError, MoveStatus, MoveTarget, Moves, NamesInShort, TrustedDials,
 };

@@ -18,12 +18,13 @@ use super::{
     fuse::Fuse,
     names::{candidates, delta_name},
     ownership::{self, ZoneNaming},
+    signature::{SignatureRefusal, TrustedFile},
     size,
     verdict::{RefusalCause, Verdict},
 };
 use crate::{
     clip::clip,
-    model::{Kind, Origin, Resource, ResourceKey, kinds},
+    model::{Kind, Origin, Resource, ResourceKey, kinds, labels},
     proto::google::protobuf::Any,
     runtime::Env,
     store::{
@@ -148,6 +149,26 @@ impl DecodedResponse {
         }
     }
 
+    /// Refuses every item that bears no signature of a key in `trusted`; what is stored under its name stays as it is.
+    /// The file is read again when a key is not known: it may have been added.
+    pub(super) fn demand_signatures(&mut self, trusted: &TrustedFile) {
+        let mut keys = trusted.current();
+        let is_news = |item: &Item| matches!(keys.verify(item), Err(SignatureRefusal::UnknownKey(_)));
+        if self.items.values().any(is_news) {
+            keys = trusted.read_again();
+        }
+        for (key, item) in std::mem::take(&mut self.items) {
+            match keys.verify(&item) {
+                Ok(()) => drop(self.items.insert(key, item)),
+                Err(refusal) => {
+                    let (name, reason) = (delta_name(&key.name, &key.mesh), refusal.to_string());
+                    self.spared.insert(key);
+                    self.refused.push(Verdict { name, cause: RefusalCause::Invalid, reason });
+                }
+            }
+        }
+    }
+
     /// Puts every name below `zone`. Zones that do not hash names send them as they are at home, and two
     /// zones may send the same.
     fn below(mut self, zone: &str) -> Self {
@@ -172,6 +193,8 @@ impl DecodedResponse {
             return Err(format!("it is called {} inside: a name has one form", item.key));
         }
         if let Follower::Global { zone, foreign, .. } = follower {
+            // Only global signs.
+            item.labels.remove(labels::SIGNATURE);
             let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
             if let Some(claim) = claim.map_err(|e| e.to_string())? {
                 let reason = format!(
@@ -396,6 +419,8 @@ pub struct Applier {
     pub fence: Option<Fence>,
     /// Brake on mass deletion.
     pub fuse: Fuse,
+    /// Whose signature every item must bear; `None` where none is asked for.
+    pub trusted: Option<Arc<TrustedFile>>,
 }
 
 impl Applier {

@@ -15,7 +15,7 @@ use self::object::Object;
 use super::names::delta_name;
 use crate::{
     clip::clip,
-    model::{Format, Kind, Resource, ResourceKey, Violations, names::MAX_NAME, transcode},
+    model::{Format, Kind, Resource, ResourceKey, Violations, labels, names::MAX_NAME, transcode},
     proto::{
         google::protobuf::Any,
         kuma::mesh::v1alpha1::{KumaResource, kuma_resource::Meta},
@@ -26,6 +26,8 @@ use crate::{
 /// Type URL of the envelope.
 pub const ENVELOPE_URL: &str = "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource";
 const URL_PREFIX: &str = "type.googleapis.com/";
+/// Longest text of a signature, in bytes; a real one has 103.
+const LONGEST_SIGNATURE: usize = 128;
 /// How much of what a peer sent an error shows back, in bytes.
 const SHOWN: usize = 80;
 
@@ -37,15 +39,19 @@ pub fn encode(mapped: &Resource) -> Wanted {
         // Receivers take JSON specs by their empty type URL.
         Format::Json { .. } => (String::new(), mapped.status.as_ref()),
     };
+    let mut labels = mapped.labels.clone();
+    // It is longer than labels may be, and none of Kuma's business.
+    let strait_signature = labels.remove(labels::SIGNATURE).unwrap_or_default();
     let envelope = KumaResource {
         meta: Some(Meta {
             name: mapped.name().to_owned(),
             mesh: mapped.mesh().to_owned(),
             version: String::new(),
-            labels: mapped.labels.clone(),
+            labels,
         }),
         spec: Some(Any { type_url: spec_url, value: mapped.spec.to_vec() }),
         status: status.map(|status| Any { type_url: String::new(), value: status.to_vec() }),
+        strait_signature,
     };
     Wanted::new(delta_name(mapped.name(), mapped.mesh()), ENVELOPE_URL, envelope.encode_to_vec())
 }
@@ -94,6 +100,9 @@ pub enum DecodeError {
     /// A label holds a character no store keeps.
     #[error("label {0:?} holds a NUL character")]
     Label(String),
+    /// What should be a signature cannot be one.
+    #[error("what stands in the place of its signature is none")]
+    Signature,
     /// The spec or status does not decode.
     #[error("{0}")]
     Spec(String),
@@ -108,13 +117,21 @@ pub enum DecodeError {
 /// [`DecodeError`] saying what is wrong with it; meant for the peer.
 pub fn decode(kind: &'static Kind, any: &Any) -> Result<Item, DecodeError> {
     let envelope = open(any)?;
-    let meta = envelope.meta.ok_or(DecodeError::Missing("meta"))?;
+    let mut meta = envelope.meta.ok_or(DecodeError::Missing("meta"))?;
     check_name("name", &meta.name)?;
     if kind.is_mesh_scoped() {
         check_name("mesh", &meta.mesh)?;
     }
     if let Some((key, _)) = meta.labels.iter().find(|(k, v)| k.contains('\0') || v.contains('\0')) {
         return Err(DecodeError::Label(key.replace('\0', "\\0")));
+    }
+    let signature = envelope.strait_signature;
+    if signature.len() > LONGEST_SIGNATURE || signature.contains('\0') {
+        return Err(DecodeError::Signature);
+    }
+    meta.labels.remove(labels::SIGNATURE);
+    if !signature.is_empty() {
+        meta.labels.insert(labels::SIGNATURE.to_owned(), signature);
     }
     let spec = envelope.spec.ok_or(DecodeError::Missing("spec"))?;
     check_spec(kind, &spec)?;

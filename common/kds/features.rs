@@ -20,6 +20,9 @@ pub const RESUME: &str = "strait-resume";
 /// Who resumes may begin with a digest of what it holds of each type, and lists it page by page where it is asked to. Not
 /// spoken by Kuma.
 pub const DIGESTS: &str = "strait-digests";
+/// Global has the insights of the ingresses of other zones for who asks for them, and a zone knows what they are. Not
+/// spoken by Kuma.
+pub const INGRESS_INSIGHTS: &str = "strait-ingress-insights";
 /// The zone names itself in everything it sends, so an item that names another zone is refused rather than
 /// rewritten. Not spoken by Kuma.
 pub const ATTRIBUTION: &str = "strait-attribution";
@@ -28,7 +31,7 @@ pub const ATTRIBUTION: &str = "strait-attribution";
 pub const ISSUING: &str = "strait-issuing";
 
 /// What every peer announces in its node metadata.
-const NODE: [&str; 10] = [
+const NODE: [&str; 11] = [
     ZONE_TOKEN,
     ZONE_PING_HEALTH,
     HASH_SUFFIX,
@@ -37,9 +40,13 @@ const NODE: [&str; 10] = [
     OPTIONAL_TOP_LEVEL_TARGET_REF,
     RESUME,
     DIGESTS,
+    INGRESS_INSIGHTS,
     ATTRIBUTION,
     ISSUING,
 ];
+
+/// What global announces with where it stands.
+pub const OF_GLOBAL: [&str; 3] = [RESUME, DIGESTS, INGRESS_INSIGHTS];
 
 /// Features of a peer that are kept, and bytes of the name of one; what is longer is none we know.
 const KEPT: usize = 64;

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{
     features::{
-        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
+        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, INGRESS_INSIGHTS, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
         PRODUCER_POLICY_FLOW,
     },
     role,
@@ -121,7 +121,11 @@ impl Audience {
         let owner = match &resource.origin {
             Origin::Global if !flow.global_to_zone() => return Err(NotSent::Kind),
             Origin::Global => None,
-            Origin::Zone(owner) if !flow.across_zones() && !vouches_for_itself(resource, owner) => {
+            Origin::Zone(owner)
+                if !flow.across_zones()
+                    && !flow.across_our_zones()
+                    && !vouches_for_itself(resource, owner) =>
+            {
                 return Err(NotSent::OfAnotherZone(owner));
             }
             Origin::Zone(owner) => Some(Arc::clone(owner)),
@@ -133,6 +137,9 @@ impl Audience {
             return Err(NotSent::ForGlobal);
         }
         let mut audience = Self { owner, ..Self::default() };
+        if flow.across_our_zones() {
+            audience.needs.push(INGRESS_INSIGHTS);
+        }
         if resource.label(labels::ISSUER).is_some() {
             audience.needs.push(ISSUING);
         }
@@ -294,6 +301,7 @@ mod tests {
             resource(&mesh_timeout::KIND, "t", origin).with_spec(&spec[..])
         };
         let ingress = |owner| resource(&kinds::zone_ingress::KIND, "in", zone(owner));
+        let insight = |owner| resource(&kinds::zone_ingress_insight::KIND, "in", zone(owner));
         for (resource, features, expected) in [
             (policy(Origin::Global), &ours, None),
             (resource(&kinds::zone::KIND, "zone-1", Origin::Global), &ours, Some("stay on global")),
@@ -307,6 +315,10 @@ mod tests {
             (ingress("zone-2"), &ours, None),
             (ingress("zone-1"), &ours, Some("from this zone itself")),
             (ingress("switched-off"), &ours, Some("switched-off, where it is from, is disabled")),
+            (insight("zone-2"), &ours, None),
+            (insight("zone-2"), &of_kuma, Some("does not announce the feature \"strait-ingress-insights\"")),
+            (insight("zone-1"), &ours, Some("from this zone itself")),
+            (insight("switched-off"), &ours, Some("switched-off, where it is from, is disabled")),
             (
                 resource(&mesh_timeout::KIND, "t", Origin::Global).with_spec(&b"{}"[..]),
                 &of_kuma,

@@ -48,6 +48,8 @@ pub struct Following {
     pub resume: bool,
     /// Begin with a digest of what is held in place of a list. Only with a peer that understands that.
     pub sums_up: bool,
+    /// What is asked for besides what every peer has.
+    pub besides: Vec<&'static Kind>,
     /// How often acknowledgements are repeated. A global of Kuma forgets who waits for news of a zone when an older
     /// stream of that zone ends, however late that is, and remembers with the next word on the newer one.
     pub remind_every: Option<Duration>,
@@ -109,7 +111,7 @@ impl Following {
         mut self,
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin,
     ) -> Ended {
-        let index = match self.applier.newest().await {
+        let index = match self.beginning().await {
             Ok(index) => index,
             Err(ApplyError::Store(StoreError::Fenced { .. })) => return Ended::Stopped,
             Err(error) => return error.into(),
@@ -121,11 +123,32 @@ impl Following {
         }
     }
 
+    /// What there is to begin with. Of what an earlier upstream was asked for and this one has not, nothing stays: nobody
+    /// would say when it is gone.
+    async fn beginning(&mut self) -> Result<Arc<Index>, ApplyError> {
+        let index = self.applier.newest().await?;
+        let follower = &self.applier.follower;
+        let unasked = match follower {
+            Follower::Zone => order::requested_among_ours(),
+            Follower::Global { .. } => Vec::new(),
+        };
+        for kind in unasked.into_iter().filter(|kind| !self.besides.contains(kind)) {
+            if index.list(kind).any(|resource| follower.in_scope(resource)) {
+                let mut nothing = DecodedResponse::decode(kind, [], Vec::new(), true, follower);
+                nothing.guarded = false;
+                self.applier.apply(&nothing).await?;
+            }
+        }
+        Ok(index)
+    }
+
     fn kinds(&self) -> Vec<&'static Kind> {
-        match self.applier.follower {
+        let mut kinds = match self.applier.follower {
             Follower::Zone => order::requested_by_zone(),
             Follower::Global { .. } => order::requested_by_global(),
-        }
+        };
+        kinds.extend(&self.besides);
+        kinds
     }
 
     fn open(&self, index: &Index) -> Sink {
@@ -189,6 +212,9 @@ impl Following {
         let items = batch.added.iter().map(|item| (item.name.as_str(), item.resource.as_ref()));
         let follower = &self.applier.follower;
         let mut response = DecodedResponse::decode(kind, items, batch.removed.clone(), batch.full, follower);
+        if let Some(trusted) = &self.applier.trusted {
+            response.demand_signatures(trusted);
+        }
         response.guarded |= self.guard_first && sink.unanswered().any(|name| name == batch.type_url);
         let mut report = BatchReport {
             kind,

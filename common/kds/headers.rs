@@ -133,8 +133,9 @@ impl Upstream {
         if let Ok(value) = MetadataValue::<Ascii>::try_from(self.to_text()) {
             headers.insert(STORE, value);
         }
-        headers.append(FEATURES, MetadataValue::from_static(features::RESUME));
-        headers.append(FEATURES, MetadataValue::from_static(features::DIGESTS));
+        for feature in features::OF_GLOBAL {
+            headers.append(FEATURES, MetadataValue::from_static(feature));
+        }
     }
 
     /// Reads the header; `None` from an upstream that is not Strait.
@@ -155,9 +156,9 @@ impl Upstream {
     }
 }
 
-/// Whether who answers takes a digest of what is held for a list of it.
-pub fn takes_digests(headers: &MetadataMap) -> bool {
-    headers.get_all(FEATURES).iter().any(|name| name == features::DIGESTS)
+/// What who answers can do, as it says with its history.
+pub fn announced(headers: &MetadataMap) -> Features {
+    headers.get_all(FEATURES).iter().filter_map(|name| name.to_str().ok()).collect()
 }
 
 /// Marks a ping as the last one of a replica that makes room for another one of its zone.
@@ -263,9 +264,10 @@ mod tests {
     fn an_upstream_survives_its_text() {
         let upstream = Upstream { store_id: Uuid::from_u128(7), epoch: 2, revision: 40 };
         let mut headers = MetadataMap::new();
-        assert!(!takes_digests(&headers));
+        assert_eq!(announced(&headers), Features::default());
         upstream.write(&mut headers);
-        assert_eq!((Upstream::read(&headers), takes_digests(&headers)), (Some(upstream), true));
+        assert_eq!(Upstream::read(&headers), Some(upstream));
+        assert_eq!(announced(&headers), features::OF_GLOBAL.into_iter().collect());
         assert_eq!(Upstream::parse(&upstream.to_text()), Some(upstream));
         assert_eq!(Upstream::parse("nonsense"), None);
     }

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use super::{codec, filter, mapper, order, size};
 use crate::{
     clip::clip,
-    model::{Kind, Origin, Resource, ResourceKey},
+    model::{Kind, Origin, Resource, ResourceKey, labels},
     proto::{google::protobuf::Any, strait::federation::v1::Holding},
     registry,
     store::index::Index,
@@ -122,6 +122,8 @@ pub fn read(holding: Holding) -> Result<HeldResource, String> {
     let at: DateTime<Utc> = DateTime::from_timestamp_nanos(modified);
     let mut resource = Resource::new(item.key, at).with_spec(item.spec);
     resource.labels = item.labels;
+    // Global signs it again.
+    resource.labels.remove(labels::SIGNATURE);
     resource.status = item.status;
     Ok(HeldResource { resource, own })
 }
@@ -142,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{kinds, labels},
+        model::kinds,
         policy::mesh_timeout,
         store::{Snapshot, StoreIdentity},
         token,

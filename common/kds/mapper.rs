@@ -1,6 +1,7 @@
 //! The form in which a resource leaves, per direction. Pure; applying it twice changes nothing more.
 
 use bytes::Bytes;
+use prost::Message;
 use prost_reflect::Value;
 use thiserror::Error;
 
@@ -9,7 +10,12 @@ use super::{
     features::{Features, HASH_SUFFIX},
 };
 use crate::{
-    model::{Format, Kind, Resource, ResourceKey, SpecError, kinds::secret, labels, names, transcode},
+    model::{
+        Format, Kind, Resource, ResourceKey, SpecError,
+        kinds::{secret, zone_ingress_insight},
+        labels, names, transcode,
+    },
+    proto::kuma::mesh::v1alpha1::{DiscoverySubscription, ZoneIngressInsight},
     token::{self, TokenError},
 };
 
@@ -51,8 +57,12 @@ pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> 
     }
     let mut mapped = resource.clone();
     mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_GLOBAL.to_owned());
+    mapped.labels.remove(labels::SIGNATURE_OF_HALF);
     drop_prefixes(&mut mapped, &form.skip_prefixes);
     mapped.status = blank_status(resource.kind());
+    if resource.kind() == &zone_ingress_insight::KIND {
+        mapped.spec = presence(&resource.spec)?.into();
+    }
     if form.hashes_names && !resource.kind().keeps_name {
         let name = names::hashed_name(&mapped);
         rename(&mut mapped, name);
@@ -68,6 +78,9 @@ pub fn down_public(secret: &Resource, form: &DownForm) -> Result<Resource, MapEr
     let (name, pem) = token::public_half(secret)?;
     let mut half = secret.clone();
     half.spec = token::secret_spec(pem).into();
+    // A relay has both signatures, and makes the half by itself.
+    let signature = half.labels.remove(labels::SIGNATURE_OF_HALF);
+    labels::set(&mut half, labels::SIGNATURE, signature.as_deref());
     rename(&mut half, name);
     down(&half, form)
 }
@@ -83,6 +96,7 @@ pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<R
     mapped.labels.remove(labels::DELETION_GRACE_PERIOD_STARTED_AT);
     // Where it came from is the zone's own business.
     mapped.labels.remove(labels::PROVIDED_BY);
+    mapped.labels.remove(labels::SIGNATURE);
     drop_prefixes(&mut mapped, skip_prefixes);
     if let Format::Proto { message } = resource.kind().format
         && resource.kind().is_insight
@@ -96,6 +110,21 @@ pub fn up(resource: &Resource, zone: &str, skip_prefixes: &[String]) -> Result<R
     Ok(mapped)
 }
 
+/// What other zones are told of an insight: since when the ingress is there, or is not. What is counted in it changes with
+/// each response, and every zone would hear of it from every other.
+fn presence(insight: &[u8]) -> Result<Vec<u8>, SpecError> {
+    let subscriptions = ZoneIngressInsight::decode(insight)?.subscriptions;
+    let is_open = |subscription: &&DiscoverySubscription| subscription.disconnect_time.is_none();
+    let last = subscriptions.iter().rfind(is_open).or(subscriptions.last());
+    let told = last.map(|last| DiscoverySubscription {
+        id: last.id.clone(),
+        connect_time: last.connect_time,
+        disconnect_time: last.disconnect_time,
+        ..DiscoverySubscription::default()
+    });
+    Ok(ZoneIngressInsight { subscriptions: told.into_iter().collect(), metadata: None }.encode_to_vec())
+}
+
 /// The status of a resource nobody has reported on yet; `None` for kinds without a status.
 pub fn blank_status(kind: &Kind) -> Option<Bytes> {
     kind.has_status().then(|| Bytes::from_static(kind.empty_status.as_bytes()))
@@ -103,7 +132,11 @@ pub fn blank_status(kind: &Kind) -> Option<Bytes> {
 
 fn drop_prefixes(resource: &mut Resource, prefixes: &[String]) {
     if !prefixes.is_empty() {
-        resource.labels.retain(|key, _| !prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())));
+        let stays = |key: &str| {
+            // It is no label where it is sent.
+            key == labels::SIGNATURE || !prefixes.iter().any(|prefix| key.starts_with(prefix.as_str()))
+        };
+        resource.labels.retain(|key, _| stays(key));
     }
 }
 
@@ -132,13 +165,12 @@ fn without_generations(message: &str, insight: &[u8]) -> Result<Vec<u8>, SpecErr
 mod tests {
     #![allow(clippy::unwrap_used)]
     use chrono::DateTime;
-    use prost::Message;
 
     use super::*;
     use crate::{
         model::{Origin, kinds},
         policy::mesh_timeout,
-        proto::kuma::mesh::v1alpha1::{DataplaneInsight, DiscoverySubscription},
+        proto::{google::protobuf::Timestamp, kuma::mesh::v1alpha1::DataplaneInsight},
     };
 
     fn resource(kind: &'static Kind, name: &str) -> Resource {
@@ -213,6 +245,35 @@ mod tests {
         };
         assert_eq!(up(&r(7), "zone-1", &[]).unwrap().spec, insight(0));
         assert_eq!(up(&r(0), "zone-1", &[]).unwrap().spec, insight(0));
+    }
+
+    #[test]
+    fn of_an_ingress_other_zones_are_told_whether_it_is_there() {
+        let time = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let subscription = |id: &str, gone: Option<i64>, generation| DiscoverySubscription {
+            id: id.to_owned(),
+            control_plane_instance_id: "i".to_owned(),
+            connect_time: time(1),
+            disconnect_time: gone.and_then(time),
+            generation,
+            ..DiscoverySubscription::default()
+        };
+        let told = |subscriptions: Vec<DiscoverySubscription>| {
+            let spec = ZoneIngressInsight { subscriptions, metadata: None }.encode_to_vec();
+            let insight = resource(&kinds::zone_ingress_insight::KIND, "in").with_spec(spec);
+            let once = down(&insight, &form()).unwrap();
+            assert_eq!(down(&once, &form()).unwrap(), once, "a relay does it again");
+            let told = ZoneIngressInsight::decode(&once.spec[..]).unwrap().subscriptions;
+            told.into_iter().map(|s| (s.id, s.disconnect_time.is_none(), s.generation)).collect::<Vec<_>>()
+        };
+        let said = |id: &str, is_open| vec![(id.to_owned(), is_open, 0)];
+        assert_eq!(told(vec![subscription("a", Some(2), 0), subscription("b", None, 7)]), said("b", true));
+        assert_eq!(told(vec![subscription("a", None, 7), subscription("b", Some(2), 0)]), said("a", true));
+        assert_eq!(
+            told(vec![subscription("a", Some(2), 0), subscription("b", Some(3), 0)]),
+            said("b", false)
+        );
+        assert_eq!(told(Vec::new()), []);
     }
 
     #[test]

@@ -12,6 +12,18 @@ pub fn requested_by_global() -> Vec<&'static Kind> {
     ordered(registry::ALL.iter().copied().filter(|k| k.flow.requested_by_global()))
 }
 
+/// What a zone asks for besides, of a global that says it has it.
+pub fn requested_among_ours() -> Vec<&'static Kind> {
+    ordered(registry::ALL.iter().copied().filter(|k| k.flow.across_our_zones()))
+}
+
+/// What global has for zones, if they ask for it.
+pub fn served_to_zones() -> Vec<&'static Kind> {
+    let mut kinds = requested_by_zone();
+    kinds.extend(requested_among_ours());
+    kinds
+}
+
 fn ordered(kinds: impl Iterator<Item = &'static Kind>) -> Vec<&'static Kind> {
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_by_key(|kind| (kind.sync_stage, kind.name));
@@ -29,5 +41,7 @@ mod tests {
         assert_eq!(requested_by_global()[0].name, "Dataplane");
         assert_eq!(requested_by_zone().len(), 45);
         assert_eq!(requested_by_global().len(), 31);
+        let ours: Vec<_> = requested_among_ours().iter().map(|kind| kind.name).collect();
+        assert_eq!(ours, ["ZoneIngressInsight"]);
     }
 }

@@ -70,6 +70,10 @@ pub const EXPORTS_WITHDRAWN: &str = "withdrawn";
 pub const PROVIDED_BY: &str = "strait.io/provided-by";
 /// Value of [`PROVIDED_BY`].
 pub const PROVIDED_BY_FILES: &str = "files";
+/// On what a zone has from global: the signature it came with. On the wire it has a field of its own.
+pub const SIGNATURE: &str = "strait.io/signature";
+/// On a signing key on its way to a relay: the signature of the public half.
+pub const SIGNATURE_OF_HALF: &str = "strait.io/signature-of-half";
 /// Workload of a dataplane.
 pub const WORKLOAD: &str = "kuma.io/workload";
 /// `shadow`: computed but not applied.

@@ -97,6 +97,7 @@ async fn dataplane(
 struct ZoneRequest {
     zone: String,
     scope: Option<Vec<String>>,
+    carries: Option<Vec<String>>,
     valid_for: String,
 }
 
@@ -114,11 +115,21 @@ async fn zone(
     violations.check(scopes.is_empty(), "scope".into(), "cannot be empty");
     let unknown = scopes.iter().any(|s| !scope::ALL.contains(&s.as_str()));
     violations.check(unknown, "scope".into(), format!("must be a list of: {}", scope::ALL.join(", ")));
+    let carries = asked.carries.unwrap_or_default();
+    let is_relay = scopes.iter().any(|asked| asked == scope::RELAY);
+    violations.check(!carries.is_empty() && !is_relay, "carries".into(), "only a relay carries zones");
+    let is_no_zone = |name: &String| {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let name = name.strip_suffix('*').unwrap_or(name);
+        name.is_empty() || !name.chars().all(allowed)
+    };
+    let text = "must be names of zones, or beginnings of names with a * behind";
+    violations.check(carries.iter().any(is_no_zone), "carries".into(), text);
     let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
     refuse(&violations)?;
     let wanted = AskedFor { zone: named(&asked.zone), ..all_of(&api) };
     api.rights.check(&user, RoleVerb::GenerateZoneToken, &wanted)?;
-    issue(&api, Purpose::Zone, &ZoneClaims { zone: asked.zone, scope: scopes }, valid_for)
+    issue(&api, Purpose::Zone, &ZoneClaims { zone: asked.zone, scope: scopes, carries }, valid_for)
 }
 
 #[derive(Default, Deserialize)]

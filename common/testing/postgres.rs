@@ -1,6 +1,8 @@
 //! A private Postgres server from the system's package, for tests: its own folder, its own port, gone
 //! with the value.
 
+mod standby;
+
 use std::{
     io,
     net::{Ipv4Addr, TcpListener},
@@ -107,13 +109,16 @@ impl Cluster {
         .await
     }
 
-    fn create(data: Option<&Path>, journal_apart: bool) -> Result<Self, ClusterError> {
-        let binaries = binaries()?;
-        let folder = folder(data)?;
-        let journal = if journal_apart { Some(self::folder(None)?) } else { None };
+    /// A folder and a port, with nothing in the one and nobody at the other.
+    fn place(binaries: PathBuf, folder: TempDir, journal: Option<TempDir>) -> Result<Self, ClusterError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io_error("find a free port"))?;
         let port = listener.local_addr().map_err(io_error("find a free port"))?.port();
-        let cluster = Self { binaries, folder, journal, port, server: Mutex::new(None) };
+        Ok(Self { binaries, folder, journal, port, server: Mutex::new(None) })
+    }
+
+    fn create(data: Option<&Path>, journal_apart: bool) -> Result<Self, ClusterError> {
+        let journal = if journal_apart { Some(folder(None)?) } else { None };
+        let cluster = Self::place(binaries()?, folder(data)?, journal)?;
         let mut initdb = cluster.tool("initdb")?;
         initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--username", ACCOUNT]);
         // Small, so that a small disk is full soon.
@@ -253,6 +258,11 @@ impl Cluster {
         run(Command::new("kill").args([&signal, server]))?;
         run(Command::new("pkill").args([&signal, "-P", server]))?;
         Ok(())
+    }
+
+    /// Where it listens, at the loopback address.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Makes the database when it is not there and says how to reach it.

@@ -38,6 +38,20 @@ pub struct ZoneClaims {
     /// What the bearer may be; see [`scope`].
     #[serde(deserialize_with = "null_as_default")]
     pub scope: Vec<String>,
+    /// Zones a relay may carry: names, or beginnings of names with a `*` behind; empty for any.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub carries: Vec<String>,
+}
+
+impl ZoneClaims {
+    /// Whether the bearer, a relay, may carry `zone`.
+    pub fn may_carry(&self, zone: &str) -> bool {
+        let includes = |named: &String| match named.strip_suffix('*') {
+            Some(beginning) => zone.starts_with(beginning),
+            None => zone == named,
+        };
+        self.carries.is_empty() || self.carries.iter().any(includes)
+    }
 }
 
 /// Scopes of a zone token.

@@ -71,11 +71,33 @@ fn a_dataplane_token_fits_its_dataplane_only() {
 fn a_zone_token_needs_scope_and_zone() {
     let env = env();
     let index = index(&env, &[Purpose::Zone.key(1)], None);
-    let claims = ZoneClaims { zone: "east".to_owned(), scope: vec![scope::CP.to_owned()] };
+    let claims =
+        ZoneClaims { zone: "east".to_owned(), scope: vec![scope::CP.to_owned()], ..ZoneClaims::default() };
     let token = issue(&index, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
     assert!(validate_zone(&index, &token, scope::CP, "east", env.now()).is_ok());
     assert!(validate_zone(&index, &token, scope::CP, "west", env.now()).is_err());
     assert!(validate_zone(&index, &token, scope::INGRESS, "east", env.now()).is_err());
+}
+
+#[test]
+fn a_relay_carries_the_zones_its_token_names() {
+    let env = env();
+    let index = index(&env, &[Purpose::Zone.key(1)], None);
+    let check = |carries: &[&str], expected: [bool; 3]| {
+        let claims = ZoneClaims {
+            zone: "relay-1".to_owned(),
+            scope: vec![scope::RELAY.to_owned()],
+            carries: carries.iter().map(|zone| (*zone).to_owned()).collect(),
+        };
+        let token = issue(&index, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
+        let read = validate_zone(&index, &token, scope::RELAY, "relay-1", env.now()).unwrap();
+        assert_eq!(read, claims);
+        assert_eq!(["east", "eu-west", "eu"].map(|zone| read.may_carry(zone)), expected, "{carries:?}");
+    };
+    check(&[], [true, true, true]);
+    check(&["east"], [true, false, false]);
+    check(&["eu-*"], [false, true, false]);
+    check(&["eu", "e*t"], [false, false, true]);
 }
 
 #[test]
@@ -143,7 +165,7 @@ fn the_newest_key_signs_and_the_public_half_is_enough_to_check() {
     let env = env();
     let full = index(&env, &[Purpose::Zone.key(1), Purpose::Zone.key(12), Purpose::Zone.key(2)], None);
     assert_eq!(Purpose::Zone.newest_key(&full).unwrap().kid, "12");
-    let claims = ZoneClaims { zone: String::new(), scope: vec![scope::INGRESS.to_owned()] };
+    let claims = ZoneClaims { scope: vec![scope::INGRESS.to_owned()], ..ZoneClaims::default() };
     let token = issue(&full, Purpose::Zone, &claims, TEN_YEARS, &env).unwrap();
 
     let private = full.get(&Purpose::Zone.key(12)).unwrap();

@@ -13,7 +13,7 @@ use common::{
 use thiserror::Error;
 use tonic::Status;
 
-use super::relay_auth::RelayAuthError;
+use super::relay_auth::{CarriedZones, RelayAuthError};
 
 /// Longest name of a zone.
 const MAX_ZONE_NAME: usize = 63;
@@ -42,11 +42,11 @@ pub trait ZoneAuthenticator: Send + Sync + 'static {
         None
     }
 
-    /// Whether `token` proves that its holder is the relay `relay`, which may carry zones.
+    /// Which zones the relay `relay` may carry, if `token` proves that its holder is that.
     ///
     /// # Errors
     /// [`RelayAuthError`] saying what is wrong with it.
-    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<CarriedZones, RelayAuthError> {
         let _ = token;
         let reason = "relays are not let in here".to_owned();
         Err(RelayAuthError::Invalid { relay: relay.to_owned(), reason })
@@ -73,8 +73,8 @@ impl ZoneAuthenticator for AnyZone {
         Ok(())
     }
 
-    fn authenticate_relay(&self, _relay: &str, _token: Option<&str>) -> Result<(), RelayAuthError> {
-        Ok(())
+    fn authenticate_relay(&self, _relay: &str, _token: Option<&str>) -> Result<CarriedZones, RelayAuthError> {
+        Ok(CarriedZones::Any)
     }
 
     fn is_open(&self) -> bool {
@@ -111,12 +111,12 @@ impl ZoneAuthenticator for TokenOfZone {
         Some(ZoneCredential { kind, id: times.id, since, until: times.until })
     }
 
-    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<CarriedZones, RelayAuthError> {
         let token = token.ok_or_else(|| RelayAuthError::Missing { relay: relay.to_owned() })?;
         let invalid = |reason: String| RelayAuthError::Invalid { relay: relay.to_owned(), reason };
         match validate_zone(&self.index.current(), token, scope::RELAY, relay, self.env.now()) {
             Ok(claims) if claims.zone.is_empty() => Err(invalid("it names no relay".to_owned())),
-            Ok(_) => Ok(()),
+            Ok(claims) => Ok(CarriedZones::Of(claims)),
             Err(error) => Err(invalid(error.to_string())),
         }
     }
@@ -187,7 +187,7 @@ impl ZoneAuthenticator for CertificateOfZone {
         })
     }
 
-    fn authenticate_relay(&self, relay: &str, _token: Option<&str>) -> Result<(), RelayAuthError> {
+    fn authenticate_relay(&self, relay: &str, _token: Option<&str>) -> Result<CarriedZones, RelayAuthError> {
         let reason = "no token is taken here (multizone.global.kds.auth of global is certificate)".to_owned();
         Err(RelayAuthError::Invalid { relay: relay.to_owned(), reason })
     }
@@ -234,7 +234,7 @@ impl ZoneAuthenticator for EitherOfZone {
         both.into_iter().flatten().min_by_key(end)
     }
 
-    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<(), RelayAuthError> {
+    fn authenticate_relay(&self, relay: &str, token: Option<&str>) -> Result<CarriedZones, RelayAuthError> {
         self.token.authenticate_relay(relay, token)
     }
 

@@ -38,7 +38,7 @@ impl KdsInner {
     ) -> Serving<D> {
         Serving {
             identifier: "global".to_owned(),
-            types: order::requested_by_zone().into_iter().map(|kind| kind.name).collect(),
+            types: order::served_to_zones().into_iter().map(|kind| kind.name).collect(),
             index: self.index.clone(),
             outbox,
             watch: Arc::new(self.half(session, StreamKind::GlobalToZone)),
@@ -76,6 +76,7 @@ impl KdsInner {
             ours: self.introduction(),
             resume: false,
             sums_up: false,
+            besides: Vec::new(),
             // Zones are served by what they have, and no zone forgets its global.
             remind_every: None,
             guard_first: false,
@@ -114,6 +115,8 @@ impl KdsInner {
             fence: Some(session.fence.clone()),
             // A zone may always remove what it owns.
             fuse: Fuse::OPEN,
+            // Zones sign nothing: who they are is known from the session.
+            trusted: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Why a caller is not the relay it says it is.
 
+use common::token::ZoneClaims;
 use thiserror::Error;
 use tonic::Status;
 
@@ -26,6 +27,41 @@ pub enum RelayAuthError {
         /// Why.
         reason: String,
     },
+    /// It speaks for a zone its token does not name.
+    #[error(
+        "the token of relay {relay} does not let it carry zone {zone}: make one with --carries {zone} among others, or \
+         give the zone the address of another relay"
+    )]
+    Beyond {
+        /// The relay.
+        relay: String,
+        /// The zone.
+        zone: String,
+    },
+}
+
+/// Which zones a relay may speak for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CarriedZones {
+    /// Any.
+    Any,
+    /// Those its token says.
+    Of(ZoneClaims),
+}
+
+impl CarriedZones {
+    /// Whether `relay` may speak for `zone`.
+    ///
+    /// # Errors
+    /// When its token says otherwise.
+    pub(super) fn check(&self, relay: &str, zone: &str) -> Result<(), RelayAuthError> {
+        match self {
+            Self::Of(claims) if !claims.may_carry(zone) => {
+                Err(RelayAuthError::Beyond { relay: relay.to_owned(), zone: zone.to_owned() })
+            }
+            Self::Any | Self::Of(_) => Ok(()),
+        }
+    }
 }
 
 /// How a relay gets in.
@@ -44,6 +80,7 @@ impl RelayAuthError {
             Self::BadName(_) => "bad_name",
             Self::Missing { .. } => "no_token",
             Self::Invalid { .. } => "bad_token",
+            Self::Beyond { .. } => "other_zone",
         }
     }
 }
@@ -54,6 +91,7 @@ impl From<RelayAuthError> for Status {
         match error {
             RelayAuthError::NoName | RelayAuthError::BadName(_) => Self::invalid_argument(text),
             RelayAuthError::Missing { .. } | RelayAuthError::Invalid { .. } => Self::unauthenticated(text),
+            RelayAuthError::Beyond { .. } => Self::permission_denied(text),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use common::kds::{carrier::Carrier, outgoing::SharedOutgoing};
+use common::kds::{carrier::Carrier, outgoing::SharedOutgoing, signature::KeyOfResources};
 use tokio::sync::mpsc;
 
 use self::{form::ForRelays, line::RelayLine};
@@ -32,9 +32,14 @@ pub(crate) struct Relays {
 }
 
 impl Relays {
-    /// Relays that are sent no label that begins with one of these, and nothing larger than this.
-    pub(crate) fn new(skip_prefixes: &[String], largest: usize) -> Self {
-        let form = ForRelays::new(skip_prefixes, largest);
+    /// Relays that are sent no label that begins with one of these, nothing larger than this, and what is for zones with
+    /// signatures of this key.
+    pub(crate) fn new(
+        skip_prefixes: &[String],
+        largest: usize,
+        signing_key: Option<Arc<KeyOfResources>>,
+    ) -> Self {
+        let form = ForRelays::new(skip_prefixes, largest).signing(signing_key);
         Self { lines: Mutex::default(), outgoing: Arc::new(SharedOutgoing::new(form)) }
     }
 

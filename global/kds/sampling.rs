@@ -49,10 +49,19 @@ fn of_session(session: &Arc<Session>, now: DateTime<Utc>, samples: &mut Samples)
     let streams = if is_running { session.streams().len() } else { 0 };
     let streams = u32::try_from(streams).unwrap_or(u32::MAX);
     samples.add("kds_zone_active_connections", &[("zone_name", &name)], streams.into());
+    // Also of one that is not let in any more: that is why.
+    let until = session.credential().and_then(|credential| credential.until);
+    // Seconds of a century fit into a float.
+    #[expect(clippy::cast_precision_loss)]
+    let until = until.map_or(f64::INFINITY, |until| until.timestamp() as f64);
+    samples.add("kds_zone_credential_expires_seconds", &[("zone_name", &name)], until);
     if !is_running {
         return;
     }
     let facts = session.facts();
+    if let Some(clock) = facts.clock {
+        samples.add("kds_zone_clock_skew_seconds", &[("zone_name", &name)], clock.seconds());
+    }
     for (direction, position, since) in
         [("down", facts.down, facts.down_since), ("up", facts.up, facts.up_since)]
     {

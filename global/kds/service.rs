@@ -108,7 +108,7 @@ impl KdsSyncService for Kds {
         request: Request<Streaming<DeltaDiscoveryResponse>>,
     ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
         let caller = self.admit(&request)?;
-        let line = self.line_below(&request)?;
+        let line = self.line_below(&request, &caller.zone)?;
         let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
         if let Some(onward) = &self.inner.onward {
@@ -295,7 +295,8 @@ impl KdsInner {
         if self.outgoing.form().form == form {
             return Arc::clone(&self.outgoing);
         }
-        Arc::new(SharedOutgoing::new(Downward { form, largest: self.outgoing.form().largest }))
+        let Downward { signatures, largest, .. } = self.outgoing.form();
+        Arc::new(SharedOutgoing::new(Downward { form, signatures: signatures.clone(), largest: *largest }))
     }
 }
 

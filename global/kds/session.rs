@@ -23,7 +23,6 @@ use common::{
         proxies::ProxyProgress,
         watch::{Position, Watch},
     },
-    metering,
     rest::ZoneCredential,
     runtime::{Env, http::PeerCertificate},
     store::Fence,
@@ -369,8 +368,6 @@ impl Session {
         let mut state = self.lock();
         if let Some(clock) = clock {
             state.clock = Some(clock);
-            metrics::gauge!("kds_zone_clock_skew_seconds", "zone_name" => metering::zone(&self.zone))
-                .set(clock.seconds());
         }
         let down = state.down;
         drop(state);

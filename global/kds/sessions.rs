@@ -9,7 +9,6 @@ use std::{
 use chrono::{DateTime, Utc};
 use common::{
     events::{Event, EventBus, StreamKind},
-    metering,
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
@@ -110,11 +109,6 @@ impl Sessions {
     }
 
     fn replace(&self, session: &Arc<Session>) {
-        // Seconds of a century fit into a float.
-        let until = session.credential().and_then(|credential| credential.until);
-        let until = until.map_or(f64::INFINITY, |until| until.timestamp() as f64);
-        let zone_name = metering::zone(&session.zone);
-        metrics::gauge!("kds_zone_credential_expires_seconds", "zone_name" => zone_name).set(until);
         let older = self.lock().insert(Arc::clone(&session.zone), Arc::clone(session));
         if let Some(older) = older {
             self.end(&older, EndCause::Replaced);

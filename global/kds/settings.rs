@@ -1,8 +1,8 @@
 //! How global treats zones.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use common::kds::MAX_MESSAGE;
+use common::kds::{MAX_MESSAGE, signature::KeyOfResources};
 
 use crate::config;
 
@@ -33,6 +33,8 @@ pub struct GlobalKdsSettings {
     pub keepalive: Duration,
     /// Labels with these prefixes are not sent.
     pub skip_label_prefixes: Vec<String>,
+    /// What zones are sent is signed with this.
+    pub signing_key: Option<Arc<KeyOfResources>>,
     /// Version of this program, as peers compare it.
     pub version: String,
 }
@@ -52,6 +54,7 @@ impl Default for GlobalKdsSettings {
             stall_after: Duration::from_secs(20),
             keepalive: Duration::from_secs(10),
             skip_label_prefixes: Vec::new(),
+            signing_key: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

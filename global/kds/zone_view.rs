@@ -19,18 +19,22 @@ use common::{
         serve::View,
     },
     model::{
-        Origin, Resource, ResourceKey,
+        Kind, Origin, Resource, ResourceKey,
         kinds::secret::{GLOBAL_SECRET, SECRET},
     },
     store::{StoreIdentity, index::Index},
     xds::{Collection, Name, Version, Want, Wanted},
 };
 
-use super::running::{RunningMeshes, ZoneMeshes};
+use super::{
+    running::{RunningMeshes, ZoneMeshes},
+    signing::Signatures,
+};
 
 /// The form of everything that goes down to zones that understand hashed names.
 pub(crate) struct Downward {
     pub(crate) form: DownForm,
+    pub(crate) signatures: Signatures,
     /// The largest resource that can be sent, in bytes.
     pub(crate) largest: usize,
 }
@@ -41,10 +45,12 @@ impl OutgoingForm for Downward {
     }
 
     fn map(&self, resource: &Resource, audience: &Audience) -> Result<Resource, MapError> {
-        if audience.gets_public_half() {
-            return mapper::down_public(resource, &self.form);
-        }
-        mapper::down(resource, &self.form)
+        let mut mapped = match audience.gets_public_half() {
+            true => mapper::down_public(resource, &self.form)?,
+            false => mapper::down(resource, &self.form)?,
+        };
+        self.signatures.put_on(&mut mapped);
+        Ok(mapped)
     }
 
     fn largest(&self) -> usize {
@@ -202,7 +208,8 @@ impl Want for ZoneView {
 }
 
 fn cross_zone_names(outgoing: &OutgoingResources, zone: &str) -> Vec<(&'static str, Name)> {
-    let kinds = common::kds::order::requested_by_zone().into_iter().filter(|k| k.flow.across_zones());
+    let shared = |kind: &&Kind| kind.flow.across_zones() || kind.flow.across_our_zones();
+    let kinds = common::kds::order::served_to_zones().into_iter().filter(shared);
     let owned = |item: &&Arc<OutgoingResource>| matches!(&item.resource.origin, Origin::Zone(owner) if **owner == *zone);
     kinds
         .flat_map(|kind| {
@@ -216,7 +223,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use chrono::DateTime;
     use common::{
-        model::{Kind, kinds, labels},
+        model::{kinds, labels},
         policy::mesh_timeout,
         store::{Snapshot, StoreIdentity},
         token,
@@ -244,7 +251,7 @@ mod tests {
 
     fn shared() -> Arc<SharedOutgoing<Downward>> {
         let form = DownForm::of(&Features::ours(), &[]);
-        Arc::new(SharedOutgoing::new(Downward { form, largest: usize::MAX }))
+        Arc::new(SharedOutgoing::new(Downward { form, signatures: Signatures::None, largest: usize::MAX }))
     }
 
     fn names(view: &ZoneView, kind: &Kind) -> Vec<String> {

@@ -79,6 +79,7 @@ impl Config for RelayConfig {
         ("multizone.global.kds.tlsCertFile", "Certificate shown to zones; empty: the general one"),
         ("multizone.global.kds.tlsKeyFile", "Key of that certificate"),
         ("multizone.global.kds.clientCaFile", "Must stay empty: zones below a relay show tokens"),
+        ("multizone.global.kds.signingKeyFile", "Must stay empty: global signs, and a relay passes that on"),
         ("multizone.global.kds.auth", "How zones prove who they are: token, or none (unsafe)"),
         ("multizone.global.kds.secretsTo", "Must stay all: a relay does not know where meshes run"),
         ("multizone.global.kds.autoRegisterZones", "Has no effect on a relay: global decides"),
@@ -134,6 +135,12 @@ impl Config for RelayConfig {
             return Err(ConfigError::rule(
                 "multizone.global.kds.secretsTo",
                 "must be all: a relay does not know where meshes run",
+            ));
+        }
+        if !kds.signing_key_file.is_empty() {
+            return Err(ConfigError::rule(
+                "multizone.global.kds.signingKeyFile",
+                "must be empty: global signs, and a relay passes that on, so that a stolen one can sign nothing",
             ));
         }
         if kds.v1.enabled {

@@ -10,11 +10,16 @@ use crate::{
 
 /// A control plane on a database of `cluster`.
 pub fn on(cluster: &Cluster, database: &str) -> Options {
+    through(cluster, database, cluster.connection(database).port)
+}
+
+/// The same, reached at another port.
+pub fn through(cluster: &Cluster, database: &str, port: u16) -> Options {
     let at = cluster.connection(database);
     Options::default()
         .with("store.type", "postgres")
         .with("store.postgres.host", &at.host)
-        .with("store.postgres.port", &at.port.to_string())
+        .with("store.postgres.port", &port.to_string())
         .with("store.postgres.user", &at.user)
         .with("store.postgres.password", &at.password)
         .with("store.postgres.dbName", &at.database)

@@ -44,6 +44,14 @@ async fn zones_behind_relays_reach_each_other_and_outlive_a_relay() {
     let _inventory = Member::join(&second, Shape::http("inventory-1", "inventory", &[])).await;
     let client = Member::join(&first, Shape::http("client-1", "client", &["inventory"])).await;
     client.reaches(0, "inventory-1").await;
+    // The first zone knows that the ingress of the other is there.
+    eventually("the ingress of the other zone, online", || async {
+        let ingresses = first.try_get("/zoneingresses/_overview").await?;
+        let subscription = &ingresses["items"][0]["zoneIngressInsight"]["subscriptions"][0];
+        let is_online = subscription["connectTime"].is_string() && subscription["disconnectTime"].is_null();
+        if is_online { Ok(()) } else { Err(ingresses.to_string()) }
+    })
+    .await;
 
     // Global asks an Envoy through the relay.
     let proxies = global.get("/meshes/default/dataplanes").await;
@@ -114,6 +122,20 @@ async fn nobody_is_a_relay_or_its_zone_without_a_token_for_that() {
         })
         .await;
     }
+    // One that may carry other zones only.
+    let token = ["generate", "zone-token", "--zone", "relay-2", "--scope", "relay", "--carries", "eu-*"];
+    let mut other = Relay::start_with_token(&global, "relay-2", global.straitctl(&token).trim());
+    other.ready().await;
+    let folder = TempDir::new().unwrap();
+    let zone = Zone::start_with(&global, "zone-2", Relay::followed_by(&[&other], folder.path())).await;
+    let waiting = &zone;
+    eventually("the refusal in the status of the zone", || async move {
+        let link = waiting.try_get("/strait/link").await?.to_string();
+        if link.contains("does not let it carry zone zone-2") { Ok(()) } else { Err(link) }
+    })
+    .await;
+    drop(zone);
+
     let mut relay = Relay::start(&global, "relay-1").await;
     let folder = TempDir::new().unwrap();
     // The token of a relay makes nobody a zone, and the relay knows that as global does.

@@ -11,7 +11,7 @@ use crate::{
     faults::writers::{Book, Writers},
     harness::{Balancer, Global, Zone, eventually, wait::within},
     mesh::{ALLOW_ALL, MESH, Member, Shape},
-    postgres::on,
+    postgres::through,
 };
 
 /// Another replica does what the one that was killed did, and everybody can see it.
@@ -27,7 +27,13 @@ struct Replicated {
 impl Replicated {
     async fn new() -> Self {
         let cluster = Cluster::start().await.unwrap();
-        let options = on(&cluster, "global");
+        let port = cluster.connection("global").port;
+        Self::through(cluster, port).await
+    }
+
+    /// On a database that is reached at this port.
+    async fn through(cluster: Cluster, port: u16) -> Self {
+        let options = through(&cluster, "global", port);
         let first = Global::start_with(options.clone()).await;
         let pair = [("tlsCertFile", "strait.crt"), ("tlsKeyFile", "strait.key")];
         let options = pair.into_iter().fold(options, |options, (setting, file)| {
@@ -37,7 +43,7 @@ impl Replicated {
         let globals = [first, Global::start_with(options).await];
         let balancer = Balancer::before(&[globals[0].kds, globals[1].kds]).await;
         let address = format!("grpcs://localhost:{}", balancer.port());
-        let options = on(&cluster, "zone").with("multizone.zone.globalAddress", &address);
+        let options = through(&cluster, "zone", port).with("multizone.zone.globalAddress", &address);
         let leader = Zone::start_with(&globals[0], "zone-1", options.clone()).await;
         stands(&leader, "connected").await;
         let standby = Zone::start_with(&globals[0], "zone-1", options).await;
@@ -242,9 +248,9 @@ async fn a_rolling_restart_loses_no_write_and_shows_no_zone_as_gone() {
     assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
 }
 
-#[tokio::test]
-async fn a_database_that_dies_and_comes_back_loses_no_write_and_no_zone() {
-    let world = Replicated::new().await;
+/// Lets `disturb` do what it wants with the database while somebody calls, writes and watches: nothing that was
+/// acknowledged is lost, and nobody says that the zone is gone.
+async fn withstands(world: &Replicated, disturb: impl AsyncFnOnce(&Writers)) {
     world.globals[0].apply(ALLOW_ALL);
     let _backend = Member::join(&world.zones[0], Shape::http("backend-1", "backend", &[])).await;
     let client = Member::join(&world.zones[1], Shape::http("client-1", "client", &["backend"])).await;
@@ -255,20 +261,12 @@ async fn a_database_that_dies_and_comes_back_loses_no_write_and_no_zone() {
     let writers = Writers::on(&world.globals[1], &book, 0);
     writers.more(40).await;
     let stop = CancellationToken::new();
-    let failover = async {
-        for _ in 0..2 {
-            world.cluster.crash().unwrap();
-            writers.refused(4).await;
-            eventually("the server runs again", || async {
-                world.cluster.revive().map_err(|error| error.to_string())
-            })
-            .await;
-            writers.more(40).await;
-        }
+    let disturbed = async {
+        disturb(&writers).await;
         stop.cancel();
     };
     let [first, second] = &world.globals;
-    let (one, other, ()) = tokio::join!(watch(first, &stop), watch(second, &stop), failover);
+    let (one, other, ()) = tokio::join!(watch(first, &stop), watch(second, &stop), disturbed);
     assert_eq!((one, other), (vec![], vec![]), "the zone was there all the time");
     writers.end().await;
     let head = second.get("/sync").await["revision"].as_u64().unwrap();
@@ -283,4 +281,52 @@ async fn a_database_that_dies_and_comes_back_loses_no_write_and_no_zone() {
     load.more(20).await;
     let bad = load.end().await;
     assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+}
+
+#[tokio::test]
+async fn a_database_that_dies_and_comes_back_loses_no_write_and_no_zone() {
+    let world = Replicated::new().await;
+    withstands(&world, async |writers| {
+        for _ in 0..2 {
+            world.cluster.crash().unwrap();
+            writers.refused(4).await;
+            eventually("the server runs again", || async {
+                world.cluster.revive().map_err(|error| error.to_string())
+            })
+            .await;
+            writers.more(40).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_ends_all_connections_again_and_again_loses_no_write_and_no_zone() {
+    let world = Replicated::new().await;
+    withstands(&world, async |writers| {
+        for _ in 0..10 {
+            world.cluster.end_connections().unwrap();
+            writers.more(10).await;
+        }
+    })
+    .await;
+}
+
+/// On several threads: the balancer has to go on while this one waits for a command.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_whose_standby_takes_over_loses_no_write_and_no_zone() {
+    let primary = Cluster::start().await.unwrap();
+    // Before the copy is made, or there would be nobody yet to wait for.
+    let ports = ["global", "zone"].map(|database| primary.connection(database).port);
+    let standby = primary.standby().await.unwrap();
+    let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let database = Balancer::before(&[at(ports[0]), at(standby.port())]).await;
+    let world = Replicated::through(primary, database.port()).await;
+    withstands(&world, async |writers| {
+        world.cluster.crash().unwrap();
+        writers.refused(4).await;
+        standby.promote().unwrap();
+        writers.more(40).await;
+    })
+    .await;
 }

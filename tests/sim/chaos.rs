@@ -10,8 +10,8 @@ use common::{
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::{
-    federation::{Federation, ZONES},
-    network::{ANOTHER, GLOBAL},
+    federation::{Federation, Shape, ZONES},
+    network::{ANOTHER, GLOBAL, ZONE_REPLICA},
 };
 
 /// Schedules in an ordinary run.
@@ -35,26 +35,32 @@ struct Faults {
 
 /// Runs the schedule of a seed to its end and returns what happened.
 fn run(seed: u64) -> Vec<String> {
-    // Every other one with two instances of global.
-    let is_replicated = seed % 2 == 1;
-    let mut federation = if is_replicated { Federation::replicated(seed) } else { Federation::new(seed) };
-    let hosts: &[_] = match is_replicated {
-        true => &[GLOBAL, ZONES[0], ZONES[1], ANOTHER],
-        false => &[GLOBAL, ZONES[0], ZONES[1]],
+    // Every other one with two instances of global, and of those and the others every other one with two replicas of
+    // a zone.
+    let shape = Shape {
+        another_global: seed % 2 == 1,
+        another_replica: seed / 2 % 2 == 1,
+        signed: seed % 5 == 0,
+        ..Shape::default()
     };
+    let mut federation = Federation::shaped(seed, shape);
+    let more = [shape.another_global.then_some(ANOTHER), shape.another_replica.then_some(ZONE_REPLICA)];
+    let hosts: Vec<&'static str> =
+        [GLOBAL, ZONES[0], ZONES[1]].into_iter().chain(more.into_iter().flatten()).collect();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut faults = Faults::default();
     federation.put(GLOBAL, &kinds::mesh::KIND, "", "default", Vec::new());
     federation.run_for(Duration::from_millis(500));
     for _ in 0..STEPS {
-        act(&mut federation, hosts, &mut rng, &mut faults);
+        act(&mut federation, &hosts, &mut rng, &mut faults);
         federation.run_for(Duration::from_millis(rng.random_range(10..600)));
         federation.assert_owners_keep_their_own();
     }
     heal(&mut federation, &mut faults);
     federation.converge(PATIENCE);
     let reconnects = federation.dials() - ZONES.len();
-    if faults.faults > 0 {
+    // One that only waits for its turn goes and comes without a word to anybody.
+    if faults.faults > if shape.another_replica { 3 } else { 0 } {
         assert!(reconnects >= LEAST_RECONNECTS, "no fault of the schedule was noticed");
     }
     assert!(faults.writes > 5, "the schedule hardly wrote anything");
@@ -69,7 +75,8 @@ fn act(federation: &mut Federation, hosts: &[&'static str], rng: &mut StdRng, fa
             None => {
                 let host = *hosts.choose(rng).unwrap();
                 // A global that forgets is another story: zones refuse to follow it.
-                let lose_store = ZONES.contains(&host) && rng.random_bool(0.3);
+                let is_alone = ZONES.contains(&host) && !(host == ZONES[0] && hosts.contains(&ZONE_REPLICA));
+                let lose_store = is_alone && rng.random_bool(0.3);
                 federation.crash(host, lose_store);
                 (faults.down, faults.faults) = (Some(host), faults.faults + 1);
             }
@@ -89,7 +96,8 @@ fn act(federation: &mut Federation, hosts: &[&'static str], rng: &mut StdRng, fa
                 federation.sim.repair(GLOBAL, zone);
             }
             None => {
-                let zone = *ZONES.choose(rng).unwrap();
+                let below: Vec<_> = hosts.iter().filter(|host| host.starts_with("zone-")).collect();
+                let zone = **below.choose(rng).unwrap();
                 cut(federation, rng, zone);
                 (faults.cut, faults.faults) = (Some(zone), faults.faults + 1);
             }
@@ -144,7 +152,15 @@ pub fn content(host: &str, rng: &mut StdRng) -> (&'static Kind, String, Vec<u8>)
     let proto = |kind: &'static Kind, json: String| {
         transcode::from_json(kind, &serde_json::from_str(&json).unwrap()).unwrap()
     };
-    match rng.random_range(0..4) {
+    match rng.random_range(0..5) {
+        4 => {
+            let kind = &kinds::zone_ingress_insight::KIND;
+            let json = format!(
+                r#"{{"subscriptions":[{{"id":"{version}","connectTime":"2026-01-01T00:00:00Z",
+                     "status":{{"total":{{"responsesSent":"{version}"}}}}}}]}}"#
+            );
+            (kind, "ingress".to_owned(), proto(kind, json))
+        }
         0 => {
             let kind = &kinds::zone_ingress::KIND;
             let json = format!(

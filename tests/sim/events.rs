@@ -237,7 +237,8 @@ async fn guarded(serials: &[u32]) -> (Plane, Arc<dyn Dial>) {
 }
 
 fn token_of(global: &Plane, zone: &str) -> String {
-    let claims = ZoneClaims { zone: zone.to_owned(), scope: vec![scope::CP.to_owned()] };
+    let claims =
+        ZoneClaims { zone: zone.to_owned(), scope: vec![scope::CP.to_owned()], ..ZoneClaims::default() };
     token::issue(&global.index.current(), Purpose::Zone, &claims, token::TEN_YEARS, &global.env).unwrap()
 }
 

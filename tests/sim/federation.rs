@@ -11,6 +11,7 @@ use std::{
 use chrono::DateTime;
 use common::{
     events::{Event, Subscriber},
+    kds::signature::KeyOfResources,
     model::{Kind, Origin, Resource, ResourceKey},
     rest::{ZoneHealth, ZoneStatusSource},
     runtime::http::Limits,
@@ -22,12 +23,13 @@ use global::{
     recovery::{Recovery, RecoveryOptions, RecoveryReport},
     relay::{RelayControlPlane, RelayParts, RelaySettings},
 };
+use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 use turmoil::{Builder, Sim};
 use zone::kds::{Dial, Link, Moves, Ways, ZoneKdsSettings};
 
 use crate::{
-    network::{ANOTHER, GLOBAL, RELAYS, SECOND_GLOBAL, SimDial, listener},
+    network::{ANOTHER, GLOBAL, RELAYS, SECOND_GLOBAL, SimDial, ZONE_REPLICA, listener},
     oracle,
     plane::{NoEnvoys, Plane, store},
 };
@@ -59,7 +61,28 @@ pub struct Federation {
     revisions: BTreeMap<&'static str, u64>,
     stores: u128,
     operator: Rc<Operator>,
+    /// The file of keys that zones trust, where they ask for signatures.
+    trusted: Option<NamedTempFile>,
 }
+
+/// What a federation is made of besides one global and two zones.
+#[derive(Clone, Copy, Default)]
+pub struct Shape {
+    /// A second instance of global, on the same store.
+    pub another_global: bool,
+    /// A second replica of the first zone, on the same store.
+    pub another_replica: bool,
+    /// Two relays between global and the zones, which take either.
+    pub relays: bool,
+    /// Global signs, and the zones take nothing else.
+    pub signed: bool,
+}
+
+/// The same key in every run.
+pub const SIGNING_KEY: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH
+-----END PRIVATE KEY-----
+";
 
 /// What an operator wants of global, and what came of it.
 #[derive(Default)]
@@ -74,26 +97,26 @@ impl Federation {
         Self::with_settings(seed, quick())
     }
 
-    /// The same with two instances of global.
-    pub fn replicated(seed: u64) -> Self {
-        Self::build(seed, quick(), &[GLOBAL, ANOTHER], &[])
-    }
-
-    /// The same with two relays between global and the zones, which take either.
-    pub fn behind_relays(seed: u64) -> Self {
-        Self::build(seed, quick(), &[GLOBAL], &RELAYS)
+    /// The same with more in it.
+    pub fn shaped(seed: u64, shape: Shape) -> Self {
+        Self::build(seed, quick(), shape)
     }
 
     pub fn with_settings(seed: u64, settings: GlobalKdsSettings) -> Self {
-        Self::build(seed, settings, &[GLOBAL], &[])
+        Self::build(seed, settings, Shape::default())
     }
 
-    fn build(
-        seed: u64,
-        settings: GlobalKdsSettings,
-        instances: &'static [&'static str],
-        relays: &'static [&'static str],
-    ) -> Self {
+    fn build(seed: u64, settings: GlobalKdsSettings, shape: Shape) -> Self {
+        let instances: &'static [&'static str] =
+            if shape.another_global { &[GLOBAL, ANOTHER] } else { &[GLOBAL] };
+        let relays: &'static [&'static str] = if shape.relays { &RELAYS } else { &[] };
+        let key = shape.signed.then(|| KeyOfResources::from_pem(SIGNING_KEY).unwrap());
+        let trusted = key.as_ref().map(|key| {
+            let file = NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), key.public_pem()).unwrap();
+            file
+        });
+        let settings = GlobalKdsSettings { signing_key: key.map(Arc::new), ..settings };
         let sim = Builder::new()
             .tick_duration(TICK)
             .simulation_duration(Duration::from_secs(600))
@@ -117,16 +140,22 @@ impl Federation {
             revisions: BTreeMap::new(),
             stores: 0,
             operator: Rc::default(),
+            trusted,
         };
         federation.start_global(seed, settings.clone());
-        for another in &instances[1..] {
-            federation.start_another(another, seed, settings.clone());
+        if shape.another_global {
+            federation.start_another(ANOTHER, seed, settings);
         }
         for relay in relays {
             federation.start_relay(relay, seed);
         }
         for zone in ZONES {
-            federation.start_zone(zone, seed, relays);
+            federation.disk(zone);
+            let is_replicated = shape.another_replica && zone == ZONES[0];
+            federation.start_zone(zone, zone, seed, relays, is_replicated);
+            if is_replicated {
+                federation.start_zone(ZONE_REPLICA, zone, seed, relays, true);
+            }
         }
         federation
     }
@@ -229,33 +258,48 @@ impl Federation {
         });
     }
 
-    fn start_zone(&mut self, zone: &'static str, seed: u64, relays: &'static [&'static str]) {
-        let disk = self.disk(zone);
+    /// Starts a replica of a zone, which is all of it unless it `is_replicated`.
+    fn start_zone(
+        &mut self,
+        host: &'static str,
+        zone: &'static str,
+        seed: u64,
+        relays: &'static [&'static str],
+        is_replicated: bool,
+    ) {
+        let disk = Rc::clone(&self.disks[zone]);
+        let trusted = self.trusted.as_ref().map(|file| file.path().to_owned());
         let (starts, dials, links) = (RefCell::new(0), self.dials.clone(), Rc::clone(&self.links));
         let (stops, moves) = (Rc::clone(&self.stops), Rc::clone(&self.moves));
-        self.sim.host(zone, move || {
+        self.sim.host(host, move || {
             *starts.borrow_mut() += 1;
+            let trusted = trusted.clone();
             let (store, dials, links) = (Arc::clone(&disk.borrow()), dials.clone(), Rc::clone(&links));
             let (stops, moves) = (Rc::clone(&stops), Rc::clone(&moves));
             let seed =
-                seed ^ *starts.borrow() ^ (zone.len() as u64) << 32 ^ u64::from(zone.as_bytes()[5]) << 40;
+                seed ^ *starts.borrow() ^ (host.len() as u64) << 32 ^ u64::from(host.as_bytes()[5]) << 40;
             async move {
-                let plane = Plane::start(store, zone, seed).await;
+                let plane = Plane::start(store, host, seed).await;
                 let settings = ZoneKdsSettings {
                     // Maps reach the wire in random order, and compressed that is a random length.
                     gzip: false,
                     backoff: (Duration::from_millis(100), Duration::from_secs(2)),
                     connect_timeout: Duration::from_secs(2),
                     stall_after: Duration::from_secs(4),
+                    shares_store: is_replicated,
+                    trusted_keys: trusted,
                     ..ZoneKdsSettings::new(zone)
                 };
                 let dial = way(relays, &dials, &plane);
                 let connector = plane.connector(settings, dial, Arc::new(NoEnvoys));
                 let connector = connector.with_dials(Arc::new(dials));
-                moves.borrow_mut().insert(zone, connector.moves());
-                links.borrow_mut().insert(zone, connector.link());
-                stops.borrow_mut().insert(zone, plane.stop.clone());
-                connector.run(None, plane.stop.clone()).await;
+                moves.borrow_mut().insert(host, connector.moves());
+                links.borrow_mut().insert(host, connector.link());
+                stops.borrow_mut().insert(host, plane.stop.clone());
+                match is_replicated {
+                    true => connector.run_as_replica(plane.stop.clone()).await,
+                    false => connector.run(None, plane.stop.clone()).await,
+                }
                 // The process lives a little longer than its connection, as real ones do.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(())
@@ -428,8 +472,12 @@ impl Federation {
 
     /// What keeps the federation from being in sync.
     pub fn differences(&self) -> Vec<String> {
-        let zones = ZONES.into_iter().map(|zone| (zone, self.store(zone))).collect();
-        oracle::differences(&self.store(GLOBAL), &zones)
+        let zones: BTreeMap<_, _> = ZONES.into_iter().map(|zone| (zone, self.store(zone))).collect();
+        let mut differences = oracle::differences(&self.store(GLOBAL), &zones);
+        if self.trusted.is_some() {
+            differences.extend(zones.values().flat_map(|store| oracle::unsigned(store)));
+        }
+        differences
     }
 
     /// Nobody changes what another owns, at any time.

@@ -7,6 +7,7 @@ mod attribution;
 mod chaos;
 mod events;
 mod federation;
+mod ingress_insights;
 mod kumas;
 mod kumas_global;
 mod kumas_zones;
@@ -20,6 +21,7 @@ mod peers;
 #[path = "../plane.rs"]
 mod plane;
 mod recovery;
+mod refused;
 mod relay_chaos;
 mod relays;
 mod reverse;

@@ -19,6 +19,8 @@ use zone::kds::{Dial, DialError, Dials, MoveTarget};
 pub const GLOBAL: &str = "global";
 /// Another instance of it, on the same store.
 pub const ANOTHER: &str = "global-2";
+/// Another replica of the first zone, on the same store.
+pub const ZONE_REPLICA: &str = "zone-1-again";
 /// Where a zone may move to.
 pub const SECOND_GLOBAL: &str = "another-global";
 pub const PORT: u16 = 5685;

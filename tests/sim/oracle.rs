@@ -8,7 +8,7 @@ use common::{
         filter::{Audience, Receiver, goes_up},
         mapper::{self, DownForm},
     },
-    model::{Origin, Resource, kinds, transcode},
+    model::{Origin, Resource, kinds, labels, transcode},
     store::{Store, memory::MemoryStore},
 };
 use futures::FutureExt;
@@ -21,7 +21,10 @@ pub fn resources(store: &MemoryStore) -> Vec<Arc<Resource>> {
 }
 
 fn line(resource: &Resource) -> (String, String) {
-    let content = format!("{:?} {}", resource.labels, resource.spec.escape_ascii());
+    let mut labels = resource.labels.clone();
+    // Who signed it is no part of what it says.
+    labels.remove(labels::SIGNATURE);
+    let content = format!("{labels:?} {}", resource.spec.escape_ascii());
     (resource.key.to_string(), content)
 }
 
@@ -38,6 +41,13 @@ fn difference(whom: &str, expected: &Contents, held: &Contents) -> Vec<String> {
             }),
         )
         .collect()
+}
+
+/// What `zone` holds of global without a signature.
+pub fn unsigned(zone: &MemoryStore) -> Vec<String> {
+    let of_global = resources(zone).into_iter().filter(|resource| resource.origin == Origin::Global);
+    let unsigned = of_global.filter(|resource| resource.label(labels::SIGNATURE).is_none());
+    unsigned.map(|resource| resource.key.to_string()).collect()
 }
 
 /// What keeps the federation from being in sync; empty when it is.

@@ -1,5 +1,6 @@
 //! Global, relays and zones in one process, over a network in memory.
 
+mod forged;
 mod told_through;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -14,7 +15,7 @@ use common::{
     store::{Store, memory::MemoryStore},
 };
 use global::{
-    kds::{AnyZone, GlobalKdsSettings, Kds},
+    kds::{AnyZone, GlobalKdsSettings, Kds, ZoneAuthenticator},
     relay::{RelayControlPlane, RelayParts, RelaySettings},
 };
 use tokio::time::{sleep, timeout};
@@ -65,8 +66,16 @@ async fn global() -> Node {
 }
 
 async fn global_with(settings: GlobalKdsSettings) -> Node {
+    global_of(settings, Arc::new(AnyZone)).await
+}
+
+async fn global_letting_in(authenticator: Arc<dyn ZoneAuthenticator>) -> Node {
+    global_of(GlobalKdsSettings::default(), authenticator).await
+}
+
+async fn global_of(settings: GlobalKdsSettings, authenticator: Arc<dyn ZoneAuthenticator>) -> Node {
     let mut plane = Plane::start(store(1), "global", 1).await;
-    let kds = plane.kds_with(settings, Arc::new(AnyZone));
+    let kds = plane.kds_with(settings, authenticator);
     let (dial, listener) = wire();
     let (serving, stop) = (kds.clone(), plane.stop.clone());
     plane.tasks.spawn(async move { serving.serve(listener, None, limits(), stop).await.unwrap() });

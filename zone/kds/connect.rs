@@ -16,6 +16,7 @@ use common::{
         outbox::Outbox,
         recorder::Recorder,
         serve::Ended,
+        signature::ResourceKeyError,
     },
     model::Origin,
     proto::kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
@@ -48,7 +49,10 @@ use super::{
     settings::{TokenFileError, TokenSource, ZoneKdsSettings},
     trial::Trial,
 };
-use crate::{leader::Work, traces::ZoneTraces};
+use crate::{
+    leader::{Candidate, Work},
+    traces::ZoneTraces,
+};
 
 /// Messages between a stream's task and the connection. One per type is on its way at most.
 pub(super) const QUEUE: usize = 64;
@@ -88,6 +92,8 @@ enum Broken {
     Dial(#[from] DialError),
     #[error(transparent)]
     Token(#[from] TokenFileError),
+    #[error(transparent)]
+    Keys(#[from] ResourceKeyError),
     #[error("{}", unanswered(.0))]
     Ping(Status),
     #[error("{}", unheard(.0))]
@@ -165,6 +171,12 @@ impl Connector {
         }
     }
 
+    /// Follows global whenever this replica leads its zone, until `shutdown`.
+    pub async fn run_as_replica(self, shutdown: CancellationToken) {
+        let candidate = Candidate::new(Arc::clone(&self.store), &self.env, false);
+        candidate.run(self, shutdown).await;
+    }
+
     async fn follow(&self, fence: Option<Fence>, shutdown: CancellationToken) {
         let (min, max) = self.settings.backoff;
         let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
@@ -193,6 +205,8 @@ impl Connector {
 
     /// One connection: the streams and the pings. `Ok` only at shutdown.
     async fn session(&self, fence: Option<&Fence>, shutdown: &CancellationToken) -> Result<(), Broken> {
+        let trusted = self.settings.trusted()?;
+        self.link.trusts(trusted.clone());
         let way = self.way()?;
         let caller = self.introduce(&way)?;
         let look = || self.shown(&caller);
@@ -237,14 +251,15 @@ impl Connector {
         self.open_subscription(&caller);
         self.record(&recorder).await;
         let holdings = self.holdings(&way);
+        let applier = Applier { trusted, ..self.applier(fence, fuse) };
         let desk = ReverseCalls { settings: &self.settings, env: &self.env, envoys: &self.envoys };
         let ended = tokio::select! {
-            ended = self.multiplexed(&channel, &caller, resume, self.applier(fence, fuse), &stop),
+            ended = self.multiplexed(&channel, &caller, resume, applier.clone(), &stop),
                 if self.settings.v1 =>
             {
                 Err(Broken::Stream { stream: multiplex::PROTOCOL, ended })
             }
-            ended = self.down(&channel, &caller, resume, self.applier(fence, fuse), &stop), if !self.settings.v1 => {
+            ended = self.down(&channel, &caller, resume, applier.clone(), &stop), if !self.settings.v1 => {
                 Err(Broken::Stream { stream: "global to zone", ended })
             }
             ended = self.up(&channel, &caller, resume, &stop), if !self.settings.v1 => {
@@ -405,6 +420,7 @@ impl Connector {
         let following = Following {
             resume,
             sums_up: self.link.takes_digests(),
+            besides: self.link.asks_besides(),
             ..self.following(resume, applier, Outbox::new(wire, OUTBOX), stop)
         };
         following.run(std::pin::pin!(inbound)).await
@@ -418,6 +434,7 @@ impl Connector {
             follower: Follower::Zone,
             fence: fence.cloned(),
             fuse,
+            trusted: None,
         }
     }
 

@@ -41,6 +41,7 @@ impl Connector {
             ours: if shows_history { self.peer() } else { self.peer_of_kumas() },
             resume: false,
             sums_up: false,
+            besides: Vec::new(),
             remind_every: (!shows_history).then_some(self.settings.remind_every),
             guard_first: applier.fuse != Fuse::OPEN,
             applier,

@@ -10,15 +10,20 @@ use chrono::{DateTime, Utc};
 use common::{
     kds::{
         clock::ClockSkew,
+        features::{DIGESTS, Features, INGRESS_INSIGHTS},
         headers::Upstream,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
+        order,
+        signature::TrustedFile,
         watch::{Position, Watch},
     },
+    model::{Kind, Origin, Resource, labels},
     runtime::Env,
-    store::Revision,
+    store::{Revision, index::Index},
     xds::Refusals,
 };
+use serde::Serialize;
 use tokio::{sync::Notify, time::Instant};
 
 use super::credentials::ShownCredential;
@@ -49,13 +54,15 @@ struct LinkState {
     approved: bool,
     /// Everything of the history global shows was taken.
     settled: bool,
-    /// Global takes a digest of what is held here for a list of it.
-    takes_digests: bool,
+    /// What global can do, as it says.
+    features: Features,
     /// The revision of global up to which something was taken on this connection.
     taken: Revision,
     /// The one up to which global said that it knows.
     known: Revision,
     subscription: Option<SubscriptionRecord>,
+    /// The keys of which one must have signed what comes down.
+    trusted: Option<Arc<TrustedFile>>,
     /// When an operator was last warned that something shown runs out.
     warned: Option<Instant>,
 }
@@ -91,6 +98,16 @@ pub struct LinkStatus {
     pub refusals: BTreeMap<String, String>,
     /// What cannot be sent to global, by type.
     pub withheld: BTreeMap<String, String>,
+}
+
+/// How it stands with signatures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SignatureStatus {
+    /// Ids of the keys of which one must have signed what global sends.
+    pub trusted: Vec<String>,
+    /// What this zone holds of global and none of them signed: it is from before they were asked for, or from when
+    /// other keys were.
+    pub unsigned: usize,
 }
 
 impl Link {
@@ -164,14 +181,38 @@ impl Link {
         state.status.withheld.clear();
     }
 
-    /// Takes over whether global takes a digest of what is held here for a list of it.
-    pub(super) fn note_digests(&self, taken: bool) {
-        self.lock().takes_digests = taken;
+    /// Takes over whose signatures are asked for.
+    pub(super) fn trusts(&self, keys: Option<Arc<TrustedFile>>) {
+        self.lock().trusted = keys;
     }
 
-    /// Whether it does.
+    /// Whose signatures are asked for, and how much in `index` has none of them; `None` where none are.
+    pub fn signatures(&self, index: &Index) -> Option<SignatureStatus> {
+        let trusted = self.lock().trusted.clone()?.current();
+        let kinds = order::served_to_zones().into_iter();
+        let of_global = kinds.flat_map(|kind| index.list(kind)).filter(|r| r.origin == Origin::Global);
+        let is_signed = |resource: &Resource| {
+            let signer = resource.label(labels::SIGNATURE).and_then(|text| text.split_once('.'));
+            signer.is_some_and(|(id, _)| trusted.ids().any(|known| known == id))
+        };
+        let unsigned = of_global.filter(|resource| !is_signed(resource)).count();
+        Some(SignatureStatus { trusted: trusted.ids().map(str::to_owned).collect(), unsigned })
+    }
+
+    /// Takes over what global says it can do.
+    pub(super) fn note_features(&self, features: Features) {
+        self.lock().features = features;
+    }
+
+    /// Whether global takes a digest of what is held here for a list of it.
     pub(super) fn takes_digests(&self) -> bool {
-        self.lock().takes_digests
+        self.lock().features.has(DIGESTS)
+    }
+
+    /// What is asked of global besides what every global has.
+    pub(super) fn asks_besides(&self) -> Vec<&'static Kind> {
+        let has = self.lock().features.has(INGRESS_INSIGHTS);
+        if has { order::requested_among_ours() } else { Vec::new() }
     }
 
     pub(super) fn disconnected(&self, reason: Option<String>) {

@@ -15,7 +15,7 @@ use common::{
         headers::Upstream,
         order,
     },
-    model::{Origin, kinds::config, labels},
+    model::{Origin, Resource, kinds::config, labels},
     store::{Store, StoreError, index::Index},
     tls::Trust,
 };
@@ -187,7 +187,7 @@ impl MoveDifference {
                 };
                 match offered.get(&resource.key) {
                     None => difference.missing.add(name),
-                    Some(other) if other.spec != resource.spec || other.labels != resource.labels => {
+                    Some(other) if other.spec != resource.spec || !have_equal_labels(other, &resource) => {
                         difference.changed.add(name);
                     }
                     Some(_) => {}
@@ -199,6 +199,15 @@ impl MoveDifference {
         }
         difference
     }
+}
+
+/// Whether two resources say the same in their labels, whoever signed them.
+fn have_equal_labels(one: &Resource, other: &Resource) -> bool {
+    let said = |resource: &Resource| {
+        let labels = resource.labels.clone();
+        labels.into_iter().filter(|(label, _)| label != labels::SIGNATURE).collect::<Vec<_>>()
+    };
+    one.labels == other.labels || said(one) == said(other)
 }
 
 /// Why an operator's word about a move was not taken.

@@ -8,7 +8,7 @@ use std::{
 use common::{
     kds::{
         clock::{self, ClockSkew},
-        headers::{KdsCaller, Upstream, takes_digests, write_handover},
+        headers::{KdsCaller, Upstream, announced, write_handover},
         proxies::ProxyProgress,
         watch::Position,
     },
@@ -187,7 +187,7 @@ impl Pings<'_> {
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer to a ping in time"))) {
             Ok(response) => {
                 let upstream = Upstream::read(response.metadata());
-                self.link.note_digests(takes_digests(response.metadata()));
+                self.link.note_features(announced(response.metadata()));
                 if let Some(answered) = clock::read_time(response.metadata()) {
                     self.link.is_ahead(ClockSkew::measured(shown, sent.elapsed(), answered));
                 }

@@ -3,7 +3,13 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use common::{
-    kds::{MAX_MESSAGE, dial::ClientCertificateFiles, fuse::Fuse, reverse::ANSWER_WITHIN},
+    kds::{
+        MAX_MESSAGE,
+        dial::ClientCertificateFiles,
+        fuse::Fuse,
+        reverse::ANSWER_WITHIN,
+        signature::{ResourceKeyError, TrustedFile},
+    },
     runtime::warn_if_open,
 };
 use thiserror::Error;
@@ -20,6 +26,8 @@ pub struct ZoneKdsSettings {
     pub token: TokenSource,
     /// The certificate shown to global, if there is one: to tell when it runs out.
     pub certificate: Option<ClientCertificateFiles>,
+    /// File with the keys of which one must have signed what global sends.
+    pub trusted_keys: Option<PathBuf>,
     /// Sync by KDS v1.
     pub v1: bool,
     /// Largest message, in bytes.
@@ -66,6 +74,7 @@ impl ZoneKdsSettings {
             address: String::new(),
             token: TokenSource::None,
             certificate: None,
+            trusted_keys: None,
             v1: false,
             max_message: MAX_MESSAGE,
             gzip: true,
@@ -87,6 +96,15 @@ impl ZoneKdsSettings {
             gives_secrets: false,
             issuing_request: None,
         }
+    }
+
+    /// The keys of which one must have signed what global sends, as the file says now.
+    ///
+    /// # Errors
+    /// [`ResourceKeyError`] when nobody can say which these are: then nothing is taken.
+    pub(super) fn trusted(&self) -> Result<Option<Arc<TrustedFile>>, ResourceKeyError> {
+        let open = |path| TrustedFile::open(path, "multizone.zone.kds.trustedKeysFile").map(Arc::new);
+        self.trusted_keys.as_deref().map(open).transpose()
     }
 
     /// What connects, and in which version, as global is told.

@@ -15,6 +15,7 @@ use common::{
         insight::Outcome,
         metadata::Peer,
         outbox::Outbox,
+        signature::TrustedFile,
         watch::{Position, Watch},
     },
     proto::kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
@@ -96,6 +97,10 @@ impl Trial<'_> {
             version: self.settings.version.clone(),
             issuing_request: self.settings.issuing_request.clone(),
         };
+        let trusted = match self.settings.trusted() {
+            Ok(trusted) => trusted,
+            Err(error) => return error.to_string(),
+        };
         let dial = match self.moves.dial(target) {
             Ok(dial) => dial,
             Err(error) => return error.to_string(),
@@ -129,7 +134,7 @@ impl Trial<'_> {
         let stop = CancellationToken::new();
         let _ends_with_the_look = stop.clone().drop_guard();
         tokio::select! {
-            ended = self.take(&channel, &caller, &offered, &link, stop) => ended,
+            ended = self.take(&channel, &caller, (&offered, trusted), &link, stop) => ended,
             status = pings.keep(period) => unanswered(&status),
             failed = offered.show() => format!("keep what it sends: {failed}"),
             () = self.compare(target, &offered, &link) => "the process is stopping".to_owned(),
@@ -140,7 +145,7 @@ impl Trial<'_> {
         &self,
         channel: &Channel,
         caller: &KdsCaller,
-        offered: &Offered,
+        (offered, trusted): (&Offered, Option<Arc<TrustedFile>>),
         link: &Link,
         stop: CancellationToken,
     ) -> String {
@@ -161,6 +166,7 @@ impl Trial<'_> {
             ours: self.ours.clone(),
             resume: true,
             sums_up: link.takes_digests(),
+            besides: Vec::new(),
             remind_every: None,
             guard_first: false,
             applier: Applier {
@@ -170,6 +176,7 @@ impl Trial<'_> {
                 follower: Follower::Zone,
                 fence: None,
                 fuse: Fuse::OPEN,
+                trusted,
             },
             outbox: Outbox::new(wire, OUTBOX),
             watch: Arc::new(Unwatched),

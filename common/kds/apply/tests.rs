@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::{
+    encoding::{AsDer, Pkcs8V1Der},
+    signature::Ed25519KeyPair,
+};
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
 use crate::{
-    kds::mapper,
-    model::labels,
+    kds::{features::Features, mapper, signature::KeyOfResources},
     policy::mesh_timeout,
     runtime::{Clock, Entropy},
     store::{Snapshot, StoreIdentity, feed::Feed, memory::MemoryStore},
@@ -224,7 +227,7 @@ async fn applier(store: &Arc<MemoryStore>, follower: Follower) -> Applier {
 fn with_index(store: &Arc<MemoryStore>, index: IndexReader, follower: Follower) -> Applier {
     let env = Env { clock: Arc::new(Epoch), entropy: Entropy::seeded(1), instance_id: "test".into() };
     let store: Arc<dyn Store> = Arc::clone(store) as _;
-    Applier { store, index, env, follower, fence: None, fuse: Fuse::default() }
+    Applier { store, index, env, follower, fence: None, fuse: Fuse::default(), trusted: None }
 }
 
 #[tokio::test(start_paused = true)]
@@ -418,4 +421,54 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+/// A key that signs, and the text by which it is trusted.
+fn signing_key() -> (KeyOfResources, String) {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let private: Pkcs8V1Der<'_> = pair.as_der().unwrap();
+    let text = pem::encode(&pem::Pem::new("PRIVATE KEY", private.as_ref()));
+    let key = KeyOfResources::from_pem(&text).unwrap();
+    let public = key.public_pem();
+    (key, public)
+}
+
+#[tokio::test]
+async fn what_is_not_signed_changes_nothing_and_holds_back_nothing() {
+    let ((key, public), (_, strange)) = (signing_key(), signing_key());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), strange).unwrap();
+    let trusted = TrustedFile::open(file.path(), "keys").unwrap();
+    let form = mapper::DownForm::of(&Features::ours(), &[]);
+    let sent = |name: &str, is_signed: bool| {
+        let mut form = mapper::down(&from_global(name), &form).unwrap();
+        if is_signed {
+            form.labels.insert(labels::SIGNATURE.to_owned(), key.signature_of(&form));
+        }
+        let wanted = codec::encode(&form);
+        let any = Any { type_url: wanted.type_url.to_owned(), value: wanted.value.to_vec() };
+        (wanted.name.to_string(), any)
+    };
+    let decode = |items: &[(String, Any)]| {
+        let items = items.iter().map(|(name, any)| (name.as_str(), Some(any)));
+        let mut received =
+            DecodedResponse::decode(&mesh_timeout::KIND, items, Vec::new(), true, &Follower::Zone);
+        received.demand_signatures(&trusted);
+        received
+    };
+    let all = [sent("t", true), sent("u", true), sent("v", false)];
+    let received = decode(&all);
+    assert_eq!((received.items.len(), received.refused.len()), (0, 3), "nobody trusts that key yet");
+    std::fs::write(file.path(), public).unwrap();
+    let received = decode(&all);
+    assert_eq!((received.items.len(), received.refused.len()), (2, 1), "a key that was added counts at once");
+    assert!(received.refused[0].name == all[2].0 && received.refused[0].reason.contains("not signed"));
+
+    // What a forged one would replace stays, also where the state without it is all there is.
+    let store = Arc::new(MemoryStore::new(Uuid::nil()));
+    let applier = applier(&store, Follower::Zone).await;
+    assert_eq!(applier.apply(&received).await.unwrap().changed, 2);
+    let forged = [sent("t", true), sent("u", false)];
+    let applied = applier.apply(&decode(&forged)).await.unwrap();
+    assert_eq!((applied.changed, applied.verdicts.len()), (0, 1));
 }

@@ -83,6 +83,12 @@ impl Kind {
         self
     }
 
+    /// Zones that ask for it get copies of those of the others: what a zone of Kuma does not know.
+    pub const fn across_our_zones(mut self) -> Self {
+        self.flow = self.flow.and_across_our_zones();
+        self
+    }
+
     /// Sets command line argument and short name.
     pub const fn named(mut self, arg: &'static str, short: &'static str) -> Self {
         self.arg = arg;

@@ -10,10 +10,17 @@ impl Flow {
     const PROVIDED_BY_ZONE: u8 = 8;
     const PROVIDED_BY_GLOBAL: u8 = 16;
     const ACROSS_ZONES: u8 = 32;
+    /// No bit of Kuma's.
+    const ACROSS_OUR_ZONES: u8 = 64;
 
     /// From the bit set as Kuma writes it.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
+    }
+
+    /// The same, and zones that ask for it get copies of those of the others; Kuma's do not.
+    pub const fn and_across_our_zones(self) -> Self {
+        Self(self.0 | Self::ACROSS_OUR_ZONES)
     }
 
     const fn has(self, bits: u8) -> bool {
@@ -43,6 +50,11 @@ impl Flow {
     /// Copies of one zone's resources are forwarded to all other zones.
     pub const fn across_zones(self) -> bool {
         self.has(Self::ACROSS_ZONES)
+    }
+
+    /// Copies of one zone's resources are forwarded to all other zones that ask for them.
+    pub const fn across_our_zones(self) -> bool {
+        self.has(Self::ACROSS_OUR_ZONES)
     }
 
     /// Requested by a zone on `GlobalToZoneSync`.

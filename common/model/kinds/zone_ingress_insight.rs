@@ -10,6 +10,7 @@ pub static KIND: Kind =
     Kind::proto("ZoneIngressInsight", "zone-ingress-insights", "kuma.mesh.v1alpha1.ZoneIngressInsight")
         .global()
         .flow(12)
+        .across_our_zones()
         .insight()
         .kubernetes(KubernetesForm::Namespaced)
         .typed::<ZoneIngressInsight>();

@@ -4,23 +4,26 @@ use common::kds::carrier::Carrier;
 
 use crate::kds::{
     auth::{ZoneAuthenticator, check_name},
-    relay_auth::RelayAuthError,
+    relay_auth::{CarriedZones, RelayAuthError},
 };
 
 /// Lets a caller in, or counts and logs why not.
 pub(super) fn admit(
     carrier: Option<Carrier>,
     authenticator: &dyn ZoneAuthenticator,
-) -> Result<Carrier, RelayAuthError> {
+) -> Result<(Carrier, CarriedZones), RelayAuthError> {
     let admitted = carrier.ok_or(RelayAuthError::NoName).and_then(|carrier| {
         check_name(&carrier.relay).map_err(|_| RelayAuthError::BadName(shown(&carrier.relay)))?;
-        authenticator.authenticate_relay(&carrier.relay, carrier.token.as_deref())?;
-        Ok(carrier)
+        let zones = authenticator.authenticate_relay(&carrier.relay, carrier.token.as_deref())?;
+        Ok((carrier, zones))
     });
-    admitted.inspect_err(|error| {
-        metrics::counter!("kds_relay_rejected_total", "reason" => error.reason()).increment(1);
-        tracing::warn!(%error, "a caller was not let in as a relay");
-    })
+    admitted.inspect_err(note)
+}
+
+/// Counts and logs what a relay may not.
+pub(super) fn note(error: &RelayAuthError) {
+    metrics::counter!("kds_relay_rejected_total", "reason" => error.reason()).increment(1);
+    tracing::warn!(%error, "a caller was not let in as a relay");
 }
 
 fn shown(name: &str) -> String {

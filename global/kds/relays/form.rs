@@ -1,12 +1,16 @@
 //! What leaves for relays: everything that any zone may get, whose it is, and no private key that a zone does
 //! not get either. Which zone gets what, the relay decides by the same rules as global.
 
+use std::sync::Arc;
+
 use common::{
     issuing,
     kds::{
+        features::Features,
         filter::Audience,
         mapper::{self, DownForm, MapError},
         outgoing::OutgoingForm,
+        signature::KeyOfResources,
     },
     model::{Resource, kinds, labels},
 };
@@ -27,13 +31,35 @@ pub(crate) struct ForRelays {
     form: DownForm,
     skip_prefixes: Vec<String>,
     largest: usize,
+    /// What the zones below get is signed with this.
+    signing_key: Option<Arc<KeyOfResources>>,
 }
 
 impl ForRelays {
     pub(crate) fn new(skip_prefixes: &[String], largest: usize) -> Self {
         // Names are hashed where it is known for whom.
         let form = DownForm { hashes_names: false, skip_prefixes: Vec::new() };
-        Self { form, skip_prefixes: skip_prefixes.to_vec(), largest }
+        Self { form, skip_prefixes: skip_prefixes.to_vec(), largest, signing_key: None }
+    }
+
+    /// The same with signatures of `key`, if there is one.
+    pub(super) fn signing(self, key: Option<Arc<KeyOfResources>>) -> Self {
+        Self { signing_key: key, ..self }
+    }
+
+    /// Puts on `mapped` the signature of each form the relay makes of it for its zones.
+    fn sign(&self, mapped: &mut Resource, key: &KeyOfResources) -> Result<(), MapError> {
+        let form = DownForm::of(&Features::ours(), &self.skip_prefixes);
+        let signed = |audience: &Audience| -> Result<(String, String), MapError> {
+            let (label, form) = match audience.gets_public_half() {
+                true => (labels::SIGNATURE_OF_HALF, mapper::down_public(mapped, &form)?),
+                false => (labels::SIGNATURE, mapper::down(mapped, &form)?),
+            };
+            Ok((label.to_owned(), key.signature_of(&form)))
+        };
+        let signatures = Audience::of(mapped).iter().map(signed).collect::<Result<Vec<_>, _>>()?;
+        mapped.labels.extend(signatures);
+        Ok(())
     }
 }
 
@@ -65,6 +91,10 @@ impl OutgoingForm for ForRelays {
                 && !READ_BY_RULES.contains(&label)
         };
         mapped.labels.retain(|label, _| !stays(label));
+        mapped.labels.remove(labels::SIGNATURE);
+        if let Some(key) = &self.signing_key {
+            self.sign(&mut mapped, key)?;
+        }
         Ok(mapped)
     }
 

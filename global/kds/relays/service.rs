@@ -27,6 +27,7 @@ use super::{
 };
 use crate::kds::{
     Kds, ShownCredentials,
+    relay_auth::CarriedZones,
     reply::{Reply, reply},
 };
 
@@ -53,7 +54,7 @@ impl RelayService for Kds {
         &self,
         request: Request<Streaming<RelayFollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let line = self.line_of(&request)?;
+        let (line, _) = self.line_of(&request)?;
         let (wire, queue) = mpsc::channel(QUEUE);
         let feed = RelayFeed {
             outgoing: Arc::clone(&self.inner.relays.outgoing),
@@ -78,7 +79,7 @@ impl RelayService for Kds {
         &self,
         request: Request<Streaming<RelayReport>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
-        let carrier = self.admit_relay(&request)?;
+        let (carrier, _) = self.admit_relay(&request)?;
         let events = self.inner.bus.subscribe("relay");
         let (line, questions) = self.inner.relays.open(&carrier);
         tracing::info!(relay = &*line.relay, "a relay connected");
@@ -95,8 +96,9 @@ impl RelayService for Kds {
         &self,
         request: Request<RelayIntroductionRequest>,
     ) -> Result<Response<RelayIntroductionResponse>, Status> {
-        self.line_of(&request)?;
+        let (line, zones) = self.line_of(&request)?;
         let caller = self.admit(&request)?;
+        zones.check(&line.relay, &caller.zone).inspect_err(auth::note)?;
         self.inner.ensure_zone(&caller).await?;
         let revision = self.inner.index.current().revision;
         Ok(Response::new(RelayIntroductionResponse { revision }))
@@ -104,7 +106,7 @@ impl RelayService for Kds {
 }
 
 impl Kds {
-    fn admit_relay<T>(&self, request: &Request<T>) -> Result<Carrier, Status> {
+    fn admit_relay<T>(&self, request: &Request<T>) -> Result<(Carrier, CarriedZones), Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
@@ -115,31 +117,35 @@ impl Kds {
                  is where no mesh does",
             ));
         }
-        let carrier = auth::admit(Carrier::read(request.metadata()), &*self.inner.authenticator)?;
+        let (carrier, zones) = auth::admit(Carrier::read(request.metadata()), &*self.inner.authenticator)?;
         if let Some(client) = request.extensions().get::<Client>() {
             client.vouch(&carrier.relay, None);
         }
-        Ok(carrier)
+        Ok((carrier, zones))
     }
 
-    /// The line a call of a relay belongs to.
-    fn line_of<T>(&self, request: &Request<T>) -> Result<Arc<RelayLine>, Status> {
-        let carrier = self.admit_relay(request)?;
-        self.inner.relays.line_of(&carrier).ok_or_else(|| closed(&carrier.relay))
+    /// The line a call of a relay belongs to, and the zones it may speak for.
+    fn line_of<T>(&self, request: &Request<T>) -> Result<(Arc<RelayLine>, CarriedZones), Status> {
+        let (carrier, zones) = self.admit_relay(request)?;
+        let line = self.inner.relays.line_of(&carrier).ok_or_else(|| closed(&carrier.relay))?;
+        Ok((line, zones))
     }
 
-    /// The line by which a zone comes, when it does not come by itself.
+    /// The line by which `zone` comes, when it does not come by itself.
     ///
     /// # Errors
-    /// When the relay is not let in, or has no line.
+    /// When the relay is not let in, has no line, or may not speak for that zone.
     pub(in crate::kds) fn line_below<T>(
         &self,
         request: &Request<T>,
+        zone: &str,
     ) -> Result<Option<Arc<RelayLine>>, Status> {
-        match Carrier::read(request.metadata()) {
-            Some(_) => self.line_of(request).map(Some),
-            None => Ok(None),
+        if Carrier::read(request.metadata()).is_none() {
+            return Ok(None);
         }
+        let (line, zones) = self.line_of(request)?;
+        zones.check(&line.relay, zone).inspect_err(auth::note)?;
+        Ok(Some(line))
     }
 }
 

@@ -196,6 +196,7 @@ impl Sent {
                 meta: Some(meta),
                 spec: Some(Any { type_url: url, value: spec }),
                 status: None,
+                strait_signature: String::new(),
             },
         }
     }

@@ -153,6 +153,15 @@ impl ControlPlane {
         self.ready().await;
     }
 
+    /// The flag it is started with from the next time on; `None`: without it.
+    pub fn set(&mut self, flag: &str, value: Option<&str>) {
+        let flag = format!("--{flag}");
+        if let Some(at) = self.args.iter().position(|arg| *arg == flag) {
+            self.args.drain(at..=at + 1);
+        }
+        self.args.extend(value.into_iter().flat_map(|value| [flag.clone(), value.to_owned()]));
+    }
+
     /// Address of a path of its diagnostics.
     pub fn diagnostics_url(&self, path: &str) -> String {
         format!("http://{}{path}", self.diagnostics)

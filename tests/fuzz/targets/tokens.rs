@@ -38,7 +38,8 @@ static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
     let index = Index::of(store, Snapshot { revision: 1, resources });
     let user = UserClaims { name: "ann".to_owned(), groups: vec!["ops".to_owned()] };
-    let zone = ZoneClaims { zone: "zone-1".to_owned(), scope: vec![scope::CP.to_owned()] };
+    let zone =
+        ZoneClaims { zone: "zone-1".to_owned(), scope: vec![scope::CP.to_owned()], ..ZoneClaims::default() };
     let dataplane = DataplaneClaims { name: "web-1".to_owned(), mesh: MESH.to_owned(), ..Default::default() };
     let key = |purpose: Purpose<'_>| purpose.newest_key(&index).expect("it was just made");
     let issued = [

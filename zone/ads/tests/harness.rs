@@ -208,7 +208,7 @@ impl Zone {
     }
 
     pub(super) fn zone_token(&self, scope: &str) -> String {
-        let claims = ZoneClaims { zone: ZONE.to_owned(), scope: vec![scope.to_owned()] };
+        let claims = ZoneClaims { zone: ZONE.to_owned(), scope: vec![scope.to_owned()], carries: Vec::new() };
         let valid = Duration::from_secs(3600);
         token::issue(&self.index.current(), Purpose::Zone, &claims, valid, &self.env).unwrap()
     }
