@@ -92,7 +92,7 @@ impl Subscription {
     /// into doubt since; what came of `sent` is still to be told.
     pub(super) fn rebase(&mut self, collection: Arc<dyn Collection>, sent: &Updated) {
         let since = self.dirty.iter().filter(|name| !sent.contains(name));
-        let pending = self.gone.iter().chain(&self.kept).chain(self.refused.keys()).chain(since);
+        let pending = self.gone.iter().chain(self.refused.names()).chain(since);
         self.held.rebase(collection, pending, &self.interest);
     }
 
@@ -105,7 +105,7 @@ impl Subscription {
             .map(Name::from)
             .collect();
         let Some(flight) = &mut self.flight else { return };
-        for (name, refused) in &self.refused {
+        for (name, refused) in self.refused.versions() {
             if version(name) == Some(*refused) {
                 flight.updated.add(name, *refused);
             }
