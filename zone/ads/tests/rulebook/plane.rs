@@ -131,6 +131,15 @@ impl<'a> Plane<'a> {
         self.until(|streams| streams.len() == count + 1).await;
     }
 
+    /// Whether `peer` has read everything that was sent to it, as far as anybody knows at the moment.
+    pub(super) fn is_read_by(&self, peer: &Peer) -> bool {
+        let view = self.zone.proxies.find(|id| *id == self.id);
+        let sent = view.iter().flat_map(|view| &view.streams).flat_map(|stream| &stream.types);
+        sent.filter(|(_, seen)| seen.sent > 0).all(|(type_url, seen)| {
+            peer.newest.get(type_url).is_some_and(|told| told.nonce == seen.nonce.to_string())
+        })
+    }
+
     async fn until(&self, is: impl Fn(&[StreamView]) -> bool) {
         let seen = async {
             while !self.zone.proxies.find(|id| *id == self.id).is_some_and(|view| is(&view.streams)) {
