@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted, virtual_host::HostDirectory};
+use super::{
+    Collection, Name, NamePool, NameSet, Version, Want, Wanted, variant, virtual_host::HostDirectory,
+};
 
 mod alive;
 mod flight;
@@ -13,6 +15,7 @@ mod holdings;
 mod interest;
 mod narrowing;
 mod offer;
+mod on_demand;
 mod refused;
 mod resumed;
 mod settle;
@@ -68,6 +71,8 @@ pub struct Subscription {
     foreign: BTreeMap<Name, Box<str>>,
     /// What was read of virtual hosts for the response that is being made.
     hosts: HostDirectory,
+    /// Hosts that may be asked for before some are forgotten.
+    most_hosts: usize,
     flight: Option<Flight>,
     /// Where a refusal that names nothing is narrowed.
     narrowing: Option<Box<Narrowing>>,
@@ -105,6 +110,7 @@ impl Subscription {
             came_with: held.bytes() + foreign.values().map(|text| text.len()).sum::<usize>(),
             foreign,
             hosts: HostDirectory::default(),
+            most_hosts: on_demand::HOSTS,
             interest,
             held,
             refused: RefusedItems::default(),
@@ -135,6 +141,7 @@ impl Subscription {
                 self.ask(name.into());
             }
         }
+        self.forget_hosts();
     }
 
     /// Takes away from what the peer is interested in. A name that the wildcard still covers is sent
@@ -148,7 +155,8 @@ impl Subscription {
             }
             let was_asked = self.interest.names.remove(name);
             let is_member = self.note_dropped(name);
-            match self.interest.wildcard {
+            // No wildcard covers what is asked for by parameters.
+            match self.interest.wildcard && !variant::is_locator(name) {
                 true if was_asked => self.ask(name.into()),
                 true => self.renew(&name.into()),
                 false if is_member && was_asked => self.ask(name.into()),

@@ -1,6 +1,7 @@
 //! What a peer asked for.
 
 use super::{NameSet, wide::WideNames};
+use crate::xds::variant;
 
 /// Which resources of the type the peer asked for.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +17,8 @@ pub struct Interest {
 impl Interest {
     /// Whether it includes this name.
     pub fn covers(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name) || self.wide.as_ref().is_some_and(|wide| wide.covers(name))
+        let is_meant = self.wildcard && !variant::is_variant(name) && !variant::is_locator(name);
+        is_meant || self.names.contains(name) || self.wide.as_ref().is_some_and(|wide| wide.covers(name))
     }
 
     /// The names that were asked for one by one.

@@ -182,7 +182,7 @@ impl Subscription {
         want.each(self.type_url, &mut |name, version| {
             there += usize::from(self.may_hold(name));
             self.held.adopt(name);
-            if !self.is_settled(name, version) {
+            if self.interest.covers(name) && !self.is_settled(name, version) {
                 dirty.insert(Arc::clone(name));
             }
         });

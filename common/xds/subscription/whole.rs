@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Collection, Holdings, Interest, Name, NameSet, Offer, Subscription, Updated, Version, Wanted};
+use crate::xds::variant;
 
 impl Subscription {
     /// Whether nothing was said on this stream yet, so that the peer is to get all there is.
@@ -39,7 +40,11 @@ impl Subscription {
         let Self { interest: Interest { wildcard, names, .. }, gone, .. } = self;
         if *wildcard {
             updated.reserve_exact(collection.len());
-            collection.each(&mut |wanted| updated.push(wanted));
+            collection.each(&mut |wanted| {
+                if !variant::is_variant(&wanted.name) {
+                    updated.push(wanted);
+                }
+            });
             gone.extend(names.iter().filter(|name| collection.version(name).is_none()).map(Name::from));
             return;
         }
