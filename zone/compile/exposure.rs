@@ -58,7 +58,7 @@ impl EdgeOwn {
     /// What it comes to beside what is `shared`, in place of what the proxy had `before`.
     pub(super) fn beside(&self, shared: &SharedResources, before: Option<&ResourceSet>) -> ResourceSet {
         let refused = self.problems.iter().filter_map(Problem::refused);
-        let kept = before.map(|before| kept::with_kept(&self.resources, shared, refused, before));
+        let kept = before.map(|before| kept::with_kept(&self.resources, shared, refused, before).0);
         ResourceSet::new(kept.as_ref().unwrap_or(&self.resources), shared, before)
     }
 }

@@ -247,6 +247,7 @@ impl ZoneEdge {
                     certificate: None,
                     problems: [reason].into(),
                     of_envoy: Arc::default(),
+                    kept: None,
                     failed: true,
                 });
                 continue;
@@ -284,6 +285,7 @@ impl ZoneEdge {
                 certificate: None,
                 problems: own.problems.iter().map(ToString::to_string).collect(),
                 of_envoy: own.problems.iter().filter(|problem| problem.is_of_envoy()).cloned().collect(),
+                kept: None,
                 failed: false,
             });
         }

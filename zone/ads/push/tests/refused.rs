@@ -1,7 +1,7 @@
 //! What an Envoy would refuse is not sent, and who had an earlier version of it keeps that.
 
 use super::*;
-use crate::generator::Encoded;
+use crate::generator::{Encoded, ResourceCollection, SharedResources};
 
 const TIMEOUT: &str = "
 type: MeshTimeout
@@ -140,6 +140,43 @@ fn what_is_kept_is_the_proxys_own_also_when_it_is_selected_anew_or_comes_again()
     world.settle();
     assert_eq!(listener(&world, "p-0"), Some(before));
     assert!(refusals(&world, "p-0")[0].contains("modification 1 of MeshProxyPatch broken"));
+}
+
+#[test]
+fn r75_what_is_kept_outlives_the_process() {
+    let mut world = world();
+    let before = listener(&world, "p-0").unwrap();
+    world.put(&patch("{kind: Mesh}", NO_END), "");
+    // What the listener leads to is not called by anybody any more.
+    world.put(&dataplane(0, "client"), "east");
+    world.settle();
+    let kept = std::mem::take(&mut world.kept);
+    let of_one: Vec<(&str, &str)> =
+        kept[&id("p-0")].iter().map(|one| (one.origin, one.name.as_ref())).collect();
+    assert!(of_one.contains(&(before.origin, &*before.name)) && of_one.len() > 2, "{of_one:?}");
+
+    let had = kept.into_iter().map(|(id, kept)| {
+        let mut collection = ResourceCollection::default();
+        kept.iter().for_each(|one| collection.insert(Arc::clone(one)));
+        (id.name, ResourceSet::new(&collection, &SharedResources::default(), None))
+    });
+    world.meshes = Meshes::new(east(), Arc::clone(&world.index));
+    world.meshes.remember([("default".into(), had.collect())].into());
+    world.has.clear();
+    world.put(&dataplane(2, "web"), "east");
+    ["p-0", "p-2"].iter().for_each(|name| world.meshes.arrive(&proxy(ProxyKind::Dataplane, name)));
+    world.settle();
+    assert_eq!(listener(&world, "p-0"), Some(before));
+    for of_type in [type_url::CLUSTER, type_url::ENDPOINT] {
+        assert!(at(&world, "p-0", of_type, "web").is_some(), "{of_type}");
+    }
+    assert!(listener(&world, "p-2").is_none(), "who never had it does without");
+    assert!(!world.kept[&id("p-0")].is_empty() && world.kept[&id("p-2")].is_empty());
+
+    world.put(&patch("{kind: Mesh}", FINE), "");
+    world.settle();
+    assert!(world.kept[&id("p-0")].is_empty());
+    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), None);
 }
 
 #[test]
