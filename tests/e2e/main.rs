@@ -47,6 +47,7 @@ mod rotation;
 mod routes;
 mod services;
 mod spire;
+mod streams;
 mod sync;
 mod telemetry;
 mod traffic;
