@@ -287,7 +287,8 @@ impl Ads {
             Arc::clone(&insights),
             self.config.admin_authority.clone(),
         );
-        let archive = Arc::new(KeptArchive::new(Arc::clone(&self.store), self.env.clone()));
+        let archive =
+            Arc::new(KeptArchive::new(Arc::clone(&self.store), self.env.clone(), !self.config.sole_writer));
         let push = push.with_status(Arc::clone(&self.status)).with_archive(Arc::clone(&archive));
         let stop = shutdown.clone();
         supervisor.spawn("kept resources", endless(async move { archive.run(stop).await }));

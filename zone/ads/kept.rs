@@ -1,11 +1,12 @@
 //! What proxies keep, because they would refuse what is new, outlives this process: it is noted in the store, so that who
 //! comes back to a zone that was started meanwhile goes on with it.
 //!
-//! Nothing waits for that. What is noted follows what proxies were told, and is read once, when a zone starts. Secrets are
-//! left out: those a kept resource needs are made anew like everybody's.
+//! What is noted follows what proxies were told. It is read when a zone starts, and where several processes share the
+//! store, also when a proxy comes, which may have been with another one. Secrets are left out: those a kept resource needs
+//! are made anew like everybody's.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,10 +18,10 @@ use common::{
     xds::Version,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::node::{ProxyId, ProxyKind};
+use super::node::{Proxy, ProxyId, ProxyKind};
 use crate::generator::{Encoded, ResourceCollection, ResourceSet, SharedResources, type_url};
 
 /// Keys of the documents begin with that.
@@ -29,6 +30,8 @@ const PREFIX: &str = "zone/kept/";
 const BATCH: usize = 200;
 /// Pause after the store refused.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long proxies that come may wait for what another process noted.
+const SOON: Duration = Duration::from_millis(500);
 /// How often it is tried to read what was noted before a zone starts without.
 const ATTEMPTS: usize = 5;
 /// What the resources say about who made them.
@@ -62,14 +65,16 @@ struct ArchiveState {
 pub(super) struct KeptArchive {
     store: Arc<dyn Store>,
     env: Env,
+    /// Whether other processes note there too.
+    is_shared: bool,
     state: Mutex<ArchiveState>,
     woken: Notify,
 }
 
 impl KeptArchive {
     /// Nothing read yet.
-    pub(super) fn new(store: Arc<dyn Store>, env: Env) -> Self {
-        Self { store, env, state: Mutex::default(), woken: Notify::new() }
+    pub(super) fn new(store: Arc<dyn Store>, env: Env, is_shared: bool) -> Self {
+        Self { store, env, is_shared, state: Mutex::default(), woken: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ArchiveState> {
@@ -91,6 +96,22 @@ impl KeptArchive {
             }
         }
         KeptByMesh::new()
+    }
+
+    /// The same of those who just came, as far as others may have noted something.
+    pub(super) async fn load_for(&self, arrived: &[Arc<Proxy>], index: &Index) -> KeptByMesh {
+        let arrived: BTreeSet<&ProxyId> = arrived.iter().map(|proxy| &proxy.id).collect();
+        if !self.is_shared || arrived.is_empty() {
+            return KeptByMesh::new();
+        }
+        let Ok(Ok(mut documents)) = timeout(SOON, self.store.sessions(PREFIX)).await else {
+            tracing::debug!("what proxies kept at another process is not known in time");
+            return KeptByMesh::new();
+        };
+        documents.retain(|(key, _)| id_of(key).is_some_and(|id| arrived.contains(&id)));
+        // What was noted here, others may have taken back.
+        self.lock().noted.retain(|id, _| !arrived.contains(id));
+        self.read(documents, index)
     }
 
     fn read(&self, documents: Vec<(String, String)>, index: &Index) -> KeptByMesh {
@@ -271,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_noted_is_there_for_the_next_process_but_for_secrets_and_who_is_gone() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
-        let archive = || KeptArchive::new(Arc::clone(&store), Env::system("t"));
+        let archive = || KeptArchive::new(Arc::clone(&store), Env::system("t"), false);
         let (listener, cluster) =
             (encoded(type_url::LISTENER, "l", "1"), encoded(type_url::CLUSTER, "c", "1"));
         let kept: KeptByProxy =
@@ -307,6 +328,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_comes_from_another_replica_keeps_what_it_kept_there() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
+        let replica = || KeptArchive::new(Arc::clone(&store), Env::system("t"), true);
+        let ([one, two], index) = ([replica(), replica()], index(&["web-1", "web-2"]));
+        let kept: KeptByProxy = [encoded(type_url::LISTENER, "l", "1")].into();
+        for name in ["web-1", "web-2"] {
+            one.note(&id(name), &kept);
+        }
+        assert!(one.write().await);
+        let (cluster, metadata, user_agent) = (Arc::default(), Arc::default(), String::new());
+        let web_1 = [Arc::new(Proxy { id: id("web-1"), cluster, metadata, user_agent })];
+        let found = two.load_for(&web_1, &index).await;
+        assert_eq!(found["default"].keys().map(|name| &**name).collect::<Vec<_>>(), ["web-1"]);
+        // There it is corrected, here it is broken again later.
+        two.note(&id("web-1"), &Arc::default());
+        assert!(two.write().await);
+        assert!(one.load_for(&web_1, &index).await.is_empty());
+        one.note(&id("web-1"), &kept);
+        assert!(one.write().await);
+        assert_eq!(store.sessions(PREFIX).await.unwrap().len(), 2);
+        assert!(two.load_for(&[], &index).await.is_empty(), "nobody came");
+    }
+
+    #[tokio::test]
     async fn what_cannot_be_read_is_as_if_it_was_not_there() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
         let documents = [
@@ -316,7 +361,7 @@ mod tests {
         ];
         let rows = documents.map(|(key, text)| (key.to_owned(), Some(text.to_owned())));
         store.put_sessions(rows.into()).await.unwrap();
-        let archive = KeptArchive::new(Arc::clone(&store), Env::system("t"));
+        let archive = KeptArchive::new(Arc::clone(&store), Env::system("t"), false);
         assert!(archive.load(&index(&["a", "b"])).await.is_empty());
         assert!(archive.write().await);
         assert_eq!(store.sessions(PREFIX).await.unwrap().len(), 1, "what is not ours stays");

@@ -27,8 +27,15 @@ use self::{
     signing::Signing,
 };
 use super::{
-    admin_authority::AdminAuthority, config::ProxyConfig, convergence::MadeFor, insight::ProxyInsights,
-    kept::KeptArchive, metrics, node::ProxyId, proxies::Proxies, push_status::PushStatus,
+    admin_authority::AdminAuthority,
+    config::ProxyConfig,
+    convergence::MadeFor,
+    insight::ProxyInsights,
+    kept::{KeptArchive, KeptByMesh},
+    metrics,
+    node::ProxyId,
+    proxies::Proxies,
+    push_status::PushStatus,
 };
 use crate::mesh::{Hosts, Surroundings};
 
@@ -125,6 +132,10 @@ impl Push {
             self.meshes.retry(&id);
         }
         movement.left.iter().for_each(|id| self.status.note(id, Arc::default()));
+        let kept = match &self.archive {
+            Some(archive) => archive.load_for(&movement.arrived, &index).await,
+            None => KeptByMesh::new(),
+        };
         let start = Instant::now();
         let mut meshes = std::mem::take(&mut self.meshes);
         // Compiling takes a while and would hold up whoever shares the thread.
@@ -132,6 +143,7 @@ impl Push {
             meshes.follow(&index, hosts);
             meshes.renew(now);
             movement.left.iter().for_each(|id| meshes.leave(id));
+            meshes.remember(kept);
             movement.arrived.iter().for_each(|proxy| meshes.arrive(proxy));
             meshes.work(now, || start.elapsed() >= SLICE);
             let configured = meshes.configured(now);

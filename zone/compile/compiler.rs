@@ -133,7 +133,12 @@ impl Compiler {
 
     /// What these proxies have that was made by a process before this one.
     pub(crate) fn remember(&mut self, had: BTreeMap<Arc<str>, ResourceSet>) {
-        self.left_with.extend(had);
+        for (name, had) in had {
+            // What is known here is more.
+            if !self.proxies.contains_key(&name) {
+                self.left_with.entry(name).or_insert(had);
+            }
+        }
     }
 
     /// A proxy came, or came again: it may have been away, so it is told everything.

@@ -91,7 +91,12 @@ impl Meshes {
 
     /// Lets proxies go on with what they have, where they would refuse what is made now.
     pub(super) fn remember(&mut self, kept: KeptByMesh) {
-        self.kept = kept;
+        for (name, had) in kept {
+            match self.rooms.get_mut(&name).and_then(|room| room.mesh.as_mut()) {
+                Some(Ok(mesh)) => mesh.compiler.remember(had),
+                Some(Err(_)) | None => self.kept.entry(name).or_default().extend(had),
+            }
+        }
     }
 
     /// The revision of the store they were read at.
