@@ -1,18 +1,28 @@
 //! What strangers and clumsy clients send, to each service and in each form that it has: with which code it is refused,
 //! and that another stream, which is open all the time, goes on as if nothing had been.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use common::{
     proto::{
         envoy::{
             config::core::v3::Node,
-            service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+            service::{
+                discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+                status::v3::{ClientStatusRequest, ClientStatusResponse},
+            },
+            r#type::matcher::v3::{NodeMatcher, RegexMatcher, StringMatcher, string_matcher::MatchPattern},
         },
         google::rpc,
     },
-    token::DataplaneClaims,
+    token::{self, DataplaneClaims, Purpose, UserClaims},
     xds::envoy,
 };
+use http::StatusCode;
+use http_body_util::Full;
 use prost::Message;
+use serde_json::json;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
@@ -20,6 +30,7 @@ use tonic_prost::ProstCodec;
 use super::{
     super::{
         client::{BOTH, Protocol, channel},
+        front_door::exchange,
         harness::{PATIENCE, Zone},
     },
     plane::{CDS, Door, EDS, LDS, Peer, Plane, RDS, RTDS, SDS, Saying},
@@ -208,6 +219,150 @@ async fn s15_bad_calls_are_refused_and_disturb_no_stream() {
         witness.hears(&method).await;
     }
     zone.stop().await;
+}
+
+/// Where a type is asked for over HTTP.
+fn rest(door: &TypedDoor) -> &'static str {
+    match door.1 {
+        "Listeners" => "listeners",
+        "Routes" => "routes",
+        "ScopedRoutes" => "scoped-routes",
+        "Clusters" => "clusters",
+        "Endpoints" => "endpoints",
+        "Secrets" => "secrets",
+        "Runtime" => "runtime",
+        "ExtensionConfigs" => "extension_configs",
+        other => panic!("{other} is not asked for over HTTP"),
+    }
+}
+
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::OutOfRange => StatusCode::PAYLOAD_TOO_LARGE,
+        other => panic!("{other:?} has no status of HTTP"),
+    }
+}
+
+#[tokio::test]
+async fn s15_bad_requests_over_http_are_refused_and_disturb_no_stream() {
+    let zone = Zone::start().await;
+    let mut witness = Witness::of(&zone).await;
+    let plane = Plane::having(&zone, "node", &[(CDS, "A", "1")]);
+    let peer = plane.peer(Protocol::Sotw, Door::Alone).await;
+    for door in DOORS.iter().filter(|door| door.call().is_some()) {
+        let path = format!("https://localhost/v3/discovery:{}", rest(door));
+        let ask = async |token: Option<&str>, body: String| {
+            let mut request = http::Request::post(&path);
+            if let Some(token) = token {
+                request = request.header("authorization", token);
+            }
+            let request = request.body(Full::new(Bytes::from(body))).unwrap();
+            exchange(&zone, "h2", request).await.0
+        };
+        for BadAsk { what, token, saying, expected } in table(&zone, door, &peer) {
+            let body = json!({
+                "node": {"id": saying.node.unwrap_or_default().id},
+                "typeUrl": saying.type_url,
+                "resourceNames": saying.all,
+                "responseNonce": saying.nonce,
+            });
+            let status = ask(token.as_deref(), body.to_string()).await;
+            assert_eq!(status, http_status(expected), "{path}: {what}");
+            witness.hears(&format!("{path}: {what}")).await;
+        }
+        let token = zone.token_for("node");
+        for body in ["", "no JSON", "[1, 2]", "{\"node\": 7}", "{}"] {
+            let status = ask(Some(&token), body.to_owned()).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {body:?}");
+            witness.hears(&format!("{path}: {body:?}")).await;
+        }
+    }
+    zone.stop().await;
+}
+
+const STATUS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService";
+
+#[tokio::test]
+async fn s15_bad_requests_for_the_status_of_clients_are_refused_and_disturb_no_stream() {
+    let zone = Zone::start().await;
+    let mut witness = Witness::of(&zone).await;
+    let key = token::new_signing_key().unwrap();
+    zone.secret(Purpose::User.key(1), key.pem().as_bytes()).await;
+    let user = |groups: &[&str]| {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let claims = UserClaims { name: "somebody".to_owned(), groups };
+        let valid = Duration::from_secs(3600);
+        token::issue(&zone.index.current(), Purpose::User, &claims, valid, &zone.env).unwrap()
+    };
+    let (admin, anybody, proxy) = (user(&["mesh-system:admin"]), user(&["team"]), zone.token_for("witness"));
+    let matching = |pattern: MatchPattern| {
+        let node_id = Some(StringMatcher { match_pattern: Some(pattern), ..StringMatcher::default() });
+        NodeMatcher { node_id, ..NodeMatcher::default() }
+    };
+    let asking =
+        |matchers: Vec<NodeMatcher>| ClientStatusRequest { node_matchers: matchers, ..Default::default() };
+    let exact = |text: &str| matching(MatchPattern::Exact(text.to_owned()));
+    let open_end = RegexMatcher { regex: "(".to_owned(), ..RegexMatcher::default() };
+    let (all, admin) = (asking(Vec::new()), Some(&*admin));
+    let cases = [
+        ("all is well", admin, all.clone(), Code::Ok),
+        ("no token", None, all.clone(), Code::Unauthenticated),
+        ("a token that is none", Some("nonsense"), all.clone(), Code::Unauthenticated),
+        ("the token of a proxy", Some(&*proxy), all.clone(), Code::Unauthenticated),
+        ("the token of anybody", Some(&*anybody), all, Code::PermissionDenied),
+        ("a matcher that says nothing", admin, asking(vec![NodeMatcher::default()]), Code::InvalidArgument),
+        (
+            "no expression",
+            admin,
+            asking(vec![matching(MatchPattern::SafeRegex(open_end))]),
+            Code::InvalidArgument,
+        ),
+        ("101 matchers", admin, asking(vec![exact("x"); 101]), Code::InvalidArgument),
+        ("a million matchers", admin, asking(vec![exact("x"); 1_000_000]), Code::OutOfRange),
+        ("10 MiB in one name", admin, asking(vec![exact(&"x".repeat(10 << 20))]), Code::OutOfRange),
+    ];
+    let channel = channel(&zone).await;
+    for (what, token, asked, expected) in cases {
+        for is_stream in [false, true] {
+            let code = status_code(&channel, is_stream, token, asked.clone()).await;
+            assert_eq!(code, expected, "{what}, stream: {is_stream}");
+            witness.hears(what).await;
+        }
+    }
+    for is_stream in [false, true] {
+        assert_eq!(status_code(&channel, is_stream, admin, garbage()).await, Code::Internal);
+        witness.hears("what is no request").await;
+    }
+    zone.stop().await;
+}
+
+/// What becomes of one request for the status of clients.
+async fn status_code<R: Message + 'static>(
+    channel: &Channel,
+    is_stream: bool,
+    token: Option<&str>,
+    asked: R,
+) -> Code {
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(64 << 20);
+    grpc.ready().await.unwrap();
+    let mut request = Request::new(tokio_stream::once(asked));
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", token.parse().unwrap());
+    }
+    let codec = ProstCodec::<R, ClientStatusResponse>::default();
+    let method = if is_stream { "StreamClientStatus" } else { "FetchClientStatus" };
+    // A call is a stream of one request, on the wire.
+    let answers = grpc.streaming(request, format!("{STATUS}/{method}").parse().unwrap(), codec).await;
+    let answer = match answers {
+        Ok(answers) => timeout(PATIENCE, answers.into_inner().message()).await.expect("an end"),
+        Err(refused) => Err(refused),
+    };
+    answer.map_or_else(|status| status.code(), |_| Code::Ok)
 }
 
 async fn call<R: Message + 'static>(
