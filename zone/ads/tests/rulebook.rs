@@ -6,6 +6,7 @@ mod bad_input;
 mod bounds;
 mod bugs;
 mod doors;
+mod names;
 mod order;
 mod plane;
 mod reconnecting;
