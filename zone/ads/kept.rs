@@ -18,7 +18,10 @@ use common::{
     xds::Version,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::node::{Proxy, ProxyId, ProxyKind};
@@ -32,6 +35,8 @@ const BATCH: usize = 200;
 const RETRY: Duration = Duration::from_secs(1);
 /// How long proxies that come may wait for what another process noted.
 const SOON: Duration = Duration::from_millis(500);
+/// How long nobody waits for that after it did not come.
+const LATER: Duration = Duration::from_secs(30);
 /// How often it is tried to read what was noted before a zone starts without.
 const ATTEMPTS: usize = 5;
 /// What the resources say about who made them.
@@ -59,6 +64,8 @@ type KeptDigest = Vec<(&'static str, Arc<str>, Version)>;
 struct ArchiveState {
     noted: BTreeMap<ProxyId, KeptDigest>,
     pending: BTreeMap<ProxyId, KeptByProxy>,
+    /// When others may be asked again what they noted.
+    silent_until: Option<Instant>,
 }
 
 /// Notes what proxies keep.
@@ -101,11 +108,13 @@ impl KeptArchive {
     /// The same of those who just came, as far as others may have noted something.
     pub(super) async fn load_for(&self, arrived: &[Arc<Proxy>], index: &Index) -> KeptByMesh {
         let arrived: BTreeSet<&ProxyId> = arrived.iter().map(|proxy| &proxy.id).collect();
-        if !self.is_shared || arrived.is_empty() {
+        let is_silent = self.lock().silent_until.is_some_and(|until| Instant::now() < until);
+        if !self.is_shared || arrived.is_empty() || is_silent {
             return KeptByMesh::new();
         }
         let Ok(Ok(mut documents)) = timeout(SOON, self.store.sessions(PREFIX)).await else {
             tracing::debug!("what proxies kept at another process is not known in time");
+            self.lock().silent_until = Some(Instant::now() + LATER);
             return KeptByMesh::new();
         };
         documents.retain(|(key, _)| id_of(key).is_some_and(|id| arrived.contains(&id)));

@@ -484,7 +484,7 @@ impl Compiler {
                 (Some(own), Some(shared), _) if !in_work => {
                     let kept = problems.kept(own, shared, proxy.told.as_ref().or(proxy.had.as_ref()));
                     let (own, all) = kept.as_ref().map_or((own, &[][..]), |(own, all)| (own, &all[..]));
-                    keeps = Some(Arc::from(all));
+                    keeps = Some(if all.is_empty() { Arc::default() } else { Arc::from(all) });
                     let particulars = &proxy.place.particulars;
                     Some(ResourceSet::for_one(own, shared, particulars, proxy.told.as_ref()))
                 }
