@@ -44,8 +44,8 @@ const ORIGIN: &str = "kept";
 
 /// What one proxy keeps.
 pub(super) type KeptByProxy = Arc<[Arc<Encoded>]>;
-/// What proxies of a mesh have that is not made any more, by mesh and name.
-pub(super) type KeptByMesh = BTreeMap<Arc<str>, BTreeMap<Arc<str>, ResourceSet>>;
+/// What proxies have that is not made any more.
+pub(super) type KeptBefore = BTreeMap<ProxyId, ResourceSet>;
 
 /// What is noted of one resource.
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ impl KeptArchive {
 
     /// What was noted of proxies that there still are in `index`. A store that does not answer holds up nobody for long:
     /// who comes back is served without then.
-    pub(super) async fn load(&self, index: &Index) -> KeptByMesh {
+    pub(super) async fn load(&self, index: &Index) -> KeptBefore {
         for attempt in 1.. {
             match self.store.sessions(PREFIX).await {
                 Ok(documents) => return self.read(documents, index),
@@ -102,20 +102,20 @@ impl KeptArchive {
                 Err(_) => tokio::time::sleep(self.env.entropy.about(RETRY)).await,
             }
         }
-        KeptByMesh::new()
+        KeptBefore::new()
     }
 
     /// The same of those who just came, as far as others may have noted something.
-    pub(super) async fn load_for(&self, arrived: &[Arc<Proxy>], index: &Index) -> KeptByMesh {
+    pub(super) async fn load_for(&self, arrived: &[Arc<Proxy>], index: &Index) -> KeptBefore {
         let arrived: BTreeSet<&ProxyId> = arrived.iter().map(|proxy| &proxy.id).collect();
         let is_silent = self.lock().silent_until.is_some_and(|until| Instant::now() < until);
         if !self.is_shared || arrived.is_empty() || is_silent {
-            return KeptByMesh::new();
+            return KeptBefore::new();
         }
         let Ok(Ok(mut documents)) = timeout(SOON, self.store.sessions(PREFIX)).await else {
             tracing::debug!("what proxies kept at another process is not known in time");
             self.lock().silent_until = Some(Instant::now() + LATER);
-            return KeptByMesh::new();
+            return KeptBefore::new();
         };
         documents.retain(|(key, _)| id_of(key).is_some_and(|id| arrived.contains(&id)));
         // What was noted here, others may have taken back.
@@ -123,8 +123,8 @@ impl KeptArchive {
         self.read(documents, index)
     }
 
-    fn read(&self, documents: Vec<(String, String)>, index: &Index) -> KeptByMesh {
-        let (mut found, mut known) = (KeptByMesh::new(), HashMap::new());
+    fn read(&self, documents: Vec<(String, String)>, index: &Index) -> KeptBefore {
+        let (mut found, mut known) = (KeptBefore::new(), HashMap::new());
         let mut state = self.lock();
         for (key, document) in documents {
             let Some(id) = id_of(&key) else { continue };
@@ -141,7 +141,7 @@ impl KeptArchive {
             let mut collection = ResourceCollection::default();
             kept.into_iter().for_each(|one| collection.insert(one));
             let had = ResourceSet::new(&collection, &SharedResources::default(), None);
-            found.entry(id.mesh).or_default().insert(id.name, had);
+            found.insert(id, had);
         }
         drop(state);
         self.woken.notify_one();
@@ -150,9 +150,6 @@ impl KeptArchive {
 
     /// Takes in what a proxy keeps from now on.
     pub(super) fn note(&self, id: &ProxyId, kept: &KeptByProxy) {
-        if id.kind != ProxyKind::Dataplane {
-            return;
-        }
         let mut state = self.lock();
         let digest = || archived(kept).map(digest_of);
         let is_known = match (state.pending.get(id), state.noted.get(id)) {
@@ -258,12 +255,13 @@ fn restored(
 }
 
 fn key_of(id: &ProxyId) -> String {
-    format!("{PREFIX}{}/{}", id.mesh, id.name)
+    format!("{PREFIX}{}/{}/{}", id.kind.name(), id.mesh, id.name)
 }
 
 fn id_of(key: &str) -> Option<ProxyId> {
-    let (mesh, name) = key.strip_prefix(PREFIX)?.split_once('/')?;
-    Some(ProxyId::new(ProxyKind::Dataplane, mesh, name))
+    let (kind, rest) = key.strip_prefix(PREFIX)?.split_once('/')?;
+    let (mesh, name) = rest.split_once('/')?;
+    Some(ProxyId::new(ProxyKind::from_name(kind)?, mesh, name))
 }
 
 #[cfg(test)]
@@ -320,20 +318,19 @@ mod tests {
 
         let second = archive();
         let found = second.load(&index(&["web-1", "web-2", "well"])).await;
-        let of_mesh = &found["default"];
-        assert_eq!(of_mesh.keys().map(|name| &**name).collect::<Vec<_>>(), ["web-1", "web-2"]);
-        let had = of_mesh["web-1"].get(type_url::LISTENER, "l").unwrap();
+        assert!(found.keys().eq([&id("web-1"), &id("web-2")]));
+        let had = found[&id("web-1")].get(type_url::LISTENER, "l").unwrap();
         assert_eq!((&had.value, had.version), (&listener.value, listener.version));
-        let again = of_mesh["web-2"].get(type_url::LISTENER, "l").unwrap();
+        let again = found[&id("web-2")].get(type_url::LISTENER, "l").unwrap();
         assert!(Arc::ptr_eq(&had, &again), "it is there once");
-        assert!(of_mesh["web-1"].get(type_url::CLUSTER, "c").is_some());
-        assert!(of_mesh["web-1"].get(type_url::SECRET, "s").is_none());
+        assert!(found[&id("web-1")].get(type_url::CLUSTER, "c").is_some());
+        assert!(found[&id("web-1")].get(type_url::SECRET, "s").is_none());
         // Who keeps nothing any more is forgotten, and so is who is gone.
         second.note(&id("web-1"), &Arc::default());
         assert!(second.write().await);
         let keys: Vec<String> =
             store.sessions(PREFIX).await.unwrap().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["zone/kept/default/web-2"]);
+        assert_eq!(keys, ["zone/kept/dataplane/default/web-2"]);
     }
 
     #[tokio::test]
@@ -349,7 +346,7 @@ mod tests {
         let (cluster, metadata, user_agent) = (Arc::default(), Arc::default(), String::new());
         let web_1 = [Arc::new(Proxy { id: id("web-1"), cluster, metadata, user_agent })];
         let found = two.load_for(&web_1, &index).await;
-        assert_eq!(found["default"].keys().map(|name| &**name).collect::<Vec<_>>(), ["web-1"]);
+        assert!(found.keys().eq([&id("web-1")]));
         // There it is corrected, here it is broken again later.
         two.note(&id("web-1"), &Arc::default());
         assert!(two.write().await);
@@ -364,9 +361,9 @@ mod tests {
     async fn what_cannot_be_read_is_as_if_it_was_not_there() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(uuid::Uuid::nil()));
         let documents = [
-            ("zone/kept/default/a", "no JSON"),
-            ("zone/kept/default/b", r#"[{"type": "x", "name": "n", "version": "1", "content": ""}]"#),
-            ("zone/kept/nobody", "[]"),
+            ("zone/kept/dataplane/default/a", "no JSON"),
+            ("zone/kept/ingress//b", r#"[{"type": "x", "name": "n", "version": "1", "content": ""}]"#),
+            ("zone/kept/nobody/x/y", "[]"),
         ];
         let rows = documents.map(|(key, text)| (key.to_owned(), Some(text.to_owned())));
         store.put_sessions(rows.into()).await.unwrap();

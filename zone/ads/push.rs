@@ -31,7 +31,7 @@ use super::{
     config::ProxyConfig,
     convergence::MadeFor,
     insight::ProxyInsights,
-    kept::{KeptArchive, KeptByMesh},
+    kept::{KeptArchive, KeptBefore},
     metrics,
     node::ProxyId,
     proxies::Proxies,
@@ -134,7 +134,7 @@ impl Push {
         movement.left.iter().for_each(|id| self.status.note(id, Arc::default()));
         let kept = match &self.archive {
             Some(archive) => archive.load_for(&movement.arrived, &index).await,
-            None => KeptByMesh::new(),
+            None => KeptBefore::new(),
         };
         let start = Instant::now();
         let mut meshes = std::mem::take(&mut self.meshes);

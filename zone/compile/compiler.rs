@@ -131,13 +131,11 @@ impl Compiler {
         }
     }
 
-    /// What these proxies have that was made by a process before this one.
-    pub(crate) fn remember(&mut self, had: BTreeMap<Arc<str>, ResourceSet>) {
-        for (name, had) in had {
-            // What is known here is more.
-            if !self.proxies.contains_key(&name) {
-                self.left_with.entry(name).or_insert(had);
-            }
+    /// What this proxy has that was made by a process before this one, or beside it.
+    pub(crate) fn remember(&mut self, name: Arc<str>, had: ResourceSet) {
+        // What is known here is more.
+        if !self.proxies.contains_key(&name) {
+            self.left_with.entry(name).or_insert(had);
         }
     }
 

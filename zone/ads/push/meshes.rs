@@ -18,7 +18,7 @@ use super::{edge::ZoneEdge, signing::SigningAnswer};
 use crate::{
     ads::{
         insight::Certificate,
-        kept::{KeptByMesh, KeptByProxy},
+        kept::KeptByProxy,
         node::{Proxy, ProxyId, ProxyKind},
     },
     compile::{Compiler, SigningRequest},
@@ -33,8 +33,8 @@ pub(super) struct Meshes {
     around: Surroundings,
     rooms: BTreeMap<Arc<str>, NeededMesh>,
     edge: ZoneEdge,
-    /// What proxies have that was made by a process before this one, by mesh.
-    kept: KeptByMesh,
+    /// What dataplanes have that was made by a process before this one, by mesh.
+    kept: BTreeMap<Arc<str>, BTreeMap<Arc<str>, ResourceSet>>,
 }
 
 /// A mesh that somebody needs.
@@ -85,16 +85,20 @@ impl Meshes {
     /// Nobody is connected yet. `around` is what is known before anything is read.
     pub(super) fn new(mut around: Surroundings, index: Arc<Index>) -> Self {
         around.update(&edge_keys(&index), &index).iter().for_each(complain);
-        let (rooms, kept) = (BTreeMap::new(), KeptByMesh::new());
+        let (rooms, kept) = (BTreeMap::new(), BTreeMap::new());
         Self { index, around, rooms, edge: ZoneEdge::default(), kept }
     }
 
     /// Lets proxies go on with what they have, where they would refuse what is made now.
-    pub(super) fn remember(&mut self, kept: KeptByMesh) {
-        for (name, had) in kept {
-            match self.rooms.get_mut(&name).and_then(|room| room.mesh.as_mut()) {
-                Some(Ok(mesh)) => mesh.compiler.remember(had),
-                Some(Err(_)) | None => self.kept.entry(name).or_default().extend(had),
+    pub(super) fn remember(&mut self, kept: BTreeMap<ProxyId, ResourceSet>) {
+        for (id, had) in kept {
+            if id.kind != ProxyKind::Dataplane {
+                self.edge.remember(id, had);
+                continue;
+            }
+            match self.rooms.get_mut(&id.mesh).and_then(|room| room.mesh.as_mut()) {
+                Some(Ok(mesh)) => mesh.compiler.remember(id.name, had),
+                Some(Err(_)) | None => drop(self.kept.entry(id.mesh).or_default().insert(id.name, had)),
             }
         }
     }
@@ -210,7 +214,8 @@ impl Meshes {
             }
             Some(Err(_)) | None => {
                 let mut compiler = Compiler::new(context);
-                compiler.remember(self.kept.remove(name).unwrap_or_default());
+                let kept = self.kept.remove(name).unwrap_or_default();
+                kept.into_iter().for_each(|(name, had)| compiler.remember(name, had));
                 room.proxies.iter().for_each(|(name, metadata)| compiler.arrive(name, metadata.clone()));
                 compiler
             }

@@ -142,6 +142,18 @@ fn what_is_kept_is_the_proxys_own_also_when_it_is_selected_anew_or_comes_again()
     assert!(refusals(&world, "p-0")[0].contains("modification 1 of MeshProxyPatch broken"));
 }
 
+/// Another process begins with what was noted in the one before.
+fn start_again(world: &mut World, kept: BTreeMap<ProxyId, KeptByProxy>) {
+    let had = kept.into_iter().map(|(id, kept)| {
+        let mut collection = ResourceCollection::default();
+        kept.iter().for_each(|one| collection.insert(Arc::clone(one)));
+        (id, ResourceSet::new(&collection, &SharedResources::default(), None))
+    });
+    world.meshes = Meshes::new(east(), Arc::clone(&world.index));
+    world.meshes.remember(had.collect());
+    world.has.clear();
+}
+
 #[test]
 fn r75_what_is_kept_outlives_the_process() {
     let mut world = world();
@@ -155,14 +167,7 @@ fn r75_what_is_kept_outlives_the_process() {
         kept[&id("p-0")].iter().map(|one| (one.origin, one.name.as_ref())).collect();
     assert!(of_one.contains(&(before.origin, &*before.name)) && of_one.len() > 2, "{of_one:?}");
 
-    let had = kept.into_iter().map(|(id, kept)| {
-        let mut collection = ResourceCollection::default();
-        kept.iter().for_each(|one| collection.insert(Arc::clone(one)));
-        (id.name, ResourceSet::new(&collection, &SharedResources::default(), None))
-    });
-    world.meshes = Meshes::new(east(), Arc::clone(&world.index));
-    world.meshes.remember([("default".into(), had.collect())].into());
-    world.has.clear();
+    start_again(&mut world, kept);
     world.put(&dataplane(2, "web"), "east");
     ["p-0", "p-2"].iter().for_each(|name| world.meshes.arrive(&proxy(ProxyKind::Dataplane, name)));
     world.settle();
@@ -312,6 +317,18 @@ fn what_ingresses_share_is_looked_at_and_stays_as_it_was() {
     world.settle();
     assert_eq!(behind(&world), before);
     assert!(told(&world).len() == 1 && told(&world)[0].contains("port_value"), "{:?}", told(&world));
+    // Its stream breaks, and then the process ends.
+    world.meshes.leave(&ingress);
+    world.slice(1);
+    world.has.remove(&ingress);
+    world.meshes.arrive(&proxy(ProxyKind::Ingress, "east-in"));
+    world.settle();
+    assert_eq!(behind(&world), before);
+    let kept = std::mem::take(&mut world.kept);
+    start_again(&mut world, kept);
+    world.meshes.arrive(&proxy(ProxyKind::Ingress, "east-in"));
+    world.settle();
+    assert_eq!(behind(&world), before);
     world.put(&dataplane(1, "db").replace("{port: 80,", "{port: 90,"), "east");
     world.settle();
     assert!(behind(&world) != before && told(&world).is_empty(), "{:?}", told(&world));
