@@ -37,6 +37,10 @@ pub struct EnvoyConfig {
     /// The version of these resources, as clients are told it in place of a digest of each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// For whom these resources are, among those who ask for their names with dynamic parameters: for who has all of
+    /// these. Without any they are for everybody.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
     /// CDS.
     #[serde(default, deserialize_with = "decode::list", skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<Value>,

@@ -37,6 +37,7 @@ mod subscription;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod variant;
 mod version;
 mod virtual_host;
 mod want;
@@ -59,6 +60,7 @@ pub use source::{
 pub use subscription::{
     Confirmation, DeltaPart, Interest, Offer, Settled, Standing, StillGood, Subscription,
 };
+pub use variant::variant_name;
 pub use version::{OwnVersion, Version};
 pub use want::{Collection, Name, Want, WantSnapshot, Wanted};
 pub use xdstp::canonical;

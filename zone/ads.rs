@@ -31,6 +31,7 @@ pub(crate) mod inherited;
 mod inquiry;
 mod insight;
 pub mod introspection;
+mod kept;
 mod metrics;
 pub mod node;
 mod nodes;
@@ -90,6 +91,7 @@ use self::{
     health::{CheckSettings, Health},
     hosts::Resolver,
     insight::ProxyInsights,
+    kept::KeptArchive,
     nodes::Nodes,
     preview::Previews,
     proxies::Proxies,
@@ -285,7 +287,11 @@ impl Ads {
             Arc::clone(&insights),
             self.config.admin_authority.clone(),
         );
-        let push = push.with_status(Arc::clone(&self.status));
+        let archive =
+            Arc::new(KeptArchive::new(Arc::clone(&self.store), self.env.clone(), !self.config.sole_writer));
+        let push = push.with_status(Arc::clone(&self.status)).with_archive(Arc::clone(&archive));
+        let stop = shutdown.clone();
+        supervisor.spawn("kept resources", endless(async move { archive.run(stop).await }));
         let stop = shutdown.clone();
         supervisor.spawn("push", endless(async move { push.run(stop).await }));
         let availability = Availability::new(

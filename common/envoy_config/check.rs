@@ -18,6 +18,9 @@ pub(super) const TYPE: &str = "@type";
 const LONGEST_NAME: usize = 1024;
 /// Longest version in bytes.
 const LONGEST_VERSION: usize = 128;
+/// Parameters of one resource, and bytes of each.
+const PARAMETERS: usize = 16;
+const LONGEST_PARAMETER: usize = 256;
 /// Selectors of one resource, each of which is tried on every node.
 const SELECTORS: usize = 100;
 
@@ -41,6 +44,7 @@ pub(super) fn check(spec: &EnvoyConfig) -> Violations {
         violations.check(long, at.clone(), format!("must not be longer than {LONGEST_VERSION} bytes"));
         violations.check(version.contains(char::is_control), at, "must be one line of text");
     }
+    check_parameters(spec, &path, &mut violations);
     violations.check(
         spec.on_demand && spec.virtual_hosts.is_empty(),
         path.field("onDemand"),
@@ -50,6 +54,28 @@ pub(super) fn check(spec: &EnvoyConfig) -> Violations {
         check_resources(&path.field(resources.member), &resources, &mut violations);
     }
     violations
+}
+
+fn check_parameters(spec: &EnvoyConfig, path: &FieldPath, violations: &mut Violations) {
+    let at = path.field("parameters");
+    let many = spec.parameters.len() > PARAMETERS;
+    violations.check(many, at.clone(), format!("must not be more than {PARAMETERS}"));
+    for (key, value) in &spec.parameters {
+        let at = at.field(key);
+        violations.check(key.is_empty(), at.clone(), "must have a name");
+        let long = key.len() + value.len() > LONGEST_PARAMETER;
+        violations.check(long, at.clone(), format!("must not be longer than {LONGEST_PARAMETER} bytes"));
+        violations.check(
+            [key, value].iter().any(|text| text.contains(char::is_control)),
+            at,
+            "must be one line of text",
+        );
+    }
+    violations.check(
+        !spec.parameters.is_empty() && !spec.virtual_hosts.is_empty(),
+        path.field("virtualHosts"),
+        "must have an EnvoyConfig without parameters: clients ask for them by host",
+    );
 }
 
 fn check_selector(path: FieldPath, selector: &NodeSelector, violations: &mut Violations) {
@@ -97,6 +123,7 @@ fn check_resources(path: &FieldPath, of_type: &RawResources<'_>, violations: &mu
         violations.check(name.is_empty(), field.clone(), "must not be empty");
         let long = name.len() > LONGEST_NAME;
         violations.check(long, field.clone(), format!("must not be longer than {LONGEST_NAME} bytes"));
+        violations.check(name.contains(char::is_control), field.clone(), "must be one line of text");
         if of_type.type_url == envoy::VIRTUAL_HOST {
             let route = name.rsplit_once('/').map_or("", |(route, _)| route);
             let at = field.clone();
@@ -202,6 +229,26 @@ mod tests {
         check(version(""), &["spec.version: must not be empty"]);
         check(version(&"é".repeat(65)), &["spec.version: must not be longer than 128 bytes"]);
         check(version("a\nb"), &["spec.version: must be one line of text"]);
+    }
+
+    #[test]
+    fn parameters_are_few_lines_of_text() {
+        let of = |parameters: Value| json!({"nodes": [{"id": "*"}], "parameters": parameters, "clusters": [{"name": "a"}]});
+        check(of(json!({"env": "prod", "ring": ""})), &[]);
+        check(of(json!({"": "x"})), &["must have a name"]);
+        check(of(json!({"env": "a\nb"})), &["spec.parameters.env: must be one line of text"]);
+        check(
+            of(json!({"env": "x".repeat(300)})),
+            &["spec.parameters.env: must not be longer than 256 bytes"],
+        );
+        let many: serde_json::Map<String, Value> = (0..17).map(|n| (format!("p{n}"), json!("v"))).collect();
+        check(of(Value::Object(many)), &["spec.parameters: must not be more than 16"]);
+        let host = json!([{"name": "r/a", "domains": ["*"]}]);
+        check(
+            json!({"nodes": [{"id": "*"}], "parameters": {"env": "prod"}, "virtualHosts": host}),
+            &["spec.virtualHosts: must have an EnvoyConfig without parameters"],
+        );
+        check(having("clusters", json!([{"name": "a\u{1}b"}])), &["spec.clusters[0].name: must be one line"]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stays_within_bounds_grows_and_starts_over(
+        fn b27_pauses_stay_within_bounds_grow_and_start_over(
             min in 0_u64..5_000, extra in 0_u64..600_000, pauses in 1_usize..80, seed: u64,
         ) {
             let (min, max) = (Duration::from_millis(min), Duration::from_millis(min + extra));

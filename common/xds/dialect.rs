@@ -1,12 +1,15 @@
 //! The two forms a stream can take: incremental, and state of the world.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
 
 use prost::{Message, Name as _};
 
 use super::{
     Confirmation, DeltaPart, Encoding, Name, RequestFields, ResponseFields, ResponseParts, Settled,
-    Subscription, TypeRule, Want, subscription::WILDCARD, summary::Summary, virtual_host::vacancy,
+    Subscription, TypeRule, Want, subscription::WILDCARD, summary::Summary, variant, virtual_host::vacancy,
     want::bare,
 };
 use crate::proto::{
@@ -270,6 +273,7 @@ impl Dialect for Delta {
         type_url: 4,
         nonce: 5,
         removed: Some(6),
+        removed_variants: Some(8),
         control_plane: 7,
         errors: None,
         named: true,
@@ -292,19 +296,19 @@ impl Dialect for Delta {
     }
 
     fn open(rule: &TypeRule, request: &Self::Request, want: &dyn Want) -> Self {
-        let mut names = subscribed(request).peekable();
-        let all = names.peek().is_none() && rule.implied_wildcard;
+        let names = subscribed(request);
+        let all = names.is_empty() && rule.implied_wildcard;
         let claims = &request.initial_resource_versions;
-        let for_all = all || subscribed(request).eq([WILDCARD]);
-        if for_all && unsubscribed(request).next().is_none() {
+        let for_all = all || names == [WILDCARD];
+        if for_all && unsubscribed(request).is_empty() {
             return match Summary::read(request) {
                 Some(summary) => Self::summed_up(rule, summary, want),
                 None => Self::resumed(rule, claims, want),
             };
         }
-        let names = names.chain(all.then_some(WILDCARD));
+        let names = names.iter().map(|name| &**name).chain(all.then_some(WILDCARD));
         let mut opened = Self::of(Subscription::open(rule.type_url, names, texts(claims))).narrowed(rule);
-        opened.subscription.unsubscribe(unsubscribed(request));
+        opened.subscription.unsubscribe(unsubscribed(request).iter().map(|name| &**name));
         opened
     }
 
@@ -312,15 +316,15 @@ impl Dialect for Delta {
         let mut heard = Heard::default();
         if request.response_nonce.is_empty() {
             // A second first request is promised an answer like the first.
-            if subscribed(request).any(|name| name == WILDCARD) {
+            if request.resource_names_subscribe.iter().any(|name| name == WILDCARD) {
                 self.subscription.owe();
             }
         } else {
             heard = self.hear_again(&request.response_nonce, request.error_detail.as_ref());
         }
         // Subscriptions are differences too: they count even beside a stale nonce.
-        self.subscription.subscribe(subscribed(request));
-        self.subscription.unsubscribe(unsubscribed(request));
+        self.subscription.subscribe(subscribed(request).iter().map(|name| &**name));
+        self.subscription.unsubscribe(unsubscribed(request).iter().map(|name| &**name));
         heard
     }
 
@@ -335,7 +339,7 @@ impl Dialect for Delta {
         listing.claims.extend(page.iter().map(|(name, version)| (name.clone(), version.clone())));
         let listed = listing.claims.len();
         // Who asks for everything once more has listed everything.
-        if page.is_empty() || subscribed(request).any(|name| name == WILDCARD) {
+        if page.is_empty() || request.resource_names_subscribe.iter().any(|name| name == WILDCARD) {
             let claims = std::mem::take(&mut listing.claims);
             *self = Self::resumed(rule, &claims, want);
         }
@@ -377,7 +381,20 @@ impl Dialect for Delta {
         let offer = self.subscription.next(want, part, limit, header.nonce)?;
         let aliases = self.subscription.aliases(&offer);
         let removed = offer.removed.into_iter();
-        let (unresolved, removed) = removed.partition(|name| self.subscription.is_unresolved(name));
+        let (unresolved, removed): (Vec<Name>, Vec<Name>) =
+            removed.partition(|name| self.subscription.is_unresolved(name));
+        // That there is nothing for who has these parameters is told under the name alone, once.
+        let missing: BTreeSet<&str> = removed
+            .iter()
+            .filter(|name| variant::is_locator(name))
+            .map(|name| variant::plain_name(name))
+            .collect();
+        let missing: Vec<Name> = missing.into_iter().map(Name::from).collect();
+        let mut removed = removed;
+        if !missing.is_empty() {
+            removed.retain(|name| !variant::is_locator(name) && !missing.contains(name));
+            removed.extend(missing);
+        }
         Some(ResponseParts {
             version: if offer.more { MORE.to_owned() } else { want.stamp() },
             updated: offer.updated,
@@ -421,7 +438,17 @@ impl Dialect for Delta {
         DeltaDiscoveryResponse {
             system_version_info: parts.version.clone(),
             resources: parts.envelopes().collect(),
-            removed_resources: parts.removed.iter().map(ToString::to_string).collect(),
+            removed_resources: parts
+                .removed
+                .iter()
+                .filter(|name| !variant::is_variant(name))
+                .map(ToString::to_string)
+                .collect(),
+            removed_resource_names: parts
+                .removed
+                .iter()
+                .filter_map(|name| variant::resource_name(name))
+                .collect(),
             type_url: parts.type_url.clone().into_owned(),
             nonce: parts.nonce.to_string(),
             control_plane: parts.control_plane(),
@@ -438,10 +465,10 @@ impl Dialect for Delta {
     }
 }
 
-/// Names a request adds, whether it has more to say about them or not: nothing here has variants.
-fn subscribed(request: &DeltaDiscoveryRequest) -> impl Iterator<Item = &str> {
-    let located = request.resource_locators_subscribe.iter().map(|locator| &*locator.name);
-    request.resource_names_subscribe.iter().map(String::as_str).chain(located)
+/// Names a request adds.
+fn subscribed(request: &DeltaDiscoveryRequest) -> Vec<Cow<'_, str>> {
+    let located = request.resource_locators_subscribe.iter().map(variant::located);
+    request.resource_names_subscribe.iter().map(|name| Cow::from(name.as_str())).chain(located).collect()
 }
 
 /// Names and versions of a map as texts.
@@ -450,9 +477,9 @@ fn texts(held: &HashMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Names a request takes away.
-fn unsubscribed(request: &DeltaDiscoveryRequest) -> impl Iterator<Item = &str> {
-    let located = request.resource_locators_unsubscribe.iter().map(|locator| &*locator.name);
-    request.resource_names_unsubscribe.iter().map(String::as_str).chain(located)
+fn unsubscribed(request: &DeltaDiscoveryRequest) -> Vec<Cow<'_, str>> {
+    let located = request.resource_locators_unsubscribe.iter().map(variant::located);
+    request.resource_names_unsubscribe.iter().map(|name| Cow::from(name.as_str())).chain(located).collect()
 }
 
 /// Bytes of all these texts, and of the longest.

@@ -3,9 +3,12 @@
 use std::{borrow::Cow, collections::BTreeMap, mem, time::Duration, vec};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use prost::{
+    Message,
+    encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
+};
 
-use super::{Name, Wanted, virtual_host::vacancy};
+use super::{Name, Wanted, variant, virtual_host::vacancy};
 
 /// What a response consists of. Contents are shared with everybody who is sent the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub struct ResponseFields {
     pub control_plane: u32,
     /// Names that were removed.
     pub removed: Option<u32>,
+    /// Variants that were removed.
+    pub removed_variants: Option<u32>,
     /// What is wrong with single resources; only where `removed` does not say it.
     pub errors: Option<u32>,
     /// Whether a resource stands in an envelope with its name and version.
@@ -72,6 +77,10 @@ const RESOURCE_CONTENT: u32 = 2;
 const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIAS: u32 = 4;
 const RESOURCE_TTL: u32 = 6;
+const RESOURCE_CACHE: u32 = 7;
+const RESOURCE_VARIANT: u32 = 8;
+/// What says that nobody on the way may keep a resource.
+const DO_NOT_CACHE: &[u8] = &[1 << 3, 1];
 const ERROR_NAME: u32 = 1;
 const ERROR_STATUS: u32 = 2;
 const NAME: u32 = 1;
@@ -132,8 +141,7 @@ impl Encoding {
             .map(|asked| fields.alive_len(&vacancy(asked), "", std::slice::from_ref(asked), ttl));
         let updated: usize =
             sizes.chain(alive).chain(unresolved).map(|size| delimited_len(fields.resources, size)).sum();
-        let names = parts.removed.iter().zip(fields.removed.iter().cycle());
-        let removed: usize = names.map(|(name, field)| delimited_len(*field, name.len())).sum();
+        let removed: usize = parts.removed.iter().map(|name| fields.removed_len(name)).sum();
         let names = parts.missing.iter().zip(fields.errors.iter().cycle());
         let missing: usize = names.map(|(name, field)| delimited_len(*field, error_len(name))).sum();
         let length = ready.len() - PREFIX + updated + removed + missing;
@@ -179,8 +187,13 @@ impl Encoding {
                 self.put_alive(&vacancy(&asked), "", &[asked]);
             } else if let Some((name, version)) = self.alive.next() {
                 self.put_alive(&name, &version, &[]);
-            } else if let Some((name, field)) = self.removed.next().zip(self.fields.removed) {
-                put_delimited(&mut self.ready, field, name.as_bytes());
+            } else if let Some((name, (plain, variants))) =
+                self.removed.next().zip(self.fields.removed.zip(self.fields.removed_variants))
+            {
+                match variant::resource_name(&name) {
+                    Some(of_variant) => put_delimited(&mut self.ready, variants, &of_variant.encode_to_vec()),
+                    None => put_delimited(&mut self.ready, plain, name.as_bytes()),
+                }
             } else if let Some((name, field)) = self.missing.next().zip(self.fields.errors) {
                 put_error(&mut self.ready, field, &name);
             } else {
@@ -201,12 +214,13 @@ impl Encoding {
         let aliases = aliases_of(&self.aliases, &wanted);
         put_head(out, fields.resources, fields.resource_len(&wanted, aliases, ttl));
         let enveloped = enveloped_len(&wanted, aliases, ttl);
-        if !fields.named && ttl.is_some() {
+        let is_packed = !fields.named && is_packed(&wanted, ttl);
+        if is_packed {
             put_text(out, ANY_TYPE_URL, ENVELOPE);
             put_head(out, ANY_VALUE, enveloped);
         }
-        if fields.named || ttl.is_some() {
-            put_text(out, RESOURCE_NAME, &wanted.name);
+        if fields.named || is_packed {
+            put_name(out, &wanted.name);
             put_head(out, RESOURCE_VERSION, wanted.told_version_len());
             match &wanted.own_version {
                 Some(own) => out.extend_from_slice(own.text.as_bytes()),
@@ -214,6 +228,9 @@ impl Encoding {
             }
             aliases.iter().for_each(|alias| put_text(out, RESOURCE_ALIAS, alias));
             put_ttl(out, ttl);
+            if wanted.is_private() {
+                put_delimited(out, RESOURCE_CACHE, DO_NOT_CACHE);
+            }
             put_head(out, RESOURCE_CONTENT, any_len(&wanted));
         }
         put_text(out, ANY_TYPE_URL, wanted.type_url);
@@ -234,7 +251,7 @@ impl Encoding {
             put_text(out, ANY_TYPE_URL, ENVELOPE);
             put_head(out, ANY_VALUE, alive_len(name, version, aliases, ttl));
         }
-        put_text(out, RESOURCE_NAME, name);
+        put_name(out, name);
         put_text(out, RESOURCE_VERSION, version);
         aliases.iter().for_each(|alias| put_text(out, RESOURCE_ALIAS, alias));
         put_ttl(out, ttl);
@@ -242,12 +259,19 @@ impl Encoding {
 }
 
 impl ResponseFields {
-    /// In the state of the world there is an envelope only around what has a time to live.
     fn resource_len(&self, wanted: &Wanted, aliases: &[Name], ttl: Option<Duration>) -> usize {
-        match (self.named, ttl) {
+        match (self.named, is_packed(wanted, ttl)) {
             (true, _) => enveloped_len(wanted, aliases, ttl),
-            (false, Some(_)) => in_any(enveloped_len(wanted, aliases, ttl)),
-            (false, None) => any_len(wanted),
+            (false, true) => in_any(enveloped_len(wanted, aliases, ttl)),
+            (false, false) => any_len(wanted),
+        }
+    }
+
+    fn removed_len(&self, name: &str) -> usize {
+        match (variant::resource_name(name), self.removed, self.removed_variants) {
+            (Some(of_variant), _, Some(field)) => delimited_len(field, of_variant.encoded_len()),
+            (None, Some(field), _) => delimited_len(field, name.len()),
+            _ => 0,
         }
     }
 
@@ -257,8 +281,30 @@ impl ResponseFields {
     }
 }
 
+/// Whether there is an envelope around it also in the state of the world: that says how long it lives, or what a variant
+/// is for.
+fn is_packed(wanted: &Wanted, ttl: Option<Duration>) -> bool {
+    ttl.is_some() || variant::is_variant(&wanted.name)
+}
+
+/// The name in an envelope.
+fn name_len(name: &str) -> usize {
+    match variant::resource_name(name) {
+        Some(of_variant) => delimited_len(RESOURCE_VARIANT, of_variant.encoded_len()),
+        None => text_len(RESOURCE_NAME, name),
+    }
+}
+
+fn put_name(out: &mut BytesMut, name: &str) {
+    match variant::resource_name(name) {
+        Some(of_variant) => put_delimited(out, RESOURCE_VARIANT, &of_variant.encode_to_vec()),
+        None => put_text(out, RESOURCE_NAME, name),
+    }
+}
+
 /// A resource that does not exist.
 fn error_len(name: &str) -> usize {
+    let name = variant::plain_name(name);
     delimited_len(ERROR_NAME, text_len(NAME, name)) + delimited_len(ERROR_STATUS, status_len())
 }
 
@@ -267,6 +313,7 @@ fn status_len() -> usize {
 }
 
 fn put_error(out: &mut BytesMut, field: u32, name: &str) {
+    let name = variant::plain_name(name);
     put_head(out, field, error_len(name));
     put_head(out, ERROR_NAME, text_len(NAME, name));
     put_text(out, NAME, name);
@@ -291,15 +338,16 @@ fn aliases_len(aliases: &[Name]) -> usize {
 }
 
 fn enveloped_len(wanted: &Wanted, aliases: &[Name], ttl: Option<Duration>) -> usize {
-    text_len(RESOURCE_NAME, &wanted.name)
+    name_len(&wanted.name)
         + aliases_len(aliases)
         + delimited_len(RESOURCE_VERSION, wanted.told_version_len())
         + ttl_len(ttl)
+        + if wanted.is_private() { delimited_len(RESOURCE_CACHE, DO_NOT_CACHE.len()) } else { 0 }
         + delimited_len(RESOURCE_CONTENT, any_len(wanted))
 }
 
 fn alive_len(name: &str, version: &str, aliases: &[Name], ttl: Option<Duration>) -> usize {
-    text_len(RESOURCE_NAME, name) + aliases_len(aliases) + text_len(RESOURCE_VERSION, version) + ttl_len(ttl)
+    name_len(name) + aliases_len(aliases) + text_len(RESOURCE_VERSION, version) + ttl_len(ttl)
 }
 
 fn ttl_len(ttl: Option<Duration>) -> usize {
@@ -364,18 +412,21 @@ mod tests {
     use super::{ENVELOPE, LARGE, PREFIX, ResponseParts};
     use crate::{
         proto::envoy::service::discovery::v3::{DiscoveryResponse, Resource},
-        xds::{Delta, Dialect, OwnVersion, Sotw, Wanted},
+        xds::{Delta, Dialect, OwnVersion, Sotw, Wanted, envoy::SECRET},
     };
 
     fn parts() -> impl Strategy<Value = ResponseParts> {
         let value = prop_oneof![4 => 0..200_usize, 1 => LARGE - 2..LARGE + 3, 1 => 0..100_000_usize];
         let own = prop::option::of("[a-z0-9]{1,40}");
-        let resource = ("[a-z]{0,20}", value, own).prop_map(|(name, size, own)| Wanted {
+        let variant = || "[a-z]{1,9}\u{2}[a-z]\u{4}[a-z]{0,9}(\u{3}[a-z]\u{4}[a-z]{0,9})?";
+        let name = prop_oneof![4 => "[a-z]{0,20}", 1 => variant()];
+        let resource = (name, value, own).prop_map(|(name, size, own)| Wanted {
             own_version: own.map(|text| Arc::new(OwnVersion { text: text.into(), given: 1 })),
-            ..Wanted::new(name, "T", vec![7; size])
+            ..Wanted::new(name, if size % 5 == 0 { SECRET } else { "T" }, vec![7; size])
         });
         let texts = ("[a-z]{0,9}", "[a-z]{0,9}", "[a-z]{0,9}");
-        let (names, alive) = (vec("[a-z]{0,20}", 0..20), vec(("[a-z]{0,20}", "[a-z]{0,9}"), 0..9));
+        let names = vec(prop_oneof![4 => "[a-z]{0,20}", 1 => variant()], 0..20);
+        let alive = vec((prop_oneof![4 => "[a-z]{0,20}", 1 => variant()], "[a-z]{0,9}"), 0..9);
         let ttl = prop::option::of((0..100_000_u64, 0..1_000_000_000_u32));
         let missing = vec("[a-z]{0,20}", 0..9);
         let aliased = (vec("[a-z]{1,20}", 0..3), vec("[a-z]{1,9}(/[a-z]{1,9})?", 0..4));

@@ -2,6 +2,7 @@
 //! lists everything there is.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -14,6 +15,7 @@ use super::{
     dialect::{Envelope, Header, Heard, SaidBefore, TTL, has, measure, verdict},
     response::{ENVELOPE, NO_SUCH_RESOURCE, NOT_FOUND},
     subscription::{WILDCARD, find},
+    variant,
     xdstp::glob,
 };
 use crate::proto::{
@@ -71,7 +73,11 @@ impl Sent {
     fn list(&self) -> Vec<Wanted> {
         let mut list = Vec::with_capacity(self.also.len() + self.all.as_ref().map_or(0, |all| all.len()));
         if let Some(all) = &self.all {
-            all.each(&mut |wanted| list.push(wanted));
+            all.each(&mut |wanted| {
+                if !variant::is_variant(&wanted.name) {
+                    list.push(wanted);
+                }
+            });
         }
         if !self.also.is_empty() {
             list.extend(self.also.values().cloned());
@@ -102,6 +108,7 @@ impl Dialect for Sotw {
         nonce: 5,
         control_plane: 6,
         removed: None,
+        removed_variants: None,
         errors: Some(7),
         named: false,
     };
@@ -166,9 +173,10 @@ impl Dialect for Sotw {
             self.full_set(want, &offer.removed)
         } else {
             let missing = offer.removed.iter().filter(|name| !self.subscription.surely_holds(name));
-            // A collection with nothing in it is no resource.
-            let vacant = missing.filter(|name| glob(name).is_none());
-            let vacant = vacant.filter_map(|name| Some(self.rule.vacant?(name)));
+            // A collection with nothing in it is no resource, and in place of a variant there is another one.
+            let vacant = missing.filter(|name| glob(name).is_none() && !variant::is_variant(name));
+            let vacant: BTreeSet<&str> = vacant.map(|name| variant::plain_name(name)).collect();
+            let vacant = vacant.into_iter().filter_map(|name| Some(self.rule.vacant?(name)));
             offer.updated.into_iter().chain(vacant).collect()
         };
         if !self.rule.full_state && updated.is_empty() && missing.is_empty() && !promised {
@@ -217,7 +225,7 @@ impl Dialect for Sotw {
             version_info: parts.version.clone(),
             resources: match parts.ttl {
                 Some(_) => parts.envelopes().map(|resource| packed(&resource)).collect(),
-                None => parts.updated.iter().map(Wanted::to_any).collect(),
+                None => parts.updated.iter().map(plain_or_packed).collect(),
             },
             type_url: parts.type_url.clone().into_owned(),
             nonce: parts.nonce.to_string(),
@@ -242,9 +250,9 @@ impl Dialect for Sotw {
 }
 
 /// All names a request lists.
-fn names(request: &DiscoveryRequest) -> BTreeSet<&str> {
-    let located = request.resource_locators.iter().map(|locator| &*locator.name);
-    request.resource_names.iter().map(String::as_str).chain(located).collect()
+fn names(request: &DiscoveryRequest) -> BTreeSet<Cow<'_, str>> {
+    let located = request.resource_locators.iter().map(variant::located);
+    request.resource_names.iter().map(|name| Cow::from(name.as_str())).chain(located).collect()
 }
 
 impl Sotw {
@@ -253,7 +261,7 @@ impl Sotw {
         let names = names(request);
         let has_named = has_named || !names.is_empty();
         let implied_wildcard = !has_named && rule.implied_wildcard;
-        let names = names.into_iter().chain(implied_wildcard.then_some(WILDCARD));
+        let names = names.iter().map(|name| &**name).chain(implied_wildcard.then_some(WILDCARD));
         let mut subscription = Subscription::open(rule.type_url, names, []);
         subscription.note_unnamed(!request.version_info.is_empty());
         Self { rule: *rule, subscription, implied_wildcard, has_named, sent: Sent::default(), newest: None }
@@ -267,7 +275,7 @@ impl Sotw {
             (self.has_named, self.implied_wildcard) = (true, false);
         }
         let known = self.subscription.interest().names();
-        let new: Vec<&str> = names.into_iter().filter(|name| !known.contains(name)).collect();
+        let new: Vec<&str> = names.iter().map(|name| &**name).filter(|name| !known.contains(name)).collect();
         self.subscription.subscribe(new);
     }
 
@@ -282,8 +290,10 @@ impl Sotw {
         let interest = self.subscription.interest();
         let dropped = interest.names().iter().filter(|name| !names.contains(*name));
         let dropped: Vec<String> = dropped.map(str::to_owned).collect();
-        let added =
-            names.iter().copied().filter(|name| *name != WILDCARD && !interest.names().contains(name));
+        let added = names
+            .iter()
+            .map(|name| &**name)
+            .filter(|name| *name != WILDCARD && !interest.names().contains(name));
         let added: Vec<&str> = added.collect();
         if interest.wildcard && !names.contains(WILDCARD) {
             self.subscription.unsubscribe([WILDCARD]);
@@ -302,7 +312,9 @@ impl Sotw {
             let has_no_word = !self.rule.stays && (self.rule.vacant.is_none() || glob(name).is_some());
             has_no_word && is_named && !self.subscription.surely_holds(name)
         });
-        asked.cloned().collect()
+        let mut asked: Vec<Name> = asked.cloned().collect();
+        asked.dedup_by(|one, other| variant::plain_name(one) == variant::plain_name(other));
+        asked
     }
 
     /// Everything of interest, and what the peer still holds of the rest unless it is removed now.
@@ -313,16 +325,23 @@ impl Sotw {
         if interest.wildcard {
             set.all = want.collection(type_url);
         }
-        if set.all.is_none() {
-            let mut add = |name: &str| {
-                if let Some(wanted) = find(want, type_url, name) {
-                    set.also.insert(Name::clone(&wanted.name), wanted);
-                }
-            };
+        let has_all = set.all.is_some();
+        let mut add = |name: &str| {
+            if let Some(wanted) = find(want, type_url, name) {
+                set.also.insert(Name::clone(&wanted.name), wanted);
+            }
+        };
+        // That there is everything of a type says nothing about variants, which are for who asks for them.
+        let members = self.subscription.members().filter(|name| !has_all || variant::is_variant(name));
+        members.for_each(|name| add(name));
+        if !has_all {
             interest.names().iter().for_each(&mut add);
-            self.subscription.members().for_each(|name| add(name));
             if interest.wildcard {
-                want.each(type_url, &mut |name, _| add(name));
+                want.each(type_url, &mut |name, _| {
+                    if interest.covers(name) {
+                        add(name);
+                    }
+                });
             }
         }
         let removed: BTreeSet<&str> = removed.iter().map(|name| &**name).collect();
@@ -342,11 +361,17 @@ impl Sotw {
 }
 
 fn not_found(name: &Name) -> ResourceError {
-    let resource_name = ResourceName { name: name.to_string(), ..ResourceName::default() };
+    let name = variant::plain_name(name).to_owned();
+    let resource_name = ResourceName { name, ..ResourceName::default() };
     let message = NO_SUCH_RESOURCE.to_owned();
     let code = i32::try_from(NOT_FOUND).unwrap_or_default();
     let error_detail = Status { code, message, ..Status::default() };
     ResourceError { resource_name: Some(resource_name), error_detail: Some(error_detail) }
+}
+
+/// Who asks by parameters reads envelopes, and finds in them what a variant is for.
+fn plain_or_packed(wanted: &Wanted) -> Any {
+    if variant::is_variant(&wanted.name) { packed(&wanted.to_resource(None)) } else { wanted.to_any() }
 }
 
 fn packed(resource: &Resource) -> Any {

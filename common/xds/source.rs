@@ -13,6 +13,7 @@ use super::{
     Standing, Subscription, TypeRule, Unknown, Version, Want,
     dialect::{Envelope, Header, Heard, NOT_NOW},
     outline::{Listed, Unreadable},
+    variant,
 };
 use crate::{clip::clip, proto::google::rpc::Status};
 
@@ -491,7 +492,8 @@ impl<D: Dialect> Source<D> {
         let (sent, renewed) = (self.slots[i].subscription(), dialect.subscription_mut());
         if !sent.is_some_and(|sent| renewed.renew_everything(sent)) {
             let names = sent.map(Subscription::in_flight).unwrap_or_default();
-            names.iter().for_each(|name| renewed.renew(name));
+            // Another variant of a cluster gets warm by the same endpoints.
+            names.iter().for_each(|name| renewed.renew(&variant::plain_name(name).into()));
         }
         self.slots[other].dialect = Some(dialect);
     }

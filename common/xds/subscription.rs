@@ -2,17 +2,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::Arc,
 };
 
-use super::{Collection, Name, NamePool, NameSet, Version, Want, Wanted, virtual_host::HostDirectory};
+use super::{
+    Collection, Name, NamePool, NameSet, Version, Want, Wanted, variant, virtual_host::HostDirectory,
+};
 
 mod alive;
 mod flight;
 mod holdings;
+mod interest;
 mod narrowing;
+mod offer;
+mod on_demand;
+mod refused;
 mod resumed;
+mod settle;
 mod standing;
 mod whole;
 mod wide;
@@ -20,9 +26,12 @@ pub use alive::StillGood;
 pub use flight::{Confirmation, Settled};
 use flight::{Flight, Updated};
 use holdings::{Holding, Holdings};
+pub use interest::Interest;
 use narrowing::Narrowing;
+use offer::ResponseBudget;
+pub use offer::{DeltaPart, Offer};
+use refused::RefusedItems;
 pub use standing::Standing;
-use wide::WideNames;
 pub(super) use wide::find;
 #[cfg(test)]
 mod tests;
@@ -40,14 +49,8 @@ pub struct Subscription {
     type_url: &'static str,
     interest: Interest,
     held: Holdings,
-    /// It came with something that it did not name.
-    has_unnamed: bool,
-    /// Versions the peer refused, not to be offered again before they are [reconsidered](Self::reconsider).
-    refused: BTreeMap<Name, Version>,
-    /// Names of what was refused of which the peer has no older version.
-    lacking: BTreeSet<Name>,
-    /// Removals the peer refused, not to be tried again before they are [reconsidered](Self::reconsider).
-    kept: BTreeSet<Name>,
+    /// What it refused, not to be offered again before it is [reconsidered](Self::reconsider).
+    refused: RefusedItems,
     /// Names whose wanted version may differ from what the peer holds.
     dirty: BTreeSet<Name>,
     /// Names that were found held but no longer wanted, waiting for their turn to be removed.
@@ -68,42 +71,11 @@ pub struct Subscription {
     foreign: BTreeMap<Name, Box<str>>,
     /// What was read of virtual hosts for the response that is being made.
     hosts: HostDirectory,
+    /// Hosts that may be asked for before some are forgotten.
+    most_hosts: usize,
     flight: Option<Flight>,
     /// Where a refusal that names nothing is narrowed.
     narrowing: Option<Box<Narrowing>>,
-}
-
-/// Which resources of the type the peer asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Interest {
-    /// All of them.
-    pub wildcard: bool,
-    /// These by name, besides.
-    names: NameSet,
-    /// Of these names what is more than the name of a resource.
-    wide: Option<Box<WideNames>>,
-}
-
-/// What to send next.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Offer {
-    /// New or changed resources.
-    pub updated: Vec<Wanted>,
-    /// Names the peer shall drop.
-    pub removed: Vec<Name>,
-    /// The byte limit cut this short; the rest follows once this one is settled.
-    pub more: bool,
-}
-
-/// Which half of a difference to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeltaPart {
-    /// Both, in one response.
-    All,
-    /// Additions and changes.
-    Updates,
-    /// Removals.
-    Removals,
 }
 
 impl Subscription {
@@ -138,12 +110,10 @@ impl Subscription {
             came_with: held.bytes() + foreign.values().map(|text| text.len()).sum::<usize>(),
             foreign,
             hosts: HostDirectory::default(),
+            most_hosts: on_demand::HOSTS,
             interest,
             held,
-            has_unnamed: false,
-            refused: BTreeMap::new(),
-            lacking: BTreeSet::new(),
-            kept: BTreeSet::new(),
+            refused: RefusedItems::default(),
             dirty: BTreeSet::new(),
             gone: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -171,6 +141,7 @@ impl Subscription {
                 self.ask(name.into());
             }
         }
+        self.forget_hosts();
     }
 
     /// Takes away from what the peer is interested in. A name that the wildcard still covers is sent
@@ -184,7 +155,8 @@ impl Subscription {
             }
             let was_asked = self.interest.names.remove(name);
             let is_member = self.note_dropped(name);
-            match self.interest.wildcard {
+            // No wildcard covers what is asked for by parameters.
+            match self.interest.wildcard && !variant::is_locator(name) {
                 true if was_asked => self.ask(name.into()),
                 true => self.renew(&name.into()),
                 false if is_member && was_asked => self.ask(name.into()),
@@ -228,143 +200,9 @@ impl Subscription {
             // It is being offered again already.
             return;
         }
-        for name in mem::take(&mut self.refused).into_keys() {
-            self.doubt(name);
-        }
-        self.gone.append(&mut self.kept);
-    }
-
-    /// The next response, numbered `nonce`: `None` when the peer is up to date, still owes an answer, or
-    /// the state of the type is not known yet. `limit` bounds its bytes, but one item always goes.
-    pub fn next(
-        &mut self,
-        want: &dyn Want,
-        part: DeltaPart,
-        limit: Option<usize>,
-        nonce: u64,
-    ) -> Option<Offer> {
-        if self.flight.is_some() || !want.ready(self.type_url) {
-            return None;
-        }
-        self.believe_foreign(want);
-        let offer = self.offer(want, part, limit, nonce);
-        self.hosts.clear();
-        offer
-    }
-
-    fn offer(&mut self, want: &dyn Want, part: DeltaPart, limit: Option<usize>, nonce: u64) -> Option<Offer> {
-        let collection = want.collection(self.type_url);
-        let mut offer = Offer::default();
-        let mut room = ResponseBudget { limit, used: 0 };
-        let mut everything = None;
-        if part != DeltaPart::Removals && self.must_try() && self.offer_suspects(want, &mut offer) {
-            self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
-            return Some(offer);
-        }
-        if part != DeltaPart::Removals && self.is_fresh() {
-            everything = collection.clone().filter(|all| self.offer_all(&**all, limit, &mut offer));
-        }
-        if everything.is_none() {
-            if mem::take(&mut self.rescan) {
-                self.scan(want);
-            }
-            if part != DeltaPart::Removals {
-                self.offer_updates(want, &mut room, &mut offer);
-            }
-        }
-        if !offer.more {
-            self.offer_removals(want, part, &mut room, &mut offer);
-        }
-        // What nobody said has changed is what the peer holds.
-        let completes = collection.filter(|_| self.dirty.is_empty());
-        let promised = part != DeltaPart::Removals && mem::take(&mut self.owed);
-        if offer.updated.is_empty() && offer.removed.is_empty() && !promised {
-            if part != DeltaPart::Removals && self.offer_suspects(want, &mut offer) {
-                self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
-                return Some(offer);
-            }
-            if let Some(newest) = completes.filter(|newest| !self.held.is_from(newest)) {
-                self.rebase(newest, &Updated::default());
-            }
-            return None;
-        }
-        // Who was told that more follows waits for it, even if by then there is nothing left to say.
-        self.owed |= offer.more;
-        let updated = match everything {
-            Some(of) => Updated::All {
-                of,
-                interest: self.interest.clone(),
-                aside: BTreeSet::new(),
-                count: offer.updated.len(),
-            },
-            None => Updated::of(&offer),
-        };
-        self.is_new &= offer.more;
-        if let Some(narrowing) = &mut self.narrowing {
-            narrowing.pause();
-        }
-        self.flight = Some(Flight::new(nonce, &offer, updated, completes));
-        Some(offer)
-    }
-
-    /// Settles the response in flight. `None`: the nonce is not that of the response in flight, and
-    /// nothing happened.
-    pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
-        let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
-        let accused = flight.accused(verdict);
-        // Who refuses all of several may have meant one, and have taken the others.
-        if accused.len() == 1 || accused.len() < flight.len() {
-            // Before it is forgotten what it held when this was sent.
-            let lacked = accused.iter().filter(|name| self.holding(name) == Holding::Nothing).cloned();
-            let lacked: Vec<Name> = lacked.collect();
-            self.lacking.extend(lacked);
-        }
-        if self.narrowing.is_some() && flight.is_vague(verdict) {
-            let mut names = Vec::new();
-            flight.updated.each(&mut |name, _| names.push(Arc::clone(name)));
-            self.suspect(names);
-        }
-        let items = flight.len();
-        let completes = flight.completes.take();
-        let completed = completes.map(|collection| self.rebase(collection, &flight.updated)).is_some();
-        // What was sent is what there is in the collection; only exceptions say something else.
-        let is_told = completed && accused.is_empty() && self.refused.is_empty() && self.is_plain();
-        if is_told {
-            self.lacking.clear();
-            let news = self.held.exceptions(&self.interest).filter_map(|name| flight.updated.get(name));
-            let news: Vec<(Name, Version)> = news.collect();
-            news.into_iter()
-                .for_each(|(name, version)| self.held.set(name, Holding::At(version), &self.interest));
-        } else {
-            flight.updated.each(&mut |name, version| {
-                if accused.contains(name) {
-                    // It may keep the older one or have taken this one in part.
-                    self.held.set(Arc::clone(name), Holding::Something, &self.interest);
-                    self.refused.insert(Arc::clone(name), version);
-                } else {
-                    self.refused.remove(name);
-                    self.lacking.remove(name);
-                    self.held.set(Arc::clone(name), Holding::At(version), &self.interest);
-                }
-            });
-        }
-        for name in flight.removed {
-            self.refused.remove(&name);
-            self.lacking.remove(&name);
-            self.kept.remove(&name);
-            if !accused.contains(&name) {
-                self.held.set(name, Holding::Nothing, &self.interest);
-                continue;
-            }
-            // It may have dropped the resource all the same.
-            self.held.set(Arc::clone(&name), Holding::Something, &self.interest);
-            if flight.retry_removals {
-                self.gone.insert(name);
-            } else {
-                self.kept.insert(name);
-            }
-        }
-        Some(Settled { nonce, accepted: items - accused.len(), refused: accused.into_iter().collect() })
+        let (refused, mut kept) = self.refused.reconsider();
+        refused.into_keys().for_each(|name| self.doubt(name));
+        self.gone.append(&mut kept);
     }
 
     /// Which type this is about.
@@ -389,27 +227,27 @@ impl Subscription {
 
     /// The names whose current version the peer refused, with that version.
     pub fn refused(&self) -> &BTreeMap<Name, Version> {
-        &self.refused
+        self.refused.versions()
     }
 
     /// Whether the peer goes on with an older version of something it refused. What it never had it does without.
     pub fn keeps_older(&self) -> bool {
-        self.refused.keys().any(|name| self.has_unnamed || !self.lacking.contains(name))
+        self.refused.keeps_older()
     }
 
     /// Notes whether the peer came with something from an earlier stream that it did not name.
     pub(super) fn note_unnamed(&mut self, has_unnamed: bool) {
-        self.has_unnamed = has_unnamed;
+        self.refused.note_unnamed(has_unnamed);
     }
 
     /// Whether the peer refused to drop this.
     pub fn is_kept(&self, name: &str) -> bool {
-        self.kept.contains(name)
+        self.refused.is_kept(name)
     }
 
     /// Whether the peer refused nothing of what it was told.
     pub fn is_accepted(&self) -> bool {
-        self.refused.is_empty() && self.kept.is_empty()
+        self.refused.is_empty()
     }
 
     /// Whether a response waits for its answer.
@@ -482,112 +320,6 @@ impl Subscription {
         self.rescan = true;
     }
 
-    fn offer_updates(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
-        while let Some(name) = self.dirty.pop_first() {
-            if self.expand(want, &name).is_some() && want.get(self.type_url, &name).is_none() {
-                continue;
-            }
-            match find(want, self.type_url, &name) {
-                Some(wanted) if !self.is_settled(&name, wanted.version) => {
-                    if !room.admit(wanted.size()) {
-                        offer.more = true;
-                        self.dirty.insert(name);
-                        return;
-                    }
-                    self.asked.remove(&name);
-                    offer.updated.push(wanted);
-                }
-                None if self.may_hold(&name) => {
-                    self.gone.insert(name);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Offers what is gone; beside updates only what the peer asked for and never had.
-    fn offer_removals(
-        &mut self,
-        want: &dyn Want,
-        part: DeltaPart,
-        room: &mut ResponseBudget,
-        offer: &mut Offer,
-    ) {
-        if part == DeltaPart::Updates {
-            if self.asked.is_empty() && !self.is_new {
-                return;
-            }
-            let held = mem::take(&mut self.gone);
-            let (absent, held) = held.into_iter().partition(|name| self.was_only_asked(name));
-            self.gone = absent;
-            self.offer_gone(want, room, offer);
-            self.gone.extend::<BTreeSet<Name>>(held);
-        } else {
-            self.offer_gone(want, room, offer);
-        }
-    }
-
-    fn offer_gone(&mut self, want: &dyn Want, room: &mut ResponseBudget, offer: &mut Offer) {
-        while let Some(name) = self.gone.pop_first() {
-            // It may have come back, or been forgotten, while it waited.
-            if !self.may_hold(&name) || !self.is_vacant(want, &name) {
-                continue;
-            }
-            if !room.admit(name.len()) {
-                offer.more = true;
-                self.gone.insert(name);
-                return;
-            }
-            self.asked.remove(&name);
-            offer.removed.push(name);
-        }
-    }
-
-    /// Whether the peer asked for this name and cannot hold anything under it.
-    fn was_only_asked(&self, name: &str) -> bool {
-        self.asked.contains(name) || (self.is_new && self.held.was_only_asked(name, &self.interest))
-    }
-
-    fn is_settled(&self, name: &str, version: Version) -> bool {
-        self.holding(name) == Holding::At(version) || self.refused.get(name) == Some(&version)
-    }
-
-    /// Compares everything. Takes over the shared names on the way, so that what a resuming peer listed
-    /// is not kept once per peer.
-    fn scan(&mut self, want: &dyn Want) {
-        if !self.interest.wildcard {
-            self.dirty.extend(self.interest.names.iter().map(Name::from));
-            self.scan_wide();
-            return;
-        }
-        let (mut there, mut dirty) = (0, mem::take(&mut self.dirty));
-        want.each(self.type_url, &mut |name, version| {
-            there += usize::from(self.may_hold(name));
-            self.held.adopt(name);
-            if !self.is_settled(name, version) {
-                dirty.insert(Arc::clone(name));
-            }
-        });
-        self.dirty = dirty;
-        let mut held = Vec::new();
-        self.held.each(&self.interest, &mut |name| held.push(Arc::clone(name)));
-        if held.len() > there {
-            held.retain(|name| self.is_vacant(want, name));
-            self.gone.extend(held);
-        }
-        self.scan_wide();
-    }
-
-    /// What the peer says it holds at the version that the author of a resource gave it, it holds as it is.
-    fn believe_foreign(&mut self, want: &dyn Want) {
-        for (name, text) in mem::take(&mut self.foreign) {
-            let Some(wanted) = find(want, self.type_url, &name) else { continue };
-            if wanted.own_version.is_some_and(|own| *own.text == *text) {
-                self.held.set(name, Holding::At(wanted.version), &self.interest);
-            }
-        }
-    }
-
     /// The peer wants an answer about this name, under which it has nothing now.
     fn ask(&mut self, name: Name) {
         self.doubt(Arc::clone(&name));
@@ -604,7 +336,7 @@ impl Subscription {
     fn forget(&mut self, name: &str) {
         self.set_aside(name);
         self.held.forget(name);
-        self.kept.remove(name);
+        self.refused.forget(name);
         self.dirty.remove(name);
         self.gone.remove(name);
         self.asked.remove(name);
@@ -612,8 +344,7 @@ impl Subscription {
 
     fn set_aside(&mut self, name: &str) {
         self.foreign.remove(name);
-        self.refused.remove(name);
-        self.lacking.remove(name);
+        self.refused.set_aside(name);
         if let Some(flight) = &mut self.flight {
             flight.set_aside(name);
         }
@@ -623,43 +354,12 @@ impl Subscription {
         let interest = &self.interest;
         self.held.narrow(interest);
         self.foreign.retain(|name, _| interest.covers(name));
-        self.refused.retain(|name, _| interest.covers(name));
-        self.lacking.retain(|name| interest.covers(name));
-        self.kept.retain(|name| interest.covers(name));
+        self.refused.retain(|name| interest.covers(name));
         self.dirty.retain(|name| interest.covers(name));
         self.gone.retain(|name| interest.covers(name));
         self.asked.retain(|name| interest.covers(name));
         if let Some(flight) = &mut self.flight {
             flight.retain(|name| interest.covers(name));
         }
-    }
-}
-
-impl Interest {
-    /// Whether it includes this name.
-    pub fn covers(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name) || self.wide.as_ref().is_some_and(|wide| wide.covers(name))
-    }
-
-    /// The names that were asked for one by one.
-    pub fn names(&self) -> &NameSet {
-        &self.names
-    }
-}
-
-/// What still fits into a response.
-struct ResponseBudget {
-    limit: Option<usize>,
-    used: usize,
-}
-
-impl ResponseBudget {
-    /// Takes `size` bytes if they fit. The first item always does, or nothing would ever move.
-    fn admit(&mut self, size: usize) -> bool {
-        let fits = self.used == 0 || self.limit.is_none_or(|limit| self.used + size <= limit);
-        if fits {
-            self.used += size.max(1);
-        }
-        fits
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn is_asked_by_host(type_url: &str) -> bool {
 }
 
 /// Whether `name` may name a host, and not all of a route configuration.
-fn is_host(name: &str) -> bool {
+pub(super) fn is_host(name: &str) -> bool {
     name.contains('/')
 }
 

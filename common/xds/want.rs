@@ -5,9 +5,9 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use super::{OwnVersion, Version};
+use super::{OwnVersion, Version, envoy::SECRET, variant};
 use crate::proto::{
-    envoy::service::discovery::v3::Resource,
+    envoy::service::discovery::v3::{Resource, resource::CacheControl},
     google::protobuf::{self, Any},
 };
 
@@ -155,8 +155,15 @@ impl Wanted {
         Any { type_url: self.type_url.to_owned(), value: self.value.to_vec() }
     }
 
+    /// Whether nobody between this side and the peer may keep it: keys stand in it.
+    pub(super) fn is_private(&self) -> bool {
+        self.type_url == SECRET
+    }
+
     pub(super) fn to_resource(&self, ttl: Option<Duration>) -> Resource {
-        Resource { resource: Some(self.to_any()), ..bare(&self.name, self.told_version().into_owned(), ttl) }
+        let cache_control = self.is_private().then_some(CacheControl { do_not_cache: true });
+        let bare = bare(&self.name, self.told_version().into_owned(), ttl);
+        Resource { resource: Some(self.to_any()), cache_control, ..bare }
     }
 }
 
@@ -167,7 +174,9 @@ pub(super) fn bare(name: &str, version: String, ttl: Option<Duration>) -> Resour
         seconds: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(ttl.subsec_nanos()).unwrap_or_default(),
     });
-    Resource { name: name.to_owned(), version, ttl, ..Resource::default() }
+    let resource_name = variant::resource_name(name);
+    let name = if resource_name.is_some() { String::new() } else { name.to_owned() };
+    Resource { name, resource_name, version, ttl, ..Resource::default() }
 }
 
 /// A [`Want`] held in memory: the configuration of one proxy, or a test's idea of the world.

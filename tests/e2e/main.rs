@@ -50,6 +50,7 @@ mod routes;
 mod services;
 mod signed;
 mod spire;
+mod streams;
 mod sync;
 mod telemetry;
 mod traffic;

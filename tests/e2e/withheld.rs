@@ -161,6 +161,38 @@ async fn traffic_goes_on_over_the_cluster_that_was_good_and_follows_its_endpoint
     client.reaches(0, "backend-2").await;
 }
 
+/// What is noted of it may be read by who comes to another process.
+#[tokio::test]
+async fn traffic_goes_on_over_the_listener_that_was_good_when_the_zone_starts_again() {
+    let (global, mut zone, _backend, client) = pair().await;
+    global.apply(&patch(NO_END));
+    told(&zone, "client-1", "since modification 0 of MeshProxyPatch odd").await;
+    zone.process.stop().await;
+    zone.start_again().await;
+    // The Envoy is back, has been told everything, and goes on with what it had.
+    told(&zone, "client-1", "since modification 0 of MeshProxyPatch odd").await;
+    eventually("an answer for everything", || async {
+        let status = zone.try_get("/debug/syncz").await?;
+        let of = |item: &&Value| item["proxy"] == "default.client-1";
+        let client = status.as_array().into_iter().flatten().find(of).cloned().unwrap_or_default();
+        let is_settled = ["cluster", "listener"].iter().all(|of| {
+            let (sent, acked) = (&client[format!("{of}_sent")], &client[format!("{of}_acked")]);
+            sent == acked && sent.as_str().is_some_and(|nonce| !nonce.is_empty())
+        });
+        if is_settled { Ok(()) } else { Err(client.to_string()) }
+    })
+    .await;
+    assert_eq!(patched(&client).await, Ok(false));
+    client.reaches(0, "backend-1").await;
+
+    global.apply(&patch(HEADER));
+    eventually("the corrected patch", || async {
+        if patched(&client).await? { Ok(()) } else { Err("not patched".to_owned()) }
+    })
+    .await;
+    healed(&zone).await;
+}
+
 #[tokio::test]
 async fn what_somebody_writes_for_envoys_is_refused_where_it_is_applied() {
     let zone = Zone::alone("zone-1", crate::harness::Options::default()).await;

@@ -63,7 +63,7 @@ impl ProxyKind {
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         [Self::Dataplane, Self::Ingress, Self::Egress].into_iter().find(|kind| kind.name() == name)
     }
 

@@ -27,8 +27,15 @@ use self::{
     signing::Signing,
 };
 use super::{
-    admin_authority::AdminAuthority, config::ProxyConfig, convergence::MadeFor, insight::ProxyInsights,
-    metrics, node::ProxyId, proxies::Proxies, push_status::PushStatus,
+    admin_authority::AdminAuthority,
+    config::ProxyConfig,
+    convergence::MadeFor,
+    insight::ProxyInsights,
+    kept::{KeptArchive, KeptBefore},
+    metrics,
+    node::ProxyId,
+    proxies::Proxies,
+    push_status::PushStatus,
 };
 use crate::mesh::{Hosts, Surroundings};
 
@@ -45,6 +52,8 @@ pub(super) struct Push {
     proxies: Arc<Proxies>,
     insights: Arc<ProxyInsights>,
     status: Arc<PushStatus>,
+    /// Where it is noted what proxies keep.
+    archive: Option<Arc<KeptArchive>>,
     reader: IndexReader,
     hosts: watch::Receiver<Hosts>,
     meshes: Meshes,
@@ -68,7 +77,7 @@ impl Push {
         let meshes = Meshes::new(around, reader.current());
         let signing = Signing::new(admin);
         let (status, again) = (Arc::default(), BTreeSet::new());
-        Self { env, proxies, insights, status, reader, hosts, meshes, signing, again }
+        Self { env, proxies, insights, status, archive: None, reader, hosts, meshes, signing, again }
     }
 
     /// Notes there what is wrong with what is sent.
@@ -76,8 +85,17 @@ impl Push {
         Self { status, ..self }
     }
 
+    /// Notes there what proxies keep, and begins with what was noted there.
+    pub(super) fn with_archive(self, archive: Arc<KeptArchive>) -> Self {
+        Self { archive: Some(archive), ..self }
+    }
+
     /// Works until `shutdown`.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
+        if let Some(archive) = &self.archive {
+            let kept = archive.load(&self.reader.current()).await;
+            self.meshes.remember(kept);
+        }
         let proxies = Arc::clone(&self.proxies);
         loop {
             if self.meshes.is_idle() && self.signing.is_idle() {
@@ -114,6 +132,10 @@ impl Push {
             self.meshes.retry(&id);
         }
         movement.left.iter().for_each(|id| self.status.note(id, Arc::default()));
+        let kept = match &self.archive {
+            Some(archive) => archive.load_for(&movement.arrived, &index).await,
+            None => KeptBefore::new(),
+        };
         let start = Instant::now();
         let mut meshes = std::mem::take(&mut self.meshes);
         // Compiling takes a while and would hold up whoever shares the thread.
@@ -121,6 +143,7 @@ impl Push {
             meshes.follow(&index, hosts);
             meshes.renew(now);
             movement.left.iter().for_each(|id| meshes.leave(id));
+            meshes.remember(kept);
             movement.arrived.iter().for_each(|proxy| meshes.arrive(proxy));
             meshes.work(now, || start.elapsed() >= SLICE);
             let configured = meshes.configured(now);
@@ -135,7 +158,7 @@ impl Push {
     }
 
     fn publish(&self, configured: Configured, took: Duration) {
-        let Configured { id, revision, set, certificate, problems, of_envoy, failed } = configured;
+        let Configured { id, revision, set, certificate, problems, of_envoy, kept, failed } = configured;
         let result = match &set {
             _ if failed => "error",
             Some(_) => "changed",
@@ -151,6 +174,9 @@ impl Push {
         let number = || self.proxies.convergence().number();
         let config = set.map(|set| Arc::new(ProxyConfig::new(revision, set).numbered(number())));
         self.status.note(&id, of_envoy);
+        if let Some((archive, kept)) = self.archive.as_ref().zip(kept) {
+            archive.note(&id, &kept);
+        }
         let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems)) else { return };
         self.insights.problems(&id, problems);
         for problem in new {

@@ -102,6 +102,8 @@ pub(crate) struct Publication {
     pub(crate) problems: Arc<[String]>,
     /// Those of them that are about what an Envoy gets.
     pub(crate) of_envoy: Arc<[Problem]>,
+    /// What it was left that it should not have any more; `None` when that was not looked at.
+    pub(crate) kept: Option<Arc<[Arc<Encoded>]>>,
     /// Whether nothing could be made for it.
     pub(crate) failed: bool,
 }
@@ -126,6 +128,14 @@ impl Compiler {
             unsigned: Vec::new(),
             renewals: Renewals::default(),
             left_with: BTreeMap::new(),
+        }
+    }
+
+    /// What this proxy has that was made by a process before this one, or beside it.
+    pub(crate) fn remember(&mut self, name: Arc<str>, had: ResourceSet) {
+        // What is known here is more.
+        if !self.proxies.contains_key(&name) {
+            self.left_with.entry(name).or_insert(had);
         }
     }
 
@@ -447,7 +457,7 @@ impl Compiler {
         for name in told {
             let Some(proxy) = self.proxies.get(name) else { continue };
             let (problems, newly_known) = self.problems(proxy, &mut shared_problems);
-            let mut keeps = proxy.keeps;
+            let mut keeps = None;
             let set = proxy.place.set().and_then(|id| self.sets.get(id));
             let shared = set.and_then(|set| set.published.as_ref());
             let in_work = proxy.queued
@@ -471,8 +481,8 @@ impl Compiler {
                 _ if proxy.failure.is_some() => None,
                 (Some(own), Some(shared), _) if !in_work => {
                     let kept = problems.kept(own, shared, proxy.told.as_ref().or(proxy.had.as_ref()));
-                    keeps = kept.is_some();
-                    let own = kept.as_ref().unwrap_or(own);
+                    let (own, all) = kept.as_ref().map_or((own, &[][..]), |(own, all)| (own, &all[..]));
+                    keeps = Some(if all.is_empty() { Arc::default() } else { Arc::from(all) });
                     let particulars = &proxy.place.particulars;
                     Some(ResourceSet::for_one(own, shared, particulars, proxy.told.as_ref()))
                 }
@@ -481,7 +491,7 @@ impl Compiler {
             };
             let failed = proxy.failure.is_some();
             let Some(proxy) = self.proxies.get_mut(name) else { continue };
-            proxy.keeps = keeps;
+            proxy.keeps = keeps.as_ref().map_or(proxy.keeps, |kept: &Arc<[_]>| !kept.is_empty());
             if newly_known.is_some() {
                 proxy.known_problems = newly_known;
             }
@@ -491,7 +501,8 @@ impl Compiler {
                 (proxy.told, proxy.had) = (Some(set.clone()), None);
             }
             let ToldProblems { words, of_envoy } = problems;
-            publications.push(Publication { name: Arc::clone(name), set, problems: words, of_envoy, failed });
+            let name = Arc::clone(name);
+            publications.push(Publication { name, set, problems: words, of_envoy, kept: keeps, failed });
         }
         publications
     }

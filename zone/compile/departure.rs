@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     generator::{
-        Chain, ClusterDraft, Draft, ResourceCollection, ResourceSet, SharedResources, ZoneEgressProxy, admin,
-        egress, envoy::tls, secrets, sni,
+        Chain, ClusterDraft, Draft, Encoded, ResourceCollection, ResourceSet, SharedResources,
+        ZoneEgressProxy, admin, egress, envoy::tls, secrets, sni,
     },
     mesh::{
         Authority, Destination, ExternalService, Identity, MeshChange, MeshContext, Problem, TrustBundle,
@@ -314,8 +314,12 @@ impl Departures {
         own.generation == self.generation()
     }
 
-    /// What the proxy with this of its own gets in place of what it had `before`.
-    pub(crate) fn configure(&self, own: &EdgeOwn, before: Option<&ResourceSet>) -> ResourceSet {
+    /// What the proxy with this of its own gets in place of what it had `before`, and what it keeps of that.
+    pub(crate) fn configure(
+        &self,
+        own: &EdgeOwn,
+        before: Option<&ResourceSet>,
+    ) -> (ResourceSet, Vec<Arc<Encoded>>) {
         let shared = if own.listens { self.passages.shared().clone() } else { ResourceCollection::default() };
         own.beside(&SharedResources::new(shared, None), before)
     }

@@ -55,11 +55,16 @@ pub(crate) struct EdgeOwn {
 }
 
 impl EdgeOwn {
-    /// What it comes to beside what is `shared`, in place of what the proxy had `before`.
-    pub(super) fn beside(&self, shared: &SharedResources, before: Option<&ResourceSet>) -> ResourceSet {
+    /// What it comes to beside what is `shared`, in place of what the proxy had `before`; and what it keeps of that.
+    pub(super) fn beside(
+        &self,
+        shared: &SharedResources,
+        before: Option<&ResourceSet>,
+    ) -> (ResourceSet, Vec<Arc<Encoded>>) {
         let refused = self.problems.iter().filter_map(Problem::refused);
         let kept = before.map(|before| kept::with_kept(&self.resources, shared, refused, before));
-        ResourceSet::new(kept.as_ref().unwrap_or(&self.resources), shared, before)
+        let (own, kept) = kept.map_or((None, Vec::new()), |(own, kept)| (Some(own), kept));
+        (ResourceSet::new(own.as_ref().unwrap_or(&self.resources), shared, before), kept)
     }
 }
 
@@ -312,8 +317,12 @@ impl Exposure {
         own.generation == self.generation
     }
 
-    /// What the proxy with this of its own gets in place of what it had `before`.
-    pub(crate) fn configure(&self, own: &EdgeOwn, before: Option<&ResourceSet>) -> ResourceSet {
+    /// What the proxy with this of its own gets in place of what it had `before`, and what it keeps of that.
+    pub(crate) fn configure(
+        &self,
+        own: &EdgeOwn,
+        before: Option<&ResourceSet>,
+    ) -> (ResourceSet, Vec<Arc<Encoded>>) {
         // Without a listener nobody gets to what is behind it.
         let shared = if own.listens { self.shared.clone() } else { ResourceCollection::default() };
         own.beside(&SharedResources::new(shared, None), before)

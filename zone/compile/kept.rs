@@ -10,14 +10,14 @@ use crate::{
 /// Types of what listeners, routes and clusters refer to.
 const REFERRED_TO: [&str; 4] = [type_url::CLUSTER, type_url::ENDPOINT, type_url::SECRET, type_url::ROUTE];
 
-/// `own` with what the proxy `had` of those that are `refused`, and what that refers to and is nowhere else any more.
-/// Endpoints and secrets that nobody else has stay as they were.
+/// `own` with what the proxy `had` of those that are `refused`, and what that refers to and is nowhere else any more; and
+/// what all that is. Endpoints and secrets that nobody else has stay as they were.
 pub(super) fn with_kept<'a>(
     own: &ResourceCollection,
     shared: &SharedResources,
     refused: impl IntoIterator<Item = &'a EnvoyResource>,
     had: &ResourceSet,
-) -> ResourceCollection {
+) -> (ResourceCollection, Vec<Arc<Encoded>>) {
     let mut own = own.clone();
     let mut kept: Vec<Arc<Encoded>> = Vec::new();
     for resource in refused {
@@ -27,8 +27,9 @@ pub(super) fn with_kept<'a>(
         }
     }
     if kept.is_empty() {
-        return own;
+        return (own, kept);
     }
+    let mut all = kept.clone();
     let mut missing: Vec<Arc<Encoded>> = REFERRED_TO
         .into_iter()
         .flat_map(|of_type| had.of_type(of_type))
@@ -45,11 +46,12 @@ pub(super) fn with_kept<'a>(
             if is_meant {
                 own.insert(Arc::clone(had));
                 kept.push(Arc::clone(had));
+                all.push(Arc::clone(had));
             }
             !is_meant
         });
     }
-    own
+    (own, all)
 }
 
 /// Whether it `had` some of those that are `refused`.
@@ -95,7 +97,9 @@ mod tests {
         let refused =
             ["a", "never"].map(|name| EnvoyResource { type_url: type_url::LISTENER, name: name.into() });
         let own = collection(&[(type_url::SECRET, "own", "-")]);
-        let kept = with_kept(&own, &shared, &refused, &had);
+        let (kept, all) = with_kept(&own, &shared, &refused, &had);
+        let all: Vec<&str> = all.iter().map(|one| &*one.name).collect();
+        assert_eq!(all, ["a", "web", "web", "key"]);
         let has = ResourceSet::new(&kept, &shared, None);
         let names: Vec<(String, String)> = has
             .iter()

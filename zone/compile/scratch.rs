@@ -81,7 +81,7 @@ pub(crate) fn zone_egress<'a>(
         departures.follow(mesh, None);
     }
     let own = departures.own(proxy, &std::collections::BTreeMap::new());
-    Generated { set: departures.configure(&own, None), problems: own.problems }
+    Generated { set: departures.configure(&own, None).0, problems: own.problems }
 }
 
 /// The configuration of a zone ingress.
@@ -96,5 +96,5 @@ pub(crate) fn zone_ingress<'a>(
         exposure.follow(mesh, None);
     }
     let own = exposure.own(proxy, zone);
-    Generated { set: exposure.configure(&own, None), problems: own.problems }
+    Generated { set: exposure.configure(&own, None).0, problems: own.problems }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{kept, part::SetId};
 use crate::{
-    generator::{ResourceCollection, ResourceSet, SharedResources},
+    generator::{Encoded, ResourceCollection, ResourceSet, SharedResources},
     mesh::{Problem, problem::EnvoyResource},
 };
 
@@ -68,13 +68,13 @@ impl ToldProblems {
         Self { words: words.collect(), of_envoy }
     }
 
-    /// `own` with what a proxy keeps of what it `had`; `None` when it keeps nothing.
+    /// `own` with what a proxy keeps of what it `had`, and what that is; `None` when it keeps nothing.
     pub(super) fn kept(
         &self,
         own: &ResourceCollection,
         shared: &SharedResources,
         had: Option<&ResourceSet>,
-    ) -> Option<ResourceCollection> {
+    ) -> Option<(ResourceCollection, Vec<Arc<Encoded>>)> {
         let refused: BTreeSet<&EnvoyResource> = self.of_envoy.iter().filter_map(Problem::refused).collect();
         let had = had.filter(|had| kept::some(&refused, had))?;
         Some(kept::with_kept(own, shared, refused, had))

@@ -82,6 +82,17 @@ impl Encoded {
         Self { name: name.into(), type_url, version, value, origin, own_version, on_demand, template }
     }
 
+    /// What another process encoded, at the version that it had there.
+    pub(crate) fn restored(
+        name: &str,
+        type_url: &'static str,
+        origin: &'static str,
+        value: Vec<u8>,
+        version: Version,
+    ) -> Self {
+        Self { version, template: None, ..Self::of_bytes(name, type_url, origin, value) }
+    }
+
     /// As it is told to the proxy with these particulars.
     pub(super) fn filled(self: &Arc<Self>, particulars: &Particulars) -> Arc<Self> {
         if self.template.is_none() {

@@ -10,7 +10,7 @@ use common::{
     envoy_rules::BrokenRule,
     model::Resource,
     store::index::Index,
-    xds::{OwnVersion, canonical},
+    xds::{OwnVersion, canonical, variant_name},
 };
 use imbl::OrdMap;
 
@@ -102,6 +102,7 @@ impl RawConfig {
                     match of_type.message(resource) {
                         Ok((name, message)) => {
                             let name = canonical(&name);
+                            let name = variant_name(&name, &spec.parameters);
                             let encoded = Encoded::dynamic(&name, of_type.type_url, ORIGIN, &message);
                             if let Some(broken) = encoded.broken_rules().first() {
                                 let BrokenRule { field, reason } = broken;

@@ -33,7 +33,7 @@ impl Subscription {
             let is_next = after.is_none_or(|after| name > after);
             let is_kept = || {
                 self.holding(name) == Holding::At(version)
-                    || refused && self.refused.get(name) == Some(&version)
+                    || refused && self.refused.is_refused(name, version)
             };
             if is_next && self.interest.covers(name) && is_kept() {
                 names.push((Name::clone(name), version));

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{Collection, Interest, Name, NameSet, Offer, Version};
+use crate::xds::variant;
 
 /// What the peer said about the response in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,9 +215,9 @@ impl Flight {
             Confirmation::Postponed => BTreeSet::new(),
             Confirmation::Refused { items } => {
                 let items: BTreeSet<&str> = items.iter().map(String::as_str).collect();
-                sent(&|name| items.contains(name))
+                sent(&|name| items.contains(variant::plain_name(name)))
             }
-            Confirmation::RefusedInWords(words) => sent(&|name| accuses(words, name)),
+            Confirmation::RefusedInWords(words) => sent(&|name| accuses(words, variant::plain_name(name))),
         };
         if named.is_empty() { sent(&|_| true) } else { named }
     }

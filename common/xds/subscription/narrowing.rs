@@ -78,7 +78,7 @@ impl Subscription {
             && let Some(group) = narrowing.next()
         {
             let wanted = group.iter().filter_map(|name| {
-                let refused = self.refused.get(name)?;
+                let refused = self.refused.versions().get(name)?;
                 find(want, self.type_url, name).filter(|wanted| wanted.version == *refused)
             });
             offer.updated.extend(wanted);

@@ -24,7 +24,7 @@ impl Subscription {
         if self.flight.as_ref().is_some_and(|flight| flight.updated.contains(name)) {
             return Standing::Sent;
         }
-        if self.refused.get(name) == Some(&version) {
+        if self.refused.is_refused(name, version) {
             return Standing::Refused;
         }
         match self.holding(name) {

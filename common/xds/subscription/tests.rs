@@ -378,7 +378,7 @@ impl Run {
         let wanted = self.world.list(TYPE).filter(|wanted| state.interest.covers(&wanted.name));
         let updated = wanted.filter(|wanted| {
             state.holding(&wanted.name) != Holding::At(wanted.version)
-                && state.refused.get(&wanted.name) != Some(&wanted.version)
+                && state.refused().get(&wanted.name) != Some(&wanted.version)
         });
         let updated = updated.map(|wanted| Arc::clone(&wanted.name)).collect();
         let mut held = BTreeSet::new();
@@ -420,7 +420,7 @@ proptest! {
         }
         for wanted in run.world.list(TYPE).filter(|w| run.subscription.interest.covers(&w.name)) {
             let holds = run.peer.holds.get(&wanted.name) == Some(&wanted.version);
-            let refused = run.subscription.refused.get(&wanted.name) == Some(&wanted.version);
+            let refused = run.subscription.refused().get(&wanted.name) == Some(&wanted.version);
             // Who rejects a whole response for one item may miss the others.
             let excused = is_poison(wanted) || manner == Manner::AllOrNothing;
             prop_assert!(holds || (refused && excused), "{} is missing", wanted.name);

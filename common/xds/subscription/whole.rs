@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Collection, Holdings, Interest, Name, NameSet, Offer, Subscription, Updated, Version, Wanted};
+use crate::xds::variant;
 
 impl Subscription {
     /// Whether nothing was said on this stream yet, so that the peer is to get all there is.
@@ -39,7 +40,11 @@ impl Subscription {
         let Self { interest: Interest { wildcard, names, .. }, gone, .. } = self;
         if *wildcard {
             updated.reserve_exact(collection.len());
-            collection.each(&mut |wanted| updated.push(wanted));
+            collection.each(&mut |wanted| {
+                if !variant::is_variant(&wanted.name) {
+                    updated.push(wanted);
+                }
+            });
             gone.extend(names.iter().filter(|name| collection.version(name).is_none()).map(Name::from));
             return;
         }
@@ -92,7 +97,7 @@ impl Subscription {
     /// into doubt since; what came of `sent` is still to be told.
     pub(super) fn rebase(&mut self, collection: Arc<dyn Collection>, sent: &Updated) {
         let since = self.dirty.iter().filter(|name| !sent.contains(name));
-        let pending = self.gone.iter().chain(&self.kept).chain(self.refused.keys()).chain(since);
+        let pending = self.gone.iter().chain(self.refused.names()).chain(since);
         self.held.rebase(collection, pending, &self.interest);
     }
 
@@ -105,7 +110,7 @@ impl Subscription {
             .map(Name::from)
             .collect();
         let Some(flight) = &mut self.flight else { return };
-        for (name, refused) in &self.refused {
+        for (name, refused) in self.refused.versions() {
             if version(name) == Some(*refused) {
                 flight.updated.add(name, *refused);
             }

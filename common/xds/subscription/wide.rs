@@ -4,7 +4,8 @@
 //! stands for becomes its members, which the peer is told like what it asks for by name; that it stands for nothing is
 //! told under its own name. A **form** is a name of the `xdstp` scheme that is written otherwise than here: its parameters
 //! stand in another order, or it is a plain name behind an authority. The peer is told the resource under the name it
-//! asked for.
+//! asked for. A name with dynamic parameters is a group as well: it stands for one variant, at one time for this and at
+//! another for that.
 
 use std::{
     borrow::Cow,
@@ -13,7 +14,7 @@ use std::{
 };
 
 use super::{Holding, Name, Offer, Subscription, Version, Want, Wanted};
-use crate::xds::{virtual_host, xdstp};
+use crate::xds::{variant, virtual_host, xdstp};
 
 /// What is asked for in other ways than by names of resources.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,16 @@ impl WideNames {
         self.members.contains_key(name)
     }
 
+    /// All groups, and what each stands for.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&Name, &BTreeSet<Name>)> {
+        self.groups.iter()
+    }
+
+    /// How many groups stand for `name`.
+    pub(super) fn groups_of(&self, name: &str) -> usize {
+        self.members.get(name).map_or(0, BTreeSet::len)
+    }
+
     fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.forms.is_empty()
     }
@@ -47,11 +58,16 @@ impl WideNames {
         let (groups, forms) = (&self.groups, &self.forms);
         let exact = [xdstp::glob_of(name), virtual_host::route_of(type_url, name).map(str::to_owned)];
         let exact = exact.into_iter().flatten();
-        exact.flat_map(move |group| {
+        let exact = exact.flat_map(move |group| {
             let written =
                 forms.get(&*group).into_iter().flatten().filter(move |form| groups.contains_key(*form));
             groups.get_key_value(&*group).map(|(group, _)| group).into_iter().chain(written)
-        })
+        });
+        let locators = variant::locators_of(name);
+        let after = (Bound::Included(locators.as_str()), Bound::Unbounded);
+        let located = groups.range::<str, _>(after).map(|(group, _)| group);
+        let located: Vec<&Name> = located.take_while(|group| group.starts_with(&locators)).collect();
+        exact.chain(located)
     }
 
     /// The hosts of a route configuration that are asked for.
@@ -98,7 +114,7 @@ fn forms_of<'a>(type_url: &str, name: &'a str) -> impl Iterator<Item = Cow<'a, s
 
 /// Whether `name` stands for others.
 fn is_group(type_url: &str, name: &str) -> bool {
-    xdstp::glob(name).is_some() || virtual_host::is_asked_by_host(type_url)
+    xdstp::glob(name).is_some() || variant::is_locator(name) || virtual_host::is_asked_by_host(type_url)
 }
 
 /// A resource under the name the peer asks for.
@@ -114,6 +130,9 @@ pub(in crate::xds) fn find(want: &dyn Want, type_url: &str, name: &str) -> Optio
 impl Subscription {
     /// What a group stands for at the moment.
     fn members_now(&mut self, want: &dyn Want, group: &str) -> Vec<Name> {
+        if variant::is_locator(group) {
+            return variant::resolved(want, self.type_url, group).into_iter().collect();
+        }
         let written = xdstp::canonical(group);
         let Some(parts) = xdstp::glob(&written) else {
             return self.hosts.resolved(want, self.type_url, group);
@@ -178,6 +197,9 @@ impl Subscription {
         for member in left.iter().filter(|member| ***member != *name) {
             if !self.interest.covers(member) {
                 self.forget(member);
+            } else if variant::is_locator(name) {
+                // It drops what it no longer asks for by these parameters, and has it for another reason.
+                self.doubt(Name::clone(member));
             }
         }
         self.interest.wide.as_ref().is_some_and(|wide| wide.covers(name))
@@ -257,6 +279,10 @@ impl Subscription {
         let gone: Vec<Name> =
             known.into_iter().flatten().filter(|one| !found.contains(one)).cloned().collect();
         for member in gone {
+            if variant::is_locator(group) {
+                self.let_variant_go(group, member);
+                continue;
+            }
             let is_told = self.flight.as_ref().is_none_or(|flight| !flight.is_about(&member));
             if is_told && !self.may_hold(&member) {
                 if let Some(wide) = &mut self.interest.wide {
@@ -271,8 +297,30 @@ impl Subscription {
         }
     }
 
-    /// Whether there is nothing under a name, nor anything it stands for.
+    /// The peer is to have another variant in place of this one, which may well go on to exist.
+    fn let_variant_go(&mut self, group: &Name, variant: Name) {
+        let may_hold =
+            self.may_hold(&variant) || self.flight.as_ref().is_some_and(|flight| flight.is_about(&variant));
+        if let Some(wide) = &mut self.interest.wide {
+            wide.take(group, &variant);
+        }
+        if self.interest.covers(&variant) {
+            return;
+        }
+        self.forget(&variant);
+        if may_hold {
+            self.held.set(Name::clone(&variant), Holding::Something, &self.interest);
+            // It goes together with what comes in its place, and nothing can refer to one and not to the other.
+            self.asked.insert(Name::clone(&variant));
+            self.gone.insert(variant);
+        }
+    }
+
+    /// Whether there is nothing under a name that the peer is to have, nor anything it stands for.
     pub(super) fn is_vacant(&mut self, want: &dyn Want, name: &str) -> bool {
+        if !self.interest.covers(name) {
+            return true;
+        }
         let is_group = self.interest.wide.as_ref().is_some_and(|wide| wide.groups.contains_key(name));
         match is_group {
             true => self.members_now(want, name).is_empty(),
@@ -283,7 +331,7 @@ impl Subscription {
     /// Whether the peer asked for a host for which there is nothing, and is to be told so by that name.
     pub(in crate::xds) fn is_unresolved(&self, name: &str) -> bool {
         let is_asked = virtual_host::is_asked_by_host(self.type_url) && self.interest.names.contains(name);
-        is_asked && !self.surely_holds(name)
+        is_asked && !variant::is_locator(name) && !self.surely_holds(name)
     }
 
     /// What there is under names that are written otherwise than here.

@@ -2,12 +2,14 @@
 //! What a rule says is in `table`, which also says why some need no test.
 
 mod answers;
+mod bugs;
 mod content;
 mod difference;
 mod errors;
 mod heartbeats;
 mod names;
 mod order;
+mod parameters;
 mod table;
 mod variants;
 mod whole;
@@ -137,10 +139,11 @@ impl Variant for Delta {
     }
 
     fn sent(response: DeltaDiscoveryResponse) -> Sent {
-        let mut aliases = Vec::new();
+        let (mut aliases, is_secret) = (Vec::new(), response.type_url == SDS);
         let opened = response.resources.into_iter().map(|mut resource| {
             let any = resource.resource.take().unwrap_or_default();
-            assert!(resource.ttl.is_none() && resource.cache_control.is_none());
+            let is_private = resource.cache_control.is_some_and(|control| control.do_not_cache);
+            assert!(resource.ttl.is_none() && is_private == is_secret);
             if !resource.aliases.is_empty() {
                 aliases.push((resource.name.clone(), resource.aliases));
             }

@@ -29,6 +29,8 @@ pub(super) struct ZoneEdge {
     outdated: BTreeSet<ProxyId>,
     /// Who lacks something that has to be signed.
     lacking: BTreeSet<ProxyId>,
+    /// What proxies that left had, as far as that was something else than they should have had.
+    left_with: BTreeMap<ProxyId, ResourceSet>,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,10 @@ struct EdgeProxy {
     /// What is its own, with what it was made from; what is signed anew takes it away.
     own: Option<(EdgeOwn, EdgeResource)>,
     told: Option<ResourceSet>,
+    /// What it has if it was told nothing since it came (again).
+    had: Option<ResourceSet>,
+    /// Whether it was left something that it should not have any more, because it would refuse what it should.
+    keeps: bool,
 }
 
 /// What a proxy at the edge is made from.
@@ -144,6 +150,7 @@ impl ZoneEdge {
 
     /// A proxy came, or came again: it may have been away, so it is told everything.
     pub(super) fn arrive(&mut self, id: &ProxyId, metadata: ProxyMetadata) {
+        let before = self.proxies.remove(id).and_then(|before| before.told.or(before.had));
         let connected = EdgeProxy {
             metadata,
             admin: None,
@@ -154,14 +161,25 @@ impl ZoneEdge {
             signing: false,
             own: None,
             told: None,
+            had: before.or_else(|| self.left_with.remove(id)),
+            keeps: false,
         };
         self.proxies.insert(id.clone(), connected);
         self.outdated.insert(id.clone());
     }
 
+    /// What this proxy has that was made by a process before this one, or beside it.
+    pub(super) fn remember(&mut self, id: ProxyId, had: ResourceSet) {
+        if !self.proxies.contains_key(&id) {
+            self.left_with.entry(id).or_insert(had);
+        }
+    }
+
     /// A proxy left.
     pub(super) fn leave(&mut self, id: &ProxyId) {
-        self.proxies.remove(id);
+        let left = self.proxies.remove(id).filter(|left| left.keeps);
+        let had = left.and_then(|left| left.told.or(left.had));
+        self.left_with.extend(had.map(|had| (id.clone(), had)));
         self.outdated.remove(id);
         self.lacking.remove(id);
         if self.proxies.is_empty() {
@@ -247,6 +265,7 @@ impl ZoneEdge {
                     certificate: None,
                     problems: [reason].into(),
                     of_envoy: Arc::default(),
+                    kept: None,
                     failed: true,
                 });
                 continue;
@@ -271,12 +290,14 @@ impl ZoneEdge {
                 connected.own = Some((own, origin));
             }
             let Some((own, origin)) = &connected.own else { continue };
-            let set = match origin {
-                EdgeResource::Ingress(_) => self.exposure.configure(own, connected.told.as_ref()),
-                EdgeResource::Egress(_) => self.departures.configure(own, connected.told.as_ref()),
+            let before = connected.told.as_ref().or(connected.had.as_ref());
+            let (set, kept) = match origin {
+                EdgeResource::Ingress(_) => self.exposure.configure(own, before),
+                EdgeResource::Egress(_) => self.departures.configure(own, before),
             };
+            connected.keeps = !kept.is_empty();
             let differs = connected.told.as_ref().is_none_or(|told| !set.is_same(told));
-            connected.told = Some(set.clone());
+            (connected.told, connected.had) = (Some(set.clone()), None);
             all.push(Configured {
                 id,
                 revision,
@@ -284,6 +305,7 @@ impl ZoneEdge {
                 certificate: None,
                 problems: own.problems.iter().map(ToString::to_string).collect(),
                 of_envoy: own.problems.iter().filter(|problem| problem.is_of_envoy()).cloned().collect(),
+                kept: Some(kept.into()),
                 failed: false,
             });
         }

@@ -18,6 +18,7 @@ use super::{edge::ZoneEdge, signing::SigningAnswer};
 use crate::{
     ads::{
         insight::Certificate,
+        kept::KeptByProxy,
         node::{Proxy, ProxyId, ProxyKind},
     },
     compile::{Compiler, SigningRequest},
@@ -32,6 +33,8 @@ pub(super) struct Meshes {
     around: Surroundings,
     rooms: BTreeMap<Arc<str>, NeededMesh>,
     edge: ZoneEdge,
+    /// What dataplanes have that was made by a process before this one, by mesh.
+    kept: BTreeMap<Arc<str>, BTreeMap<Arc<str>, ResourceSet>>,
 }
 
 /// A mesh that somebody needs.
@@ -64,6 +67,8 @@ pub(super) struct Configured {
     pub(super) problems: Arc<[String]>,
     /// Those of them that are about what an Envoy gets.
     pub(super) of_envoy: Arc<[Problem]>,
+    /// What it was left that it should not have any more; `None` when that was not looked at.
+    pub(super) kept: Option<KeptByProxy>,
     /// Whether nothing could be made for it.
     pub(super) failed: bool,
 }
@@ -80,7 +85,22 @@ impl Meshes {
     /// Nobody is connected yet. `around` is what is known before anything is read.
     pub(super) fn new(mut around: Surroundings, index: Arc<Index>) -> Self {
         around.update(&edge_keys(&index), &index).iter().for_each(complain);
-        Self { index, around, rooms: BTreeMap::new(), edge: ZoneEdge::default() }
+        let (rooms, kept) = (BTreeMap::new(), BTreeMap::new());
+        Self { index, around, rooms, edge: ZoneEdge::default(), kept }
+    }
+
+    /// Lets proxies go on with what they have, where they would refuse what is made now.
+    pub(super) fn remember(&mut self, kept: BTreeMap<ProxyId, ResourceSet>) {
+        for (id, had) in kept {
+            if id.kind != ProxyKind::Dataplane {
+                self.edge.remember(id, had);
+                continue;
+            }
+            match self.rooms.get_mut(&id.mesh).and_then(|room| room.mesh.as_mut()) {
+                Some(Ok(mesh)) => mesh.compiler.remember(id.name, had),
+                Some(Err(_)) | None => drop(self.kept.entry(id.mesh).or_default().insert(id.name, had)),
+            }
+        }
     }
 
     /// The revision of the store they were read at.
@@ -194,6 +214,8 @@ impl Meshes {
             }
             Some(Err(_)) | None => {
                 let mut compiler = Compiler::new(context);
+                let kept = self.kept.remove(name).unwrap_or_default();
+                kept.into_iter().for_each(|(name, had)| compiler.remember(name, had));
                 room.proxies.iter().for_each(|(name, metadata)| compiler.arrive(name, metadata.clone()));
                 compiler
             }
@@ -347,6 +369,7 @@ impl Meshes {
                                 .then(|| shown.map(|shown| certificate(shown, mesh.state.context()))),
                             problems: told.problems,
                             of_envoy: told.of_envoy,
+                            kept: told.kept,
                             failed: told.failed,
                             id: id(told.name),
                         });
@@ -361,6 +384,7 @@ impl Meshes {
                         certificate: None,
                         problems: [reason.clone()].into(),
                         of_envoy: Arc::default(),
+                        kept: None,
                         failed: true,
                     }));
                 }

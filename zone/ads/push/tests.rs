@@ -25,7 +25,10 @@ use super::{
     signing::{SigningAnswer, sign},
 };
 use crate::{
-    ads::node::{Proxy, ProxyId, ProxyKind},
+    ads::{
+        kept::KeptByProxy,
+        node::{Proxy, ProxyId, ProxyKind},
+    },
     compile::{Signed, SigningRequest, scratch},
     generator::{
         FEATURE_GRPC, ProxyMetadata, ResourceSet, Shown, Sidecar, ZoneEgressProxy, ZoneIngressProxy, type_url,
@@ -58,6 +61,8 @@ struct World {
     has: BTreeMap<ProxyId, ResourceSet>,
     /// What was left out of it.
     problems: BTreeMap<ProxyId, Vec<String>>,
+    /// What it was left that it should not have any more.
+    kept: BTreeMap<ProxyId, KeptByProxy>,
     /// By who shows them, and the mesh in which.
     certificates: BTreeMap<(ProxyId, Arc<str>), Arc<WorkloadCertificate>>,
     now: DateTime<Utc>,
@@ -102,9 +107,9 @@ impl World {
         meshes.arrive(&proxy(ProxyKind::Ingress, "east-in"));
         meshes.arrive(&proxy(ProxyKind::Egress, "east-out"));
         let rng = Entropy::seeded(seed).with(|rng| rng.clone());
-        let (has, problems, certificates) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (has, problems, kept) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        Self { meshes, index, has, problems, certificates, now, rng }
+        Self { meshes, index, has, problems, kept, certificates: BTreeMap::new(), now, rng }
     }
 
     fn apply(&mut self, key: ResourceKey, resource: Option<Resource>) {
@@ -126,6 +131,9 @@ impl World {
         for configured in self.meshes.configured(self.now) {
             if let Some(set) = configured.set {
                 self.has.insert(configured.id.clone(), set);
+            }
+            if let Some(kept) = configured.kept {
+                self.kept.insert(configured.id.clone(), kept);
             }
             self.problems.insert(configured.id, configured.problems.to_vec());
         }

@@ -106,6 +106,26 @@ fn of_two_resources_with_one_name_the_first_is_served_and_the_other_told() {
 }
 
 #[test]
+fn variants_of_a_resource_are_there_beside_each_other() {
+    let of = |parameters: Value, seconds: u8| {
+        let cluster = json!({"name": "a", "connect_timeout": format!("{seconds}s")});
+        json!({"nodes": [{"id": "*"}], "parameters": parameters, "clusters": [cluster]})
+    };
+    let (prod, other) = (json!({"env": "prod"}), json!({"env": "test"}));
+    let all =
+        [("all", json!({}), 1), ("one", prod.clone(), 2), ("other", other, 3), ("twice", prod.clone(), 4)];
+    let configs = all.map(|(name, parameters, seconds)| config(name, &of(parameters, seconds)));
+    let mut plane = Plane::default();
+    plane.follow(&configs.into_iter().collect());
+    let served = plane.arrive(node("n"));
+    assert_eq!(names(&served.set).len(), 3);
+    let variant = common::xds::variant_name("a", &serde_json::from_value(prod).unwrap()).into_owned();
+    let content = served.set.get(type_url::CLUSTER, &variant).unwrap().to_json().unwrap();
+    assert_eq!((&content["name"], &content["connectTimeout"]), (&json!("a"), &json!("2s")));
+    assert!(served.problems.len() == 1 && served.problems[0].contains("twice"), "{:?}", served.problems);
+}
+
+#[test]
 fn what_cannot_be_read_is_left_out_and_told() {
     let spec = json!({"nodes": [{"id": "*"}], "clusters": [{"name": "a", "of": "tomorrow"}, {"name": "b"}]});
     let configs: RawConfigSet = [config("new", &spec)].into_iter().collect();

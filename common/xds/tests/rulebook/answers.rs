@@ -80,7 +80,7 @@ fn every_nonce_is_new<D: Variant>() {
     nonces.dedup();
     assert_eq!(nonces.len(), 100);
 }
-both!(r4_every_response_has_a_nonce_of_its_own, every_nonce_is_new);
+both!(r4_b31_every_response_has_a_nonce_of_its_own, every_nonce_is_new);
 
 fn a_first_request_is_first_whatever_it_carries<D: Variant>() {
     for (nonce, error) in [("17", None), ("1", None), ("", Some("of another stream")), ("9", Some("old"))] {
@@ -153,7 +153,7 @@ fn r13_sotw_a_stale_request_is_not_answered() {
 }
 
 #[test]
-fn r13_sotw_names_of_a_stale_request_are_not_lost() {
+fn r13_b35_sotw_names_of_a_stale_request_are_not_lost() {
     let mut stream = Stream::<Sotw>::new(&[(EDS, "a", "1"), (EDS, "b", "1")]);
     stream.want(EDS, &["a"]);
     let overtaken = Ask { nonce: stream.nonce(EDS), ..stream.wish(EDS, &["a", "b"]) };
@@ -244,7 +244,7 @@ fn what_is_refused_is_not_sent_again<D: Variant>() {
     });
     assert_eq!(told, Some((CDS, "no")), "who said what is noted");
 }
-both!(r17_a_refusal_is_never_answered_with_the_same_again, what_is_refused_is_not_sent_again);
+both!(r17_b10_a_refusal_is_never_answered_with_the_same_again, what_is_refused_is_not_sent_again);
 
 #[test]
 fn r18_sotw_what_follows_a_refusal_is_the_whole_state() {
@@ -327,7 +327,7 @@ fn changes_merge_while_a_response_is_unanswered<D: Variant>() {
     assert_eq!(stream.pump(), ["Cluster a@2000"], "nor is anything queued where there is no room");
 }
 both!(
-    r67_one_response_per_type_is_under_way_and_the_newest_follows,
+    r67_b13_one_response_per_type_is_under_way_and_the_newest_follows,
     changes_merge_while_a_response_is_unanswered
 );
 
@@ -339,7 +339,7 @@ fn all_types_at_once_need_no_reader<D: Variant>() {
     }
     assert_eq!(stream.pump().len(), 10, "listeners and routes wait for the clusters");
 }
-both!(r67_requests_are_read_although_nothing_is_sent, all_types_at_once_need_no_reader);
+both!(r67_b1_requests_are_read_although_nothing_is_sent, all_types_at_once_need_no_reader);
 
 fn an_answer_is_credited_to_its_response<D: Variant>() {
     let mut stream = Stream::<D>::new(&[(CDS, "a", "1")]);

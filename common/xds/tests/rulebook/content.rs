@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ask, CDS, EDS, LDS, NOTHING, RDS, SDS, Sent, SourceSettings, Stream, Variant, both};
+use super::{Ask, CDS, Delta, EDS, LDS, NOTHING, RDS, SDS, Sent, SourceSettings, Stream, Variant, both};
 
 /// Versions the peer gets of these resources.
 fn versions<D: Variant>(resources: &[(&'static str, &str, &str)]) -> Vec<String> {
@@ -21,7 +21,7 @@ fn versions_follow_the_content<D: Variant>() {
     assert_ne!(versions::<D>(&[(CDS, "a", "1")]), one);
     assert!(one.iter().all(|version| !version.is_empty()));
 }
-both!(r20_versions_are_of_the_content_and_the_same_from_every_replica, versions_follow_the_content);
+both!(r20_b24_b32_versions_are_of_the_content_and_the_same_from_every_replica, versions_follow_the_content);
 
 fn only_changes_are_sent<D: Variant>() {
     let mut stream = Stream::<D>::new(&[(CDS, "a", "1"), (EDS, "a", "1")]);
@@ -45,7 +45,7 @@ fn a_new_name_is_answered_at_any_version<D: Variant>() {
     stream.want(SDS, &["a"]);
     assert_eq!(stream.want(SDS, &["a", "b"]), ["Secret b@1"], "although it was sent before");
 }
-both!(r22_a_name_that_is_asked_for_is_sent_at_an_unchanged_version, a_new_name_is_answered_at_any_version);
+both!(r22_b3_a_name_that_is_asked_for_is_sent_at_an_unchanged_version, a_new_name_is_answered_at_any_version);
 
 fn no_name_stands_twice<D: Variant>() {
     let names: Vec<String> = (0..500).map(|n| format!("cluster-{n}")).collect();
@@ -92,7 +92,7 @@ fn an_empty_request_is_not_answered_for_ever<D: Variant>() {
         assert_eq!(stream.raw(&ask).unwrap(), NOTHING);
     }
 }
-both!(r24_an_answer_about_an_unwatched_type_makes_no_loop, an_empty_request_is_not_answered_for_ever);
+both!(r24_b21_an_answer_about_an_unwatched_type_makes_no_loop, an_empty_request_is_not_answered_for_ever);
 
 fn nothing_else_is_sent<D: Variant>() {
     let mut stream = Stream::<D>::new(&[(EDS, "a", "1"), (EDS, "b", "1"), (CDS, "c", "1")]);
@@ -118,7 +118,7 @@ fn what_is_missing_is_sent_when_it_comes<D: Variant>() {
         assert!(back.len() == 1 && back[0].ends_with(" late@2"), "{back:?}");
     }
 }
-both!(r26_a_name_that_does_not_exist_stays_subscribed, what_is_missing_is_sent_when_it_comes);
+both!(r26_b7_a_name_that_does_not_exist_stays_subscribed, what_is_missing_is_sent_when_it_comes);
 
 /// The envelopes of a difference are checked where they are read: `Variant::sent`.
 fn nothing_expires<D: Variant>() {
@@ -160,7 +160,19 @@ fn a_lost_source_deletes_nothing<D: Variant>() {
     }
     assert_eq!(stream.sent.len(), before);
 }
-both!(r71_without_news_the_last_state_stays, a_lost_source_deletes_nothing);
+both!(r71_b26_without_news_the_last_state_stays, a_lost_source_deletes_nothing);
+
+#[test]
+fn r59_delta_nobody_on_the_way_may_keep_secrets() {
+    let mut stream = Stream::<Delta>::new(&[(SDS, "s", "1"), (CDS, "c", "1")]);
+    for (type_url, name, is_private) in [(SDS, "s", true), (CDS, "c", false)] {
+        let request = Delta::request(&stream.wish(type_url, &[name]));
+        stream.source.handle(crate::xds::Input::Request(&request), &stream.world).unwrap();
+        let response = stream.source.next(stream.now, &stream.world).unwrap();
+        let told = response.resources[0].cache_control.as_ref().is_some_and(|control| control.do_not_cache);
+        assert_eq!(told, is_private, "{type_url}");
+    }
+}
 
 fn endpoints_come_by_name<D: Variant>() {
     let settings = SourceSettings::ads("cp");

@@ -51,7 +51,7 @@ fn r33_delta_what_is_held_and_not_asked_for_is_nobodys_concern() {
 }
 
 #[test]
-fn r34_delta_what_went_meanwhile_is_removed() {
+fn r34_b16_delta_what_went_meanwhile_is_removed() {
     for (type_url, names) in [(CDS, &["*"][..]), (LDS, &["*"]), (SDS, &["gone"]), (EDS, &["gone"])] {
         // At a version that no process of ours ever made, too.
         for held in [version("gone", "1"), ("gone".to_owned(), "17".to_owned())] {
@@ -62,7 +62,7 @@ fn r34_delta_what_went_meanwhile_is_removed() {
 }
 
 #[test]
-fn r35_delta_what_is_subscribed_again_is_sent_again() {
+fn r35_b4_delta_what_is_subscribed_again_is_sent_again() {
     let mut stream = Stream::<Delta>::new(&[(EDS, "a", "1")]);
     let ask = stream.wish(EDS, &["a"]);
     stream.raw(&ask).unwrap();
@@ -83,7 +83,7 @@ fn r35_delta_also_while_the_answer_is_under_way() {
 }
 
 #[test]
-fn r36_delta_a_name_that_does_not_exist_is_answered_at_once() {
+fn r36_b7_delta_a_name_that_does_not_exist_is_answered_at_once() {
     for type_url in [CDS, EDS, LDS, RDS, SDS, envoy::RUNTIME] {
         let mut stream = Stream::<Delta>::new(&[]);
         stream.want(type_url, &["missing"]);
@@ -226,7 +226,7 @@ fn r44_delta_after_a_refusal_the_base_stays_what_was_accepted() {
 }
 
 #[test]
-fn r44_delta_innocent_names_of_a_refused_response_are_offered_again() {
+fn r44_b27_delta_innocent_names_of_a_refused_response_are_offered_again() {
     let mut stream = Stream::<Delta>::new(&[(CDS, "bad", "1"), (CDS, "good", "1")]);
     stream.want(CDS, &["*"]);
     stream.nack(CDS);

@@ -36,7 +36,7 @@ fn who_never_named_anything_means_all<D: Variant>() {
 both!(r10_no_names_mean_all_listeners_and_clusters, who_never_named_anything_means_all);
 
 #[test]
-fn r11_sotw_after_names_no_names_mean_nothing() {
+fn r11_b14_sotw_after_names_no_names_mean_nothing() {
     let mut stream = Stream::<Sotw>::new(&[(CDS, "A", "1"), (CDS, "B", "1")]);
     let expected: [(&[&str], &[&str]); 5] =
         [(&[], &["A", "B"]), (&["*"], &["A", "B"]), (&["*", "A"], &["A", "B"]), (&["A"], &["A"]), (&[], &[])];
@@ -57,7 +57,7 @@ fn r11_sotw_neither_do_they_in_a_request_without_nonce() {
 }
 
 #[test]
-fn r12_delta_the_implied_wildcard_ends_by_name_only() {
+fn r12_b14_delta_the_implied_wildcard_ends_by_name_only() {
     let mut stream = Stream::<Delta>::new(&[(CDS, "A", "1"), (CDS, "B", "1")]);
     let step = |stream: &mut Stream<Delta>, subscribe: &[&str], unsubscribe: &[&str], generation: &str| {
         let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
@@ -82,7 +82,7 @@ fn the_last_name_ends_it<D: Variant>() {
         assert_eq!(heard(&mut stream, "2"), NOTHING);
     }
 }
-both!(r12a_who_drops_the_last_name_wants_nothing, the_last_name_ends_it);
+both!(r12a_b34_who_drops_the_last_name_wants_nothing, the_last_name_ends_it);
 
 fn the_wildcard_follows_the_world<D: Variant>() {
     let mut stream = Stream::<D>::new(&[(CDS, "A", "1")]);

@@ -273,6 +273,38 @@ fn r41_s24_delta_a_host_is_answered_with_its_virtual_host_or_with_nothing_under_
 }
 
 #[test]
+fn r41_delta_hosts_that_somebody_called_once_are_not_remembered_for_ever() {
+    let mut stream = Stream::<Delta>::new(&[]);
+    put_host(&mut stream.world, "r/some", "*.example", true);
+    put_host(&mut stream.world, "r/own", "own.test", true);
+    let mut known = vec!["r/own.test".to_owned()];
+    for round in 0..8 {
+        let hosts = (0..3000).map(|n| format!("r/{round}-{n}.{}", ["example", "nowhere"][n % 2]));
+        known.extend(hosts);
+        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        let told = ask(&mut stream, &names);
+        assert!(told.iter().filter(|told| told.ends_with(" vacant")).count() == 1500, "round {round}");
+    }
+    let remembered = stream.source.interest(VHDS).unwrap().names().len();
+    assert!(remembered <= 13_000, "{remembered} hosts");
+    // Who asks again is answered again, and what somebody is given is followed.
+    let subscribe = vec!["r/0-1.nowhere".to_owned(), "r/0-0.example".to_owned()];
+    let again = super::Ask { subscribe, type_url: VHDS.to_owned(), ..super::Ask::default() };
+    let since = stream.sent.len();
+    stream.raw(&again).unwrap();
+    stream.settle();
+    let told = hosts(&stream, since);
+    let has = |told: &[String], begins: &str, ends: &str| {
+        told.iter().any(|told| told.starts_with(begins) && told.ends_with(ends))
+    };
+    assert!(has(&told, "r/some(", ")") && has(&told, "r/0-1.nowhere(r/0-1.nowhere)", " vacant"), "{told:?}");
+    for name in ["r/some", "r/own"] {
+        let told = host(&mut stream, |world| world.remove(VHDS, name));
+        assert!(has(&told, &format!("-{name}"), name), "{name}");
+    }
+}
+
+#[test]
 fn r41_delta_where_nothing_is_there_from_the_beginning_that_is_said() {
     let mut stream = Stream::<Delta>::new(&[]);
     assert_eq!(ask(&mut stream, &["r"]), ["r/(r) vacant"]);

@@ -46,7 +46,7 @@ fn r28_sotw_of_other_types_what_changed_is_enough_and_what_is_gone_goes_with_its
 
 /// Of 100 endpoints one changes; the others are not in the answer and are not deleted by that.
 #[test]
-fn r28_sotw_a_partial_answer_is_about_what_is_in_it() {
+fn r28_b17_sotw_a_partial_answer_is_about_what_is_in_it() {
     let names: Vec<String> = (0..100).map(|n| format!("c{n:02}")).collect();
     let resources: Vec<_> = names.iter().map(|name| (EDS, &**name, "1")).collect();
     let mut stream = Stream::<Sotw>::new(&resources);
@@ -57,7 +57,7 @@ fn r28_sotw_a_partial_answer_is_about_what_is_in_it() {
 }
 
 #[test]
-fn r29_sotw_what_exists_is_sent_at_once() {
+fn r29_b5_sotw_what_exists_is_sent_at_once() {
     for type_url in [CDS, LDS, RDS, SDS] {
         let mut stream = Stream::<Sotw>::new(&[(type_url, "a", "1")]);
         assert_eq!(stream.want(type_url, &["a", "missing"]).len(), 1);

@@ -1,7 +1,7 @@
 //! What an Envoy would refuse is not sent, and who had an earlier version of it keeps that.
 
 use super::*;
-use crate::generator::Encoded;
+use crate::generator::{Encoded, ResourceCollection, SharedResources};
 
 const TIMEOUT: &str = "
 type: MeshTimeout
@@ -142,6 +142,48 @@ fn what_is_kept_is_the_proxys_own_also_when_it_is_selected_anew_or_comes_again()
     assert!(refusals(&world, "p-0")[0].contains("modification 1 of MeshProxyPatch broken"));
 }
 
+/// Another process begins with what was noted in the one before.
+fn start_again(world: &mut World, kept: BTreeMap<ProxyId, KeptByProxy>) {
+    let had = kept.into_iter().map(|(id, kept)| {
+        let mut collection = ResourceCollection::default();
+        kept.iter().for_each(|one| collection.insert(Arc::clone(one)));
+        (id, ResourceSet::new(&collection, &SharedResources::default(), None))
+    });
+    world.meshes = Meshes::new(east(), Arc::clone(&world.index));
+    world.meshes.remember(had.collect());
+    world.has.clear();
+}
+
+#[test]
+fn r75_what_is_kept_outlives_the_process() {
+    let mut world = world();
+    let before = listener(&world, "p-0").unwrap();
+    world.put(&patch("{kind: Mesh}", NO_END), "");
+    // What the listener leads to is not called by anybody any more.
+    world.put(&dataplane(0, "client"), "east");
+    world.settle();
+    let kept = std::mem::take(&mut world.kept);
+    let of_one: Vec<(&str, &str)> =
+        kept[&id("p-0")].iter().map(|one| (one.origin, one.name.as_ref())).collect();
+    assert!(of_one.contains(&(before.origin, &*before.name)) && of_one.len() > 2, "{of_one:?}");
+
+    start_again(&mut world, kept);
+    world.put(&dataplane(2, "web"), "east");
+    ["p-0", "p-2"].iter().for_each(|name| world.meshes.arrive(&proxy(ProxyKind::Dataplane, name)));
+    world.settle();
+    assert_eq!(listener(&world, "p-0"), Some(before));
+    for of_type in [type_url::CLUSTER, type_url::ENDPOINT] {
+        assert!(at(&world, "p-0", of_type, "web").is_some(), "{of_type}");
+    }
+    assert!(listener(&world, "p-2").is_none(), "who never had it does without");
+    assert!(!world.kept[&id("p-0")].is_empty() && world.kept[&id("p-2")].is_empty());
+
+    world.put(&patch("{kind: Mesh}", FINE), "");
+    world.settle();
+    assert!(world.kept[&id("p-0")].is_empty());
+    assert_eq!(at(&world, "p-0", type_url::CLUSTER, "web"), None);
+}
+
 #[test]
 fn what_a_kept_listener_leads_to_stays_as_long_as_it_does() {
     let mut world = world();
@@ -275,6 +317,18 @@ fn what_ingresses_share_is_looked_at_and_stays_as_it_was() {
     world.settle();
     assert_eq!(behind(&world), before);
     assert!(told(&world).len() == 1 && told(&world)[0].contains("port_value"), "{:?}", told(&world));
+    // Its stream breaks, and then the process ends.
+    world.meshes.leave(&ingress);
+    world.slice(1);
+    world.has.remove(&ingress);
+    world.meshes.arrive(&proxy(ProxyKind::Ingress, "east-in"));
+    world.settle();
+    assert_eq!(behind(&world), before);
+    let kept = std::mem::take(&mut world.kept);
+    start_again(&mut world, kept);
+    world.meshes.arrive(&proxy(ProxyKind::Ingress, "east-in"));
+    world.settle();
+    assert_eq!(behind(&world), before);
     world.put(&dataplane(1, "db").replace("{port: 80,", "{port: 90,"), "east");
     world.settle();
     assert!(behind(&world) != before && told(&world).is_empty(), "{:?}", told(&world));

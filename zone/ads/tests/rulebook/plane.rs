@@ -12,13 +12,14 @@ use common::proto::{
             core::v3::{DataSource, Locality, Node, data_source::Specifier},
             endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
             listener::v3::Listener,
-            route::v3::RouteConfiguration,
+            route::v3::{RouteConfiguration, VirtualHost},
         },
         extensions::transport_sockets::tls::v3::{GenericSecret, Secret, secret},
         service::{
             discovery::v3::{
                 DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
-                ResourceError,
+                ResourceError, ResourceLocator,
+                dynamic_parameter_constraints::{Type as Constraint, single_constraint::ConstraintType},
             },
             runtime::v3::Runtime,
         },
@@ -48,6 +49,7 @@ use crate::{
 pub(super) use super::super::client::{CDS, EDS, LDS, SDS};
 pub(super) const RDS: &str = type_url::ROUTE;
 pub(super) const RTDS: &str = type_url::RUNTIME;
+pub(super) const VHDS: &str = type_url::VIRTUAL_HOST;
 
 /// Where a type is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +133,15 @@ impl<'a> Plane<'a> {
         self.until(|streams| streams.len() == count + 1).await;
     }
 
+    /// Whether `peer` has read everything that was sent to it, as far as anybody knows at the moment.
+    pub(super) fn is_read_by(&self, peer: &Peer) -> bool {
+        let view = self.zone.proxies.find(|id| *id == self.id);
+        let sent = view.iter().flat_map(|view| &view.streams).flat_map(|stream| &stream.types);
+        sent.filter(|(_, seen)| seen.sent > 0).all(|(type_url, seen)| {
+            peer.newest.get(type_url).is_some_and(|told| told.nonce == seen.nonce.to_string())
+        })
+    }
+
     async fn until(&self, is: impl Fn(&[StreamView]) -> bool) {
         let seen = async {
             while !self.zone.proxies.find(|id| *id == self.id).is_some_and(|view| is(&view.streams)) {
@@ -172,17 +183,30 @@ fn encoded(type_url: &'static str, name: &str, content: &str) -> Encoded {
             let secret = Secret { name: title, r#type: Some(secret::Type::GenericSecret(generic)) };
             Encoded::new(name, SDS, "test", &secret)
         }
+        VHDS => {
+            let host = VirtualHost { name: title, domains: vec![content], ..VirtualHost::default() };
+            Encoded::new(name, VHDS, "test", &host)
+        }
         _ => Encoded::new(name, RTDS, "test", &Runtime { name: title, layer: None }),
     }
 }
 
-/// What is in an envelope, and for how long; where there is nothing in it, the name and `!`.
+/// What is in an envelope, for how long, and for whom; where there is nothing in it, the name and `!`.
 fn enveloped(resource: &Resource) -> String {
     let content = resource.resource.as_ref().map_or_else(|| format!("{}!", resource.name), shown);
+    if let Some(Constraint::Constraint(one)) = constraints(resource)
+        && let Some(ConstraintType::Value(value)) = &one.constraint_type
+    {
+        return format!("{content} for {{{}={value}}}", one.key);
+    }
     match &resource.ttl {
         Some(ttl) => format!("{content} for {}ms", ttl.seconds * 1000 + i64::from(ttl.nanos / 1_000_000)),
         None => content,
     }
+}
+
+fn constraints(resource: &Resource) -> Option<&Constraint> {
+    resource.resource_name.as_ref()?.dynamic_parameter_constraints.as_ref()?.r#type.as_ref()
 }
 
 /// `name@content`; without content when there is none.
@@ -220,6 +244,10 @@ fn shown(any: &Any) -> String {
                 if let Some(Specifier::InlineString(text)) = content { text } else { String::new() },
             )
         }
+        VHDS => {
+            let host = decoded::<VirtualHost>(any);
+            (host.name, host.domains.concat())
+        }
         RTDS => (decoded::<Runtime>(any).name, String::new()),
         other => panic!("unexpected type {other}"),
     };
@@ -243,6 +271,8 @@ pub(super) struct Told {
     /// `name@content`, in order.
     pub(super) resources: Vec<String>,
     pub(super) removed: Vec<String>,
+    /// Other names of the resources.
+    pub(super) aliases: Vec<String>,
     /// Names of what is wrong, and how.
     pub(super) errors: Vec<(String, Code)>,
     /// Of the message.
@@ -269,6 +299,8 @@ pub(super) struct Saying {
     pub(super) subscribe: Vec<String>,
     pub(super) unsubscribe: Vec<String>,
     pub(super) held: BTreeMap<String, String>,
+    /// By name and parameters, beside the names.
+    pub(super) located: Vec<ResourceLocator>,
 }
 
 enum Ends {
@@ -299,6 +331,7 @@ fn method(protocol: Protocol, door: Door, type_url: &str) -> String {
         LDS => ("listener.v3.ListenerDiscoveryService", "Listeners"),
         RDS => ("route.v3.RouteDiscoveryService", "Routes"),
         SDS => ("secret.v3.SecretDiscoveryService", "Secrets"),
+        VHDS => ("route.v3.VirtualHostDiscoveryService", "VirtualHosts"),
         RTDS => ("runtime.v3.RuntimeDiscoveryService", "Runtime"),
         other => return other.to_owned(),
     };
@@ -383,6 +416,7 @@ impl Peer {
                     node,
                     type_url: saying.type_url,
                     resource_names: saying.all,
+                    resource_locators: saying.located,
                     response_nonce: saying.nonce,
                     version_info: saying.version,
                     error_detail,
@@ -395,6 +429,7 @@ impl Peer {
                     node,
                     type_url: saying.type_url,
                     resource_names_subscribe: saying.subscribe,
+                    resource_locators_subscribe: saying.located,
                     resource_names_unsubscribe: saying.unsubscribe,
                     initial_resource_versions: saying.held.into_iter().collect(),
                     response_nonce: saying.nonce,
@@ -487,6 +522,7 @@ impl Peer {
                     type_url: response.type_url,
                     nonce: response.nonce,
                     version: response.system_version_info,
+                    aliases: resources.iter().flat_map(|resource| resource.aliases.clone()).collect(),
                     removed: response.removed_resources,
                     errors: errors(response.resource_errors),
                     identifier: response.control_plane.unwrap_or_default().identifier,

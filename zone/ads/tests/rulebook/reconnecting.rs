@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn s10_delta_who_comes_back_is_told_the_difference() {
+async fn s10_b30_delta_who_comes_back_is_told_the_difference() {
     let zone = Zone::start().await;
     for door in [Door::Aggregated, Door::Alone] {
         let before = [(CDS, "altered", "1"), (CDS, "gone", "1"), (CDS, "same", "1")];
@@ -47,7 +47,7 @@ async fn s11_sotw_who_comes_back_at_the_current_version_hears_changes() {
 }
 
 #[tokio::test]
-async fn s29_replicas_give_the_same_versions_and_other_names_of_themselves() {
+async fn s29_b22_b32_replicas_give_the_same_versions_and_other_names_of_themselves() {
     let resources = [(CDS, "A", "1"), (CDS, "B", "1")];
     for (protocol, door) in everywhere() {
         let (one, two) = (Zone::start_as("one", |_| {}).await, Zone::start_as("two", |_| {}).await);
@@ -66,7 +66,7 @@ async fn s29_replicas_give_the_same_versions_and_other_names_of_themselves() {
 
 /// What another process counted as its first version is not what this one counts so.
 #[tokio::test]
-async fn s30_after_a_restart_with_other_content_all_of_it_comes() {
+async fn s30_b15_after_a_restart_with_other_content_all_of_it_comes() {
     for (protocol, door) in everywhere() {
         let (one, two) = (Zone::start().await, Zone::start().await);
         let before = Plane::having(&one, "node", &[(CDS, "A", "1"), (CDS, "gone", "1")]);
@@ -85,7 +85,7 @@ async fn s30_after_a_restart_with_other_content_all_of_it_comes() {
 }
 
 #[tokio::test]
-async fn s31_of_two_streams_of_a_node_the_newer_outlives_the_older() {
+async fn s31_b23_of_two_streams_of_a_node_the_newer_outlives_the_older() {
     for protocol in BOTH {
         let zone = Zone::start().await;
         zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
@@ -110,7 +110,7 @@ async fn s31_of_two_streams_of_a_node_the_newer_outlives_the_older() {
 }
 
 #[tokio::test]
-async fn s32_nothing_is_something_else_than_not_known_yet() {
+async fn s32_b19_nothing_is_something_else_than_not_known_yet() {
     let zone = Zone::start().await;
     for (at, (protocol, door)) in everywhere().enumerate() {
         let mut plane = Plane::new(&zone, &format!("node-{at}"));
@@ -128,7 +128,7 @@ async fn s32_nothing_is_something_else_than_not_known_yet() {
 
 /// Removed, and asked for by a peer that comes back in the middle of warming.
 #[tokio::test]
-async fn s19_the_first_request_may_be_for_endpoints() {
+async fn s19_b18_the_first_request_may_be_for_endpoints() {
     let zone = Zone::start().await;
     for (at, (protocol, door)) in everywhere().enumerate() {
         let plane = Plane::having(&zone, &format!("node-{at}"), &[(CDS, "A", "1"), (EDS, "A", "1")]);

@@ -121,7 +121,7 @@ async fn s13_the_node_may_be_left_out_and_stays_the_same() {
 }
 
 #[tokio::test]
-async fn s22_refused_listeners_hold_up_no_clusters() {
+async fn s22_b27_refused_listeners_hold_up_no_clusters() {
     let zone = Zone::start().await;
     for (at, protocol) in [Protocol::Sotw, Protocol::Delta].into_iter().enumerate() {
         let mut plane = Plane::having(&zone, &format!("node-{at}"), &[(CDS, "c", "1"), (LDS, "l", "1")]);

@@ -240,7 +240,7 @@ async fn s8_delta_a_name_that_is_asked_for_again_is_sent_again() {
 }
 
 #[tokio::test]
-async fn s9_delta_a_missing_name_is_told_and_arrives() {
+async fn s9_b7_delta_a_missing_name_is_told_and_arrives() {
     let zone = Zone::start().await;
     for (at, type_url) in [CDS, EDS, LDS, RDS, SDS].into_iter().enumerate() {
         let mut plane = Plane::having(&zone, &format!("node-{at}"), &[]);
