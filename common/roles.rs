@@ -2,8 +2,8 @@
 //!
 //! Each verb has users and groups in the settings who may without a role, and roles add to them. Writing is the
 //! exception: what the settings do not keep for administrators everybody who is known writes until there is a binding,
-//! and from then on only administrators and who is given a role. Whatever cannot be read allows nothing. Each control
-//! plane has roles of its own: its users are its own as well, and no peer knows the kinds.
+//! and from then on only administrators and who is given a role. Whatever cannot be read allows nothing. A zone has the roles
+//! of its global, if that is of this make, and its own.
 
 mod asked;
 mod readable;

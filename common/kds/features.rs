@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use crate::model::kinds::{access_role, zone_ingress_insight};
+
 /// The zone pings, so that silence means something.
 pub const ZONE_PING_HEALTH: &str = "zone-ping-health";
 /// Names are hashed rather than prefixed with the zone.
@@ -20,9 +22,10 @@ pub const RESUME: &str = "strait-resume";
 /// Who resumes may begin with a digest of what it holds of each type, and lists it page by page where it is asked to. Not
 /// spoken by Kuma.
 pub const DIGESTS: &str = "strait-digests";
-/// Global has the insights of the ingresses of other zones for who asks for them, and a zone knows what they are. Not
-/// spoken by Kuma.
-pub const INGRESS_INSIGHTS: &str = "strait-ingress-insights";
+/// The kinds that Kuma does not know, each by what says that it is known.
+pub const INGRESS_INSIGHTS: &str = zone_ingress_insight::KNOWN_BY;
+/// See [`INGRESS_INSIGHTS`].
+pub const ROLES: &str = access_role::KNOWN_BY;
 /// The zone names itself in everything it sends, so an item that names another zone is refused rather than
 /// rewritten. Not spoken by Kuma.
 pub const ATTRIBUTION: &str = "strait-attribution";
@@ -31,7 +34,7 @@ pub const ATTRIBUTION: &str = "strait-attribution";
 pub const ISSUING: &str = "strait-issuing";
 
 /// What every peer announces in its node metadata.
-const NODE: [&str; 11] = [
+const NODE: [&str; 12] = [
     ZONE_TOKEN,
     ZONE_PING_HEALTH,
     HASH_SUFFIX,
@@ -41,12 +44,13 @@ const NODE: [&str; 11] = [
     RESUME,
     DIGESTS,
     INGRESS_INSIGHTS,
+    ROLES,
     ATTRIBUTION,
     ISSUING,
 ];
 
 /// What global announces with where it stands.
-pub const OF_GLOBAL: [&str; 3] = [RESUME, DIGESTS, INGRESS_INSIGHTS];
+pub const OF_GLOBAL: [&str; 4] = [RESUME, DIGESTS, INGRESS_INSIGHTS, ROLES];
 
 /// Features of a peer that are kept, and bytes of the name of one; what is longer is none we know.
 const KEPT: usize = 64;

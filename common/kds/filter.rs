@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{
     features::{
-        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, INGRESS_INSIGHTS, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
+        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
         PRODUCER_POLICY_FLOW,
     },
     role,
@@ -137,9 +137,7 @@ impl Audience {
             return Err(NotSent::ForGlobal);
         }
         let mut audience = Self { owner, ..Self::default() };
-        if flow.across_our_zones() {
-            audience.needs.push(INGRESS_INSIGHTS);
-        }
+        audience.needs.extend(resource.kind().known_by);
         if resource.label(labels::ISSUER).is_some() {
             audience.needs.push(ISSUING);
         }

@@ -132,7 +132,7 @@ impl Following {
             Follower::Zone => order::requested_among_ours(),
             Follower::Global { .. } => Vec::new(),
         };
-        for kind in unasked.into_iter().filter(|kind| !self.besides.contains(kind)) {
+        for kind in unasked.into_iter().filter(|kind| kind.is_insight && !self.besides.contains(kind)) {
             if index.list(kind).any(|resource| follower.in_scope(resource)) {
                 let mut nothing = DecodedResponse::decode(kind, [], Vec::new(), true, follower);
                 nothing.guarded = false;

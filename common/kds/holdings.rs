@@ -111,7 +111,9 @@ fn form(resource: &Resource, zone: &str) -> Option<Resource> {
 /// What is wrong with it, for an operator.
 pub fn read(holding: Holding) -> Result<HeldResource, String> {
     let Holding { r#type, resource, modified, own } = holding;
-    let asked = registry::by_name(&r#type).filter(|kind| kind.flow.requested_by_zone());
+    // Who may do what on global is not for zones to say.
+    let is_held = |kind: &&Kind| kind.flow.requested_by_zone() && kind.known_by.is_none();
+    let asked = registry::by_name(&r#type).filter(|kind| is_held(kind));
     let kind = asked.ok_or_else(|| format!("{:?} is no type zones hold", clip(&r#type, SHOWN)))?;
     size::admits(kind, resource.len())?;
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: resource.to_vec() };

@@ -12,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{
-    features::{DIGESTS, INGRESS_INSIGHTS, RESUME},
+    features::{DIGESTS, INGRESS_INSIGHTS, RESUME, ROLES},
     metadata::Peer,
     outbox::{Outbox, OutboxError},
     serve::Ended,
@@ -164,6 +164,6 @@ async fn hand_out(
 
 /// What a side says about itself where nothing but whole states is sent.
 pub fn introduction(ours: Peer) -> Peer {
-    let features = ours.features.without(RESUME).without(DIGESTS).without(INGRESS_INSIGHTS);
+    let features = ours.features.without(RESUME).without(DIGESTS).without(INGRESS_INSIGHTS).without(ROLES);
     Peer { features, ..ours }
 }

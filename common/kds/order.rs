@@ -4,7 +4,7 @@ use crate::{model::Kind, registry};
 
 /// What a zone asks of global.
 pub fn requested_by_zone() -> Vec<&'static Kind> {
-    ordered(registry::ALL.iter().copied().filter(|k| k.flow.requested_by_zone()))
+    ordered(registry::ALL.iter().copied().filter(|k| k.flow.requested_by_zone() && k.known_by.is_none()))
 }
 
 /// What global asks of a zone.
@@ -14,7 +14,8 @@ pub fn requested_by_global() -> Vec<&'static Kind> {
 
 /// What a zone asks for besides, of a global that says it has it.
 pub fn requested_among_ours() -> Vec<&'static Kind> {
-    ordered(registry::ALL.iter().copied().filter(|k| k.flow.across_our_zones()))
+    let asked = |kind: &&Kind| kind.flow.requested_by_zone() || kind.flow.across_our_zones();
+    ordered(registry::ALL.iter().copied().filter(|kind| kind.known_by.is_some()).filter(asked))
 }
 
 /// What global has for zones, if they ask for it.
@@ -42,6 +43,6 @@ mod tests {
         assert_eq!(requested_by_zone().len(), 45);
         assert_eq!(requested_by_global().len(), 31);
         let ours: Vec<_> = requested_among_ours().iter().map(|kind| kind.name).collect();
-        assert_eq!(ours, ["ZoneIngressInsight"]);
+        assert_eq!(ours, ["AccessRole", "AccessRoleBinding", "ZoneIngressInsight"]);
     }
 }

@@ -33,6 +33,8 @@ pub struct Kind {
     pub scope: Scope,
     /// Ownership and direction of sync.
     pub flow: Flow,
+    /// What a peer says that knows the kind; `None` for those every peer knows.
+    pub known_by: Option<&'static str>,
     /// Encoding of the spec.
     pub format: Format,
     /// Never written through REST.

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use common::{
     kds::{
         clock::ClockSkew,
-        features::{DIGESTS, Features, INGRESS_INSIGHTS},
+        features::{DIGESTS, Features},
         headers::Upstream,
         insight::{Outcome, SubscriptionRecord},
         metadata::Peer,
@@ -211,8 +211,9 @@ impl Link {
 
     /// What is asked of global besides what every global has.
     pub(super) fn asks_besides(&self) -> Vec<&'static Kind> {
-        let has = self.lock().features.has(INGRESS_INSIGHTS);
-        if has { order::requested_among_ours() } else { Vec::new() }
+        let state = self.lock();
+        let has = |kind: &&Kind| kind.known_by.is_some_and(|feature| state.features.has(feature));
+        order::requested_among_ours().into_iter().filter(has).collect()
     }
 
     pub(super) fn disconnected(&self, reason: Option<String>) {

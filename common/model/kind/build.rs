@@ -26,6 +26,7 @@ impl Kind {
             short: "",
             scope: Scope::Mesh,
             flow: Flow::from_bits(0),
+            known_by: None,
             format,
             read_only: false,
             is_insight: false,
@@ -86,6 +87,12 @@ impl Kind {
     /// Zones that ask for it get copies of those of the others: what a zone of Kuma does not know.
     pub const fn across_our_zones(mut self) -> Self {
         self.flow = self.flow.and_across_our_zones();
+        self
+    }
+
+    /// Only peers that say this know the kind; those of Kuma do not.
+    pub const fn known_by(mut self, feature: &'static str) -> Self {
+        self.known_by = Some(feature);
         self
     }
 

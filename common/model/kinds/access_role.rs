@@ -9,10 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{FieldPath, Kind, Spec, SpecError, Violations, decode};
 
-/// The descriptor of roles. Only administrators see and write them.
+/// Said by global when it has roles and bindings for who asks for them, and by a zone that knows what they are.
+pub const KNOWN_BY: &str = "strait-roles";
+
+/// The descriptor of roles. Only administrators see and write them. Bindings name them, so they keep their names.
 pub static ROLE: Kind = Kind::json("AccessRole", "accessroles")
     .global()
-    .flow(24)
+    .flow(25)
+    .known_by(KNOWN_BY)
+    .keeps_name()
     .named("accessrole", "")
     .admin_only()
     .typed::<AccessRole>();
@@ -20,7 +25,9 @@ pub static ROLE: Kind = Kind::json("AccessRole", "accessroles")
 /// The descriptor of bindings.
 pub static BINDING: Kind = Kind::json("AccessRoleBinding", "accessrolebindings")
     .global()
-    .flow(24)
+    .flow(25)
+    .known_by(KNOWN_BY)
+    .keeps_name()
     .named("accessrolebinding", "")
     .admin_only()
     .typed::<AccessRoleBinding>();

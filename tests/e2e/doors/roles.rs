@@ -54,6 +54,7 @@ impl Probe {
         let parts = path.replace("{mesh}", "default").replace("{revision}", "1").replace("{zone}", "zone-1");
         let path = parts.replace("{kri}", "kri_mt_default___nobody_").replace("/{kind}/", "/meshes/");
         let path = path.replace("{name}", "nobody").replace("{route}", "nobody").replace("{id}", "nobody");
+        let path = path.replace("{component}", "nobody");
         assert!(!path.contains('{'), "{path}");
         let body = match path.as_str() {
             "/tokens/dataplane" => json!({ "mesh": "default", "name": "nobody" }),
@@ -137,6 +138,68 @@ async fn every_route_is_guarded_by_its_verb_on_both_control_planes() {
     let all: BTreeSet<RoleVerb> = RoleVerb::ALL.into_iter().filter(|verb| verb.parts() == [*verb]).collect();
     assert_eq!(of_zone, all, "each verb is needed somewhere in a zone");
     assert_eq!(of_global, all, "each verb is needed somewhere on global");
+}
+
+const FOR_EAST: &str = "
+type: AccessRole
+name: timeouts-in-east
+spec: { rules: [{ verbs: [write, delete], kinds: [MeshTimeout], zones: [east] }] }
+---
+type: AccessRoleBinding
+name: timeouts-in-east
+spec: { subjects: [{ type: Group, name: payers }], roles: [timeouts-in-east] }
+";
+
+#[tokio::test]
+async fn roles_of_global_count_in_its_zones_as_far_as_they_say() {
+    let global = Global::start().await;
+    let zones = [
+        Zone::start_with(&global, "east", Options::default()).await,
+        Zone::start_with(&global, "west", Options::default()).await,
+    ];
+    let group = ["--group", "payers", "--valid-for", "1h"];
+    let tokens: Vec<(String, String)> = zones
+        .iter()
+        .map(|zone| {
+            let token = |name: &str, more: &[&str]| {
+                let args = [&["generate", "user-token", "--name", name], more].concat();
+                zone.straitctl(&args).trim().to_owned()
+            };
+            (token("ann", &group), token("bob", &group[2..]))
+        })
+        .collect();
+    let write = async |zone: &Zone, token: &str, name: &str| {
+        let policy = json!({ "type": "MeshTimeout", "mesh": "default", "name": name,
+            "labels": { "kuma.io/origin": "zone" },
+            "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "idleTimeout": "1s" } }] } });
+        let url = zone.url(&format!("/meshes/default/meshtimeouts/{name}"));
+        let answer = Client::new().put(url).bearer_auth(token).json(&policy).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    for (zone, (_, bob)) in zones.iter().zip(&tokens) {
+        eventually("the default mesh", || zone.try_get("/meshes/default")).await;
+        assert_eq!(write(zone, bob, "before").await, 201, "there is no binding yet");
+    }
+    global.apply(FOR_EAST);
+    for (zone, (ann, bob)) in zones.iter().zip(&tokens) {
+        eventually("the role in the zone", || zone.try_get("/accessrolebindings/timeouts-in-east")).await;
+        let is_east = zone.zone == "east";
+        assert_eq!(write(zone, ann, "ann").await, if is_east { 201 } else { 403 }, "{}", zone.zone);
+        assert_eq!(write(zone, bob, "bob").await, 403, "{}", zone.zone);
+    }
+    let (ok, _, said) = zones[0].try_straitctl(&["delete", "accessrole", "timeouts-in-east"]);
+    assert!(!ok && said.contains("global"), "what global says is not taken back in a zone: {said}");
+    // Where it is taken back is global.
+    global.straitctl(&["delete", "accessrolebinding", "timeouts-in-east"]);
+    for (zone, (_, bob)) in zones.iter().zip(&tokens) {
+        eventually("everybody who is known writes again", || async move {
+            match write(zone, bob, "after").await {
+                200 | 201 => Ok(()),
+                status => Err(status),
+            }
+        })
+        .await;
+    }
 }
 
 const LIMITED: &str = "
