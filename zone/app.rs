@@ -9,6 +9,7 @@ use common::{
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::{EnvoyAdmin, Mailbox},
+    gui::{self, PageParts},
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
@@ -39,8 +40,11 @@ use crate::{
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
     folder::{FolderResources, FolderStatus},
-    kds::{ClientCertificateFiles, Connector, Dial, DialError, TokenSource, Trusted, Ways, ZoneKdsSettings},
+    kds::{
+        ClientCertificateFiles, Connector, Dial, DialError, Link, TokenSource, Trusted, Ways, ZoneKdsSettings,
+    },
     leader::{Both, Candidate, Work},
+    page::LinkSeen,
     renamed,
     services::{self, Services},
 };
@@ -104,14 +108,19 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         routes = routes.merge(api::resources(files));
     }
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
+    let mut seen = LinkSeen { link: None, proxies: Arc::clone(&convergence) };
     if settings.is_federated() {
         // Other replicas have proxies as well, of which this one knows nothing.
         let convergence = alone.then_some(convergence);
-        routes = routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys, convergence)?);
+        let (of_link, link) = follow_global(&mut cp, &settings, candidate, work, envoys, convergence)?;
+        (routes, seen.link) = (routes.merge(of_link), Some(link));
     } else {
         lead(&mut cp, candidate, work);
     }
-    cp.serve_api(&settings.api_server, api.router(routes))?;
+    let parts = PageParts { bus: cp.bus.clone(), source: Arc::new(seen), shutdown: cp.supervisor.shutdown() };
+    let (router, recording) = gui::router(&api, routes, parts);
+    cp.supervisor.spawn("page", recording);
+    cp.serve_api(&settings.api_server, router)?;
     Ok(cp)
 }
 
@@ -253,7 +262,7 @@ fn checks(hds: &Hds) -> Option<CheckSettings> {
     })
 }
 
-/// Gives the routes that show the link.
+/// Gives the routes that show the link, and the link.
 fn follow_global(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
@@ -261,7 +270,7 @@ fn follow_global(
     work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
     convergence: Option<Arc<Convergence>>,
-) -> anyhow::Result<Mounted> {
+) -> anyhow::Result<(Mounted, Link)> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
@@ -300,7 +309,7 @@ fn follow_global(
     let sampled = link.clone();
     cp.sampled.add(move |samples| sampled.sample(samples));
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link, moves))
+    Ok((api::link(link.clone(), moves), link))
 }
 
 /// Does `work` while this replica leads its zone.

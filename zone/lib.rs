@@ -12,6 +12,7 @@ pub mod kds;
 mod leader;
 pub mod mesh;
 mod nodes;
+mod page;
 mod policy;
 mod renamed;
 mod services;

@@ -19,7 +19,10 @@ use common::{
     store::Revision,
     xds::Refusals,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::credentials::ShownCredential;
 
@@ -41,6 +44,8 @@ struct LinkInner {
     taken: Notify,
     /// Woken when all of a history that is new here was taken.
     settled: Notify,
+    /// Changes with what people see of the link.
+    seen: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -96,12 +101,25 @@ pub struct LinkStatus {
 impl Link {
     pub(super) fn new(env: Env) -> Self {
         let (approved, moved, taken, settled) = <(Notify, Notify, Notify, Notify)>::default();
-        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, taken, settled }))
+        Self(Arc::new(LinkInner {
+            env,
+            state: Mutex::default(),
+            approved,
+            moved,
+            taken,
+            settled,
+            seen: watch::Sender::new(()),
+        }))
     }
 
     /// The link now.
     pub fn status(&self) -> LinkStatus {
         self.lock().status.clone()
+    }
+
+    /// Changes whenever the link does, as far as people look at it.
+    pub fn changed(&self) -> watch::Receiver<()> {
+        self.0.seen.subscribe()
     }
 
     /// An operator's word: take what global shows, whatever its history and however much it removes. It
@@ -145,7 +163,7 @@ impl Link {
     /// A connection stands. `settled`: the history global shows is the one followed so far.
     pub(super) fn connected(&self, upstream: Option<Upstream>, settled: bool) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         state.settled = settled;
         (state.taken, state.known) = (0, 0);
         let history = |at: Option<Upstream>| at.map(|at| (at.store_id, at.epoch));
@@ -176,7 +194,7 @@ impl Link {
 
     pub(super) fn disconnected(&self, reason: Option<String>) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         if std::mem::take(&mut state.status.connected) || state.status.since.is_none() {
             state.status.since = Some(now);
         }
@@ -187,7 +205,7 @@ impl Link {
     /// Another replica of the zone follows global.
     pub(super) fn stands_by(&self) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         if !state.status.standby {
             // An approval was meant for what this replica held back.
             state.approved = false;
@@ -196,7 +214,7 @@ impl Link {
     }
 
     pub(super) fn held_back(&self, what: String) {
-        self.lock().status.held_back = Some(what);
+        self.change().status.held_back = Some(what);
     }
 
     /// Takes over where global stands in the history this connection follows. Whether it is another one: that is judged
@@ -248,7 +266,7 @@ impl Link {
 
     /// Takes over how far global says this zone is.
     pub(super) fn is_down_at(&self, position: Position) {
-        let mut state = self.lock();
+        let mut state = self.change();
         state.status.down = position;
         state.known = position.acked;
     }
@@ -265,7 +283,7 @@ impl Link {
 
     /// Takes over what is shown, and what of it runs out.
     pub(super) fn shows(&self, credentials: Vec<ShownCredential>, warnings: &[String]) {
-        let status = &mut self.lock().status;
+        let status = &mut self.change().status;
         (status.credentials, status.warnings) = (credentials, warnings.to_vec());
     }
 
@@ -289,6 +307,13 @@ impl Link {
         self.lock().subscription.clone()
     }
 
+    /// The state, to be changed so that people should look again. They wait until it is done.
+    fn change(&self) -> MutexGuard<'_, LinkState> {
+        let state = self.lock();
+        self.0.seen.send_replace(());
+        state
+    }
+
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -308,7 +333,7 @@ impl Watch for Down {
     fn counted(&self, _type_name: &str, _outcome: Outcome) {}
 
     fn reached(&self, position: Position) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         state.status.down.head = state.status.down.head.max(position.head);
         state.status.down.acked = state.status.down.acked.max(position.acked);
         if state.taken < position.head {
@@ -318,7 +343,7 @@ impl Watch for Down {
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(type_name.to_owned(), reason)),
             None => drop(state.status.refusals.remove(type_name)),
@@ -345,14 +370,14 @@ impl Watch for Up {
     }
 
     fn reached(&self, position: Position) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         if std::mem::replace(&mut state.status.up, position) != position {
             self.0.0.moved.notify_one();
         }
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         let key = format!("{type_name} at global");
         match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(key, reason)),
@@ -361,7 +386,7 @@ impl Watch for Up {
     }
 
     fn withheld(&self, type_name: &str, reason: Option<String>) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         match reason {
             Some(reason) => drop(state.status.withheld.insert(type_name.to_owned(), reason)),
             None => drop(state.status.withheld.remove(type_name)),
