@@ -14,6 +14,7 @@ mod assets;
 mod change;
 mod dataplane;
 mod dump;
+mod explanation;
 mod federation;
 mod form;
 mod history;

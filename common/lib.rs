@@ -18,6 +18,7 @@ pub mod envoy_admin;
 pub mod envoy_config;
 pub mod envoy_rules;
 pub mod events;
+pub mod explain;
 pub mod frames;
 pub mod gui;
 pub mod interner;

@@ -66,14 +66,12 @@ fn fields(visit: &Visit, text: &str, is_previewed: bool) -> Markup {
     let is_stranger = visit.asker.user.is_anonymous();
     html! {
         @if is_stranger { p.note { "You have not signed in, so this control plane may refuse what you send. " a href="/gui/session" { "Sign in" } } }
-        form.stacked.wide method="post" action="/gui/change" {
+        form #change-form .stacked.wide method="post" action="/gui/change" {
             label for="documents" { "Resources in YAML, one or several between lines of ---" }
             textarea #documents name="documents" spellcheck="false" required autofocus[text.is_empty()]
                 placeholder="type: MeshTimeout\nmesh: default\nname: quick\nspec: …" { (text) }
             div {
                 button class=[(!is_previewed).then_some("primary")] name="do" value="preview" { "Show what it would do" }
-                " "
-                @if is_previewed { button.primary name="do" value="apply" { "Apply it" } }
             }
         }
     }
@@ -161,6 +159,9 @@ async fn preview(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocume
                     Err(why) => p.note.bad role="alert" { "✗ " (why) },
                 }
             }
+        }
+        @if is_possible {
+            p { button.primary form="change-form" name="do" value="apply" { "Apply it" } }
         }
         (fields(visit, text, is_possible))
     };

@@ -10,17 +10,18 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Gui, dump,
+    Gui, dump, explanation,
     layout::PageFrame,
-    parts::{chip, in_code, items, resource_address, since, table, text_of, title_of, until, yaml},
+    parts::{chip, items, resource_address, since, table, text_of, title_of, until, yaml},
     tables::condition,
     visit::{Visit, address, encode},
 };
 use crate::{ages, model::labels, registry};
 
-const TABS: [(&str, &str); 6] = [
+const TABS: [(&str, &str); 7] = [
     ("", "State"),
     ("rules", "Policies and rules"),
+    ("explain", "Explanation"),
     ("config", "Configuration"),
     ("stats", "Stats"),
     ("clusters", "Clusters"),
@@ -51,17 +52,18 @@ pub(super) async fn show(
         }
         @match tab {
             "rules" => (rules(&gui, &visit, &path).await),
+            "explain" => (explanation::show(&gui, &visit, &mesh, &path, &overview["dataplaneInsight"]).await),
             "config" => (of_envoy(&gui, &visit, &path, "xds").await),
             "stats" => (of_envoy(&gui, &visit, &path, "stats").await),
             "clusters" => (of_envoy(&gui, &visit, &path, "clusters").await),
             "resource" => section.panel { pre.whole { (yaml(&overview)) } },
-            _ => (state(&gui, &name, &overview)),
+            _ => (state(&gui, &overview)),
         }
     };
     frame.respond(&gui, &visit, &content)
 }
 
-fn state(gui: &Gui, name: &str, overview: &Value) -> Markup {
+fn state(gui: &Gui, overview: &Value) -> Markup {
     let now = gui.desk.now();
     let (networking, insight) = (&overview["dataplane"]["networking"], &overview["dataplaneInsight"]);
     let last = items(&insight["subscriptions"]).last().unwrap_or(&Value::Null);
@@ -99,7 +101,6 @@ fn state(gui: &Gui, name: &str, overview: &Value) -> Markup {
             section.panel { h2 { "Outbounds" } div #outbounds data-live { (outbounds(networking)) } }
         }
         section.panel { h2 { "Counts by type, in the last session" } div #counts data-live { (counts(last)) } }
-        p.quiet { (in_code(&format!("`straitctl explain dataplane {name}` says of each part of its configuration which resource put it there."))) }
     }
 }
 
@@ -232,11 +233,18 @@ fn one_rule(place: &str, rule: &Value, id: &str) -> Markup {
         format!("{}{not}{}", text_of(&one["key"]), text_of(&one["value"]))
     });
     let matchers = matchers.collect::<Vec<_>>().join(", ");
+    let target = &rule["resourceMeta"];
+    let subject = match place {
+        _ if target.is_object() => format!("{} {}", text_of(&target["type"]), title_of(target)),
+        place if matchers.is_empty() && place.ends_with("from") => "everybody".to_owned(),
+        "to" if matchers.is_empty() => "everything".to_owned(),
+        _ => matchers,
+    };
     let origins = items(&rule["origin"]).iter().chain(items(&rule["origins"]));
     html! {
         details id=(id) {
             summary {
-                (place) " " @if matchers.is_empty() && place.ends_with("from") { "everybody" } @else { (matchers) }
+                (place) " " (subject)
                 span.soft { " by " @for (n, origin) in origins.enumerate() { @if n > 0 { ", " } (policy(origin)) } }
             }
             pre { (yaml(&rule["conf"])) }

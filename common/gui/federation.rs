@@ -111,7 +111,7 @@ impl Federation {
     }
 
     /// The ways into `zone`.
-    pub(super) fn into_zone<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = &'a WayIn> + 'a {
+    pub(super) fn ways_into<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = &'a WayIn> + 'a {
         self.ways_in.iter().filter(move |way| way.zone == zone)
     }
 }

@@ -115,8 +115,8 @@ impl PageFrame<'_> {
                         (content)
                     }
                     footer {
+                        span { "strait " (env!("CARGO_PKG_VERSION")) }
                         span #live role="status" { "as it was when it was loaded" }
-                        " · strait " (env!("CARGO_PKG_VERSION"))
                     }
                 }
             }

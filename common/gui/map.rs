@@ -47,7 +47,7 @@ pub(super) fn draw(seen: &Federation, lags: &LagRecord, now: DateTime<Utc>) -> M
     let rows = zones.len().div_ceil(columns);
     let width = (columns.max(2) * (WIDTH + GAP) + GAP).max(560);
     let reach = zones.len() <= REACH && !seen.ways_in.is_empty();
-    let height = TOP + WIRE + rows * (HEIGHT + BETWEEN) + if reach { 44 } else { 4 };
+    let height = TOP + WIRE + rows * (HEIGHT + BETWEEN) - BETWEEN + if reach { 52 } else { 6 };
     let left = (width - (columns * (WIDTH + GAP) - GAP)) / 2;
     let place = |n: usize| MapPlace {
         x: left + (n % columns) * (WIDTH + GAP),
@@ -121,7 +121,7 @@ fn card(seen: &Federation, zone: &SeenZone, at: MapPlace, lags: &LagRecord, now:
         }
         state => format!("{sign} {state}"),
     };
-    let ways: Vec<_> = seen.into_zone(&zone.name).collect();
+    let ways: Vec<_> = seen.ways_into(&zone.name).collect();
     let way = match ways.as_slice() {
         [] => "no ingress".to_owned(),
         [one] => format!("ingress {}", one.address),
@@ -180,7 +180,7 @@ fn reaches(seen: &Federation, zones: &[&SeenZone], place: impl Fn(usize) -> MapP
     let below = |n: usize| (place(n).x + WIDTH / 2, place(n).y + HEIGHT);
     let mut arrows = Vec::new();
     for (to, target) in zones.iter().enumerate() {
-        let ways: Vec<_> = seen.into_zone(&target.name).filter(|way| !way.services.is_empty()).collect();
+        let ways: Vec<_> = seen.ways_into(&target.name).filter(|way| !way.services.is_empty()).collect();
         if ways.is_empty() {
             continue;
         }

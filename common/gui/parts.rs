@@ -61,7 +61,7 @@ pub(super) fn chip(state: &str) -> Markup {
 /// What was found, the worst first; what is well is left out.
 pub(super) fn findings(lines: &[CheckLine]) -> Markup {
     let mut wrong: Vec<&CheckLine> = lines.iter().filter(|line| line.verdict != CheckVerdict::Ok).collect();
-    wrong.sort_by(|a, b| b.verdict.cmp(&a.verdict));
+    wrong.sort_by_key(|line| std::cmp::Reverse(line.verdict));
     html! {
         @if wrong.is_empty() {
             p.note.good { "✓ Nothing is wrong." }

@@ -191,7 +191,7 @@ pub(super) async fn policies(State(gui): State<Arc<Gui>>, visit: Visit) -> Respo
             html! { (kind.name) },
             html! { (mesh) },
             html! { (target_words(target)) },
-            html! { (text_of(&item["labels"][labels::ORIGIN])) },
+            html! { (item["labels"][labels::ORIGIN].as_str().unwrap_or("here")) },
             html! { (text_of(&item["labels"][labels::ZONE])) },
             since(&item["modificationTime"], now),
         ]

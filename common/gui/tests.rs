@@ -56,7 +56,7 @@ impl ZoneStatusSource for TwoZones {
         ZoneStatus {
             status: if is_lost { ZoneHealth::Offline } else { ZoneHealth::Online },
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            down: SyncProgress { head: 9, acked: 7, lag: 2, behind_since: None },
+            down: SyncProgress { head: 9, acked: 0, lag: 2, behind_since: None },
             notes: vec!["a note with <b>markup</b>".to_owned()],
             ..ZoneStatus::default()
         }
@@ -120,7 +120,7 @@ async fn global() -> TestApi {
 
 /// A look of a stranger, or of the bearer of a cookie.
 async fn look(api: &TestApi, path: &str, cookie: &str) -> (Parts, String) {
-    let request = Request::get(path).header("host", "cp.example").header("accept", "text/html");
+    let request = Request::get(path).header("host", "cp.example").header("accept", "text/html,*/*;q=0.8");
     let request = if cookie.is_empty() { request } else { request.header("cookie", cookie) };
     api.answer_from([10, 0, 0, 1], request.body(Body::empty()).unwrap()).await.unwrap()
 }
@@ -316,9 +316,9 @@ async fn the_page_shows_what_its_reader_may_see() {
     assert!(body.contains("<!DOCTYPE html>") && body.contains("Sign in"));
     let (ann, admin) = (signed_in(&api, &[]).await, signed_in(&api, &["mesh-system:admin"]).await);
     assert_eq!(look(&api, secret, &ann).await.0.status.as_u16(), 403);
-    assert_eq!(
-        look(&api, "/gui/history", "").await.0.status.as_u16(),
-        303,
+    let (parts, body) = look(&api, "/gui/history", "").await;
+    assert!(
+        parts.status.as_u16() == 403 && body.contains("Sign in"),
         "the history is for those who are known"
     );
     assert_eq!(look(&api, "/gui/history", &ann).await.0.status.as_u16(), 200);
@@ -399,7 +399,7 @@ async fn a_change_is_shown_before_it_is_made() {
     let to = parts.headers[header::LOCATION].to_str().unwrap().to_owned();
     assert!(to.starts_with("/gui/changes/"), "{to}");
     let (_, body) = look(&api, &to, &ann).await;
-    assert!(body.contains("0 of 2 zones are done with it") && body.contains("by ann"), "{body}");
+    assert!(body.contains("0 of 2 zones are done with it") && body.contains("by user ann"), "{body}");
     let from = api.send("GET", "/meshes/default/meshtimeouts/quick/_history", None).await.unwrap().1;
     let from: Value = serde_json::from_str(&from).unwrap();
     let revisions: Vec<String> =
@@ -451,5 +451,5 @@ async fn a_stream_tells_what_its_reader_may_know_to_have_changed() {
 async fn without_the_page_there_is_the_api() {
     let (api, _) = with(Mode::Global, |config| config.gui = String::new()).await;
     assert_eq!(look(&api, "/gui", "").await.0.status.as_u16(), 404);
-    assert_eq!(look(&api, "/meshes", "").await.0.status.as_u16(), 406, "it answers JSON");
+    assert_eq!(look(&api, "/meshes", "").await.0.status.as_u16(), 200);
 }

@@ -157,7 +157,7 @@ fn words(name: &str) -> String {
 }
 
 fn ways(seen: &Federation, zone: &str) -> Markup {
-    let rows = seen.into_zone(zone).map(|way| {
+    let rows = seen.ways_into(zone).map(|way| {
         let state = way.is_connected.map_or("not told", |is| if is { "online" } else { "offline" });
         vec![
             html! { (way.name) },

@@ -23,7 +23,7 @@ pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
         let lag = |direction: &str| {
             told[direction]["lag"].as_u64().map_or_else(|| "-".to_owned(), |lag| lag.to_string())
         };
-        let ways = seen.into_zone(&zone.name).count();
+        let ways = seen.ways_into(&zone.name).count();
         vec![
             html! { a href={ "/gui/zones/" (encode(&zone.name)) } { (zone.name) } },
             if is_own {

@@ -1,5 +1,8 @@
 //! The page of global and of zones in a real browser. Pictures of all of it are written to `target/screenshots`.
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
+use futures::FutureExt;
 use serde_json::Value;
 use thirtyfour::Key;
 
@@ -24,7 +27,8 @@ async fn dataplane(cp: &ControlPlane, display: &str) -> String {
     eventually("the dataplane is there and connected", || async move {
         let all = cp.try_get("/dataplanes/_overview").await?;
         let mut items = all["items"].as_array().into_iter().flatten();
-        let found = items.find(|item| item["labels"]["kuma.io/display-name"] == display);
+        let found =
+            items.find(|item| item["name"] == display || item["labels"]["kuma.io/display-name"] == display);
         let is_connected =
             |item: &Value| item["dataplaneInsight"]["subscriptions"][0]["connectTime"].is_string();
         let found = found.filter(|item| is_connected(item)).and_then(|item| item["name"].as_str());
@@ -55,6 +59,7 @@ async fn all_pages(browser: &Browser, cp: &ControlPlane, name: &str, zone: &str)
         ("dataplanes", "/gui/dataplanes".to_owned(), "client-1"),
         ("dataplane", format!("/gui/dataplanes/default/{proxy}"), "certificate"),
         ("dataplane-rules", format!("/gui/dataplanes/default/{proxy}?show=rules"), "meshtrafficpermission"),
+        ("dataplane-explain", format!("/gui/dataplanes/default/{proxy}?show=explain"), "outbound:"),
         ("dataplane-config", format!("/gui/dataplanes/default/{proxy}?show=config&find=backend"), "parts"),
         ("dataplane-stats", format!("/gui/dataplanes/default/{proxy}?show=stats&find=upstream"), "lines"),
         ("dataplane-clusters", format!("/gui/dataplanes/default/{proxy}?show=clusters"), "lines"),
@@ -151,7 +156,7 @@ async fn changes(browser: &Browser, global: &Global) {
 }
 
 /// A zone that dies shows by itself, and that it is back as well.
-async fn is_live(browser: &Browser, global: &Global, zones: &mut [Zone]) {
+async fn is_live(browser: &Browser, global: &mut Global, zones: &mut [Zone]) {
     browser.looks(1280, "dark").await;
     browser.goto(&global.url("/gui")).await;
     browser.reads("#live", "live").await;
@@ -166,6 +171,15 @@ async fn is_live(browser: &Browser, global: &Global, zones: &mut [Zone]) {
     browser.reads("#map", "2 of 2 zones online").await;
     assert_eq!(browser.eval("return window.unchanged").await, true, "the page was not loaded again");
     is_well(browser, "the overview").await;
+
+    // A zone shows that it lost global.
+    browser.goto(&zones[0].url("/gui/zones/zone-1")).await;
+    browser.reads("#live", "live").await;
+    browser.reads("#state", "connected for").await;
+    global.process.kill();
+    browser.reads("#wrong", "not connected since").await;
+    browser.picture("zone-zone-lost-1280-dark").await;
+    is_well(browser, "the zone").await;
 }
 
 #[tokio::test]
@@ -174,7 +188,7 @@ async fn the_page_in_a_browser() {
     let options = Options::default()
         .with(&format!("{health}.pollInterval"), "500ms")
         .with(&format!("{health}.timeout"), "2s");
-    let (global, mut zones) = federation_with(2, options, Options::default()).await;
+    let (mut global, mut zones) = federation_with(2, options, Options::default()).await;
     global.apply(ALLOW_ALL);
     let _ingresses = (ingress(&global, &zones[0]).await, ingress(&global, &zones[1]).await);
     let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
@@ -184,14 +198,18 @@ async fn the_page_in_a_browser() {
     far.reaches(0, "backend-1").await;
 
     let browser = Browser::start().await;
-    sign_in(&browser, &global).await;
-    all_pages(&browser, &global, "global", "zone-1").await;
-    keys_suffice(&browser, &global).await;
-    goes_without_scripts(&browser, &global).await;
-    changes(&browser, &global).await;
-    sign_in(&browser, &zones[0]).await;
-    all_pages(&browser, &zones[0], "zone", "zone-1").await;
-    sign_in(&browser, &global).await;
-    is_live(&browser, &global, &mut zones).await;
+    let looking = async {
+        sign_in(&browser, &global).await;
+        all_pages(&browser, &global, "global", "zone-1").await;
+        keys_suffice(&browser, &global).await;
+        goes_without_scripts(&browser, &global).await;
+        changes(&browser, &global).await;
+        sign_in(&browser, &zones[0]).await;
+        all_pages(&browser, &zones[0], "zone", "zone-1").await;
+        is_live(&browser, &mut global, &mut zones).await;
+    };
+    // A browser that nobody ends goes on without its driver.
+    let outcome = AssertUnwindSafe(looking).catch_unwind().await;
     browser.quit().await;
+    outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }
