@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 use super::{ApiError, KindApi, Sending, User, body::json_response, commit::Prepared, inspect, read::render};
 use crate::{
     keys::KeySupply,
-    model::{Resource, ResourceKey, kinds::zone},
+    model::{
+        Resource, ResourceKey,
+        kinds::{access_role::RoleVerb, zone},
+    },
     store::{Write, index::Index},
 };
 
@@ -37,7 +40,9 @@ pub(super) fn preview(
     })?;
     let sight = at.api.sight(user).on(at.kind);
     let shown = |resource: &Resource| Ok::<_, ApiError>(sight.of(authored(render(TITLE, resource)?)));
-    let before = index.get(key).map(|resource| shown(resource)).transpose()?;
+    // Who may write something need not be one who may see it.
+    let is_seen = at.require_right(&index, user, RoleVerb::Read, key).is_ok();
+    let before = index.get(key).filter(|_| is_seen).map(|resource| shown(resource)).transpose()?;
     let also = prepared.batch.writes.iter().filter(|write| write.key() != key && changes(&index, write));
     let also: Vec<Value> = also
         .map(|write| {
@@ -50,9 +55,9 @@ pub(super) fn preview(
         "created": prepared.created,
         "warnings": prepared.warnings,
         "before": before,
-        "after": shown(&after)?,
+        "after": (is_seen || prepared.created).then(|| shown(&after)).transpose()?,
         "also": also,
-        "reaches": { "zones": zones(at, &index, &after), "dataplanes": dataplanes(at, user, &index, &after)? },
+        "reaches": { "zones": zones(at, user, &index, &after), "dataplanes": dataplanes(at, user, &index, &after)? },
     });
     Ok(json_response(StatusCode::OK, &body))
 }
@@ -78,9 +83,10 @@ fn authored(mut document: Value) -> Value {
 }
 
 /// What becomes of it on its way to each zone; null where no zones are known.
-fn zones(at: &KindApi, index: &Index, resource: &Resource) -> Value {
+fn zones(at: &KindApi, user: &User, index: &Index, resource: &Resource) -> Value {
     let Some(source) = &at.api.config.zone_status else { return Value::Null };
-    let zones = index.list(&zone::KIND).take(MOST_ZONES).map(|zone| {
+    let readable = at.api.rights.readable(user);
+    let zones = index.list(&zone::KIND).filter(|zone| readable.shows(zone)).take(MOST_ZONES).map(|zone| {
         let (state, reason) = match source.sending(zone.name(), resource, index) {
             // What was refused or withheld until now is another form of it.
             Sending::Sent | Sending::Refused(_) | Sending::Withheld(_) => ("sent", None),
