@@ -1,18 +1,20 @@
 //! `straitctl check`: what is wrong with a control plane, its zones and meshes, and what to do about it.
 
-mod line;
-mod meshes;
 mod ports;
 mod process;
-mod zones;
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
+use common::{
+    checks::{CheckLine, CheckVerdict, meshes, zones},
+    runtime::{Clock, SystemClock},
+};
+use console::Style;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::line::{CheckLine, CheckVerdict};
 use crate::{
     client::ApiClient,
     duration,
@@ -61,7 +63,7 @@ impl Check {
                     output::line(finding.about);
                     about = Some(finding.about);
                 }
-                finding.print();
+                print(finding);
             }
             output::line(&summary(findings));
         })
@@ -78,11 +80,53 @@ async fn look(client: &ApiClient) -> Vec<CheckLine> {
     let mut findings = process::look(client, &index).await;
     findings.extend(ports::look(client).await);
     findings.extend(match is_global {
-        true => zones::of_global(client, &index).await,
-        false => zones::of_zone(client).await,
+        true => of_zones(client, &index).await,
+        false => of_global(client).await,
     });
-    findings.extend(meshes::look(client).await);
+    findings.extend(of_meshes(client).await);
     findings
+}
+
+async fn of_zones(client: &ApiClient, index: &Value) -> Vec<CheckLine> {
+    match client.get::<Value>("/sync").await {
+        Ok(overview) => zones::of_global(&overview, index, SystemClock.now()),
+        Err(error) => vec![CheckLine::failure("zones", format!("{error:#}"))],
+    }
+}
+
+async fn of_global(client: &ApiClient) -> Vec<CheckLine> {
+    let answer = match client.send(Method::GET, "/strait/link", None).await {
+        Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
+            return zones::of_zone(None, SystemClock.now());
+        }
+        Ok(answer) => answer.success().and_then(|answer| answer.json::<Value>()),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(link) => zones::of_zone(Some(&link), SystemClock.now()),
+        Err(error) => vec![CheckLine::failure("global", format!("{error:#}"))],
+    }
+}
+
+async fn of_meshes(client: &ApiClient) -> Vec<CheckLine> {
+    match (client.list("/meshes").await, client.list("/mesh-insights").await) {
+        (Ok(meshes), Ok(insights)) => meshes::of(&meshes, &insights),
+        (Err(error), _) | (_, Err(error)) => vec![CheckLine::failure("meshes", format!("{error:#}"))],
+    }
+}
+
+/// As a line, and another for what to do.
+fn print(line: &CheckLine) {
+    let (sign, style) = match line.verdict {
+        CheckVerdict::Ok => ("ok     ", Style::new().green()),
+        CheckVerdict::Warning => ("warning", Style::new().yellow()),
+        CheckVerdict::Failure => ("failure", Style::new().red()),
+    };
+    // The colours are ours, the words may be somebody else's.
+    output::styled_line(&format!("  {}  ", style.apply_to(sign)), &line.found);
+    if !line.remedy.is_empty() {
+        output::styled_line("           ", &format!("-> {}", line.remedy));
+    }
 }
 
 fn worst(findings: &[CheckLine]) -> CheckVerdict {

@@ -3,14 +3,14 @@
 //! The control plane says which policies made a rule, and what came of them. What each of them said by itself is read
 //! from the policy, so that for every field there is one that won and those that lost.
 
-mod envoy;
-mod fields;
-mod subject;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use common::explain::{
+    ExplainedProxy, PolicyDocuments, envoy_resources, is_builtin_gateway, named_policies, policy_fields,
+    warnings,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -21,8 +21,6 @@ use crate::{
     output::{self, Output},
     table,
 };
-use fields::PolicyDocuments;
-use subject::ExplainedProxy;
 
 #[derive(Args)]
 pub(crate) struct Explain {
@@ -120,18 +118,12 @@ async fn dataplane(client: &ApiClient, mesh: &str, name: &str) -> anyhow::Result
         .with_gateways(&gateways)
         .with_policies(&rules, &older)
         .issued_by(insight["mTLS"]["issuedBackend"].as_str().unwrap_or_default());
-    let mut fields = fields::all(&rules, &policies);
-    fields.extend(fields::older(&older));
     Ok(json!({
-        "envoy": envoy::resources(&subject, &config, &envoy::by_hash(&rules, &policies)),
-        "fields": fields,
+        "envoy": envoy_resources(&subject, &config, &rules, &policies),
+        "fields": policy_fields(&rules, &older, &policies),
         "problems": problems(insight).collect::<Vec<_>>(),
         "warnings": warnings(&rules, hidden),
     }))
-}
-
-fn is_builtin_gateway(dataplane: &Value) -> bool {
-    dataplane["networking"]["gateway"]["type"] == "BUILTIN"
 }
 
 async fn gateway(client: &ApiClient, mesh: &str, name: &str) -> anyhow::Result<Value> {
@@ -145,7 +137,7 @@ async fn gateway(client: &ApiClient, mesh: &str, name: &str) -> anyhow::Result<V
     let by = runs.map(|one| json!({"type": "proxy", "name": one["dataplane"]["name"], "from": format!("MeshGateway/{name} selectors")}));
     Ok(json!({
         "envoy": by.collect::<Vec<_>>(),
-        "fields": fields::all(&rules, &policies),
+        "fields": policy_fields(&rules, &Value::Null, &policies),
         "problems": [],
         "warnings": warnings(&rules, None),
     }))
@@ -192,7 +184,7 @@ async fn zone_proxy(client: &ApiClient, list: &str, member: &str, name: &str) ->
     let proxy: Value = client.send(Method::GET, &item, None).await?.success()?.json()?;
     let (config, hidden) = config(client, &item).await?;
     Ok(json!({
-        "envoy": envoy::resources(&ExplainedProxy::of(&proxy), &config, &BTreeMap::new()),
+        "envoy": envoy_resources(&ExplainedProxy::of(&proxy), &config, &Value::Null, &BTreeMap::new()),
         "fields": [],
         "problems": problems(&overview[format!("{member}Insight")]).collect::<Vec<_>>(),
         "warnings": warnings(&Value::Null, hidden),
@@ -219,10 +211,8 @@ async fn config(client: &ApiClient, item: &str) -> anyhow::Result<(Value, Option
 
 /// The policies that `rules` name, by type and name.
 async fn policies(client: &ApiClient, mesh: &str, rules: &Value) -> anyhow::Result<PolicyDocuments> {
-    let mut wanted = BTreeSet::new();
-    fields::origins(rules, &mut wanted);
     let mut found = BTreeMap::new();
-    for (kind, name) in wanted {
+    for (kind, name) in named_policies(rules) {
         let Some(kind) = common::registry::by_name(&kind) else { continue };
         let path = format!("/meshes/{}/{}/{}", segment(mesh), kind.path, segment(&name));
         let answer = client.send(Method::GET, &path, None).await?;
@@ -232,14 +222,6 @@ async fn policies(client: &ApiClient, mesh: &str, rules: &Value) -> anyhow::Resu
         }
     }
     Ok(found)
-}
-
-fn warnings(rules: &Value, hidden: Option<String>) -> Vec<String> {
-    let said = rules["rules"].as_array().into_iter().flatten().flat_map(|kind| {
-        let warnings = kind["warnings"].as_array().into_iter().flatten();
-        warnings.filter_map(|text| Some(format!("{}: {}", kind["type"].as_str()?, text.as_str()?)))
-    });
-    hidden.into_iter().chain(said).collect()
 }
 
 fn print(document: &Value) {

@@ -4,8 +4,10 @@
 //! the truth everyone reads; a diff of two index versions is what goes on the wire.
 
 pub mod access;
+pub mod ages;
 pub mod audit;
 pub mod ca;
+pub mod checks;
 pub mod clip;
 pub mod config;
 pub mod control_plane;
@@ -16,7 +18,9 @@ pub mod envoy_admin;
 pub mod envoy_config;
 pub mod envoy_rules;
 pub mod events;
+pub mod explain;
 pub mod frames;
+pub mod gui;
 pub mod interner;
 pub mod issuing;
 pub mod kds;

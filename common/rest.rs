@@ -9,8 +9,10 @@ mod audit;
 mod auth;
 mod backup;
 mod body;
+mod browser;
 mod commit;
 mod condition;
+mod desk;
 mod envoy;
 mod error;
 mod files;
@@ -28,6 +30,7 @@ mod openapi;
 mod overview;
 mod page;
 mod precondition;
+mod preview;
 mod read;
 mod rights;
 pub mod routes;
@@ -67,6 +70,8 @@ use crate::{
 
 pub use admission::{Admission, Deletion, Put};
 pub use body::{BodyError, Intake, ReceivedBody, json_response};
+pub use browser::{PAGE, SESSION, SESSION_END};
+pub use desk::{Asker, Desk, DeskAnswer};
 pub use error::ApiError;
 pub use files::{FileDocument, ResourceFiles};
 pub use kubernetes::render as kubernetes_object;
@@ -136,6 +141,7 @@ impl ApiConfig {
             anonymous_may_write: api.authn.anonymous_may_write,
             issues_user_tokens: api.authn.tokens.enable_issuer,
             access: access.rules.clone(),
+            gui: if api.gui.enabled { PAGE.to_owned() } else { String::new() },
             ..Self::new(mode)
         }
     }
@@ -204,20 +210,45 @@ impl Api {
     /// All routes, together with `extra` ones of the caller, behind authentication and each behind its guard.
     /// Handlers of `extra` find the caller as an `Extension<User>`.
     pub fn router(self: &Arc<Self>, extra: Mounted) -> Router {
+        let guarded = self.described(extra).guarded(&self.rights);
+        self.served(guarded)
+    }
+
+    /// Whether there are pages for people.
+    pub fn has_pages(&self) -> bool {
+        !self.config.gui.is_empty()
+    }
+
+    /// The same with pages for people, which are made of what is asked at the [`Desk`]. Each of their answers goes
+    /// through `seal`, those of their guards included.
+    pub fn router_with_pages(
+        self: &Arc<Self>,
+        extra: Mounted,
+        pages: impl FnOnce(Desk) -> Mounted,
+        seal: fn(Response) -> Response,
+    ) -> Router {
+        let described = self.described(extra);
+        let desk = Desk::new(self, described.clone());
+        let pages = pages(desk)
+            .guarded(&self.rights)
+            .layer(middleware::map_response(move |response: Response| async move { seal(response) }));
+        self.served(described.guarded(&self.rights).merge(pages))
+    }
+
+    /// What there is, and the description of that.
+    fn described(self: &Arc<Self>, extra: Mounted) -> Mounted {
         let mounted = self.mounted().merge(extra);
         let described = Arc::new(openapi::ServedRoutes::of(self, &mounted));
-        let mounted = mounted.on(openapi::OWN, openapi::document, &described);
-        self.behind_guards(mounted)
+        mounted.on(openapi::OWN, openapi::document, &described)
     }
 
     /// Some routes alone, for a port where nothing else is served, behind authentication and each behind its guard.
     pub fn router_of(self: &Arc<Self>, routes: Mounted) -> Router {
-        self.behind_guards(routes)
+        self.served(routes.guarded(&self.rights))
     }
 
-    fn behind_guards(self: &Arc<Self>, mounted: Mounted) -> Router {
-        mounted
-            .guarded(&self.rights)
+    fn served(self: &Arc<Self>, guarded: Router) -> Router {
+        guarded
             .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
             .method_not_allowed_fallback(async || {
                 plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")

@@ -224,6 +224,11 @@ until_ok "the workload of zone 1 ended, and zone 2 answers" 60 answers 13004 inv
 here
 until_ok "it is back, and answers in zone 1 again" 60 answers 13004 inventory-2
 
+# What people see of it.
+shown() { curl -fsS "$1/gui" | grep -o "$2"; }
+until_ok "the page of global shows both zones online" 30 shown "$global" "2 of 2 zones online"
+until_ok "the page of zone 1 shows its link" 30 shown "$zone1" "connected"
+
 say "Everything works"
 cat <<END
   global REST     $global        (try: $bin/straitctl --work-dir ${run#"$PWD"/}/global inspect zones)
@@ -235,6 +240,9 @@ cat <<END
   of both zones   curl http://127.0.0.1:13004/
   Envoy of client-1  http://127.0.0.1:19001/
   logs            $run/*.log
+  pages of zones  $zone1/gui  $zone2/gui
+  to sign in      the token in ${run#"$PWD"/}/global/admin-user-token, or that in the folder of the zone
+  the page        $global/gui
 END
 if [ "${ONCE:-}" = 1 ]; then exit 0; fi
 trap 'exit 0' INT TERM HUP

@@ -43,6 +43,9 @@ if [ "$purpose" = test ]; then
   need npm npm
   # Reads the rules for alerts.
   need promtool prometheus
+  # A browser for the page.
+  need chromium chromium
+  need chromedriver chromium-driver
   # A machine on which the package is installed.
   need debootstrap debootstrap
   need systemd-nspawn systemd-container

@@ -8,6 +8,7 @@ use common::{
     config,
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
+    gui::{self, PageParts, ZonesSeen},
     kds::signature::KeyOfResources,
     mode::Mode,
     rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
@@ -68,7 +69,11 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     );
     let traces = cp.traces(&settings.tracing, "strait-global", None)?;
     let resources = resources(&cp, &settings, &kds, (audit, traces));
-    cp.serve_api(&settings.api_server, resources.router(api::recovery(recovery)))?;
+    let source = Arc::new(ZonesSeen(Arc::clone(&kds) as Arc<dyn ZoneStatusSource>));
+    let parts = PageParts { bus: cp.bus.clone(), source, shutdown: cp.supervisor.shutdown() };
+    let (router, recording) = gui::router(&resources, api::recovery(recovery), parts);
+    cp.supervisor.spawn("page", recording);
+    cp.serve_api(&settings.api_server, router)?;
     Ok(cp)
 }
 

@@ -9,6 +9,7 @@ use common::{
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::{EnvoyAdmin, Mailbox},
+    gui::{self, PageParts},
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
@@ -40,9 +41,12 @@ use crate::{
     api,
     config::{DpProxyAuth, Hds, NodeAuth, ZoneConfig, ZoneProxyAuth},
     folder::{FolderResources, FolderStatus},
-    kds::{ClientCertificateFiles, Connector, Dial, DialError, TokenSource, Trusted, Ways, ZoneKdsSettings},
+    kds::{
+        ClientCertificateFiles, Connector, Dial, DialError, Link, TokenSource, Trusted, Ways, ZoneKdsSettings,
+    },
     leader::{Both, Candidate, Work},
     monitoring::{self, Monitoring},
+    page::LinkSeen,
     renamed,
     services::{self, Services},
     traces::ZoneTraces,
@@ -126,16 +130,21 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     });
     routes = routes.merge(assignments.clone());
     let work = Both(folder, Both(services(&cp, &settings)?, absence));
+    let mut seen = LinkSeen { link: None, proxies: Arc::clone(&convergence) };
     if settings.is_federated() {
         // Other replicas have proxies as well, of which this one knows nothing.
         let convergence = alone.then_some(convergence);
-        routes =
-            routes.merge(follow_global(&mut cp, &settings, candidate, work, envoys, (convergence, told))?);
+        let (of_link, link) =
+            follow_global(&mut cp, &settings, candidate, work, envoys, (convergence, told))?;
+        (routes, seen.link) = (routes.merge(of_link), Some(link));
     } else {
         lead(&mut cp, candidate, work);
     }
+    let parts = PageParts { bus: cp.bus.clone(), source: Arc::new(seen), shutdown: cp.supervisor.shutdown() };
+    let (router, recording) = gui::router(&api, routes, parts);
+    cp.supervisor.spawn("page", recording);
     monitoring::serve(&mut cp, &settings.monitoring_assignment_server, &api, assignments)?;
-    cp.serve_api(&settings.api_server, api.router(routes))?;
+    cp.serve_api(&settings.api_server, router)?;
     Ok(cp)
 }
 
@@ -281,7 +290,7 @@ fn checks(hds: &Hds) -> Option<CheckSettings> {
     })
 }
 
-/// Gives the routes that show the link.
+/// Gives the routes that show the link, and the link.
 fn follow_global(
     cp: &mut ControlPlane,
     settings: &ZoneConfig,
@@ -289,7 +298,7 @@ fn follow_global(
     work: impl Work + Sync + 'static,
     envoys: Arc<dyn EnvoyAdmin>,
     (convergence, traces): (Option<Arc<Convergence>>, ZoneTraces),
-) -> anyhow::Result<Mounted> {
+) -> anyhow::Result<(Mounted, Link)> {
     let section = &settings.multizone.zone;
     let ca_file = Some(section.kds.root_ca_file.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let trust = Trust::from_settings(ca_file, section.kds.tls_skip_verify)?;
@@ -332,7 +341,7 @@ fn follow_global(
     let sampled = link.clone();
     cp.sampled.add(move |samples| sampled.sample(samples));
     lead(cp, candidate, Both(connector, work));
-    Ok(api::link(link, moves, cp.index.clone()))
+    Ok((api::link(link.clone(), moves, cp.index.clone()), link))
 }
 
 /// Does `work` while this replica leads its zone.

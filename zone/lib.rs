@@ -13,6 +13,7 @@ mod leader;
 pub mod mesh;
 mod monitoring;
 mod nodes;
+mod page;
 mod policy;
 mod renamed;
 mod services;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use common::{
+    checks::{CheckLine, SOON},
     runtime::{Clock, SystemClock, http::PeerCertificate},
     tls::Trust,
 };
@@ -12,7 +13,6 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::line::{CheckLine, SOON};
 use crate::client::ApiClient;
 
 const ABOUT: &str = "ports";

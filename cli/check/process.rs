@@ -1,9 +1,9 @@
 //! The process itself: its version, its settings, its store.
 
+use common::checks::CheckLine;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::line::CheckLine;
 use crate::{
     client::{ApiClient, warnings},
     table,

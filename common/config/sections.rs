@@ -27,6 +27,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
     ("apiServer.https.tlsKeyFile", "Key of that certificate"),
     ("apiServer.readOnly", "Refuse every write"),
+    ("apiServer.gui.enabled", "Serve the page for operators at /gui of the REST API"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
     ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),
     (
@@ -183,6 +184,22 @@ pub struct ApiServer {
     pub read_only: bool,
     /// Where requests are taken down.
     pub audit: AuditSection,
+    /// The page for operators.
+    pub gui: GuiSection,
+}
+
+/// `apiServer.gui`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GuiSection {
+    /// Whether it is served.
+    pub enabled: bool,
+}
+
+impl Default for GuiSection {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
 }
 
 /// `apiServer.http`.

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{
     Api, ApiError, REVISION, User,
     body::json_response,
+    browser::{SESSION, is_page},
     page::{self, Query},
 };
 use crate::{
@@ -36,6 +37,12 @@ pub(super) struct AuditedRequest {
     is_sensitive: bool,
 }
 
+/// Whether the request itself is taken down, and not what a page asks for because of it.
+fn is_taken_down(request: &Request) -> bool {
+    let path = request.uri().path();
+    !request.method().is_safe() && (!is_page(path) || path.starts_with(SESSION))
+}
+
 impl AuditedRequest {
     pub(super) fn of(request: &Request, route: Option<&str>) -> Self {
         let from = request.extensions().get::<Connection>();
@@ -43,7 +50,14 @@ impl AuditedRequest {
             method: request.method().clone(),
             path: clip(request.uri().path(), LONGEST).to_owned(),
             from: from.map(|connection| connection.peer.ip().to_canonical().to_string()).unwrap_or_default(),
-            is_sensitive: !request.method().is_safe() || route.is_some_and(shows_much),
+            is_sensitive: is_taken_down(request) || route.is_some_and(shows_much),
+        }
+    }
+
+    /// The same of what a page asked for, which is not told when it may not be seen.
+    pub(super) fn answered_to_page(self, api: &Api, user: &User, response: &Response) {
+        if self.is_sensitive {
+            self.answered(api, user, response);
         }
     }
 

@@ -10,7 +10,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Api, ApiError, User, access::WAY_IN, audit::AuditedRequest};
+use super::{
+    Api, ApiError, User,
+    access::WAY_IN,
+    audit::AuditedRequest,
+    browser::{SESSION, SESSION_END, is_page},
+};
 use crate::{
     clip::clip,
     runtime::http::Connection,
@@ -41,7 +46,16 @@ pub(super) async fn authenticate(
     let audited = AuditedRequest::of(&request, route.as_ref().map(MatchedPath::as_str));
     let (user, response) = match user(&api, &request) {
         Ok(user) => {
-            let may = if request.method().is_safe() { Ok(()) } else { may_write(&api, &user) };
+            let path = request.uri().path();
+            let may = match request.method().is_safe() {
+                true => Ok(()),
+                false if is_page(path) && !is_of_page(&request) => {
+                    Err(ApiError::forbidden("this form was not sent by the page of this control plane"))
+                }
+                // Whoever has not said yet who he is must be able to.
+                false if path == SESSION || path == SESSION_END => Ok(()),
+                false => may_write(&api, &user),
+            };
             let response = match may {
                 Ok(()) => {
                     request.extensions_mut().insert(user.clone());
@@ -78,18 +92,63 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
         return Ok(User::admin());
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let Some(token) = bearer.and_then(|v| v.strip_prefix("Bearer ")) else { return Ok(User::anonymous()) };
+    let shown = bearer.and_then(|v| v.strip_prefix("Bearer "));
+    let in_page = is_page(request.uri().path());
+    // A browser adds the cookie by itself, whoever made it ask; so it counts for the page only, which looks who did.
+    let kept = in_page.then(|| in_cookie(headers, &cookie(api))).flatten();
+    let Some(token) = shown.or(kept) else { return Ok(User::anonymous()) };
+    match self::bearer(api, token) {
+        Ok(user) => Ok(user),
+        // The identity document must stay readable with a token that ran out, and so must the page where one signs in.
+        Err(_) if in_page || request.uri().path() == "/" => Ok(User::anonymous()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who shows this user token.
+pub(super) fn bearer(api: &Api, token: &str) -> Result<User, ApiError> {
     match token::validate_user(&api.index.current(), token, api.env.now()) {
         // What a node shows to be served proves nobody who writes.
         Ok(claims) if claims.groups.iter().any(|group| group == NODE_GROUP) => Ok(User::anonymous()),
         Ok(claims) => Ok(User::authenticated(claims.name, claims.groups)),
-        // The identity document must stay readable with a token that ran out.
-        Err(_) if request.uri().path() == "/" => Ok(User::anonymous()),
         Err(error) => {
             // Escaped, because parts of a token are in it.
             tracing::info!(reason = ?clip(&error.to_string(), LONGEST_REASON), "refused a user token");
             Err(ApiError::unauthenticated())
         }
+    }
+}
+
+/// The cookie in which a browser keeps the token of its user. Browsers tell hosts apart and not ports, so each control
+/// plane has a name of its own.
+pub(super) fn cookie(api: &Api) -> String {
+    match api.config.mode.zone() {
+        None => "strait-global".to_owned(),
+        Some(zone) => format!("strait-zone-{zone}"),
+    }
+}
+
+fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value).filter(|value| !value.is_empty())
+}
+
+/// Whether the page itself sent what changes something, and not a page from elsewhere: a browser says so in one of two
+/// ways, and what is no browser has the API.
+fn is_of_page(request: &Request) -> bool {
+    let headers = request.headers();
+    let once = |name: &str| headers.get_all(name).iter().nth(1).is_none();
+    if !["host", "origin", "sec-fetch-site"].into_iter().all(once) {
+        return false;
+    }
+    match (text(headers, "sec-fetch-site"), text(headers, header::ORIGIN.as_str())) {
+        (Some(site), _) => site == "same-origin",
+        (None, Some(origin)) => {
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            authority.is_some() && authority == host(request)
+        }
+        (None, None) => false,
     }
 }
 

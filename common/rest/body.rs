@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Serializer, ser::PrettyFormatter};
 
 pub use self::intake::{BodyError, Intake, ReceivedBody};
-use super::ApiError;
+use super::{ApiError, browser::is_page};
 
 /// A JSON answer, indented for people.
 pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
@@ -56,6 +56,10 @@ impl From<BodyError> for ApiError {
 
 /// Refuses requests in another format than JSON, and clients that cannot read it.
 pub(super) async fn negotiate(request: Request, next: Next) -> Response {
+    // Those are for browsers, which send forms and read HTML.
+    if is_page(request.uri().path()) {
+        return next.run(request).await;
+    }
     let has_body = matches!(*request.method(), Method::PUT | Method::POST);
     if has_body && !is_json(request.headers()) {
         return (

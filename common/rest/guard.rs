@@ -5,14 +5,16 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
+    http::Method,
     middleware::{self, Next},
-    response::{IntoResponse, Response},
+    response::{IntoResponse, Redirect, Response},
 };
 
 use super::{
     ApiError, User,
     access::WAY_IN,
-    routes::{Mounted, MountedRoute, Needs, Route},
+    browser::SESSION,
+    routes::{Mounted, MountedRoute, Needs, Route, RoutePlace},
 };
 use crate::{
     access::Denied,
@@ -55,6 +57,10 @@ async fn judge(
     let user = request.extensions().get::<User>().unwrap_or(&nobody);
     match guard.admit(user, &path) {
         Ok(()) => next.run(request).await,
+        // Somebody with a browser is led to where he can say who he is.
+        Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
+            Redirect::to(SESSION).into_response()
+        }
         Err(refused) => refused.into_response(),
     }
 }
@@ -68,7 +74,7 @@ impl RouteGuard {
                 let reason = format!("anonymous callers may not look into the history{WAY_IN}");
                 return Err(ApiError::forbidden(reason));
             }
-            Needs::Nothing | Needs::Known | Needs::Proxy => Ok(()),
+            Needs::Nothing | Needs::Known | Needs::Proxy | Needs::Shown => Ok(()),
             Needs::OnSomething(verb) => rights.check(user, verb, &AskedFor::something()),
             Needs::OnEverything(verb) => rights.check(user, verb, &AskedFor::everything(rights.zone())),
             Needs::ReadingZones => rights.check(user, RoleVerb::Read, &AskedFor::all_of(&zone::KIND)),

@@ -17,6 +17,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+pub(super) use self::dataplanes::selected;
 use super::{ApiError, KindApi, Mounted, User, body::json_response, read::ResourcePath, routes};
 use crate::{
     model::{

@@ -74,13 +74,15 @@ pub enum Needs {
     ReadingZones,
     /// What a proxy shows, which the handler checks.
     Proxy,
+    /// A token in the request itself, which the handler checks; to forget it, nothing.
+    Shown,
 }
 
 impl Needs {
     /// The verb of a role, where one is needed.
     pub const fn verb(self) -> Option<RoleVerb> {
         match self {
-            Self::Nothing | Self::Known | Self::Proxy => None,
+            Self::Nothing | Self::Known | Self::Proxy | Self::Shown => None,
             Self::OnPath(verb)
             | Self::KnownOnPath(verb)
             | Self::OnSomething(verb)
@@ -99,6 +101,8 @@ pub enum RoutePlace {
     Global,
     /// By the API of a zone.
     Zone,
+    /// By the API of global and of zones, for people with a browser.
+    Page,
     /// By the server of the proxies of a zone.
     Proxies,
     /// By the port for diagnostics.

@@ -13,6 +13,7 @@ mod labels;
 mod lists;
 mod pages;
 mod past;
+mod preview;
 mod rights;
 mod settled;
 

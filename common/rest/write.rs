@@ -4,15 +4,22 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
-    extract::{Path, Request, State},
+    extract::{Path, Query as QueryOf, Request, State},
     http::{HeaderMap, StatusCode},
     response::Response,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Api, ApiError, Deletion, KindApi, Put, User, absent, commit::Prepared, meta, precondition::Conditions,
-    read::ResourcePath, sync::Preference, warnings,
+    Api, ApiError, Deletion, KindApi, Put, User, absent,
+    commit::Prepared,
+    meta,
+    page::{self, Query},
+    precondition::Conditions,
+    preview,
+    read::ResourcePath,
+    sync::Preference,
+    warnings,
 };
 use crate::{
     clip::clipped,
@@ -47,6 +54,7 @@ const WARNING: usize = 512;
 pub(super) async fn put(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -63,6 +71,9 @@ pub(super) async fn put(
         let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
         at.require_written(index, &user, prepared)
     };
+    if page::value(&query, "dryRun") == Some("true") {
+        return preview::preview(&at, &user, &at.key(&target), prepare);
+    }
     let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };

@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use crate::{
     document::Document,
+    events::EventBus,
+    gui::{self, PageParts, PageSource},
     rest::{Api, ApiConfig, Mounted},
     runtime::{Env, http::Connection},
     store::{Batch, Store, Write, feed::Feed, index::IndexReader, memory::MemoryStore},
@@ -48,6 +50,29 @@ impl TestApi {
         documents: &[Value],
         extra: impl FnOnce(&IndexReader, &Env) -> Mounted,
     ) -> Result<Self, String> {
+        let router =
+            |api: &Arc<Api>, index: &IndexReader, env: &Env, _: EventBus| api.router(extra(index, env));
+        Self::start_by(config, documents, router).await
+    }
+
+    /// The same with the page.
+    pub async fn start_with_page(
+        config: ApiConfig,
+        documents: &[Value],
+        source: Arc<dyn PageSource>,
+    ) -> Result<Self, String> {
+        let router = |api: &Arc<Api>, _: &IndexReader, _: &Env, bus: EventBus| {
+            let parts = PageParts { bus, source, shutdown: CancellationToken::new() };
+            gui::router(api, Mounted::new(), parts).0
+        };
+        Self::start_by(config, documents, router).await
+    }
+
+    async fn start_by(
+        config: ApiConfig,
+        documents: &[Value],
+        router: impl FnOnce(&Arc<Api>, &IndexReader, &Env, EventBus) -> Router,
+    ) -> Result<Self, String> {
         let config = ApiConfig { localhost_is_admin: true, ..config };
         let env = Env::system("test");
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Uuid::nil()));
@@ -57,12 +82,13 @@ impl TestApi {
             writes.push(Write::put(document.into_resource(env.now())));
         }
         store.transact(Batch::of(writes)).await.map_err(|e| e.to_string())?;
-        let feed = Feed::load(Arc::clone(&store)).await.map_err(|e| e.to_string())?;
+        let bus = EventBus::new(64);
+        let feed = Feed::load(Arc::clone(&store)).await.map_err(|e| e.to_string())?.telling(bus.clone());
         let index = feed.reader();
         let api = Api::new(Arc::clone(&store), index.clone(), env.clone(), config);
         let stop = CancellationToken::new();
         tokio::spawn(feed.run(stop.clone()));
-        let router = api.router(extra(&index, &env));
+        let router = router(&api, &index, &env, bus);
         Ok(Self { store, index, env, router, _stop: stop.drop_guard() })
     }
 

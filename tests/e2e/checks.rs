@@ -18,7 +18,7 @@ fn of(found: &Value, verdict: &str) -> String {
 async fn finds(cp: &ControlPlane, code: i32, words: &str) -> Value {
     eventually(&format!("a check ends with {code} and finds {words:?}"), || async move {
         let (got, found) = cp.check();
-        let wrong = of(&found, "failure") + &of(&found, "warning");
+        let wrong = [of(&found, "failure"), of(&found, "warning")].concat();
         if got == code && wrong.contains(words) { Ok(found) } else { Err(format!("{got}: {found:#}")) }
     })
     .await

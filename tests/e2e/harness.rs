@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod agent;
 pub mod balancer;
+pub mod browser;
 pub mod budget;
 pub mod control_plane;
 pub mod echo;
@@ -17,9 +18,11 @@ pub mod wait;
 
 pub use agent::Agent;
 pub use balancer::Balancer;
+pub use browser::Browser;
 pub use control_plane::{ControlPlane, Global, Options, Zone};
 pub use echo::Echo;
 pub use envoy::Envoy;
 pub use kds_peer::KdsPeer;
+pub use process::Process;
 pub use root::Root;
 pub use wait::eventually;

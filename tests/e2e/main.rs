@@ -37,6 +37,7 @@ mod nodes;
 mod on_demand;
 mod otlp;
 mod packages;
+mod page;
 mod past;
 mod policies;
 mod postgres;

@@ -246,7 +246,7 @@ async fn is_ready(machine: &BootedDebian, port: u16) {
     );
     eventually(&format!("port {port} says it is ready"), || {
         let (_, out, err) = machine.try_run(&ask);
-        async move { if out.contains(" 200 OK") { Ok(()) } else { Err(out + &err) } }
+        async move { if out.contains(" 200 OK") { Ok(()) } else { Err([out, err].concat()) } }
     })
     .await;
 }

@@ -24,7 +24,10 @@ use common::{
     xds::Refusals,
 };
 use serde::Serialize;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::credentials::ShownCredential;
 
@@ -46,6 +49,8 @@ struct LinkInner {
     taken: Notify,
     /// Woken when all of a history that is new here was taken.
     settled: Notify,
+    /// Changes with what people see of the link.
+    seen: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -113,12 +118,25 @@ pub struct SignatureStatus {
 impl Link {
     pub(super) fn new(env: Env) -> Self {
         let (approved, moved, taken, settled) = <(Notify, Notify, Notify, Notify)>::default();
-        Self(Arc::new(LinkInner { env, state: Mutex::default(), approved, moved, taken, settled }))
+        Self(Arc::new(LinkInner {
+            env,
+            state: Mutex::default(),
+            approved,
+            moved,
+            taken,
+            settled,
+            seen: watch::Sender::new(()),
+        }))
     }
 
     /// The link now.
     pub fn status(&self) -> LinkStatus {
         self.lock().status.clone()
+    }
+
+    /// Changes whenever the link does, as far as people look at it.
+    pub fn changed(&self) -> watch::Receiver<()> {
+        self.0.seen.subscribe()
     }
 
     /// An operator's word: take what global shows, whatever its history and however much it removes. It
@@ -162,7 +180,7 @@ impl Link {
     /// A connection stands. `settled`: the history global shows is the one followed so far.
     pub(super) fn connected(&self, upstream: Option<Upstream>, settled: bool) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         state.settled = settled;
         (state.taken, state.known) = (0, 0);
         let history = |at: Option<Upstream>| at.map(|at| (at.store_id, at.epoch));
@@ -218,7 +236,7 @@ impl Link {
 
     pub(super) fn disconnected(&self, reason: Option<String>) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         if std::mem::take(&mut state.status.connected) || state.status.since.is_none() {
             state.status.since = Some(now);
         }
@@ -229,7 +247,7 @@ impl Link {
     /// Another replica of the zone follows global.
     pub(super) fn stands_by(&self) {
         let now = self.0.env.now();
-        let mut state = self.lock();
+        let mut state = self.change();
         if !state.status.standby {
             // An approval was meant for what this replica held back.
             state.approved = false;
@@ -238,7 +256,7 @@ impl Link {
     }
 
     pub(super) fn held_back(&self, what: String) {
-        self.lock().status.held_back = Some(what);
+        self.change().status.held_back = Some(what);
     }
 
     /// Takes over where global stands in the history this connection follows. Whether it is another one: that is judged
@@ -290,7 +308,7 @@ impl Link {
 
     /// Takes over how far global says this zone is.
     pub(super) fn is_down_at(&self, position: Position) {
-        let mut state = self.lock();
+        let mut state = self.change();
         state.status.down = position;
         state.known = position.acked;
     }
@@ -307,7 +325,7 @@ impl Link {
 
     /// Takes over what is shown, and what of it runs out.
     pub(super) fn shows(&self, credentials: Vec<ShownCredential>, warnings: &[String]) {
-        let status = &mut self.lock().status;
+        let status = &mut self.change().status;
         (status.credentials, status.warnings) = (credentials, warnings.to_vec());
     }
 
@@ -331,6 +349,13 @@ impl Link {
         self.lock().subscription.clone()
     }
 
+    /// The state, to be changed so that people should look again. They wait until it is done.
+    fn change(&self) -> MutexGuard<'_, LinkState> {
+        let state = self.lock();
+        self.0.seen.send_replace(());
+        state
+    }
+
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,7 +375,7 @@ impl Watch for Down {
     fn counted(&self, _type_name: &str, _outcome: Outcome) {}
 
     fn reached(&self, position: Position) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         state.status.down.head = state.status.down.head.max(position.head);
         state.status.down.acked = state.status.down.acked.max(position.acked);
         if state.taken < position.head {
@@ -360,7 +385,7 @@ impl Watch for Down {
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(type_name.to_owned(), reason)),
             None => drop(state.status.refusals.remove(type_name)),
@@ -387,14 +412,14 @@ impl Watch for Up {
     }
 
     fn reached(&self, position: Position) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         if std::mem::replace(&mut state.status.up, position) != position {
             self.0.0.moved.notify_one();
         }
     }
 
     fn refused(&self, type_name: &str, refusals: &Refusals) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         let key = format!("{type_name} at global");
         match refusals.text(type_name) {
             Some(reason) => drop(state.status.refusals.insert(key, reason)),
@@ -403,7 +428,7 @@ impl Watch for Up {
     }
 
     fn withheld(&self, type_name: &str, reason: Option<String>) {
-        let mut state = self.0.lock();
+        let mut state = self.0.change();
         match reason {
             Some(reason) => drop(state.status.withheld.insert(type_name.to_owned(), reason)),
             None => drop(state.status.withheld.remove(type_name)),

@@ -7,6 +7,7 @@ use axum::{
     extract::{Path, Query as QueryOf, Request, State},
     response::Response,
 };
+use serde_json::Value;
 
 use super::{matched, meta, older, proxy};
 use crate::{
@@ -67,6 +68,22 @@ fn selector(index: &Index, policy: &Arc<Resource>) -> Result<Decide, ApiError> {
         !Selection::among(&policies, proxy, &destinations, true).policies.is_empty()
     };
     Ok(Box::new(selects))
+}
+
+/// The dataplanes that `policy` is for, which need not be stored, as far as they are `shown`.
+pub(in crate::rest) fn selected(
+    index: &Index,
+    policy: &Arc<Resource>,
+    shown: impl Fn(&Resource) -> bool,
+) -> Result<Vec<Value>, ApiError> {
+    let decide = selector(index, policy)?;
+    let mut found = Vec::new();
+    for dataplane in index.list_in_mesh(&dataplane::KIND, policy.mesh()) {
+        if shown(dataplane) && decide(dataplane, &proxy(index, dataplane, TITLE)?) {
+            found.push(meta(dataplane));
+        }
+    }
+    Ok(found)
 }
 
 /// Who serves `service`.

@@ -2,11 +2,11 @@
 //! documentation lists them.
 
 use super::{
-    Needs::{Known, KnownOnPath, Nothing, OnEverything, OnPath, OnSomething, Proxy, ReadingZones},
+    Needs::{Known, KnownOnPath, Nothing, OnEverything, OnPath, OnSomething, Proxy, ReadingZones, Shown},
     Route,
     RouteAnswer::{Json, List, Object, Page, Resource, Resources, Text, Written},
     RouteMethod::{Delete, Get, Post, Put},
-    RoutePlace::{Diagnostics, Global, Proxies, Zone},
+    RoutePlace::{self, Diagnostics, Global, Proxies, Zone},
 };
 use crate::{
     model::{
@@ -121,6 +121,7 @@ pub static TABLE: &[Route] = &[
         .query(&["format", "namespace"])
         .answers(Resource),
     Route::new(Put, "<list>/{name}", OnPath(Write), "makes or changes a resource")
+        .query(&["dryRun"])
         .with(&[200, 201])
         .answers(Written),
     Route::new(Delete, "<list>/{name}", OnPath(Deleting), "deletes a resource and what it owns")
@@ -302,6 +303,47 @@ pub static TABLE: &[Route] = &[
         .at(Zone)
         .query(&["proxyID"])
         .answers(Object(&["disconnected"])),
+    // The page.
+    page("/gui", "the overview: a map of the federation, and what is wrong"),
+    page("/gui/zones", "all zones"),
+    page("/gui/zones/{zone}", "one zone").query(&["show"]),
+    Route::new(Post, "/gui/zones/{zone}/approve", OnEverything(Operate), "lets through what is held back")
+        .at(RoutePlace::Page)
+        .with(&[303])
+        .answers(Text(HTML)),
+    page("/gui/meshes", "all meshes").query(&["search", "page"]),
+    page("/gui/meshes/{mesh}", "one mesh, with a map of its services"),
+    page("/gui/services", "services").query(&["mesh", "search", "page"]),
+    page("/gui/dataplanes", "dataplanes").query(&["mesh", "search", "zone", "status", "page"]),
+    page("/gui/dataplanes/{mesh}/{name}", "one dataplane, and its Envoy").query(&["show", "find"]),
+    page("/gui/policies", "policies").query(&["mesh", "type", "search", "page"]),
+    page("/gui/resources/{kind}/{name}", "one resource: whom it reaches, who has it, how it was")
+        .query(&["mesh", "from", "to"]),
+    page("/gui/history", "who changed what").query(&["kind", "mesh", "author", "before"]),
+    page("/gui/change", "a form for a change").query(&["kind", "mesh", "name"]),
+    Route::new(Post, "/gui/change", OnSomething(Write), "shows what a change would do, or makes it")
+        .at(RoutePlace::Page)
+        .with(&[200, 303])
+        .answers(Text(HTML)),
+    page("/gui/changes/{revision}", "how far a change is"),
+    Route::new(Get, "/gui/session", Nothing, "a form to sign in").at(RoutePlace::Page).answers(Text(HTML)),
+    Route::new(Post, "/gui/session", Shown, "signs in, with a user token")
+        .at(RoutePlace::Page)
+        .with(&[303])
+        .answers(Text(HTML)),
+    Route::new(Post, "/gui/session/end", Shown, "signs out")
+        .at(RoutePlace::Page)
+        .with(&[303])
+        .answers(Text(HTML)),
+    Route::new(Get, "/gui/live", OnSomething(Read), "tells, as long as it is read, that something changed")
+        .at(RoutePlace::Page)
+        .answers(Text("text/event-stream")),
+    Route::new(Get, "/gui/page.css", Nothing, "how the page looks")
+        .at(RoutePlace::Page)
+        .answers(Text("text/css")),
+    Route::new(Get, "/gui/page.js", Nothing, "how the page keeps up to date")
+        .at(RoutePlace::Page)
+        .answers(Text("text/javascript")),
     Route::new(Post, "/bootstrap", Proxy, "what an Envoy starts with").at(Proxies).answers(Json),
     Route::new(Get, "/healthy", Nothing, "whether the process runs")
         .at(Diagnostics)
@@ -318,6 +360,13 @@ pub static TABLE: &[Route] = &[
 /// A look inside a zone.
 const fn looking(path: &'static str, summary: &'static str) -> Route {
     Route::new(Get, path, OnEverything(ViewConfigDump), summary).at(Zone)
+}
+
+const HTML: &str = "text/html";
+
+/// A page for people with a browser. It shows what its reader may read.
+const fn page(path: &'static str, summary: &'static str) -> Route {
+    Route::new(Get, path, OnSomething(Read), summary).at(RoutePlace::Page).answers(Text(HTML))
 }
 
 fn has_overview(kind: &Kind) -> bool {

@@ -87,6 +87,7 @@ fn reference() -> String {
         ("Global and zones", RoutePlace::Both),
         ("Global", RoutePlace::Global),
         ("Zones", RoutePlace::Zone),
+        ("The page", RoutePlace::Page),
         ("The server of the proxies of a zone", RoutePlace::Proxies),
         ("Diagnostics", RoutePlace::Diagnostics),
     ];
@@ -112,6 +113,7 @@ fn row(text: &mut String, route: &Route, path: &str) {
         Needs::KnownOnPath(verb) => format!("`{}`, and to be known", verb.as_str()),
         Needs::ReadingZones => format!("`{}` of all zones", RoleVerb::Read.as_str()),
         Needs::Proxy => "what the proxy shows".to_owned(),
+        Needs::Shown => "a token, to show it".to_owned(),
         Needs::OnPath(verb) | Needs::OnSomething(verb) | Needs::OnEverything(verb) => {
             format!("`{}`", verb.as_str())
         }

@@ -228,7 +228,6 @@ fn differences() -> Vec<Difference> {
         d("somebody looks at the levels of logs, or changes them", "`/logging` of the port for diagnostics, for everybody", "who may fill a disk with logs, or silence them, has to be known; here it is the same path of the API, for who operates")
             .get("/logging")
             .by_stranger(),
-        d("the pages of the GUI", "served", "there is none; the API it would read is here").get("/gui"),
     ]
 }
 

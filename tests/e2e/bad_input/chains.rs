@@ -115,7 +115,7 @@ impl Plan {
         if self.forgets_between {
             shown.clear();
         }
-        let pair = KeyPairPem { certificate: certificate.pem() + &shown, key: key.serialize_pem() };
+        let pair = KeyPairPem { certificate: [certificate.pem(), shown].concat(), key: key.serialize_pem() };
         Made { pair, authority: believed }
     }
 }

@@ -75,7 +75,7 @@ fn what_others_say_is_no_order_for_a_terminal() {
             assert_plain(&what, &output.stderr);
             let table = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(!table.lines().any(|line| line.starts_with("forged")), "{table}");
-            let printed = table + &String::from_utf8_lossy(&output.stderr);
+            let printed = format!("{table}{}", String::from_utf8_lossy(&output.stderr));
             told += usize::from(printed.contains("\\u{1b}"));
         }
     }

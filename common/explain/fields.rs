@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::model::labels;
+use crate::model::labels;
 use serde_json::{Value, json};
 
 /// Policies by type and name.
-pub(super) type PolicyDocuments = BTreeMap<(String, String), Value>;
+pub type PolicyDocuments = BTreeMap<(String, String), Value>;
 
 /// What one policy says by itself.
 struct Contribution<'a> {
@@ -104,7 +104,7 @@ fn inbound(
         let of_rule = by_index(rule, &["rules", "from"], policies);
         let conf = &rule["conf"][0];
         if rule["match"].is_null() {
-            common::policy::rules::merge::patch(&mut merged, conf);
+            crate::policy::rules::merge::patch(&mut merged, conf);
             said.extend(of_rule);
         } else {
             explain(&format!("{at} where {}", rule["match"]), conf, &of_rule);

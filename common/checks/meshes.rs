@@ -2,16 +2,13 @@
 
 use serde_json::Value;
 
-use super::line::CheckLine;
-use crate::{client::ApiClient, table};
+use super::CheckLine;
+use crate::ages;
 
 const ABOUT: &str = "meshes";
 
-pub(super) async fn look(client: &ApiClient) -> Vec<CheckLine> {
-    let (meshes, insights) = match (client.list("/meshes").await, client.list("/mesh-insights").await) {
-        (Ok(meshes), Ok(insights)) => (meshes, insights),
-        (Err(error), _) | (_, Err(error)) => return vec![CheckLine::failure(ABOUT, format!("{error:#}"))],
-    };
+/// What `GET /meshes` lists, with what `GET /mesh-insights` says of each.
+pub fn of(meshes: &[Value], insights: &[Value]) -> Vec<CheckLine> {
     if meshes.is_empty() {
         return vec![
             CheckLine::warning(ABOUT, "there is no mesh").but("apply one: `type: Mesh`, and a name for it"),
@@ -23,7 +20,7 @@ pub(super) async fn look(client: &ApiClient) -> Vec<CheckLine> {
 }
 
 fn of_one(mesh: &Value, insight: &Value) -> Vec<CheckLine> {
-    let name = table::text(&mesh["name"]);
+    let name = ages::text(&mesh["name"]);
     let count = |what: &str| insight["dataplanes"][what].as_u64().unwrap_or_default();
     let (total, online) = (count("total"), count("online"));
     let mut findings = Vec::new();
@@ -61,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::line::CheckVerdict;
+    use crate::checks::CheckVerdict;
 
     #[test]
     fn a_mesh_that_lets_nobody_through_is_a_failure() {

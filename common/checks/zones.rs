@@ -1,11 +1,10 @@
 //! Zones as global sees them, and global as a zone sees it.
 
-use chrono::TimeDelta;
-use common::runtime::{Clock, SystemClock};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
-use super::line::{CheckLine, SOON};
-use crate::{client::ApiClient, table};
+use super::{CheckLine, SOON};
+use crate::ages;
 
 const ABOUT: &str = "zones";
 const GLOBAL: &str = "global";
@@ -16,14 +15,10 @@ const STUCK: TimeDelta = TimeDelta::minutes(5);
 /// A skew at which tokens and certificates that were just made are refused.
 const SKEW: i64 = 5_000;
 
-/// On global: each zone.
-pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<CheckLine> {
-    let overview: Value = match client.get("/sync").await {
-        Ok(overview) => overview,
-        Err(error) => return vec![CheckLine::failure(ABOUT, format!("{error:#}"))],
-    };
+/// On global: each zone. `overview` is what `GET /sync` answers, `index` what `GET /` does.
+pub fn of_global(overview: &Value, index: &Value, now: DateTime<Utc>) -> Vec<CheckLine> {
     let zones = overview["zones"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut findings: Vec<CheckLine> = zones.iter().flat_map(|zone| of_one(zone, index)).collect();
+    let mut findings: Vec<CheckLine> = zones.iter().flat_map(|zone| of_one(zone, index, now)).collect();
     if zones.is_empty() {
         findings.push(
             CheckLine::warning(ABOUT, "no zone has connected yet")
@@ -33,18 +28,19 @@ pub(super) async fn of_global(client: &ApiClient, index: &Value) -> Vec<CheckLin
     findings
 }
 
-fn of_one(zone: &Value, index: &Value) -> Vec<CheckLine> {
-    let name = table::text(&zone["zone"]);
+/// One zone, as it stands in the answer to `GET /sync`.
+pub fn of_one(zone: &Value, index: &Value, now: DateTime<Utc>) -> Vec<CheckLine> {
+    let name = ages::text(&zone["zone"]);
     let mut findings = Vec::new();
-    let status = table::text(&zone["status"]);
+    let status = ages::text(&zone["status"]);
     if status != "online" {
-        let since = table::age(&zone["since"]);
+        let since = ages::age(&zone["since"], now);
         findings.push(
             CheckLine::failure(ABOUT, format!("{name} is {status} since {since}"))
                 .but("see whether it runs and reaches global; its log says why a connection ended"),
         );
     }
-    let (here, there) = (table::text(&index["strait"]["version"]), table::text(&zone["version"]));
+    let (here, there) = (ages::text(&index["strait"]["version"]), ages::text(&zone["version"]));
     if here != there {
         findings.push(CheckLine::warning(ABOUT, format!("{name} runs {there}, global {here}")));
     }
@@ -56,10 +52,10 @@ fn of_one(zone: &Value, index: &Value) -> Vec<CheckLine> {
     }
     for (direction, word) in [("down", "has not acknowledged"), ("up", "has told what global has not taken:")]
     {
-        findings.extend(lag(&name, &zone[direction], word));
+        findings.extend(lag(&name, &zone[direction], word, now));
     }
     findings.extend(clock(&name, &zone["clock"]));
-    findings.extend(credential(ABOUT, &format!("{name} shows"), &zone["credential"]));
+    findings.extend(credential(ABOUT, &format!("{name} shows"), &zone["credential"], now));
     for note in zone["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         findings.push(
             CheckLine::warning(ABOUT, format!("{name}: {note}"))
@@ -86,10 +82,10 @@ fn of_one(zone: &Value, index: &Value) -> Vec<CheckLine> {
     findings
 }
 
-fn lag(zone: &str, progress: &Value, word: &str) -> Option<CheckLine> {
+fn lag(zone: &str, progress: &Value, word: &str, now: DateTime<Utc>) -> Option<CheckLine> {
     let lag = progress["lag"].as_u64().filter(|lag| *lag > 0)?;
-    let since = age(&progress["behindSince"])?;
-    let found = format!("{zone} {word} {lag} revisions since {}", table::age(&progress["behindSince"]));
+    let since = now - ages::time(&progress["behindSince"])?;
+    let found = format!("{zone} {word} {lag} revisions since {}", ages::age(&progress["behindSince"], now));
     match since {
         _ if since >= STUCK => {
             Some(CheckLine::failure(ABOUT, found).but(format!(
@@ -114,10 +110,10 @@ fn clock(zone: &str, clock: &Value) -> Option<CheckLine> {
 }
 
 /// What is said of something that proves who one is, and of its end.
-fn credential(about: &'static str, who: &str, credential: &Value) -> Option<CheckLine> {
-    let until = table::time(&credential["until"])?;
-    let kind = table::text(&credential["kind"]);
-    let left = until - SystemClock.now();
+fn credential(about: &'static str, who: &str, credential: &Value, now: DateTime<Utc>) -> Option<CheckLine> {
+    let until = ages::time(&credential["until"])?;
+    let kind = ages::text(&credential["kind"]);
+    let left = until - now;
     let remedy = "put a new one in its place before it runs out: it is read at every connect";
     if left <= TimeDelta::zero() {
         Some(CheckLine::failure(about, format!("{who} a {kind} that ran out at {until}")).but(remedy))
@@ -128,22 +124,15 @@ fn credential(about: &'static str, who: &str, credential: &Value) -> Option<Chec
     }
 }
 
-/// On a zone: how it stands with global.
-pub(super) async fn of_zone(client: &ApiClient) -> Vec<CheckLine> {
-    let answer = match client.send(reqwest::Method::GET, "/strait/link", None).await {
-        Ok(answer) if answer.status == reqwest::StatusCode::NOT_FOUND => {
-            return vec![CheckLine::ok(GLOBAL, "this zone stands alone and follows no global")];
-        }
-        Ok(answer) => answer.success().and_then(|answer| answer.json::<Value>()),
-        Err(error) => Err(error),
-    };
-    match answer {
-        Ok(link) => of_link(&link),
-        Err(error) => vec![CheckLine::failure(GLOBAL, format!("{error:#}"))],
+/// On a zone: how it stands with global, which is what `GET /strait/link` answers, and nothing where the zone follows none.
+pub fn of_zone(link: Option<&Value>, now: DateTime<Utc>) -> Vec<CheckLine> {
+    match link {
+        Some(link) => of_link(link, now),
+        None => vec![CheckLine::ok(GLOBAL, "this zone stands alone and follows no global")],
     }
 }
 
-fn of_link(link: &Value) -> Vec<CheckLine> {
+fn of_link(link: &Value, now: DateTime<Utc>) -> Vec<CheckLine> {
     let mut findings = Vec::new();
     if link["standby"] == true {
         return vec![CheckLine::ok(
@@ -154,8 +143,11 @@ fn of_link(link: &Value) -> Vec<CheckLine> {
     if link["connected"] != true {
         let why = link["lastError"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
         findings.push(
-            CheckLine::failure(GLOBAL, format!("not connected since {}{why}", table::age(&link["since"])))
-                .but("the zone goes on with what it has; nothing new comes in until it is connected"),
+            CheckLine::failure(
+                GLOBAL,
+                format!("not connected since {}{why}", ages::age(&link["since"], now)),
+            )
+            .but("the zone goes on with what it has; nothing new comes in until it is connected"),
         );
     }
     if let Some(reason) = link["heldBack"].as_str() {
@@ -176,12 +168,8 @@ fn of_link(link: &Value) -> Vec<CheckLine> {
     if findings.is_empty() {
         findings.push(CheckLine::ok(
             GLOBAL,
-            format!("connected since {} and in sync", table::age(&link["since"])),
+            format!("connected since {} and in sync", ages::age(&link["since"], now)),
         ));
     }
     findings
-}
-
-fn age(value: &Value) -> Option<TimeDelta> {
-    Some(SystemClock.now() - table::time(value)?)
 }

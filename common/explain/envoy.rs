@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
+    CONTROL_PLANE,
     fields::{self, PolicyDocuments},
     subject::ExplainedProxy,
 };
@@ -83,9 +84,6 @@ fn every_member<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {
 fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
     value.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
-
-/// Of what no resource asks for.
-pub(super) const CONTROL_PLANE: &str = "the control plane";
 
 /// Every element of every list called `name` below a value.
 fn every<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::envoy::CONTROL_PLANE;
+use super::CONTROL_PLANE;
 
 /// A proxy with what its mesh says about it.
-pub(super) struct ExplainedProxy<'a> {
+pub struct ExplainedProxy<'a> {
     resource: &'a Value,
     networking: &'a Value,
     gateways: &'a [Value],
@@ -16,23 +16,23 @@ pub(super) struct ExplainedProxy<'a> {
 
 impl<'a> ExplainedProxy<'a> {
     /// One of which nothing else is known: a `Dataplane`, `ZoneIngress` or `ZoneEgress`.
-    pub(super) fn of(resource: &'a Value) -> Self {
+    pub fn of(resource: &'a Value) -> Self {
         let (networking, null) = (&resource["networking"], &Value::Null);
         Self { resource, networking, gateways: &[], rules: null, older: null, issued_by: "" }
     }
 
     /// With the builtin gateways of its mesh.
-    pub(super) fn with_gateways(self, gateways: &'a [Value]) -> Self {
+    pub fn with_gateways(self, gateways: &'a [Value]) -> Self {
         Self { gateways, ..self }
     }
 
     /// With what policies of both generations say.
-    pub(super) fn with_policies(self, rules: &'a Value, older: &'a Value) -> Self {
+    pub fn with_policies(self, rules: &'a Value, older: &'a Value) -> Self {
         Self { rules, older, ..self }
     }
 
     /// With the backend that signed its certificate.
-    pub(super) fn issued_by(self, backend: &'a str) -> Self {
+    pub fn issued_by(self, backend: &'a str) -> Self {
         Self { issued_by: backend, ..self }
     }
 
@@ -233,12 +233,12 @@ fn at(list: &Value, port: u64) -> Option<(usize, &Value)> {
 fn of_resource(name: &str) -> Option<String> {
     if let Some(rest) = name.strip_prefix("kri_") {
         let mut parts = rest.split('_');
-        let kind = common::registry::by_short(parts.next()?)?;
+        let kind = crate::registry::by_short(parts.next()?)?;
         return Some(format!("{}/{}", kind.name, parts.nth(3)?));
     }
     let mut parts = name.rsplit('_');
     let (_port, short, _zone, _namespace) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let kind = common::registry::by_short(short).filter(|kind| kind.service.is_some())?;
+    let kind = crate::registry::by_short(short).filter(|kind| kind.service.is_some())?;
     let name: Vec<&str> = parts.collect();
     // The mesh comes first.
     let name: Vec<&str> = name.into_iter().rev().skip(1).collect();

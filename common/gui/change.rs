@@ -1,0 +1,270 @@
+//! Changing something: YAML, what it would do and whom it reaches, then how far it has come.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Path, Request, State},
+    http::{Method, StatusCode},
+    response::{IntoResponse, Redirect, Response},
+};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::{
+    Gui,
+    form::FormFields,
+    layout::PageFrame,
+    parts::{chip, diff, items, since, table, text_of, yaml},
+    resource::{kind_of, named, of_proxies},
+    tables::list_path,
+    visit::{Unanswered, Visit, encode},
+};
+use crate::{
+    ages,
+    model::text::{TextLimits, yaml_documents},
+    registry,
+};
+
+/// Documents in one change.
+const MOST: usize = 200;
+const FORM: PageFrame<'static> = PageFrame { title: "Change", section: "Change", trail: &[], watches: "" };
+
+/// One document of a change.
+struct ChangeDocument {
+    title: String,
+    path: String,
+    body: Value,
+}
+
+/// The form, with a resource in it when one is named.
+pub(super) async fn form(State(gui): State<Arc<Gui>>, visit: Visit) -> Response {
+    let (kind, name) = (kind_of(visit.parameter("kind")), visit.parameter("name"));
+    let text = match kind {
+        Some(kind) if !name.is_empty() => {
+            let path = list_path(kind, visit.parameter("mesh"), &format!("/{}", encode(name)));
+            match gui.get(&visit, &path).await {
+                Ok(document) => yaml(&authored(document)),
+                Err(why) => return FORM.fail(&gui, &visit, &why),
+            }
+        }
+        _ => String::new(),
+    };
+    FORM.respond(&gui, &visit, &fields(&visit, &text, false))
+}
+
+/// A document without what its author does not write.
+fn authored(mut document: Value) -> Value {
+    if let Some(members) = document.as_object_mut() {
+        for member in ["creationTime", "modificationTime", "status", "kri"] {
+            members.remove(member);
+        }
+    }
+    document
+}
+
+fn fields(visit: &Visit, text: &str, is_previewed: bool) -> Markup {
+    let is_stranger = visit.asker.user.is_anonymous();
+    html! {
+        @if is_stranger { p.note { "You have not signed in, so this control plane may refuse what you send. " a href="/gui/session" { "Sign in" } } }
+        form #change-form .stacked.wide method="post" action="/gui/change" {
+            label for="documents" { "Resources in YAML, one or several between lines of ---" }
+            textarea #documents name="documents" spellcheck="false" required autofocus[text.is_empty()]
+                placeholder="type: MeshTimeout\nmesh: default\nname: quick\nspec: …" { (text) }
+            div {
+                button class=[(!is_previewed).then_some("primary")] name="do" value="preview" { "Show what it would do" }
+            }
+        }
+    }
+}
+
+/// Shows what a change would do, or makes it.
+pub(super) async fn send(State(gui): State<Arc<Gui>>, visit: Visit, request: Request) -> Response {
+    let sent = match FormFields::read(&gui, request).await {
+        Ok(sent) => sent,
+        Err(error) => {
+            let why = Unanswered { status: error.status(), reason: error.to_string() };
+            return FORM.fail(&gui, &visit, &why);
+        }
+    };
+    let text = sent.get("documents").replace("\r\n", "\n");
+    let documents = match read(&text) {
+        Ok(documents) => documents,
+        Err(problem) => {
+            let content = html! { p.note.bad role="alert" { (problem) } (fields(&visit, &text, false)) };
+            return FORM.respond_with(StatusCode::BAD_REQUEST, &gui, &visit, &content);
+        }
+    };
+    if sent.get("do") == "apply" {
+        apply(&gui, &visit, &text, &documents).await
+    } else {
+        preview(&gui, &visit, &text, &documents).await
+    }
+}
+
+fn read(text: &str) -> Result<Vec<ChangeDocument>, String> {
+    let documents =
+        yaml_documents(text, TextLimits::BODY).map_err(|error| format!("This is no YAML: {error}"))?;
+    let documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    if documents.is_empty() {
+        return Err("There is nothing in it.".to_owned());
+    }
+    if documents.len() > MOST {
+        return Err(format!("At most {MOST} documents are one change; `straitctl apply` takes more."));
+    }
+    documents.into_iter().enumerate().map(|(n, document)| of_document(n + 1, document)).collect()
+}
+
+fn of_document(number: usize, mut body: Value) -> Result<ChangeDocument, String> {
+    let kind = registry::by_name(text_of(&body["type"])).filter(|kind| !kind.path.is_empty());
+    let kind = kind.ok_or_else(|| {
+        format!("Document {number} has no type, or one that does not exist: {:?}", text_of(&body["type"]))
+    })?;
+    let name = text_of(&body["name"]).to_owned();
+    if name.is_empty() {
+        return Err(format!("Document {number} has no name."));
+    }
+    let mesh = match kind.is_mesh_scoped() {
+        true => body["mesh"].as_str().unwrap_or("default").to_owned(),
+        false => String::new(),
+    };
+    if kind.is_mesh_scoped() {
+        body["mesh"] = mesh.clone().into();
+    }
+    let path = list_path(kind, &mesh, &format!("/{}", encode(&name)));
+    let title = if mesh.is_empty() {
+        format!("{} {name}", kind.name)
+    } else {
+        format!("{} {mesh}/{name}", kind.name)
+    };
+    Ok(ChangeDocument { title, path, body })
+}
+
+async fn preview(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocument]) -> Response {
+    let mut shown = Vec::new();
+    let mut is_possible = true;
+    for document in documents {
+        let answer = gui
+            .send(visit, Method::PUT, &format!("{}?dryRun=true", document.path), Some(&document.body))
+            .await;
+        is_possible &= answer.status.is_success();
+        shown.push(if answer.status.is_success() { Ok(answer.json()) } else { Err(answer.reason()) });
+    }
+    let status = if is_possible { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let content = html! {
+        @for (document, outcome) in documents.iter().zip(&shown) {
+            section.panel {
+                h2 { (document.title) }
+                @match outcome {
+                    Ok(outcome) => (what_it_does(outcome)),
+                    Err(why) => p.note.bad role="alert" { "✗ " (why) },
+                }
+            }
+        }
+        @if is_possible {
+            p { button.primary form="change-form" name="do" value="apply" { "Apply it" } }
+        }
+        (fields(visit, text, is_possible))
+    };
+    FORM.respond_with(status, gui, visit, &content)
+}
+
+fn what_it_does(outcome: &Value) -> Markup {
+    let reaches = &outcome["reaches"];
+    let before = if outcome["before"].is_object() { yaml(&outcome["before"]) } else { String::new() };
+    let zones = items(&reaches["zones"]).iter().map(|zone| {
+        vec![
+            html! { (text_of(&zone["zone"])) },
+            chip(text_of(&zone["status"])),
+            html! { @if zone["state"] == "sent" { "gets it" } @else { "does not get it: " (text_of(&zone["reason"])) } },
+        ]
+    });
+    html! {
+        p { @if outcome["created"] == true { span.chip { "new" } } @else { span.chip { "changed" } } }
+        @for warning in items(&outcome["warnings"]) { p.note.warn { "! " (text_of(warning)) } }
+        (diff(&before, &yaml(&outcome["after"])))
+        @if !items(&outcome["also"]).is_empty() {
+            p { "With it: " (items(&outcome["also"]).iter().map(|one| format!("{} {}", text_of(&one["type"]), text_of(&one["name"]))).collect::<Vec<_>>().join(", ")) }
+        }
+        div.grid.two {
+            @if reaches["dataplanes"].is_object() { div { h3 { "Proxies it is for" } (named(&reaches["dataplanes"])) } }
+            @if reaches["zones"].is_array() { div { h3 { "Zones" } (table(&["Zone", "Status", ""], &zones.collect::<Vec<_>>(), "There is no zone.")) } }
+        }
+    }
+}
+
+async fn apply(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocument]) -> Response {
+    let mut newest = None;
+    for (n, document) in documents.iter().enumerate() {
+        let answer = gui.send(visit, Method::PUT, &document.path, Some(&document.body)).await;
+        if !answer.status.is_success() {
+            let content = html! {
+                p.note.bad role="alert" { "✗ " (document.title) ": " (answer.reason()) }
+                @if n > 0 { p { (n) " of " (documents.len()) " were applied before." } }
+                (fields(visit, text, false))
+            };
+            return FORM.respond_with(answer.status, gui, visit, &content);
+        }
+        newest = newest.max(answer.revision);
+    }
+    let to = newest.map_or_else(|| "/gui/history".to_owned(), |revision| format!("/gui/changes/{revision}"));
+    Redirect::to(&to).into_response()
+}
+
+/// How far a revision has come.
+pub(super) async fn progress(
+    State(gui): State<Arc<Gui>>,
+    Path(revision): Path<String>,
+    visit: Visit,
+) -> Response {
+    let title = format!("Revision {revision}");
+    let trail = [("/gui/history", "History")];
+    let frame = PageFrame {
+        title: &title,
+        section: "History",
+        trail: &trail,
+        watches: "zones ZoneInsight DataplaneInsight",
+    };
+    let number: u64 = revision.parse().unwrap_or_default();
+    let reached = match gui.get(&visit, &format!("/sync/revisions/{}?of=proxies", encode(&revision))).await {
+        Ok(reached) => reached,
+        Err(why) => return frame.fail(&gui, &visit, &why),
+    };
+    let changes = gui.get(&visit, &format!("/history/{}", encode(&revision))).await.unwrap_or_default();
+    let now = gui.desk.now();
+    let zones = items(&reached["zones"]);
+    let done = zones
+        .iter()
+        .filter(|zone| matches!(text_of(&zone["state"]), "acknowledged" | "unconcerned" | "disabled"))
+        .count();
+    let rows = zones.iter().map(|zone| {
+        let name = text_of(&zone["zone"]);
+        vec![
+            html! { a href={ "/gui/zones/" (encode(name)) } { (name) } },
+            chip(text_of(&zone["state"])),
+            html! { (ages::text(&zone["acked"])) },
+            html! { (ages::text(&zone["lag"])) },
+            since(&zone["since"], now),
+            of_proxies(&zone["proxies"], number),
+            html! { @for note in items(&zone["notes"]) { div { (text_of(note)) } } },
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let content = html! {
+        section.panel { h2 { "How far it is" } div #progress data-live {
+            @if reached["acknowledged"] == true { p.note.good { "✓ Everybody concerned has acknowledged it." } }
+            @else { p.note.warn { "◌ " (done) " of " (zones.len()) " zones are done with it." } }
+            (table(&["Zone", "State", "#Revision", "#Behind", "Since", "Proxies", "Notes"], &rows, "There is no zone."))
+        } }
+        @if !items(&changes["items"]).is_empty() {
+            section.panel { h2 { "What changed with it" } ul { @for change in items(&changes["items"]) {
+                @let path = registry::by_name(text_of(&change["type"])).map(|kind| kind.path).unwrap_or_default();
+                li {
+                    (text_of(&change["op"])) " " (text_of(&change["type"])) " "
+                    a href=(super::parts::resource_address(path, text_of(&change["mesh"]), text_of(&change["name"]))) { (text_of(&change["name"])) }
+                    " by " (text_of(&change["author"])) ", " (since(&change["at"], now)) " ago"
+                }
+            } } }
+        }
+    };
+    frame.respond(&gui, &visit, &content)
+}

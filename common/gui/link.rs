@@ -1,0 +1,130 @@
+//! A zone by its own control plane: how it stands with global, and letting through what is held back.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Path, State},
+    http::{Method, StatusCode},
+    response::{IntoResponse, Redirect, Response},
+};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::{
+    Gui,
+    layout::PageFrame,
+    parts::{chip, findings, items, since, table, text_of, until, yaml},
+    visit::{Unanswered, Visit, encode},
+};
+use crate::{ages, checks::zones};
+
+/// What stands on the page of the zone.
+pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
+    if !gui.desk.mode().is_federated_zone() {
+        return html! { p { "This zone stands alone and follows no global." } (settings(gui, visit).await) };
+    }
+    let link = match gui.get(visit, "/strait/link").await {
+        Ok(link) => link,
+        Err(why) => return html! { p.note.bad { (why) } },
+    };
+    let wrong = zones::of_zone(Some(&link), gui.desk.now());
+    html! {
+        div.grid.two {
+            section.panel { h2 { "Its link to global" } div #state data-live { (state(gui, &link)) } }
+            section.panel { h2 { "What is wrong now" } div #wrong data-live {
+                (findings(&wrong))
+                @if let Some(reason) = link["heldBack"].as_str() {
+                    p { "Held back: " (reason) }
+                    (approval(gui, visit))
+                }
+            } }
+        }
+        div.grid.two {
+            section.panel { h2 { "Refused" } div #refused data-live {
+                (reasons(&link["refusals"], "Nothing is refused, here or at global."))
+                p.quiet { "What was refused is offered again when it changes, and by itself after a pause." }
+            } }
+            section.panel { h2 { "Withheld from global" } div #withheld data-live { (reasons(&link["withheld"], "Nothing is withheld.")) } }
+        }
+        (settings(gui, visit).await)
+    }
+}
+
+fn state(gui: &Gui, link: &Value) -> Markup {
+    let now = gui.desk.now();
+    let word = match link {
+        link if link["standby"] == true => "standby",
+        link if link["connected"] == true => "connected",
+        _ => "offline",
+    };
+    let upstream = &link["upstream"];
+    html! {
+        dl.facts {
+            dt { "Connection" } dd { (chip(word)) " for " (since(&link["since"], now)) }
+            @if let Some(error) = link["lastError"].as_str() { dt { "Why it ended" } dd { (error) } }
+            @if let Some(protocol) = link["protocol"].as_str() { dt { "Protocol" } dd { (protocol) } }
+            @if upstream.is_object() {
+                dt { "Global" } dd { "revision " (ages::text(&upstream["revision"])) ", epoch " (ages::text(&upstream["epoch"])) ", store " code { (text_of(&upstream["store_id"])) } }
+            }
+            @for (name, direction) in [("From global", "down"), ("To global", "up")] {
+                @let progress = &link[direction];
+                dt { (name) } dd { "revision " (ages::text(&progress["acked"])) " of " (ages::text(&progress["head"])) ", " (ages::text(&progress["lag"])) " behind" }
+            }
+            @if link["clock"].is_object() { dt { "Clock" } dd { (link["clock"]["aheadMs"]) " ms ahead, ±" (link["clock"]["errorMs"]) " ms" } }
+            @for one in items(&link["shown"]) {
+                dt { "Shows " (text_of(&one["to"])) } dd { "a " (text_of(&one["kind"])) " that is good for " (until(&one["until"], now)) }
+            }
+        }
+    }
+}
+
+fn reasons(by_type: &Value, nothing: &str) -> Markup {
+    let rows = by_type.as_object().into_iter().flatten();
+    let rows: Vec<_> =
+        rows.map(|(kind, reason)| vec![html! { (kind) }, html! { (text_of(reason)) }]).collect();
+    table(&["Type", "Why"], &rows, nothing)
+}
+
+fn approval(gui: &Gui, visit: &Visit) -> Markup {
+    let zone = gui.desk.mode().zone().unwrap_or_default();
+    html! {
+        @if visit.asker.user.is_anonymous() {
+            p.quiet { "Sign in as an administrator to let it through." }
+        } @else {
+            form method="post" action={ "/gui/zones/" (encode(zone)) "/approve" }
+                data-ask="Take what global shows, whatever its history and however much it removes?" {
+                button.danger { "Let it through" }
+            }
+        }
+    }
+}
+
+async fn settings(gui: &Gui, visit: &Visit) -> Markup {
+    html! {
+        section.panel {
+            h2 { "Configuration" }
+            @if visit.parameter("show") == "config" {
+                @match gui.get(visit, "/config").await {
+                    Ok(config) => pre { (yaml(&config)) },
+                    Err(why) => p.note { (why) },
+                }
+            } @else {
+                p { a href=(visit.with("show", "config")) { "Show the settings of this control plane" } }
+            }
+        }
+    }
+}
+
+/// An operator's word.
+pub(super) async fn approve(State(gui): State<Arc<Gui>>, Path(zone): Path<String>, visit: Visit) -> Response {
+    let frame = PageFrame { title: &zone, section: "Zones", trail: &[("/gui/zones", "Zones")], watches: "" };
+    if gui.desk.mode().zone() != Some(&*zone) {
+        let reason = "what is held back is let through on the page of the zone itself".to_owned();
+        return frame.fail(&gui, &visit, &Unanswered { status: StatusCode::NOT_FOUND, reason });
+    }
+    let answer = gui.send(&visit, Method::POST, "/strait/link/approve", None).await;
+    if answer.status.is_success() {
+        return Redirect::to(&format!("/gui/zones/{}", encode(&zone))).into_response();
+    }
+    frame.fail(&gui, &visit, &Unanswered::from(&answer))
+}

@@ -1,0 +1,127 @@
+//! One look at the page: who looks, with which address, and what the API says to that.
+
+use std::{convert::Infallible, fmt::Display};
+
+use axum::{
+    extract::FromRequestParts,
+    http::{Method, StatusCode, request::Parts},
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::Value;
+
+use super::Gui;
+use crate::rest::{Asker, DeskAnswer};
+
+/// What stays as it is in a part of an address.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// One part of an address.
+pub(super) fn encode(part: &str) -> String {
+    utf8_percent_encode(part, KEPT).to_string()
+}
+
+/// An address with these parameters, without those that are empty.
+pub(super) fn address(path: &str, parameters: &[(&str, &str)]) -> String {
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<String> = given.map(|(key, value)| format!("{key}={}", encode(value))).collect();
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+/// Names and values, as a form or an address has them.
+pub(super) fn pairs(encoded: &str) -> Vec<(String, String)> {
+    let decoded = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    let pairs = encoded.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(k, v)| (decoded(k), decoded(v)))
+        .collect()
+}
+
+/// Who looks, at which address.
+pub(super) struct Visit {
+    pub(super) asker: Asker,
+    pub(super) path: String,
+    query: Vec<(String, String)>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Visit {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        let query = pairs(parts.uri.query().unwrap_or_default());
+        Ok(Self { asker: Asker::of(parts), path: parts.uri.path().to_owned(), query })
+    }
+}
+
+impl Visit {
+    /// A parameter, empty where there is none.
+    pub(super) fn parameter(&self, name: &str) -> &str {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim()).unwrap_or_default()
+    }
+
+    /// The same address with another value of one parameter.
+    pub(super) fn with(&self, name: &str, value: &str) -> String {
+        let others = self.query.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let others = others.filter(|(key, _)| *key != name);
+        address(&self.path, &others.chain([(name, value)]).collect::<Vec<_>>())
+    }
+}
+
+/// The API did not give what was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Unanswered {
+    pub(super) status: StatusCode,
+    pub(super) reason: String,
+}
+
+impl Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<&DeskAnswer> for Unanswered {
+    fn from(answer: &DeskAnswer) -> Self {
+        Self { status: answer.status, reason: answer.reason() }
+    }
+}
+
+impl Gui {
+    /// What `GET` answers to who looks.
+    pub(super) async fn get(&self, visit: &Visit, path: &str) -> Result<Value, Unanswered> {
+        let answer = self.desk.get(&visit.asker, path).await;
+        if answer.status.is_success() { Ok(answer.json()) } else { Err(Unanswered::from(&answer)) }
+    }
+
+    /// The same, of what is not JSON.
+    pub(super) async fn get_text(&self, visit: &Visit, path: &str) -> Result<String, Unanswered> {
+        let answer = self.desk.get(&visit.asker, path).await;
+        if answer.status.is_success() { Ok(answer.text()) } else { Err(Unanswered::from(&answer)) }
+    }
+
+    /// The items of a list, of up to a thousand; none where they may not be seen.
+    pub(super) async fn list(&self, visit: &Visit, path: &str) -> Vec<Value> {
+        let found = self.get(visit, &address(path, &[("size", "1000")])).await.unwrap_or_default();
+        match found {
+            Value::Object(mut list) => match list.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// Changes something for who looks.
+    pub(super) async fn send(
+        &self,
+        visit: &Visit,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> DeskAnswer {
+        self.desk.ask(&visit.asker, method, path, body).await
+    }
+}
