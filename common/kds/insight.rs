@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use prost::Message;
 
 use super::metadata::Peer;
+use crate::events::StreamKind;
 use crate::proto::{
     google::protobuf::Timestamp,
     kuma::system::v1alpha1::{
-        HealthCheck, KdsServiceStats, KdsStream, KdsStreams, KdsSubscription, KdsSubscriptionStatus, Version,
-        ZoneInsight,
+        EnvoyAdminStreams, HealthCheck, KdsServiceStats, KdsStream, KdsStreams, KdsSubscription,
+        KdsSubscriptionStatus, Version, ZoneInsight,
     },
 };
 use crate::redact;
@@ -95,7 +96,12 @@ impl SubscriptionRecord {
 
     /// A copy to write, if it changed since the last one was taken.
     pub fn take_unwritten(&mut self) -> Option<Self> {
-        std::mem::take(&mut self.dirty).then(|| self.clone())
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
+        // Kuma counts here how often it has written it.
+        self.entry.generation = self.entry.generation.wrapping_add(1);
+        Some(self.clone())
     }
 
     /// It could not be written after all.
@@ -143,12 +149,29 @@ pub fn set_health(insight: &mut ZoneInsight, heard: DateTime<Utc>) {
     insight.health_check = Some(HealthCheck { time: Some(timestamp(heard)) });
 }
 
-/// Notes which instance serves both sync streams since when.
-pub fn set_streams(insight: &mut ZoneInsight, instance: &str, since: DateTime<Utc>) {
+/// Notes which instance serves the streams that are open, since when. Both sync streams are, whichever came first.
+pub fn set_streams(insight: &mut ZoneInsight, instance: &str, since: DateTime<Utc>, open: &[StreamKind]) {
     let stream =
         || Some(KdsStream { global_instance_id: instance.to_owned(), connect_time: Some(timestamp(since)) });
-    insight.kds_streams =
-        Some(KdsStreams { global_to_zone: stream(), zone_to_global: stream(), ..KdsStreams::default() });
+    let asks = |kind: StreamKind| open.contains(&kind).then(stream).flatten();
+    let streams = KdsStreams {
+        global_to_zone: stream(),
+        zone_to_global: stream(),
+        config_dump: asks(StreamKind::ConfigDump),
+        stats: asks(StreamKind::Stats),
+        clusters: asks(StreamKind::Clusters),
+    };
+    // The form that older readers know.
+    let named = |stream: &Option<KdsStream>| {
+        stream.as_ref().map(|stream| stream.global_instance_id.clone()).unwrap_or_default()
+    };
+    let admin = EnvoyAdminStreams {
+        config_dump_global_instance_id: named(&streams.config_dump),
+        stats_global_instance_id: named(&streams.stats),
+        clusters_global_instance_id: named(&streams.clusters),
+    };
+    insight.envoy_admin_streams = Some(admin).filter(|admin| *admin != EnvoyAdminStreams::default());
+    insight.kds_streams = Some(streams);
 }
 
 /// A wall-clock time in protobuf's form.

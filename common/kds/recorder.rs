@@ -10,6 +10,7 @@ use prost::Message;
 
 use super::insight::{SubscriptionRecord, close_open, set_health, set_streams};
 use crate::{
+    events::StreamKind,
     model::{Origin, Resource, ResourceKey, kinds},
     proto::kuma::system::v1alpha1::ZoneInsight,
     runtime::Env,
@@ -32,13 +33,15 @@ pub struct Recorder {
     pub origin: Origin,
 }
 
-/// When a session was opened and last heard; only global keeps it.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionTimes {
+/// When a session was opened and last heard, and by which streams; only global keeps it.
+#[derive(Clone, Debug)]
+pub struct SeenSession {
     /// First stream.
     pub opened: DateTime<Utc>,
     /// Last sign of life.
     pub heard: DateTime<Utc>,
+    /// Those that are open.
+    pub streams: Vec<StreamKind>,
 }
 
 impl Recorder {
@@ -51,15 +54,15 @@ impl Recorder {
         &self,
         zone: &str,
         subscription: &SubscriptionRecord,
-        seen: Option<SessionTimes>,
+        seen: Option<SeenSession>,
         fence: Option<Fence>,
     ) -> Result<(), StoreError> {
         let instance = Arc::clone(&self.env.instance_id);
         self.update(zone, fence, |stored| {
             let mut insight = subscription.put_into(stored);
-            if let Some(seen) = seen {
+            if let Some(seen) = &seen {
                 set_health(&mut insight, seen.heard);
-                set_streams(&mut insight, &instance, seen.opened);
+                set_streams(&mut insight, &instance, seen.opened, &seen.streams);
             }
             Some(insight)
         })

@@ -279,7 +279,10 @@ impl Session {
 
     /// A stream of reverse calls takes what is sent to `questions`; so does an older one of its kind no more.
     pub(crate) fn connect(&self, stream: StreamKind, questions: QuestionSender) {
-        self.lock().questions.insert(stream, questions);
+        let mut state = self.lock();
+        state.questions.insert(stream, questions);
+        // The insight names it.
+        state.subscription.rewrite();
     }
 
     /// The stream that took what was sent to `questions` ended.
