@@ -420,7 +420,6 @@ impl Peer {
                     response_nonce: saying.nonce,
                     version_info: saying.version,
                     error_detail,
-                    ..DiscoveryRequest::default()
                 };
                 let _ended = requests.send(request).await;
             }
