@@ -35,7 +35,7 @@ pub struct Recorder {
 
 /// When a session was opened and last heard, and by which streams; only global keeps it.
 #[derive(Clone, Debug)]
-pub struct SeenSession {
+pub struct RecordedSession {
     /// First stream.
     pub opened: DateTime<Utc>,
     /// Last sign of life.
@@ -54,7 +54,7 @@ impl Recorder {
         &self,
         zone: &str,
         subscription: &SubscriptionRecord,
-        seen: Option<SeenSession>,
+        seen: Option<RecordedSession>,
         fence: Option<Fence>,
     ) -> Result<(), StoreError> {
         let instance = Arc::clone(&self.env.instance_id);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use common::{
     events::{Event, Lost, Subscriber},
-    kds::recorder::{Recorder, SeenSession},
+    kds::recorder::{Recorder, RecordedSession},
     store::StoreError,
 };
 use futures::{StreamExt, stream};
@@ -67,7 +67,7 @@ impl ZoneInsights {
     async fn write_of(&self, session: &Session) {
         let Some((subscription, facts)) = session.take_unwritten() else { return };
         let streams = session.streams();
-        let seen = SeenSession { opened: facts.opened, heard: facts.heard.1, streams };
+        let seen = RecordedSession { opened: facts.opened, heard: facts.heard.1, streams };
         let fence = Some(session.fence.clone());
         match self.recorder.record(&session.zone, &subscription, Some(seen), fence).await {
             // The newer session ended this one's subscription already.
