@@ -1,4 +1,4 @@
-//! One zone as global sees it. A zone shows itself by its [`link`](super::link).
+//! One zone as global sees it. A zone shows itself by its [`link`].
 
 use std::sync::Arc;
 
