@@ -40,7 +40,7 @@ fn run(seed: u64) -> Vec<String> {
     let shape = Shape {
         another_global: seed % 2 == 1,
         another_replica: seed / 2 % 2 == 1,
-        signed: seed % 5 == 0,
+        signed: seed.is_multiple_of(5),
         ..Shape::default()
     };
     let mut federation = Federation::shaped(seed, shape);

@@ -66,7 +66,7 @@ async fn other_zones_hear_when_an_ingress_comes_and_goes_and_nothing_in_between(
     let counted = |index: &Index| {
         let insight = index.list(&kinds::zone_ingress_insight::KIND).next();
         let insight = insight.and_then(|insight| insight.spec::<ZoneIngressInsight>().ok());
-        insight.and_then(|i| i.subscriptions.last()?.status.clone()?.total).map(|total| total.responses_sent)
+        insight.and_then(|i| i.subscriptions.last()?.status?.total).map(|total| total.responses_sent)
     };
     world.global.until("the count on global", |index| counted(index) == Some(2)).await;
     world.global.put(world.policy("after")).await;
