@@ -188,7 +188,7 @@ async fn roles_of_global_count_in_its_zones_as_far_as_they_say() {
         assert_eq!(write(zone, bob, "bob").await, 403, "{}", zone.zone);
     }
     let (ok, _, said) = zones[0].try_straitctl(&["delete", "accessrole", "timeouts-in-east"]);
-    assert!(!ok && said.contains("global"), "what global says is not taken back in a zone: {said}");
+    assert!(!ok && said.contains("kuma.io/origin"), "what global says is not taken back in a zone: {said}");
     // Where it is taken back is global.
     global.straitctl(&["delete", "accessrolebinding", "timeouts-in-east"]);
     for (zone, (_, bob)) in zones.iter().zip(&tokens) {
