@@ -14,6 +14,7 @@ use super::{
     body::json_response,
     browser::{SESSION, is_page},
     page::{self, Query},
+    routes,
 };
 use crate::{
     audit::{AuditEntry, AuditOutcome, AuditQuery},
@@ -38,9 +39,10 @@ pub(super) struct AuditedRequest {
 }
 
 /// Whether the request itself is taken down, and not what a page asks for because of it.
-fn is_taken_down(request: &Request) -> bool {
-    let path = request.uri().path();
-    !request.method().is_safe() && (!is_page(path) || path.starts_with(SESSION))
+fn is_taken_down(request: &Request, route: Option<&str>) -> bool {
+    let (method, path) = (request.method(), request.uri().path());
+    let reads = method.is_safe() || route.is_some_and(|route| routes::only_reads(method.as_str(), route));
+    !reads && (!is_page(path) || path.starts_with(SESSION))
 }
 
 impl AuditedRequest {
@@ -50,7 +52,7 @@ impl AuditedRequest {
             method: request.method().clone(),
             path: clip(request.uri().path(), LONGEST).to_owned(),
             from: from.map(|connection| connection.peer.ip().to_canonical().to_string()).unwrap_or_default(),
-            is_sensitive: is_taken_down(request) || route.is_some_and(shows_much),
+            is_sensitive: is_taken_down(request, route) || route.is_some_and(shows_much),
         }
     }
 

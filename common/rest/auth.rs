@@ -15,6 +15,7 @@ use super::{
     access::WAY_IN,
     audit::AuditedRequest,
     browser::{SESSION, SESSION_END, is_page},
+    routes,
 };
 use crate::{
     clip::clip,
@@ -47,7 +48,9 @@ pub(super) async fn authenticate(
     let (user, response) = match user(&api, &request) {
         Ok(user) => {
             let path = request.uri().path();
-            let may = match request.method().is_safe() {
+            let reads =
+                |route: &MatchedPath| routes::only_reads(request.method().as_str(), route.as_str());
+            let may = match request.method().is_safe() || route.as_ref().is_some_and(reads) {
                 true => Ok(()),
                 false if is_page(path) && !is_of_page(&request) => {
                     Err(ApiError::forbidden("this form was not sent by the page of this control plane"))

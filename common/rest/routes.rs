@@ -260,6 +260,12 @@ impl Route {
     }
 }
 
+/// Whether who asks for this only reads, whatever the method says: some clients put what they ask into a body.
+pub fn only_reads(method: &str, path: &str) -> bool {
+    let is_it = |route: &&Route| route.method.as_str() == method && route.path == path;
+    TABLE.iter().find(is_it).is_some_and(|route| route.needs.verb() == Some(RoleVerb::Read))
+}
+
 /// The route that is read with `GET` at `path`.
 pub const fn get(path: &str) -> &'static Route {
     declared(RouteMethod::Get, path)
