@@ -48,8 +48,7 @@ pub(super) async fn authenticate(
     let (user, response) = match user(&api, &request) {
         Ok(user) => {
             let path = request.uri().path();
-            let reads =
-                |route: &MatchedPath| routes::only_reads(request.method().as_str(), route.as_str());
+            let reads = |route: &MatchedPath| routes::only_reads(request.method().as_str(), route.as_str());
             let may = match request.method().is_safe() || route.as_ref().is_some_and(reads) {
                 true => Ok(()),
                 false if is_page(path) && !is_of_page(&request) => {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use common::{
     events::{Event, Lost, Subscriber},
-    kds::recorder::{Recorder, RecordedSession},
+    kds::recorder::{RecordedSession, Recorder},
     store::StoreError,
 };
 use futures::{StreamExt, stream};
