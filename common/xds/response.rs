@@ -418,7 +418,7 @@ mod tests {
     fn parts() -> impl Strategy<Value = ResponseParts> {
         let value = prop_oneof![4 => 0..200_usize, 1 => LARGE - 2..LARGE + 3, 1 => 0..100_000_usize];
         let own = prop::option::of("[a-z0-9]{1,40}");
-        let variant = || "[a-z]{1,9}\u{2}[a-z]\u{4}[a-z]{0,9}(\u{3}[a-z]\u{4}[a-z]{0,9})?";
+        let variant = || "[a-z]{1,9}\u{2}[a-z]\u{4}[a-z]{0,9}(\u{3}[a-z]\u{4}[a-z]{0,9})?\u{2}";
         let name = prop_oneof![4 => "[a-z]{0,20}", 1 => variant()];
         let resource = (name, value, own).prop_map(|(name, size, own)| Wanted {
             own_version: own.map(|text| Arc::new(OwnVersion { text: text.into(), given: 1 })),

@@ -15,9 +15,10 @@ use crate::proto::envoy::service::discovery::v3::{
     },
 };
 
-/// Stands between a name and the parameters that somebody has who asks.
+/// Stands between a name and the parameters that somebody has who asks, and at the end: each resource that is told is
+/// looked at for it, and the last character is found at once.
 const LOCATOR: char = '\u{1}';
-/// Stands between a name and the parameters of a variant.
+/// The same of the parameters of a variant.
 const VARIANT: char = '\u{2}';
 /// Stands between parameters, and between the key of one and its value.
 const NEXT: char = '\u{3}';
@@ -42,23 +43,26 @@ fn with_parameters<'a, 'b>(
     let texts: Vec<String> = parameters.map(|(key, value)| format!("{key}{IS}{value}")).collect();
     match texts.is_empty() {
         true => Cow::Borrowed(name),
-        false => Cow::Owned(format!("{name}{mark}{}", texts.join(&NEXT.to_string()))),
+        false => Cow::Owned(format!("{name}{mark}{}{mark}", texts.join(&NEXT.to_string()))),
     }
 }
 
 /// Whether this is a name with the parameters of somebody who asks.
 pub(super) fn is_locator(name: &str) -> bool {
-    name.contains(LOCATOR)
+    name.ends_with(LOCATOR)
 }
 
 /// Whether this is the name of a variant, which is for nobody who says nothing about parameters.
 pub(super) fn is_variant(name: &str) -> bool {
-    name.contains(VARIANT)
+    name.ends_with(VARIANT)
 }
 
 /// The name of the resource without parameters, as everybody else knows it.
 pub(super) fn plain_name(name: &str) -> &str {
-    name.split([LOCATOR, VARIANT]).next().unwrap_or_default()
+    match is_locator(name) || is_variant(name) {
+        true => name.split([LOCATOR, VARIANT]).next().unwrap_or_default(),
+        false => name,
+    }
 }
 
 /// How all locators of what is called `name`, be it a variant, begin.
@@ -68,7 +72,7 @@ pub(super) fn locators_of(name: &str) -> String {
 
 /// What a locator stands for.
 pub(super) fn resolved(want: &dyn Want, type_url: &str, locator: &str) -> Option<Name> {
-    let (name, had) = locator.split_once(LOCATOR)?;
+    let (name, had) = locator.strip_suffix(LOCATOR)?.split_once(LOCATOR)?;
     let had: Vec<&str> = had.split(NEXT).collect();
     let mut best: Option<(Reverse<usize>, Name)> = None;
     want.under(type_url, &format!("{name}{VARIANT}"), &mut |variant| {
@@ -82,7 +86,7 @@ pub(super) fn resolved(want: &dyn Want, type_url: &str, locator: &str) -> Option
 }
 
 fn parameters(variant: &str) -> Option<Vec<&str>> {
-    Some(variant.split_once(VARIANT)?.1.split(NEXT).collect())
+    Some(variant.strip_suffix(VARIANT)?.split_once(VARIANT)?.1.split(NEXT).collect())
 }
 
 /// The name of a variant as the protocol has it, and what its parameters have to be; `None` for any other name.
