@@ -3,14 +3,12 @@
 //! Protobuf kinds show their spec inline beside the meta; JSON kinds show it below `spec`, with `status`
 //! where the kind has one.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::{
-    model::{FieldPath, Format, Kind, Resource, ResourceKey, SpecError, kri::Kri, sni, transcode},
+    model::{FieldPath, Format, Kind, Labels, Resource, ResourceKey, SpecError, kri::Kri, sni, transcode},
     registry,
 };
 
@@ -24,7 +22,7 @@ pub struct Document {
     /// From `name`.
     pub name: String,
     /// From `labels`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The encoded spec, not normalised.
     pub spec: Vec<u8>,
     /// From `status`, for kinds that have one.
@@ -124,10 +122,10 @@ fn no_type(json: &Value) -> DocumentError {
     DocumentError::Meta { field: "type".into(), reason: format!("must be set{hint}") }
 }
 
-fn labels(json: Option<&Value>) -> Result<BTreeMap<String, String>, DocumentError> {
+fn labels(json: Option<&Value>) -> Result<Labels, DocumentError> {
     let wrong = |field: FieldPath, reason: &str| DocumentError::Meta { field, reason: reason.to_owned() };
     match json {
-        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        None | Some(Value::Null) => Ok(Labels::new()),
         Some(Value::Object(labels)) => labels
             .iter()
             .map(|(key, value)| match value {
@@ -175,7 +173,7 @@ pub fn meta(resource: &Resource) -> Map<String, Value> {
     object.insert("creationTime".into(), time(resource.created).into());
     object.insert("modificationTime".into(), time(resource.modified).into());
     if !resource.labels.is_empty() {
-        let labels = resource.labels.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str())));
+        let labels = resource.labels.iter().map(|(k, v)| (k.to_owned(), Value::from(v)));
         object.insert("labels".into(), Value::Object(labels.collect()));
     }
     if let Some(kri) = Kri::of(resource) {

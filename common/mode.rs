@@ -63,15 +63,14 @@ impl Mode {
         let kind = resource.kind();
         if kind.is_mesh_scoped() {
             let mesh = resource.mesh().to_owned();
-            resource.labels.entry(labels::MESH.to_owned()).or_insert(mesh);
+            resource.labels.or_insert(labels::MESH, mesh);
         }
         if let Some(zone) = self.zone().filter(|_| kind.flow.written_by_zone()) {
             let own = &mut resource.labels;
-            let origin =
-                own.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
-            if origin != labels::ORIGIN_GLOBAL {
-                own.entry(labels::ZONE.to_owned()).or_insert_with(|| zone.to_owned());
-                own.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
+            own.or_insert(labels::ORIGIN, labels::ORIGIN_ZONE);
+            if own.get(labels::ORIGIN) != Some(labels::ORIGIN_GLOBAL) {
+                own.or_insert(labels::ZONE, zone);
+                own.or_insert(labels::ENV, labels::ENV_UNIVERSAL);
             }
         }
         kind.label(resource);

@@ -30,5 +30,6 @@ pub use kind::{
     Caveat, Column, Flow, Format, ItemForm, Kind, KubernetesForm, PolicyTraits, PortsIn, Preset, Presets,
     Referent, Scope, SyncStage, TagSets, ZoneField, ZoneFieldForm,
 };
+pub use labels::Labels;
 pub use resource::{MessageSpec, Origin, Resource, Revision, Spec, SpecError};
 pub use violations::{FieldPath, Violation, Violations};

@@ -113,7 +113,7 @@ mod tests {
             let row = index.find(kind, mesh, name).unwrap();
             filter::goes_up(row, "west").then(|| {
                 let sent = mapper::up(row, "west", &[]).unwrap();
-                (sent.labels[labels::ZONE].clone(), transcode::to_json(kind, &sent.spec).unwrap())
+                (sent.labels[labels::ZONE].to_owned(), transcode::to_json(kind, &sent.spec).unwrap())
             })
         };
         let (label, spec) = sent(&kinds::dataplane::KIND, "default", "web").unwrap();

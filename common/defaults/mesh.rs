@@ -66,7 +66,7 @@ pub(super) fn choose_issuing(mesh: &mut Resource, existing: Option<&Resource>, m
         None => (*mode == Mode::Global).then_some(labels::ISSUING_ZONE),
     };
     if let Some(before) = before {
-        mesh.labels.entry(labels::ISSUING.to_owned()).or_insert_with(|| before.to_owned());
+        mesh.labels.or_insert(labels::ISSUING, before);
     }
 }
 

@@ -5,14 +5,14 @@
 //! pieces all of them, of an entry without a key the empty one. So it is decoded, corrected, and encoded
 //! again in the one form that leaves nothing to read differently. Fields nobody knows are kept.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use bytes::Bytes;
 use prost_reflect::{DynamicMessage, MapKey, Value};
 
 use crate::{
     clip::clip,
-    model::{Format, Kind, SpecError, ZoneField, ZoneFieldForm, labels, names::MAX_NAME, transcode},
+    model::{Format, Kind, Labels, SpecError, ZoneField, ZoneFieldForm, labels, names::MAX_NAME, transcode},
 };
 
 /// What global does with an item that claims another zone than its sender.
@@ -55,12 +55,12 @@ impl fmt::Display for OriginClaim {
 /// When the spec does not decode.
 pub fn pin(
     kind: &Kind,
-    labels: &mut BTreeMap<String, String>,
+    labels: &mut Labels,
     spec: &mut Bytes,
     zone: &str,
 ) -> Result<Option<OriginClaim>, SpecError> {
-    let labelled = labels.insert(labels::ZONE.to_owned(), zone.to_owned()).unwrap_or_default();
-    labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned());
+    let labelled = labels.insert(labels::ZONE, zone).unwrap_or_default();
+    labels.insert(labels::ORIGIN, labels::ORIGIN_ZONE);
     let mut claim = OriginClaim::of("labels[\"kuma.io/zone\"]", &labelled, zone);
     if let Format::Proto { message } = kind.format
         && !kind.zone_fields.is_empty()

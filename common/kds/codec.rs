@@ -3,8 +3,6 @@
 //! The spec travels as the bytes the store holds, so that protobuf fields and JSON members of a newer
 //! peer pass through unharmed.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use prost::Message;
 use thiserror::Error;
@@ -15,7 +13,7 @@ use self::object::Object;
 use super::names::delta_name;
 use crate::{
     clip::clip,
-    model::{Format, Kind, Resource, ResourceKey, Violations, labels, names::MAX_NAME, transcode},
+    model::{Format, Kind, Labels, Resource, ResourceKey, Violations, labels, names::MAX_NAME, transcode},
     proto::{
         google::protobuf::Any,
         kuma::mesh::v1alpha1::{KumaResource, kuma_resource::Meta},
@@ -39,7 +37,7 @@ pub fn encode(mapped: &Resource) -> Wanted {
         // Receivers take JSON specs by their empty type URL.
         Format::Json { .. } => (String::new(), mapped.status.as_ref()),
     };
-    let mut labels = mapped.labels.clone();
+    let mut labels = mapped.labels.to_map();
     // It is longer than labels may be, and none of Kuma's business.
     let strait_signature = labels.remove(labels::SIGNATURE).unwrap_or_default();
     let envelope = KumaResource {
@@ -62,7 +60,7 @@ pub struct Item {
     /// Identity under the name the peer gave it.
     pub key: ResourceKey,
     /// All labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Spec in the format of the kind.
     pub spec: Bytes,
     /// JSON status, for kinds that have one.
@@ -145,7 +143,7 @@ pub fn decode(kind: &'static Kind, any: &Any) -> Result<Item, DecodeError> {
     }
     Ok(Item {
         key: ResourceKey::new(kind, &meta.mesh, &meta.name),
-        labels: meta.labels,
+        labels: meta.labels.into_iter().collect(),
         spec: spec.value.into(),
         status: status.map(Into::into),
     })

@@ -5,11 +5,9 @@
 //! `zone-10` without one make the same name, and who may choose the namespace can make any. So when two zones
 //! can show that a name is theirs, it belongs to the one that was free to choose less of what makes it.
 
-use std::collections::BTreeMap;
-
 use crate::{
     clip::clip,
-    model::{Resource, ResourceKey, kinds, labels, names},
+    model::{Labels, Resource, ResourceKey, kinds, labels, names},
     store::index::Index,
 };
 
@@ -27,8 +25,8 @@ pub enum ZoneNaming {
 
 /// How many bytes of what makes the name of `key` were for `zone` to choose; `None` when it is no name
 /// that resources of `zone` get. The shorter claim is the better one.
-pub fn claim(key: &ResourceKey, labels: &BTreeMap<String, String>, zone: &str) -> Option<usize> {
-    let text = |label: &str| labels.get(label).map(String::as_str).filter(|text| !text.is_empty());
+pub fn claim(key: &ResourceKey, labels: &Labels, zone: &str) -> Option<usize> {
+    let text = |label: &str| labels.get(label).filter(|text| !text.is_empty());
     let (display, namespace) = (text(labels::DISPLAY_NAME), text(labels::NAMESPACE));
     let hashed =
         display.filter(|display| names::hashed(&key.mesh, display, Some(zone), namespace) == *key.name);
@@ -44,12 +42,7 @@ fn below(name: &str, zone: &str) -> Option<usize> {
 }
 
 /// Whether `zone`, with a resource of these labels, takes the name of `existing` from the zone that has it.
-pub(super) fn outranks(
-    existing: &Resource,
-    holder: &str,
-    labels: &BTreeMap<String, String>,
-    zone: &str,
-) -> bool {
+pub(super) fn outranks(existing: &Resource, holder: &str, labels: &Labels, zone: &str) -> bool {
     let held = claim(&existing.key, &existing.labels, holder);
     claim(&existing.key, labels, zone).is_some_and(|claimed| held.is_none_or(|held| claimed < held))
 }
@@ -57,7 +50,7 @@ pub(super) fn outranks(
 /// Why the name of `key` is not one for `zone` to give; `None` when it is. `naming` is how its names are made.
 pub(super) fn refusal(
     key: &ResourceKey,
-    labels: &BTreeMap<String, String>,
+    labels: &Labels,
     zone: &str,
     naming: ZoneNaming,
     index: &Index,
@@ -69,8 +62,8 @@ pub(super) fn refusal(
     if is_own {
         return None;
     }
-    let called = labels.get(labels::DISPLAY_NAME).map_or(&*key.name, String::as_str);
-    let namespace = labels.get(labels::NAMESPACE).map(String::as_str);
+    let called = labels.get(labels::DISPLAY_NAME).unwrap_or(&key.name);
+    let namespace = labels.get(labels::NAMESPACE);
     let name_in = |zone: &str| names::hashed(&key.mesh, called, Some(zone), namespace);
     let mut zones = index.list(&kinds::zone::KIND).map(|zone| zone.name());
     let owner = match zones.find(|other| *other != zone && name_in(other) == *key.name) {
@@ -103,7 +96,7 @@ mod tests {
     fn sent(zone: &str, name: &str, namespace: Option<&str>) -> Resource {
         let key = ResourceKey::new(&kinds::dataplane::KIND, "default", name);
         let mut resource = Resource::new(key, DateTime::UNIX_EPOCH);
-        resource.labels.extend(namespace.map(|n| (labels::NAMESPACE.to_owned(), n.to_owned())));
+        resource.labels.extend(namespace.map(|n| (labels::NAMESPACE, n)));
         mapper::up(&resource, zone, &[]).unwrap()
     }
 
@@ -121,7 +114,7 @@ mod tests {
         let web = sent("zone-2", "web", None);
         assert_eq!(claim(&web.key, &web.labels, "zone-2"), Some(0));
         assert_eq!(claim(&web.key, &web.labels, "zone-1"), None);
-        let squatted = Resource { labels: BTreeMap::new(), ..web.clone() };
+        let squatted = Resource { labels: Labels::new(), ..web.clone() };
         assert!(outranks(&squatted, "zone-1", &web.labels, "zone-2"), "who had it before shows nothing");
     }
 
@@ -129,7 +122,7 @@ mod tests {
     fn below_a_zone_nothing_has_the_form_of_a_hashed_name() {
         let check = |name: &str, zone, expected| {
             let key = ResourceKey::new(&kinds::dataplane::KIND, "default", name);
-            assert_eq!(claim(&key, &BTreeMap::new(), zone), expected, "{name}");
+            assert_eq!(claim(&key, &Labels::new(), zone), expected, "{name}");
         };
         check("zone-1.web", "zone-1", Some(3));
         check("zone-1.web-7d4b9c8f6d-x2x4z", "zone-1", Some(20));

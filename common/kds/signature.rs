@@ -13,8 +13,6 @@
 
 mod keys;
 
-use std::collections::BTreeMap;
-
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use thiserror::Error;
@@ -22,7 +20,7 @@ use thiserror::Error;
 use super::codec::Item;
 use crate::{
     clip::clip,
-    model::{Resource, labels},
+    model::{Labels, Resource, labels},
 };
 
 pub use self::keys::{KeyOfResources, ResourceKeyError, TrustedFile, TrustedKeys};
@@ -60,7 +58,7 @@ pub enum SignatureRefusal {
 /// The bytes that are signed: each part with its length before it, so that no two resources have the same.
 fn statement(
     (kind, mesh, name): (&str, &str, &str),
-    labels: &BTreeMap<String, String>,
+    labels: &Labels,
     spec: &[u8],
     status: Option<&[u8]>,
 ) -> Vec<u8> {

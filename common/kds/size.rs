@@ -4,9 +4,7 @@
 //! A limit for what is taken leaves room for the form it is sent in. That form has another name, a few labels
 //! more, and stands in a message with a nonce and a stamp.
 
-use std::collections::BTreeMap;
-
-use crate::model::Kind;
+use crate::model::{Kind, Labels};
 
 /// Largest message either side sends or accepts, as Kuma's.
 pub const MAX_MESSAGE: usize = 10 * 1024 * 1024;
@@ -37,12 +35,7 @@ pub(super) fn admits(kind: &Kind, bytes: usize) -> Result<(), String> {
 }
 
 /// What is too large about a resource that is to be taken; `None` when nothing is.
-pub fn excess(
-    kind: &Kind,
-    labels: &BTreeMap<String, String>,
-    spec: &[u8],
-    status: Option<&[u8]>,
-) -> Option<String> {
+pub fn excess(kind: &Kind, labels: &Labels, spec: &[u8], status: Option<&[u8]>) -> Option<String> {
     if labels.len() > MAX_LABELS {
         return Some(format!("it has {} labels, more than {MAX_LABELS}", labels.len()));
     }
@@ -69,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_said() {
-        let none = BTreeMap::new();
+        let none = Labels::new();
         let spec = vec![0; Kind::LARGEST + 1];
         let said = |kind, labels: &_, spec: &[u8]| excess(kind, labels, spec, None).unwrap_or_default();
         assert_eq!(said(&mesh_timeout::KIND, &none, &spec[1..]), "");
@@ -78,7 +71,7 @@ mod tests {
         assert_eq!(said(&kinds::zone_ingress::KIND, &none, &spec), "");
         let many = (0..=MAX_LABELS).map(|n| (n.to_string(), String::new())).collect();
         assert!(said(&kinds::dataplane::KIND, &many, &[]).contains("labels"));
-        let long = BTreeMap::from([("team".to_owned(), "x".repeat(MAX_LABEL))]);
+        let long = Labels::from([("team", &*"x".repeat(MAX_LABEL))]);
         assert!(said(&kinds::dataplane::KIND, &long, &[]).contains("1024 bytes"));
     }
 }

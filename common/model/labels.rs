@@ -1,7 +1,9 @@
 //! The label vocabulary shared with Kuma.
 
+mod map;
 mod syntax;
 
+pub use map::Labels;
 pub use syntax::{dns_1035_problem, key_problems, subdomain_problem, value_problem};
 
 use super::Resource;

@@ -1,12 +1,12 @@
 //! One resource: identity, meta, encoded spec.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Kind, ResourceKey, Violations, labels, transcode};
+use super::{Kind, Labels, ResourceKey, Violations, labels, transcode};
 
 /// A typed spec. Implemented by the type each typed kind names in its descriptor.
 pub trait Spec: Sized + Send + Sync + 'static {
@@ -114,7 +114,7 @@ pub struct Resource {
     /// Identity.
     pub key: ResourceKey,
     /// All labels, computed and user-given.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Encoded spec in the format of the kind. Never empty for JSON kinds (at least `{}`).
     pub spec: Bytes,
     /// JSON status, for kinds that have one and once someone wrote it.
@@ -137,7 +137,7 @@ impl Resource {
         let spec = if key.kind.is_json() { Bytes::from_static(b"{}") } else { Bytes::new() };
         Self {
             key,
-            labels: BTreeMap::new(),
+            labels: Labels::new(),
             spec,
             status: None,
             origin: Origin::Global,
@@ -156,7 +156,7 @@ impl Resource {
 
     /// The same with one more label.
     pub fn with_label(mut self, key: &str, value: &str) -> Self {
-        self.labels.insert(key.to_owned(), value.to_owned());
+        self.labels.insert(key, value);
         self
     }
 
@@ -177,7 +177,7 @@ impl Resource {
 
     /// One label, `None` when it is absent or empty.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str).filter(|v| !v.is_empty())
+        self.labels.get(key).filter(|v| !v.is_empty())
     }
 
     /// The name its author gave it: the display-name label, else the core name.

@@ -44,7 +44,7 @@ fn metadata(resource: &Resource, namespace: Option<&str>) -> Value {
     metadata.insert("creationTimestamp".into(), created.into());
     let mut shown = resource.labels.clone();
     if kind.is_mesh_scoped() && (kind.is_json() || matches!(kind.kubernetes, KubernetesForm::Secret(_))) {
-        shown.entry(labels::MESH.to_owned()).or_insert_with(|| resource.mesh().to_owned());
+        shown.or_insert(labels::MESH, resource.mesh());
     }
     if !shown.is_empty() {
         metadata.insert("labels".into(), json!(shown));

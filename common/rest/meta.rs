@@ -1,12 +1,10 @@
 //! Rules for name, mesh and labels of what is written through the API.
 
-use std::collections::BTreeMap;
-
 use super::{ApiConfig, read::ResourcePath};
 use crate::{
     mode::Mode,
     model::{
-        FieldPath, Kind, Violations,
+        FieldPath, Kind, Labels, Violations,
         kinds::{dataplane, mesh, mesh_service},
         labels, names,
     },
@@ -18,7 +16,7 @@ pub(super) struct BodyClaims<'a> {
     /// `None` when absent, which means `default`.
     pub(super) mesh: Option<&'a str>,
     pub(super) name: &'a str,
-    pub(super) labels: &'a BTreeMap<String, String>,
+    pub(super) labels: &'a Labels,
 }
 
 /// The field of one label.
@@ -66,7 +64,7 @@ impl BodyClaims<'_> {
     }
 
     fn check_label_meaning(&self, config: &ApiConfig, kind: &Kind, mesh: &str, violations: &mut Violations) {
-        let origin = self.labels.get(labels::ORIGIN).map(String::as_str);
+        let origin = self.labels.get(labels::ORIGIN);
         if let Some(other) = origin.filter(|o| !matches!(*o, labels::ORIGIN_GLOBAL | labels::ORIGIN_ZONE)) {
             violations.add(label(labels::ORIGIN), format!("unknown resource origin {other:?}"));
         }
@@ -77,7 +75,7 @@ impl BodyClaims<'_> {
             }
             Mode::Zone { .. } => None,
         };
-        if let Some(expected) = expected.filter(|e| origin != Some(e)) {
+        if let Some(expected) = expected.filter(|e| origin != Some(*e)) {
             violations.add(label(labels::ORIGIN), format!("the origin label must be set to '{expected}'"));
             return;
         }
@@ -155,7 +153,7 @@ fn check_mesh(mesh: &str, violations: &mut Violations) {
 }
 
 /// What an update may not change about the labels.
-pub(super) fn immutable(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Violations {
+pub(super) fn immutable(old: &Labels, new: &Labels) -> Violations {
     let mut violations = Violations::none();
     for key in [labels::DISPLAY_NAME, labels::ORIGIN, labels::ZONE] {
         let Some(was) = old.get(key).filter(|v| !v.is_empty()) else { continue };

@@ -6,7 +6,7 @@ use super::{AskedFor, allows, asked::zone_of, roles_of, rules_of};
 use crate::{
     access::User,
     model::{
-        Resource, ResourceKey,
+        Kind, Resource, ResourceKey,
         kinds::access_role::{RoleRule, RoleVerb},
     },
     store::index::Index,
@@ -25,7 +25,8 @@ pub struct Readable {
 impl Readable {
     /// Whether `resource` is shown.
     pub fn shows(&self, resource: &Resource) -> bool {
-        self.shows_of(&resource.key, zone_of(resource))
+        // Most may read everything, and who asks for a list asks this of each.
+        self.shows_all(resource.kind()) || self.shows_of(&resource.key, zone_of(resource))
     }
 
     /// The same for a resource that may not be there any more.
@@ -36,8 +37,13 @@ impl Readable {
         }
     }
 
+    /// Whether the settings alone show all of `kind`.
+    fn shows_all(&self, kind: &Kind) -> bool {
+        if kind.admin_only { self.of_administrators } else { self.everything }
+    }
+
     fn shows_of(&self, key: &ResourceKey, zone: Option<&str>) -> bool {
-        if if key.kind.admin_only { self.of_administrators } else { self.everything } {
+        if self.shows_all(key.kind) {
             return true;
         }
         let verb = RoleVerb::Read.on(key.kind);

@@ -1,6 +1,6 @@
 //! The column form of a past change, and what is asked of its table, the same in every SQL store.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use super::{
     record::{nanos, number},
 };
 use crate::{
-    model::{Origin, Resource, ResourceKey, Revision},
+    model::{Labels, Origin, Resource, ResourceKey, Revision},
     registry,
 };
 
@@ -76,7 +76,7 @@ pub(super) const RAISE_FLOOR: &str = "UPDATE history_floor SET revision = $1 WHE
 /// What was replaced, as it is stored.
 #[derive(Serialize, Deserialize)]
 struct StoredBefore {
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     /// In base64.
     spec: String,
     origin: String,

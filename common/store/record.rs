@@ -2,7 +2,7 @@
 
 mod raw;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
@@ -12,7 +12,7 @@ use super::{
     Change, Changes, Revision, Snapshot, StoreError, StoreIdentity, checksum::Checksum, rows::LogEntry,
 };
 use crate::{
-    model::{Origin, Resource, ResourceKey},
+    model::{Labels, Origin, Resource, ResourceKey},
     registry,
 };
 
@@ -110,7 +110,7 @@ impl ResourceRecord {
             },
             _ => None,
         };
-        let labels: BTreeMap<String, String> =
+        let labels: Labels =
             serde_json::from_str(&self.labels).map_err(|_| damaged(format_args!("the labels of {key}")))?;
         Ok(Some(Arc::new(Resource {
             key,

@@ -28,6 +28,9 @@ use super::{
 /// After this everybody has answered who was called.
 const ROLL_CALL: Duration = Duration::from_millis(500);
 
+/// The pause after the store did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// This instance among the others.
 pub(crate) struct Instances {
     pub(crate) sessions: Arc<Sessions>,
@@ -60,7 +63,11 @@ impl Instances {
                     }
                 }
             }
-            self.exchange(beat).await;
+            if !self.exchange(beat).await {
+                // Others ask again when it is back, and take who has not spoken by then for gone.
+                again = Some(Instant::now() + RETRY);
+                continue;
+            }
             if std::mem::take(&mut is_new) && !alone {
                 self.call_roll().await;
                 again = Some(Instant::now() + ROLL_CALL);
@@ -80,7 +87,8 @@ impl Instances {
         }
     }
 
-    async fn exchange(&self, beat: u64) {
+    /// Whether the store took and gave it.
+    async fn exchange(&self, beat: u64) -> bool {
         let now = Instant::now();
         let newest =
             |session: &Arc<Session>| self.replicas.epoch(&session.zone).is_none_or(|e| session.epoch() > e);
@@ -92,10 +100,12 @@ impl Instances {
         let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
         let index = self.recorder.index.current();
         let exists = |zone: &str| index.find(&kinds::zone::KIND, "", zone).is_some();
-        if let Err(error) = self.replicas.exchange(own, exists).await {
+        let exchanged = self.replicas.exchange(own, exists).await;
+        if let Err(error) = &exchanged {
             tracing::warn!(%error, "cannot tell other instances about zone sessions");
         }
         self.sessions.tell_progress();
+        exchanged.is_ok()
     }
 
     /// Ends the sessions of zones that have a newer one elsewhere.

@@ -48,6 +48,8 @@ struct ReplicaState {
     zones: BTreeMap<String, ObservedReport>,
     /// Since when the store does not tell.
     blind: Option<Instant>,
+    /// When the store was asked for what it has not answered yet.
+    asked: Option<Instant>,
 }
 
 /// The last documents read.
@@ -73,10 +75,14 @@ impl Replicas {
         exists: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
         let asked = Instant::now();
+        self.lock().asked = Some(asked);
         let exchanged = self.try_exchange(own, exists).await;
+        let mut state = self.lock();
+        state.asked = None;
         if exchanged.is_err() {
-            self.lock().blind.get_or_insert(asked);
+            state.blind.get_or_insert(asked);
         }
+        drop(state);
         exchanged
     }
 
@@ -109,14 +115,20 @@ impl Replicas {
 
     fn take(&self, now: Instant, reports: BTreeMap<String, SessionReport>) {
         let mut state = self.lock();
-        let lost = state.blind.take().map_or(Duration::ZERO, |blind| now - blind);
+        // Who wrote last before the outage may be the last to get round to it afterwards.
+        let lost = match (state.blind.take(), state.asked) {
+            (Some(blind), _) => now - blind + EXCHANGE,
+            (None, Some(asked)) => now - asked,
+            (None, None) => Duration::ZERO,
+        };
+        let later = |then: Instant| (then + lost).min(now);
         let zones = &mut state.zones;
         zones.retain(|zone, _| reports.contains_key(zone));
         for (zone, report) in reports {
             match zones.get_mut(&zone) {
                 Some(seen) if seen.report == report => {
-                    seen.changed = seen.changed.map(|changed| changed + lost);
-                    seen.found += lost;
+                    seen.changed = seen.changed.map(later);
+                    seen.found = later(seen.found);
                 }
                 Some(seen) => *seen = ObservedReport { report, changed: Some(now), found: seen.found },
                 None => drop(zones.insert(zone, ObservedReport { report, changed: None, found: now })),
@@ -147,7 +159,8 @@ impl Replicas {
     pub(crate) fn status(&self, zone: &str, now: Instant, patience: Patience) -> Option<ZoneStatus> {
         let state = self.lock();
         let seen = state.zones.get(zone).filter(|seen| *seen.report.instance != *self.instance)?.clone();
-        let now = state.blind.unwrap_or(now);
+        // An answer that takes long is awaited for nobody's silence.
+        let now = state.blind.or(state.asked).unwrap_or(now);
         drop(state);
         let mut status = seen.report.status;
         let is_forgotten = now - seen.found >= patience.offline_after.max(EXCHANGE * 3);

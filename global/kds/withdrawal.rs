@@ -128,7 +128,7 @@ impl Withdrawal {
     async fn write(&self, zone: &Resource, withdraw: bool) {
         let mut changed = zone.clone();
         match withdraw {
-            true => drop(changed.labels.insert(labels::EXPORTS.into(), labels::EXPORTS_WITHDRAWN.into())),
+            true => drop(changed.labels.insert(labels::EXPORTS, labels::EXPORTS_WITHDRAWN)),
             false => drop(changed.labels.remove(labels::EXPORTS)),
         }
         let (name, when) = (zone.name(), Precondition::At(zone.revision));

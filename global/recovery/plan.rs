@@ -11,7 +11,7 @@ use common::{
         headers::Upstream,
         mapper::{self, DownForm},
     },
-    model::{Kind, Origin, Resource, ResourceKey, kinds},
+    model::{Kind, Labels, Origin, Resource, ResourceKey, kinds},
     proto::{google::protobuf::BoolValue, kuma::system::v1alpha1::Zone},
     store::{Precondition, StoreIdentity, Write, index::Index},
     token,
@@ -161,7 +161,7 @@ impl RecoveryDraft<'_> {
             );
             self.report.restored(RestoredResource::replacing(newest));
             let mut resource = newest.resource.clone();
-            resource.labels.extend(self.kept_labels(existing));
+            resource.labels.extend(&self.kept_labels(existing));
             resource.status.clone_from(&existing.status);
             resource.owner.clone_from(&existing.owner);
             (resource.created, resource.modified) = (existing.created, self.at.now);
@@ -206,10 +206,10 @@ impl RecoveryDraft<'_> {
     }
 
     /// Labels that zones are not sent.
-    fn kept_labels(&self, existing: &Resource) -> BTreeMap<String, String> {
+    fn kept_labels(&self, existing: &Resource) -> Labels {
         let stays =
             |label: &str| self.at.form.skip_prefixes.iter().any(|prefix| label.starts_with(prefix.as_str()));
-        existing.labels.iter().filter(|(l, _)| stays(l)).map(|(l, v)| (l.clone(), v.clone())).collect()
+        existing.labels.iter().filter(|(label, _)| stays(label)).collect()
     }
 
     /// Whether zones would be sent `existing` as they hold it.

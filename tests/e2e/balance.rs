@@ -6,14 +6,14 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Zone, eventually},
+    harness::{Zone, eventually, http},
     mesh::{ALLOW_ALL, Member, Shape, federation, ingress},
 };
 
 /// Who answers a request of this user.
 async fn who_serves(client: &Member, user: &str) -> Result<String, String> {
     let url = format!("http://{}/", client.outbounds[0]);
-    let request = reqwest::Client::new().get(url).header("x-user", user);
+    let request = http::client().get(url).header("x-user", user);
     let answer = request.send().await.map_err(|e| e.to_string())?;
     let text = answer.text().await.map_err(|e| e.to_string())?;
     let seen: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{Envoy, Zone, addresses, envoy::admin_address, eventually},
+    harness::{Envoy, Zone, addresses, envoy::admin_address, eventually, http},
     mesh::{ALLOW_ALL, Member, Shape, federation},
 };
 
@@ -155,7 +155,8 @@ async fn clients_outside_of_the_mesh_reach_services_by_host_name_over_tls() {
     global.apply(ALLOW_ALL);
     let _backend = Member::join(zone, Shape::http("backend-1", "backend", &[])).await;
     let _canary = Member::join(zone, Shape::http("canary-1", "canary", &[])).await;
-    let lines = Shape { name: "lines-1", service: "lines", protocol: "tcp", tags: "", calls: &[] };
+    let lines =
+        Shape { mesh: "default", name: "lines-1", service: "lines", protocol: "tcp", tags: "", calls: &[] };
     let _lines = Member::join(zone, lines).await;
     let edge = Edge::join(zone).await;
     let (shop, other) = (certificate("shop.example.com"), certificate("*.example.org"));
@@ -168,7 +169,7 @@ async fn clients_outside_of_the_mesh_reach_services_by_host_name_over_tls() {
     let plain = format!("http://{}/", edge.http);
     let (edge, shop, other, plain) = (&edge, &shop, &other, &plain);
     eventually("a gateway without routes", || async move {
-        match answer(Client::new().get(plain)).await? {
+        match answer(http::client().get(plain)).await? {
             (StatusCode::NOT_FOUND, text) if text.to_string().contains("No routes") => Ok(()),
             (status, seen) => Err(format!("{status} {seen}")),
         }
@@ -177,7 +178,7 @@ async fn clients_outside_of_the_mesh_reach_services_by_host_name_over_tls() {
 
     global.apply(ROUTES);
     let seen = eventually("the backend", || async move {
-        match answer(Client::new().get(plain)).await? {
+        match answer(http::client().get(plain)).await? {
             (StatusCode::OK, seen) if seen["service"] == "backend-1" => Ok(seen),
             (status, seen) => Err(format!("{status} {seen}")),
         }

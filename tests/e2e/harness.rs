@@ -8,6 +8,7 @@ pub mod budget;
 pub mod control_plane;
 pub mod echo;
 pub mod envoy;
+pub mod http;
 pub mod kds_peer;
 pub mod panics;
 pub mod process;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    harness::{Global, Options, Zone, control_plane::write, eventually},
+    harness::{Global, Options, Zone, control_plane::write, eventually, http},
     mesh::{ALLOW_ALL, MESH, Member, Shape, federation_with},
     recover::{LATE, follows, has},
     resilience::Load,
@@ -21,7 +21,11 @@ struct Kept {
 
 impl Kept {
     async fn of(zone: &Zone, proxy: &str) -> Self {
-        let path = format!("/meshes/default/dataplanes/{proxy}/stats");
+        Self::in_mesh(zone, "default", proxy).await
+    }
+
+    async fn in_mesh(zone: &Zone, mesh: &str, proxy: &str) -> Self {
+        let path = format!("/meshes/{mesh}/dataplanes/{proxy}/stats");
         let names = given(&zone.get(&path).await);
         assert!(names.len() > 3, "{names:?}");
         Self { path, names }
@@ -35,7 +39,7 @@ impl Kept {
 
     /// Looks again and again, until it is told to end.
     fn watch(self, zone: &Zone) -> Watched {
-        let (client, url) = (reqwest::Client::new(), zone.url(&self.path));
+        let (client, url) = (http::client(), zone.url(&self.path));
         let (token, stop) = (zone.admin_token(), CancellationToken::new());
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
@@ -253,4 +257,160 @@ async fn a_zone_gets_another_name_and_takes_along_what_it_owns() {
     client.reaches(0, "backend-1").await;
     global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
     client.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+/// Lets a zone follow another global, with a token of that one, once that has all the zone needs.
+async fn moves(zone: &Zone, to: &Global) {
+    let token = token_of(to, &zone.zone).await;
+    let token = write(zone.folder.path(), "token-there", &token).display().to_string();
+    let certificate = to.certificate().display().to_string();
+    let (name, address) = (&*zone.zone, to.kds_address());
+    zone.straitctl(&[
+        "zones",
+        "move",
+        name,
+        "--to",
+        &address,
+        "--token-file",
+        &token,
+        "--to-ca-cert-file",
+        &certificate,
+    ]);
+    eventually("the other global has everything", || async {
+        let link = zone.try_get("/strait/link").await?;
+        if link["move"]["complete"] == true { Ok(()) } else { Err(link.to_string()) }
+    })
+    .await;
+    zone.straitctl(&["zones", "move", name, "--commit"]);
+    follows(zone).await;
+    is_online(to, zone).await;
+}
+
+async fn is_online(global: &Global, zone: &Zone) {
+    eventually("the zone is online", || async {
+        let status = global.zone_status(&zone.zone).await?;
+        if status == "online" { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+async fn zones_of(global: &Global) -> Vec<String> {
+    let zones = global.get("/zones").await;
+    let items = zones["items"].as_array().unwrap().iter();
+    items.map(|zone| zone["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn nobody_noticed(loads: impl IntoIterator<Item = Load>) {
+    for load in loads {
+        load.more(50).await;
+        let bad = load.end().await;
+        assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+    }
+}
+
+/// Two zones of one global, each with a service and who calls it; then each has a global of its own.
+#[tokio::test]
+async fn one_global_becomes_two() {
+    let (first, zones) = federation_with(2, Options::default(), Options::default()).await;
+    first.apply(ALLOW_ALL);
+    let mut members = Vec::new();
+    for (n, zone) in zones.iter().enumerate() {
+        let (backend, client) = (format!("backend-{n}"), format!("client-{n}"));
+        // A service of its own in each zone, so nobody calls another zone.
+        let service = Member::join(zone, Shape::http(&backend, &backend, &[])).await;
+        let client = Member::join(zone, Shape::http(&client, &client, &[&backend])).await;
+        client.reaches(0, &backend).await;
+        members.push((service, client));
+    }
+    let load = |n: usize| Load::on(format!("http://{}/", members[n].1.outbounds[0]));
+    let loads = [load(0), load(1)];
+    let (stays, goes) = (Kept::of(&zones[0], "client-0").await, Kept::of(&zones[1], "client-1").await);
+
+    let exported = first.straitctl(&["export", "--include-admin"]);
+    let second = Global::start().await;
+    let file = write(second.folder.path(), "export.yaml", &exported);
+    second.straitctl(&["import", &file.display().to_string()]);
+    let (stays, goes) = (stays.watch(&zones[0]), goes.watch(&zones[1]));
+    moves(&zones[1], &second).await;
+    eventually("it is gone where it was", || async {
+        let status = first.zone_status("zone-2").await?;
+        if status == "offline" { Ok(()) } else { Err(status) }
+    })
+    .await;
+    first.straitctl(&["delete", "zone", "zone-2"]);
+    assert_eq!(
+        (zones_of(&first).await, zones_of(&second).await),
+        (vec!["zone-1".to_owned()], vec!["zone-2".to_owned()])
+    );
+    nobody_noticed(loads).await;
+    assert_eq!((stays.end().await, goes.end().await), (vec![], vec![]), "the proxies kept everything");
+
+    // What the one says is of no concern to the zone of the other.
+    first.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
+    members[0].1.gets(0, StatusCode::FORBIDDEN).await;
+    second.apply(LATE);
+    has(&zones[1], "late").await;
+    members[1].1.reaches(0, "backend-1").await;
+    second.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
+    members[1].1.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+/// Two globals with a zone and a mesh each; then one global has both, and who was known there before still is.
+#[tokio::test]
+async fn two_globals_become_one() {
+    let other =
+        |yaml: &str| yaml.replace("mesh: default", "mesh: other").replace("name: default", "name: other");
+    let first = Global::start().await;
+    let second = Global::start().await;
+    let zone = async |global, name| Zone::start_with(global, name, Options::default()).await;
+    let zones = [zone(&first, "zone-1").await, zone(&second, "zone-2").await];
+    [MESH, ALLOW_ALL].iter().for_each(|yaml| first.apply(yaml));
+    [MESH, ALLOW_ALL].iter().for_each(|yaml| second.apply(&other(yaml)));
+    let mut members = Vec::new();
+    for (zone, mesh) in zones.iter().zip(["default", "other"]) {
+        eventually("the mesh in the zone", || async {
+            let found = zone.try_get(&format!("/meshes/{mesh}")).await?;
+            if found["mtls"].is_null() { Err(found.to_string()) } else { Ok(()) }
+        })
+        .await;
+        let service = Member::join(zone, Shape { mesh, ..Shape::http("backend", "backend", &[]) }).await;
+        let client =
+            Member::join(zone, Shape { mesh, ..Shape::http("client", "client", &["backend"]) }).await;
+        client.reaches(0, "backend").await;
+        members.push((service, client));
+    }
+    let loads = [0, 1].map(|n: usize| Load::on(format!("http://{}/", members[n].1.outbounds[0])));
+    let stays = Kept::in_mesh(&zones[0], "default", "client").await.watch(&zones[0]);
+    let goes = Kept::in_mesh(&zones[1], "other", "client").await;
+
+    let exported = second.straitctl(&["export", "--include-admin"]);
+    let file = write(first.folder.path(), "export.yaml", &exported).display().to_string();
+    let shown = first.straitctl(&["import", &file, "--keep-existing", "--dry-run"]);
+    let line = |what: &str, how: &str| {
+        assert!(
+            shown.lines().any(|line| line.contains(what) && line.ends_with(how)),
+            "{what} {how}: {shown}"
+        );
+    };
+    line("default", "is there and stays");
+    line("other", "is valid and new");
+    line("user-token-signing-key-1", "is there and stays");
+    let (status, _) = first.call(reqwest::Method::GET, "/meshes/other", None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "nothing is sent");
+    first.straitctl(&["import", &file, "--keep-existing"]);
+    // The token its administrator had all the time is good, and so is that of its zone.
+    first.get("/meshes/other").await;
+    let mesh = first.get("/meshes/default").await;
+    assert_eq!(mesh["mtls"]["enabledBackend"], "ca-1", "{mesh}");
+    is_online(&first, &zones[0]).await;
+
+    let goes = goes.watch(&zones[1]);
+    moves(&zones[1], &first).await;
+    assert_eq!(zones_of(&first).await, ["zone-1", "zone-2"]);
+    drop(second);
+    nobody_noticed(loads).await;
+    assert_eq!((stays.end().await, goes.end().await), (vec![], vec![]), "the proxies kept everything");
+    first.straitctl(&["delete", "meshtrafficpermission", "allow-all", "--mesh", "other"]);
+    members[1].1.gets(0, StatusCode::FORBIDDEN).await;
+    members[0].1.reaches(0, "backend").await;
 }

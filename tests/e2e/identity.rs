@@ -120,7 +120,7 @@ pub async fn secret(at: &ControlPlane, name: &str) {
 
 /// A TCP service that calls `calls`.
 pub fn tcp<'a>(name: &'a str, service: &'a str, calls: &'a [&'a str]) -> Shape<'a> {
-    Shape { name, service, protocol: "tcp", tags: "", calls }
+    Shape { mesh: "default", name, service, protocol: "tcp", tags: "", calls }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     doors::ads_peer::{Stream, channel, node},
     harness::{
-        Envoy, Global, Options, Zone, addresses, control_plane::write, envoy::admin_address, eventually,
+        Envoy, Global, Options, Zone, addresses, control_plane::write, envoy::admin_address, eventually, http,
     },
     mesh::{ALLOW_ALL, MESH, Member, Shape},
 };
@@ -141,7 +141,7 @@ async fn an_operator_sees_what_each_client_of_a_zone_has() {
 }
 
 async fn strangers_see_nothing(zone: &Zone) {
-    let stranger = reqwest::Client::new();
+    let stranger = http::client();
     let listed = zone.get("/debug/list").await;
     let paths: Vec<String> = serde_json::from_value(listed).unwrap();
     for path in paths.iter().map(String::as_str).chain(["/debug"]) {

@@ -8,7 +8,7 @@ use std::{
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::harness::{Echo, Envoy, Global, Options, Zone, addresses, envoy::admin_address, eventually};
+use crate::harness::{Echo, Envoy, Global, Options, Zone, addresses, envoy::admin_address, eventually, http};
 
 /// A mesh with mutual TLS, without any permission.
 pub const MESH: &str = "
@@ -33,6 +33,7 @@ spec:
 
 /// A dataplane with the service behind it and the Envoy before it.
 pub struct Member {
+    mesh: String,
     name: String,
     /// The sidecar.
     pub envoy: Envoy,
@@ -45,6 +46,8 @@ pub struct Member {
 
 /// What a dataplane looks like.
 pub struct Shape<'a> {
+    /// Its mesh.
+    pub mesh: &'a str,
     /// Name of the dataplane and of the service behind it.
     pub name: &'a str,
     /// Its `kuma.io/service`.
@@ -60,7 +63,7 @@ pub struct Shape<'a> {
 impl<'a> Shape<'a> {
     /// An HTTP service that calls `calls`.
     pub fn http(name: &'a str, service: &'a str, calls: &'a [&'a str]) -> Self {
-        Self { name, service, protocol: "http", tags: "", calls }
+        Self { mesh: "default", name, service, protocol: "http", tags: "", calls }
     }
 }
 
@@ -105,11 +108,11 @@ impl Member {
                 format!("    - {{ address: {ip}, port: {port}, {target} }}\n")
             })
             .collect();
-        let Shape { name, service, protocol, tags, .. } = shape;
+        let Shape { mesh, name, service, protocol, tags, .. } = shape;
         zone.apply(&format!(
             "
 type: Dataplane
-mesh: default
+mesh: {mesh}
 name: {name}
 labels: {{ {labels} }}
 networking:
@@ -130,24 +133,24 @@ networking:
             "tcp" => Echo::tcp(name, app).await,
             _ => Echo::http(name, app).await,
         };
-        let envoy = Envoy::sidecar_saying(zone, "default", name, admin, metadata).await;
+        let envoy = Envoy::sidecar_saying(zone, mesh, name, admin, metadata).await;
         let inbound = SocketAddr::from((address, port));
-        Self { name: name.to_owned(), envoy, _echo: echo, inbound, outbounds }
+        Self { mesh: mesh.to_owned(), name: name.to_owned(), envoy, _echo: echo, inbound, outbounds }
     }
 
     /// The same with an Envoy that knows nothing yet.
     pub async fn with_fresh_envoy(self, zone: &Zone) -> Self {
-        let Self { name, envoy, _echo, inbound, outbounds } = self;
+        let Self { mesh, name, envoy, _echo, inbound, outbounds } = self;
         let admin = envoy.admin;
         drop(envoy);
-        let envoy = Envoy::sidecar(zone, "default", &name, admin).await;
-        Self { name, envoy, _echo, inbound, outbounds }
+        let envoy = Envoy::sidecar(zone, &mesh, &name, admin).await;
+        Self { mesh, name, envoy, _echo, inbound, outbounds }
     }
 
     /// Calls the `n`th service it was told to call.
     pub async fn call(&self, n: usize, path: &str) -> Result<(StatusCode, Value), String> {
         let url = format!("http://{}{path}", self.outbounds[n]);
-        let answer = reqwest::Client::new().get(url).send().await.map_err(|e| e.to_string())?;
+        let answer = http::client().get(url).send().await.map_err(|e| e.to_string())?;
         let status = answer.status();
         let text = answer.text().await.map_err(|e| e.to_string())?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    harness::{Options, addresses, control_plane::write, eventually, process::Process},
+    harness::{Options, addresses, control_plane::write, eventually, http, process::Process},
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
 };
 
@@ -40,7 +40,7 @@ async fn assignments(server: &str, version: &str, timeout: &str) -> (u16, Value)
     let type_url = "type.googleapis.com/kuma.observability.v1.MonitoringAssignment";
     let asked = serde_json::json!({ "version_info": version, "node": { "id": "prometheus" },
         "resource_names": [], "type_url": type_url, "response_nonce": "" });
-    let answer = reqwest::Client::new().post(url).json(&asked).send().await.unwrap();
+    let answer = http::client().post(url).json(&asked).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap_or_default())
 }
 

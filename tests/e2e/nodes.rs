@@ -10,7 +10,7 @@ use crate::harness::{
     Echo, Envoy, Options, Zone,
     addresses::{free_port, loopback},
     envoy::admin_address,
-    eventually,
+    eventually, http,
 };
 
 /// The bootstrap of a node, which asks the zone at `server` for everything.
@@ -182,7 +182,7 @@ async fn resources_applied_one_by_one_configure_an_envoy_that_shows_its_token() 
     let args =
         ["generate", "user-token", "--name", "front-1", "--group", "mesh-system:node", "--valid-for", "1h"];
     let token = zone.straitctl(&args).trim().to_owned();
-    let by_node = reqwest::Client::new().put(zone.url("/meshes/taken")).bearer_auth(&token);
+    let by_node = http::client().put(zone.url("/meshes/taken")).bearer_auth(&token);
     let refused = by_node.json(&json!({"type": "Mesh", "name": "taken"})).send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::FORBIDDEN, "the token of a node writes nothing");
     zone.apply(&config("endpoints-of-backend", json!({"endpoints": [endpoints(one)]})).to_string());

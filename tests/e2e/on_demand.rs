@@ -6,7 +6,7 @@ use reqwest::{StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Envoy, Options, Zone, envoy::admin_address, eventually},
+    harness::{Envoy, Options, Zone, envoy::admin_address, eventually, http},
     nodes::{bootstrap, config, stage},
 };
 
@@ -76,7 +76,7 @@ fn apply(zone: &Zone, name: &str, resources: Value) {
 /// Waits until a call with this header is answered so.
 async fn answers(front: SocketAddr, (header, value): (&str, &str), status: StatusCode, text: &str) {
     eventually(&format!("{value} is answered with {status} {text}"), || async {
-        let call = reqwest::Client::new().get(format!("http://{front}/")).header(header, value);
+        let call = http::client().get(format!("http://{front}/")).header(header, value);
         let answer = call.send().await.map_err(|error| error.to_string())?;
         let (is, body) = (answer.status(), answer.text().await.map_err(|error| error.to_string())?);
         if is == status && body.contains(text) { Ok(()) } else { Err(format!("{is} {body}")) }

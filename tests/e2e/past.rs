@@ -6,7 +6,7 @@ use common::testing::postgres::Cluster;
 use serde_json::Value;
 
 use crate::{
-    harness::{ControlPlane, Global, Options, Zone, eventually},
+    harness::{ControlPlane, Global, Options, Zone, eventually, http},
     postgres::on,
 };
 
@@ -149,7 +149,7 @@ async fn a_control_plane_is_restored(options: Options) {
     assert_eq!(shown["spec"]["to"][0]["default"]["connectionTimeout"], "1s");
     // Nobody has to be asked: the zone follows, and what was signed before is believed.
     zone_has(&zone, Some("1s")).await;
-    let who = reqwest::Client::new().get(global.url("/who-am-i")).bearer_auth(token).send().await.unwrap();
+    let who = http::client().get(global.url("/who-am-i")).bearer_auth(token).send().await.unwrap();
     assert!(who.status().is_success());
     global.apply(&timeout(5));
     zone_has(&zone, Some("5s")).await;

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{Global, Zone, eventually},
+    harness::{Global, Zone, eventually, http},
     mesh::{ALLOW_ALL, Member, Shape, federation},
 };
 
@@ -289,7 +289,7 @@ spec:
     );
     let at = client.outbounds[0];
     eventually("the changed headers", || async move {
-        let request = reqwest::Client::new().get(format!("http://{at}/api/things"));
+        let request = http::client().get(format!("http://{at}/api/things"));
         let request = request.header("x-set", "old").header("x-add", "one").header("x-gone", "here");
         let answer = request.send().await.map_err(|e| e.to_string())?;
         let told = answer.headers().get("x-answer").cloned();
@@ -305,7 +305,7 @@ spec:
     })
     .await;
 
-    let tcp = |name, calls| Shape { name, service: name, protocol: "tcp", tags: "", calls };
+    let tcp = |name, calls| Shape { mesh: "default", name, service: name, protocol: "tcp", tags: "", calls };
     let _store = Member::join(&zones[0], tcp("store", &[])).await;
     let _archive = Member::join(&zones[0], tcp("archive", &[])).await;
     let caller = Member::join(&zones[0], tcp("caller", &["store"])).await;

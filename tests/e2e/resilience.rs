@@ -13,7 +13,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::{
-    harness::{Options, Zone, eventually, wait::within},
+    harness::{Options, Zone, eventually, http, wait::within},
     mesh::{ALLOW_ALL, Member, Shape, federation, federation_with},
 };
 
@@ -29,7 +29,7 @@ impl Load {
         let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&good));
         let task = tokio::spawn(async move {
-            let client = reqwest::Client::new();
+            let client = http::client();
             let mut bad = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 match client.get(&url).send().await {

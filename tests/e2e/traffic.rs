@@ -50,7 +50,8 @@ async fn http2_grpc_and_tcp_services_are_reached() {
     let zone = &zones[0];
     let mut members = Vec::new();
     for protocol in ["http2", "grpc", "tcp"] {
-        let shape = Shape { name: protocol, service: protocol, protocol, tags: "", calls: &[] };
+        let shape =
+            Shape { mesh: "default", name: protocol, service: protocol, protocol, tags: "", calls: &[] };
         members.push(Member::join(zone, shape).await);
     }
     let client = Member::join(zone, Shape::http("client", "client", &["http2", "grpc", "tcp"])).await;
@@ -77,7 +78,14 @@ async fn a_client_reaches_a_service_that_lives_only_in_the_other_zone() {
     global.apply(ALLOW_ALL);
     let _ingress = ingress(&global, &zones[1]).await;
     let _inventory = Member::join(&zones[1], Shape::http("inventory-1", "inventory", &[])).await;
-    let orders = Shape { name: "orders-1", service: "orders", protocol: "grpc", tags: "", calls: &[] };
+    let orders = Shape {
+        mesh: "default",
+        name: "orders-1",
+        service: "orders",
+        protocol: "grpc",
+        tags: "",
+        calls: &[],
+    };
     let _orders = Member::join(&zones[1], orders).await;
     let calls = ["inventory", "orders"];
     let client = Member::join(&zones[0], Shape::http("client-1", "client", &calls)).await;
@@ -184,7 +192,8 @@ async fn weights_take_effect() {
     let zone = &zones[0];
     let mut versions = Vec::new();
     for (name, version) in [("backend-v1", ", version: v1"), ("backend-v2", ", version: v2")] {
-        let shape = Shape { name, service: "backend", protocol: "http", tags: version, calls: &[] };
+        let shape =
+            Shape { mesh: "default", name, service: "backend", protocol: "http", tags: version, calls: &[] };
         versions.push(Member::join(zone, shape).await);
     }
     let client = Member::join(zone, Shape::http("client", "client", &["backend"])).await;

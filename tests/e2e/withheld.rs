@@ -5,7 +5,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Global, Zone, eventually},
+    harness::{Global, Zone, eventually, http},
     mesh::{ALLOW_ALL, Member, Shape, federation},
 };
 
@@ -206,6 +206,6 @@ async fn what_somebody_writes_for_envoys_is_refused_where_it_is_applied() {
     let told = answer.to_string();
     assert!(told.contains("spec.clusters[0].connect_timeout") && told.contains("greater than 0s"), "{told}");
     // Who may not see what proxies are sent may not see what is wrong with it.
-    let anybody = reqwest::Client::new().get(zone.url("/debug/push_status")).send().await.unwrap();
+    let anybody = http::client().get(zone.url("/debug/push_status")).send().await.unwrap();
     assert_eq!(anybody.status(), StatusCode::FORBIDDEN);
 }

@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::{
-    harness::{Echo, Envoy, Zone, addresses, envoy::admin_address, eventually},
+    harness::{Echo, Envoy, Zone, addresses, envoy::admin_address, eventually, http},
     identity::{given, permit},
     mesh::{ALLOW_ALL, MESH, Member, Shape, federation, ingress},
 };
@@ -187,7 +187,7 @@ async fn the_example_of_edges_of_a_mesh_is_accepted() {
 /// Waits until a GET there is answered by the service of this name; gives what it saw.
 async fn answered_by(at: SocketAddr, host: &str, name: &str) -> Value {
     eventually(&format!("an answer of {name} at {at}"), || async move {
-        let request = reqwest::Client::new().get(format!("http://{at}/")).header("host", host);
+        let request = http::client().get(format!("http://{at}/")).header("host", host);
         let answer = request.send().await.map_err(|e| e.to_string())?;
         let status = answer.status();
         let text = answer.text().await.map_err(|e| e.to_string())?;
@@ -252,7 +252,7 @@ async fn a_gateway_lets_other_meshes_in() {
         assert!(envoy.stat("listener_manager.lds.update_rejected").await.is_ok_and(|n| n == 0));
     }
     // Somebody outside of the meshes is not let in.
-    let plain = reqwest::Client::new().get(format!("http://{at}/")).header("host", "edge.mesh").send().await;
+    let plain = http::client().get(format!("http://{at}/")).header("host", "edge.mesh").send().await;
     assert!(plain.is_err(), "{plain:?}");
 }
 

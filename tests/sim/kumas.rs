@@ -315,9 +315,9 @@ async fn a_zone_answers_for_what_it_owns() {
             "MeshService" => {
                 assert_eq!(names, ["redis-zone-1-2v6wfvvcvbc9f55d.default"]);
                 let sent = contents.into_values().next().unwrap();
-                assert_eq!(sent.labels[labels::ORIGIN], "zone");
-                assert_eq!(sent.labels[labels::ZONE], ZONE);
-                assert_eq!(sent.labels[labels::DISPLAY_NAME], "redis-zone-1");
+                assert_eq!(&sent.labels[labels::ORIGIN], "zone");
+                assert_eq!(&sent.labels[labels::ZONE], ZONE);
+                assert_eq!(&sent.labels[labels::DISPLAY_NAME], "redis-zone-1");
                 assert_eq!(sent.status.unwrap(), br#"{"vips":[{"ip":"10.0.1.1"}]}"#[..]);
             }
             "DataplaneInsight" => {

@@ -136,8 +136,8 @@ impl Taken {
         }
         for item in &response.resources {
             let decoded = codec::decode(kind, item.resource.as_ref().unwrap()).unwrap();
-            let zone = decoded.labels.get(labels::ZONE).map(String::as_str);
-            let name = decoded.labels.get(labels::DISPLAY_NAME).map_or(&*decoded.key.name, String::as_str);
+            let zone = decoded.labels.get(labels::ZONE);
+            let name = decoded.labels.get(labels::DISPLAY_NAME).unwrap_or(&decoded.key.name);
             let one = seen(kind, name, &decoded.spec, zone);
             self.0.insert(format!("{} {}", kind.name, item.name), [one].into());
         }

@@ -238,7 +238,7 @@ impl Authenticator {
         token: Option<&str>,
         index: &Index,
     ) -> Result<(), ProxyAuthError> {
-        let workload = document.labels.get(labels::WORKLOAD).map(String::as_str);
+        let workload = document.labels.get(labels::WORKLOAD);
         let claims = self.check_as(proxy, Some((&document.spec, workload)), token, index)?;
         let bound = |claims: &DataplaneClaims| {
             claims.tags.contains_key(labels::TAG_SERVICE) || !claims.workload.is_empty()

@@ -204,8 +204,9 @@ impl MoveDifference {
 /// Whether two resources say the same in their labels, whoever signed them.
 fn have_equal_labels(one: &Resource, other: &Resource) -> bool {
     let said = |resource: &Resource| {
-        let labels = resource.labels.clone();
-        labels.into_iter().filter(|(label, _)| label != labels::SIGNATURE).collect::<Vec<_>>()
+        let mut labels = resource.labels.clone();
+        labels.remove(labels::SIGNATURE);
+        labels
     };
     one.labels == other.labels || said(one) == said(other)
 }

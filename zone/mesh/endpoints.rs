@@ -10,6 +10,7 @@ use std::{
 };
 
 use common::model::{
+    Labels,
     kinds::mesh_service::{Port, ServiceState},
     labels,
 };
@@ -101,13 +102,13 @@ impl EndpointIndex {
             leave(&mut self.by_tag, &(key.clone(), value.clone()), name);
         }
         for (key, value) in before.into_iter().flat_map(|d| &d.resource.labels) {
-            leave(&mut self.by_label, &(key.clone(), value.clone()), name);
+            leave(&mut self.by_label, &(key.to_owned(), value.to_owned()), name);
         }
         for (key, value) in after.into_iter().flat_map(tags) {
             join(&mut self.by_tag, (key.clone(), value.clone()), name);
         }
         for (key, value) in after.into_iter().flat_map(|d| &d.resource.labels) {
-            join(&mut self.by_label, (key.clone(), value.clone()), name);
+            join(&mut self.by_label, (key.to_owned(), value.to_owned()), name);
         }
     }
 
@@ -185,7 +186,8 @@ impl EndpointIndex {
     /// The services of several zones that `service` may be a part of.
     pub(super) fn composed_of(&self, service: &ZoneService) -> ResourceNames {
         let labels = service.resource.labels.iter();
-        let composed = labels.filter_map(|(key, value)| self.composing.get(&(key.clone(), value.clone())));
+        let composed =
+            labels.filter_map(|(key, value)| self.composing.get(&(key.to_owned(), value.to_owned())));
         composed.flatten().cloned().collect()
     }
 
@@ -212,10 +214,10 @@ impl EndpointIndex {
             dataplane.inbounds.iter().filter_map(Inbound::service).map(|s| Destination::Service(s.into())),
         );
         let selecting = &self.selecting;
-        let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
-        let by_tag = tags(dataplane).filter_map(|tag| selecting.by_tag.get(&pair(tag)));
-        let by_label =
-            dataplane.resource.labels.iter().filter_map(|label| selecting.by_label.get(&pair(label)));
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let by_tag = tags(dataplane).filter_map(|(key, value)| selecting.by_tag.get(&pair(key, value)));
+        let labels = dataplane.resource.labels.iter();
+        let by_label = labels.filter_map(|(key, value)| selecting.by_label.get(&pair(key, value)));
         let by_name = selecting.by_name.get(dataplane.name()).into_iter();
         let names = by_tag.chain(by_label).chain(by_name).chain([&selecting.everything]).flatten();
         for service in names.filter_map(|name| services.get(name)) {
@@ -514,7 +516,7 @@ impl EndpointIndex {
             port,
             weight: 1,
             tags: tags.clone(),
-            labels: BTreeMap::new(),
+            labels: Labels::new(),
             locality: Locality { zone: Some(zone.to_owned()), priority: 1 },
             remote: true,
             by_identifier: own.is_some(),

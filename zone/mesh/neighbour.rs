@@ -8,7 +8,7 @@ use std::{
 
 use common::{
     model::{
-        Resource,
+        Labels, Resource,
         kinds::{self, dataplane_networking::networking, mesh_identity},
         labels, spiffe,
     },
@@ -77,7 +77,7 @@ impl CrossMeshDoor {
             port: self.port,
             weight: 1,
             tags: tags.clone(),
-            labels: BTreeMap::new(),
+            labels: Labels::new(),
             locality: Locality { zone: Some(zone.to_owned()), priority: 0 },
             remote: false,
             by_identifier: false,

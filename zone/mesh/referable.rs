@@ -121,14 +121,14 @@ impl<S: Referable> Referables<S> {
         if let Some(before) = &before {
             leave(&mut self.by_authored, &before.authored_name().to_owned(), name);
             for (key, value) in &before.resource().labels {
-                leave(&mut self.by_label, &(key.clone(), value.clone()), name);
+                leave(&mut self.by_label, &(key.to_owned(), value.to_owned()), name);
             }
         }
         if let Some(service) = &service {
             let authored = service.authored_name().to_owned();
             self.by_authored.entry(authored).or_default().insert(Arc::clone(name));
             for (key, value) in &service.resource().labels {
-                self.by_label.entry((key.clone(), value.clone())).or_default().insert(Arc::clone(name));
+                self.by_label.entry((key.to_owned(), value.to_owned())).or_default().insert(Arc::clone(name));
             }
         }
         before

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use common::model::labels;
+use common::model::{Labels, labels};
 use imbl::OrdMap;
 
 use super::{Destination, ExternalService, Protocol};
@@ -32,7 +32,7 @@ pub struct Endpoint {
     /// Tags of the inbound behind it.
     pub tags: BTreeMap<String, String>,
     /// Labels of the dataplane behind it; empty for an ingress.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Where it is.
     pub locality: Locality,
     /// Whether it is the ingress of another zone.

@@ -1,6 +1,6 @@
 //! `MeshIdentity`: who gives identities to which proxies, seen from one zone.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use chrono::Duration;
 use common::{
@@ -106,8 +106,9 @@ impl WorkloadIdentities {
         if self.0.is_empty() {
             return None;
         }
-        let labels: &BTreeMap<String, String> = &dataplane.resource.labels;
-        mesh_identity::narrowest(self.0.values(), labels, |one| (&one.resource, &one.spec))
+        mesh_identity::narrowest(self.0.values(), &dataplane.resource.labels, |one| {
+            (&one.resource, &one.spec)
+        })
     }
 
     /// All of them.

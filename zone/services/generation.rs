@@ -7,7 +7,7 @@ use std::{
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use common::model::{
-    Origin, Resource, ResourceKey, Spec,
+    Labels, Origin, Resource, ResourceKey, Spec,
     kinds::{
         mesh,
         mesh_service::{self, MeshService, Port, Selector},
@@ -142,7 +142,7 @@ fn ports_of(proxy: &ServingProxy, service: &str) -> Vec<Port> {
 
 /// The labels that the proxies of a service have, in the form most of them have.
 fn common_labels(proxies: &[&ServingProxy]) -> BTreeMap<String, String> {
-    let mut votes: BTreeMap<&String, BTreeMap<&String, (usize, DateTime<Utc>)>> = BTreeMap::new();
+    let mut votes: BTreeMap<&str, BTreeMap<&str, (usize, DateTime<Utc>)>> = BTreeMap::new();
     for proxy in proxies {
         for (key, value) in proxy.resource.labels.iter().filter(|(key, value)| may_spread(key, value)) {
             let (count, newest) = votes.entry(key).or_default().entry(value).or_default();
@@ -152,7 +152,7 @@ fn common_labels(proxies: &[&ServingProxy]) -> BTreeMap<String, String> {
     }
     let elected = votes.into_iter().filter_map(|(key, values)| {
         let best = values.into_iter().max_by_key(|(value, votes)| (*votes, Reverse(*value)))?.0;
-        Some((key.clone(), best.clone()))
+        Some((key.to_owned(), best.to_owned()))
     });
     elected.collect()
 }
@@ -167,18 +167,18 @@ fn may_spread(key: &str, value: &str) -> bool {
 }
 
 /// Gives a service the labels of its proxies in place of those they had before. What somebody else wrote stays.
-fn propagate(own: &mut BTreeMap<String, String>, wanted: BTreeMap<String, String>) {
+fn propagate(own: &mut Labels, wanted: BTreeMap<String, String>) {
     let mark = |key: &str| {
         let digest = Sha256::digest(key.as_bytes());
         let hex: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{}{hex}", labels::PROPAGATED_PREFIX)
     };
     let before: BTreeSet<String> =
-        own.keys().filter(|key| key.starts_with(labels::PROPAGATED_PREFIX)).cloned().collect();
+        own.keys().filter(|key| key.starts_with(labels::PROPAGATED_PREFIX)).map(str::to_owned).collect();
     own.retain(|key, _| !before.contains(key) && !before.contains(&mark(key)));
     for (key, value) in wanted {
         if !own.contains_key(&key) {
-            own.insert(mark(&key), String::new());
+            own.insert(mark(&key), "");
             own.insert(key, value);
         }
     }

@@ -163,22 +163,26 @@ impl ServingProxy {
     }
 
     fn is_selected(&self, selector: &Selector) -> bool {
-        let all = |own: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
-            wanted.iter().all(|(key, value)| own.get(key) == Some(value))
-        };
         match SelectorTarget::of(selector) {
             // Who serves nothing is behind no service.
             _ if self.inbounds.is_empty() => false,
             SelectorTarget::Nobody => false,
             SelectorTarget::Named(name) => self.resource.name() == name,
-            SelectorTarget::Labelled(wanted) => all(&self.resource.labels, &wanted),
-            SelectorTarget::Tagged(wanted) => self.inbounds.iter().any(|inbound| all(&inbound.tags, wanted)),
+            SelectorTarget::Labelled(wanted) => {
+                wanted.iter().all(|(key, value)| self.resource.labels.get(key) == Some(value))
+            }
+            SelectorTarget::Tagged(wanted) => {
+                let all = |own: &BTreeMap<String, String>| {
+                    wanted.iter().all(|(key, value)| own.get(key) == Some(value))
+                };
+                self.inbounds.iter().any(|inbound| all(&inbound.tags))
+            }
         }
     }
 }
 
 fn labels_of(resource: &Resource) -> impl Iterator<Item = Trait> {
-    resource.labels.iter().map(|(key, value)| Trait::Label(key.clone(), value.clone()))
+    resource.labels.iter().map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
 }
 
 /// Whom the selector of a service means.
@@ -300,7 +304,7 @@ impl Population {
     /// Follows the change of a service of several zones.
     pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<MeshMultiZoneService>) {
         let first = |spec: &MeshMultiZoneService| {
-            spec.wanted().iter().next().map(|(key, value)| Trait::Label(key.clone(), value.clone()))
+            spec.wanted().iter().next().map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
         };
         if let Some(before) = self.composed.remove(name) {
             self.composing.leave(name, first(&before));
@@ -364,8 +368,11 @@ impl Population {
 
     /// Services that have one of the labels that `service` asks for, and perhaps not the others.
     pub(super) fn parts_of(&self, service: &MeshMultiZoneService) -> impl Iterator<Item = &Arc<str>> {
-        let wanted: Vec<Trait> =
-            service.wanted().iter().map(|(key, value)| Trait::Label(key.clone(), value.clone())).collect();
+        let wanted: Vec<Trait> = service
+            .wanted()
+            .iter()
+            .map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
+            .collect();
         let parts: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
         parts.into_iter()
     }

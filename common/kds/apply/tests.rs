@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     kds::{features::Features, mapper, signature::KeyOfResources},
+    model::Labels,
     policy::mesh_timeout,
     runtime::{Clock, Entropy},
     store::{Snapshot, StoreIdentity, feed::Feed, memory::MemoryStore},
@@ -30,7 +31,7 @@ fn global(foreign: Foreign) -> Follower {
 
 /// The same resource as `zone-1` sends it to global.
 fn up(resource: Resource) -> Resource {
-    let claimed = resource.labels.get(labels::ZONE).cloned();
+    let claimed = resource.labels.get(labels::ZONE).map(str::to_owned);
     let mut sent = mapper::up(&resource, "zone-1", &[]).unwrap();
     sent.labels.extend(claimed.map(|zone| (labels::ZONE.to_owned(), zone)));
     sent
@@ -179,7 +180,7 @@ fn global_attributes_to_the_session() {
     assert_eq!(words(&plan), [format!("create {}", called("t")), "delete mine".to_owned()]);
     let Write::Put { resource, .. } = &plan.writes[0] else { panic!("a put") };
     assert_eq!(resource.origin, zone("zone-1"));
-    assert_eq!(resource.labels[labels::ZONE], "zone-1");
+    assert_eq!(&resource.labels[labels::ZONE], "zone-1");
     assert_eq!(resource.owner, Some(ResourceKey::global(&kinds::zone::KIND, "zone-1")));
 }
 
@@ -356,7 +357,7 @@ fn a_name_of_another_zone_is_refused_and_both_are_named() {
 fn whose_name_it_is_gets_it_back() {
     let follower = global(Foreign::Rewrite);
     let mine = up(from_global("t"));
-    let squatted = Resource { origin: zone("zone-2"), labels: BTreeMap::new(), ..mine.clone() };
+    let squatted = Resource { origin: zone("zone-2"), labels: Labels::new(), ..mine.clone() };
     let received = received(std::slice::from_ref(&mine), &[], false, &follower);
     let plan = plan(&index([squatted]), &received, &follower, DateTime::UNIX_EPOCH);
     let [Write::Put { resource, .. }] = &plan.writes[..] else { panic!("{:?}", plan.writes) };

@@ -12,9 +12,9 @@ use crate::{
     proto::kuma::mesh::v1alpha1::{Dataplane, ZoneEgress, ZoneIngress},
 };
 
-fn pinned(kind: &'static Kind, sent: &Value) -> (Option<OriginClaim>, BTreeMap<String, String>, Bytes) {
+fn pinned(kind: &'static Kind, sent: &Value) -> (Option<OriginClaim>, Labels, Bytes) {
     let mut spec = transcode::from_json(kind, sent).unwrap().into();
-    let mut labels = BTreeMap::new();
+    let mut labels = Labels::new();
     let claim = pin(kind, &mut labels, &mut spec, "zone-1").unwrap();
     (claim, labels, spec)
 }
@@ -23,7 +23,7 @@ fn check(kind: &'static Kind, sent: Value, stored: Value, claim: Option<&str>) {
     let (found, labels, spec) = pinned(kind, &sent);
     assert_eq!(found.map(|c| c.to_string()).as_deref(), claim, "{sent}");
     assert_eq!(transcode::to_json(kind, &spec).unwrap(), stored);
-    assert_eq!((&*labels[labels::ZONE], &*labels[labels::ORIGIN]), ("zone-1", "zone"));
+    assert_eq!((&labels[labels::ZONE], &labels[labels::ORIGIN]), ("zone-1", "zone"));
     let again = pin(kind, &mut labels.clone(), &mut spec.clone(), "zone-1").unwrap();
     assert_eq!(again, None, "what is pinned claims nobody else");
 }
@@ -64,7 +64,7 @@ fn fields_nobody_knows_survive_pinning() {
     let unknown = [0x98, 0x06, 0x2a];
     let named = transcode::from_json(kind, &json!({"zone": "zone-2"})).unwrap();
     let mut spec = Bytes::from([&named[..], &unknown].concat());
-    assert!(pin(kind, &mut BTreeMap::new(), &mut spec, "zone-1").unwrap().is_some());
+    assert!(pin(kind, &mut Labels::new(), &mut spec, "zone-1").unwrap().is_some());
     assert!(spec.windows(3).any(|w| w == unknown));
     let decoded = crate::proto::kuma::mesh::v1alpha1::ZoneIngress::decode(spec).unwrap();
     assert_eq!(decoded.zone, "zone-1");
@@ -72,10 +72,10 @@ fn fields_nobody_knows_survive_pinning() {
 
 #[test]
 fn a_label_that_claims_another_zone_is_overruled() {
-    let mut labels = BTreeMap::from([(labels::ZONE.to_owned(), "zone-2".to_owned())]);
+    let mut labels = Labels::from([(labels::ZONE, "zone-2")]);
     let claim = pin(&kinds::mesh_service::KIND, &mut labels, &mut Bytes::new(), "zone-1").unwrap();
     assert_eq!(claim.unwrap().to_string(), "labels[\"kuma.io/zone\"] names zone \"zone-2\"");
-    assert_eq!(labels[labels::ZONE], "zone-1");
+    assert_eq!(&labels[labels::ZONE], "zone-1");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn what_stands_twice_is_read_as_a_decoder_reads_it() {
     };
     let kind = &kinds::zone_ingress::KIND;
     let mut lie = twice("zone-1", "zone-2");
-    let claim = pin(kind, &mut BTreeMap::new(), &mut lie, "zone-1").unwrap();
+    let claim = pin(kind, &mut Labels::new(), &mut lie, "zone-1").unwrap();
     assert_eq!(claim.unwrap().zone, "zone-2");
     let mut harmless = twice("zone-2", "zone-1");
-    assert_eq!(pin(kind, &mut BTreeMap::new(), &mut harmless, "zone-1").unwrap(), None);
+    assert_eq!(pin(kind, &mut Labels::new(), &mut harmless, "zone-1").unwrap(), None);
     assert_eq!((&lie, &*lie), (&harmless, &b"\x0a\x06zone-1"[..]), "one form is left of both");
 }
 
@@ -184,7 +184,7 @@ trait Opinion: Message + Default + PartialEq {
     fn named(&mut self) -> Vec<&mut String>;
 }
 
-fn tagged(tags: &mut BTreeMap<String, String>) -> Option<&mut String> {
+fn tagged(tags: &mut std::collections::BTreeMap<String, String>) -> Option<&mut String> {
     tags.get_mut(labels::ZONE)
 }
 
@@ -211,7 +211,7 @@ impl Opinion for Dataplane {
 
 fn judge<M: Opinion>(kind: &'static Kind, sent: Vec<u8>) -> Result<(), TestCaseError> {
     let mut spec = Bytes::from(sent.clone());
-    let claim = pin(kind, &mut BTreeMap::new(), &mut spec, "zone-1");
+    let claim = pin(kind, &mut Labels::new(), &mut spec, "zone-1");
     let (Ok(claim), Ok(mut expected)) = (&claim, M::decode(sent.as_slice())) else {
         prop_assert!(claim.is_err() && M::decode(sent.as_slice()).is_err(), "two decoders, two minds");
         return Ok(());
@@ -231,7 +231,7 @@ fn judge<M: Opinion>(kind: &'static Kind, sent: Vec<u8>) -> Result<(), TestCaseE
     prop_assert_eq!(unknown(&sent), unknown(&spec));
 
     let mut again = spec.clone();
-    prop_assert_eq!(pin(kind, &mut BTreeMap::new(), &mut again, "zone-1").unwrap(), None);
+    prop_assert_eq!(pin(kind, &mut Labels::new(), &mut again, "zone-1").unwrap(), None);
     prop_assert_eq!(again, spec, "equal content, equal bytes");
     Ok(())
 }

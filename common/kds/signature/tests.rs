@@ -156,8 +156,8 @@ proptest! {
         a in ("[a-c]{0,3}", "[a-c]{0,3}", proptest::collection::btree_map("[a-c]{0,2}", "[a-c]{0,2}", 0..3), "[a-c]{0,3}"),
         b in ("[a-c]{0,3}", "[a-c]{0,3}", proptest::collection::btree_map("[a-c]{0,2}", "[a-c]{0,2}", 0..3), "[a-c]{0,3}"),
     ) {
-        let text = |(mesh, name, labels, spec): &(String, String, BTreeMap<String, String>, String)| {
-            statement(("MeshTimeout", mesh, name), labels, spec.as_bytes(), None)
+        let text = |(mesh, name, labels, spec): &(String, String, std::collections::BTreeMap<String, String>, String)| {
+            statement(("MeshTimeout", mesh, name), &labels.clone().into(), spec.as_bytes(), None)
         };
         prop_assert_eq!(a == b, text(&a) == text(&b));
     }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::identity::{IdentityProviderType, MeshIdentity};
 use crate::model::{
-    Duration, Resource, Spec, labels, spiffe,
+    Duration, Labels, Resource, Spec, labels, spiffe,
     template::{self, TemplateError, TemplateVariable},
 };
 
@@ -48,8 +48,9 @@ impl MeshIdentity {
     }
 
     /// Whether it is for who has these labels.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.wanted().is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
+    pub fn selects(&self, labels: &Labels) -> bool {
+        self.wanted()
+            .is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value.as_str())))
     }
 
     /// The trust domain of who gets an identity from `identity`, of which this is the spec, in `zone`.
@@ -121,7 +122,7 @@ fn checked(id: String) -> Result<String, NamingError> {
 /// first by name. `resource` and `spec` look into them.
 pub fn narrowest<T>(
     identities: impl Iterator<Item = T>,
-    labels: &BTreeMap<String, String>,
+    labels: &Labels,
     parts: impl Fn(&T) -> (&Resource, &MeshIdentity),
 ) -> Option<T> {
     let meant = identities.filter(|one| parts(one).1.selects(labels));
@@ -180,7 +181,7 @@ mod tests {
 
     fn resource(kind: &'static crate::model::Kind, name: &str, pairs: &[(&str, &str)]) -> Resource {
         let mut resource = Resource::new(ResourceKey::new(kind, "demo", name), DateTime::UNIX_EPOCH);
-        resource.labels = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        resource.labels = pairs.iter().copied().collect();
         resource
     }
 

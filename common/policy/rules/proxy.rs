@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::SelectableGateway;
 use crate::{
-    model::{Resource, SpecError, kinds, kri::Kri, labels},
+    model::{Labels, Resource, SpecError, kinds, kri::Kri, labels},
     policy::ProxyType,
     proto::kuma::mesh::v1alpha1::{
         Dataplane,
@@ -46,7 +46,7 @@ pub struct SelectableProxy {
     /// Its identifier.
     pub kri: Kri,
     /// All labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Sidecar or gateway.
     pub kind: ProxyType,
     /// Tags of a gateway.
@@ -150,7 +150,7 @@ impl SelectableProxy {
 
     /// The zone that owns it, `None` when nothing says.
     pub(super) fn zone(&self) -> Option<&str> {
-        self.owner().get(labels::ZONE).map(String::as_str).filter(|z| !z.is_empty())
+        self.owner().get(labels::ZONE).filter(|z| !z.is_empty())
     }
 
     /// Whether a zone owns it.
@@ -159,7 +159,7 @@ impl SelectableProxy {
     }
 
     /// Labels that say who owns it: those of the gateway it runs, else its own.
-    fn owner(&self) -> &BTreeMap<String, String> {
+    fn owner(&self) -> &Labels {
         self.gateway.as_ref().map_or(&self.labels, |g| &g.resource.labels)
     }
 }

@@ -98,8 +98,7 @@ impl SelectableProxy {
             Reach::Named(self.kri.name.clone()),
         ]);
         for (key, value) in &self.labels {
-            let (key, value) = owned(key, value);
-            reaches.insert(Reach::Labelled(key, value));
+            reaches.insert(Reach::Labelled(key.to_owned(), value.to_owned()));
         }
         for (key, value) in self.tag_sets().flatten() {
             let (key, value) = owned(key, value);

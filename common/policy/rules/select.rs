@@ -362,7 +362,7 @@ pub(super) fn in_namespace(policy: &Resource, proxy: &SelectableProxy) -> bool {
         PolicyRole::System | PolicyRole::Producer => true,
         PolicyRole::Consumer | PolicyRole::WorkloadOwner => {
             let namespace = policy.label(labels::NAMESPACE);
-            namespace.is_some() && namespace == proxy.labels.get(labels::NAMESPACE).map(String::as_str)
+            namespace.is_some() && namespace == proxy.labels.get(labels::NAMESPACE)
         }
     }
 }

@@ -105,9 +105,7 @@ fn serves(service: &MeshService, dataplane: &Resource, proxy: &SelectableProxy) 
     }
     if let Some(wanted) = &selector.dataplane_labels {
         let wanted = wanted["matchLabels"].as_object().into_iter().flatten();
-        return wanted
-            .into_iter()
-            .all(|(key, value)| dataplane.labels.get(key).map(String::as_str) == value.as_str());
+        return wanted.into_iter().all(|(key, value)| dataplane.labels.get(key) == value.as_str());
     }
     let has = |tags: &BTreeMap<String, String>| {
         selector.dataplane_tags.iter().all(|(key, value)| tags.get(key) == Some(value))

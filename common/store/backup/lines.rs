@@ -1,7 +1,6 @@
 //! The lines of a backup, one by one.
 
 use std::{
-    collections::BTreeMap,
     io::{BufRead, Read},
     sync::Arc,
 };
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackupError, BackupHeader};
 use crate::{
-    model::{Origin, Resource, ResourceKey, Revision},
+    model::{Labels, Origin, Resource, ResourceKey, Revision},
     registry,
     store::record::nanos,
 };
@@ -49,7 +48,7 @@ pub(super) struct ResourceLine {
     kind: String,
     mesh: String,
     name: String,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     /// In base64, as the status.
     spec: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -271,7 +271,7 @@ impl View {
         let mut seen = Resource::clone(resource);
         let name = resource.name();
         let mut set = |key: &str, value: &str| {
-            seen.labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+            seen.labels.or_insert(key, value);
         };
         set(labels::DISPLAY_NAME, name);
         match &self.zone {

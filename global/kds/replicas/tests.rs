@@ -49,6 +49,8 @@ async fn another_instance_is_believed_while_it_speaks() {
 struct Away {
     store: MemoryStore,
     is_away: AtomicBool,
+    /// Documents cannot be read while somebody has it.
+    hangs: tokio::sync::Mutex<()>,
 }
 
 impl Away {
@@ -93,13 +95,18 @@ impl Store for Away {
         self.at_hand()?.put_sessions(rows).await
     }
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let _free = self.hangs.lock().await;
         self.at_hand()?.sessions(prefix).await
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_is_nobodys_silence() {
-    let away = Arc::new(Away { store: MemoryStore::new(Uuid::nil()), is_away: AtomicBool::new(false) });
+    let away = Arc::new(Away {
+        store: MemoryStore::new(Uuid::nil()),
+        is_away: AtomicBool::new(false),
+        hangs: tokio::sync::Mutex::default(),
+    });
     let store = Arc::clone(&away) as Arc<dyn Store>;
     let other = Replicas::new("there".into(), Arc::clone(&store));
     let this = Replicas::new("here".into(), store);
@@ -119,13 +126,41 @@ async fn an_outage_of_the_store_is_nobodys_silence() {
     away.is_away.store(false, Ordering::Relaxed);
     // The other instance has not got round to it yet.
     this.exchange(Vec::new(), |_| true).await.unwrap();
-    tokio::time::advance(EXCHANGE).await;
+    tokio::time::advance(EXCHANGE + Duration::from_secs(4)).await;
     assert_eq!(health(), Some(ZoneHealth::Online));
     // And it never does.
     tokio::time::advance(EXCHANGE).await;
     assert_eq!(health(), Some(ZoneHealth::Unknown));
     tokio::time::advance(EXCHANGE * 2).await;
     assert_eq!(health(), Some(ZoneHealth::Offline));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_the_store_that_takes_long_is_nobodys_silence() {
+    let away = Arc::new(Away {
+        store: MemoryStore::new(Uuid::nil()),
+        is_away: AtomicBool::new(false),
+        hangs: tokio::sync::Mutex::default(),
+    });
+    let store = Arc::clone(&away) as Arc<dyn Store>;
+    let other = Replicas::new("there".into(), Arc::clone(&store));
+    let this = Arc::new(Replicas::new("here".into(), store));
+    let health = || this.status("zone-1", Instant::now(), PATIENCE).map(|s| s.status);
+    for beat in 1..=2 {
+        other.exchange(vec![("zone-1".into(), report("there", 3, beat))], |_| true).await.unwrap();
+        this.exchange(Vec::new(), |_| true).await.unwrap();
+    }
+    tokio::time::advance(EXCHANGE).await;
+    let hanging = away.hangs.lock().await;
+    let mut asking = std::pin::pin!(this.exchange(Vec::new(), |_| true));
+    assert!(futures::poll!(&mut asking).is_pending());
+    tokio::time::advance(EXCHANGE * 4).await;
+    assert_eq!(health(), Some(ZoneHealth::Online), "it is still asked");
+    drop(hanging);
+    asking.await.unwrap();
+    assert_eq!(health(), Some(ZoneHealth::Online), "the time it took does not count");
+    tokio::time::advance(EXCHANGE).await;
+    assert_eq!(health(), Some(ZoneHealth::Unknown));
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,7 +186,7 @@ impl Sent {
         let meta = Meta {
             name: sent.name().to_owned(),
             mesh: mesh.to_owned(),
-            labels: sent.labels.clone(),
+            labels: sent.labels.to_map(),
             ..Meta::default()
         };
         Self {

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{
-    Global, Options, Zone, control_plane::ControlPlane, process::Process, wait::eventually,
+    Global, Options, Zone, control_plane::ControlPlane, http, process::Process, wait::eventually,
 };
 
 /// Asks as a proxy asks for somebody else, with his token if he has one.
@@ -18,7 +18,7 @@ async fn from_afar(
     token: Option<&str>,
     body: &Value,
 ) -> (StatusCode, String) {
-    let request = Client::new().request(method, cp.url(path)).header("x-forwarded-for", "10.0.0.9");
+    let request = http::client().request(method, cp.url(path)).header("x-forwarded-for", "10.0.0.9");
     let request = match token {
         Some(token) => request.bearer_auth(token),
         None => request,
@@ -140,7 +140,7 @@ async fn a_request_that_came_through_a_proxy_is_not_local() {
     let trusting = Options::default().with_variable("KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN", "true");
     let global = Global::start_with(trusting).await;
     let who = async |headers: &[(&str, &str)]| {
-        let mut request = Client::new().get(global.url("/who-am-i"));
+        let mut request = http::client().get(global.url("/who-am-i"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

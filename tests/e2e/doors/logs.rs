@@ -7,11 +7,10 @@ use envoy_types::pb::{
 };
 use futures::future::join_all;
 use prost::Message;
-use reqwest::Client;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::stage::{Door, Stage};
-use crate::harness::addresses;
+use crate::harness::{addresses, http};
 
 /// How long it may take to repeat something often enough, on a machine that has other things to do.
 const LOUD: Duration = Duration::from_secs(240);
@@ -35,7 +34,7 @@ fn token(alg: &str) -> String {
 /// As somebody on another machine would.
 async fn ask(door: &Door, path: &str, token: &str) {
     let url = format!("http://{}{path}", door.address);
-    let request = Client::new().get(url).bearer_auth(token).header("x-forwarded-for", "10.0.0.1");
+    let request = http::client().get(url).bearer_auth(token).header("x-forwarded-for", "10.0.0.1");
     let _refused = request.send().await;
 }
 
@@ -66,7 +65,7 @@ async fn stream(door: &Door, request: &DiscoveryRequest) {
     let (mut client, connection) = h2::client::handshake(io).await.unwrap();
     let driver = tokio::spawn(connection);
     let path = "http://a/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-    let head = http::Request::post(path).header("content-type", "application/grpc").body(()).unwrap();
+    let head = ::http::Request::post(path).header("content-type", "application/grpc").body(()).unwrap();
     let (response, mut sender) = client.send_request(head, false).unwrap();
     sender.send_data(body.into(), true).unwrap();
     let _ended = timeout(Duration::from_secs(10), async {

@@ -11,7 +11,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::harness::{Global, Options, Zone, addresses, control_plane::ControlPlane, eventually};
+use crate::harness::{Global, Options, Zone, addresses, control_plane::ControlPlane, eventually, http};
 
 /// How a proxy passes on what it gets.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +237,7 @@ async fn a_new_key_and_a_revocation_make_a_new_token() {
 }
 
 async fn who(cp: &ControlPlane, token: &str) -> StatusCode {
-    Client::new().get(cp.url("/who-am-i")).bearer_auth(token).send().await.unwrap().status()
+    http::client().get(cp.url("/who-am-i")).bearer_auth(token).send().await.unwrap().status()
 }
 
 async fn secret(cp: &ControlPlane, name: &str, data: &str) {

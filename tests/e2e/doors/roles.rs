@@ -7,11 +7,11 @@ use common::{
     registry,
     rest::routes::{Needs, Route, RouteMethod, RoutePlace, TABLE},
 };
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, wait::eventually};
+use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, http, wait::eventually};
 
 /// Nothing without a role, where settings can say so.
 fn closed() -> Options {
@@ -68,7 +68,7 @@ impl Probe {
     }
 
     async fn send(&self, cp: &ControlPlane, token: Option<&str>) -> (StatusCode, String) {
-        let request = Client::new().request(self.method.clone(), cp.url(&self.path));
+        let request = http::client().request(self.method.clone(), cp.url(&self.path));
         let request = if self.method == Method::GET { request } else { request.json(&self.body) };
         let request = match token {
             Some(token) => request.bearer_auth(token),
@@ -173,7 +173,7 @@ async fn roles_of_global_count_in_its_zones_as_far_as_they_say() {
             "labels": { "kuma.io/origin": "zone" },
             "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "idleTimeout": "1s" } }] } });
         let url = zone.url(&format!("/meshes/default/meshtimeouts/{name}"));
-        let answer = Client::new().put(url).bearer_auth(token).json(&policy).send().await.unwrap();
+        let answer = http::client().put(url).bearer_auth(token).json(&policy).send().await.unwrap();
         answer.status().as_u16()
     };
     for (zone, (_, bob)) in zones.iter().zip(&tokens) {
@@ -232,7 +232,7 @@ async fn a_role_reaches_as_far_as_it_says() {
     let args = ["generate", "user-token", "--name", "ann", "--group", "payers", "--valid-for", "1h"];
     let token = global.straitctl(&args).trim().to_owned();
     let ask = async |method: Method, path: &str, body: Value| {
-        let request = Client::new().request(method, global.url(path)).bearer_auth(&token).json(&body);
+        let request = http::client().request(method, global.url(path)).bearer_auth(&token).json(&body);
         let answer = request.send().await.unwrap();
         let status = answer.status().as_u16();
         (status, serde_json::from_str::<Value>(&answer.text().await.unwrap()).unwrap_or_default())

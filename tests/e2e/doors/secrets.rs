@@ -22,7 +22,7 @@ use crate::{
         Global, Options, Zone, addresses,
         control_plane::{ControlPlane, write},
         envoy::admin_address,
-        eventually,
+        eventually, http,
         process::Process,
     },
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
@@ -288,7 +288,7 @@ async fn no_secret_leaves_in_an_answer_a_log_a_metric_or_an_insight() {
     let shown = secrets.iter().filter(|secret| raw.contains(&secret.traces[0])).count();
     assert!(shown >= 6, "{shown} of the secrets are in the Envoy");
 
-    let client = Client::new();
+    let client = http::client();
     let (mut answers, mut seen) = (0, BTreeSet::new());
     for (cp, user) in [(&global.cp, &users[0]), (&zone.cp, &users[1])] {
         let paths = readable(&client, cp).await;

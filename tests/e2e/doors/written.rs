@@ -1,11 +1,14 @@
 //! What people write in terms of Envoy: a text with a document in it, in which a stranger sees no secret either, and steps
 //! that could make a resource as long and as deep as they like.
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::ads_peer::{self, CDS, join};
-use crate::{harness::eventually, mesh::federation};
+use crate::{
+    harness::{eventually, http},
+    mesh::federation,
+};
 
 const SECRET: &str = "opaque-of-a-patch-91";
 
@@ -41,7 +44,7 @@ async fn a_stranger_sees_no_secret_in_what_is_written_in_terms_of_envoy() {
         if list["total"] == 3 { Ok(()) } else { Err(list.to_string()) }
     })
     .await;
-    let (client, mut shown) = (Client::new(), 0);
+    let (client, mut shown) = (http::client(), 0);
     for cp in [&global.cp, &zone.cp] {
         let list = cp.get("/meshes/default/meshproxypatches").await;
         assert!(list.to_string().contains(SECRET), "who may write it reads it as it is");

@@ -10,7 +10,7 @@ use reqwest::{Client, Method, StatusCode, header};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{addresses, process::Process, wait::eventually};
+use super::{addresses, http, process::Process, wait::eventually};
 
 /// What differs from the usual set-up.
 #[derive(Clone, Default)]
@@ -196,7 +196,7 @@ impl ControlPlane {
             let bearer = format!("Bearer {}", self.admin_token());
             headers.insert(header::AUTHORIZATION, bearer.parse().expect("a token fits into a header"));
         }
-        Client::builder().default_headers(headers).build().expect("a client")
+        http::builder().default_headers(headers).build().expect("a client")
     }
 
     /// Calls REST as administrator; the body is JSON or null.

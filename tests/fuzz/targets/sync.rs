@@ -12,7 +12,7 @@ use common::{
         metadata::Peer,
         ownership::ZoneNaming,
     },
-    model::{Kind, kinds, labels},
+    model::{Kind, Labels, kinds, labels},
     proto::{
         envoy::{
             config::core::v3::Node,
@@ -62,7 +62,7 @@ fn item(data: &[u8]) {
         let received =
             DecodedResponse::decode(kinds[at], [("name", Some(&any))], Vec::new(), false, &follower);
         for item in received.items.values() {
-            assert_eq!(item.labels.get(labels::ZONE).map(String::as_str), Some(ZONE));
+            assert_eq!(item.labels.get(labels::ZONE), Some(ZONE));
             names_nobody_else(item.key.kind, &item.spec);
         }
         let plan = plan(&index(), &received, &follower, DateTime::UNIX_EPOCH);
@@ -73,7 +73,7 @@ fn item(data: &[u8]) {
 fn attribute(data: &[u8]) {
     let kinds = [&kinds::zone_ingress::KIND, &kinds::zone_egress::KIND, &kinds::dataplane::KIND];
     let Some((at, spec)) = choice(data, kinds.len()) else { return };
-    let (kind, mut labels) = (kinds[at], BTreeMap::new());
+    let (kind, mut labels) = (kinds[at], Labels::new());
     let named_another = others(kind, spec);
     let mut pinned = Bytes::copy_from_slice(spec);
     let Ok(claim) = attribution::pin(kind, &mut labels, &mut pinned, ZONE) else { return };

@@ -31,7 +31,7 @@ async fn a_proxy_that_brings_its_resource_is_registered_and_goes_with_it() {
         let mut client = Client::begin(&zone, protocol, who).await;
         client.take(CDS).await;
         let stored = zone.index.current().get(&key("web-1")).cloned().unwrap();
-        assert_eq!(stored.labels["kuma.io/zone"], "east");
+        assert_eq!(&stored.labels["kuma.io/zone"], "east");
         let spec = stored.spec::<proto::Dataplane>().unwrap();
         assert_eq!(spec.networking.unwrap().inbound[0].tags["kuma.io/zone"], "east");
         drop(client);

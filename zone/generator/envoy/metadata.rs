@@ -17,9 +17,9 @@ pub const LOAD_BALANCER: &str = "envoy.lb";
 pub const TRANSPORT_SOCKET: &str = "envoy.transport_socket_match";
 
 /// A struct of strings.
-pub fn strings<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> Struct {
-    let value = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
-    Struct { fields: pairs.into_iter().map(|(key, text)| (key.clone(), value(text))).collect() }
+pub fn strings(pairs: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Struct {
+    let value = |text: String| Value { kind: Some(Kind::StringValue(text)) };
+    Struct { fields: pairs.into_iter().map(|(key, text)| (key.into(), value(text.into()))).collect() }
 }
 
 /// Metadata with these namespaces; empty structs are left out, and so is empty metadata.

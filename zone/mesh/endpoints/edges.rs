@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use common::model::labels;
+use common::model::{Labels, labels};
 use imbl::OrdMap;
 
 use crate::mesh::{
@@ -25,7 +25,7 @@ pub(super) fn at<'a>(
         port,
         weight: 1,
         tags: tags.clone(),
-        labels: BTreeMap::new(),
+        labels: Labels::new(),
         locality: Locality { zone: Some(mesh.zone.to_string()), priority: 0 },
         remote: false,
         by_identifier: false,
@@ -62,7 +62,7 @@ pub(super) fn remote_in(
             port,
             weight: available.instances,
             tags,
-            labels: BTreeMap::new(),
+            labels: Labels::new(),
             locality: Locality { zone: zone.clone(), priority: u32::from(mesh.locality_aware()) },
             remote: true,
             by_identifier: false,

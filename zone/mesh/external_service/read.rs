@@ -142,7 +142,7 @@ fn as_resource(resource: &Arc<Resource>, texts: &mut Texts<'_>) -> ServiceReadin
     let destination = Destination::External(Arc::clone(&resource.key.name));
     let mut service = ExternalService::of(resource, destination, cluster);
     service.kri = Some(kri.with_section(&port.to_string()));
-    service.tags = resource.labels.clone();
+    service.tags = resource.labels.to_map();
     service.port = port;
     service.protocol = Protocol::parse(spec.r#match.protocol.name());
     service.zone = resource.label(labels::ZONE).filter(|zone| !zone.is_empty()).map(str::to_owned);

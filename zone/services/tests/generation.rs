@@ -1,5 +1,6 @@
 use chrono::Duration;
 use common::model::{
+    Labels,
     kinds::{dataplane, mesh, mesh_service::ServiceState},
     labels,
 };
@@ -46,7 +47,7 @@ fn a_service_is_made_of_a_tag() {
         ("kuma.io/zone", "east"),
         ("team", "a"),
     ];
-    assert_eq!(shown, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+    assert_eq!(shown, Labels::from(expected));
 }
 
 #[test]

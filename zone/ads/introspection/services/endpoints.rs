@@ -58,7 +58,7 @@ fn port_name(destination: &Destination) -> String {
 fn shown(endpoint: &Endpoint, (destination, service): (&Destination, &Service), mesh: &MeshContext) -> Value {
     let zone = endpoint.locality.zone.as_deref().unwrap_or(&mesh.zone);
     let account = endpoint.tags.get(labels::TAG_SERVICE).and_then(|service| account(service, mesh));
-    let of_workload = |label: &str| endpoint.labels.get(label).map_or("", String::as_str);
+    let of_workload = |label: &str| endpoint.labels.get(label).unwrap_or_default();
     let is_encrypted = mesh.is_encrypted() && service.tls_ready;
     json!({
         "Labels": endpoint.tags,
