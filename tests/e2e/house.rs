@@ -338,6 +338,8 @@ async fn one_global_becomes_two() {
     })
     .await;
     first.straitctl(&["delete", "zone", "zone-2"]);
+    // It came with the export, and never was there.
+    second.straitctl(&["delete", "zone", "zone-1"]);
     assert_eq!(
         (zones_of(&first).await, zones_of(&second).await),
         (vec!["zone-1".to_owned()], vec!["zone-2".to_owned()])
