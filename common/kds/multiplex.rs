@@ -63,8 +63,8 @@ pub struct Multiplexer {
     differences: Mutex<Differences>,
     requests: mpsc::Sender<Result<DiscoveryRequest, Status>>,
     responses: mpsc::Sender<Result<DeltaDiscoveryResponse, Status>>,
-    answers: mpsc::Receiver<DiscoveryResponse>,
-    questions: mpsc::Receiver<DeltaDiscoveryRequest>,
+    answers: mpsc::Receiver<Box<DiscoveryResponse>>,
+    questions: mpsc::Receiver<Box<DeltaDiscoveryRequest>>,
 }
 
 impl Multiplexer {
@@ -89,7 +89,7 @@ impl Multiplexer {
     pub async fn carry(
         self,
         inbound: impl Stream<Item = Result<Message, Status>> + Unpin,
-        wire: mpsc::Sender<Message>,
+        wire: mpsc::Sender<Box<Message>>,
         serving: impl Future<Output = Ended>,
         following: impl Future<Output = Ended>,
     ) -> Ended {
@@ -142,21 +142,21 @@ async fn hand_in(
 
 /// Hands what the halves say to `wire`.
 async fn hand_out(
-    mut answers: mpsc::Receiver<DiscoveryResponse>,
-    mut questions: mpsc::Receiver<DeltaDiscoveryRequest>,
-    wire: &mpsc::Sender<Message>,
+    mut answers: mpsc::Receiver<Box<DiscoveryResponse>>,
+    mut questions: mpsc::Receiver<Box<DeltaDiscoveryRequest>>,
+    wire: &mpsc::Sender<Box<Message>>,
     differences: &Mutex<Differences>,
 ) -> Ended {
     loop {
         let value = tokio::select! {
-            Some(answer) = answers.recv() => Value::Response(answer),
+            Some(answer) = answers.recv() => Value::Response(*answer),
             Some(question) = questions.recv() => {
                 let mut differences = differences.lock().unwrap_or_else(PoisonError::into_inner);
-                Value::Request(differences.write(question))
+                Value::Request(differences.write(*question))
             }
             else => return Ended::Stopped,
         };
-        if wire.send(Message { value: Some(value) }).await.is_err() {
+        if wire.send(Box::new(Message { value: Some(value) })).await.is_err() {
             return OutboxError::Closed.into();
         }
     }

@@ -2,10 +2,9 @@
 
 use std::pin::Pin;
 
-use common::kds::outbox::Outbox;
+use common::kds::outbox::{self, Outbox};
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// Messages between a stream's task and its connection. One per type is on its way at most.
@@ -24,10 +23,10 @@ pub(super) fn reply<T: Send + 'static>() -> (Outbox<T>, Reply<T>, oneshot::Sende
 }
 
 /// The same without an outbox, for who has others before it.
-pub(super) fn wire<T: Send + 'static>() -> (mpsc::Sender<T>, Reply<T>, oneshot::Sender<Status>) {
-    let (wire, queue) = mpsc::channel(QUEUE);
+pub(super) fn wire<T: Send + 'static>() -> (mpsc::Sender<Box<T>>, Reply<T>, oneshot::Sender<Status>) {
+    let (wire, queue) = outbox::wire(QUEUE);
     let (end, ended) = oneshot::channel();
     let last = async { Err(ended.await.unwrap_or_else(|_| Status::internal("stream failed"))) };
-    let reply = ReceiverStream::new(queue).map(Ok).chain(stream::once(last));
+    let reply = queue.map(Ok).chain(stream::once(last));
     (wire, Box::pin(reply), end)
 }

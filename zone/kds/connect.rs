@@ -13,7 +13,7 @@ use common::{
         headers::{KdsCaller, Upstream},
         insight::SubscriptionRecord,
         multiplex,
-        outbox::Outbox,
+        outbox::{self, Outbox},
         recorder::Recorder,
         serve::Ended,
         signature::ResourceKeyError,
@@ -27,11 +27,7 @@ use common::{
     xds::{Backoff, Delta},
 };
 use thiserror::Error;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, interval, sleep, timeout},
-};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, codec::CompressionEncoding, transport::Channel};
 use uuid::Uuid;
@@ -413,9 +409,9 @@ impl Connector {
         applier: Applier,
         stop: &CancellationToken,
     ) -> Ended {
-        let (wire, queue) = mpsc::channel(QUEUE);
+        let (wire, queue) = outbox::wire(QUEUE);
         let mut client = self.sync_client(channel);
-        let request = with_headers(ReceiverStream::new(queue), caller);
+        let request = with_headers(queue, caller);
         let inbound = opened(async move { client.global_to_zone_sync(request).await });
         let following = Following {
             resume,
@@ -445,9 +441,9 @@ impl Connector {
         stamped: bool,
         stop: &CancellationToken,
     ) -> Ended {
-        let (wire, queue) = mpsc::channel(QUEUE);
+        let (wire, queue) = outbox::wire(QUEUE);
         let mut client = self.sync_client(channel);
-        let request = with_headers(ReceiverStream::new(queue), caller);
+        let request = with_headers(queue, caller);
         let inbound = opened(async move { client.zone_to_global_sync(request).await });
         let serving = self.serving::<Delta>(Outbox::new(wire, OUTBOX), stop);
         serving.run(std::pin::pin!(inbound), self.own_view(stamped)).await

@@ -7,7 +7,7 @@ use common::{
     kds::{
         headers::{KdsCaller, Upstream},
         holdings,
-        outbox::{Outbox, OutboxError},
+        outbox::{self, Outbox, OutboxError},
     },
     proto::strait::federation::v1::{
         HoldingsPage, HoldingsRequest, federation_service_client::FederationServiceClient,
@@ -16,8 +16,6 @@ use common::{
     store::{Store, StoreError, index::IndexReader},
 };
 use futures::{Stream, StreamExt};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, codec::CompressionEncoding, transport::Channel};
 
 use super::{
@@ -48,8 +46,8 @@ pub(super) struct HoldingsDesk<'a> {
 impl HoldingsDesk<'_> {
     /// Opens the stream and answers on it until it ends; `held_back` is why this zone does not follow this global.
     pub(super) async fn attend(&self, channel: &Channel, caller: &KdsCaller, held_back: Option<&str>) {
-        let (wire, pages) = mpsc::channel(QUEUE);
-        let request = with_headers(ReceiverStream::new(pages), caller);
+        let (wire, pages) = outbox::wire(QUEUE);
+        let request = with_headers(pages, caller);
         let mut client = self.client(channel);
         let inbound = opened(async move { client.stream_holdings(request).await });
         let outbox = Outbox::new(wire, OUTBOX);

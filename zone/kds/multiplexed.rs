@@ -7,14 +7,12 @@ use common::{
         follow::Following,
         headers::KdsCaller,
         multiplex::{self, Multiplexer},
-        order,
+        order, outbox,
         serve::Ended,
     },
     proto::kuma::mesh::v1alpha1::multiplex_service_client::MultiplexServiceClient,
     xds::Sotw,
 };
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{codec::CompressionEncoding, transport::Channel};
 
@@ -33,7 +31,7 @@ impl Connector {
         applier: Applier,
         stop: &CancellationToken,
     ) -> Ended {
-        let (wire, queue) = mpsc::channel(QUEUE);
+        let (wire, queue) = outbox::wire(QUEUE);
         let mut client = MultiplexServiceClient::new(channel.clone())
             .max_decoding_message_size(self.settings.max_message)
             .max_encoding_message_size(self.settings.max_message);
@@ -42,7 +40,7 @@ impl Connector {
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
-        let request = with_headers(ReceiverStream::new(queue), caller);
+        let request = with_headers(queue, caller);
         let inbound = opened(async move { client.stream_message(request).await });
         let (multiplexer, halves) = Multiplexer::new(order::requested_by_zone());
         let serving = self.serving::<Sotw>(halves.answers, stop);

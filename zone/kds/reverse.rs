@@ -9,7 +9,7 @@ use common::{
     envoy_admin::{AskError, EnvoyAdmin},
     kds::{
         headers::KdsCaller,
-        outbox::Outbox,
+        outbox::{self, Outbox, WireQueue},
         reverse::{AT_ONCE, Answer, Call},
         serve::Ended,
     },
@@ -18,11 +18,7 @@ use common::{
     xds::Backoff,
 };
 use futures::{Stream, StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, timeout},
-};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Response, Status, Streaming, codec::CompressionEncoding, transport::Channel};
 
 use super::{
@@ -74,7 +70,7 @@ impl ReverseCalls<'_> {
     }
 
     /// Opens a stream, again whenever it ends, until global turns out not to know it.
-    async fn keep<Q, A, F>(&self, method: &'static str, open: impl Fn(ReceiverStream<A>) -> F)
+    async fn keep<Q, A, F>(&self, method: &'static str, open: impl Fn(WireQueue<A>) -> F)
     where
         Q: Into<Call>,
         A: From<Answer>,
@@ -84,8 +80,8 @@ impl ReverseCalls<'_> {
         let mut backoff = Backoff::new(min, max, self.settings.healthy_after);
         loop {
             let started = Instant::now();
-            let (wire, answers) = mpsc::channel(QUEUE);
-            let inbound = opened(open(ReceiverStream::new(answers)));
+            let (wire, answers) = outbox::wire(QUEUE);
+            let inbound = opened(open(answers));
             let ended = self.answer(std::pin::pin!(inbound), Outbox::new(wire, OUTBOX)).await;
             if let Ended::Broken(status) = &ended
                 && status.code() == Code::Unimplemented

@@ -14,7 +14,7 @@ use common::{
         headers::KdsCaller,
         insight::Outcome,
         metadata::Peer,
-        outbox::Outbox,
+        outbox::{self, Outbox},
         signature::TrustedFile,
         watch::{Position, Watch},
     },
@@ -29,10 +29,9 @@ use common::{
     xds::Refusals,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{interval, timeout},
 };
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{codec::CompressionEncoding, transport::Channel};
 
@@ -149,7 +148,7 @@ impl Trial<'_> {
         link: &Link,
         stop: CancellationToken,
     ) -> String {
-        let (wire, queue) = mpsc::channel(QUEUE);
+        let (wire, queue) = outbox::wire(QUEUE);
         let mut client = KdsSyncServiceClient::new(channel.clone())
             .max_decoding_message_size(self.settings.max_message)
             .max_encoding_message_size(self.settings.max_message);
@@ -158,7 +157,7 @@ impl Trial<'_> {
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
-        let request = with_headers(ReceiverStream::new(queue), caller);
+        let request = with_headers(queue, caller);
         let inbound = opened(async move { client.global_to_zone_sync(request).await });
         let link = link.clone();
         let following = Following {

@@ -7,6 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
 use super::*;
+use crate::kds::outbox;
 use crate::{
     kds::{MAX_MESSAGE, features::Features, watch::Watch},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
@@ -111,7 +112,7 @@ fn nothing_changes() -> (watch::Sender<Arc<Index>>, watch::Receiver<Arc<Index>>)
 
 fn serving(
     index: watch::Receiver<Arc<Index>>,
-    wire: mpsc::Sender<DeltaDiscoveryResponse>,
+    wire: mpsc::Sender<Box<DeltaDiscoveryResponse>>,
     watch: Arc<dyn Watch>,
 ) -> Serving {
     Serving {
@@ -131,7 +132,7 @@ fn serving(
 /// what was sent, and what was counted.
 async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<String>, Vec<String>) {
     let (_publisher, index) = nothing_changes();
-    let (wire, mut responses) = mpsc::channel(8);
+    let (wire, mut responses) = outbox::wire(8);
     let (requests, inbound) = mpsc::channel(8);
     let peer = Peer { features, ..Peer::default() };
     for type_url in types {
@@ -148,7 +149,7 @@ async fn serve_silent(features: Features, types: &[&str]) -> (Duration, Vec<Stri
     let ended = serving.run(ReceiverStream::new(inbound), |_, _| Nothing).await;
     assert!(matches!(ended, Ended::Stalled(_)), "{ended}");
     let mut sent = Vec::new();
-    while let Some(response) = responses.recv().await {
+    while let Some(response) = responses.next().await {
         sent.push(response.type_url);
     }
     let counted = counted.0.lock().unwrap().clone();
@@ -174,7 +175,7 @@ async fn what_nobody_serves_is_answered_and_not_counted() {
 /// shown.
 async fn refused(words: &str) -> Vec<String> {
     let (_publisher, index) = nothing_changes();
-    let (wire, mut responses) = mpsc::channel(8);
+    let (wire, mut responses) = outbox::wire(8);
     let (requests, inbound) = mpsc::channel(8);
     let told = Arc::new(Told::default());
     let serving = serving(index, wire, Arc::clone(&told) as Arc<dyn Watch>);
@@ -188,7 +189,7 @@ async fn refused(words: &str) -> Vec<String> {
     };
     requests.send(Ok(subscribe)).await.unwrap();
     let peer = async {
-        let first = responses.recv().await.unwrap();
+        let first = responses.next().await.unwrap();
         let refusal = DeltaDiscoveryRequest {
             type_url: "Mesh".to_owned(),
             response_nonce: first.nonce,
@@ -200,7 +201,7 @@ async fn refused(words: &str) -> Vec<String> {
             ..DeltaDiscoveryRequest::default()
         };
         requests.send(Ok(refusal)).await.unwrap();
-        responses.recv().await.unwrap();
+        responses.next().await.unwrap();
         drop(requests);
     };
     let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| One(offered)), peer);
@@ -223,7 +224,7 @@ async fn what_a_peer_quotes_in_a_refusal_is_shown_without_secrets() {
 async fn a_batch_that_a_zone_of_kuma_refused_is_not_sent_again_as_it_was() {
     const ALL: usize = 20;
     let (_publisher, index) = nothing_changes();
-    let (wire, mut responses) = mpsc::channel(8);
+    let (wire, mut responses) = outbox::wire(8);
     let (requests, inbound) = mpsc::channel(8);
     let serving = serving(index, wire, Arc::new(Told::default()));
     let mut offered = crate::xds::WantSnapshot::new(1);
@@ -240,7 +241,7 @@ async fn a_batch_that_a_zone_of_kuma_refused_is_not_sent_again_as_it_was() {
     let peer = async {
         let (mut taken, mut alone, started) = (Vec::new(), Vec::new(), Instant::now());
         while started.elapsed() < Duration::from_secs(120) {
-            let Ok(response) = tokio::time::timeout(Duration::from_secs(60), responses.recv()).await else {
+            let Ok(response) = tokio::time::timeout(Duration::from_secs(60), responses.next()).await else {
                 break;
             };
             let response = response.unwrap();
