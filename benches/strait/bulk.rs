@@ -29,6 +29,8 @@ use crate::{
 const AT_ONCE: usize = 16;
 /// Between two looks at memory.
 const LOOK: Duration = Duration::from_millis(5);
+/// Between two questions whether it is all there, each of which counts what is.
+const ASK: Duration = Duration::from_millis(50);
 /// How long a process may come to rest before its memory is read.
 const REST: Duration = Duration::from_secs(5);
 const MIB: u64 = 1 << 20;
@@ -105,7 +107,7 @@ async fn real_zone(global: &MeasuredGlobal, count: usize, bytes: u64, floor: Dur
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "the zone has everything in time");
-        sleep(LOOK).await;
+        sleep(ASK).await;
     }
     let took = begun.elapsed();
     let extra = peak.end().await;

@@ -43,6 +43,9 @@ impl MeasuredGlobal {
             .args(["--multizone.global.kds.grpcPort", &kds.port().to_string()])
             .args(["--multizone.global.kds.tlsEnabled", "false", "--multizone.global.kds.auth", "none"])
             .args(["--apiServer.authn.localhostIsAdmin", "true"])
+            // All zones come from one address here, thousands of them at once, and nobody tells who they are.
+            .args(["--general.connections.unknown", "16384"])
+            .args(["--general.connections.unknownPerAddress", "8192"])
             .env("RUST_LOG", "warn")
             .stderr(Stdio::piped())
             .spawn()

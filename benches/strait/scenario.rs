@@ -89,12 +89,13 @@ pub async fn p1(zones: usize) {
     for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
         let floor = floor::sum(&stream, &commit, share);
         println!(
-            "    {name}  PUT sent to last ACK {}   answer to last ACK {}   floor F1 {} + F2 {}   ratio {}",
+            "    {name}  PUT sent to last ACK {}   answer to last ACK {}   floor F1 {} + F2 {}   ratio {} from the PUT, {} from the answer (target 3x)",
             show(whole.quantile(share)),
             show(push.quantile(share)),
             show(stream.quantile(share)),
             show(commit.quantile(share)),
             ratio(whole.quantile(share), floor),
+            ratio(push.quantile(share), floor),
         );
     }
 }

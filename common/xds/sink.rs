@@ -259,8 +259,7 @@ impl Sink {
         refused: &[Refusal],
     ) -> Option<DeltaDiscoveryRequest> {
         let exchange = self.types.get_mut(type_url)?;
-        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
-        let outstanding = exchange.outstanding.remove(at)?;
+        let outstanding = exchange.settle(nonce)?;
         exchange.ready |= !outstanding.more && !exchange.spoilt;
         exchange.hold(outstanding, refused);
         exchange.settled = Some(nonce.to_owned());
@@ -271,8 +270,7 @@ impl Sink {
     /// offer the same again on this stream: where the cause may pass, end the stream instead.
     pub fn refuse(&mut self, type_url: &str, nonce: &str, reason: &str) -> Option<DeltaDiscoveryRequest> {
         let exchange = self.types.get_mut(type_url)?;
-        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
-        exchange.outstanding.remove(at)?;
+        exchange.settle(nonce)?;
         exchange.ready = false;
         exchange.spoilt = true;
         exchange.settled = Some(nonce.to_owned());
@@ -283,8 +281,7 @@ impl Sink {
     /// upstream offers it again after a while. Not for a [full](ResponseBatch::full) one, which is not offered twice.
     pub fn put_off(&mut self, type_url: &str, nonce: &str, reason: &str) -> Option<DeltaDiscoveryRequest> {
         let exchange = self.types.get_mut(type_url)?;
-        let at = exchange.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
-        exchange.outstanding.remove(at)?;
+        exchange.settle(nonce)?;
         exchange.settled = Some(nonce.to_owned());
         let error = Status { code: NOT_NOW, ..status(reason.to_owned(), &[]) };
         Some(self.answer(type_url, nonce.to_owned(), Some(error)))
@@ -366,6 +363,17 @@ impl TypeExchange {
         self.paging = Paging::Over;
         page.is_last = true;
         page
+    }
+
+    /// Takes out the response of this nonce, which is answered now.
+    fn settle(&mut self, nonce: &str) -> Option<Outstanding> {
+        let at = self.outstanding.iter().position(|outstanding| outstanding.nonce == nonce)?;
+        let settled = self.outstanding.remove(at);
+        // There are dozens of types, most of which hear something once.
+        if self.outstanding.is_empty() {
+            self.outstanding = VecDeque::new();
+        }
+        settled
     }
 
     fn take(&mut self, batch: &ResponseBatch) {

@@ -98,8 +98,8 @@ const MAX_UNSERVED: usize = 64;
 
 impl<D: Dialect> Source<D> {
     /// A stream on which nothing was said yet.
-    pub fn new(settings: SourceSettings) -> Self {
-        let slot = |&rule: &TypeRule| TypeSlot {
+    pub fn new(mut settings: SourceSettings) -> Self {
+        let slot = |rule: TypeRule| TypeSlot {
             rule,
             dialect: None,
             in_flight_since: None,
@@ -109,7 +109,7 @@ impl<D: Dialect> Source<D> {
             heartbeat: None,
             only_heartbeat: false,
         };
-        let slots = settings.types.iter().map(slot).collect();
+        let slots = std::mem::take(&mut settings.types).into_iter().map(slot).collect();
         Self {
             settings,
             slots,

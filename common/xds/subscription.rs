@@ -73,7 +73,8 @@ pub struct Subscription {
     hosts: HostDirectory,
     /// Hosts that may be asked for before some are forgotten.
     most_hosts: usize,
-    flight: Option<Flight>,
+    /// Of most types nothing is on its way.
+    flight: Option<Box<Flight>>,
     /// Where a refusal that names nothing is narrowed.
     narrowing: Option<Box<Narrowing>>,
 }

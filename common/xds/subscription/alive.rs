@@ -53,7 +53,7 @@ impl Subscription {
         if told.names.is_empty() {
             return None;
         }
-        self.flight = Some(Flight::new(nonce, &Offer::default(), Updated::default(), None));
+        self.flight = Some(Box::new(Flight::new(nonce, &Offer::default(), Updated::default(), None)));
         Some(told)
     }
 }

@@ -51,7 +51,7 @@ impl Subscription {
         let mut room = ResponseBudget { limit, used: 0 };
         let mut everything = None;
         if part != DeltaPart::Removals && self.must_try() && self.offer_suspects(want, &mut offer) {
-            self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
+            self.flight = Some(Box::new(Flight::new(nonce, &offer, Updated::of(&offer), None)));
             return Some(offer);
         }
         if part != DeltaPart::Removals && self.is_fresh() {
@@ -73,7 +73,7 @@ impl Subscription {
         let promised = part != DeltaPart::Removals && mem::take(&mut self.owed);
         if offer.updated.is_empty() && offer.removed.is_empty() && !promised {
             if part != DeltaPart::Removals && self.offer_suspects(want, &mut offer) {
-                self.flight = Some(Flight::new(nonce, &offer, Updated::of(&offer), None));
+                self.flight = Some(Box::new(Flight::new(nonce, &offer, Updated::of(&offer), None)));
                 return Some(offer);
             }
             if let Some(newest) = completes.filter(|newest| !self.held.is_from(newest)) {
@@ -96,7 +96,7 @@ impl Subscription {
         if let Some(narrowing) = &mut self.narrowing {
             narrowing.pause();
         }
-        self.flight = Some(Flight::new(nonce, &offer, updated, completes));
+        self.flight = Some(Box::new(Flight::new(nonce, &offer, updated, completes)));
         Some(offer)
     }
 

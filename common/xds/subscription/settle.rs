@@ -8,7 +8,7 @@ impl Subscription {
     /// Settles the response in flight. `None`: the nonce is not that of the response in flight, and
     /// nothing happened.
     pub fn settle(&mut self, nonce: u64, verdict: &Confirmation) -> Option<Settled> {
-        let mut flight = self.flight.take_if(|flight| flight.nonce == nonce)?;
+        let mut flight = *self.flight.take_if(|flight| flight.nonce == nonce)?;
         let accused = flight.accused(verdict);
         // Who refuses all of several may have meant one, and have taken the others.
         if accused.len() == 1 || accused.len() < flight.len() {
