@@ -2,6 +2,7 @@
 
 mod cli;
 mod page;
+mod private;
 
 use std::path::Path;
 

@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use common::testing::needs;
+use common::{testing::needs, tls::KeyPairPem};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use super::{Browser, Options, Process, addresses, control_plane::write, eventually};
 
@@ -14,6 +16,7 @@ pub struct RealProvider {
     library: PathBuf,
     address: SocketAddr,
     lives: u32,
+    certificate: Option<TempDir>,
     process: Option<Process>,
 }
 
@@ -24,12 +27,32 @@ impl RealProvider {
         let library = std::path::absolute(&library).expect("a folder has a path");
         let host = addresses::loopback();
         let address = SocketAddr::from((host, addresses::free_port(host)));
-        Some(Self { library, address, lives, process: None })
+        Some(Self { library, address, lives, certificate: None, process: None })
+    }
+
+    /// The same with TLS, by a certificate that nobody else vouches for.
+    pub fn private(lives: u32) -> Option<Self> {
+        let folder = TempDir::new().expect("a temporary folder");
+        let provider = Self::new(lives)?;
+        let hosts = [provider.address.ip().to_string()];
+        KeyPairPem::kept_in(folder.path(), "provider", &hosts).expect("a certificate can be made");
+        Some(Self { certificate: Some(folder), ..provider })
+    }
+
+    /// A file of it that belongs to its certificate.
+    fn file(&self, name: &str) -> Option<String> {
+        Some(self.certificate.as_ref()?.path().join(name).display().to_string())
+    }
+
+    /// The roots of one that has its own.
+    pub fn roots(&self) -> String {
+        self.file("provider.crt").expect("it has a certificate")
     }
 
     /// As its tokens name it.
     pub fn issuer(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// What a control plane is told of it.
@@ -49,13 +72,11 @@ impl RealProvider {
         let mut args = vec![script.display().to_string(), self.library.display().to_string()];
         args.extend([self.address.ip().to_string(), self.address.port().to_string(), self.lives.to_string()]);
         args.extend(pages.iter().cloned());
-        self.process = Some(Process::start("provider", Path::new("node"), &args));
-        let url = format!("{}/jwks", self.issuer());
-        eventually("the provider answers", || {
-            let asked = reqwest::get(url.clone());
-            async move { asked.await.map(drop).map_err(|error| error.to_string()) }
-        })
-        .await;
+        let files = [("CERTIFICATE", self.file("provider.crt")), ("KEY", self.file("provider.key"))];
+        let environment: Vec<(String, String)> =
+            files.into_iter().filter_map(|(name, file)| Some((name.to_owned(), file?))).collect();
+        self.process = Some(Process::start_in("provider", Path::new("node"), &args, &environment));
+        eventually("the provider listens", || TcpStream::connect(self.address)).await;
     }
 
     /// It is gone, and so is what it knew.

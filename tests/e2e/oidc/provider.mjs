@@ -2,8 +2,11 @@
 // say without a password.
 //
 // node provider.mjs LIBRARY HOST PORT SECONDS PAGE...: LIBRARY is the `node_modules` it was installed in, SECONDS how long an ID
-// token is good, PAGE the address of a control plane that people may come back to.
+// token is good, PAGE the address of a control plane that people may come back to. With TLS where CERTIFICATE and KEY name files.
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createServer as createPlainServer } from 'node:http';
+import { createServer } from 'node:https';
 import { pathToFileURL } from 'node:url';
 
 const [library, host, port, seconds, ...pages] = process.argv.slice(2);
@@ -20,7 +23,8 @@ const key = { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: '
 const device = 'urn:ietf:params:oauth:grant-type:device_code';
 const lives = Number(seconds);
 
-const provider = new Provider(`http://${host}:${port}`, {
+const { CERTIFICATE, KEY } = process.env;
+const provider = new Provider(`${CERTIFICATE ? 'https' : 'http'}://${host}:${port}`, {
   jwks: { keys: [key] },
   cookies: { keys: [randomUUID()] },
   claims: { openid: ['sub', 'groups'], email: ['email'], profile: ['name'] },
@@ -57,4 +61,7 @@ provider.use(async (ctx, next) => {
   await next();
   if (typeof ctx.body === 'string') ctx.body = ctx.body.replace(/@import url\([^)]*\);/g, '');
 });
-provider.listen(Number(port), host, () => console.log('the provider listens'));
+const server = CERTIFICATE
+  ? createServer({ cert: readFileSync(CERTIFICATE), key: readFileSync(KEY) }, provider.callback())
+  : createPlainServer(provider.callback());
+server.listen(Number(port), host, () => console.log('the provider listens'));
