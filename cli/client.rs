@@ -21,6 +21,8 @@ pub(crate) struct ControlPlaneEndpoint {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) ca_cert_file: Option<PathBuf>,
     pub(crate) skip_verify: bool,
+    /// Whether its token is of somebody who logged in through a provider.
+    pub(crate) logs_in: bool,
     /// What to show where nobody named a credential.
     pub(crate) found: Option<LocalCredential>,
 }
@@ -81,7 +83,12 @@ impl ApiClient {
         let trust = Trust::from_settings(endpoint.ca_cert_file.as_deref(), endpoint.skip_verify)?;
         let mut headers = header::HeaderMap::new();
         headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-        let advice = Advice::of(endpoint.found.as_ref());
+        let advice = match endpoint.logs_in {
+            true => {
+                Advice { unknown: Some("; log in again with `straitctl login`".to_owned()), forbidden: None }
+            }
+            false => Advice::of(endpoint.found.as_ref()),
+        };
         let (token, stays) = match endpoint.found {
             Some(LocalCredential::Token(token)) => (Some(token), true),
             Some(LocalCredential::Nothing(_)) | None => (endpoint.token, false),

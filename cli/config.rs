@@ -1,5 +1,9 @@
 //! `straitctl config`: the file with control planes and contexts, in kumactl's format.
 
+mod logins;
+
+pub(crate) use logins::ProviderLogin;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -288,6 +292,7 @@ impl ConfigFile {
             headers: server.headers.into_iter().map(|h| (h.key, h.value)).collect(),
             ca_cert_file: (!server.ca_cert_file.is_empty()).then(|| server.ca_cert_file.into()),
             skip_verify: server.skip_verify,
+            logs_in: server.auth_type == logins::TYPE,
             found: None,
         })
     }

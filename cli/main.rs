@@ -27,6 +27,7 @@ mod import;
 mod inspect;
 mod kinds;
 mod link;
+mod login;
 mod machine;
 mod output;
 mod proxy;
@@ -104,6 +105,10 @@ enum Command {
     History(history::History),
     /// Shows how a resource differs between two revisions
     Diff(history::Diff),
+    /// Logs in to a control plane through the provider of OpenID Connect that it believes
+    Login(login::Login),
+    /// Forgets who logged in to a control plane, and gives the login back to the provider
+    Logout(login::Logout),
     /// Shows who the control plane takes one for, and what one may do there
     Auth(auth::AuthArgs),
     /// Writes all that a control plane holds to a file
@@ -171,10 +176,15 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let connection = cli.connection;
+    if cli.command.asks_the_current_one() {
+        login::renew(&connection).await;
+    }
     let file = || config::ConfigFile::open(connection.config_file.as_deref());
     let client = || ApiClient::new(connection.endpoint(&file()?)?, connection.api_timeout);
     let done = match cli.command {
         Command::Check(check) => return check.run(client).await,
+        Command::Login(login) => login.run(&connection).await,
+        Command::Logout(logout) => logout.run(&connection).await,
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
         Command::Apply(apply) => apply.run(client).await,
@@ -207,7 +217,32 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
+impl Command {
+    /// Whether it asks the control plane of the current context, in the name of whom that says.
+    fn asks_the_current_one(&self) -> bool {
+        !matches!(
+            self,
+            Self::Login(_)
+                | Self::Logout(_)
+                | Self::Config(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+                | Self::Bootstrap(_)
+                | Self::GrpcAgent(_)
+        )
+    }
+}
+
 impl ConnectionArgs {
+    /// A control plane, trusted as the flags say.
+    fn trusting(&self, mut endpoint: ControlPlaneEndpoint) -> ControlPlaneEndpoint {
+        if let Some(file) = &self.ca_cert_file {
+            endpoint.ca_cert_file = Some(file.clone());
+        }
+        endpoint.skip_verify |= self.skip_verify;
+        endpoint
+    }
+
     /// The current context, with the flags on top. Who names no credential is the administrator of a control
     /// plane on this machine, if he may read its token.
     fn endpoint(&self, file: &config::ConfigFile) -> anyhow::Result<ControlPlaneEndpoint> {
@@ -217,11 +252,9 @@ impl ConnectionArgs {
         };
         if let Some(token) = &self.token {
             endpoint.token = Some(token.clone());
+            endpoint.logs_in = false;
         }
-        if let Some(file) = &self.ca_cert_file {
-            endpoint.ca_cert_file = Some(file.clone());
-        }
-        endpoint.skip_verify |= self.skip_verify;
+        endpoint = self.trusting(endpoint);
         if !endpoint.has_credential() {
             endpoint.found = machine::admin_token(&client::address(&endpoint.url)?, &self.work_dir)?;
         }

@@ -13,6 +13,7 @@ mod environment;
 mod history;
 mod interval;
 mod leaf;
+mod open_id;
 mod sections;
 mod setting;
 mod tracing;
@@ -35,6 +36,8 @@ pub use connections::ConnectionsSection;
 pub use history::HistorySection;
 pub use interval::Interval;
 pub use leaf::{Leaf, leaves};
+pub(crate) use open_id::RESERVED;
+pub use open_id::{OpenIdConnectSection, protected_url};
 pub use sections::{
     ApiServer, DataplaneDefaults, Diagnostics, General, HttpListener, HttpsListener, KdsV1, Logging,
     PlatformKind, Postgres, PostgresTls, PostgresTlsMode, Sqlite, StoreSection, StoreType, SyncLabels,
@@ -144,8 +147,9 @@ pub fn command<C: Config>(command: Command) -> Command {
 
 /// The line of help for the setting at `path`.
 pub fn help<C: Config>(path: &str) -> Option<&'static str> {
-    let mut all =
-        C::HELP.iter().chain(sections::HELP).chain(access::HELP).chain(history::HELP).chain(audit::HELP);
+    let shared =
+        [sections::HELP, access::HELP, open_id::HELP, history::HELP, audit::HELP].into_iter().flatten();
+    let mut all = C::HELP.iter().chain(shared);
     all.find(|(name, _)| *name == path).map(|(_, help)| *help)
 }
 

@@ -37,6 +37,7 @@ use crate::{
     diagnostics::{self, Pending, Readiness},
     events::EventBus,
     metering::samples::Sampled,
+    oidc::OpenIdProvider,
     rest,
     runtime::{
         Env, OpenFiles, Supervisor, bind,
@@ -237,6 +238,25 @@ impl ControlPlane {
         let (log, file) = AuditLog::to(file, *max_bytes)?;
         self.supervisor.spawn("audit log", file.run());
         Ok(Arc::new(log))
+    }
+
+    /// Who vouches for people besides this control plane, if the settings name somebody; looked at as long as the process
+    /// runs.
+    ///
+    /// # Errors
+    /// When what the settings say cannot be used.
+    pub fn open_id(&mut self, settings: &ApiServer) -> anyhow::Result<Option<Arc<OpenIdProvider>>> {
+        let section = &settings.authn.open_id_connect;
+        if !section.is_on() {
+            return Ok(None);
+        }
+        let provider = Arc::new(OpenIdProvider::new(section)?);
+        let looking = Arc::clone(&provider).run(self.env.entropy.clone(), self.supervisor.shutdown());
+        self.supervisor.spawn("keys of OpenID Connect", async move {
+            looking.await;
+            Ok(())
+        });
+        Ok(Some(provider))
     }
 
     /// What hears of writes, of which `service` tells, if the settings name somebody; spans are sent as long as the process

@@ -22,6 +22,7 @@ mod lag;
 mod layout;
 mod link;
 mod live;
+mod login;
 mod map;
 mod meshes;
 mod overview;
@@ -30,6 +31,7 @@ mod resource;
 mod service_map;
 mod session;
 mod sessions;
+mod sign_in;
 mod source;
 mod tables;
 mod visit;
@@ -121,6 +123,8 @@ fn mounted(gui: &Arc<Gui>) -> Mounted {
         .on(const { routes::get("/gui/session") }, session::form, gui)
         .on(const { routes::post("/gui/session") }, session::begin, gui)
         .on(const { routes::post("/gui/session/end") }, session::end, gui)
+        .on(const { routes::get("/gui/login") }, login::begin, gui)
+        .on(const { routes::get("/gui/login/done") }, login::done, gui)
         .on(const { routes::get("/gui/live") }, live::live, gui)
         .on(const { routes::get("/gui/page.css") }, assets::css, gui)
         .on(const { routes::get("/gui/page.js") }, assets::js, gui)

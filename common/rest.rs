@@ -61,6 +61,7 @@ use crate::{
     metering::requests::{self, MeasuredServer},
     mode::Mode,
     model::{Kind, kinds::summaries},
+    oidc::OpenIdProvider,
     registry,
     roles::Rights,
     runtime::{Env, Offload},
@@ -70,7 +71,7 @@ use crate::{
 
 pub use admission::{Admission, Deletion, Put};
 pub use body::{BodyError, Intake, ReceivedBody, json_response};
-pub use browser::{PAGE, SESSION, SESSION_END};
+pub use browser::{LOGIN, LOGIN_DONE, PAGE, SESSION, SESSION_END};
 pub use desk::{Asker, Desk, DeskAnswer};
 pub use error::ApiError;
 pub use files::{FileDocument, ResourceFiles};
@@ -98,6 +99,10 @@ pub struct ApiConfig {
     pub localhost_is_admin: bool,
     /// Callers who show nothing may write.
     pub anonymous_may_write: bool,
+    /// Who vouches for people besides this control plane.
+    pub open_id: Option<Arc<OpenIdProvider>>,
+    /// Address for browsers; empty where they say it.
+    pub root_url: String,
     /// User tokens are made on request.
     pub issues_user_tokens: bool,
     /// Who may do what.
@@ -139,6 +144,7 @@ impl ApiConfig {
             read_only: api.read_only,
             localhost_is_admin: api.authn.localhost_is_admin,
             anonymous_may_write: api.authn.anonymous_may_write,
+            root_url: api.root_url.trim_end_matches('/').to_owned(),
             issues_user_tokens: api.authn.tokens.enable_issuer,
             access: access.rules.clone(),
             gui: if api.gui.enabled { PAGE.to_owned() } else { String::new() },
@@ -153,6 +159,8 @@ impl ApiConfig {
             read_only: false,
             localhost_is_admin: false,
             anonymous_may_write: false,
+            open_id: None,
+            root_url: String::new(),
             issues_user_tokens: true,
             access: Access::default(),
             body_limit: 4 << 20,
@@ -265,6 +273,7 @@ impl Api {
             .on(const { routes::get("/") }, metadata::index, self)
             .on(const { routes::get("/config") }, metadata::config, self)
             .on(const { routes::get("/who-am-i") }, metadata::who_am_i, self)
+            .on(const { routes::get("/authn") }, metadata::authn, self)
             .on(const { routes::get("/policies") }, metadata::policies, self)
             .on(const { routes::get("/_resources") }, metadata::resources, self)
             .on(const { routes::get("/global-insight") }, global_insight::global_insight, self)

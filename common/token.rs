@@ -10,6 +10,7 @@ mod file;
 mod keys;
 mod parsed;
 mod screen;
+mod sealed;
 mod validate;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use keys::{
     secret_spec,
 };
 pub use screen::{is_of_a_node, screen};
+pub use sealed::{is_sealed, seal, unseal};
 pub use validate::{
     TokenTimes, expiry, fingerprint, times, validate_dataplane, validate_node, validate_user, validate_zone,
 };
@@ -40,7 +42,7 @@ pub use validate::{
 pub const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A token is valid from this long before it is made, for clocks that are wrong or are set back: who was let
 /// in before must be let in after.
-const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// Why a token cannot be issued or is not accepted.
 #[derive(Debug, Error)]

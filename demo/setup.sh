@@ -105,6 +105,20 @@ if [ "$purpose" = test ] && [ ! -e .strait/grpc/installed ]; then
   touch .strait/grpc/installed
 fi
 
+# Whoever logs in through a provider needs one. Nothing is built or run when it is installed.
+if [ "$purpose" = test ] && [ ! -e .strait/openid/installed ]; then
+  say "fetching a provider of OpenID Connect (9 MB)"
+  rm -rf .strait/openid
+  mkdir -p .strait/openid
+  if npm install --prefix .strait/openid --ignore-scripts --no-audit --no-fund --loglevel error \
+    'oidc-provider@8.8.1' >/dev/null; then
+    touch .strait/openid/installed
+  else
+    rm -rf .strait/openid
+    say "no provider of OpenID Connect, since the registry of npm is out of reach: the tests of it will look at nothing"
+  fi
+fi
+
 # Built once for each version of the program; where there is no Go or no proxy of its modules, its tests say so.
 if [ "$purpose" = test ] && command -v go >/dev/null 2>&1; then
   go_source=$(cat tests/e2e/grpc/go/* | sha256sum | cut -d' ' -f1)

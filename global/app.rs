@@ -11,6 +11,7 @@ use common::{
     gui::{self, PageParts, ZonesSeen},
     kds::signature::KeyOfResources,
     mode::Mode,
+    oidc::OpenIdProvider,
     rest::{Api, ApiConfig, ZoneStatusSource, standard_admissions},
     runtime::{Env, stop_signal},
     traces::Traces,
@@ -68,7 +69,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
         settings.multizone.global.kds.labels.skip_prefixes.clone(),
     );
     let traces = cp.traces(&settings.tracing, "strait-global", None)?;
-    let resources = resources(&cp, &settings, &kds, (audit, traces));
+    let open_id = cp.open_id(&settings.api_server)?;
+    let resources = resources(&cp, &settings, &kds, (audit, traces), open_id);
     let source = Arc::new(ZonesSeen(Arc::clone(&kds) as Arc<dyn ZoneStatusSource>));
     let parts = PageParts { bus: cp.bus.clone(), source, shutdown: cp.supervisor.shutdown() };
     let (router, recording) = gui::router(&resources, api::recovery(recovery), parts);
@@ -137,6 +139,7 @@ fn resources(
     settings: &GlobalConfig,
     kds: &Arc<Kds>,
     (audit, traces): (Arc<AuditLog>, Traces),
+    open_id: Option<Arc<OpenIdProvider>>,
 ) -> Arc<Api> {
     let zones: Arc<dyn ZoneStatusSource> = Arc::clone(kds) as _;
     let mut admissions = standard_admissions(settings.store.unsafe_delete, Some(Arc::clone(&zones)));
@@ -149,6 +152,7 @@ fn resources(
         envoys: Some(Arc::clone(kds) as _),
         audit,
         traces,
+        open_id,
         ..ApiConfig::from_settings(Mode::Global, &settings.api_server, &settings.access)
     };
     Api::new(Arc::clone(&cp.store), cp.index.clone(), cp.env.clone(), config)

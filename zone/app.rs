@@ -13,6 +13,7 @@ use common::{
     issuing,
     mode::Mode,
     model::{ResourceKey, kinds},
+    oidc::OpenIdProvider,
     rest::{Api, ApiConfig, Mounted, ResourceFiles, standard_admissions},
     runtime::{Env, stop_signal},
     tls::Trust,
@@ -112,7 +113,8 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
             Ok(())
         });
     }
-    let watched = (Arc::clone(&convergence), alone, audit, (traces, told.clone()));
+    let open_id = cp.open_id(&settings.api_server)?;
+    let watched = (Arc::clone(&convergence), alone, audit, (traces, told.clone()), open_id);
     let api = resources(&cp, &settings, mode, Arc::clone(&envoys), files.clone(), watched);
     let folder = folder.zip(files.clone()).map(|(folder, files)| {
         FolderResources::new(folder, files, Arc::clone(&api), cp.index.clone(), cp.env.clone())
@@ -267,8 +269,8 @@ fn look_inside(
 }
 
 /// What the API tells of, and who hears what is done through it: how far the proxies are, whether they are all there are,
-/// the audit log, and traces.
-type ApiWatchers = (Arc<Convergence>, bool, Arc<AuditLog>, (Traces, ZoneTraces));
+/// the audit log, traces, and who vouches for those who ask.
+type ApiWatchers = (Arc<Convergence>, bool, Arc<AuditLog>, (Traces, ZoneTraces), Option<Arc<OpenIdProvider>>);
 
 /// Read once: Kuma too reads it only at its start.
 fn corefile_template(path: &str) -> anyhow::Result<Option<String>> {
@@ -381,7 +383,7 @@ fn resources(
     mode: Mode,
     envoys: Arc<dyn EnvoyAdmin>,
     files: Option<Arc<FolderStatus>>,
-    (convergence, alone, audit, (traces, told)): ApiWatchers,
+    (convergence, alone, audit, (traces, told), open_id): ApiWatchers,
 ) -> Arc<Api> {
     let mut admissions = standard_admissions(settings.store.unsafe_delete, None);
     admissions.push(Arc::new(MeshDefaults));
@@ -395,6 +397,7 @@ fn resources(
         shares_proxies: !alone,
         audit,
         traces,
+        open_id,
         written: Some(Arc::new(move |revision| told.written(revision))),
         files: files.map(|files| files as Arc<dyn ResourceFiles>),
         ..ApiConfig::from_settings(mode, &settings.api_server, &settings.access)

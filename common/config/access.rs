@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, OpenIdConnectSection};
 use crate::access::Access;
 
 /// Help for the settings of this file, by path.
@@ -74,6 +74,8 @@ pub struct Authn {
     pub anonymous_may_write: bool,
     /// User tokens.
     pub tokens: UserTokens,
+    /// Whom a provider vouches for.
+    pub open_id_connect: OpenIdConnectSection,
 }
 
 /// `apiServer.authn.type`.
@@ -107,10 +109,11 @@ impl Authn {
     /// Only what is there can be asked for.
     ///
     /// # Errors
-    /// [`ConfigError::Rule`] when callers would have to prove themselves in a way that does not exist.
+    /// [`ConfigError::Rule`] when callers would have to prove themselves in a way that does not exist, or what is said of a
+    /// provider does not fit together.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self.kind {
-            AuthnType::Tokens => Ok(()),
+            AuthnType::Tokens => self.open_id_connect.validate(),
             AuthnType::AdminClientCerts => Err(ConfigError::rule(
                 "apiServer.authn.type",
                 "adminClientCerts is not supported: use tokens, and give every caller a user token \

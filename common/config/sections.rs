@@ -26,6 +26,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("apiServer.https.port", "Port of REST with TLS; 0: a free one"),
     ("apiServer.https.tlsCertFile", "Certificate of REST; empty: the general one"),
     ("apiServer.https.tlsKeyFile", "Key of that certificate"),
+    (
+        "apiServer.rootUrl",
+        "Address of this API for browsers, where they do not say it: https://global.example",
+    ),
     ("apiServer.readOnly", "Refuse every write"),
     ("apiServer.gui.enabled", "Serve the page for operators at /gui of the REST API"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
@@ -180,6 +184,8 @@ pub struct ApiServer {
     pub https: HttpsListener,
     /// Who a caller is.
     pub authn: Authn,
+    /// Address under which browsers reach it; empty means that they say it.
+    pub root_url: String,
     /// Refuse every write.
     pub read_only: bool,
     /// Where requests are taken down.

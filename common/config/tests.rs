@@ -115,6 +115,56 @@ fn rights_are_set_as_kuma_sets_them() {
 }
 
 #[test]
+fn a_provider_is_named_as_a_whole_or_not_at_all() {
+    let check = |settings: &[(&str, &str)]| {
+        let flags = settings.iter().flat_map(|(name, value)| {
+            [format!("--apiServer.authn.openIdConnect.{name}"), (*value).to_owned()]
+        });
+        let flags: Vec<String> = flags.collect();
+        let config = sample(&flags.iter().map(String::as_str).collect::<Vec<_>>(), &[]).unwrap();
+        config.api_server.authn.validate().map_err(|error| error.to_string())
+    };
+    let issuer = ("issuer", "https://login.example");
+    assert_eq!(check(&[]), Ok(()));
+    assert_eq!(check(&[issuer, ("clientId", "page")]), Ok(()));
+    assert_eq!(check(&[issuer, ("audience", "strait"), ("usernamePrefix", "sso:")]), Ok(()));
+    assert_eq!(
+        check(&[("issuer", "http://127.0.0.1:80"), ("cliClientId", "cli")]),
+        Ok(()),
+        "that is this machine"
+    );
+    for (settings, named) in [
+        (&[("clientId", "page")][..], "clientId: needs apiServer.authn.openIdConnect.issuer"),
+        (&[issuer], "clientId: is needed"),
+        (&[("issuer", "http://login.example"), ("clientId", "page")], "issuer: must be an https://"),
+        (&[("issuer", "login.example"), ("clientId", "page")], "issuer: must be"),
+        (&[("issuer", "https://a@login.example"), ("clientId", "page")], "issuer: must be"),
+        (
+            &[issuer, ("clientId", "page"), ("clientSecret", "s"), ("clientSecretFile", "f")],
+            "clientSecretFile: ",
+        ),
+        (&[issuer, ("clientId", "page"), ("scopes", "profile")], "scopes: must have openid"),
+        (&[issuer, ("clientId", "page"), ("usernameClaim", "")], "usernameClaim: cannot be empty"),
+        (
+            &[issuer, ("clientId", "page"), ("groupsPrefix", "mesh-system:")],
+            "usernamePrefix: and groupsPrefix",
+        ),
+        (&[issuer, ("clientId", "page"), ("usernamePrefix", "mesh-")], "usernamePrefix: and groupsPrefix"),
+    ] {
+        let refused = check(settings).unwrap_err();
+        assert!(refused.contains(named), "{settings:?}: {refused}");
+    }
+    let variable = [("STRAIT_API_SERVER_AUTHN_OPEN_ID_CONNECT_CLIENT_SECRET", "hidden")];
+    let file = ["--apiServer.authn.openIdConnect.clientSecretFile", "/etc/secret"];
+    let shown = masked(&sample(&file, &variable).unwrap());
+    let shown = &shown["apiServer"]["authn"]["openIdConnect"];
+    assert_eq!(
+        (&shown["clientSecret"], &shown["clientSecretFile"]),
+        (&"*****".into(), &"/etc/secret".into())
+    );
+}
+
+#[test]
 fn what_has_no_effect_here_is_passed_over_and_told() {
     let kept = "store: {cache: {enabled: true}, postgres: {dbName: file}}\nreports: {enabled: false}\n";
     let kept = file(&format!("{kept}dpServer: {{hds: {{refreshInterval: 10s}}}}\n"));

@@ -132,7 +132,7 @@ impl PageFrame<'_> {
         let content = html! {
             p.note.bad { (why) }
             @if why.status == StatusCode::FORBIDDEN || why.status == StatusCode::UNAUTHORIZED {
-                p { a href=(SESSION) { "Sign in" } " with a user token that may see it." }
+                p { a href=(visit.sign_in()) { "Sign in" } " as somebody who may see it." }
             }
         };
         self.respond_with(why.status, gui, visit, &content)
@@ -144,7 +144,7 @@ fn who(visit: &Visit) -> Markup {
     html! {
         div.who {
             @if user.is_anonymous() {
-                a href=(SESSION) { "Sign in" }
+                a href=(visit.sign_in()) { "Sign in" }
             } @else {
                 a href=(SESSION) title=(user.groups.join(", ")) { (user.name) }
             }

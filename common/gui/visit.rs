@@ -10,7 +10,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::Value;
 
 use super::Gui;
-use crate::rest::{Asker, DeskAnswer};
+use crate::rest::{Asker, DeskAnswer, LOGIN, PAGE, SESSION};
+
+/// Longest address that is come back to.
+const LONGEST_WAY: usize = 1024;
 
 /// What stays as it is in a part of an address.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -25,6 +28,16 @@ pub(super) fn address(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(key, value)| format!("{key}={}", encode(value))).collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+/// `to`, where it is an address of the page to come back to, and the overview else: nobody is led to somewhere else.
+pub(super) fn within(to: &str) -> &str {
+    let path = to.split(['?', '#']).next().unwrap_or_default();
+    let is_of_page = path == PAGE || path.strip_prefix(PAGE).is_some_and(|rest| rest.starts_with('/'));
+    let is_plain = to.len() <= LONGEST_WAY && to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let leads_on = [SESSION, LOGIN].iter().any(|begin| path.starts_with(begin));
+    let is_straight = !path.contains("//") && !path.contains("..");
+    if is_of_page && is_plain && is_straight && !leads_on { to } else { PAGE }
 }
 
 /// Names and values, as a form or an address has them.
@@ -60,6 +73,14 @@ impl Visit {
     /// A parameter, empty where there is none.
     pub(super) fn parameter(&self, name: &str) -> &str {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim()).unwrap_or_default()
+    }
+
+    /// Where one signs in and comes back to here.
+    pub(super) fn sign_in(&self) -> String {
+        let given = self.query.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let here = address(&self.path, &given.collect::<Vec<_>>());
+        let to = within(&here);
+        address(SESSION, &[("to", if to == PAGE { "" } else { to })])
     }
 
     /// The same address with another value of one parameter.

@@ -161,6 +161,8 @@ pub const ALL: &[Metric] = &[
         "Lines that were not logged because their place in the code repeated itself"),
     counter("log_lines_total", &[("level", Constants)],
         "Lines that were logged"),
+    counter("openid_fetches_total", &[("outcome", These(&["done", "failed"]))],
+        "Looks at the provider of OpenID Connect, for its addresses and keys"),
     counter_of_seconds("process_cpu_seconds_total",
         "Processor time, user and system").kumas(),
     gauge("process_max_fds", Count, &[],

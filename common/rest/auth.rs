@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, Version, header},
+    http::{HeaderMap, HeaderName, StatusCode, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     clip::clip,
+    oidc::{OidcError, PageSession},
     runtime::http::Connection,
     token::{self, NODE_GROUP},
 };
@@ -98,6 +99,9 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
     let in_page = is_page(request.uri().path());
     // A browser adds the cookie by itself, whoever made it ask; so it counts for the page only, which looks who did.
     let kept = in_page.then(|| in_cookie(headers, &cookie(api))).flatten();
+    if let (None, Some(sealed)) = (shown, kept.filter(|kept| token::is_sealed(kept))) {
+        return Ok(session(api, sealed).map_or_else(User::anonymous, |session| session.user()));
+    }
     let Some(token) = shown.or(kept) else { return Ok(User::anonymous()) };
     match self::bearer(api, token) {
         Ok(user) => Ok(user),
@@ -107,8 +111,21 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
     }
 }
 
-/// Who shows this user token.
+/// Who logged in on the page through the provider, as his browser says.
+fn session(api: &Api, sealed: &str) -> Option<PageSession> {
+    let issuer = &api.config.open_id.as_ref()?.settings().issuer;
+    PageSession::open(&api.index.current(), sealed, issuer, api.env.now())
+}
+
+/// Who shows this token, one of ours or of the provider.
 pub(super) fn bearer(api: &Api, token: &str) -> Result<User, ApiError> {
+    if let Some(provider) = api.config.open_id.as_ref().filter(|provider| provider.claims(token)) {
+        return provider.user(token, api.env.now()).map_err(|error| {
+            // Escaped, because parts of a token are in it.
+            tracing::info!(reason = ?clip(&error.to_string(), LONGEST_REASON), "refused a token of the provider");
+            refused(&error)
+        });
+    }
     match token::validate_user(&api.index.current(), token, api.env.now()) {
         // What a node shows to be served proves nobody who writes.
         Ok(claims) if claims.groups.iter().any(|group| group == NODE_GROUP) => Ok(User::anonymous()),
@@ -121,6 +138,15 @@ pub(super) fn bearer(api: &Api, token: &str) -> Result<User, ApiError> {
     }
 }
 
+/// What its bearer is told. Only who cannot be judged at the moment may be good.
+fn refused(error: &OidcError) -> ApiError {
+    let title = "Invalid authentication data";
+    match error {
+        OidcError::Unknown { .. } => ApiError::busy(title, error.to_string()),
+        _ => ApiError::new(StatusCode::UNAUTHORIZED, title, error.to_string()),
+    }
+}
+
 /// The cookie in which a browser keeps the token of its user. Browsers tell hosts apart and not ports, so each control
 /// plane has a name of its own.
 pub(super) fn cookie(api: &Api) -> String {
@@ -130,7 +156,7 @@ pub(super) fn cookie(api: &Api) -> String {
     }
 }
 
-fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value).filter(|value| !value.is_empty())
@@ -182,7 +208,7 @@ fn is_local(request: &Request) -> bool {
 
 /// Whom the request is for, which its line and a header may both say. Where they say different things, nobody
 /// can tell which of them was looked at on the way here.
-fn host(request: &Request) -> Option<&str> {
+pub(super) fn host(request: &Request) -> Option<&str> {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     match (authority, request.headers().get(header::HOST)) {
         (Some(line), Some(header)) => (header.as_bytes() == line.as_bytes()).then_some(line),

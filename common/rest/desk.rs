@@ -18,6 +18,7 @@ use tower::ServiceExt;
 use super::{Api, ApiError, BodyError, Mounted, REVISION, ReceivedBody, User, audit::AuditedRequest, auth};
 use crate::{
     mode::Mode,
+    oidc::OpenIdProvider,
     roles::Readable,
     runtime::http::{Client, Connection},
     store::{
@@ -149,6 +150,31 @@ impl Desk {
     /// The name of the cookie in which a browser keeps the token of its user.
     pub fn cookie(&self) -> String {
         auth::cookie(&self.api)
+    }
+
+    /// Who vouches for people besides this control plane.
+    pub fn provider(&self) -> Option<&OpenIdProvider> {
+        self.api.config.open_id.as_deref()
+    }
+
+    /// What the browser keeps in the cookie of this name.
+    pub fn kept<'a>(&self, headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
+        auth::in_cookie(headers, cookie)
+    }
+
+    /// The address of this API, without a slash at its end, as the settings or else the browser say it.
+    pub fn root_url(&self, request: &Request) -> Option<String> {
+        if !self.api.config.root_url.is_empty() {
+            return Some(self.api.config.root_url.clone());
+        }
+        let is_encrypted = request.extensions().get::<Connection>().is_some_and(|connection| connection.tls);
+        let scheme = if is_encrypted { "https" } else { "http" };
+        auth::host(request).map(|host| format!("{scheme}://{host}"))
+    }
+
+    /// Whether browsers reach this API encrypted, also where something in front of it ends that.
+    pub fn is_encrypted(&self, asker: &Asker) -> bool {
+        asker.is_encrypted() || self.api.config.root_url.starts_with("https://")
     }
 
     /// What `user` may read.

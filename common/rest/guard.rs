@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
-    http::Method,
+    http::{Method, Uri},
     middleware::{self, Next},
     response::{IntoResponse, Redirect, Response},
 };
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     ApiError, User,
     access::WAY_IN,
-    browser::SESSION,
+    browser::{PAGE, SESSION},
     routes::{Mounted, MountedRoute, Needs, Route, RoutePlace},
 };
 use crate::{
@@ -59,9 +60,19 @@ async fn judge(
         Ok(()) => next.run(request).await,
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
-            Redirect::to(SESSION).into_response()
+            Redirect::to(&sign_in(request.uri())).into_response()
         }
         Err(refused) => refused.into_response(),
+    }
+}
+
+/// Where somebody says who he is, to come back to where he was then.
+fn sign_in(was: &Uri) -> String {
+    let was = was.path_and_query().map_or(PAGE, |was| was.as_str());
+    if was == PAGE {
+        SESSION.to_owned()
+    } else {
+        format!("{SESSION}?to={}", utf8_percent_encode(was, NON_ALPHANUMERIC))
     }
 }
 

@@ -70,6 +70,20 @@ pub(super) async fn who_am_i(Extension(user): Extension<User>) -> Response {
     json_response(StatusCode::OK, &user)
 }
 
+/// `GET /authn`. What stands here is for everybody: whoever wants to log in asks before he has.
+pub(super) async fn authn(State(api): State<Arc<Api>>) -> Response {
+    let provider = api.config.open_id.as_ref().map(|provider| {
+        let settings = provider.settings();
+        json!({
+            "issuer": settings.issuer,
+            "cliClientId": settings.cli_client_id,
+            "scopes": settings.scopes,
+            "page": api.has_pages() && !settings.client_id.is_empty(),
+        })
+    });
+    json_response(StatusCode::OK, &json!({ "tokens": true, "openIdConnect": provider }))
+}
+
 /// `GET /policies`.
 pub(super) async fn policies(State(api): State<Arc<Api>>) -> Response {
     let policies = registry::ALL.iter().filter_map(|kind| {

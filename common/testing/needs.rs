@@ -17,6 +17,8 @@ const ENVOY: &str = "ENVOY_BIN";
 const WITHOUT_ENVOY: &str = "WITHOUT_ENVOY";
 /// Names the folder of the gRPC libraries.
 const GRPC_LIBRARIES: &str = "GRPC_LIBRARIES";
+/// Names the folder of the provider of OpenID Connect.
+const OPENID_PROVIDER: &str = "OPENID_PROVIDER";
 /// Names the folder of the golden cases.
 const GOLDENS: &str = "GOLDENS_DIR";
 /// Names the folder of a bare Debian.
@@ -61,6 +63,24 @@ pub fn grpc_libraries() -> PathBuf {
             missing.display()
         ),
     }
+}
+
+/// The folder with the provider of OpenID Connect, in `node_modules`: the one `OPENID_PROVIDER` names, or the one that
+/// `demo/setup.sh test` made where it reached the registry of npm.
+///
+/// # Panics
+/// When the folder that is named does not exist.
+pub fn openid_provider() -> Option<PathBuf> {
+    let given =
+        Given { named: variable(OPENID_PROVIDER), usual: ".strait/openid/node_modules", optional: true };
+    let found = given.find();
+    let found = found.unwrap_or_else(|missing| {
+        panic!("{OPENID_PROVIDER} names {}, which does not exist", missing.display())
+    });
+    if found.is_none() {
+        say("no provider of OpenID Connect in .strait/openid: nobody logs in through one");
+    }
+    found
 }
 
 /// The folder of the golden cases: the one `GOLDENS_DIR` names, or the one beside this repository if there

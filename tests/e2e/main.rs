@@ -34,6 +34,7 @@ mod mixed;
 mod monitoring;
 mod namespace;
 mod nodes;
+mod oidc;
 mod on_demand;
 mod otlp;
 mod packages;

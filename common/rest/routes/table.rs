@@ -42,6 +42,8 @@ pub static TABLE: &[Route] = &[
     ])),
     Route::new(Get, "/who-am-i", Nothing, "name and groups of the caller")
         .answers(Object(&["name", "groups"])),
+    Route::new(Get, "/authn", Nothing, "which ways there are to log in")
+        .answers(Object(&["tokens", "openIdConnect"])),
     Route::new(Get, "/access/can-i", Nothing, "whether the caller may do something, and why not")
         .query(&["verb", "kind", "mesh", "name", "zone", "user", "groups"])
         .answers(Object(&["allowed", "reason", "user", "groups"])),
@@ -326,12 +328,25 @@ pub static TABLE: &[Route] = &[
         .with(&[200, 303])
         .answers(Text(HTML)),
     page("/gui/changes/{revision}", "how far a change is"),
-    Route::new(Get, "/gui/session", Nothing, "a form to sign in").at(RoutePlace::Page).answers(Text(HTML)),
+    Route::new(Get, "/gui/session", Nothing, "a form to sign in")
+        .query(&["to"])
+        .at(RoutePlace::Page)
+        .answers(Text(HTML)),
     Route::new(Post, "/gui/session", Shown, "signs in, with a user token")
         .at(RoutePlace::Page)
         .with(&[303])
         .answers(Text(HTML)),
     Route::new(Post, "/gui/session/end", Shown, "signs out")
+        .at(RoutePlace::Page)
+        .with(&[200, 303])
+        .answers(Text(HTML)),
+    Route::new(Get, "/gui/login", Nothing, "sends on to the provider of OpenID Connect to log in there")
+        .query(&["to"])
+        .at(RoutePlace::Page)
+        .with(&[303])
+        .answers(Text(HTML)),
+    Route::new(Get, "/gui/login/done", Shown, "signs in, with what the provider of OpenID Connect sends")
+        .query(&["code", "state", "iss", "error", "error_description"])
         .at(RoutePlace::Page)
         .with(&[303])
         .answers(Text(HTML)),

@@ -80,7 +80,7 @@ fn reference() -> String {
          Made of the table of routes (`common/rest/routes/table.rs`); a test compares. `GET /openapi.json` of a running \
          control plane says the same to programs, with what requests and answers look like.\n\n\
          What a caller needs is a verb of a role, or of the settings: [Access](../access.md). *Known* is who has shown a \
-         user token. Errors have `type`, `status`, `title` and `detail`, and \
+         user token, or one of a provider. Errors have `type`, `status`, `title` and `detail`, and \
          `invalid_parameters` where single fields are wrong.\n",
     );
     let sections = [

@@ -141,6 +141,12 @@ impl Browser {
         result.unwrap_or_else(|e| panic!("{script}: {e}")).json().clone()
     }
 
+    /// The same, where the page may be about to go away.
+    pub async fn try_eval(&self, script: &str) -> Result<Value, String> {
+        let result = self.driver.execute(script, Vec::new()).await.map_err(|error| error.to_string())?;
+        Ok(result.json().clone())
+    }
+
     /// What stands on the console since the last call: errors and warnings.
     pub async fn complaints(&self) -> Vec<String> {
         let log = self.driver.browser_log().await.unwrap();
