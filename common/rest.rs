@@ -83,8 +83,8 @@ pub use routes::Mounted;
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
 pub use zone_status::{
-    ProxyProgressSource, Sending, SyncProgress, ZoneCredential, ZoneHealth, ZoneProof, ZoneStatus,
-    ZoneStatusSource,
+    ProxyProgressSource, RefusedType, RefusingSide, Sending, SyncProgress, ZoneCredential, ZoneHealth,
+    ZoneProof, ZoneStatus, ZoneStatusSource,
 };
 
 /// Longest wait for the index to show a committed write.

@@ -15,6 +15,7 @@ mod inbound;
 mod insights;
 mod instances;
 mod multiplexed;
+mod offers;
 mod onward;
 mod questions;
 mod registration;
@@ -46,6 +47,7 @@ use common::{
         size::largest_sent,
     },
     model::Origin,
+    offers::OffersAgain,
     runtime::{
         Accept, Env,
         http::{Limits, Server},
@@ -281,7 +283,8 @@ impl Kds {
             let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
             let exchanging = instances.run(inner.store.nudged(), drained.clone());
             let local = Arc::new(AskHere(self.clone()));
-            let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
+            let offers = Some(Arc::clone(&local) as Arc<dyn OffersAgain>);
+            let sorting = Arc::clone(&inner.mailbox).run_offering(local, offers, drained.clone());
             let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
             let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
             async move { tokio::join!(writing, exchanging, sorting, withdrawing) }

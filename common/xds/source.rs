@@ -273,6 +273,18 @@ impl<D: Dialect> Source<D> {
         }
     }
 
+    /// The same of what `is_meant`, by type and name. How many resources that is.
+    pub fn reconsider_some(&mut self, is_meant: impl Fn(&str, &str) -> bool) -> usize {
+        let mut count = 0;
+        for slot in &mut self.slots {
+            let type_url = slot.rule.type_url;
+            slot.change(self.revision, |dialect| {
+                count += dialect.subscription_mut().reconsider_some(|name| is_meant(type_url, name));
+            });
+        }
+        count
+    }
+
     /// Takes back a response that turned out not to fit into a message: the peer has not taken what is in it, and is
     /// offered it again when it has changed.
     pub fn unsent(&mut self, response: &ResponseParts) {

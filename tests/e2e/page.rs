@@ -2,12 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
+use common::kds::metadata::Peer;
 use futures::FutureExt;
+use reqwest::Method;
 use serde_json::Value;
 use thirtyfour::Key;
 
 use crate::{
-    harness::{Browser, Global, Options, Zone, control_plane::ControlPlane, eventually},
+    harness::{Browser, Global, KdsPeer, Options, Zone, control_plane::ControlPlane, eventually},
     mesh::{ALLOW_ALL, Member, Shape, federation_with, ingress},
 };
 
@@ -147,12 +149,38 @@ async fn changes(browser: &Browser, global: &Global) {
     browser.reads(".diff", "+ ").await;
     is_well(browser, "the preview").await;
     browser.picture("global-preview-1280-light").await;
-    let (status, _) = global.call(reqwest::Method::GET, "/meshes/default/meshtimeouts/quick", None).await;
+    let (status, _) = global.call(Method::GET, "/meshes/default/meshtimeouts/quick", None).await;
     assert_eq!(status.as_u16(), 404, "nothing is written yet");
     browser.click("button[value=apply]").await;
     browser.reads("#progress", "Everybody concerned has acknowledged it").await;
     browser.picture("global-progress-1280-light").await;
     is_well(browser, "the progress").await;
+}
+
+/// What a zone refused is offered again by a button, and it shows by itself that the zone took it.
+async fn offers_again(browser: &Browser, global: &Global) {
+    let peer = KdsPeer::connect(global, "picky").await;
+    let mut down = peer.down(peer.first("MeshTimeout", Peer::default())).await.unwrap();
+    let first = down.next().await.unwrap();
+    let quick = first.resources.iter().find(|item| item.name.contains("quick")).unwrap().name.clone();
+    down.refuse("picky", &first, &quick, "there is no room").await;
+    browser.looks(1280, "light").await;
+    browser.goto(&global.url("/gui/zones/picky")).await;
+    browser.reads("#refused", "there is no room").await;
+    browser.picture("global-zone-refused-1280-light").await;
+    is_well(browser, "a zone that refused something").await;
+    browser.click("#refused button").await;
+    let again = down.next().await.unwrap();
+    assert_eq!((again.resources.len(), &again.resources[0].name), (1, &quick));
+    down.accept("picky", &again).await;
+    browser.reads_no_more("#refused", "there is no room").await;
+    browser.reads("#refused", "Nothing is refused").await;
+    drop((down, peer));
+    eventually("the zone is gone", || async {
+        let (status, answer) = global.call(Method::DELETE, "/zones/picky", None).await;
+        if status.is_success() { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
 }
 
 /// A zone that dies shows by itself, and that it is back as well.
@@ -204,6 +232,7 @@ async fn the_page_in_a_browser() {
         keys_suffice(&browser, &global).await;
         goes_without_scripts(&browser, &global).await;
         changes(&browser, &global).await;
+        offers_again(&browser, &global).await;
         sign_in(&browser, &zones[0]).await;
         all_pages(&browser, &zones[0], "zone", "zone-1").await;
         is_live(&browser, &mut global, &mut zones).await;

@@ -19,6 +19,7 @@ use common::{
         watch::{Position, Watch},
     },
     model::{Kind, Origin, Resource, labels},
+    offers::{OfferWishes, OffersDoor, RefusedSelection},
     runtime::Env,
     store::{Revision, index::Index},
     xds::Refusals,
@@ -51,6 +52,8 @@ struct LinkInner {
     settled: Notify,
     /// Changes with what people see of the link.
     seen: watch::Sender<()>,
+    /// Where the way up takes wishes of operators.
+    offers: OffersDoor,
 }
 
 #[derive(Default)]
@@ -126,6 +129,7 @@ impl Link {
             taken,
             settled,
             seen: watch::Sender::new(()),
+            offers: OffersDoor::default(),
         }))
     }
 
@@ -144,6 +148,16 @@ impl Link {
     pub fn approve(&self) {
         self.lock().approved = true;
         self.0.approved.notify_one();
+    }
+
+    /// Offers again what global refused, as far as it is meant. How many resources that is; `None` where nothing goes up.
+    pub async fn offer_again(&self, meant: RefusedSelection) -> Option<usize> {
+        self.0.offers.ask(meant).await
+    }
+
+    /// The way up takes wishes from here on.
+    pub(super) fn takes_wishes(&self) -> OfferWishes {
+        self.0.offers.open()
     }
 
     /// Resolves when an operator gave his word.
