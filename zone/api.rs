@@ -84,6 +84,8 @@ fn status(status: &LinkStatus) -> Value {
         "heldBack": status.held_back,
         "refusals": status.refusals,
         "withheld": status.withheld,
+        "sent": status.sent,
+        "received": status.received,
     })
 }
 

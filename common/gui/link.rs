@@ -8,13 +8,14 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Gui,
     layout::PageFrame,
     parts::{chip, findings, items, since, table, text_of, until, yaml},
     refused::{self, RefusedRow},
+    sessions::{connections, counts, timeline},
     visit::{Unanswered, Visit, encode},
 };
 use crate::{ages, checks::zones};
@@ -33,6 +34,9 @@ pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
     };
     let now = gui.desk.now();
     let wrong = zones::of_zone(Some(&link), now);
+    let own = format!("/zones/{}/_overview", encode(gui.desk.mode().zone().unwrap_or_default()));
+    let overview = gui.get(visit, &own).await.unwrap_or_default();
+    let subscriptions = items(&overview["zoneInsight"]["subscriptions"]);
     html! {
         div.grid.two {
             section.panel { h2 { "Its link to global" } div #state data-live { (state(gui, &link)) } }
@@ -50,6 +54,20 @@ pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
                 p.quiet { "What was refused is offered again when it changes, and by itself after a pause." }
             } }
             section.panel { h2 { "Withheld from global" } div #withheld data-live { (reasons(&link["withheld"], "Nothing is withheld.")) } }
+        }
+        section.panel { h2 { "Connects and losses" } div #timeline data-live {
+            (timeline(subscriptions, now))
+            (connections(subscriptions, now))
+        } }
+        div.grid.two {
+            @for (heading, direction) in
+                [("Counts by type, from global", "received"), ("Counts by type, to global", "sent")]
+            {
+                section.panel { h2 { (heading) } div id=(direction) data-live {
+                    (counts(&json!({ "status": { "stat": link[direction] } })))
+                    p.quiet { "Since the connection was made." }
+                } }
+            }
         }
         (settings(gui, visit).await)
     }

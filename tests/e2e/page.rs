@@ -96,6 +96,75 @@ async fn policy_of_zone(zone: &ControlPlane) -> String {
     format!("/gui/resources/meshtrafficpermissions/{name}?mesh=default")
 }
 
+/// What an operator asks at night stands where it belongs.
+async fn says_everything(browser: &Browser, cp: &ControlPlane, of_zone: &[(&str, &str)]) {
+    let proxy = dataplane(cp, "client-1").await;
+    let overview = [
+        ("#figures", "dataplanes online"),
+        ("#map", "ingress"),
+        ("#map", "behind"),
+        ("#reach", "backend (default)"),
+    ];
+    let of_proxy = [
+        ("#state", "online"),
+        ("#certificate", "ca-1"),
+        ("#certificate", "Good for"),
+        ("#outbounds", "backend"),
+        ("#counts", "CDS"),
+    ];
+    let of_dump = [("main", "backend"), ("main", "parts")];
+    let of_found = [("#dataplanes", "client-1")];
+    for (path, said) in [
+        ("/gui".to_owned(), &overview[..]),
+        ("/gui/zones/zone-1".to_owned(), of_zone),
+        (format!("/gui/dataplanes/default/{proxy}"), &of_proxy),
+        (format!("/gui/dataplanes/default/{proxy}?show=config&find=backend"), &of_dump),
+        ("/gui/dataplanes?search=client-1&status=online".to_owned(), &of_found),
+    ] {
+        browser.goto(&cp.url(&path)).await;
+        for (selector, words) in said {
+            browser.reads(selector, words).await;
+        }
+    }
+    // How far peers are behind is a line as soon as two looks were taken.
+    browser.goto(&cp.url("/gui")).await;
+    let lines = "return document.querySelectorAll('#map polyline.spark').length";
+    eventually("lines of the last minutes", || async {
+        let drawn = browser.eval(lines).await;
+        if drawn.as_u64() >= Some(2) { Ok(()) } else { Err(drawn.to_string()) }
+    })
+    .await;
+}
+
+/// Of a zone, by global.
+const ZONE_ON_GLOBAL: &[(&str, &str)] = &[
+    ("#state", "online"),
+    ("#state", "From global"),
+    ("#state", "To global"),
+    ("#state", "Instance"),
+    ("#state", "that is good for"),
+    ("#refused", "Nothing is refused"),
+    ("#timeline", "The last 24 hours"),
+    ("#counts", "MeshTrafficPermission"),
+    ("#streams", "global to zone"),
+    ("#streams", "config dump"),
+    ("#ways", "backend (default)"),
+    ("main", "Configuration"),
+];
+
+/// Of itself.
+const ZONE_ITSELF: &[(&str, &str)] = &[
+    ("#state", "connected for"),
+    ("#state", "From global"),
+    ("#state", "that is good for"),
+    ("#refused", "Nothing is refused"),
+    ("#withheld", "Nothing is withheld"),
+    ("#timeline", "The last 24 hours"),
+    ("#received", "MeshTrafficPermission"),
+    ("#sent", "Dataplane"),
+    ("main", "Configuration"),
+];
+
 /// Everything is reached by keys, and it is seen where one is.
 async fn keys_suffice(browser: &Browser, global: &Global) {
     browser.looks(1280, "light").await;
@@ -204,8 +273,14 @@ async fn is_live(browser: &Browser, global: &mut Global, zones: &mut [Zone]) {
     browser.goto(&zones[0].url("/gui/zones/zone-1")).await;
     browser.reads("#live", "live").await;
     browser.reads("#state", "connected for").await;
+    browser.reads("#timeline", "The last 24 hours").await;
+    let spans = "return document.querySelectorAll('#timeline svg .span.open').length";
+    assert_eq!(browser.eval(spans).await, 1, "one session is open");
     global.process.kill();
     browser.reads("#wrong", "not connected since").await;
+    browser.reads("#timeline", "ended").await;
+    browser.reads_no_more("#timeline", "connected").await;
+    assert_eq!(browser.eval(spans).await, 0, "its loss is on the line");
     browser.picture("zone-zone-lost-1280-dark").await;
     is_well(browser, "the zone").await;
 }
@@ -229,12 +304,14 @@ async fn the_page_in_a_browser() {
     let looking = async {
         sign_in(&browser, &global).await;
         all_pages(&browser, &global, "global", "zone-1").await;
+        says_everything(&browser, &global, ZONE_ON_GLOBAL).await;
         keys_suffice(&browser, &global).await;
         goes_without_scripts(&browser, &global).await;
         changes(&browser, &global).await;
         offers_again(&browser, &global).await;
         sign_in(&browser, &zones[0]).await;
         all_pages(&browser, &zones[0], "zone", "zone-1").await;
+        says_everything(&browser, &zones[0], ZONE_ITSELF).await;
         is_live(&browser, &mut global, &mut zones).await;
     };
     // A browser that nobody ends goes on without its driver.

@@ -106,6 +106,29 @@ pub struct LinkStatus {
     pub refusals: BTreeMap<String, String>,
     /// What cannot be sent to global, by type.
     pub withheld: BTreeMap<String, String>,
+    /// What this zone sent on this connection, by type.
+    pub sent: BTreeMap<String, ResponseCounts>,
+    /// What it was sent.
+    pub received: BTreeMap<String, ResponseCounts>,
+}
+
+/// Responses of one type in one direction, named as in insights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResponseCounts {
+    responses_sent: u64,
+    responses_acknowledged: u64,
+    responses_rejected: u64,
+}
+
+impl ResponseCounts {
+    fn count(&mut self, outcome: Outcome) {
+        *match outcome {
+            Outcome::Sent => &mut self.responses_sent,
+            Outcome::Acknowledged => &mut self.responses_acknowledged,
+            Outcome::Rejected => &mut self.responses_rejected,
+        } += 1;
+    }
 }
 
 /// How it stands with signatures.
@@ -211,6 +234,8 @@ impl Link {
         state.status.held_back = None;
         state.status.refusals.clear();
         state.status.withheld.clear();
+        state.status.sent.clear();
+        state.status.received.clear();
     }
 
     /// Takes over whose signatures are asked for.
@@ -386,7 +411,9 @@ impl Watch for Down {
 
     fn heard(&self) {}
 
-    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+    fn counted(&self, type_name: &str, outcome: Outcome) {
+        self.0.lock().status.received.entry(type_name.to_owned()).or_default().count(outcome);
+    }
 
     fn reached(&self, position: Position) {
         let mut state = self.0.change();
@@ -420,7 +447,9 @@ impl Watch for Up {
 
     fn counted(&self, type_name: &str, outcome: Outcome) {
         let now = self.0.0.env.now();
-        if let Some(subscription) = &mut self.0.lock().subscription {
+        let mut state = self.0.lock();
+        state.status.sent.entry(type_name.to_owned()).or_default().count(outcome);
+        if let Some(subscription) = &mut state.subscription {
             subscription.count(type_name, outcome, now);
         }
     }
