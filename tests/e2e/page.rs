@@ -287,11 +287,7 @@ async fn is_live(browser: &Browser, global: &mut Global, zones: &mut [Zone]) {
 
 #[tokio::test]
 async fn the_page_in_a_browser() {
-    let health = "multizone.global.kds.zoneHealthCheck";
-    let options = Options::default()
-        .with(&format!("{health}.pollInterval"), "500ms")
-        .with(&format!("{health}.timeout"), "2s");
-    let (mut global, mut zones) = federation_with(2, options, Options::default()).await;
+    let (mut global, mut zones) = federation_with(2, Options::impatient(), Options::default()).await;
     global.apply(ALLOW_ALL);
     let _ingresses = (ingress(&global, &zones[0]).await, ingress(&global, &zones[1]).await);
     let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    super::{SourceSettings, Version, WantSnapshot, Wanted, envoy, summary::Summary},
+    super::{SourceSettings, Unknown, Version, WantSnapshot, Wanted, envoy, summary::Summary},
+    hearing::MAX_UNSERVED,
     *,
 };
 use crate::proto::{
