@@ -1,5 +1,5 @@
-//! What the API of global has besides the resources: rebuilding it from its zones, the history they are shown, and what
-//! they are offered again.
+//! What the API of global has besides the resources: rebuilding it from its zones, the history they are shown, what they
+//! are offered again, and the key by which they know what global sends.
 
 use std::sync::Arc;
 
@@ -35,9 +35,14 @@ pub(crate) fn recovery(recovery: Recovery) -> Mounted {
         .on(const { routes::post("/strait/epoch") }, raise_epoch, &recovery)
 }
 
-/// `POST /strait/zones/{zone}/offer` offers a zone again what it refused.
+/// `POST /strait/zones/{zone}/offer` offers a zone again what it refused; `GET /strait/signing-key` shows the public half
+/// of the key that signs what zones are sent.
 pub(crate) fn zones(kds: &Arc<Kds>) -> Mounted {
-    Mounted::new().on(const { routes::post("/strait/zones/{zone}/offer") }, offer_again, kds)
+    Mounted::new().on(const { routes::post("/strait/zones/{zone}/offer") }, offer_again, kds).on(
+        const { routes::get("/strait/signing-key") },
+        signing_key,
+        kds,
+    )
 }
 
 async fn offer_again(
@@ -57,6 +62,15 @@ async fn offer_again(
         Ok(offered) => Ok((StatusCode::ACCEPTED, Json(json!({ "offered": offered }))).into_response()),
         Err(error) => Err(ApiError::bad_request(error.to_string())),
     }
+}
+
+async fn signing_key(State(kds): State<Arc<Kds>>) -> Result<Response, ApiError> {
+    let Some(key) = kds.signing_key() else {
+        let detail =
+            "global signs nothing it sends: multizone.global.kds.signingKeyFile names a key for that";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "Signing Key not found", detail));
+    };
+    Ok(Json(json!({ "id": key.id(), "publicKey": key.public_pem() })).into_response())
 }
 
 /// How to recover.

@@ -44,7 +44,7 @@ use common::{
     events::EventBus,
     kds::{
         features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
-        size::largest_sent,
+        signature::KeyOfResources, size::largest_sent,
     },
     model::Origin,
     offers::OffersAgain,
@@ -297,6 +297,11 @@ impl Kds {
             };
             tokio::join!(watching, noting);
         }
+    }
+
+    /// What signs what zones are sent, if anything does.
+    pub(crate) fn signing_key(&self) -> Option<&KeyOfResources> {
+        self.inner.settings.signing_key.as_deref()
     }
 
     pub(crate) fn patience(&self) -> Patience {

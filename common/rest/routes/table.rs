@@ -237,6 +237,14 @@ pub static TABLE: &[Route] = &[
     .query(&["kind", "mesh", "name"])
     .with(&[202])
     .answers(Object(&["offered"])),
+    Route::new(
+        Get,
+        "/strait/signing-key",
+        OnEverything(Read),
+        "the public half of the key that signs what zones are sent",
+    )
+    .at(Global)
+    .answers(Object(&["id", "publicKey"])),
     // Of a zone.
     Route::new(Get, "/strait/link", OnEverything(Read), "how the zone stands with global")
         .at(Zone)
