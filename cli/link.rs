@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{client::ApiClient, output, table};
+use crate::{client::ApiClient, kinds, output, table};
 
 #[derive(Args)]
 pub(crate) struct LinkArgs {
@@ -17,6 +17,35 @@ pub(crate) struct LinkArgs {
 enum LinkAction {
     /// Lets through what the zone holds back: another store of global, a mass deletion
     Approve,
+    /// Offers global again what it refused of this zone: all of it, of one type, or one resource
+    OfferAgain(OfferAgain),
+}
+
+/// What is to be offered again.
+#[derive(Args)]
+pub(crate) struct OfferAgain {
+    /// Type, as `get` takes it; all types when absent
+    kind: Option<String>,
+    /// Name where it was applied; all of the type when absent
+    name: Option<String>,
+    /// Mesh of that
+    #[arg(short, long)]
+    mesh: Option<String>,
+}
+
+impl OfferAgain {
+    /// Asks at this path.
+    pub(crate) async fn at(&self, client: &ApiClient, path: &str) -> anyhow::Result<()> {
+        let said = [("kind", &self.kind), ("name", &self.name), ("mesh", &self.mesh)];
+        let said: Vec<_> = said.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect();
+        let path = format!("{path}{}", kinds::query(&said));
+        let answer = client.send(Method::POST, &path, None).await?.success()?.body;
+        let answer: Value = serde_json::from_str(&answer).context("read the answer")?;
+        let offered = answer["offered"].as_u64().unwrap_or_default();
+        let what = if offered == 1 { "resource is" } else { "resources are" };
+        output::line(&format!("{offered} {what} offered again"));
+        Ok(())
+    }
 }
 
 impl LinkArgs {
@@ -28,6 +57,7 @@ impl LinkArgs {
                 output::line("approved; the zone connects again and takes what global shows");
                 Ok(())
             }
+            Some(LinkAction::OfferAgain(wish)) => wish.at(client, "/strait/link/offer").await,
         }
     }
 }

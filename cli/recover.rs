@@ -21,14 +21,24 @@ pub(crate) struct GlobalArgs {
 enum GlobalAction {
     /// Rebuilds what global owns from what its zones hold, after it lost that or was restored from an old backup
     Recover(Recover),
+    /// Writes the public half of the key that signs what zones are sent, as multizone.zone.kds.trustedKeysFile wants it
+    SigningKey,
 }
 
 impl GlobalArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> anyhow::Result<()> {
         match self.action {
             GlobalAction::Recover(recover) => recover.run(client).await,
+            GlobalAction::SigningKey => signing_key(client).await,
         }
     }
+}
+
+async fn signing_key(client: &ApiClient) -> anyhow::Result<()> {
+    let key: Value = client.get("/strait/signing-key").await?;
+    output::line(key["publicKey"].as_str().unwrap_or_default().trim_end());
+    crate::output::note!("key {}", key["id"].as_str().unwrap_or_default());
+    Ok(())
 }
 
 /// Asks every connected zone, shows what would be restored, and with --yes does it: in one transaction, in the next epoch

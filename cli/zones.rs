@@ -1,4 +1,4 @@
-//! `straitctl zones`: a zone moves to another global, or gets another name.
+//! `straitctl zones`: a zone moves to another global, gets another name, or is offered again what it refused.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::{client::ApiClient, duration, kinds, output};
+use crate::{client::ApiClient, duration, kinds, link::OfferAgain, output};
 
 /// How often it is looked how far something is.
 const LOOK: Duration = Duration::from_millis(500);
@@ -24,6 +24,17 @@ enum ZonesAction {
     Move(Move),
     /// Gives a zone another name: a token for it first, and the old name goes when the new one is there
     Rename(Rename),
+    /// Offers a zone again what it refused of global: all of it, of one type, or one resource
+    OfferAgain(ZoneOffer),
+}
+
+/// Asked of global.
+#[derive(Args)]
+struct ZoneOffer {
+    /// The zone
+    zone: String,
+    #[command(flatten)]
+    wish: OfferAgain,
 }
 
 impl ZonesArgs {
@@ -31,6 +42,9 @@ impl ZonesArgs {
         match self.action {
             ZonesAction::Move(moving) => moving.run(client).await,
             ZonesAction::Rename(renaming) => renaming.run(client).await,
+            ZonesAction::OfferAgain(ZoneOffer { zone, wish }) => {
+                wish.at(client, &format!("/strait/zones/{}/offer", kinds::segment(&zone))).await
+            }
         }
     }
 }

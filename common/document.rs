@@ -200,13 +200,23 @@ pub fn render(resource: &Resource) -> Result<Value, SpecError> {
             object.insert("spec".into(), spec);
         }
     }
-    if resource.kind().has_status() {
-        let status = resource.status.as_deref().unwrap_or(resource.kind().empty_status.as_bytes());
-        let status = serde_json::from_slice(status)
-            .map_err(|e| SpecError::Json { path: "status".to_owned(), reason: e.to_string() })?;
+    if let Some(status) = status(resource)? {
         object.insert("status".into(), status);
     }
     Ok(Value::Object(object))
+}
+
+/// The status of a resource, of a kind that has one.
+///
+/// # Errors
+/// [`SpecError`] when what is stored of it is no JSON.
+pub fn status(resource: &Resource) -> Result<Option<Value>, SpecError> {
+    if !resource.kind().has_status() {
+        return Ok(None);
+    }
+    let status = resource.status.as_deref().unwrap_or(resource.kind().empty_status.as_bytes());
+    let status = serde_json::from_slice(status);
+    status.map(Some).map_err(|e| SpecError::Json { path: "status".to_owned(), reason: e.to_string() })
 }
 
 /// RFC 3339 in UTC, with as many digits as needed.

@@ -27,6 +27,7 @@ mod map;
 mod meshes;
 mod overview;
 mod parts;
+mod refused;
 mod resource;
 mod service_map;
 mod session;
@@ -109,6 +110,7 @@ fn mounted(gui: &Arc<Gui>) -> Mounted {
         .on(const { routes::get("/gui/zones") }, zones::show, gui)
         .on(const { routes::get("/gui/zones/{zone}") }, zone::show, gui)
         .on(const { routes::post("/gui/zones/{zone}/approve") }, link::approve, gui)
+        .on(const { routes::post("/gui/zones/{zone}/offer") }, refused::offer, gui)
         .on(const { routes::get("/gui/meshes") }, meshes::list, gui)
         .on(const { routes::get("/gui/meshes/{mesh}") }, meshes::show, gui)
         .on(const { routes::get("/gui/services") }, tables::services, gui)

@@ -28,6 +28,7 @@ pub mod keys;
 pub mod metering;
 pub mod mode;
 pub mod model;
+pub mod offers;
 pub mod oidc;
 pub mod parts;
 pub mod policy;

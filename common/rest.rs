@@ -29,6 +29,7 @@ mod metadata;
 mod openapi;
 mod overview;
 mod page;
+mod paths;
 mod precondition;
 mod preview;
 mod read;
@@ -51,6 +52,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::Value;
+use tower::ServiceExt;
 
 use crate::{
     access::{self, Access, User},
@@ -82,8 +84,8 @@ pub use routes::Mounted;
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
 pub use zone_status::{
-    ProxyProgressSource, Sending, SyncProgress, ZoneCredential, ZoneHealth, ZoneProof, ZoneStatus,
-    ZoneStatusSource,
+    ProxyProgressSource, RefusedType, RefusingSide, Sending, SyncProgress, ZoneCredential, ZoneHealth,
+    ZoneProof, ZoneStatus, ZoneStatusSource,
 };
 
 /// Longest wait for the index to show a committed write.
@@ -256,7 +258,7 @@ impl Api {
     }
 
     fn served(self: &Arc<Self>, guarded: Router) -> Router {
-        guarded
+        let router = guarded
             .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
             .method_not_allowed_fallback(async || {
                 plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
@@ -264,7 +266,9 @@ impl Api {
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), traced::trace))
-            .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure))
+            .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure));
+        // Routes are chosen before the layers of a router run, so what changes the path stands around it.
+        Router::new().fallback_service(router.map_request(paths::trimmed))
     }
 
     /// What both control planes serve.

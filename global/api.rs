@@ -1,21 +1,26 @@
-//! What the API of global has besides the resources: rebuilding it from its zones, and the history they are shown.
+//! What the API of global has besides the resources: rebuilding it from its zones, the history they are shown, what they
+//! are offered again, and the key by which they know what global sends.
 
 use std::sync::Arc;
 
 use axum::{
     Extension, Json,
-    extract::{Query, State},
+    extract::{Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use common::{
     access::User,
+    offers::{OffersAgain, RefusedSelection},
     rest::{ApiError, Mounted, routes},
 };
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::recovery::{Recovery, RecoveryError, RecoveryOptions};
+use crate::{
+    kds::Kds,
+    recovery::{Recovery, RecoveryError, RecoveryOptions},
+};
 
 const TITLE: &str = "Could not recover";
 
@@ -28,6 +33,44 @@ pub(crate) fn recovery(recovery: Recovery) -> Mounted {
         .on(const { routes::post("/strait/recovery") }, recover, &recovery)
         .on(const { routes::get("/strait/epoch") }, epoch, &recovery)
         .on(const { routes::post("/strait/epoch") }, raise_epoch, &recovery)
+}
+
+/// `POST /strait/zones/{zone}/offer` offers a zone again what it refused; `GET /strait/signing-key` shows the public half
+/// of the key that signs what zones are sent.
+pub(crate) fn zones(kds: &Arc<Kds>) -> Mounted {
+    Mounted::new().on(const { routes::post("/strait/zones/{zone}/offer") }, offer_again, kds).on(
+        const { routes::get("/strait/signing-key") },
+        signing_key,
+        kds,
+    )
+}
+
+async fn offer_again(
+    State(kds): State<Arc<Kds>>,
+    Path(zone): Path<String>,
+    Extension(user): Extension<User>,
+    asked: Result<Query<RefusedSelection>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(said) = asked.map_err(|error| ApiError::bad_request(error.body_text()))?;
+    let meant = RefusedSelection::parse(&said.kind, &said.mesh, &said.name).map_err(ApiError::bad_request)?;
+    if !kds.known_zones().contains(&zone) {
+        return Err(ApiError::not_found("Could not offer anything again"));
+    }
+    tracing::info!(user = user.name, zone, ?meant, "an operator lets a zone be offered what it refused");
+    match kds.offer_again(&zone, &meant).await {
+        Ok(0) => Err(ApiError::bad_request("the zone refuses nothing of that")),
+        Ok(offered) => Ok((StatusCode::ACCEPTED, Json(json!({ "offered": offered }))).into_response()),
+        Err(error) => Err(ApiError::bad_request(error.to_string())),
+    }
+}
+
+async fn signing_key(State(kds): State<Arc<Kds>>) -> Result<Response, ApiError> {
+    let Some(key) = kds.signing_key() else {
+        let detail =
+            "global signs nothing it sends: multizone.global.kds.signingKeyFile names a key for that";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "Signing Key not found", detail));
+    };
+    Ok(Json(json!({ "id": key.id(), "publicKey": key.public_pem() })).into_response())
 }
 
 /// How to recover.
@@ -48,7 +91,7 @@ impl RecoveryQuery {
     }
 }
 
-type RecoveryAsked = Result<Query<RecoveryQuery>, axum::extract::rejection::QueryRejection>;
+type RecoveryAsked = Result<Query<RecoveryQuery>, QueryRejection>;
 
 fn query(asked: RecoveryAsked) -> Result<RecoveryQuery, ApiError> {
     let query = asked.map_err(|error| ApiError::bad_request(error.body_text()))?;

@@ -73,7 +73,8 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     let resources = resources(&cp, &settings, &kds, (audit, traces), open_id);
     let source = Arc::new(ZonesSeen(Arc::clone(&kds) as Arc<dyn ZoneStatusSource>));
     let parts = PageParts { bus: cp.bus.clone(), source, shutdown: cp.supervisor.shutdown() };
-    let (router, recording) = gui::router(&resources, api::recovery(recovery), parts);
+    let own = api::recovery(recovery).merge(api::zones(&kds));
+    let (router, recording) = gui::router(&resources, own, parts);
     cp.supervisor.spawn("page", recording);
     cp.serve_api(&settings.api_server, router)?;
     Ok(cp)

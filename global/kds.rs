@@ -15,6 +15,7 @@ mod inbound;
 mod insights;
 mod instances;
 mod multiplexed;
+mod offers;
 mod onward;
 mod questions;
 mod registration;
@@ -43,9 +44,10 @@ use common::{
     events::EventBus,
     kds::{
         features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
-        size::largest_sent,
+        signature::KeyOfResources, size::largest_sent,
     },
     model::Origin,
+    offers::OffersAgain,
     runtime::{
         Accept, Env,
         http::{Limits, Server},
@@ -281,7 +283,8 @@ impl Kds {
             let writing = insights.run(inner.bus.subscribe("insights"), drained.clone());
             let exchanging = instances.run(inner.store.nudged(), drained.clone());
             let local = Arc::new(AskHere(self.clone()));
-            let sorting = Arc::clone(&inner.mailbox).run(local, drained.clone());
+            let offers = Some(Arc::clone(&local) as Arc<dyn OffersAgain>);
+            let sorting = Arc::clone(&inner.mailbox).run_offering(local, offers, drained.clone());
             let withdrawal = Withdrawal { kds: self.clone(), after: inner.settings.withdraw_after };
             let withdrawing = withdrawal.run(inner.bus.subscribe("withdrawal"), shutdown.clone());
             async move { tokio::join!(writing, exchanging, sorting, withdrawing) }
@@ -294,6 +297,11 @@ impl Kds {
             };
             tokio::join!(watching, noting);
         }
+    }
+
+    /// What signs what zones are sent, if anything does.
+    pub(crate) fn signing_key(&self) -> Option<&KeyOfResources> {
+        self.inner.settings.signing_key.as_deref()
     }
 
     pub(crate) fn patience(&self) -> Patience {

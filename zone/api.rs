@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Json,
-    extract::{Query, State, rejection::JsonRejection},
+    extract::{
+        Query, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
     response::{IntoResponse, Response},
 };
 use common::{
     access::User,
+    offers::RefusedSelection,
     redact,
     rest::{ApiError, Mounted, routes},
     store::index::IndexReader,
@@ -23,14 +27,15 @@ use crate::{
 };
 
 /// `GET /strait/link` shows how the zone stands with global; `POST /strait/link/approve` lets what the delete fuse holds
-/// back through. `POST /strait/link/move` lets it look at another global, `DELETE` gives that up, and
-/// `POST /strait/link/move/commit` lets it follow that one.
+/// back through; `POST /strait/link/offer` offers global again what it refused. `POST /strait/link/move` lets it look at
+/// another global, `DELETE` gives that up, and `POST /strait/link/move/commit` lets it follow that one.
 pub(crate) fn link(link: Link, moves: Moves, index: IndexReader) -> Mounted {
     let shown = (link.clone(), moves.clone(), index);
     let linked = (link, moves);
     Mounted::new()
         .on(const { routes::get("/strait/link") }, show, &shown)
         .on(const { routes::post("/strait/link/approve") }, approve, &linked)
+        .on(const { routes::post("/strait/link/offer") }, offer_again, &linked)
         .on(const { routes::post("/strait/link/move") }, begin_move, &linked)
         .on(const { routes::delete("/strait/link/move") }, end_move, &linked)
         .on(const { routes::post("/strait/link/move/commit") }, commit_move, &linked)
@@ -79,6 +84,8 @@ fn status(status: &LinkStatus) -> Value {
         "heldBack": status.held_back,
         "refusals": status.refusals,
         "withheld": status.withheld,
+        "sent": status.sent,
+        "received": status.received,
     })
 }
 
@@ -94,6 +101,26 @@ async fn approve(State((link, _)): Linked, Extension(user): Extension<User>) -> 
     tracing::warn!(user = user.name, "an operator approved what was held back from global");
     link.approve();
     (StatusCode::ACCEPTED, Json(json!({}))).into_response()
+}
+
+async fn offer_again(
+    State((link, _)): Linked,
+    Extension(user): Extension<User>,
+    asked: Result<Query<RefusedSelection>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(said) = asked.map_err(|error| ApiError::bad_request(error.body_text()))?;
+    let meant = RefusedSelection::parse(&said.kind, &said.mesh, &said.name).map_err(ApiError::bad_request)?;
+    if link.status().standby {
+        return Err(ApiError::bad_request("another replica of this zone follows global: ask that one"));
+    }
+    tracing::info!(user = user.name, ?meant, "an operator lets global be offered what it refused");
+    match link.offer_again(meant).await {
+        Some(0) => Err(ApiError::bad_request("global refuses nothing of that")),
+        Some(offered) => Ok((StatusCode::ACCEPTED, Json(json!({ "offered": offered }))).into_response()),
+        None => Err(ApiError::bad_request(
+            "this zone is not connected to global: it offers all it has when it is",
+        )),
+    }
 }
 
 /// Refuses where another replica is the one that follows global.

@@ -62,6 +62,13 @@ pub fn of_one(zone: &Value, index: &Value, now: DateTime<Utc>) -> Vec<CheckLine>
                 .but(format!("`straitctl explain zone {name} KIND NAME` tells more of one resource")),
         );
     }
+    let refused = zone["refused"].as_array().into_iter().flatten();
+    if refused.clone().any(|one| one["by"] == "zone") {
+        findings.push(
+            CheckLine::warning(ABOUT, format!("{name} keeps what it had of what it refused"))
+                .but(format!("if the reason is mended, `straitctl zones offer-again {name}` tries at once")),
+        );
+    }
     let refusing = zone["proxies"]["refusing"].as_u64().unwrap_or_default();
     if refusing > 0 {
         findings.push(
@@ -156,7 +163,15 @@ fn of_link(link: &Value, now: DateTime<Utc>) -> Vec<CheckLine> {
         ));
     }
     for (kind, names) in link["refusals"].as_object().into_iter().flatten() {
-        findings.push(CheckLine::warning(GLOBAL, format!("this zone refused some {kind}: {names}")));
+        let names = ages::text(names);
+        findings.push(match kind.strip_suffix(" at global") {
+            Some(kind) => CheckLine::warning(
+                GLOBAL,
+                format!("global refused some {kind} of this zone: {names}"),
+            )
+            .but("correct it here; if only its reason is mended, `straitctl link offer-again` tries at once"),
+            None => CheckLine::warning(GLOBAL, format!("this zone refused some {kind}: {names}")),
+        });
     }
     for (kind, names) in link["withheld"].as_object().into_iter().flatten() {
         findings.push(CheckLine::warning(GLOBAL, format!("some {kind} cannot be sent to global: {names}")));

@@ -1,4 +1,5 @@
-//! Questions about Envoys for another process on this store to ask, because whom they are about is connected there.
+//! Questions about Envoys for another process on this store to ask, because whom they are about is connected there, and
+//! what it is to offer zones again.
 //!
 //! They go through the store, as small documents that never enter the change feed, so that processes need not reach each
 //! other, know addresses or believe certificates. A letter lies under the name of its receiver until that takes it. Who
@@ -23,6 +24,7 @@ use uuid::Uuid;
 use super::{Ask, AskError, EnvoyAdmin};
 use crate::{
     model::ResourceKey,
+    offers::{NotOffered, OffersAgain, RefusedSelection},
     registry,
     store::{Nudge, Store, StoreError},
 };
@@ -47,6 +49,10 @@ enum Letter {
     Question { from: String, kind: String, mesh: String, name: String, ask: Ask },
     /// What was said, as base64.
     Answer(String),
+    /// Offer this zone again what it refused, and answer to that instance.
+    Offer { from: String, zone: String, meant: RefusedSelection },
+    /// So many resources were.
+    Offered(usize),
     /// Why there is no answer.
     Refusal(LetterRefusal),
 }
@@ -105,6 +111,39 @@ impl Mailbox {
         ask: Ask,
         id: Uuid,
     ) -> Result<Bytes, Undelivered> {
+        let question = Letter::Question {
+            from: self.instance.to_string(),
+            kind: proxy.kind.name.to_owned(),
+            mesh: proxy.mesh.to_string(),
+            name: proxy.name.to_string(),
+            ask,
+        };
+        self.exchange(instance, question, id).await?.into_answer(instance)
+    }
+
+    /// Has another process offer a zone again what it refused. The `id` is made for this.
+    ///
+    /// # Errors
+    /// [`Undelivered`].
+    pub async fn offer(
+        &self,
+        instance: &str,
+        zone: &str,
+        meant: &RefusedSelection,
+        id: Uuid,
+    ) -> Result<usize, Undelivered> {
+        let (from, zone) = (self.instance.to_string(), zone.to_owned());
+        let offer = Letter::Offer { from, zone, meant: meant.clone() };
+        match self.exchange(instance, offer, id).await? {
+            Letter::Offered(count) => Ok(count),
+            other => match other.into_answer(instance) {
+                Err(undelivered) => Err(undelivered),
+                Ok(_) => Err(elsewhere(instance, "it answered something else: it is older".to_owned())),
+            },
+        }
+    }
+
+    async fn exchange(&self, instance: &str, question: Letter, id: Uuid) -> Result<Letter, Undelivered> {
         let (sender, answer) = oneshot::channel();
         let id = id.to_string();
         {
@@ -115,17 +154,9 @@ impl Mailbox {
             waiting.insert(id.clone(), sender);
         }
         let waiting = AwaitedAnswer(self, id);
-        let question = Letter::Question {
-            from: self.instance.to_string(),
-            kind: proxy.kind.name.to_owned(),
-            mesh: proxy.mesh.to_string(),
-            name: proxy.name.to_string(),
-            ask,
-        };
         let failed = |error: StoreError| {
             tracing::warn!(%error, instance, "cannot hand a question to another process");
-            let reason = "the store through which it is asked cannot be written".to_owned();
-            Undelivered::Answered(AskError::Elsewhere { instance: instance.to_owned(), reason })
+            elsewhere(instance, "the store through which it is asked cannot be written".to_owned())
         };
         self.send(instance, &waiting.1, &question).await.map_err(failed)?;
         let answered = timeout(PATIENCE, answer).await;
@@ -133,7 +164,7 @@ impl Mailbox {
             self.take_back(instance, &waiting.1).await;
             return Err(Undelivered::Answered(AskError::TooLate(PATIENCE)));
         };
-        letter.into_answer(instance)
+        Ok(letter)
     }
 
     async fn send(&self, to: &str, id: &str, letter: &Letter) -> Result<(), StoreError> {
@@ -207,10 +238,16 @@ impl Letter {
         }
     }
 
+    fn offered(result: Result<usize, NotOffered>) -> Self {
+        match result {
+            Ok(count) => Self::Offered(count),
+            Err(NotOffered::Away { .. }) => Self::Refusal(LetterRefusal::NotHere),
+            Err(other) => Self::Refusal(LetterRefusal::Other(other.to_string())),
+        }
+    }
+
     fn into_answer(self, instance: &str) -> Result<Bytes, Undelivered> {
-        let other = |reason: String| {
-            Undelivered::Answered(AskError::Elsewhere { instance: instance.to_owned(), reason })
-        };
+        let other = |reason: String| elsewhere(instance, reason);
         match self {
             Self::Answer(body) => match BASE64_STANDARD.decode(body) {
                 Ok(body) => Ok(body.into()),
@@ -220,21 +257,37 @@ impl Letter {
             Self::Refusal(LetterRefusal::TooLate) => Err(Undelivered::Answered(AskError::TooLate(PATIENCE))),
             Self::Refusal(LetterRefusal::NotHere) => Err(Undelivered::Moved),
             Self::Refusal(LetterRefusal::Other(reason)) => Err(other(reason)),
-            Self::Question { .. } => Err(other("it asked back".to_owned())),
+            Self::Offered(_) => Err(other("it answered something else".to_owned())),
+            Self::Question { .. } | Self::Offer { .. } => Err(other("it asked back".to_owned())),
         }
     }
+}
+
+/// What that instance says in place of an answer.
+fn elsewhere(instance: &str, reason: String) -> Undelivered {
+    Undelivered::Answered(AskError::Elsewhere { instance: instance.to_owned(), reason })
 }
 
 impl Mailbox {
     /// Hands out answers, and asks `local` what others want to know, until `shutdown`.
     pub async fn run(self: Arc<Self>, local: Arc<dyn EnvoyAdmin>, shutdown: CancellationToken) {
+        self.run_offering(local, None, shutdown).await;
+    }
+
+    /// The same, and has `offers` offer zones again what others want to be offered.
+    pub async fn run_offering(
+        self: Arc<Self>,
+        local: Arc<dyn EnvoyAdmin>,
+        offers: Option<Arc<dyn OffersAgain>>,
+        shutdown: CancellationToken,
+    ) {
         let mut nudged = self.store.nudged();
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut seen, asking) = (BTreeMap::new(), TaskTracker::new());
         loop {
             let heard = nudged.borrow_and_update().mail;
-            self.look(&local, &asking).await;
+            self.look(&local, offers.as_ref(), &asking).await;
             let mut due = false;
             while !due && nudged.borrow_and_update().mail == heard {
                 tokio::select! {
@@ -252,7 +305,12 @@ impl Mailbox {
         }
     }
 
-    async fn look(self: &Arc<Self>, local: &Arc<dyn EnvoyAdmin>, asking: &TaskTracker) {
+    async fn look(
+        self: &Arc<Self>,
+        local: &Arc<dyn EnvoyAdmin>,
+        offers: Option<&Arc<dyn OffersAgain>>,
+        asking: &TaskTracker,
+    ) {
         let letters = match self.collect().await {
             Ok(letters) => letters,
             Err(error) => return tracing::debug!(%error, "cannot look at the letters of other processes"),
@@ -270,6 +328,19 @@ impl Mailbox {
                             let reason = format!("it does not know the kind {kind:?}: it is older");
                             Letter::Refusal(LetterRefusal::Other(reason))
                         }
+                    };
+                    if let Err(error) = mailbox.send(&from, &id, &answer).await {
+                        tracing::warn!(%error, from, "cannot answer another process");
+                    }
+                });
+            } else if let Letter::Offer { from, zone, meant } = letter {
+                let (mailbox, offers) = (Arc::clone(self), offers.cloned());
+                let is_too_much = asking.len() >= AT_ONCE;
+                asking.spawn(async move {
+                    let answer = match offers {
+                        _ if is_too_much => Letter::Refusal(LetterRefusal::Busy),
+                        Some(offers) => Letter::offered(offers.offer_again(&zone, &meant).await),
+                        None => Letter::Refusal(LetterRefusal::Other("it has no zones".to_owned())),
                     };
                     if let Err(error) = mailbox.send(&from, &id, &answer).await {
                         tracing::warn!(%error, from, "cannot answer another process");

@@ -8,15 +8,20 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Gui,
     layout::PageFrame,
     parts::{chip, findings, items, since, table, text_of, until, yaml},
+    refused::{self, RefusedRow},
+    sessions::{connections, counts, timeline},
     visit::{Unanswered, Visit, encode},
 };
 use crate::{ages, checks::zones};
+
+/// What the link says behind a type that global refused.
+const AT_GLOBAL: &str = " at global";
 
 /// What stands on the page of the zone.
 pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
@@ -27,7 +32,11 @@ pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
         Ok(link) => link,
         Err(why) => return html! { p.note.bad { (why) } },
     };
-    let wrong = zones::of_zone(Some(&link), gui.desk.now());
+    let now = gui.desk.now();
+    let wrong = zones::of_zone(Some(&link), now);
+    let own = format!("/zones/{}/_overview", encode(gui.desk.mode().zone().unwrap_or_default()));
+    let overview = gui.get(visit, &own).await.unwrap_or_default();
+    let subscriptions = items(&overview["zoneInsight"]["subscriptions"]);
     html! {
         div.grid.two {
             section.panel { h2 { "Its link to global" } div #state data-live { (state(gui, &link)) } }
@@ -41,10 +50,24 @@ pub(super) async fn show(gui: &Gui, visit: &Visit) -> Markup {
         }
         div.grid.two {
             section.panel { h2 { "Refused" } div #refused data-live {
-                (reasons(&link["refusals"], "Nothing is refused, here or at global."))
+                (refusals(gui, visit, &link["refusals"]))
                 p.quiet { "What was refused is offered again when it changes, and by itself after a pause." }
             } }
             section.panel { h2 { "Withheld from global" } div #withheld data-live { (reasons(&link["withheld"], "Nothing is withheld.")) } }
+        }
+        section.panel { h2 { "Connects and losses" } div #timeline data-live {
+            (timeline(subscriptions, now))
+            (connections(subscriptions, now))
+        } }
+        div.grid.two {
+            @for (heading, direction) in
+                [("Counts by type, from global", "received"), ("Counts by type, to global", "sent")]
+            {
+                section.panel { h2 { (heading) } div id=(direction) data-live {
+                    (counts(&json!({ "status": { "stat": link[direction] } })))
+                    p.quiet { "Since the connection was made." }
+                } }
+            }
         }
         (settings(gui, visit).await)
     }
@@ -83,6 +106,21 @@ fn reasons(by_type: &Value, nothing: &str) -> Markup {
     let rows: Vec<_> =
         rows.map(|(kind, reason)| vec![html! { (kind) }, html! { (text_of(reason)) }]).collect();
     table(&["Type", "Why"], &rows, nothing)
+}
+
+/// What was refused, by type; what global refused is told with that behind the type.
+fn refusals(gui: &Gui, visit: &Visit, by_type: &Value) -> Markup {
+    let rows = by_type.as_object().into_iter().flatten().map(|(key, reason)| {
+        let at_global = key.strip_suffix(AT_GLOBAL);
+        RefusedRow {
+            by: if at_global.is_some() { "global" } else { "this zone" },
+            kind: at_global.unwrap_or(key),
+            reason: text_of(reason),
+            is_ours: at_global.is_some(),
+        }
+    });
+    let zone = gui.desk.mode().zone().unwrap_or_default();
+    refused::list(visit, zone, &rows.collect::<Vec<_>>(), "Nothing is refused, here or at global.")
 }
 
 fn approval(gui: &Gui, visit: &Visit) -> Markup {

@@ -23,8 +23,8 @@ use crate::{
     mode::Mode,
     model::Resource,
     rest::{
-        ApiConfig, Sending, SyncProgress, ZoneHealth, ZoneStatus, ZoneStatusSource, routes::RoutePlace,
-        routes::TABLE, standard_admissions,
+        ApiConfig, RefusedType, RefusingSide, Sending, SyncProgress, ZoneHealth, ZoneStatus,
+        ZoneStatusSource, routes::RoutePlace, routes::TABLE, standard_admissions,
     },
     runtime::http::Connection,
     store::{Revision, index::Index},
@@ -59,6 +59,11 @@ impl ZoneStatusSource for TwoZones {
             status: if is_lost { ZoneHealth::Offline } else { ZoneHealth::Online },
             version: env!("CARGO_PKG_VERSION").to_owned(),
             down: SyncProgress { head: 9, acked: 0, lag: 2, behind_since: None },
+            refused: vec![RefusedType {
+                by: RefusingSide::Zone,
+                r#type: "MeshTimeout".to_owned(),
+                reason: "quick: no <i>room</i>".to_owned(),
+            }],
             notes: vec!["a note with <b>markup</b>".to_owned()],
             ..ZoneStatus::default()
         }
@@ -245,6 +250,21 @@ async fn what_others_wrote_is_text() {
 }
 
 #[tokio::test]
+async fn who_is_known_finds_a_button_that_offers_again_what_was_refused() {
+    let api = global().await;
+    let button = "action=\"/gui/zones/east/offer\"";
+    let (_, body) = look(&api, "/gui/zones/east", "").await;
+    assert!(
+        body.contains("no &lt;i&gt;room&lt;/i&gt;") && body.contains("Sign in to offer it again"),
+        "{body}"
+    );
+    assert!(!body.contains(button), "{body}");
+    let admin = signed_in(&api, &["mesh-system:admin"]).await;
+    let (_, body) = look(&api, "/gui/zones/east", &admin).await;
+    assert!(body.contains(button) && body.contains("value=\"MeshTimeout\""), "{body}");
+}
+
+#[tokio::test]
 async fn the_overview_shows_the_federation_and_what_is_wrong() {
     let (api, zones) = with(Mode::Global, |_| {}).await;
     let (_, body) = look(&api, "/gui", "").await;
@@ -370,7 +390,13 @@ async fn a_form_from_elsewhere_changes_nothing() {
     ];
     for headers in elsewhere {
         for cookie in ["", &admin] {
-            for path in ["/gui/change", "/gui/session", "/gui/session/end", "/gui/zones/east/approve"] {
+            for path in [
+                "/gui/change",
+                "/gui/session",
+                "/gui/session/end",
+                "/gui/zones/east/approve",
+                "/gui/zones/east/offer",
+            ] {
                 let (parts, body) = send(&api, path, cookie, form, headers).await;
                 assert_eq!(parts.status.as_u16(), 403, "{path} {headers:?}: {body}");
             }

@@ -16,6 +16,7 @@ use super::{
     layout::PageFrame,
     link,
     parts::{chip, findings, items, since, table, text_of, until, yaml},
+    refused::{self, RefusedRow},
     sessions::{connections, counts, timeline},
     visit::{Visit, address, encode},
 };
@@ -75,12 +76,16 @@ async fn of_zone(gui: &Gui, visit: &Visit, zone: &str, overview: &Value) -> Mark
                 }
             } }
         }
+        section.panel { h2 { "Refused" } div #refused data-live { (refusals(visit, zone, status)) } }
         section.panel { h2 { "Connects and losses" } div #timeline data-live {
             (timeline(subscriptions, now))
             (connections(subscriptions, now))
         } }
         div.grid.two {
-            section.panel { h2 { "Counts by type" } div #counts data-live { (counts(last)) } }
+            section.panel { h2 { "Counts by type, from global" } div #counts data-live {
+                (counts(last))
+                p.quiet { "What the zone sends is counted on its own page." }
+            } }
             div {
                 section.panel { h2 { "Streams" } div #streams data-live { (streams(&overview["zoneInsight"], now)) } }
                 section.panel { h2 { "Ways in" } div #ways data-live { (ways(&seen, zone)) } }
@@ -131,6 +136,20 @@ fn state(overview: &Value, last: &Value, now: DateTime<Utc>) -> Markup {
             h3 { "Refused by proxies" }
             ul { @for one in items(&status["proxies"]["refusals"]) { li { (text_of(&one["proxy"])) ": " (text_of(&one["reason"])) } } }
         }
+    }
+}
+
+fn refusals(visit: &Visit, zone: &str, status: &Value) -> Markup {
+    let rows = items(&status["refused"]).iter().map(|one| RefusedRow {
+        by: if one["by"] == "zone" { "the zone" } else { "global" },
+        kind: text_of(&one["type"]),
+        reason: text_of(&one["reason"]),
+        is_ours: one["by"] == "zone",
+    });
+    let rows: Vec<_> = rows.collect();
+    html! {
+        (refused::list(visit, zone, &rows, "Nothing is refused, here or in the zone."))
+        p.quiet { "What was refused is offered again when it changes, and by itself after a pause. What global refused is offered by the zone, on its own page." }
     }
 }
 

@@ -21,6 +21,8 @@ use super::{
 };
 use crate::{
     clip::clip,
+    model::ResourceKey,
+    offers::OfferWishes,
     redact,
     store::{
         StoreIdentity,
@@ -49,6 +51,9 @@ pub trait View: Want + Send {
 
     /// What the receiver should have and cannot get, in words, by type.
     fn withheld(&self) -> BTreeMap<&'static str, String>;
+
+    /// Where that is stored here which the receiver knows by this name.
+    fn key_of(&self, type_name: &str, name: &str) -> Option<ResourceKey>;
 }
 
 /// Why a stream ended.
@@ -101,6 +106,8 @@ pub struct Serving<D: Dialect = Delta> {
     pub stall_after: Duration,
     /// What the peer refuses; empty at first.
     pub refusals: Refusals,
+    /// Where operators wish that something refused is offered again.
+    pub wishes: OfferWishes,
     /// Largest message, in bytes.
     pub max_message: usize,
 }
@@ -182,6 +189,14 @@ impl<D: Dialect<Response: Message>> Serving<D> {
                     meter::generated("event", !names.is_empty(), began.elapsed());
                     self.tell_withheld(view, &mut withheld);
                 },
+                Some(wish) = self.wishes.recv() => {
+                    let is_meant = |type_name: &str, name: &str| {
+                        wish.meant.selects(type_name, view.key_of(type_name, name).as_ref())
+                    };
+                    let offered = source.reconsider_some(is_meant);
+                    tracing::info!(offered, meant = ?wish.meant, "what the peer refused is offered again");
+                    wish.done(offered);
+                }
                 () = until(retry.due()) => {
                     retry.offered();
                     source.reconsider();

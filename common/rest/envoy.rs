@@ -16,12 +16,16 @@ use super::{
 };
 use crate::{
     envoy_admin::{AdminFormat, Ask, AskError, ConfigOptions},
-    model::{Origin, Resource, labels},
+    model::{
+        Kind, Origin, Resource,
+        kinds::{zone_egress, zone_ingress},
+        labels,
+    },
     redact,
     runtime::http::Client,
 };
 
-const TITLE: &str = "Could not ask the Envoy of a resource";
+const TITLE: &str = "Could not execute admin operation";
 
 /// What can be asked of the proxies of a kind. Zones answer `_config` themselves.
 pub(super) fn routes(at: &KindApi) -> Mounted {
@@ -90,7 +94,8 @@ async fn answer(at: &KindApi, target: ResourcePath, ask: Ask, client: Client) ->
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     let key = at.key(&target);
-    let resource = index.get(&key).ok_or_else(|| ApiError::not_found(TITLE))?;
+    let absent = || ApiError::not_found(absent(at.kind));
+    let resource = index.get(&key).ok_or_else(absent)?;
     if at.api.config.mode.zone().is_some() && resource.origin == Origin::Global {
         return Err(elsewhere(resource));
     }
@@ -98,9 +103,9 @@ async fn answer(at: &KindApi, target: ResourcePath, ask: Ask, client: Client) ->
         return Err(ApiError::bad_request("this control plane has no way to ask an Envoy"));
     };
     let body = envoys.ask(&key, ask).await.map_err(|error| match error {
-        AskError::Unknown(_) => ApiError::not_found(TITLE),
+        AskError::Unknown(_) => absent(),
         error @ (AskError::Busy(_) | AskError::TooLate(_)) => ApiError::busy(TITLE, error.to_string()),
-        error => ApiError::bad_request(error.to_string()),
+        error => ApiError::new(StatusCode::BAD_REQUEST, TITLE, error.to_string()),
     })?;
     let turn = client.turn().await?;
     // A zone of another make may send what its Envoy said as it is.
@@ -113,6 +118,15 @@ async fn answer(at: &KindApi, target: ResourcePath, ask: Ask, client: Client) ->
     let mut response = (StatusCode::OK, body).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
     Ok(turn.made(response))
+}
+
+/// What it is called that there is no such proxy.
+fn absent(kind: &Kind) -> &'static str {
+    match kind {
+        kind if kind == &zone_ingress::KIND => "Could not get zone ingress resource",
+        kind if kind == &zone_egress::KIND => "Could not get zone egress resource",
+        _ => "Could not get dataplane resource",
+    }
 }
 
 /// Whether an answer says what a proxy is to run with, and not what its Envoy runs with.

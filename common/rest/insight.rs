@@ -19,8 +19,9 @@ use super::{
     body::json_response,
     condition::{Count, LostZones, ProxyCondition, ReportedDataplane},
     inspect::is_exclusive,
+    kubernetes,
     page::{self, Page, PageLink, Query},
-    read::{ResourcePath, weight},
+    read::{ResourceForm, ResourcePath, weight},
 };
 use crate::{
     document,
@@ -69,14 +70,24 @@ pub(super) async fn meshes(
 pub(super) async fn mesh(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
     client: Client,
 ) -> Result<Response, ApiError> {
+    let is_universal = matches!(ResourceForm::parse(&query)?, ResourceForm::Universal);
     let index = at.api.index.current();
     index.find(&mesh::KIND, "", &target.name).ok_or_else(|| ApiError::not_found(ITEM))?;
     let (api, name) = (Arc::clone(&at.api), target.name.clone());
     let answer = move || {
         let mesh = index.find(&mesh::KIND, "", &name).ok_or_else(|| ApiError::not_found(ITEM))?;
-        Ok(json_response(StatusCode::OK, &of_mesh(&index, mesh, &LostZones::of(&api, &index))))
+        let lost = LostZones::of(&api, &index);
+        let shown = match is_universal {
+            true => of_mesh(&index, mesh, &lost),
+            false => {
+                let meta = summarised(&summaries::MESH_INSIGHT, mesh, "", &name);
+                kubernetes::counted(&meta, members_of_mesh(&index, mesh, &lost))
+            }
+        };
+        Ok(json_response(StatusCode::OK, &shown))
     };
     at.api.count(&client, &target.name, answer).await
 }
@@ -173,6 +184,15 @@ impl Api {
 }
 
 fn of_mesh(index: &Index, mesh: &Resource, lost: &LostZones) -> Value {
+    let mut shown = summary(&summaries::MESH_INSIGHT, mesh, "", mesh.name());
+    if let Value::Object(members) = members_of_mesh(index, mesh, lost) {
+        shown.extend(members);
+    }
+    Value::Object(shown)
+}
+
+/// What an insight says of a mesh.
+fn members_of_mesh(index: &Index, mesh: &Resource, lost: &LostZones) -> Value {
     let name = mesh.name();
     let [mut all, mut standard, mut gateway, mut builtin, mut delegated] = [Count::default(); 5];
     let (mut envoys, mut agents) = (BTreeMap::<String, Count>::new(), BTreeMap::<String, Count>::new());
@@ -208,8 +228,7 @@ fn of_mesh(index: &Index, mesh: &Resource, lost: &LostZones) -> Value {
     let services = ServiceCounts::all(index, name, lost);
     let external = services.values().filter(|s| s.external).count();
     let internal = services.len() - external;
-    let mut shown = summary(&summaries::MESH_INSIGHT, mesh, "", name);
-    let members = json!({
+    json!({
         "dataplanes": all,
         "policies": counts(index, name, true),
         "dpVersions": { "kumaDp": agents, "envoy": envoys },
@@ -222,11 +241,7 @@ fn of_mesh(index: &Index, mesh: &Resource, lost: &LostZones) -> Value {
             "gatewayDelegated": delegated,
         },
         "resources": counts(index, name, false),
-    });
-    if let Value::Object(members) = members {
-        shown.extend(members);
-    }
-    Value::Object(shown)
+    })
 }
 
 /// How many resources of each kind the mesh has: of policies only, or of all.
@@ -242,9 +257,13 @@ fn counts(index: &Index, mesh: &str, policies: bool) -> Value {
 
 /// The meta of a summary, as old as the mesh it is about.
 fn summary(kind: &'static Kind, of: &Resource, mesh: &str, name: &str) -> Map<String, Value> {
+    document::meta(&summarised(kind, of, mesh, name))
+}
+
+fn summarised(kind: &'static Kind, of: &Resource, mesh: &str, name: &str) -> Resource {
     let mut resource = Resource::new(ResourceKey::new(kind, mesh, name), of.created);
     resource.modified = of.modified;
-    document::meta(&resource)
+    resource
 }
 
 /// What is known about one service.

@@ -4,7 +4,10 @@
 use chrono::SecondsFormat;
 use serde_json::{Map, Value, json};
 
-use crate::model::{KubernetesForm, Resource, SpecError, labels, transcode};
+use crate::{
+    document,
+    model::{KubernetesForm, Resource, SpecError, labels, transcode},
+};
 
 /// The object of `resource`, in `namespace` when its kind has one.
 ///
@@ -29,7 +32,20 @@ pub fn render(resource: &Resource, namespace: Option<&str>) -> Result<Value, Spe
     }
     object.insert("metadata".into(), metadata);
     object.insert("spec".into(), spec);
+    if let Some(status) = document::status(resource)? {
+        object.insert("status".into(), status);
+    }
     Ok(Value::Object(object))
+}
+
+/// The same of what is counted when somebody asks for it, and stored by nobody: `members` is what it says.
+pub(super) fn counted(resource: &Resource, members: Value) -> Value {
+    json!({
+        "kind": resource.kind().name,
+        "apiVersion": "kuma.io/v1alpha1",
+        "metadata": metadata(resource, None),
+        "spec": members,
+    })
 }
 
 fn metadata(resource: &Resource, namespace: Option<&str>) -> Value {

@@ -5,7 +5,7 @@ use crate::{
     mode::Mode,
     model::{
         FieldPath, Kind, Labels, Violations,
-        kinds::{dataplane, mesh, mesh_service},
+        kinds::{dataplane, mesh_service},
         labels, names,
     },
 };
@@ -113,11 +113,6 @@ impl BodyClaims<'_> {
             violations.add("name".into(), reason);
         }
         violations.check(
-            kind == &mesh::KIND && self.name.len() > MAX_MESH_NAME,
-            "name".into(),
-            format!("cannot be longer than {MAX_MESH_NAME} characters"),
-        );
-        violations.check(
             kind == &mesh_service::KIND && self.name.len() > MAX_SERVICE_NAME,
             "name".into(),
             format!("must not be longer than {MAX_SERVICE_NAME} characters"),
@@ -133,8 +128,6 @@ impl BodyClaims<'_> {
     }
 }
 
-/// The mesh name becomes part of trust domains and SNI labels.
-const MAX_MESH_NAME: usize = 63;
 /// The name of a service becomes a label of host names.
 const MAX_SERVICE_NAME: usize = 63;
 

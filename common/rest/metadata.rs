@@ -151,14 +151,15 @@ fn singular(name: &str) -> String {
         }
         words.push(c);
     }
-    words
+    // A name that is one word although it does not look like it.
+    words.replace("Open Telemetry", "OpenTelemetry")
 }
 
 fn plural(name: &str) -> String {
     let singular = singular(name);
     match singular.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
-        _ if singular.ends_with('s') || singular.ends_with('S') => format!("{singular}es"),
+        _ if ["s", "S", "sh", "ch"].iter().any(|end| singular.ends_with(end)) => format!("{singular}es"),
         _ => format!("{singular}s"),
     }
 }
@@ -177,5 +178,9 @@ mod tests {
         check("MeshIdentity", "Mesh Identity", "Mesh Identities");
         check("ZoneIngress", "Zone Ingress", "Zone Ingresses");
         check("Retry", "Retry", "Retries");
+        check("Mesh", "Mesh", "Meshes");
+        check("MeshProxyPatch", "Mesh Proxy Patch", "Mesh Proxy Patches");
+        check("MeshPassthrough", "Mesh Passthrough", "Mesh Passthroughs");
+        check("MeshOpenTelemetryBackend", "Mesh OpenTelemetry Backend", "Mesh OpenTelemetry Backends");
     }
 }

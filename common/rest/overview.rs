@@ -14,7 +14,7 @@ use super::{
     ApiError, KindApi, User, ZoneHealth,
     body::json_response,
     page::{PageLink, Query},
-    read::{self, ListPage, ResourcePath, Sight},
+    read::{self, ListPage, ResourceForm, ResourcePath, Sight},
 };
 use crate::{
     document,
@@ -30,6 +30,7 @@ use crate::{
     store::index::Index,
 };
 
+const ITEM: &str = "Could not retrieve a resource";
 const TITLE: &str = "Could not retrieve insights";
 
 /// How the overview of a kind is made.
@@ -84,12 +85,16 @@ pub(super) fn of(kind: &Kind) -> Option<&'static Overview> {
 pub(super) async fn item(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
+    QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
     client: Client,
 ) -> Result<Response, ApiError> {
+    if matches!(ResourceForm::parse(&query)?, ResourceForm::Kubernetes { .. }) {
+        return Err(ApiError::bad_request("an overview is no resource that Kubernetes has a form of"));
+    }
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
+    let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
     let (resource, api) = (Arc::clone(resource), Arc::clone(&at.api));
     let (sight, bytes) = (api.sight(&user), weight(&at, &index, &resource));
     let answer = move || Ok(json_response(StatusCode::OK, &sight.of(show(&at, &index, &resource)?)));

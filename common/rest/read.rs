@@ -255,13 +255,18 @@ fn stored_names(at: &KindApi, kri: &Kri) -> Vec<String> {
 }
 
 /// The form in which one resource is asked for.
-enum ResourceForm<'a> {
+pub(super) enum ResourceForm<'a> {
+    /// As files have it.
     Universal,
-    Kubernetes { namespace: Option<&'a str> },
+    /// As Kubernetes has it.
+    Kubernetes {
+        /// Where it is to be there.
+        namespace: Option<&'a str>,
+    },
 }
 
 impl<'a> ResourceForm<'a> {
-    fn parse(query: &'a Query) -> Result<Self, ApiError> {
+    pub(super) fn parse(query: &'a Query) -> Result<Self, ApiError> {
         match page::value(query, "format") {
             None | Some("universal") => Ok(Self::Universal),
             Some("k8s" | "kubernetes") => Ok(Self::Kubernetes { namespace: page::value(query, "namespace") }),

@@ -34,6 +34,9 @@ pub fn standard(unsafe_delete: bool, zones: Option<Arc<dyn ZoneStatusSource>>) -
     ]
 }
 
+/// The name of a mesh becomes part of trust domains and of the names of servers.
+const MAX_MESH_NAME: usize = 63;
+
 struct MeshRules {
     unsafe_delete: bool,
 }
@@ -44,6 +47,10 @@ impl Admission for MeshRules {
     }
 
     fn put(&self, put: &mut Put<'_>) -> Result<(), Violations> {
+        if put.existing.is_none() && put.resource.name().len() > MAX_MESH_NAME {
+            let reason = format!("cannot be longer than {MAX_MESH_NAME} characters");
+            return Err(Violations::one("name", reason));
+        }
         let old = put.existing.map(enabled_backend).unwrap_or_default();
         let new = enabled_backend(put.resource);
         let swapped = !old.is_empty() && !new.is_empty() && old != new;

@@ -26,6 +26,7 @@ use crate::{
 };
 
 const TITLE: &str = "Failed to generate a token";
+const NO_KEY: &str = "Signing Key not found";
 const INVALID: &str = "Invalid request";
 /// Longest request in bytes; a token has to fit into a header.
 const BODY_LIMIT: usize = 64 << 10;
@@ -80,7 +81,8 @@ async fn dataplane(
     api.rights.check(&user, RoleVerb::GenerateDataplaneToken, &wanted)?;
     let index = api.index.current();
     if index.find(&mesh::KIND, "", &asked.mesh).is_none() {
-        return Err(ApiError::not_found("Failed to retrieve Mesh"));
+        let detail = format!("there is no mesh {:?}, and so no key for tokens of its proxies", asked.mesh);
+        return Err(ApiError::new(StatusCode::NOT_FOUND, NO_KEY, detail));
     }
     let claims = DataplaneClaims {
         name: asked.name,
@@ -194,7 +196,7 @@ fn issue<C: Claims>(
             Ok(([(header::CONTENT_TYPE, plain)], token).into_response())
         }
         Err(error @ TokenError::NoKey(..)) => {
-            Err(ApiError::new(StatusCode::NOT_FOUND, "Signing Key not found", error.to_string()))
+            Err(ApiError::new(StatusCode::NOT_FOUND, NO_KEY, error.to_string()))
         }
         Err(error @ TokenError::OnlyPublic(_)) => Err(ApiError::read_only(error.to_string())),
         Err(error) => Err(ApiError::internal(TITLE, error)),

@@ -78,6 +78,28 @@ impl ZoneCredential {
     }
 }
 
+/// Who refused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RefusingSide {
+    /// The zone, of what global sent.
+    Zone,
+    /// Global, of what the zone sent.
+    Global,
+}
+
+/// What is refused of one type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedType {
+    /// Who refused it.
+    pub by: RefusingSide,
+    /// The type.
+    pub r#type: String,
+    /// Which of it and why, as it is shown to a person.
+    pub reason: String,
+}
+
 /// What an operator needs to know about a zone, shown as `strait` in its overview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -112,6 +134,9 @@ pub struct ZoneStatus {
     /// Why it does not follow this global and goes on with what it has: global lost its store, or went back in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
+    /// What is refused, on either side.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedType>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

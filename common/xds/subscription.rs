@@ -197,13 +197,20 @@ impl Subscription {
 
     /// Offers again what the peer refused, as it is: the reason may have been its surroundings.
     pub fn reconsider(&mut self) {
+        self.reconsider_some(|_| true);
+    }
+
+    /// The same of what `is_meant`. How many names that is.
+    pub fn reconsider_some(&mut self, is_meant: impl Fn(&str) -> bool) -> usize {
         if self.is_narrowing() {
             // It is being offered again already.
-            return;
+            return self.refused.names().filter(|name| is_meant(name)).count();
         }
-        let (refused, mut kept) = self.refused.reconsider();
+        let (refused, mut kept) = self.refused.reconsider_some(is_meant);
+        let count = refused.len() + kept.len();
         refused.into_keys().for_each(|name| self.doubt(name));
         self.gone.append(&mut kept);
+        count
     }
 
     /// Which type this is about.

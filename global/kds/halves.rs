@@ -45,6 +45,7 @@ impl KdsInner {
             stop: session.stop.clone(),
             stall_after: self.settings.stall_after,
             refusals: Refusals::default(),
+            wishes: session.offers.open(),
             max_message: self.settings.max_message,
         }
     }

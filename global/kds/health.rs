@@ -88,6 +88,7 @@ mod tests {
             proxies: None,
             clock: None,
             held_back: None,
+            refused: Vec::new(),
             notes: Vec::new(),
         };
         let check = |facts: Facts, later: u64, health, since| {

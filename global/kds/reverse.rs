@@ -36,7 +36,7 @@ use super::{
 };
 
 /// How often a zone may move to another instance while it is asked.
-const MOVES: usize = 2;
+pub(super) const MOVES: usize = 2;
 
 /// Bytes of the reason a zone gives for having no answer.
 const REASON: usize = 4096;
@@ -144,6 +144,11 @@ impl Kds {
     fn instance_of(&self, proxy: &ResourceKey) -> Option<String> {
         let index = self.inner.index.current();
         let Origin::Zone(zone) = &index.get(proxy)?.origin else { return None };
+        self.instance_with(zone)
+    }
+
+    /// The other instance at which `zone` is; `None` when it is here or nowhere.
+    pub(super) fn instance_with(&self, zone: &str) -> Option<String> {
         let here = self.inner.sessions.of(zone).is_some_and(|session| session.cause().is_none());
         let is_online = || self.zone_progress(zone).status == ZoneHealth::Online;
         (!here && is_online()).then(|| self.inner.replicas.instance(zone)).flatten()
@@ -191,7 +196,7 @@ pub(crate) async fn put(session: &Session, call: Call) -> Result<Bytes, AskError
 
 impl Kds {
     /// The running session of a zone, or why there is none here.
-    fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
+    pub(super) fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
         if let Some(session) = self.inner.sessions.of(zone).filter(|session| session.cause().is_none()) {
             return Ok(session);
         }

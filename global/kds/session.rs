@@ -23,7 +23,8 @@ use common::{
         proxies::ProxyProgress,
         watch::{Position, Watch},
     },
-    rest::ZoneCredential,
+    offers::OffersDoor,
+    rest::{RefusedType, RefusingSide, ZoneCredential},
     runtime::{Env, http::PeerCertificate},
     store::Fence,
     xds::{Name, Refusals},
@@ -70,6 +71,8 @@ pub(crate) struct Session {
     is_relayed: bool,
     /// Where its zone is asked for what it holds.
     pub(crate) holdings: HoldingsDoor,
+    /// Where its way down takes wishes of operators.
+    pub(super) offers: OffersDoor,
     /// Sent by zones that tie their streams together themselves.
     key: Option<String>,
     /// What its calls are let in with.
@@ -157,6 +160,7 @@ pub(crate) struct Facts {
     pub(crate) clock: Option<ClockSkew>,
     /// Why the zone does not follow this global.
     pub(crate) held_back: Option<String>,
+    pub(crate) refused: Vec<RefusedType>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -205,6 +209,7 @@ impl Session {
             made,
             is_relayed,
             holdings: HoldingsDoor::default(),
+            offers: OffersDoor::default(),
             key: caller.session.clone(),
             token: caller.token.clone(),
             certificate: caller.certificate.clone(),
@@ -432,10 +437,19 @@ impl Session {
     }
 
     fn facts_of(&self, state: &SessionState) -> Facts {
-        let refusals = state
+        let refused: Vec<RefusedType> = state
             .refusals
             .iter()
-            .map(|((stream, type_name), refused)| note(*stream, type_name, &refused.text));
+            .map(|((stream, type_name), refused)| RefusedType {
+                by: match stream {
+                    StreamKind::GlobalToZone => RefusingSide::Zone,
+                    _ => RefusingSide::Global,
+                },
+                r#type: type_name.clone(),
+                reason: refused.text.clone(),
+            })
+            .collect();
+        let refusals: Vec<String> = refused.iter().map(note).collect();
         let withheld = state.withheld.iter().map(|(type_name, reason)| {
             format!("the zone does not get some {type_name}, which cannot be sent: {reason}")
         });
@@ -461,7 +475,13 @@ impl Session {
             proxies: state.proxies.clone().map(|told| capped(told, state.down)),
             clock: state.clock,
             held_back: self.holdings.held_back(),
-            notes: refusals.chain(withheld).chain(state.claims.note(&self.zone)).chain(clock).collect(),
+            refused,
+            notes: refusals
+                .into_iter()
+                .chain(withheld)
+                .chain(state.claims.note(&self.zone))
+                .chain(clock)
+                .collect(),
         }
     }
 
@@ -486,10 +506,11 @@ fn capped(told: ProxyProgress, down: Position) -> ProxyProgress {
 }
 
 /// What was refused, and what to do. It stays as it was at the receiver.
-fn note(stream: StreamKind, type_name: &str, reason: &str) -> String {
-    let (receiver, sender) = match stream {
-        StreamKind::GlobalToZone => ("the zone", "on global"),
-        _ => ("global", "in the zone"),
+fn note(refused: &RefusedType) -> String {
+    let RefusedType { by, r#type: type_name, reason } = refused;
+    let (receiver, sender) = match by {
+        RefusingSide::Zone => ("the zone", "on global"),
+        RefusingSide::Global => ("global", "in the zone"),
     };
     format!("{receiver} refused {type_name} and keeps what it had; correct it {sender}: {reason}")
 }

@@ -229,6 +229,7 @@ pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) ->
         proxies: facts.proxies,
         clock: facts.clock,
         held_back: facts.held_back,
+        refused: facts.refused,
         notes: facts.notes,
         relay: facts.relay.map(|relay| relay.to_string()),
         ..ZoneStatus::default()

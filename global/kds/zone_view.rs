@@ -152,6 +152,10 @@ impl ZoneView {
 }
 
 impl View for ZoneView {
+    fn key_of(&self, type_name: &str, name: &str) -> Option<ResourceKey> {
+        self.outgoing.key_of(type_name, name).cloned()
+    }
+
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
         let outgoing = self.shared.at(index);
         let mut changed = outgoing.changed_since(&self.outgoing);

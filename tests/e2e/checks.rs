@@ -26,11 +26,7 @@ async fn finds(cp: &ControlPlane, code: i32, words: &str) -> Value {
 
 #[tokio::test]
 async fn a_check_says_what_is_wrong_and_ends_with_a_code_for_scripts() {
-    let health = "multizone.global.kds.zoneHealthCheck";
-    let options = Options::default()
-        .with(&format!("{health}.pollInterval"), "500ms")
-        .with(&format!("{health}.timeout"), "2s");
-    let (mut global, mut zones) = federation_with(2, options, Options::default()).await;
+    let (mut global, mut zones) = federation_with(2, Options::impatient(), Options::default()).await;
     global.apply(ALLOW_ALL);
     let found = finds(&global.cp, 0, "").await;
     let ok = of(&found, "ok");

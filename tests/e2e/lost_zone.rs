@@ -51,11 +51,7 @@ fn notes(status: &Value, words: &str) -> bool {
 
 #[tokio::test]
 async fn a_lost_zone_is_unknown_and_withdrawn_unless_it_is_the_last() {
-    let health = "multizone.global.kds.zoneHealthCheck";
-    let impatient = [("pollInterval", "500ms"), ("timeout", "2s"), ("withdrawAfter", "1s")];
-    let options = impatient
-        .iter()
-        .fold(Options::default(), |options, (name, value)| options.with(&format!("{health}.{name}"), value));
+    let options = Options::impatient().with("multizone.global.kds.zoneHealthCheck.withdrawAfter", "1s");
     let (global, mut zones) = federation_with(2, options, Options::default()).await;
     for zone in &zones {
         zone.apply(&dataplane("backend-1", "backend"));

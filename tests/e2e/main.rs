@@ -11,6 +11,7 @@ mod balance;
 mod checks;
 mod client_status;
 mod delivery;
+mod differences;
 mod doors;
 mod egress;
 mod faults;

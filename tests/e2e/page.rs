@@ -2,12 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
+use common::kds::metadata::Peer;
 use futures::FutureExt;
+use reqwest::Method;
 use serde_json::Value;
 use thirtyfour::Key;
 
 use crate::{
-    harness::{Browser, Global, Options, Zone, control_plane::ControlPlane, eventually},
+    harness::{Browser, Global, KdsPeer, Options, Zone, control_plane::ControlPlane, eventually},
     mesh::{ALLOW_ALL, Member, Shape, federation_with, ingress},
 };
 
@@ -94,6 +96,75 @@ async fn policy_of_zone(zone: &ControlPlane) -> String {
     format!("/gui/resources/meshtrafficpermissions/{name}?mesh=default")
 }
 
+/// What an operator asks at night stands where it belongs.
+async fn says_everything(browser: &Browser, cp: &ControlPlane, of_zone: &[(&str, &str)]) {
+    let proxy = dataplane(cp, "client-1").await;
+    let overview = [
+        ("#figures", "dataplanes online"),
+        ("#map", "ingress"),
+        ("#map", "behind"),
+        ("#reach", "backend (default)"),
+    ];
+    let of_proxy = [
+        ("#state", "online"),
+        ("#certificate", "ca-1"),
+        ("#certificate", "Good for"),
+        ("#outbounds", "backend"),
+        ("#counts", "CDS"),
+    ];
+    let of_dump = [("main", "backend"), ("main", "parts")];
+    let of_found = [("#dataplanes", "client-1")];
+    for (path, said) in [
+        ("/gui".to_owned(), &overview[..]),
+        ("/gui/zones/zone-1".to_owned(), of_zone),
+        (format!("/gui/dataplanes/default/{proxy}"), &of_proxy),
+        (format!("/gui/dataplanes/default/{proxy}?show=config&find=backend"), &of_dump),
+        ("/gui/dataplanes?search=client-1&status=online".to_owned(), &of_found),
+    ] {
+        browser.goto(&cp.url(&path)).await;
+        for (selector, words) in said {
+            browser.reads(selector, words).await;
+        }
+    }
+    // How far peers are behind is a line as soon as two looks were taken.
+    browser.goto(&cp.url("/gui")).await;
+    let lines = "return document.querySelectorAll('#map polyline.spark').length";
+    eventually("lines of the last minutes", || async {
+        let drawn = browser.eval(lines).await;
+        if drawn.as_u64() >= Some(2) { Ok(()) } else { Err(drawn.to_string()) }
+    })
+    .await;
+}
+
+/// Of a zone, by global.
+const ZONE_ON_GLOBAL: &[(&str, &str)] = &[
+    ("#state", "online"),
+    ("#state", "From global"),
+    ("#state", "To global"),
+    ("#state", "Instance"),
+    ("#state", "that is good for"),
+    ("#refused", "Nothing is refused"),
+    ("#timeline", "The last 24 hours"),
+    ("#counts", "MeshTrafficPermission"),
+    ("#streams", "global to zone"),
+    ("#streams", "config dump"),
+    ("#ways", "backend (default)"),
+    ("main", "Configuration"),
+];
+
+/// Of itself.
+const ZONE_ITSELF: &[(&str, &str)] = &[
+    ("#state", "connected for"),
+    ("#state", "From global"),
+    ("#state", "that is good for"),
+    ("#refused", "Nothing is refused"),
+    ("#withheld", "Nothing is withheld"),
+    ("#timeline", "The last 24 hours"),
+    ("#received", "MeshTrafficPermission"),
+    ("#sent", "Dataplane"),
+    ("main", "Configuration"),
+];
+
 /// Everything is reached by keys, and it is seen where one is.
 async fn keys_suffice(browser: &Browser, global: &Global) {
     browser.looks(1280, "light").await;
@@ -147,12 +218,38 @@ async fn changes(browser: &Browser, global: &Global) {
     browser.reads(".diff", "+ ").await;
     is_well(browser, "the preview").await;
     browser.picture("global-preview-1280-light").await;
-    let (status, _) = global.call(reqwest::Method::GET, "/meshes/default/meshtimeouts/quick", None).await;
+    let (status, _) = global.call(Method::GET, "/meshes/default/meshtimeouts/quick", None).await;
     assert_eq!(status.as_u16(), 404, "nothing is written yet");
     browser.click("button[value=apply]").await;
     browser.reads("#progress", "Everybody concerned has acknowledged it").await;
     browser.picture("global-progress-1280-light").await;
     is_well(browser, "the progress").await;
+}
+
+/// What a zone refused is offered again by a button, and it shows by itself that the zone took it.
+async fn offers_again(browser: &Browser, global: &Global) {
+    let peer = KdsPeer::connect(global, "picky").await;
+    let mut down = peer.down(peer.first("MeshTimeout", Peer::default())).await.unwrap();
+    let first = down.next().await.unwrap();
+    let quick = first.resources.iter().find(|item| item.name.contains("quick")).unwrap().name.clone();
+    down.refuse("picky", &first, &quick, "there is no room").await;
+    browser.looks(1280, "light").await;
+    browser.goto(&global.url("/gui/zones/picky")).await;
+    browser.reads("#refused", "there is no room").await;
+    browser.picture("global-zone-refused-1280-light").await;
+    is_well(browser, "a zone that refused something").await;
+    browser.click("#refused button").await;
+    let again = down.next().await.unwrap();
+    assert_eq!((again.resources.len(), &again.resources[0].name), (1, &quick));
+    down.accept("picky", &again).await;
+    browser.reads_no_more("#refused", "there is no room").await;
+    browser.reads("#refused", "Nothing is refused").await;
+    drop((down, peer));
+    eventually("the zone is gone", || async {
+        let (status, answer) = global.call(Method::DELETE, "/zones/picky", None).await;
+        if status.is_success() { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
 }
 
 /// A zone that dies shows by itself, and that it is back as well.
@@ -176,19 +273,21 @@ async fn is_live(browser: &Browser, global: &mut Global, zones: &mut [Zone]) {
     browser.goto(&zones[0].url("/gui/zones/zone-1")).await;
     browser.reads("#live", "live").await;
     browser.reads("#state", "connected for").await;
+    browser.reads("#timeline", "The last 24 hours").await;
+    let spans = "return document.querySelectorAll('#timeline svg .span.open').length";
+    assert_eq!(browser.eval(spans).await, 1, "one session is open");
     global.process.kill();
     browser.reads("#wrong", "not connected since").await;
+    browser.reads("#timeline", "ended").await;
+    browser.reads_no_more("#timeline", "connected").await;
+    assert_eq!(browser.eval(spans).await, 0, "its loss is on the line");
     browser.picture("zone-zone-lost-1280-dark").await;
     is_well(browser, "the zone").await;
 }
 
 #[tokio::test]
 async fn the_page_in_a_browser() {
-    let health = "multizone.global.kds.zoneHealthCheck";
-    let options = Options::default()
-        .with(&format!("{health}.pollInterval"), "500ms")
-        .with(&format!("{health}.timeout"), "2s");
-    let (mut global, mut zones) = federation_with(2, options, Options::default()).await;
+    let (mut global, mut zones) = federation_with(2, Options::impatient(), Options::default()).await;
     global.apply(ALLOW_ALL);
     let _ingresses = (ingress(&global, &zones[0]).await, ingress(&global, &zones[1]).await);
     let _backend = Member::join(&zones[0], Shape::http("backend-1", "backend", &[])).await;
@@ -201,11 +300,14 @@ async fn the_page_in_a_browser() {
     let looking = async {
         sign_in(&browser, &global).await;
         all_pages(&browser, &global, "global", "zone-1").await;
+        says_everything(&browser, &global, ZONE_ON_GLOBAL).await;
         keys_suffice(&browser, &global).await;
         goes_without_scripts(&browser, &global).await;
         changes(&browser, &global).await;
+        offers_again(&browser, &global).await;
         sign_in(&browser, &zones[0]).await;
         all_pages(&browser, &zones[0], "zone", "zone-1").await;
+        says_everything(&browser, &zones[0], ZONE_ITSELF).await;
         is_live(&browser, &mut global, &mut zones).await;
     };
     // A browser that nobody ends goes on without its driver.

@@ -3,11 +3,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
+use common::{kds::metadata::Peer, proto::envoy::service::discovery::v3::DeltaDiscoveryResponse};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Envoy, Global, Options, Zone, addresses, control_plane::ControlPlane, envoy::admin_address, eventually,
+    Envoy, Global, KdsPeer, Options, Zone, addresses, control_plane::ControlPlane, envoy::admin_address,
+    eventually, kds_peer::Down,
 };
 
 /// A dataplane whose inbound listens at `port`.
@@ -111,6 +113,143 @@ async fn put(cp: &ControlPlane, name: &str, labels: Value) {
     let path = format!("/meshes/default/meshtimeouts/{name}");
     let (status, answer) = cp.call(Method::PUT, &path, Some(policy(name, labels))).await;
     assert_eq!(status, StatusCode::CREATED, "{answer}");
+}
+
+/// A zone that asks for timeouts, and what it is sent at first: with what it calls the one that global calls `mine`.
+async fn picky(global: &Global) -> (KdsPeer, Down, DeltaDiscoveryResponse, String) {
+    let peer = KdsPeer::connect(global, "picky").await;
+    let mut down = peer.down(peer.first("MeshTimeout", Peer::default())).await.unwrap();
+    let first = down.next().await.unwrap();
+    let mine = first.resources.iter().find(|item| item.name.contains("mine"));
+    let mine = mine.unwrap_or_else(|| panic!("it is sent the timeout: {first:?}")).name.clone();
+    (peer, down, first, mine)
+}
+
+/// What global shows as refused of and by the zone `picky`.
+async fn refused_by_picky(global: &Global) -> Result<Value, String> {
+    Ok(global.try_get("/zones/picky/_overview").await?["strait"]["refused"].clone())
+}
+
+/// Who mended the reason of a refusal says so, and need not wait or touch the resource. Without that it would be tried
+/// again after ten seconds at first.
+#[tokio::test]
+async fn what_a_zone_refused_is_offered_again_when_an_operator_says_so() {
+    let global = Global::start().await;
+    put(&global, "mine", json!({})).await;
+    let (_peer, mut down, first, mine) = picky(&global).await;
+    down.refuse("picky", &first, &mine, "there is no room").await;
+    eventually("the refusal on global", || async {
+        let refused = refused_by_picky(&global).await?;
+        let one = &refused[0];
+        let is_it = one["by"] == "zone"
+            && one["type"] == "MeshTimeout"
+            && one["reason"].to_string().contains("no room");
+        if is_it { Ok(()) } else { Err(refused.to_string()) }
+    })
+    .await;
+    let offer = async |query: &str| {
+        let path = format!("/strait/zones/picky/offer{query}");
+        global.call(Method::POST, &path, None).await
+    };
+    for (query, words) in [
+        ("?kind=MeshRetry", "refuses nothing"),
+        ("?kind=MeshTimeout&name=other", "refuses nothing"),
+        ("?kind=MeshTimeout&name=mine&mesh=other", "refuses nothing"),
+        ("?kind=Nonsense", "no type"),
+        ("?name=mine", "need a kind"),
+    ] {
+        let (status, answer) = offer(query).await;
+        assert!(
+            status == StatusCode::BAD_REQUEST && answer.to_string().contains(words),
+            "{query}: {status} {answer}"
+        );
+    }
+    let (status, _) = global.call(Method::POST, "/strait/zones/nobody/offer", None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let stranger = reqwest::Client::new().post(global.url("/strait/zones/picky/offer"));
+    assert_eq!(stranger.send().await.unwrap().status(), StatusCode::FORBIDDEN);
+
+    // It says no once more, and takes it the next time.
+    let said =
+        global.straitctl(&["zones", "offer-again", "picky", "meshtimeout", "mine", "--mesh", "default"]);
+    assert!(said.contains("1 resource is offered again"), "{said}");
+    let again = down.next().await.unwrap();
+    let names: Vec<&str> = again.resources.iter().map(|item| item.name.as_str()).collect();
+    assert_eq!(names, [&mine], "nothing else is sent again");
+    assert_ne!(again.nonce, first.nonce);
+    down.refuse("picky", &again, &mine, "there is still no room").await;
+    eventually("the new words on global", || async {
+        let refused = refused_by_picky(&global).await?;
+        if refused.to_string().contains("still no room") { Ok(()) } else { Err(refused.to_string()) }
+    })
+    .await;
+    let said = global.straitctl(&["zones", "offer-again", "picky"]);
+    assert!(said.contains("1 resource is offered again"), "{said}");
+    let third = down.next().await.unwrap();
+    assert_eq!((third.resources.len(), third.resources[0].name.as_str()), (1, &*mine));
+    down.accept("picky", &third).await;
+    eventually("nothing is refused any more", || async {
+        let refused = refused_by_picky(&global).await?;
+        if refused.is_null() { Ok(()) } else { Err(refused.to_string()) }
+    })
+    .await;
+    assert_eq!(offer("").await.0, StatusCode::BAD_REQUEST, "there is nothing to offer");
+    let audit = global.get("/audit?size=50").await.to_string();
+    assert!(audit.contains("/strait/zones/picky/offer"), "{audit}");
+}
+
+/// Waits until a policy is, or is not, at this path.
+async fn is_there(cp: &ControlPlane, path: &str, expected: bool) {
+    eventually(path, || async {
+        let (status, answer) = cp.call(Method::GET, path, None).await;
+        if status.is_success() == expected { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_global_refused_is_offered_again_by_the_zone() {
+    let global = Global::start().await;
+    let zone = Zone::start_with(&global, "zone-1", Options::default()).await;
+    eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
+    let of_zone = || json!({"kuma.io/origin": "zone"});
+    // Global gets a policy of its own under the name that the one of the zone arrives by.
+    put(&zone, "mine", of_zone()).await;
+    let arrives_as = eventually("the policy of the zone on global", || async {
+        let all = global.try_get("/meshes/default/meshtimeouts").await?;
+        let mut items = all["items"].as_array().into_iter().flatten();
+        let mine = items.find(|p| p["labels"]["kuma.io/display-name"] == "mine");
+        mine.and_then(|mine| mine["name"].as_str()).map(str::to_owned).ok_or_else(|| all.to_string())
+    })
+    .await;
+    let path = format!("/meshes/default/meshtimeouts/{arrives_as}");
+    assert_eq!(zone.call(Method::DELETE, "/meshes/default/meshtimeouts/mine", None).await.0, StatusCode::OK);
+    is_there(&global, &path, false).await;
+    put(&global, &arrives_as, json!({})).await;
+    put(&zone, "mine", of_zone()).await;
+    eventually("the refusal in the zone", || async {
+        let refusals = &zone.try_get("/strait/link").await?["refusals"];
+        if refusals["MeshTimeout at global"].is_string() { Ok(()) } else { Err(refusals.to_string()) }
+    })
+    .await;
+    eventually("it is offered again, in vain", || async {
+        let (status, answer) =
+            zone.call(Method::POST, "/strait/link/offer?kind=meshtimeouts&name=mine", None).await;
+        if status == StatusCode::ACCEPTED { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+    let (status, answer) = zone.call(Method::POST, "/strait/link/offer?kind=MeshRetry", None).await;
+    assert!(status == StatusCode::BAD_REQUEST && answer.to_string().contains("refuses nothing"), "{answer}");
+    assert_eq!(global.call(Method::DELETE, &path, None).await.0, StatusCode::OK);
+    is_there(&global, &path, false).await;
+    let (_, said, error) = zone.try_straitctl(&["link", "offer-again", "meshtimeout"]);
+    assert!(said.contains("offered again") || error.contains("refuses nothing"), "{said} {error}");
+    is_there(&global, &path, true).await;
+    eventually("nothing is refused any more", || async {
+        let refusals = zone.try_get("/strait/link").await?["refusals"].clone();
+        if refusals == json!({}) { Ok(()) } else { Err(refusals.to_string()) }
+    })
+    .await;
 }
 
 /// Waits for a policy of global, which arrives under a longer name.

@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use common::testing::postgres::Cluster;
+use common::{kds::metadata::Peer, testing::postgres::Cluster};
 use reqwest::Method;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     faults::writers::{Book, Writers},
-    harness::{Balancer, Global, Zone, eventually, wait::within},
+    harness::{Balancer, Global, KdsPeer, Zone, eventually, wait::within},
     mesh::{ALLOW_ALL, MESH, Member, Shape},
     postgres::through,
 };
@@ -118,6 +119,50 @@ async fn any_replica_serves_anybody_and_finds_whom_it_is_asked_about() {
         for zone in &world.zones {
             asked(&zone.cp, &format!("/meshes/default/dataplanes/{proxy}/stats?usedonly=false")).await;
         }
+    }
+}
+
+/// The replica that has the stream of a zone offers again what it refused, whichever is asked.
+#[tokio::test]
+async fn a_refusal_is_offered_again_through_any_replica() {
+    let world = Replicated::new().await;
+    let [near, far] = &world.globals;
+    near.apply("type: MeshTimeout\nmesh: default\nname: mine\nspec: {to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 7s}}]}");
+    let peer = KdsPeer::connect(near, "picky").await;
+    let mut down = peer.down(peer.first("MeshTimeout", Peer::default())).await.unwrap();
+    let (accepts, mut decides) = watch::channel(false);
+    let answering = async move {
+        while let Ok(response) = down.next().await {
+            let mine = response.resources.iter().find(|item| item.name.contains("mine"));
+            match mine.filter(|_| !*decides.borrow_and_update()) {
+                Some(mine) => down.refuse("picky", &response, &mine.name, "no room").await,
+                None => down.accept("picky", &response).await,
+            }
+        }
+    };
+    let asking = async {
+        eventually("the other replica knows of the refusal", || async {
+            let refused = far.try_get("/zones/picky/_overview").await?["strait"]["refused"].clone();
+            if refused.to_string().contains("no room") { Ok(()) } else { Err(refused.to_string()) }
+        })
+        .await;
+        eventually("it is offered again, in vain", || async {
+            let (status, answer) =
+                far.call(Method::POST, "/strait/zones/picky/offer?kind=MeshTimeout", None).await;
+            if status.as_u16() == 202 { Ok(()) } else { Err(answer.to_string()) }
+        })
+        .await;
+        accepts.send_replace(true);
+        eventually("it is offered again and taken", || async {
+            let _or_taken_already = far.call(Method::POST, "/strait/zones/picky/offer", None).await;
+            let refused = near.try_get("/zones/picky/_overview").await?["strait"]["refused"].clone();
+            if refused.is_null() { Ok(()) } else { Err(refused.to_string()) }
+        })
+        .await;
+    };
+    tokio::select! {
+        () = asking => {}
+        () = answering => panic!("the way down of the zone ended"),
     }
 }
 

@@ -24,17 +24,6 @@ MC4CAQAwBQYDK2VwBCIEIAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI
 ",
 ];
 
-const DENY_ALL: &str = "
-type: MeshTrafficPermission
-name: allow-all
-mesh: default
-spec:
-  targetRef: { kind: Mesh }
-  from:
-    - targetRef: { kind: Mesh }
-      default: { action: Deny }
-";
-
 /// Waits until the link of a zone to its global `is` so.
 async fn link(zone: &Zone, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let is = &is;
@@ -55,10 +44,16 @@ async fn a_copy_of_globals_store_makes_no_policy_also_not_through_a_relay() {
     let options =
         Options::default().with("multizone.global.kds.signingKeyFile", &signing.display().to_string());
     let mut global = Global::start_with(options).await;
+    let shown = global.straitctl(&["global", "signing-key"]);
+    assert_eq!(shown.trim(), public[0].trim(), "it is shown as the setting of zones wants it");
+    let key = reqwest::get(global.url("/strait/signing-key")).await.unwrap();
+    assert_eq!(key.status(), StatusCode::OK, "the public half is for everybody who reads");
+    let key: Value = key.json().await.unwrap();
     let relay = Relay::start(&global, "relay-1").await;
     let options = Relay::followed_by(&[&relay], folder.path())
         .with("multizone.zone.kds.trustedKeysFile", &trusted.display().to_string());
     let zone = Zone::start_with(&global, "zone-1", options).await;
+    eventually("the mesh in the zone", || zone.try_get("/meshes/default")).await;
     global.apply(MESH);
     global.apply(ALLOW_ALL);
     let _backend = Member::join(&zone, Shape::http("backend-1", "backend", &[])).await;
@@ -66,6 +61,7 @@ async fn a_copy_of_globals_store_makes_no_policy_also_not_through_a_relay() {
     client.reaches(0, "backend-1").await;
     let shown = link(&zone, "all of it signed", |link| link["signatures"]["unsigned"] == 0).await;
     assert_eq!(shown["refusals"], serde_json::json!({}));
+    assert_eq!(shown["signatures"]["trusted"], serde_json::json!([key["id"]]));
     let said = zone.straitctl(&["link"]);
     assert!(said.contains("GLOBAL"), "{said}");
 
@@ -73,7 +69,7 @@ async fn a_copy_of_globals_store_makes_no_policy_also_not_through_a_relay() {
     assert!(global.process.stop().await.success());
     fs::write(&signing, KEYS[1]).unwrap();
     global.start_again().await;
-    global.apply(DENY_ALL);
+    global.apply(&ALLOW_ALL.replace("Allow", "Deny"));
     let refused = |link: &Value| {
         let refused = link["refusals"]["MeshTrafficPermission"].as_str().unwrap_or_default();
         refused.contains("is none of those in multizone.zone.kds.trustedKeysFile")

@@ -81,6 +81,7 @@ impl Connector {
             stop: stop.clone(),
             stall_after: self.settings.stall_after,
             refusals: Refusals::default(),
+            wishes: self.link.takes_wishes(),
             max_message: self.settings.max_message,
         }
     }

@@ -19,6 +19,7 @@ use common::{
         watch::{Position, Watch},
     },
     model::{Kind, Origin, Resource, labels},
+    offers::{OfferWishes, OffersDoor, RefusedSelection},
     runtime::Env,
     store::{Revision, index::Index},
     xds::Refusals,
@@ -51,6 +52,8 @@ struct LinkInner {
     settled: Notify,
     /// Changes with what people see of the link.
     seen: watch::Sender<()>,
+    /// Where the way up takes wishes of operators.
+    offers: OffersDoor,
 }
 
 #[derive(Default)]
@@ -103,6 +106,29 @@ pub struct LinkStatus {
     pub refusals: BTreeMap<String, String>,
     /// What cannot be sent to global, by type.
     pub withheld: BTreeMap<String, String>,
+    /// What this zone sent on this connection, by type.
+    pub sent: BTreeMap<String, ResponseCounts>,
+    /// What it was sent.
+    pub received: BTreeMap<String, ResponseCounts>,
+}
+
+/// Responses of one type in one direction, named as in insights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResponseCounts {
+    responses_sent: u64,
+    responses_acknowledged: u64,
+    responses_rejected: u64,
+}
+
+impl ResponseCounts {
+    fn count(&mut self, outcome: Outcome) {
+        *match outcome {
+            Outcome::Sent => &mut self.responses_sent,
+            Outcome::Acknowledged => &mut self.responses_acknowledged,
+            Outcome::Rejected => &mut self.responses_rejected,
+        } += 1;
+    }
 }
 
 /// How it stands with signatures.
@@ -126,6 +152,7 @@ impl Link {
             taken,
             settled,
             seen: watch::Sender::new(()),
+            offers: OffersDoor::default(),
         }))
     }
 
@@ -144,6 +171,16 @@ impl Link {
     pub fn approve(&self) {
         self.lock().approved = true;
         self.0.approved.notify_one();
+    }
+
+    /// Offers again what global refused, as far as it is meant. How many resources that is; `None` where nothing goes up.
+    pub async fn offer_again(&self, meant: RefusedSelection) -> Option<usize> {
+        self.0.offers.ask(meant).await
+    }
+
+    /// The way up takes wishes from here on.
+    pub(super) fn takes_wishes(&self) -> OfferWishes {
+        self.0.offers.open()
     }
 
     /// Resolves when an operator gave his word.
@@ -197,6 +234,8 @@ impl Link {
         state.status.held_back = None;
         state.status.refusals.clear();
         state.status.withheld.clear();
+        state.status.sent.clear();
+        state.status.received.clear();
     }
 
     /// Takes over whose signatures are asked for.
@@ -372,7 +411,9 @@ impl Watch for Down {
 
     fn heard(&self) {}
 
-    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+    fn counted(&self, type_name: &str, outcome: Outcome) {
+        self.0.lock().status.received.entry(type_name.to_owned()).or_default().count(outcome);
+    }
 
     fn reached(&self, position: Position) {
         let mut state = self.0.change();
@@ -406,7 +447,9 @@ impl Watch for Up {
 
     fn counted(&self, type_name: &str, outcome: Outcome) {
         let now = self.0.0.env.now();
-        if let Some(subscription) = &mut self.0.lock().subscription {
+        let mut state = self.0.lock();
+        state.status.sent.entry(type_name.to_owned()).or_default().count(outcome);
+        if let Some(subscription) = &mut state.subscription {
             subscription.count(type_name, outcome, now);
         }
     }

@@ -10,7 +10,7 @@ use common::{
         outgoing::{self, ChangedNames, Everything, OutgoingForm, OutgoingResources, SelectedTypes},
         serve::View,
     },
-    model::Resource,
+    model::{Resource, ResourceKey},
     store::index::Index,
     xds::{Collection, Name, Version, Want, Wanted},
 };
@@ -55,6 +55,10 @@ impl OwnView {
 }
 
 impl View for OwnView {
+    fn key_of(&self, type_name: &str, name: &str) -> Option<ResourceKey> {
+        self.outgoing.key_of(type_name, name).cloned()
+    }
+
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
         let next = self.outgoing.moved_to(index, &self.form);
         let changed = next.changed_since(&self.outgoing);

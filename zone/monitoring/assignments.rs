@@ -19,6 +19,7 @@ use common::{
     xds::Version,
 };
 use imbl::OrdMap;
+use serde::Deserialize;
 
 use super::target::{ClientId, MonitoringAssignment, by_mesh, by_policy};
 use crate::mesh::OfferedMetrics;
@@ -63,6 +64,9 @@ impl ClientAssignments {
             Some(assignment) => self.all.insert(name.clone(), Arc::new(assignment)),
             None => self.all.remove(name),
         };
+        if self.all.is_empty() {
+            self.version = None;
+        }
         true
     }
 }
@@ -75,6 +79,8 @@ fn digest(assignment: &MonitoringAssignment) -> Version {
 /// What decides about the dataplanes of one mesh.
 struct MeshMetrics {
     policies: PolicySet,
+    /// Clients that policies name, whether or not a dataplane answers them.
+    named: BTreeSet<Arc<str>>,
     gateways: Vec<Arc<Resource>>,
     mesh: Mesh,
 }
@@ -89,7 +95,9 @@ impl MeshMetrics {
             return None;
         }
         let gateways = index.list_in_mesh(&mesh_gateway::KIND, name).cloned().collect();
-        Some(Self { policies, gateways, mesh })
+        let named =
+            index.list_in_mesh(&mesh_metric::KIND, name).flat_map(|policy| clients_of(policy)).collect();
+        Some(Self { policies, named, gateways, mesh })
     }
 
     /// How one dataplane answers, by client. One that cannot be read answers nobody.
@@ -118,6 +126,19 @@ impl MeshMetrics {
     }
 }
 
+/// The clients that a policy names.
+fn clients_of(policy: &Resource) -> Vec<Arc<str>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct MetricSpec {
+        default: MetricConf,
+    }
+    let spec: MetricSpec = serde_json::from_slice(&policy.spec).unwrap_or_default();
+    let backends = spec.default.backends.into_iter().flatten().filter_map(|backend| backend.prometheus);
+    let clients = backends.filter_map(|prometheus| prometheus.client_id).filter(|client| !client.is_empty());
+    clients.map(Arc::from).collect()
+}
+
 /// All assignments, and what they follow from.
 pub(super) struct Assignments {
     index: Arc<Index>,
@@ -133,6 +154,7 @@ impl Assignments {
         for mesh in &meshes {
             new.renew(mesh);
         }
+        new.keep_named();
         new
     }
 
@@ -162,7 +184,24 @@ impl Assignments {
         for name in dataplanes.iter().filter(|(mesh, _)| !meshes.contains(mesh)) {
             differs |= self.renew_one(name);
         }
-        self.clients.retain(|_, client| !client.all.is_empty());
+        self.keep_named() | differs
+    }
+
+    /// Keeps a place for each client that a policy names: whom no dataplane answers any more is told so, and not what is
+    /// for everybody. Says whether anybody is told differently by that.
+    fn keep_named(&mut self) -> bool {
+        let named: BTreeSet<Arc<str>> =
+            self.meshes.values().flat_map(|mesh| mesh.named.iter().cloned()).collect();
+        let before = self.clients.len();
+        let is_named = |id: &ClientId| id.as_ref().is_some_and(|id| named.contains(id));
+        self.clients.retain(|id, client| !client.all.is_empty() || is_named(id));
+        let mut differs = self.clients.len() != before;
+        for client in named {
+            self.clients.entry(Some(client)).or_insert_with(|| {
+                differs = true;
+                ClientAssignments::default()
+            });
+        }
         differs
     }
 

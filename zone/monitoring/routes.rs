@@ -149,8 +149,8 @@ async fn targets(State(api): State<MonitoringApi>, query: Query<TargetsQuery>) -
     Ok(Json(groups).into_response())
 }
 
-/// What somebody who calls himself `id` is told: what is for him alone where there is a backend for him, else what
-/// is for everybody.
+/// What somebody who calls himself `id` is told: what is for him alone where a policy names him, else what is for
+/// everybody.
 fn of_client(told: &ToldAssignments, id: &str) -> ClientAssignments {
     let named: ClientId = Some(id).filter(|id| !id.is_empty()).map(std::sync::Arc::from);
     told.get(&named).or_else(|| told.get(&None)).cloned().unwrap_or_default()

@@ -77,6 +77,36 @@ async fn a_question_is_asked_elsewhere_and_its_outcome_comes_back() {
     assert_eq!(post.lying().await, 0, "every letter was taken");
 }
 
+/// Has a zone called "east" here, and knows of one below a relay.
+#[async_trait]
+impl OffersAgain for Says {
+    async fn offer_again(&self, zone: &str, meant: &RefusedSelection) -> Result<usize, NotOffered> {
+        let (zone, reason) = (zone.to_owned(), "gone".to_owned());
+        match zone.as_str() {
+            "east" => Ok(meant.name.len()),
+            "below" => Err(NotOffered::BelowRelay { zone, relay: "r".to_owned() }),
+            _ => Err(NotOffered::Away { zone, reason }),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_is_done_elsewhere() {
+    let post = Post::silent();
+    let there = Arc::new(Mailbox::new(Arc::clone(&post.store) as Arc<dyn Store>, "there".into()));
+    let offers = Some(Arc::new(Says) as Arc<dyn OffersAgain>);
+    tokio::spawn(there.run_offering(Arc::new(Says), offers, CancellationToken::new()));
+    let meant = RefusedSelection::parse("MeshTimeout", "default", "four").unwrap();
+    let offer = async |zone: &str, id| post.here.offer("there", zone, &meant, Uuid::from_u128(id)).await;
+    assert_eq!(offer("east", 1).await, Ok(4));
+    assert_eq!(offer("west", 2).await, Err(Undelivered::Moved));
+    let Err(Undelivered::Answered(AskError::Elsewhere { reason, .. })) = offer("below", 3).await else {
+        panic!("a relay stands between");
+    };
+    assert!(reason.contains("below relay r"), "{reason}");
+    assert_eq!(post.lying().await, 0, "every letter was taken");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_gets_no_answer_stops_waiting_and_leaves_nothing() {
     let post = Post::silent();

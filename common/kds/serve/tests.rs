@@ -10,6 +10,7 @@ use super::*;
 use crate::kds::outbox;
 use crate::{
     kds::{MAX_MESSAGE, features::Features, watch::Watch},
+    offers::{OffersDoor, RefusedSelection},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     store::StoreIdentity,
     xds::{Name, Refusals, Version, Wanted},
@@ -35,6 +36,10 @@ impl Want for Nothing {
 }
 
 impl View for Nothing {
+    fn key_of(&self, _: &str, _: &str) -> Option<ResourceKey> {
+        None
+    }
+
     fn advance(&mut self, _index: &Arc<Index>) -> ChangedNames {
         ChangedNames::new()
     }
@@ -66,6 +71,10 @@ impl Want for One {
 }
 
 impl View for One {
+    fn key_of(&self, _: &str, name: &str) -> Option<ResourceKey> {
+        Some(ResourceKey::global(&crate::model::kinds::mesh::KIND, name.trim_end_matches('.')))
+    }
+
     fn advance(&mut self, _index: &Arc<Index>) -> ChangedNames {
         ChangedNames::new()
     }
@@ -115,7 +124,17 @@ fn serving(
     wire: mpsc::Sender<Box<DeltaDiscoveryResponse>>,
     watch: Arc<dyn Watch>,
 ) -> Serving {
+    wished(index, wire, watch, OffersDoor::default().open())
+}
+
+fn wished(
+    index: watch::Receiver<Arc<Index>>,
+    wire: mpsc::Sender<Box<DeltaDiscoveryResponse>>,
+    watch: Arc<dyn Watch>,
+    wishes: OfferWishes,
+) -> Serving {
     Serving {
+        wishes,
         identifier: "global".to_owned(),
         types: vec!["Mesh"],
         index: IndexReader::new(index),
@@ -216,6 +235,51 @@ async fn what_a_peer_quotes_in_a_refusal_is_shown_without_secrets() {
     let told = refused(&words).await;
     assert!(told.iter().any(|told| told.starts_with("default.: cannot read")), "{told:?}");
     assert!(told.iter().all(|told| !told.contains("hunter2") && !told.contains(token)), "{told:?}");
+}
+
+/// An operator need not wait for the pause, and need not touch the resource.
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_wishes_is_offered_again_at_once() {
+    let (_publisher, index) = nothing_changes();
+    let (wire, mut responses) = outbox::wire(8);
+    let (requests, inbound) = mpsc::channel(8);
+    let door = OffersDoor::default();
+    let serving = wished(index, wire, Arc::new(Told::default()), door.open());
+    let mut offered = crate::xds::WantSnapshot::new(1);
+    offered.put(Wanted::new("default.", "Mesh", "1"));
+    let request = |nonce: &str, refused: bool| DeltaDiscoveryRequest {
+        node: Some(Peer { features: Features::ours(), ..Peer::default() }.node("zone-1")),
+        type_url: "Mesh".to_owned(),
+        resource_names_subscribe: if nonce.is_empty() { vec!["*".to_owned()] } else { Vec::new() },
+        response_nonce: nonce.to_owned(),
+        error_detail: refused.then(|| crate::proto::google::rpc::Status {
+            code: 3,
+            message: "default.: no".to_owned(),
+            details: Vec::new(),
+        }),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mesh = |name: &str| RefusedSelection::parse("Mesh", "", name).unwrap();
+    let peer = async {
+        requests.send(Ok(request("", false))).await.unwrap();
+        let started = Instant::now();
+        let mut nonces = vec![responses.next().await.unwrap().nonce];
+        assert_eq!(door.ask(mesh("default")).await, Some(0), "nothing is refused yet");
+        for _ in 0..3 {
+            requests.send(Ok(request(nonces.last().unwrap(), true))).await.unwrap();
+            assert_eq!(door.ask(mesh("another")).await, Some(0));
+            while door.ask(mesh("default")).await != Some(1) {
+                tokio::task::yield_now().await;
+            }
+            nonces.push(responses.next().await.unwrap().nonce);
+        }
+        requests.send(Ok(request(nonces.last().unwrap(), false))).await.unwrap();
+        assert!(nonces.is_sorted_by(|a, b| a < b), "{nonces:?}");
+        assert_eq!(started.elapsed(), Duration::ZERO, "no pause was waited for");
+        drop(requests);
+    };
+    let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| One(offered)), peer);
+    assert!(matches!(ended, Ended::ByPeer), "{ended}");
 }
 
 /// A zone of Kuma takes a batch whole or refuses it whole, and says in words of its own what it is about. What was right

@@ -229,6 +229,24 @@ pub static TABLE: &[Route] = &[
     Route::new(Post, "/strait/epoch", OnEverything(Operate), "raises the epoch of that history")
         .at(Global)
         .answers(Object(&["storeId", "epoch"])),
+    Route::new(
+        Post,
+        "/strait/zones/{zone}/offer",
+        OnEverything(Operate),
+        "offers a zone again what it refused: all of it, of a kind, or one resource",
+    )
+    .at(Global)
+    .query(&["kind", "mesh", "name"])
+    .with(&[202])
+    .answers(Object(&["offered"])),
+    Route::new(
+        Get,
+        "/strait/signing-key",
+        OnEverything(Read),
+        "the public half of the key that signs what zones are sent",
+    )
+    .at(Global)
+    .answers(Object(&["id", "publicKey"])),
     // Of a zone.
     Route::new(Get, "/strait/link", OnEverything(Read), "how the zone stands with global")
         .at(Zone)
@@ -237,6 +255,16 @@ pub static TABLE: &[Route] = &[
         .at(Zone)
         .with(&[202])
         .answers(Object(&[])),
+    Route::new(
+        Post,
+        "/strait/link/offer",
+        OnEverything(Operate),
+        "offers global again what it refused: all of it, of a kind, or one resource",
+    )
+    .at(Zone)
+    .query(&["kind", "mesh", "name"])
+    .with(&[202])
+    .answers(Object(&["offered"])),
     Route::new(Post, "/strait/link/move", OnEverything(Operate), "lets the zone look at another global")
         .at(Zone)
         .with(&[202])
@@ -310,6 +338,10 @@ pub static TABLE: &[Route] = &[
     page("/gui/zones", "all zones"),
     page("/gui/zones/{zone}", "one zone").query(&["show"]),
     Route::new(Post, "/gui/zones/{zone}/approve", OnEverything(Operate), "lets through what is held back")
+        .at(RoutePlace::Page)
+        .with(&[303])
+        .answers(Text(HTML)),
+    Route::new(Post, "/gui/zones/{zone}/offer", OnEverything(Operate), "offers again what was refused")
         .at(RoutePlace::Page)
         .with(&[303])
         .answers(Text(HTML)),

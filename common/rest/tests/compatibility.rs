@@ -7,7 +7,7 @@ use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 
 use super::{TestApi, config, dataplane, mesh};
-use crate::{config::WITHOUT_EFFECT, mode::Mode, registry, testing::api::HOST};
+use crate::{config::WITHOUT_EFFECT, metering, mode::Mode, registry, testing::api::HOST};
 
 const INTRO: &str = "# Compatibility with Kuma 2.14.3
 
@@ -35,6 +35,63 @@ does a reconnect; a type that does not fit into one message (`maxMsgSize`) stays
 zone says so. Relays speak v2 only, and so does a zone that looks at another global before it moves there. Messages in
 version 2 of Envoy's interface, of zones that do not say `kds-version: v3`, end the stream.
 ";
+
+/// Names of metrics that Kuma has and nothing here is called, and why.
+const WITHOUT_COUNTERPART: &[(&[&str], &str)] = &[
+    (
+        &["ca_cache", "cla_cache", "mesh_cache", "store_cache"],
+        "everything is read from memory that follows the store, and nothing is looked up in a cache",
+    ),
+    (
+        &[
+            "component_catalog_writer",
+            "component_heartbeat",
+            "component_heartbeat_failures",
+            "component_hostname_generator",
+            "component_meshservice_generator",
+            "component_motb_status_updater",
+            "component_ms_status_updater",
+            "component_mzms_status_updater",
+            "component_store_counter",
+            "component_sub_finalizer",
+            "component_vip_allocator",
+            "component_workload_generator",
+            "component_workload_status_updater",
+            "component_zone_available_services",
+            "insights_resyncer_event_time_processing",
+            "insights_resyncer_event_time_to_process",
+            "insights_resyncer_processor_idle_time",
+            "vip_generation",
+            "vip_generation_errors",
+        ],
+        "there are no such loops: what follows from a change is made when it happens",
+    ),
+    (
+        &["hds_generation", "hds_generation_errors", "kds_delta_generation_errors"],
+        "what is sent is made of the state of the moment, and cannot fail as a whole",
+    ),
+    (
+        &[
+            "ca_manager_get_cert",
+            "ca_manager_get_root_cert_chain",
+            "cert_generation_backoff",
+            "cert_generation_circuit_open",
+        ],
+        "nobody far away is asked for a certificate",
+    ),
+    (
+        &["dp_server_force_stop_total", "dp_server_shutdown_duration_seconds"],
+        "streams end within a time that is fixed",
+    ),
+    (
+        &[
+            "kuma_cp_log_lines_total",
+            "store_postgres_list_query_threshold_exceeded_total",
+            "xds_client_versions",
+        ],
+        "not counted: insights tell the versions of proxies, and `store` how long the database takes",
+    ),
+];
 
 /// Something that is not as in Kuma.
 struct Difference {
@@ -79,6 +136,11 @@ impl Difference {
 
     fn get(mut self, path: &'static str) -> Self {
         self.path = path;
+        self
+    }
+
+    fn head(mut self, path: &'static str) -> Self {
+        (self.method, self.path) = ("HEAD", path);
         self
     }
 
@@ -225,6 +287,12 @@ fn differences() -> Vec<Difference> {
             .put("/meshes/default/meshopentelemetrybackends/new", || {
                 json!({ "type": "MeshOpenTelemetryBackend", "mesh": "default", "name": "new", "spec": { "env": {} } })
             }),
+        d("`HEAD` of what `GET` shows", "405", "it says whether something is there, and how long it is, without sending it")
+            .head("/meshes/default"),
+        d("labels in the form of Kubernetes (`?format=k8s`)", "only `kuma.io/mesh`", "what selectors choose by has to come along")
+            .get("/meshes/default/meshtimeouts/some?format=k8s"),
+        d("the global secret `inter-cp-ca`", "made at the start", "replicas meet in the store they share and ask each other nothing, so there is nothing to sign for")
+            .get("/global-secrets/inter-cp-ca"),
         d("somebody looks at the levels of logs, or changes them", "`/logging` of the port for diagnostics, for everybody", "who may fill a disk with logs, or silence them, has to be known; here it is the same path of the API, for who operates")
             .get("/logging")
             .by_stranger(),
@@ -274,7 +342,7 @@ fn documents() -> Vec<Value> {
         strict,
         dataplane("some"),
         inside,
-        json!({ "type": "MeshTimeout", "mesh": "default", "name": "some", "spec": spec }),
+        json!({ "type": "MeshTimeout", "mesh": "default", "name": "some", "labels": { "team": "a" }, "spec": spec }),
         json!({ "type": "MeshGateway", "mesh": "default", "name": "some", "selectors": any,
             "conf": { "listeners": [{ "port": 80, "protocol": "HTTP" }] } }),
         json!({ "type": "MeshService", "mesh": "strict", "name": "some", "spec": {
@@ -297,10 +365,18 @@ async fn answer(api: &TestApi, difference: &Difference) -> String {
     let body: Value = serde_json::from_str(&text).unwrap_or_default();
     let wrong = &body["invalid_parameters"][0];
     let (field, reason) = (wrong["field"].as_str(), wrong["reason"].as_str().unwrap_or_default());
-    match (field, body["warnings"][0].as_str()) {
-        (Some(field), _) => format!("{status}, `{field}`: {reason}"),
-        (None, Some(warning)) => format!("{status}, warning: {warning}"),
-        (None, None) => format!("{status} {}", body["detail"].as_str().unwrap_or_default()).trim().to_owned(),
+    let labelled =
+        [&body["metadata"], &body["items"][0]].into_iter().find_map(|one| one["labels"].as_object());
+    match (field, body["warnings"][0].as_str(), labelled) {
+        (Some(field), ..) => format!("{status}, `{field}`: {reason}"),
+        (None, Some(warning), _) => format!("{status}, warning: {warning}"),
+        (None, None, Some(labels)) => {
+            let names: Vec<String> = labels.keys().map(|name| format!("`{name}`")).collect();
+            format!("{status}, labels {}", names.join(", "))
+        }
+        (None, None, None) => {
+            format!("{status} {}", body["detail"].as_str().unwrap_or_default()).trim().to_owned()
+        }
     }
 }
 
@@ -345,6 +421,11 @@ async fn page() -> String {
             path.replace("/some", "/{name}").replace("/default", "/{mesh}").replace("/strict", "/{mesh}");
         let _fits = writeln!(page, "- `{path}`");
     }
+    page.push_str(
+        "\nWhat a proxy is to run with, `…/_config`, is asked of both as well: where Kuma's global answers with 405, ours \
+         asks the zone.\n\nSecrets that the control plane makes carry the label `kuma.io/mesh`, as everything that belongs \
+         to a mesh does, so that one filter finds it all; those that Kuma makes carry none.\n",
+    );
     page.push_str(SYNC);
     page.push_str(
         "\n## Settings\n\nA setting that both have is called and means the same. These are Kuma's and have no effect \
@@ -353,6 +434,15 @@ async fn page() -> String {
     );
     for (path, why) in WITHOUT_EFFECT {
         let _fits = writeln!(page, "| `{path}` | {why} |");
+    }
+    page.push_str(
+        "\n## Metrics\n\nWhat both count is called the same, and [the reference](reference/metrics.md) marks it. These of \
+         Kuma's have no counterpart:\n\n| metrics | because |\n| --- | --- |\n",
+    );
+    for (names, why) in WITHOUT_COUNTERPART {
+        assert!(names.iter().all(|name| metering::by_name(name).is_none()), "{names:?}");
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _fits = writeln!(page, "| {} | {why} |", names.join(", "));
     }
     page
 }

@@ -153,15 +153,18 @@ async fn labels_are_replaced_not_merged_and_some_never_change() {
 #[tokio::test]
 async fn identities_agree_with_the_url_and_are_well_formed() {
     let api = TestApi::start(config(Mode::Global), &[mesh("shop")]).await.unwrap();
-    let check = async |path: &str, body: Value, expected: &[(&str, &str)]| {
+    let titled = async |title: &str, path: &str, body: Value, expected: &[(&str, &str)]| {
         let (status, answer) = ask(&api, "PUT", path, Some(body.clone())).await;
-        assert_eq!((status, &answer["title"]), (400, &json!("Could not process a resource")), "{body}");
+        assert_eq!((status, &answer["title"]), (400, &json!(title)), "{body}");
         let found = answer["invalid_parameters"].as_array().unwrap();
         assert_eq!(found.len(), expected.len(), "{body}: {answer}");
         for (found, (field, reason)) in found.iter().zip(expected) {
             assert_eq!(found["field"], *field, "{body}: {answer}");
             assert!(found["reason"].as_str().unwrap().contains(reason), "{body}: {answer}");
         }
+    };
+    let check = async |path: &str, body: Value, expected: &[(&str, &str)]| {
+        titled("Could not process a resource", path, body, expected).await;
     };
     let same = "from the URL has to be the same as in body";
     check("/meshes/a", json!({ "type": "Mesh", "name": "b" }), &[("name", same)]).await;
@@ -178,7 +181,9 @@ async fn identities_agree_with_the_url_and_are_well_formed() {
     check("/meshes/A_b", json!({ "type": "Mesh", "name": "A_b" }), &[("name", "RFC 1123 subdomain")]).await;
     let long = "m".repeat(64);
     let body = json!({ "type": "Mesh", "name": long });
-    check(&format!("/meshes/{long}"), body, &[("name", "longer than 63")]).await;
+    // That is looked at where meshes are made, not where documents are read.
+    titled("Failed to create a resource", &format!("/meshes/{long}"), body, &[("name", "longer than 63")])
+        .await;
 
     // Kinds with a JSON spec have a schema for the whole document.
     let [(_, good), _] = documents(&json!({}));

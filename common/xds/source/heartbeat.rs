@@ -2,8 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::{Dialect, Header, Name, ResponseParts, Source, Want};
-use crate::xds::dialect::SaidBefore;
+use super::Source;
+use crate::xds::{
+    Dialect, Name, ResponseParts, Want,
+    dialect::{Header, SaidBefore},
+};
 
 /// A peer hears about what it holds so many times before it would drop it: two words may get lost or be late.
 const TIMES: u32 = 3;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    super::{SourceSettings, Version, WantSnapshot, Wanted, envoy, summary::Summary},
+    super::{SourceSettings, Unknown, Version, WantSnapshot, Wanted, envoy, summary::Summary},
+    hearing::MAX_UNSERVED,
     *,
 };
 use crate::proto::{
@@ -135,6 +136,27 @@ fn a_peer_that_is_offered_again_what_it_refused_is_not_content_before_it_takes_i
     assert!(!stream.source.is_content(), "its word on the other type says nothing about this one");
     stream.ask(&ack("Mesh", "3")).unwrap();
     assert!(stream.source.is_content());
+}
+
+#[test]
+fn what_an_operator_means_is_offered_again_with_a_new_nonce_and_nothing_else() {
+    let mut stream = kds();
+    stream.change(&[("Zone", "z.", "1")], &[]);
+    stream.ask(&subscribe("Mesh", &["*"])).unwrap();
+    stream.ask(&subscribe("Zone", &["*"])).unwrap();
+    assert_eq!(stream.source.reconsider_some(|_, _| true), 0, "nothing is refused");
+    stream.ask(&nack("Mesh", "1")).unwrap();
+    stream.ask(&nack("Zone", "2")).unwrap();
+    assert_eq!(stream.source.reconsider_some(|type_url, name| type_url == "Mesh" && name == "other."), 0);
+    assert_eq!(stream.step(Input::Wake).unwrap(), [""; 0]);
+    assert_eq!(stream.source.reconsider_some(|type_url, name| type_url == "Mesh" && name == "default."), 1);
+    assert_eq!(stream.step(Input::Wake).unwrap(), ["3 Mesh +default. -"]);
+    // Who says no again can be asked again.
+    stream.ask(&nack("Mesh", "3")).unwrap();
+    assert_eq!(stream.source.reconsider_some(|type_url, _| type_url == "Mesh"), 1);
+    assert_eq!(stream.step(Input::Wake).unwrap(), ["4 Mesh +default. -"]);
+    stream.ask(&ack("Mesh", "4")).unwrap();
+    assert!(!stream.source.refuses("Mesh", "default.") && stream.source.is_refused(), "the other type waits");
 }
 
 #[test]

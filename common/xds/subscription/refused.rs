@@ -100,6 +100,19 @@ impl RefusedItems {
         self.kept.retain(|name| is_wanted(name));
     }
 
+    /// The same of what `is_meant`.
+    pub(super) fn reconsider_some(
+        &mut self,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> (BTreeMap<Name, Version>, BTreeSet<Name>) {
+        let (versions, kept) = self.reconsider();
+        let (versions, left): (BTreeMap<_, _>, _) =
+            versions.into_iter().partition(|(name, _)| is_meant(name));
+        let (kept, stays): (BTreeSet<_>, _) = kept.into_iter().partition(|name| is_meant(name));
+        (self.versions, self.kept) = (left, stays);
+        (versions, kept)
+    }
+
     /// What is to be offered again as it is, and what is to be removed once more.
     pub(super) fn reconsider(&mut self) -> (BTreeMap<Name, Version>, BTreeSet<Name>) {
         (mem::take(&mut self.versions), mem::take(&mut self.kept))

@@ -98,7 +98,7 @@ fn paths() -> Vec<Row> {
     let kri = format!("/_kri/kri_m____{}_", "x".repeat(4_000));
     let paths = [
         "/meshes/../global-secrets", "/meshes/%2e%2e/global-secrets", "/meshes/default/..%2f..%2fglobal-secrets",
-        "//global-secrets", "/./global-secrets", "/global-secrets/", "/global-secrets;x", "/global-secrets%00",
+        "//global-secrets", "/./global-secrets", "/global-secrets;x", "/global-secrets%00",
         "/meshes/default%00", "/meshes/%c0%ae%c0%ae/secrets", "/meshes/%ff", "/meshes/%", "/meshes/%zz", "/etc/passwd",
         "/..//..//etc/passwd", "/meshes/default/secrets/..%2f..%2f..%2fetc%2fpasswd", "/meshes/..%5c..%5cwindows",
         "/meshes/nowhere/dataplanes", "/meshes/default/dataplanes/none/xds", "/meshes/default/dataplanes/..%2fx/xds",

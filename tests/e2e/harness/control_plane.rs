@@ -24,6 +24,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of a global for which a zone that says nothing for two seconds is lost.
+    pub fn impatient() -> Self {
+        let health = "multizone.global.kds.zoneHealthCheck";
+        Self::default()
+            .with(&format!("{health}.pollInterval"), "500ms")
+            .with(&format!("{health}.timeout"), "2s")
+    }
+
     /// The same with one more flag.
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.flags.push((flag.to_owned(), value.to_owned()));

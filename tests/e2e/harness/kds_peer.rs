@@ -13,7 +13,7 @@ use common::{
     model::{Kind, Resource, ResourceKey, transcode},
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Item},
-        google::protobuf::Any,
+        google::{self, protobuf::Any},
         kuma::mesh::v1alpha1::{KumaResource, kds_sync_service_client::KdsSyncServiceClient},
     },
     tls::Trust,
@@ -22,7 +22,7 @@ use prost::Message;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
-    Request, Status, Streaming,
+    Code, Request, Status, Streaming,
     transport::{Channel, Endpoint},
 };
 use zone::kds::{Dial, Trusted};
@@ -165,6 +165,22 @@ impl Down {
             node: Some(bare_node(zone)),
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        let _gone = self.requests.send(request).await;
+    }
+
+    /// Refuses one item of an answer, in these words, and takes the rest.
+    pub async fn refuse(&self, zone: &str, response: &DeltaDiscoveryResponse, item: &str, words: &str) {
+        let request = DeltaDiscoveryRequest {
+            node: Some(bare_node(zone)),
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            error_detail: Some(google::rpc::Status {
+                code: Code::InvalidArgument.into(),
+                message: format!("Error adding/updating {} {item}: {words}", response.type_url),
+                details: Vec::new(),
+            }),
             ..DeltaDiscoveryRequest::default()
         };
         let _gone = self.requests.send(request).await;

@@ -79,6 +79,32 @@ fn a_dataplane_answers_as_the_policy_says_that_selects_it_else_as_its_mesh_does(
 }
 
 #[test]
+fn a_client_that_a_policy_names_keeps_its_place_without_a_dataplane() {
+    let policy = policy("for-backends", Some("backend"), Some("east"), 5671);
+    let with = index_of(&[mesh("m"), dataplane("backend-1", "10.0.0.1", "backend"), policy.clone()]);
+    let mut assignments = Assignments::new(&with);
+    let east: ClientId = Some("east".into());
+    assert_eq!(assignments.told()[&east].iter().count(), 1);
+    // Its last dataplane goes.
+    let without = |with: &Arc<Index>, gone: &Value| {
+        let (mut index, key) = (Index::clone(with), resource(gone).key.clone());
+        index.apply(&Change { revision: index.revision + 1, key, resource: None });
+        Arc::new(index)
+    };
+    let alone = without(&with, &dataplane("backend-1", "10.0.0.1", "backend"));
+    assert!(assignments.follow(&alone));
+    assert_eq!(
+        assignments.told().get(&east).map(|told| told.iter().count()),
+        Some(0),
+        "not what is for everybody"
+    );
+    assert_eq!(Assignments::new(&alone).told().get(&east).map(|told| told.iter().count()), Some(0));
+    // And then the policy.
+    assert!(assignments.follow(&without(&alone, &policy)), "from now on it is told what everybody is");
+    assert!(!assignments.told().contains_key(&east));
+}
+
+#[test]
 fn an_assignment_is_as_a_collector_for_kuma_reads_it() {
     let index = index_of(&[mesh("m"), dataplane("web-1", "10.0.0.1", "web")]);
     let told = Assignments::new(&index).told();
