@@ -46,6 +46,7 @@ use common::{
         size::largest_sent,
     },
     model::Origin,
+    rollouts::SharedHolds,
     runtime::{
         Accept, Env,
         http::{Limits, Server},
@@ -119,6 +120,7 @@ pub(crate) struct KdsInner {
     pub(crate) onward: Option<Arc<dyn Onward>>,
     pub(crate) history: ZoneHistory,
     pub(crate) dataplane_counts: DataplaneCounts,
+    pub(crate) holds: SharedHolds,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
     /// Where secrets go only to zones that run their mesh.
@@ -197,6 +199,7 @@ impl Kds {
             onward,
             history,
             dataplane_counts: DataplaneCounts::default(),
+            holds: SharedHolds::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
             running,

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod rollouts;
+
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering},
@@ -166,6 +168,7 @@ fn pages() -> Vec<String> {
             ("{mesh}", "default"),
             ("dataplanes/default/{name}", "dataplanes/default/web-1"),
             ("{kind}/{name}", "meshtimeouts/quick?mesh=default"),
+            ("rollouts/{name}", "rollouts/canary"),
             ("{revision}", "1"),
         ];
         parts.iter().fold(route.path().to_owned(), |path, (part, value)| path.replace(part, value))

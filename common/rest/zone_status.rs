@@ -112,6 +112,9 @@ pub struct ZoneStatus {
     /// Why it does not follow this global and goes on with what it has: global lost its store, or went back in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
+    /// What it waits for while changes go out in waves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -128,6 +131,8 @@ pub enum Sending {
     Withheld(String),
     /// The zone refused its newest form, and why.
     Refused(String),
+    /// A rollout keeps the zone waiting for it, and how that stands.
+    Kept(String),
 }
 
 /// Who knows the live state of zones.

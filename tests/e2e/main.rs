@@ -46,6 +46,7 @@ mod refusals;
 mod relay;
 mod replicas;
 mod resilience;
+mod rollouts;
 mod rotation;
 mod routes;
 mod services;
