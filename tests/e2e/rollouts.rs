@@ -16,7 +16,7 @@ fn timeout(seconds: u32) -> String {
     format!(
         "
 type: MeshTimeout
-name: quick
+name: a-quick
 mesh: default
 spec:
   targetRef: {{ kind: Mesh }}
@@ -49,7 +49,7 @@ fn try_roll_out(global: &Global, rollout: &str, yaml: &str) -> (bool, String, St
 async fn held(zone: &Zone) -> Result<Value, String> {
     let all = zone.try_get("/meshes/default/meshtimeouts").await?;
     let mut all = all["items"].as_array().cloned().unwrap_or_default().into_iter();
-    let policy = all.find(|it| it["labels"]["kuma.io/display-name"] == "quick");
+    let policy = all.find(|it| it["labels"]["kuma.io/display-name"] == "a-quick");
     Ok(policy.map(|it| it["spec"]["to"][0]["default"]["connectionTimeout"].clone()).unwrap_or_default())
 }
 
@@ -113,7 +113,7 @@ async fn zones_and_their_envoys_get_a_change_one_wave_after_the_other() {
     let revision = shown["changeRevision"].to_string();
     let (ok, out, notes) = global.try_straitctl(&["wait", "revision", &revision, "--proxies"]);
     assert!(ok && out.contains("zone-2: kept") && notes.contains("rollout canary"), "{out} {notes}");
-    let (_, out, _) = global.try_straitctl(&["explain", "zone", "zone-3", "meshtimeout", "quick"]);
+    let (_, out, _) = global.try_straitctl(&["explain", "zone", "zone-3", "meshtimeout", "a-quick"]);
     assert!(out.contains("wave 3 of 3"), "{out}");
     let (_, _, notes) = global.try_straitctl(&["inspect", "sync"]);
     assert!(notes.contains("zone-3: it keeps the version from before by rollout canary"), "{notes}");
@@ -172,11 +172,11 @@ async fn a_rollout_is_taken_back_and_demanded() {
     let file = write(global.folder.path(), "plain.yaml", &timeout(7)).display().to_string();
     let (ok, _, err) = global.try_straitctl(&["apply", "-f", &file]);
     assert!(!ok && err.contains("straitctl apply --rollout canary"), "{err}");
-    let (ok, _, err) = global.try_straitctl(&["delete", "meshtimeout", "quick"]);
+    let (ok, _, err) = global.try_straitctl(&["delete", "meshtimeout", "a-quick"]);
     assert!(!ok && err.contains("straitctl delete --rollout canary"), "{err}");
 
-    let out = global.straitctl(&["delete", "meshtimeout", "quick", "--rollout", "canary"]);
-    assert!(out.contains("delete MeshTimeout default/quick"), "{out}");
+    let out = global.straitctl(&["delete", "meshtimeout", "a-quick", "--rollout", "canary"]);
+    assert!(out.contains("delete MeshTimeout default/a-quick"), "{out}");
     holds(&zones[0], &Value::Null).await;
     is(&global, "canary", "paused", 0).await;
     assert_eq!(held(&zones[1]).await, Ok(json!("3s")), "a delete has not reached it");
@@ -184,7 +184,7 @@ async fn a_rollout_is_taken_back_and_demanded() {
     global.straitctl(&["rollout", "abort", "canary"]);
     holds(&zones[0], &json!("3s")).await;
     assert_eq!(zones[1].get("/meshes/default/meshtimeouts").await, before, "it saw nothing of it");
-    let (_, history) = global.call(Method::GET, "/meshes/default/meshtimeouts/quick/_history", None).await;
+    let (_, history) = global.call(Method::GET, "/meshes/default/meshtimeouts/a-quick/_history", None).await;
     let ops: Vec<&Value> = history["items"].as_array().unwrap().iter().map(|item| &item["op"]).collect();
     assert_eq!(ops, ["create", "delete", "create"], "{history}");
     assert!(history["items"][0]["author"].as_str().unwrap().starts_with("user "), "{history}");
@@ -239,9 +239,9 @@ spec:
     holds(&zones[0], &json!("3s")).await;
     let all = zones[0].get("/meshes/default/meshtimeouts").await;
     let mut all = all["items"].as_array().unwrap().iter();
-    let arrives = all.find(|it| it["labels"]["kuma.io/display-name"] == "quick").unwrap()["name"].clone();
+    let arrives = all.find(|it| it["labels"]["kuma.io/display-name"] == "a-quick").unwrap()["name"].clone();
     let path = format!("/meshes/default/meshtimeouts/{}", arrives.as_str().unwrap());
-    global.straitctl(&["delete", "meshtimeout", "quick"]);
+    global.straitctl(&["delete", "meshtimeout", "a-quick"]);
     holds(&zones[0], &Value::Null).await;
     let own = json!({ "type": "MeshTimeout", "mesh": "default", "name": arrives, "labels": { "kuma.io/origin": "zone" },
         "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "idleTimeout": "5s" } }] } });
