@@ -18,5 +18,5 @@ pub use self::{
     guard::{Objection, objection},
     holds::{Hold, HoldSet, Holds, SharedHolds},
     plan::{PlanError, planned_waves},
-    run::{KeptError, active_run, kept_write, restored, run_of, with_run},
+    run::{Former, KeptError, active_run, kept_write, restored, run_of, with_run},
 };

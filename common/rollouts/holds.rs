@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::run::restored;
+use super::run::{Former, restored};
 use crate::{
     model::{
         Resource, ResourceKey,
@@ -28,7 +28,7 @@ pub struct Hold {
     /// Where that stands.
     stored: Arc<Resource>,
     /// What the resources it changes were before, meshes first.
-    before: Arc<Vec<(ResourceKey, Option<Arc<Resource>>)>>,
+    before: Arc<Vec<Former>>,
 }
 
 impl Hold {
@@ -80,7 +80,7 @@ impl Hold {
 }
 
 /// What was there before. What cannot be read is kept back as nothing was there would be: no zone gets anything new.
-fn before(index: &Index, rollout: &str, run: &RolloutRun) -> Vec<(ResourceKey, Option<Arc<Resource>>)> {
+fn before(index: &Index, rollout: &str, run: &RolloutRun) -> Vec<Former> {
     let mut before = restored(index, rollout, run).unwrap_or_else(|error| {
         tracing::error!(rollout, %error, "a rollout cannot keep back what it changes");
         Vec::new()

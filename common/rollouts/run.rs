@@ -58,15 +58,14 @@ pub fn kept_write(
     Ok(Write::put(kept))
 }
 
+/// A resource by key as it was; nothing where there was none.
+pub type Former = (ResourceKey, Option<Arc<Resource>>);
+
 /// What each resource that `run` changes was before, in the order of its changes.
 ///
 /// # Errors
 /// [`KeptError`] when that is not all there.
-pub fn restored(
-    index: &Index,
-    rollout: &str,
-    run: &RolloutRun,
-) -> Result<Vec<(ResourceKey, Option<Arc<Resource>>)>, KeptError> {
+pub fn restored(index: &Index, rollout: &str, run: &RolloutRun) -> Result<Vec<Former>, KeptError> {
     let changes = run.changes.iter().enumerate();
     let restored = changes.map(|(n, change)| {
         let wrong = |reason: String| KeptError { key: format!("{} {}", change.kind, change.name), reason };

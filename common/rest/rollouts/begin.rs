@@ -90,7 +90,7 @@ pub(super) async fn begin(
     require_global(&at)?;
     let api = &at.api;
     let body = api.intake.read(request, api.config.body_limit).await?;
-    let (drafts, dry_run) = api.intake.work(body, |body| drafts(body)).await?;
+    let (drafts, dry_run) = api.intake.work(body, drafts).await?;
     let rollout = target.name;
     let run_id = api.env.entropy.uuid().to_string();
     let prepare = |index: &Index, keys: &mut KeySupply| {
