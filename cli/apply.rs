@@ -12,6 +12,7 @@ use crate::{
     client::ApiClient,
     documents::{self, Checked},
     kinds, output,
+    rollout::Begin,
     sync::WaitFor,
 };
 
@@ -31,9 +32,12 @@ pub(crate) struct Apply {
     /// Mesh of documents that name none
     #[arg(short, long, default_value = "default")]
     mesh: String,
-    /// Check the documents and send nothing
+    /// Check the documents and send nothing; with --rollout, show what it would do
     #[arg(long)]
     dry_run: bool,
+    /// Send it out in the waves of this rollout, all of it together
+    #[arg(long, value_name = "NAME")]
+    rollout: Option<String>,
     #[command(flatten)]
     wait: WaitFor,
 }
@@ -52,6 +56,21 @@ struct PutAnswer {
 impl Apply {
     pub(crate) async fn run(self, client: impl Fn() -> anyhow::Result<ApiClient>) -> anyhow::Result<()> {
         let documents = documents::load(&self.file, &self.var, &self.mesh).await?;
+        if let Some(rollout) = &self.rollout {
+            let resources = documents.iter().map(|document| {
+                let mut resource = document.json.clone();
+                if document.kind.is_mesh_scoped() {
+                    resource["mesh"] = document.mesh.as_str().into();
+                }
+                resource
+            });
+            let resources = resources.collect();
+            let begin = Begin { rollout, resources, deletes: Vec::new(), dry_run: self.dry_run };
+            for document in &documents {
+                document.warnings.iter().for_each(|warning| crate::output::note!("warning: {warning}"));
+            }
+            return begin.run(&client()?, &self.wait).await;
+        }
         if self.dry_run {
             for document in &documents {
                 let line = format!("{} is valid", title(document));

@@ -7,7 +7,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use common::{
-    checks::{CheckLine, CheckVerdict, meshes, zones},
+    checks::{CheckLine, CheckVerdict, meshes, rollouts, zones},
     runtime::{Clock, SystemClock},
 };
 use console::Style;
@@ -83,6 +83,9 @@ async fn look(client: &ApiClient) -> Vec<CheckLine> {
         true => of_zones(client, &index).await,
         false => of_global(client).await,
     });
+    if is_global {
+        findings.extend(of_rollouts(client).await);
+    }
     findings.extend(of_meshes(client).await);
     findings
 }
@@ -106,6 +109,11 @@ async fn of_global(client: &ApiClient) -> Vec<CheckLine> {
         Ok(link) => zones::of_zone(Some(&link), SystemClock.now()),
         Err(error) => vec![CheckLine::failure("global", format!("{error:#}"))],
     }
+}
+
+async fn of_rollouts(client: &ApiClient) -> Vec<CheckLine> {
+    // A global of Kuma has none.
+    client.list("/rollout-insights").await.map(|runs| rollouts::of(&runs)).unwrap_or_default()
 }
 
 async fn of_meshes(client: &ApiClient) -> Vec<CheckLine> {

@@ -36,6 +36,7 @@ mod proxy_status;
 mod recover;
 #[cfg(test)]
 mod reference;
+mod rollout;
 mod sync;
 mod table;
 mod top;
@@ -115,6 +116,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Shows who asked this control plane for what, and what came of it
     Audit(audit::Audit),
+    /// Shows how far a change is that goes out in waves, and steers it
+    Rollout(rollout::RolloutArgs),
     /// Takes changes back: one, or everything since a revision or time
     Undo(history::Undo),
     /// Shows how zones, dataplanes and meshes are doing
@@ -196,6 +199,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Audit(audit) => audit.run(&client()?).await,
         Command::Diff(diff) => diff.run(&client()?).await,
         Command::Undo(undo) => undo.run(&client()?).await,
+        Command::Rollout(rollout) => rollout.run(&client()?).await,
         Command::Inspect(inspect) => inspect.run(&client()?).await,
         Command::Top(top) => top.run(&client()?).await,
         Command::Explain(explain) => explain.run(&client()?).await,

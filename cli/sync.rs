@@ -108,6 +108,11 @@ impl ZoneProgress {
 }
 
 impl WaitFor {
+    /// How long somebody waits, if anybody does.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.wait.map(|_| self.timeout)
+    }
+
     /// Waits for those who were named, if anybody was, to acknowledge `revision`, which `what` names.
     pub(crate) async fn wait(
         &self,
@@ -224,6 +229,9 @@ pub(crate) fn print(overview: &Value) {
     };
     table::print(&HEADINGS, zones.iter().map(row).collect());
     for zone in zones {
+        for kept in zone["kept"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            crate::output::note!("{}: {kept}", table::text(&zone["zone"]));
+        }
         for note in zone["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             crate::output::note!("{}: {note}", table::text(&zone["zone"]));
         }

@@ -3,6 +3,7 @@
 
 mod line;
 pub mod meshes;
+pub mod rollouts;
 pub mod zones;
 
 pub use self::line::{CheckLine, CheckVerdict, SOON};

@@ -29,6 +29,7 @@ mod overview;
 mod parts;
 mod refused;
 mod resource;
+mod rollout;
 mod service_map;
 mod session;
 mod sessions;
@@ -122,6 +123,9 @@ fn mounted(gui: &Arc<Gui>) -> Mounted {
         .on(const { routes::get("/gui/change") }, change::form, gui)
         .on(const { routes::post("/gui/change") }, change::send, gui)
         .on(const { routes::get("/gui/changes/{revision}") }, change::progress, gui)
+        .on(const { routes::get("/gui/rollouts") }, rollout::list, gui)
+        .on(const { routes::get("/gui/rollouts/{name}") }, rollout::show, gui)
+        .on(const { routes::post("/gui/rollouts/{name}/{action}") }, rollout::steer, gui)
         .on(const { routes::get("/gui/session") }, session::form, gui)
         .on(const { routes::post("/gui/session") }, session::begin, gui)
         .on(const { routes::post("/gui/session/end") }, session::end, gui)

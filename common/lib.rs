@@ -37,6 +37,7 @@ pub mod redact;
 pub mod registry;
 pub mod rest;
 pub mod roles;
+pub mod rollouts;
 pub mod runtime;
 pub mod store;
 pub mod structure;

@@ -34,6 +34,7 @@ mod precondition;
 mod preview;
 mod read;
 mod rights;
+mod rollouts;
 pub mod routes;
 mod rules;
 mod sync;
@@ -80,6 +81,7 @@ pub use files::{FileDocument, ResourceFiles};
 pub use kubernetes::render as kubernetes_object;
 pub(crate) use metadata::{ANONYMOUS_MAY_WRITE, LOCALHOST_IS_ADMIN};
 pub use metadata::{API_VERSION, cluster_id};
+pub use rollouts::standing_refusals;
 pub use routes::Mounted;
 pub use rules::standard as standard_admissions;
 pub use sync::REVISION;
@@ -337,6 +339,7 @@ fn kind_routes(at: &KindApi) -> Mounted {
         .merge(envoy::routes(at))
         .merge(inspect::routes(at))
         .merge(history::kind_routes(at))
+        .merge(rollouts::kind_routes(at))
 }
 
 #[cfg(test)]

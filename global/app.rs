@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use common::{
     audit::AuditLog,
-    config,
+    config::{self, StoreType},
     control_plane::{ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     gui::{self, PageParts, ZonesSeen},
@@ -24,6 +24,7 @@ use crate::{
     issuing,
     kds::{AnyZone, CertificateOfZone, EitherOfZone, GlobalKdsSettings, Kds, TokenOfZone, ZoneAuthenticator},
     recovery::Recovery,
+    rollouts::{PromClient, RolloutDriver},
 };
 
 /// One line for `--help`.
@@ -61,6 +62,7 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     let kds = serve_zones(&mut cp, &settings)?;
     let audit = cp.audit(&settings.api_server)?;
     let kds = Arc::new(kds);
+    roll_out(&mut cp, &settings, &kds)?;
     let recovery = Recovery::new(
         Arc::clone(&kds),
         Arc::clone(&cp.store),
@@ -78,6 +80,24 @@ pub async fn build(settings: GlobalConfig, env: Env) -> anyhow::Result<ControlPl
     cp.supervisor.spawn("page", recording);
     cp.serve_api(&settings.api_server, router)?;
     Ok(cp)
+}
+
+fn roll_out(cp: &mut ControlPlane, settings: &GlobalConfig, kds: &Arc<Kds>) -> anyhow::Result<()> {
+    let prometheus = match settings.rollouts.prometheus.address.as_str() {
+        "" => None,
+        address => Some(PromClient::at(address).context("use rollouts.prometheus.address")?),
+    };
+    let driver = RolloutDriver {
+        zones: Arc::clone(kds) as _,
+        store: Arc::clone(&cp.store),
+        index: cp.index.clone(),
+        env: cp.env.clone(),
+        prometheus,
+        alone: settings.store.kind != StoreType::Postgres,
+    };
+    let shutdown = cp.supervisor.shutdown();
+    cp.supervisor.spawn("rollouts", driver.run(shutdown));
+    Ok(())
 }
 
 fn serve_zones(cp: &mut ControlPlane, settings: &GlobalConfig) -> anyhow::Result<Kds> {

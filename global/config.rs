@@ -34,6 +34,24 @@ pub struct GlobalConfig {
     pub defaults: DataplaneDefaults,
     /// Zones.
     pub multizone: GlobalMultizoneSection,
+    /// Changes that go out in waves.
+    pub rollouts: RolloutsSection,
+}
+
+/// `rollouts`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RolloutsSection {
+    /// Who answers their queries.
+    pub prometheus: RolloutsPrometheus,
+}
+
+/// `rollouts.prometheus`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RolloutsPrometheus {
+    /// Its address; empty: nobody is asked.
+    pub address: String,
 }
 
 /// `mode`.
@@ -205,6 +223,10 @@ impl Config for GlobalConfig {
         ),
         ("multizone.global.kds.zoneInsightFlushInterval", "How often sync counters are written"),
         ("multizone.global.kds.labels.skipPrefixes", "Labels that begin so are not sent to zones"),
+        (
+            "rollouts.prometheus.address",
+            "Prometheus that answers the queries of rollouts, http://host:9090 or https://...; empty: none",
+        ),
     ];
 
     const ELSEWHERE: &'static [&'static str] =

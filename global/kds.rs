@@ -48,6 +48,7 @@ use common::{
     },
     model::Origin,
     offers::OffersAgain,
+    rollouts::SharedHolds,
     runtime::{
         Accept, Env,
         http::{Limits, Server},
@@ -121,6 +122,7 @@ pub(crate) struct KdsInner {
     pub(crate) onward: Option<Arc<dyn Onward>>,
     pub(crate) history: ZoneHistory,
     pub(crate) dataplane_counts: DataplaneCounts,
+    pub(crate) holds: SharedHolds,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
     pub(crate) kept_exports: KeptExports,
     /// Where secrets go only to zones that run their mesh.
@@ -199,6 +201,7 @@ impl Kds {
             onward,
             history,
             dataplane_counts: DataplaneCounts::default(),
+            holds: SharedHolds::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
             kept_exports: KeptExports::default(),
             running,

@@ -7,6 +7,7 @@ mod issuing;
 pub mod kds;
 pub mod recovery;
 pub mod relay;
+mod rollouts;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Gui,
@@ -49,7 +49,28 @@ pub(super) async fn form(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
         }
         _ => String::new(),
     };
-    FORM.respond(&gui, &visit, &fields(&visit, &text, false))
+    let written = WrittenChange::new(&gui, &visit, text, String::new()).await;
+    FORM.respond(&gui, &visit, &fields(&visit, &written, false))
+}
+
+/// What somebody has written so far.
+struct WrittenChange {
+    text: String,
+    /// The rollout it is to go out by; empty for none.
+    rollout: String,
+    /// Those there are.
+    rollouts: Vec<String>,
+}
+
+impl WrittenChange {
+    async fn new(gui: &Gui, visit: &Visit, text: String, rollout: String) -> Self {
+        let rollouts = match gui.desk.mode().zone() {
+            Some(_) => Vec::new(),
+            None => gui.list(visit, "/rollouts").await,
+        };
+        let rollouts = rollouts.iter().map(|rollout| text_of(&rollout["name"]).to_owned()).collect();
+        Self { text, rollout, rollouts }
+    }
 }
 
 /// A document without what its author does not write.
@@ -62,7 +83,8 @@ fn authored(mut document: Value) -> Value {
     document
 }
 
-fn fields(visit: &Visit, text: &str, is_previewed: bool) -> Markup {
+fn fields(visit: &Visit, written: &WrittenChange, is_previewed: bool) -> Markup {
+    let text = &written.text;
     let is_stranger = visit.asker.user.is_anonymous();
     html! {
         @if is_stranger { p.note { "You have not signed in, so this control plane may refuse what you send. " a href="/gui/session" { "Sign in" } } }
@@ -70,6 +92,15 @@ fn fields(visit: &Visit, text: &str, is_previewed: bool) -> Markup {
             label for="documents" { "Resources in YAML, one or several between lines of ---" }
             textarea #documents name="documents" spellcheck="false" required autofocus[text.is_empty()]
                 placeholder="type: MeshTimeout\nmesh: default\nname: quick\nspec: …" { (text) }
+            @if !written.rollouts.is_empty() {
+                label for="rollout" { "To whom first" }
+                select #rollout name="rollout" {
+                    option value="" selected[written.rollout.is_empty()] { "everybody at once" }
+                    @for rollout in &written.rollouts {
+                        option value=(rollout) selected[*rollout == written.rollout] { "in the waves of " (rollout) }
+                    }
+                }
+            }
             div {
                 button class=[(!is_previewed).then_some("primary")] name="do" value="preview" { "Show what it would do" }
             }
@@ -87,17 +118,21 @@ pub(super) async fn send(State(gui): State<Arc<Gui>>, visit: Visit, request: Req
         }
     };
     let text = sent.get("documents").replace("\r\n", "\n");
-    let documents = match read(&text) {
+    let written = WrittenChange::new(&gui, &visit, text, sent.get("rollout").to_owned()).await;
+    let documents = match read(&written.text) {
         Ok(documents) => documents,
         Err(problem) => {
-            let content = html! { p.note.bad role="alert" { (problem) } (fields(&visit, &text, false)) };
+            let content = html! { p.note.bad role="alert" { (problem) } (fields(&visit, &written, false)) };
             return FORM.respond_with(StatusCode::BAD_REQUEST, &gui, &visit, &content);
         }
     };
-    if sent.get("do") == "apply" {
-        apply(&gui, &visit, &text, &documents).await
+    let is_meant = sent.get("do") == "apply";
+    if !written.rollout.is_empty() {
+        roll_out(&gui, &visit, &written, &documents, is_meant).await
+    } else if is_meant {
+        apply(&gui, &visit, &written, &documents).await
     } else {
-        preview(&gui, &visit, &text, &documents).await
+        preview(&gui, &visit, &written, &documents).await
     }
 }
 
@@ -139,7 +174,12 @@ fn of_document(number: usize, mut body: Value) -> Result<ChangeDocument, String>
     Ok(ChangeDocument { title, path, body })
 }
 
-async fn preview(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocument]) -> Response {
+async fn preview(
+    gui: &Gui,
+    visit: &Visit,
+    written: &WrittenChange,
+    documents: &[ChangeDocument],
+) -> Response {
     let mut shown = Vec::new();
     let mut is_possible = true;
     for document in documents {
@@ -163,7 +203,7 @@ async fn preview(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocume
         @if is_possible {
             p { button.primary form="change-form" name="do" value="apply" { "Apply it" } }
         }
-        (fields(visit, text, is_possible))
+        (fields(visit, written, is_possible))
     };
     FORM.respond_with(status, gui, visit, &content)
 }
@@ -192,7 +232,46 @@ fn what_it_does(outcome: &Value) -> Markup {
     }
 }
 
-async fn apply(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocument]) -> Response {
+/// Shows what would go out in waves, or begins.
+async fn roll_out(
+    gui: &Gui,
+    visit: &Visit,
+    written: &WrittenChange,
+    documents: &[ChangeDocument],
+    is_meant: bool,
+) -> Response {
+    let resources: Vec<&Value> = documents.iter().map(|document| &document.body).collect();
+    let body = json!({ "resources": resources, "dryRun": !is_meant });
+    let rollout = encode(&written.rollout);
+    let answer = gui.send(visit, Method::POST, &format!("/rollouts/{rollout}/begin"), Some(&body)).await;
+    if !answer.status.is_success() {
+        let content =
+            html! { p.note.bad role="alert" { "✗ " (answer.reason()) } (fields(visit, written, false)) };
+        return FORM.respond_with(answer.status, gui, visit, &content);
+    }
+    if is_meant {
+        return Redirect::to(&format!("/gui/rollouts/{rollout}")).into_response();
+    }
+    let begun = answer.json();
+    let content = html! {
+        section.panel { h2 { "In the waves of " (written.rollout) }
+            @for warning in items(&begun["warnings"]) { p.note.warn { "! " (text_of(warning)) } }
+            ul { @for change in items(&begun["changes"]) {
+                li { (text_of(&change["op"])) " " (text_of(&change["type"])) " " (text_of(&change["name"])) }
+            } }
+            ol { @for wave in items(&begun["waves"]) { li {
+                @if wave["everybody"] == true { "everybody else" }
+                @else { (items(&wave["zones"]).iter().map(text_of).collect::<Vec<_>>().join(", ")) }
+                @if wave["pause"].is_string() { ", then pause " (text_of(&wave["pause"])) }
+            } } }
+        }
+        p { button.primary form="change-form" name="do" value="apply" { "Begin" } }
+        (fields(visit, written, true))
+    };
+    FORM.respond(gui, visit, &content)
+}
+
+async fn apply(gui: &Gui, visit: &Visit, written: &WrittenChange, documents: &[ChangeDocument]) -> Response {
     let mut newest = None;
     for (n, document) in documents.iter().enumerate() {
         let answer = gui.send(visit, Method::PUT, &document.path, Some(&document.body)).await;
@@ -200,7 +279,7 @@ async fn apply(gui: &Gui, visit: &Visit, text: &str, documents: &[ChangeDocument
             let content = html! {
                 p.note.bad role="alert" { "✗ " (document.title) ": " (answer.reason()) }
                 @if n > 0 { p { (n) " of " (documents.len()) " were applied before." } }
-                (fields(visit, text, false))
+                (fields(visit, written, false))
             };
             return FORM.respond_with(answer.status, gui, visit, &content);
         }
@@ -234,7 +313,9 @@ pub(super) async fn progress(
     let zones = items(&reached["zones"]);
     let done = zones
         .iter()
-        .filter(|zone| matches!(text_of(&zone["state"]), "acknowledged" | "unconcerned" | "disabled"))
+        .filter(|zone| {
+            matches!(text_of(&zone["state"]), "acknowledged" | "kept" | "unconcerned" | "disabled")
+        })
         .count();
     let rows = zones.iter().map(|zone| {
         let name = text_of(&zone["zone"]);

@@ -8,7 +8,7 @@ use super::{
     visit::{Unanswered, Visit},
 };
 use crate::{
-    checks::{CheckLine, meshes, zones},
+    checks::{CheckLine, meshes, rollouts, zones},
     model::labels,
 };
 
@@ -83,6 +83,7 @@ impl Federation {
         };
         let stored = gui.list(visit, "/zones").await;
         self.findings.extend(zones::of_global(&overview, &self.index, gui.desk.now()));
+        self.findings.extend(rollouts::of(&gui.list(visit, "/rollout-insights").await));
         for told in items(&overview["zones"]) {
             let name = text_of(&told["zone"]).to_owned();
             let is_disabled = stored.iter().any(|zone| zone["name"] == *name && zone["enabled"] == false);

@@ -52,7 +52,7 @@ pub(super) struct PageFrame<'a> {
     pub(super) watches: &'a str,
 }
 
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("/gui", "Overview"),
     ("/gui/zones", "Zones"),
     ("/gui/meshes", "Meshes"),
@@ -61,6 +61,7 @@ const SECTIONS: [(&str, &str); 8] = [
     ("/gui/policies", "Policies"),
     ("/gui/history", "History"),
     ("/gui/change", "Change"),
+    ("/gui/rollouts", "Rollouts"),
 ];
 
 impl PageFrame<'_> {
@@ -99,7 +100,8 @@ impl PageFrame<'_> {
                     header.top {
                         a.brand href="/gui" { "Strait" span.place { (place) } }
                         nav aria-label="Pages" {
-                            @for (address, name) in SECTIONS {
+                            @let is_global = gui.desk.mode().zone().is_none();
+                            @for (address, name) in SECTIONS.into_iter().filter(|(_, name)| is_global || *name != "Rollouts") {
                                 a href=(address) aria-current=[(name == self.section).then_some("page")] { (name) }
                             }
                         }

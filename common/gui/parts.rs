@@ -44,10 +44,10 @@ pub(super) fn exact(time: DateTime<Utc>) -> String {
 /// What a state means: how it is shown, and its sign.
 pub(super) fn tone(state: &str) -> (&'static str, &'static str) {
     match state {
-        "online" | "acknowledged" | "available" | "connected" => ("good", "✓"),
+        "online" | "acknowledged" | "available" | "connected" | "finished" => ("good", "✓"),
         "unknown" | "waiting" | "partially degraded" | "partially_degraded" | "proxies" | "withheld"
-        | "held back" => ("warn", "◌"),
-        "offline" | "refused" | "not_available" => ("bad", "✗"),
+        | "held back" | "running" | "paused" => ("warn", "◌"),
+        "offline" | "refused" | "halted" | "not_available" => ("bad", "✗"),
         _ => ("", "–"),
     }
 }

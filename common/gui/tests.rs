@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod login;
+mod rollouts;
 
 use std::sync::{
     Mutex,
@@ -173,6 +174,7 @@ fn pages() -> Vec<String> {
             ("{mesh}", "default"),
             ("dataplanes/default/{name}", "dataplanes/default/web-1"),
             ("{kind}/{name}", "meshtimeouts/quick?mesh=default"),
+            ("rollouts/{name}", "rollouts/canary"),
             ("{revision}", "1"),
         ];
         parts.iter().fold(route.path().to_owned(), |path, (part, value)| path.replace(part, value))

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use imbl::{OrdMap, ordmap::DiffItem};
@@ -18,7 +18,9 @@ use crate::{
 };
 
 mod selection;
+mod shared;
 pub use selection::{Everything, ReceiverSelection, SelectedOfType, SelectedTypes};
+pub use shared::SharedOutgoing;
 
 /// Withheld resources of one type that are told by name.
 const TOLD: usize = 10;
@@ -112,6 +114,18 @@ impl OutgoingResources {
             next.put(new, form);
         }
         next
+    }
+
+    /// The same as if `index` were what they were made of, which leaves in the same form.
+    fn shown_at(&self, index: Arc<Index>) -> Self {
+        Self { index, ..self.clone() }
+    }
+
+    /// Whether nothing differs that could leave, or cannot.
+    fn is_same(&self, other: &Self) -> bool {
+        self.by_kind.ptr_eq(&other.by_kind)
+            && self.withheld.ptr_eq(&other.withheld)
+            && Arc::ptr_eq(&self.disabled, &other.disabled)
     }
 
     fn put(&mut self, resource: &Arc<Resource>, form: &impl OutgoingForm) {
@@ -242,41 +256,6 @@ pub fn exports(zone: &Resource) -> bool {
 pub fn is_enabled(zone: &Resource) -> bool {
     let json = transcode::to_json(zone.kind(), &zone.spec);
     json.map_or(true, |json| json.get("enabled").and_then(serde_json::Value::as_bool) != Some(false))
-}
-
-/// The newest outgoing resources of one form, made by whoever asks first and shared by the others.
-pub struct SharedOutgoing<F> {
-    form: F,
-    newest: Mutex<Option<Arc<OutgoingResources>>>,
-}
-
-impl<F: OutgoingForm> SharedOutgoing<F> {
-    /// Those of `form`, made when they are asked for.
-    pub fn new(form: F) -> Self {
-        Self { form, newest: Mutex::new(None) }
-    }
-
-    /// Their form.
-    pub fn form(&self) -> &F {
-        &self.form
-    }
-
-    /// Those at least as new as `index`.
-    pub fn at(&self, index: &Arc<Index>) -> Arc<OutgoingResources> {
-        // They are replaced whole, so a panic while holding the lock leaves the last one intact.
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = match newest.as_ref() {
-            Some(outgoing)
-                if outgoing.index.store == index.store && outgoing.index.revision >= index.revision =>
-            {
-                return Arc::clone(outgoing);
-            }
-            Some(outgoing) => Arc::new(outgoing.moved_to(index, &self.form)),
-            None => Arc::new(OutgoingResources::of(index, &self.form)),
-        };
-        *newest = Some(Arc::clone(&next));
-        next
-    }
 }
 
 #[cfg(test)]

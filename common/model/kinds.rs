@@ -21,6 +21,8 @@ pub mod mesh_open_telemetry_backend;
 pub mod mesh_service;
 pub mod mesh_trust;
 pub mod mesh_zone_address;
+pub mod rollout;
+pub mod rollout_insight;
 pub mod secret;
 mod selectors;
 pub mod service_status;

@@ -54,6 +54,9 @@ const TABLE: &str = "
     ProxyTemplate             Mesh   gd    hash proto       proxytemplates
     RateLimit                 Mesh   gd    hash proto       rate-limits
     Retry                     Mesh   gd    hash proto       retries
+    Rollout                   Global g     -    JSON        rollouts
+    RolloutInsight            Global g     -    JSON        rollout-insights
+    RolloutKept               Global g     -    JSON        -
     Secret                    Mesh   gzd   skip proto       secrets
     ServiceInsight            Mesh   gd    hash proto       service-insights
     Timeout                   Mesh   gd    hash proto       timeouts
@@ -147,6 +150,9 @@ const NAMES: &str = "
     ProxyTemplate             -                proxytemplate            -        -
     RateLimit                 -                rate-limit               -        -
     Retry                     -                retry                    -        -
+    Rollout                   -                rollout                  -        -
+    RolloutInsight            -                -                        -        -
+    RolloutKept               -                -                        -        -
     Secret                    -                secret                   -        admin
     ServiceInsight            -                -                        -        -
     Timeout                   -                timeout                  -        -
@@ -202,7 +208,7 @@ fn names_and_paths_are_unique() {
 /// The lists a Kuma 2.14 peer requests.
 #[test]
 fn sync_lists_have_the_size_peers_expect() {
-    assert_eq!(ALL.len(), 57);
+    assert_eq!(ALL.len(), 60);
     let of_kuma = || ALL.iter().filter(|kind| kind.known_by.is_none());
     assert_eq!(of_kuma().filter(|k| k.flow.requested_by_zone()).count(), 45);
     assert_eq!(ALL.iter().filter(|k| k.flow.requested_by_global()).count(), 31);

@@ -1,6 +1,6 @@
 //! From a decision to a commit: decided again whenever somebody else was faster.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     keys::{KeyError, KeySupply},
-    store::{Batch, Fence, Revision, StoreError, history::Author, index::Index},
+    mode::Mode,
+    model::Resource,
+    rollouts::objection,
+    store::{Batch, Change, Fence, Revision, StoreError, Write, history::Author, index::Index},
 };
 
 /// How often a write that lost a race against another is tried again.
@@ -30,6 +33,38 @@ impl Api {
     /// Decides on the newest index and commits on the condition that the resource has not changed since;
     /// decides again when it has, or when the keys it lacked are made. Returns once the index shows the write.
     pub(super) async fn commit(
+        &self,
+        prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
+        fence: Option<&Fence>,
+        author: &Author,
+    ) -> Result<(Prepared, Revision), ApiError> {
+        let free = |index: &Index, keys: &mut KeySupply| {
+            let prepared = prepare(index, keys)?;
+            self.require_free(index, &prepared.batch.writes, None)?;
+            Ok(prepared)
+        };
+        self.commit_of_rollout(free, fence, author).await
+    }
+
+    /// Refuses what a rollout is on its way with, and what goes out by another rollout only than the one it goes `by`.
+    pub(super) fn require_free(
+        &self,
+        index: &Index,
+        writes: &[Write],
+        by: Option<&str>,
+    ) -> Result<(), ApiError> {
+        if self.config.mode != Mode::Global {
+            return Ok(());
+        }
+        match objection(index, writes, by) {
+            None => Ok(()),
+            Some(objection) if objection.passes() => Err(ApiError::conflict(objection.to_string())),
+            Some(objection) => Err(ApiError::forbidden(objection.to_string())),
+        }
+    }
+
+    /// The same for what looks itself whether a rollout is against it.
+    pub(super) async fn commit_of_rollout(
         &self,
         prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
         fence: Option<&Fence>,
@@ -89,6 +124,17 @@ impl Api {
             tracing::warn!(revision, "the index is far behind the store");
         }
     }
+}
+
+/// Shows what `write` does in `scratch`, as the index will show it, but for the revision.
+pub(super) fn foresee(scratch: &mut Index, write: &Write) {
+    let resource = match write {
+        Write::Put { resource, .. } => Some(Arc::new(Resource::clone(resource))),
+        Write::PutStatus { .. } => return,
+        Write::Delete { .. } => None,
+    };
+    let revision = scratch.revision;
+    scratch.apply(&Change { revision, key: write.key().clone(), resource });
 }
 
 fn lost_race(error: &StoreError) -> bool {

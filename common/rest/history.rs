@@ -17,6 +17,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
+pub(super) use self::undo::is_as_it_is;
 use super::{
     Api, ApiError, KindApi, Mounted, User,
     body::json_response,

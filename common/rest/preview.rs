@@ -31,6 +31,7 @@ pub(super) fn preview(
     let index = at.api.index.current();
     // Keys that are missing would be made by the write; nobody sees them, so it does not matter here.
     let prepared = prepare(&index, &mut KeySupply::default())?;
+    at.api.require_free(&index, &prepared.batch.writes, None)?;
     let written = |write: &Write| match write {
         Write::Put { resource, .. } if resource.key == *key => Some(Arc::new(Resource::clone(resource))),
         _ => None,
@@ -89,7 +90,7 @@ fn zones(at: &KindApi, user: &User, index: &Index, resource: &Resource) -> Value
     let zones = index.list(&zone::KIND).filter(|zone| readable.shows(zone)).take(MOST_ZONES).map(|zone| {
         let (state, reason) = match source.sending(zone.name(), resource, index) {
             // What was refused or withheld until now is another form of it.
-            Sending::Sent | Sending::Refused(_) | Sending::Withheld(_) => ("sent", None),
+            Sending::Sent | Sending::Refused(_) | Sending::Withheld(_) | Sending::Kept(_) => ("sent", None),
             Sending::NotMeant(reason) => ("filtered", Some(reason)),
         };
         let mut shown = Map::new();

@@ -28,8 +28,12 @@ use super::{
 use crate::{
     config::Interval,
     kds::{outgoing::is_enabled, proxies::ProxyProgress},
-    model::kinds::zone,
+    model::kinds::{
+        rollout_insight::{self, RolloutRun, RolloutState},
+        zone,
+    },
     registry,
+    rollouts::{Hold, Holds},
     runtime::http::Client,
     store::{Revision, index::Index},
 };
@@ -101,6 +105,8 @@ enum ReachState {
     Unknown,
     /// It is away and will get it when it is back.
     Offline,
+    /// A rollout keeps it waiting for the revision, with what was before; which one stands in the notes.
+    Kept,
     /// It is away, and nothing of the revision is meant for it.
     Unconcerned,
     /// It is switched off.
@@ -109,7 +115,7 @@ enum ReachState {
 
 impl ReachState {
     fn is_over(self) -> bool {
-        matches!(self, Self::Acknowledged | Self::Unconcerned | Self::Disabled)
+        matches!(self, Self::Acknowledged | Self::Kept | Self::Unconcerned | Self::Disabled)
     }
 }
 
@@ -273,9 +279,13 @@ fn reach(
 ) -> Vec<ZoneReach> {
     // The whole index is looked through for it, so once and not for each zone.
     let is_gone = LazyCell::new(|| is_gone(index, revision));
+    let rollout = RolloutReach::of(index, revision);
     let zones = index.list(&zone::KIND).map(|resource| {
         let zone = resource.name();
-        let status = source.zone_progress(zone);
+        let mut status = source.zone_progress(zone);
+        let kept = rollout.as_ref().and_then(|rollout| rollout.kept(zone, &status));
+        // By a rollout a zone gets with a later revision what was written with this one.
+        let revision = rollout.as_ref().map_or(revision, |rollout| rollout.needed(zone, &status));
         let acked = status.down.acked;
         let mut concerns = || {
             *missed
@@ -286,6 +296,7 @@ fn reach(
         let is_delivered = asked == AskedAbout::Zones || told.is_some_and(|told| told.acked >= revision);
         let state = match status.status {
             _ if !is_enabled(resource) => ReachState::Disabled,
+            _ if kept.is_some() => ReachState::Kept,
             _ if acked >= revision && is_delivered => ReachState::Acknowledged,
             ZoneHealth::Online if acked < revision => ReachState::Waiting,
             ZoneHealth::Online => told.map_or(ReachState::Untold, |_| ReachState::Proxies),
@@ -293,11 +304,45 @@ fn reach(
             ZoneHealth::Unknown => ReachState::Unknown,
             ZoneHealth::Offline => ReachState::Offline,
         };
+        status.notes.extend(kept);
         let (lag, since, notes) = (status.down.lag, status.since, status.notes);
         let proxies = status.proxies.filter(|_| asked == AskedAbout::Proxies);
         ZoneReach { zone: zone.to_owned(), state, acked, lag, since, proxies, notes }
     });
     zones.collect()
+}
+
+/// A rollout that began with a revision.
+struct RolloutReach {
+    hold: Option<Arc<Hold>>,
+    /// The revision at which each wave was given the change; none yet for those that wait.
+    waves: Vec<Option<Revision>>,
+    run: RolloutRun,
+}
+
+impl RolloutReach {
+    fn of(index: &Index, revision: Revision) -> Option<Self> {
+        index.list(&rollout_insight::KIND).find_map(|stored| {
+            let run = stored.spec::<RolloutRun>().ok()?;
+            if run.revision.unwrap_or(stored.revision) != revision || run.state == RolloutState::Aborted {
+                return None;
+            }
+            let hold = Holds::of(index).iter().find(|hold| *hold.rollout == *stored.name()).cloned();
+            let waves =
+                run.waves.iter().map(|wave| wave.released.and(wave.revision.or(Some(stored.revision))));
+            Some(Self { hold, waves: waves.collect(), run })
+        })
+    }
+
+    fn kept(&self, zone: &str, status: &ZoneStatus) -> Option<String> {
+        self.hold.as_ref()?.reason(zone, status.relay.as_deref())
+    }
+
+    fn needed(&self, zone: &str, status: &ZoneStatus) -> Revision {
+        let last = self.waves.len().saturating_sub(1);
+        let wave = if status.relay.is_some() { last } else { self.run.wave_of(zone) };
+        self.waves.get(wave).copied().flatten().unwrap_or_default()
+    }
 }
 
 /// Whether nothing shows any more what `revision` changed: it was a delete, or what it wrote was written again. Whom it

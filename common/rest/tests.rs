@@ -16,6 +16,7 @@ mod pages;
 mod past;
 mod preview;
 mod rights;
+mod rollouts;
 mod settled;
 
 use axum::{body::Body, http::Request};

@@ -137,6 +137,9 @@ pub struct ZoneStatus {
     /// What is refused, on either side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedType>,
+    /// What it waits for while changes go out in waves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
     /// What else to know: missing authentication, held-back deletes, rejected resources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -153,6 +156,8 @@ pub enum Sending {
     Withheld(String),
     /// The zone refused its newest form, and why.
     Refused(String),
+    /// A rollout keeps the zone waiting for it, and how that stands.
+    Kept(String),
 }
 
 /// Who knows the live state of zones.

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-pub use self::lines::BackupLines;
 use self::lines::{BackupLine, CountedLines};
+pub use self::lines::{BackupLines, resource_from_json, resource_to_json};
 use super::{Batch, Precondition, Revision, Snapshot, Store, StoreError, StoreIdentity, Write};
 use crate::model::Resource;
 

@@ -8,6 +8,7 @@ pub mod feed;
 pub mod history;
 pub mod leases;
 pub mod past;
+pub mod rollouts;
 #[cfg(test)]
 mod tests;
 pub mod writes;
@@ -76,6 +77,7 @@ pub const CASES: &[(&str, Case)] = cases![
     past::lists_are_narrowed_and_ordered,
     past::what_is_beyond_the_limits_goes_oldest_first,
     past::the_history_survives_a_restart,
+    rollouts::what_a_rollout_changes_comes_and_goes_with_its_run,
     durability::a_reader_catches_up_when_the_wakeup_was_lost,
     durability::reopening_keeps_everything,
     durability::a_closed_store_says_so,

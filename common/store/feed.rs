@@ -91,17 +91,26 @@ impl Feed {
     }
 
     async fn catch_up(&self) -> Result<(), StoreError> {
+        while self.advance().await? {}
+        Ok(())
+    }
+
+    /// Shows what is stored now, if that is anything new. A page may show a resource as a later batch left it, beyond
+    /// the page; so what is read between two pages was never so, and is shown to nobody: a zone could be sent what the
+    /// rest of that batch keeps from it.
+    async fn advance(&self) -> Result<bool, StoreError> {
+        let current = Arc::clone(&self.index.borrow());
+        let (mut next, mut told) = (Index::clone(&current), Vec::new());
         loop {
-            let current = Arc::clone(&self.index.borrow());
-            match self.store.changes_since(current.revision, PAGE).await? {
-                Changes::Since { upto, .. } if upto == current.revision => return Ok(()),
+            match self.store.changes_since(next.revision, PAGE).await? {
                 Changes::Since { changes, upto } => {
-                    let mut next = Index::clone(&current);
+                    let is_last = upto == next.revision || changes.len() < PAGE;
                     changes.iter().for_each(|change| next.apply(change));
                     next.revision = upto;
-                    measure(&next);
-                    self.index.send_replace(Arc::new(next));
-                    self.bus.resources_changed(&changes);
+                    told.extend(changes);
+                    if is_last {
+                        break;
+                    }
                 }
                 Changes::Resync => {
                     tracing::info!(
@@ -109,9 +118,17 @@ impl Feed {
                         "the change feed no longer reaches back, taking a snapshot"
                     );
                     self.replace(Index::of(self.store.identity(), self.store.snapshot().await?));
+                    return Ok(true);
                 }
             }
         }
+        if next.revision == current.revision {
+            return Ok(false);
+        }
+        measure(&next);
+        self.index.send_replace(Arc::new(next));
+        self.bus.resources_changed(&told);
+        Ok(true)
     }
 
     fn replace(&self, index: Index) {

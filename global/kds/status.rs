@@ -33,9 +33,12 @@ impl ZoneStatusSource for Kds {
         status.dataplanes = self.inner.dataplane_counts.dataplanes(zone, index);
         // What the zone has is compared with what there is now, also while it is away.
         status.down.head = status.down.head.max(index.revision);
+        let holds = self.inner.holds.at(index);
         if status.status != ZoneHealth::Online && status.down.acked > 0 {
+            // What a rollout keeps back is nothing that it has missed.
+            let index = holds.without(index, &holds.on(zone));
             status.down.lag =
-                status.down.lag.max(missed(zone, status.down.acked, Revision::MAX, index).count() as u64);
+                status.down.lag.max(missed(zone, status.down.acked, Revision::MAX, &index).count() as u64);
         }
         // Who was up to date when it went has been behind for as long as it is away, at most.
         if status.down.lag > 0 && status.down.behind_since.is_none() {
@@ -55,6 +58,7 @@ impl ZoneStatusSource for Kds {
             let note = "it is lost, and what it exports is withdrawn from the other zones until it is back";
             status.notes.push(note.to_owned());
         }
+        status.kept = holds.iter().filter_map(|hold| hold.reason(zone, status.relay.as_deref())).collect();
         let kept = self.inner.kept_exports.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(service) = kept.get(zone) {
             let note = "it is lost, and what it exports stays with the other zones: nobody else exports";
@@ -76,7 +80,8 @@ impl ZoneStatusSource for Kds {
     }
 
     fn has_missed(&self, zone: &str, acked: Revision, revision: Revision, index: &Index) -> bool {
-        missed(zone, acked, revision, index).next().is_some()
+        let holds = self.inner.holds.at(index);
+        missed(zone, acked, revision, &holds.without(index, &holds.on(zone))).next().is_some()
     }
 
     fn sending(&self, zone: &str, resource: &Resource, index: &Index) -> Sending {
@@ -96,6 +101,12 @@ impl ZoneStatusSource for Kds {
             return Sending::NotMeant(
                 "no proxy of its mesh is in the zone (multizone.global.kds.secretsTo is running)".to_owned(),
             );
+        }
+        let holds = self.inner.holds.at(index);
+        let relay = session.as_ref().and_then(|session| session.facts().relay);
+        let kept = holds.iter().filter(|hold| hold.is_of(&resource.key));
+        if let Some(reason) = kept.filter_map(|hold| hold.reason(zone, relay.as_deref())).next() {
+            return Sending::Kept(reason);
         }
         let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());
         let withheld = outgoing.withheld().find(|(key, withheld)| {

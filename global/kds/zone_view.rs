@@ -112,7 +112,7 @@ impl ZoneView {
         shared: Arc<SharedOutgoing<Downward>>,
         index: &Arc<Index>,
     ) -> Self {
-        let outgoing = shared.at(index);
+        let outgoing = shared.for_zone(&zone, index);
         let request = ResourceKey::global(&GLOBAL_SECRET, &issuing::request_secret(&zone));
         let issues = features.has(ISSUING) || index.get(&request).is_some();
         let receiver = Arc::new(ZoneReceiver { zone, features, issues });
@@ -157,7 +157,8 @@ impl View for ZoneView {
     }
 
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
-        let outgoing = self.shared.at(index);
+        // A rollout that lets the zone have something, or keeps it back, is one more change.
+        let outgoing = self.shared.for_zone(&self.meant.receiver.zone, index);
         let mut changed = outgoing.changed_since(&self.outgoing);
         let same_zones = Arc::ptr_eq(&outgoing.disabled, &self.outgoing.disabled);
         if !same_zones {

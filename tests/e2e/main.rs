@@ -48,6 +48,7 @@ mod refusals;
 mod relay;
 mod replicas;
 mod resilience;
+mod rollouts;
 mod rotation;
 mod routes;
 mod services;

@@ -25,6 +25,7 @@ mod refused;
 mod relay_chaos;
 mod relays;
 mod reverse;
+mod rollouts;
 mod scenarios;
 mod scripted;
 mod seen;

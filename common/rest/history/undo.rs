@@ -28,13 +28,13 @@ use crate::{
     rest::{
         Api, ApiError, KindApi, User,
         body::json_response,
-        commit::Prepared,
+        commit::{Prepared, foresee},
         precondition::Conditions,
         read::{ResourcePath, Sight, render},
         sync::Preference,
         write::{ValidBody, WrittenBy, deletion},
     },
-    store::{Batch, Change, Precondition, Revision, Write, history::HistoryQuery, index::Index},
+    store::{Batch, Precondition, Revision, Write, history::HistoryQuery, index::Index},
 };
 
 /// Longest request in bytes.
@@ -213,23 +213,12 @@ fn prepare(
             if !plan.admits(step, &write) {
                 continue;
             }
-            apply(&mut scratch, &write);
+            foresee(&mut scratch, &write);
             writes.push(write);
         }
         warnings.extend(prepared.warnings);
     }
     Ok(Prepared { title: UNDO, batch: Batch::of(writes), created: false, warnings })
-}
-
-/// As the index will show it, but for the revision.
-fn apply(scratch: &mut Index, write: &Write) {
-    let resource = match write {
-        Write::Put { resource, .. } => Some(Arc::new(Resource::clone(resource))),
-        Write::PutStatus { .. } => return,
-        Write::Delete { .. } => None,
-    };
-    let revision = scratch.revision;
-    scratch.apply(&Change { revision, key: write.key().clone(), resource });
 }
 
 impl UndoPlan {
@@ -282,6 +271,6 @@ impl UndoPlan {
 }
 
 /// Whether it only holds the mesh still.
-fn is_as_it_is(write: &Write) -> bool {
+pub(in crate::rest) fn is_as_it_is(write: &Write) -> bool {
     matches!(write, Write::Put { resource, when: Precondition::At(_) } if resource.kind() == &mesh::KIND)
 }

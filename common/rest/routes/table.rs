@@ -16,7 +16,7 @@ use crate::{
                 Admin, Audit, Backup, Delete as Deleting, GenerateDataplaneToken, GenerateUserToken,
                 GenerateZoneToken, Operate, Read, Settings, ViewClusters, ViewConfigDump, ViewStats, Write,
             },
-            dataplane, mesh_gateway, mesh_service,
+            dataplane, mesh_gateway, mesh_service, rollout,
         },
     },
     rest::overview,
@@ -162,6 +162,36 @@ pub static TABLE: &[Route] = &[
     Route::new(Get, "<list>/{name}/_history/{revision}", KnownOnPath(Read), "a resource as it was")
         .of(keeps_history)
         .answers(Object(&["type", "name"])),
+    Route::new(
+        Post,
+        "<list>/{name}/begin",
+        OnSomething(Write),
+        "sends a change out in the waves of a rollout",
+    )
+    .of(is_rollout)
+    .with(&[200, 201])
+    .answers(Object(&["rollout", "waves", "changes"])),
+    Route::new(Post, "<list>/{name}/halt", OnSomething(Write), "stops a rollout where it is")
+        .of(is_rollout)
+        .answers(Object(&["rollout", "state"])),
+    Route::new(Post, "<list>/{name}/resume", OnSomething(Write), "lets a halted rollout go on")
+        .of(is_rollout)
+        .answers(Object(&["rollout", "state"])),
+    Route::new(Post, "<list>/{name}/advance", OnSomething(Write), "ends the pause of a rollout")
+        .of(is_rollout)
+        .answers(Object(&["rollout", "state"])),
+    Route::new(
+        Post,
+        "<list>/{name}/abort",
+        OnSomething(Write),
+        "brings everybody back to what was before a rollout",
+    )
+    .of(is_rollout)
+    .answers(Object(&["rollout", "state"])),
+    Route::new(Get, "<list>/{name}/status", OnPath(Read), "how far a rollout is, zone by zone; on global")
+        .of(is_rollout)
+        .query(&["timeout", "after"])
+        .answers(Object(&["rollout", "state", "wave", "waves", "changes", "log"])),
     Route::new(Get, "<list>/{name}/xds", OnPath(ViewConfigDump), "the configuration dump of an Envoy")
         .of(is_proxy)
         .query(&["include_eds"]),
@@ -360,6 +390,17 @@ pub static TABLE: &[Route] = &[
         .with(&[200, 303])
         .answers(Text(HTML)),
     page("/gui/changes/{revision}", "how far a change is"),
+    page("/gui/rollouts", "changes that go out in waves"),
+    page("/gui/rollouts/{name}", "one of them, as it goes on"),
+    Route::new(
+        Post,
+        "/gui/rollouts/{name}/{action}",
+        OnSomething(Write),
+        "halts a rollout, or lets it go on or back",
+    )
+    .at(RoutePlace::Page)
+    .with(&[303])
+    .answers(Text(HTML)),
     Route::new(Get, "/gui/session", Nothing, "a form to sign in")
         .query(&["to"])
         .at(RoutePlace::Page)
@@ -418,6 +459,10 @@ const fn page(path: &'static str, summary: &'static str) -> Route {
 
 fn has_overview(kind: &Kind) -> bool {
     overview::of(kind).is_some()
+}
+
+fn is_rollout(kind: &Kind) -> bool {
+    kind == &rollout::KIND
 }
 
 fn is_proxy(kind: &Kind) -> bool {

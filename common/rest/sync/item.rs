@@ -19,7 +19,8 @@ use crate::{
     },
     registry,
     rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response},
-    store::Revision,
+    rollouts::Holds,
+    store::{Revision, index::Index},
 };
 
 const TITLE: &str = "Could not look up a resource of a zone";
@@ -69,6 +70,8 @@ enum ItemState {
     Waiting,
     /// It is meant for the zone and cannot be sent.
     Withheld,
+    /// A rollout keeps the zone waiting for it.
+    Kept,
     /// It is not meant for the zone.
     Filtered,
     /// There is none on global.
@@ -99,11 +102,15 @@ pub(in crate::rest) async fn item(
     let status = source.zone_progress(&path.zone);
     let resource = index.get(&key);
     let (state, reason) = match resource {
-        None => absent(&status),
+        None => match kept(&index, &path.zone, &key, &status) {
+            Some(reason) => (ItemState::Kept, reason),
+            None => absent(&status),
+        },
         Some(resource) => match source.sending(&path.zone, resource, &index) {
             Sending::NotMeant(reason) => (ItemState::Filtered, reason),
             Sending::Withheld(reason) => (ItemState::Withheld, reason),
             Sending::Refused(reason) => (ItemState::Refused, format!("it keeps what it had: {reason}")),
+            Sending::Kept(reason) => (ItemState::Kept, reason),
             Sending::Sent => sent(resource, zone, &status),
         },
     };
@@ -130,6 +137,13 @@ fn kind(path: &str) -> Result<&'static Kind, ApiError> {
         let detail = format!("there is no type with the path {path:?}");
         ApiError::new(StatusCode::NOT_FOUND, TITLE, detail)
     })
+}
+
+/// That the zone still has what a rollout deleted.
+fn kept(index: &Index, zone: &str, key: &ResourceKey, status: &ZoneStatus) -> Option<String> {
+    let holds = Holds::of(index);
+    let hold = holds.iter().find(|hold| hold.is_of(key))?;
+    hold.reason(zone, status.relay.as_deref())
 }
 
 fn absent(status: &ZoneStatus) -> (ItemState, String) {

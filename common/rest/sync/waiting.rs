@@ -28,14 +28,14 @@ impl Default for SyncWaits {
 }
 
 /// One of them, until it is dropped.
-pub(super) struct SyncWait {
+pub(in crate::rest) struct SyncWait {
     all: Arc<Semaphore>,
     _place: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 impl SyncWaits {
     /// A place to wait, if there is one.
-    pub(super) fn begin(&self, is_known: bool) -> Result<SyncWait, ApiError> {
+    pub(in crate::rest) fn begin(&self, is_known: bool) -> Result<SyncWait, ApiError> {
         let take = |places: &Arc<Semaphore>| {
             Arc::clone(places).try_acquire_owned().map_err(|_| {
                 let detail = "too many requests wait for zones at the moment: ask without timeout, or show a user token";
@@ -49,7 +49,7 @@ impl SyncWaits {
 
 impl SyncWait {
     /// How long it rests before it looks again.
-    pub(super) fn pause(&self) -> Duration {
+    pub(in crate::rest) fn pause(&self) -> Duration {
         let waiting = ALL.saturating_sub(self.all.available_permits());
         REST * u32::try_from(waiting).unwrap_or(u32::MAX)
     }

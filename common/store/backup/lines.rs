@@ -101,6 +101,23 @@ impl ResourceLine {
     }
 }
 
+/// A resource as a backup has it, as JSON.
+///
+/// # Errors
+/// Never: names are text.
+pub fn resource_to_json(resource: &Resource) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(&ResourceLine::of(resource))
+}
+
+/// Back from [`resource_to_json`].
+///
+/// # Errors
+/// A text that says what is wrong with it.
+pub fn resource_from_json(json: &[u8]) -> Result<Resource, String> {
+    let line: ResourceLine = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    line.into_resource()
+}
+
 /// The text of a backup, a part at a time: each resource is written when it is its turn.
 pub struct BackupLines {
     header: Option<BackupHeader>,

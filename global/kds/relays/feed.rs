@@ -74,7 +74,7 @@ impl RelayFeed {
         inbound: &mut (impl Stream<Item = Result<RelayFollowRequest, Status>> + Unpin),
     ) -> Result<(), Ended> {
         let held = read_held(inbound).await?;
-        let mut sent = self.outgoing.at(&self.index.latest());
+        let mut sent = self.outgoing.for_last(&self.index.latest());
         let mut changed = lacking(&held, &sent);
         drop(held);
         let mut shown = self.history.watch();
@@ -113,7 +113,7 @@ impl RelayFeed {
                 () = sleep_until(due.unwrap_or(since)), if due.is_some() => true,
                 said = inbound.next() => return Err(unexpected(said)),
             };
-            let next = self.outgoing.at(&self.index.latest());
+            let next = self.outgoing.for_last(&self.index.latest());
             let changed = next.changed_since(sent);
             if is_due || !changed.is_empty() {
                 return Ok((next, changed));
