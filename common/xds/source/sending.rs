@@ -50,7 +50,7 @@ impl<D: Dialect> Source<D> {
 
     /// Of what there is to send, a response about at most `names` names that may [overtake] the rest.
     ///
-    /// [overtake]: TypeRule::overtakes
+    /// [overtake]: crate::xds::TypeRule::overtakes
     pub fn next_ahead(&mut self, now: Instant, want: &dyn Want, names: usize) -> Option<ResponseParts> {
         for i in 0..self.slots.len() {
             let is_light = self.slots[i].dialect.as_ref().is_some_and(|dialect| dialect.burden() <= names);

@@ -44,7 +44,7 @@ impl<D: Dialect> Source<D> {
         state.map_or(Standing::NotSent, |state| state.standing(name, version))
     }
 
-    /// When to send [`Input::Wake`], if nothing else happens: a type has waited long enough for another.
+    /// When to send [`Input::Wake`](super::Input::Wake), if nothing else happens: a type has waited long enough for another.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let waiting = self.slots.iter().filter(|slot| {
             slot.in_flight_since.is_none() && slot.subscription().is_some_and(|s| s.has_updates())
