@@ -448,7 +448,7 @@ async fn the_control_plane_describes_itself() {
     let (_, index) = ask(&api, "GET", "/", None).await;
     assert_eq!((&index["product"], &index["version"]), (&json!("Kuma"), &json!("2.14.3")));
     let (_, resources) = ask(&api, "GET", "/_resources", None).await;
-    assert_eq!(resources["resources"].as_array().unwrap().len(), 56);
+    assert_eq!(resources["resources"].as_array().unwrap().len(), 58);
     let (_, policies) = ask(&api, "GET", "/policies", None).await;
     assert_eq!(policies["policies"].as_array().unwrap().len(), 29);
     let (_, who) = ask(&api, "GET", "/who-am-i", None).await;

@@ -51,6 +51,11 @@ fn content(kind: &str) -> Value {
         "AccessRoleBinding" => {
             json!({ "spec": { "subjects": [{ "type": "User", "name": "a" }], "roles": ["a"] } })
         }
+        "Rollout" => json!({ "spec": {
+            "waves": [{ "zones": { "names": ["zone-1"] }, "pause": "10m0s" }, { "zones": { "share": 25 }, "pause": "manual" }],
+            "haltOn": { "zoneRefuses": true, "proxyRefuses": true, "zoneLost": false, "converge": "5m0s",
+                "queries": [{ "promql": "up", "below": 0.5 }] },
+            "requiredFor": [{ "kinds": ["MeshTimeout"], "meshes": ["default"] }] } }),
         "EnvoyConfig" => json!({ "spec": { "nodes": [{ "id": "*" }], "clusters": [{ "name": "a" }] } }),
         "Secret" | "GlobalSecret" => json!({ "data": "dGVzdAo=" }),
         "Dataplane" => json!({ "networking": { "address": "10.0.0.1",
@@ -280,7 +285,7 @@ async fn each_control_plane_writes_its_own_kinds() {
         "ZoneEgress",
         "ZoneIngress",
     ];
-    let globals = ["Mesh", "ExternalService", "MeshMultiZoneService"];
+    let globals = ["Mesh", "ExternalService", "MeshMultiZoneService", "Rollout"];
     let check = async |mode: Mode, closed: &dyn Fn(&Kind) -> bool, text: &str| {
         let api = TestApi::start(config(mode), &[mesh("default")]).await.unwrap();
         for kind in registry::ALL.iter().filter(|kind| !kind.path.is_empty()) {
