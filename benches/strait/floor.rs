@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt, future::join_all};
 use load::process::processor;
 use prost::Message;
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
-use tokio::{net::TcpListener, sync::broadcast, sync::mpsc, time::Instant};
+use tokio::{net::TcpSocket, sync::broadcast, sync::mpsc, time::Instant};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -40,6 +40,9 @@ pub async fn stream(message: DeltaDiscoveryResponse, clients: usize, rounds: usi
     sample
 }
 
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 8192;
+
 /// A server of the floor; ends when dropped.
 struct FloorServer {
     url: String,
@@ -48,7 +51,10 @@ struct FloorServer {
 
 impl FloorServer {
     async fn start(service: impl KdsSyncService) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+        let socket = TcpSocket::new_v4().expect("there is a socket");
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("loopback has free ports");
+        // Thousands come at once, as to the listeners that it is compared with.
+        let listener = socket.listen(BACKLOG).expect("a bound socket can listen");
         let address = listener.local_addr().expect("a bound listener has an address");
         let server = tonic::transport::Server::builder().add_service(KdsSyncServiceServer::new(service));
         let task = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
