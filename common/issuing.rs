@@ -77,7 +77,7 @@ pub fn mark(secret: &mut Resource, mesh: &Resource) {
         return;
     }
     match mesh.label(labels::ISSUING) {
-        Some(by) => secret.labels.insert(labels::ISSUING.to_owned(), by.to_owned()),
+        Some(by) => secret.labels.insert(labels::ISSUING, by),
         None => secret.labels.remove(labels::ISSUING),
     };
 }

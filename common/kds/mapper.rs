@@ -56,7 +56,7 @@ pub fn down(resource: &Resource, form: &DownForm) -> Result<Resource, MapError> 
         return down_public(resource, form);
     }
     let mut mapped = resource.clone();
-    mapped.labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_GLOBAL.to_owned());
+    mapped.labels.insert(labels::ORIGIN, labels::ORIGIN_GLOBAL);
     mapped.labels.remove(labels::SIGNATURE_OF_HALF);
     drop_prefixes(&mut mapped, &form.skip_prefixes);
     mapped.status = blank_status(resource.kind());
@@ -146,7 +146,8 @@ fn rename(resource: &mut Resource, name: String) {
         return;
     }
     if resource.label(labels::DISPLAY_NAME).is_none() {
-        resource.labels.insert(labels::DISPLAY_NAME.to_owned(), resource.name().to_owned());
+        let name = resource.key.name.clone();
+        resource.labels.insert(labels::DISPLAY_NAME, &name);
     }
     resource.key = ResourceKey::new(resource.kind(), resource.mesh(), &name);
 }

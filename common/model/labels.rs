@@ -89,7 +89,7 @@ pub const TAG_PROTOCOL: &str = "kuma.io/protocol";
 /// Sets or removes a label the control plane computes.
 pub(crate) fn set(resource: &mut Resource, key: &str, value: Option<&str>) {
     match value {
-        Some(value) => resource.labels.insert(key.to_owned(), value.to_owned()),
+        Some(value) => resource.labels.insert(key, value),
         None => resource.labels.remove(key),
     };
 }

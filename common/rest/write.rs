@@ -230,7 +230,7 @@ impl ValidBody {
         }
         let mut resource = self.resource(at, target, existing);
         if by == WrittenBy::File {
-            resource.labels.insert(labels::PROVIDED_BY.to_owned(), labels::PROVIDED_BY_FILES.to_owned());
+            resource.labels.insert(labels::PROVIDED_BY, labels::PROVIDED_BY_FILES);
         }
         api.config.mode.label(&mut resource);
         if let Some(existing) = existing {

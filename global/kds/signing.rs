@@ -25,7 +25,7 @@ impl Signatures {
             Self::None => drop(form.labels.remove(labels::SIGNATURE)),
             Self::By(key) => {
                 let signature = key.signature_of(form);
-                form.labels.insert(labels::SIGNATURE.to_owned(), signature);
+                form.labels.insert(labels::SIGNATURE, signature);
             }
             Self::PassedOn => {}
         }

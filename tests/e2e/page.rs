@@ -15,6 +15,9 @@ use crate::{
 
 const QUICK: &str = "type: MeshTimeout\nmesh: default\nname: quick\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {http: {requestTimeout: 7s}}\n";
 
+const CANARY: &str =
+    "type: Rollout\nname: canary\nspec: { waves: [{ zones: { names: [zone-1] }, pause: manual }] }\n";
+
 /// Signs in as administrator, with keys only.
 async fn sign_in(browser: &Browser, cp: &ControlPlane) {
     browser.goto(&cp.url("/gui/session")).await;
@@ -69,6 +72,7 @@ async fn all_pages(browser: &Browser, cp: &ControlPlane, name: &str, zone: &str)
         ("policy", "/gui/resources/meshtrafficpermissions/allow-all?mesh=default".to_owned(), "who has it"),
         ("history", "/gui/history".to_owned(), "revision"),
         ("change", "/gui/change".to_owned(), "yaml"),
+        ("rollouts", "/gui/rollouts".to_owned(), "waves"),
         ("session", "/gui/session".to_owned(), "user token"),
     ];
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (320, "light"), (2560, "dark")] {
@@ -226,6 +230,44 @@ async fn changes(browser: &Browser, global: &Global) {
     is_well(browser, "the progress").await;
 }
 
+/// A change goes to one zone first, which the page shows as it goes on, and to the others at the press of a button.
+async fn goes_in_waves(browser: &Browser, global: &Global, waiting: &Zone) {
+    global.apply(CANARY);
+    browser.looks(1280, "light").await;
+    browser.goto(&global.url("/gui/change")).await;
+    browser.write("#documents", &QUICK.replace("7s", "9s")).await;
+    browser.eval("document.querySelector('#rollout').value = 'canary'; return null").await;
+    browser.click("button[value=apply]").await;
+    browser.reads("h1", "canary").await;
+    browser.reads("#state", "paused").await;
+    browser.reads("#waves", "has the change").await;
+    browser.reads("#waves", "waits").await;
+    is_well(browser, "a rollout").await;
+    browser.picture("global-rollout-1280-light").await;
+    let timeout = async || {
+        let list = waiting.try_get("/meshes/default/meshtimeouts").await?;
+        let quick = list["items"].as_array().into_iter().flatten();
+        let mut quick = quick.filter(|item| item["labels"]["kuma.io/display-name"] == "quick");
+        let found =
+            quick.next().map(|item| item["spec"]["to"][0]["default"]["http"]["requestTimeout"].clone());
+        found.ok_or_else(|| list.to_string())
+    };
+    assert_eq!(timeout().await.unwrap(), "7s", "it is not the turn of zone-2");
+    browser.click("#state form[action$=advance] button").await;
+    browser.reads("#state", "finished").await;
+    browser.reads_no_more("#waves", "waits").await;
+    assert_eq!(timeout().await.unwrap(), "9s");
+    browser.goto(&global.url("/gui/rollouts")).await;
+    browser.reads("#rollouts", "finished").await;
+    for width in [320, 2560] {
+        browser.looks(width, "dark").await;
+        browser.goto(&global.url("/gui/rollouts/canary")).await;
+        browser.reads("#state", "finished").await;
+        is_well(browser, "a rollout that is over").await;
+        browser.picture(&format!("global-rollout-{width}-dark")).await;
+    }
+}
+
 /// What a zone refused is offered again by a button, and it shows by itself that the zone took it.
 async fn offers_again(browser: &Browser, global: &Global) {
     let peer = KdsPeer::connect(global, "picky").await;
@@ -304,6 +346,7 @@ async fn the_page_in_a_browser() {
         keys_suffice(&browser, &global).await;
         goes_without_scripts(&browser, &global).await;
         changes(&browser, &global).await;
+        goes_in_waves(&browser, &global, &zones[1]).await;
         offers_again(&browser, &global).await;
         sign_in(&browser, &zones[0]).await;
         all_pages(&browser, &zones[0], "zone", "zone-1").await;

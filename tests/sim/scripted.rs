@@ -329,7 +329,7 @@ pub fn on_global(resource: &Resource, zone: &str) -> Resource {
     let mut named = resource.clone();
     let display = named.display_name().to_owned();
     let name = names::hashed(named.mesh(), &display, Some(zone), named.label(labels::NAMESPACE));
-    named.labels.insert(labels::DISPLAY_NAME.to_owned(), display);
+    named.labels.insert(labels::DISPLAY_NAME, display);
     named.key = ResourceKey::new(named.kind(), named.mesh(), &name);
     named
 }

@@ -89,7 +89,7 @@ pub(super) fn adopt(
             ProxyKind::Egress => {}
         }
     }
-    resource.labels.insert(labels::REGISTERED.to_owned(), labels::REGISTERED_BY_PROXY.to_owned());
+    resource.labels.insert(labels::REGISTERED, labels::REGISTERED_BY_PROXY);
     mode.label(&mut resource);
     resource.origin = mode.origin_of(resource.kind());
     Ok(resource)

@@ -94,7 +94,7 @@ impl ServiceTag<'_> {
             (labels::ZONE, self.zone),
             (labels::ORIGIN, labels::ORIGIN_ZONE),
         ] {
-            fresh.labels.insert(key.to_owned(), value.to_owned());
+            fresh.labels.insert(key, value);
         }
         fresh
     }

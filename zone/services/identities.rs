@@ -235,7 +235,7 @@ impl IdentityContext<'_> {
             (labels::ZONE, self.zone),
             (labels::ORIGIN, labels::ORIGIN_ZONE),
         ] {
-            resource.labels.insert(key.to_owned(), value.to_owned());
+            resource.labels.insert(key, value);
         }
         resource
     }

@@ -97,7 +97,7 @@ impl Program<'_> {
             (labels::ZONE, self.zone),
             (labels::ORIGIN, labels::ORIGIN_ZONE),
         ] {
-            fresh.labels.insert(key.to_owned(), value.to_owned());
+            fresh.labels.insert(key, value);
         }
         fresh
     }

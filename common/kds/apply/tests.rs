@@ -444,7 +444,7 @@ async fn what_is_not_signed_changes_nothing_and_holds_back_nothing() {
     let sent = |name: &str, is_signed: bool| {
         let mut form = mapper::down(&from_global(name), &form).unwrap();
         if is_signed {
-            form.labels.insert(labels::SIGNATURE.to_owned(), key.signature_of(&form));
+            form.labels.insert(labels::SIGNATURE, key.signature_of(&form));
         }
         let wanted = codec::encode(&form);
         let any = Any { type_url: wanted.type_url.to_owned(), value: wanted.value.to_vec() };

@@ -46,7 +46,7 @@ fn timeout(name: &str) -> Resource {
 /// As global sends it.
 fn sent(resource: &Resource, key: &KeyOfResources) -> Wanted {
     let mut form = mapper::down(resource, &DownForm::of(&Features::ours(), &[])).unwrap();
-    form.labels.insert(labels::SIGNATURE.to_owned(), key.signature_of(&form));
+    form.labels.insert(labels::SIGNATURE, key.signature_of(&form));
     codec::encode(&form)
 }
 
@@ -72,7 +72,7 @@ fn what_global_signed_is_taken_and_what_anybody_changed_is_not() {
     let other = |mesh: &str, name: &str| ResourceKey::new(&mesh_timeout::KIND, mesh, name);
     assert_eq!(changed(&|item| item.spec = [SPEC, b" "].concat().into()), wrong);
     assert_eq!(changed(&|item| item.status = Some("{}".into())), wrong);
-    assert_eq!(changed(&|item| drop(item.labels.insert("team".to_owned(), "b".to_owned()))), wrong);
+    assert_eq!(changed(&|item| drop(item.labels.insert("team", "b"))), wrong);
     assert_eq!(changed(&|item| drop(item.labels.remove("team"))), wrong);
     // Its own words, in the place of another.
     assert_eq!(changed(&|item| item.key = other("default", "u")), wrong);
@@ -83,8 +83,7 @@ fn what_global_signed_is_taken_and_what_anybody_changed_is_not() {
         }),
         wrong
     );
-    let signed =
-        |text: &str| changed(&|item| drop(item.labels.insert(labels::SIGNATURE.to_owned(), text.to_owned())));
+    let signed = |text: &str| changed(&|item| drop(item.labels.insert(labels::SIGNATURE, text)));
     assert_eq!(changed(&|item| drop(item.labels.remove(labels::SIGNATURE))), Err(SignatureRefusal::Missing));
     assert_eq!(signed("x"), Err(SignatureRefusal::Unreadable));
     assert_eq!(signed(&format!("{}.???", key.id())), Err(SignatureRefusal::Unreadable));
@@ -127,8 +126,8 @@ fn a_relay_passes_on_the_signature_of_each_form() {
         .with_spec(crate::token::secret_spec(private.pem()));
     let form = DownForm::of(&Features::ours(), &[]);
     let (whole, half) = (mapper::down(&secret, &form).unwrap(), mapper::down_public(&secret, &form).unwrap());
-    secret.labels.insert(labels::SIGNATURE.to_owned(), key.signature_of(&whole));
-    secret.labels.insert(labels::SIGNATURE_OF_HALF.to_owned(), key.signature_of(&half));
+    secret.labels.insert(labels::SIGNATURE, key.signature_of(&whole));
+    secret.labels.insert(labels::SIGNATURE_OF_HALF, key.signature_of(&half));
     for form in [mapper::down(&secret, &form).unwrap(), mapper::down_public(&secret, &form).unwrap()] {
         let read = codec::decode(&kinds::secret::SECRET, &any(&codec::encode(&form))).unwrap();
         assert_eq!(trusted.verify(&read), Ok(()), "{}", read.key);

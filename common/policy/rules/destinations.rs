@@ -268,7 +268,7 @@ pub(super) fn points_at(
     } else if wanted.is_empty() {
         is_named(policy, target, destination)
     } else {
-        let has = |(key, value): (&&str, &&str)| resource.labels.get(*key).is_some_and(|v| v == *value);
+        let has = |(key, value): (&&str, &&str)| resource.labels.get(key).is_some_and(|v| v == *value);
         wanted.iter().all(has)
     };
     is_meant.then(|| section_of(target, destination, legacy.and_then(|l| l.port))).flatten()

@@ -18,7 +18,7 @@ async fn filled() -> MemoryStore {
     let mesh = Resource::new(ResourceKey::global(&kinds::mesh::KIND, "default"), now());
     let mut timeout = Resource::new(ResourceKey::new(&policy::mesh_timeout::KIND, "default", "t"), now())
         .with_spec(&b"{}"[..]);
-    timeout.labels.insert("a".to_owned(), "ü\n".to_owned());
+    timeout.labels.insert("a", "ü\n");
     timeout.owner = Some(mesh.key.clone());
     timeout.origin = Origin::Zone("east".into());
     timeout.status = Some(Bytes::from_static(b"{\"a\":1}"));

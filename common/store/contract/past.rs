@@ -34,7 +34,7 @@ fn told(changes: &[PastChange]) -> Vec<(Revision, &'static str, String)> {
 pub async fn a_change_keeps_what_it_replaced_and_who_made_it(stores: &dyn Stores) {
     let store = store(stores).await;
     let mut first = policy("p", 1);
-    first.labels.insert("team".to_owned(), "blue".to_owned());
+    first.labels.insert("team", "blue");
     first.owner = Some(mesh("default").key);
     first.origin = Origin::Zone("east".into());
     write(&*store, [Write::put(mesh("default")), Write::put(first.clone())], by("ann")).await;

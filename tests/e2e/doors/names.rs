@@ -64,7 +64,7 @@ async fn the_hashed_name_of_another_zone_waits_for_its_owner() {
     let mut stolen = Resource { key: theirs.unwrap().key, ..mine };
     for display in [Some("web"), Some("else"), None] {
         match display {
-            Some(name) => drop(stolen.labels.insert(labels::DISPLAY_NAME.to_owned(), name.to_owned())),
+            Some(name) => drop(stolen.labels.insert(labels::DISPLAY_NAME, name)),
             None => drop(stolen.labels.remove(labels::DISPLAY_NAME)),
         }
         let refused = up.offer(kind, vec![item(&stolen)]).await.unwrap().expect("it is not taken");
