@@ -300,7 +300,7 @@ impl Connector {
 
     fn holdings(&self, way: &GlobalWay) -> HoldingsDesk<'_> {
         let (settings, store, index) = (&self.settings, &self.store, &self.index);
-        HoldingsDesk { settings, store, index, gives_secrets: way.gives_secrets }
+        HoldingsDesk { settings, store, index, seen: self.link.followed(), gives_secrets: way.gives_secrets }
     }
 
     /// The way to the global this zone follows: as the settings say, or where it moved.

@@ -39,6 +39,8 @@ pub(super) struct HoldingsDesk<'a> {
     pub(super) settings: &'a ZoneKdsSettings,
     pub(super) store: &'a Arc<dyn Store>,
     pub(super) index: &'a IndexReader,
+    /// How far global was followed, which may not have been written down yet.
+    pub(super) seen: Option<Upstream>,
     /// Its secrets too: somebody vouches for who is at the other end.
     pub(super) gives_secrets: bool,
 }
@@ -113,7 +115,7 @@ impl HoldingsDesk<'_> {
     /// Which history of a global was followed, and how far it was taken.
     async fn taken(&self) -> Option<Upstream> {
         match read_taken(self.store).await {
-            Ok(taken) => taken,
+            Ok(taken) => taken.map(|taken| in_epoch_of(taken, self.seen)),
             Err(error) => {
                 tracing::warn!(%error, "cannot read how far global's history was taken");
                 None
@@ -129,13 +131,38 @@ impl HoldingsDesk<'_> {
 pub(super) async fn read_taken(store: &Arc<dyn Store>) -> Result<Option<Upstream>, StoreError> {
     let taken = read(store, TAKEN).await?;
     let followed = read(store, UPSTREAM).await?;
-    // An epoch that was followed counts even if nothing of it has been settled yet: whoever raises it must come after.
-    let later =
-        |taken: &Upstream| followed.filter(|at| at.store_id == taken.store_id && at.epoch > taken.epoch);
-    Ok(taken.map(|taken| later(&taken).map_or(taken, |at| Upstream { revision: taken.revision, ..at })))
+    Ok(taken.map(|taken| in_epoch_of(taken, followed)))
 }
 
 async fn read(store: &Arc<dyn Store>, key: &str) -> Result<Option<Upstream>, StoreError> {
     let rows = store.sessions(key).await?;
     Ok(rows.iter().find(|(known, _)| known == key).and_then(|(_, text)| Upstream::parse(text)))
+}
+
+/// How far a history was taken, in the epoch in which it was `followed`. That counts even if nothing of it has been settled
+/// or written down yet: whoever raises the epoch must come after.
+fn in_epoch_of(taken: Upstream, followed: Option<Upstream>) -> Upstream {
+    let later = followed.filter(|at| at.store_id == taken.store_id && at.epoch > taken.epoch);
+    later.map_or(taken, |at| Upstream { revision: taken.revision, ..at })
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn an_epoch_that_was_followed_counts_before_it_is_written_down() {
+        let at =
+            |store: u128, epoch, revision| Upstream { store_id: Uuid::from_u128(store), epoch, revision };
+        for (followed, expected) in [
+            (None, at(1, 1, 14)),
+            (Some(at(1, 2, 11)), at(1, 2, 14)),
+            (Some(at(1, 1, 20)), at(1, 1, 14)),
+            (Some(at(2, 7, 11)), at(1, 1, 14)),
+        ] {
+            assert_eq!(in_epoch_of(at(1, 1, 14), followed), expected, "{followed:?}");
+        }
+    }
 }
