@@ -90,10 +90,11 @@ impl Instances {
     /// Whether the store took and gave it.
     async fn exchange(&self, beat: u64) -> bool {
         let now = Instant::now();
+        let shut_until = self.replicas.shut_until(now);
         let newest =
             |session: &Arc<Session>| self.replicas.epoch(&session.zone).is_none_or(|e| session.epoch() > e);
         let report = |session: Arc<Session>| {
-            let status = of_session(&session, now, self.patience);
+            let status = of_session(&session, now, self.patience, shut_until);
             let instance = self.recorder.env.instance_id.to_string();
             (Arc::clone(&session.zone), SessionReport { instance, epoch: session.epoch(), beat, status })
         };

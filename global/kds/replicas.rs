@@ -50,6 +50,8 @@ struct ReplicaState {
     blind: Option<Instant>,
     /// When the store was asked for what it has not answered yet.
     asked: Option<Instant>,
+    /// When it told again after it last did not.
+    back: Option<Instant>,
 }
 
 /// The last documents read.
@@ -116,12 +118,17 @@ impl Replicas {
     fn take(&self, now: Instant, reports: BTreeMap<String, SessionReport>) {
         let mut state = self.lock();
         // Who wrote last before the outage may be the last to get round to it afterwards.
-        let lost = match (state.blind.take(), state.asked) {
+        let blind = state.blind.take();
+        let was_blind = blind.is_some();
+        let lost = match (blind, state.asked) {
             (Some(blind), _) => now - blind + EXCHANGE,
             (None, Some(asked)) => now - asked,
             (None, None) => Duration::ZERO,
         };
         let later = |then: Instant| (then + lost).min(now);
+        if was_blind {
+            state.back = Some(now);
+        }
         let zones = &mut state.zones;
         zones.retain(|zone, _| reports.contains_key(zone));
         for (zone, report) in reports {
@@ -134,6 +141,12 @@ impl Replicas {
                 None => drop(zones.insert(zone, ObservedReport { report, changed: None, found: now })),
             }
         }
+    }
+
+    /// Until when no zone could come back: while the store does not tell, none is let in.
+    pub(crate) fn shut_until(&self, now: Instant) -> Option<Instant> {
+        let state = self.lock();
+        state.blind.map(|_| now).or(state.back)
     }
 
     /// The epoch of the newest session another instance has of a zone.

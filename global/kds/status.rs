@@ -74,7 +74,7 @@ impl ZoneStatusSource for Kds {
         let elsewhere = self.inner.replicas.epoch(zone);
         let is_newest = |session: &Arc<Session>| elsewhere.is_none_or(|epoch| session.epoch() >= epoch);
         match here.filter(is_newest) {
-            Some(session) => of_session(&session, now, self.patience()),
+            Some(session) => of_session(&session, now, self.patience(), self.inner.replicas.shut_until(now)),
             None => self.of_others(zone, now),
         }
     }
@@ -226,8 +226,19 @@ fn count(index: &Index) -> BTreeMap<Arc<str>, u64> {
 }
 
 /// The state of a zone by its session here.
-pub(super) fn of_session(session: &Session, now: Instant, patience: Patience) -> ZoneStatus {
-    let facts = session.facts();
+pub(super) fn of_session(
+    session: &Session,
+    now: Instant,
+    patience: Patience,
+    shut_until: Option<Instant>,
+) -> ZoneStatus {
+    let mut facts = session.facts();
+    // Who goes on elsewhere or comes back in a moment has that moment once there is a door to come through.
+    if let (Some(end), Some(until)) = (facts.ended.as_mut(), shut_until)
+        && end.cause.leaves_zone_there()
+    {
+        end.at = end.at.max(until);
+    }
     let (health, since) = judge(now, &facts, patience);
     ZoneStatus {
         status: health,

@@ -237,6 +237,8 @@ async fn goes_in_waves(browser: &Browser, global: &Global, waiting: &Zone) {
     browser.goto(&global.url("/gui/change")).await;
     browser.write("#documents", &QUICK.replace("7s", "9s")).await;
     browser.eval("document.querySelector('#rollout').value = 'canary'; return null").await;
+    browser.click("button[value=preview]").await;
+    browser.reads("main", "In the waves of canary").await;
     browser.click("button[value=apply]").await;
     browser.reads("h1", "canary").await;
     browser.reads("#state", "paused").await;

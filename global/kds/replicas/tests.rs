@@ -123,10 +123,13 @@ async fn an_outage_of_the_store_is_nobodys_silence() {
         tokio::time::advance(EXCHANGE).await;
         assert_eq!(health(), Some(ZoneHealth::Online), "nobody could have said anything");
     }
+    assert_eq!(this.shut_until(Instant::now()), Some(Instant::now()));
     away.is_away.store(false, Ordering::Relaxed);
     // The other instance has not got round to it yet.
     this.exchange(Vec::new(), |_| true).await.unwrap();
+    let back = Instant::now();
     tokio::time::advance(EXCHANGE + Duration::from_secs(4)).await;
+    assert_eq!(this.shut_until(Instant::now()), Some(back), "zones can come from then on");
     assert_eq!(health(), Some(ZoneHealth::Online));
     // And it never does.
     tokio::time::advance(EXCHANGE).await;
