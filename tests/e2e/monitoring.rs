@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A Prometheus with this in its `scrape_configs`, and where it answers.
-fn prometheus(folder: &Path, jobs: &str) -> (Process, String) {
+pub fn prometheus(folder: &Path, jobs: &str) -> (Process, String) {
     let config = format!("global: {{ scrape_interval: 1s }}\nscrape_configs:\n{jobs}");
     let config = write(folder, "prometheus.yaml", &config).display().to_string();
     let address = addresses::loopback();

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::{
     harness::{Global, Options, Zone, addresses, control_plane::write, eventually, process::Process},
     mesh::{ALLOW_ALL, Member, Shape, federation, federation_with},
+    monitoring::prometheus,
 };
 
 /// How long idle connections live, as a policy says it.
@@ -258,26 +259,15 @@ spec:
 }
 
 /// A Prometheus that collects the metrics of `target`, and where it answers.
-fn prometheus(folder: &Path, target: &str) -> (Process, String) {
-    let config = format!(
-        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: global\n  static_configs: [{{ targets: ['{target}'] }}]\n"
-    );
-    let config = write(folder, "prometheus.yaml", &config).display().to_string();
-    let address = addresses::loopback();
-    let at = format!("{address}:{}", addresses::free_port(address));
-    let args = [
-        format!("--config.file={config}"),
-        format!("--storage.tsdb.path={}", folder.join("data").display()),
-        format!("--web.listen-address={at}"),
-    ];
-    (Process::start("prometheus", Path::new("prometheus"), args), format!("http://{at}"))
+fn collecting(folder: &Path, target: &str) -> (Process, String) {
+    prometheus(folder, &format!("- job_name: global\n  static_configs: [{{ targets: ['{target}'] }}]\n"))
 }
 
 #[tokio::test]
 async fn a_query_halts_it() {
     let folder = TempDir::new().unwrap();
     // It collects nothing at first: who it is to ask is not there before it is.
-    let (_running, prometheus) = prometheus(folder.path(), "127.0.0.1:1");
+    let (_running, prometheus) = collecting(folder.path(), "127.0.0.1:1");
     let options = Options::default().with("rollouts.prometheus.address", &prometheus);
     let (global, zones) = federation_with(2, options, Options::default()).await;
     let (global, prometheus) = (&global, &prometheus);

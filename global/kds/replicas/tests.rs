@@ -54,6 +54,11 @@ struct Away {
 }
 
 impl Away {
+    fn at_first_there() -> Arc<Self> {
+        let (is_away, hangs) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        Arc::new(Self { store: MemoryStore::new(Uuid::nil()), is_away, hangs })
+    }
+
     fn at_hand(&self) -> Result<&MemoryStore, StoreError> {
         match self.is_away.load(Ordering::Relaxed) {
             true => Err(StoreError::Unwritable("away".into())),
@@ -102,11 +107,7 @@ impl Store for Away {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_is_nobodys_silence() {
-    let away = Arc::new(Away {
-        store: MemoryStore::new(Uuid::nil()),
-        is_away: AtomicBool::new(false),
-        hangs: tokio::sync::Mutex::default(),
-    });
+    let away = Away::at_first_there();
     let store = Arc::clone(&away) as Arc<dyn Store>;
     let other = Replicas::new("there".into(), Arc::clone(&store));
     let this = Replicas::new("here".into(), store);
@@ -140,11 +141,7 @@ async fn an_outage_of_the_store_is_nobodys_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_the_store_that_takes_long_is_nobodys_silence() {
-    let away = Arc::new(Away {
-        store: MemoryStore::new(Uuid::nil()),
-        is_away: AtomicBool::new(false),
-        hangs: tokio::sync::Mutex::default(),
-    });
+    let away = Away::at_first_there();
     let store = Arc::clone(&away) as Arc<dyn Store>;
     let other = Replicas::new("there".into(), Arc::clone(&store));
     let this = Arc::new(Replicas::new("here".into(), store));
