@@ -1,12 +1,17 @@
 //! The floors: what the same work costs with nothing of ours in the way.
 
-use std::{net::Ipv4Addr, path::Path, pin::Pin, time::Duration};
+use std::{convert::Infallible, net::Ipv4Addr, path::Path, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use common::proto::{
     envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource},
     google::protobuf::Any,
-    kuma::mesh::v1alpha1::kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+    kuma::mesh::v1alpha1::{
+        ClustersRequest, ClustersResponse, StatsRequest, StatsResponse, XdsConfigRequest, XdsConfigResponse,
+        ZoneHealthCheckRequest, ZoneHealthCheckResponse,
+        global_kds_service_server::{GlobalKdsService, GlobalKdsServiceServer},
+        kds_sync_service_server::{KdsSyncService, KdsSyncServiceServer},
+    },
 };
 use futures::{Stream, StreamExt, future::join_all};
 use load::process::processor;
@@ -14,11 +19,19 @@ use prost::Message;
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::{net::TcpSocket, sync::broadcast, sync::mpsc, time::Instant};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{
+    Request, Response, Status, Streaming,
+    body::Body,
+    codegen::{
+        Service,
+        http::{Request as HttpRequest, Response as HttpResponse},
+    },
+    server::NamedService,
+};
 
 use crate::{
     sample::Sample,
-    zone::{Opening, RequestParts, Seen, caller, channel, open},
+    zone::{Opening, RequestParts, Seen, caller, channel, open, ping},
 };
 
 /// F1: a bare bidirectional stream sends the same message to `clients` and waits for the last answer.
@@ -51,12 +64,25 @@ struct FloorServer {
 
 impl FloorServer {
     async fn start(service: impl KdsSyncService) -> Self {
+        Self::with(KdsSyncServiceServer::new(service)).await
+    }
+
+    async fn with<S>(service: S) -> Self
+    where
+        S: Service<HttpRequest<Body>, Response = HttpResponse<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send,
+    {
         let socket = TcpSocket::new_v4().expect("there is a socket");
         socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("loopback has free ports");
         // Thousands come at once, as to the listeners that it is compared with.
         let listener = socket.listen(BACKLOG).expect("a bound socket can listen");
         let address = listener.local_addr().expect("a bound listener has an address");
-        let server = tonic::transport::Server::builder().add_service(KdsSyncServiceServer::new(service));
+        let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         Self { url: format!("http://{address}"), task }
     }
@@ -186,6 +212,64 @@ pub async fn at_rest(clients: usize, idle: Duration) -> Duration {
     let used = used().saturating_sub(before);
     connected.iter().for_each(tokio::task::JoinHandle::abort);
     used
+}
+
+/// F1 for pings: the processor time a bare server and `clients` clients that ping it use together in `idle`.
+pub async fn pinged(clients: usize, idle: Duration) -> Duration {
+    let server = FloorServer::with(GlobalKdsServiceServer::new(Answered)).await;
+    let connected = (0..clients).map(|n| {
+        let url = server.url.as_str();
+        async move { tokio::spawn(ping(channel(url).await, caller(&format!("zone-{n}")))) }
+    });
+    let connected = join_all(connected).await;
+    let used = || processor(std::process::id()).unwrap_or_default();
+    tokio::time::sleep(SETTLING).await;
+    let before = used();
+    tokio::time::sleep(idle).await;
+    let used = used().saturating_sub(before);
+    connected.iter().for_each(tokio::task::JoinHandle::abort);
+    used
+}
+
+/// Until every client has pinged for the first time.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// Answers pings.
+struct Answered;
+
+#[tonic::async_trait]
+impl GlobalKdsService for Answered {
+    type StreamXDSConfigsStream = FloorResponses<XdsConfigRequest>;
+    type StreamStatsStream = FloorResponses<StatsRequest>;
+    type StreamClustersStream = FloorResponses<ClustersRequest>;
+
+    async fn health_check(
+        &self,
+        _request: Request<ZoneHealthCheckRequest>,
+    ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
+        Ok(Response::new(ZoneHealthCheckResponse::default()))
+    }
+
+    async fn stream_xds_configs(
+        &self,
+        _request: Request<Streaming<XdsConfigResponse>>,
+    ) -> Result<Response<Self::StreamXDSConfigsStream>, Status> {
+        Err(Status::unimplemented("not part of the floor"))
+    }
+
+    async fn stream_stats(
+        &self,
+        _request: Request<Streaming<StatsResponse>>,
+    ) -> Result<Response<Self::StreamStatsStream>, Status> {
+        Err(Status::unimplemented("not part of the floor"))
+    }
+
+    async fn stream_clusters(
+        &self,
+        _request: Request<Streaming<ClustersResponse>>,
+    ) -> Result<Response<Self::StreamClustersStream>, Status> {
+        Err(Status::unimplemented("not part of the floor"))
+    }
 }
 
 /// Answers every question with an empty response.

@@ -4,7 +4,7 @@ use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{StreamExt, stream};
@@ -22,6 +22,7 @@ pub struct MeasuredGlobal {
     http: Client,
     api: SocketAddr,
     kds: SocketAddr,
+    diagnostics: SocketAddr,
 }
 
 impl MeasuredGlobal {
@@ -60,7 +61,7 @@ impl MeasuredGlobal {
             assert!(matches!(child.try_wait(), Ok(None)), "strait-global ended at its start");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Self { child, _folder: folder, http, api, kds }
+        Self { child, _folder: folder, http, api, kds, diagnostics }
     }
 
     /// Its REST API.
@@ -76,6 +77,22 @@ impl MeasuredGlobal {
     /// Where zones connect to.
     pub fn kds(&self) -> String {
         format!("http://{}", self.kds)
+    }
+
+    /// Waits until nothing was written for this long: what it notes of zones that came must not count as work at rest.
+    pub async fn comes_to_rest(&self, quiet: Duration) {
+        let url = format!("http://{}/metrics", self.diagnostics);
+        let (mut seen, mut since) = (String::new(), Instant::now());
+        while since.elapsed() < quiet {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let answer = self.http.get(&url).send().await.expect("diagnostics answer");
+            let text = answer.text().await.expect("metrics are text");
+            let revision = text.lines().find(|line| line.starts_with("store_revision"));
+            let revision = revision.expect("global tells its revision");
+            if seen != revision {
+                (seen, since) = (revision.to_owned(), Instant::now());
+            }
+        }
     }
 
     /// Writes policy number `n`; `value` makes it differ from before.

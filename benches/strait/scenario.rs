@@ -168,21 +168,32 @@ async fn at_rest(zones: usize) {
     let idle = Duration::from_secs(60);
     let global = MeasuredGlobal::start().await;
     let counters = Counters::default();
-    let (connected, _) = connect(&global, zones, &Opening::of(None), &counters).await;
-    // The last writes of connecting must not count as idle work.
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (mut connected, _) = connect(&global, zones, &Opening::of(None), &counters).await;
+    global.comes_to_rest(REST * 3 / 2).await;
     let responses = counters.responses.load(Ordering::Relaxed);
-    let before = processor(global.pid()).unwrap_or_default();
-    tokio::time::sleep(idle).await;
-    let used = processor(global.pid()).unwrap_or_default().saturating_sub(before);
-    drop(connected);
-    let floor = floor::at_rest(zones, idle).await;
-    let share = |used: Duration| used.as_secs_f64() / idle.as_secs_f64() * 100.0;
+    let silent = used_in(idle, &global).await;
+    connected.iter_mut().for_each(BareZone::pings);
+    tokio::time::sleep(REST).await;
+    let pinged = used_in(idle, &global).await;
+    let sent = counters.responses.load(Ordering::Relaxed) - responses;
+    drop((connected, global));
+    let (silent_floor, pinged_floor) = (floor::at_rest(zones, idle).await, floor::pinged(zones, idle).await);
     println!(
-        "P7  {zones} zones connected, nothing changes for {}   responses sent {}   processor {:.2} % of a core (target 0.5 % at 100, 1 % at 2,000)   floor F1, both ends {:.2} %",
+        "P7  {zones} zones connected, nothing changes for {}   responses sent {sent}   processor {silent:.2} % of a core (target 0.5 % at 100, 1 % at 2,000)   floor F1, both ends {:.2} %\n    the same, and each pings every 5 s   processor {pinged:.2} %   floor F1, both ends {:.2} %",
         show(idle),
-        counters.responses.load(Ordering::Relaxed) - responses,
-        share(used),
-        share(floor),
+        share(silent_floor, idle),
+        share(pinged_floor, idle),
     );
+}
+
+/// What global uses in this time, in hundredths of a core.
+async fn used_in(time: Duration, global: &MeasuredGlobal) -> f64 {
+    let used = || processor(global.pid()).unwrap_or_default();
+    let before = used();
+    tokio::time::sleep(time).await;
+    share(used().saturating_sub(before), time)
+}
+
+fn share(used: Duration, of: Duration) -> f64 {
+    used.as_secs_f64() / of.as_secs_f64() * 100.0
 }

@@ -6,14 +6,18 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::{Buf, BufMut, Bytes};
 use common::{
-    kds::{features::Features, headers::KdsCaller, metadata::Peer},
+    kds::{features::Features, headers::KdsCaller, metadata::Peer, watch::Position},
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
-        kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
+        kuma::mesh::v1alpha1::{
+            ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
+            kds_sync_service_client::KdsSyncServiceClient,
+        },
     },
     registry,
     xds::{Sink, SinkEvent, SinkType, Versions},
@@ -33,6 +37,8 @@ use tonic::{
 
 /// Largest message taken, in bytes.
 const LARGEST: usize = 64 << 20;
+/// How often a zone pings by default.
+const PING: Duration = Duration::from_secs(5);
 const DOWN: &str = "/kuma.mesh.v1alpha1.KDSSyncService/GlobalToZoneSync";
 /// What a response says when another follows that belongs to it.
 const MORE: &[u8] = b"more";
@@ -89,11 +95,15 @@ impl Opening {
 }
 
 /// A connected zone; ends when dropped.
-pub struct BareZone(Vec<JoinHandle<()>>);
+pub struct BareZone {
+    tasks: Vec<JoinHandle<()>>,
+    channel: Channel,
+    caller: KdsCaller,
+}
 
 impl Drop for BareZone {
     fn drop(&mut self) {
-        self.0.iter().for_each(JoinHandle::abort);
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -110,8 +120,28 @@ impl BareZone {
         let caller = caller(name);
         let client = KdsSyncServiceClient::new(channel.clone());
         let up = tokio::spawn(answer_nothing(client, caller.clone()));
-        let down = tokio::spawn(follow(channel, caller, opening.clone(), counters, news));
-        Self(vec![up, down])
+        let follows = follow(channel.clone(), caller.clone(), opening.clone(), counters, news);
+        Self { tasks: vec![up, tokio::spawn(follows)], channel, caller }
+    }
+
+    /// Shows from now on that it is there, as often as a zone does by default.
+    pub fn pings(&mut self) {
+        self.tasks.push(tokio::spawn(ping(self.channel.clone(), self.caller.clone())));
+    }
+}
+
+/// Pings over and over, first at a time of its own so that not all do it at once.
+pub async fn ping(channel: Channel, caller: KdsCaller) {
+    let spread = caller.zone.bytes().fold(0, |sum: u64, byte| (sum * 31 + u64::from(byte)) % 5_000);
+    tokio::time::sleep(Duration::from_millis(spread)).await;
+    let mut client = GlobalKdsServiceClient::new(channel);
+    let mut tick = tokio::time::interval(PING);
+    loop {
+        tick.tick().await;
+        let mut request = Request::new(ZoneHealthCheckRequest {});
+        caller.write(request.metadata_mut());
+        Position::default().write(request.metadata_mut());
+        client.health_check(request).await.expect("a ping is answered");
     }
 }
 

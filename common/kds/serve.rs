@@ -163,12 +163,22 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         let mut withheld = WithheldTypes::default();
         self.tell_withheld(view, &mut withheld);
         let mut answered = self.hear(source, view, &first, &mut retry)?;
+        let mut has_news = true;
         loop {
-            self.send(source, view, answered, &mut withheld)?;
+            // Most changes are for others. Each stream hears of each of them, so it looks at what there is to say of
+            // all types only when there can be something.
+            if has_news {
+                self.send(source, view, &mut withheld)?;
+            }
+            self.tell_reached(source, view, answered);
+            has_news = true;
             let patience = source.stalled_since().map(|since| since + self.stall_after);
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
-                drained = self.outbox.drain_one(), if !self.outbox.is_empty() => drained?,
+                drained = self.outbox.drain_one(), if !self.outbox.is_empty() => {
+                    drained?;
+                    has_news = false;
+                }
                 request = inbound.next() => match request {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
@@ -186,7 +196,8 @@ impl<D: Dialect<Response: Message>> Serving<D> {
                     let began = Instant::now();
                     let names: BTreeMap<_, _> = view.advance(&index);
                     source.handle(Input::Changed(&names), view)?;
-                    meter::generated("event", !names.is_empty(), began.elapsed());
+                    has_news = !names.is_empty();
+                    meter::generated("event", has_news, began.elapsed());
                     self.tell_withheld(view, &mut withheld);
                 },
                 Some(wish) = self.wishes.recv() => {
@@ -279,7 +290,6 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         &mut self,
         source: &mut Source<D>,
         view: &impl View,
-        answered: bool,
         withheld: &mut WithheldTypes,
     ) -> Result<(), Ended> {
         while let Some(parts) = source.next_parts(Instant::now(), view) {
@@ -313,11 +323,15 @@ impl<D: Dialect<Response: Message>> Serving<D> {
             }
             self.outbox.push(response)?;
         }
+        Ok(())
+    }
+
+    /// Tells how far the peer is.
+    fn tell_reached(&self, source: &Source<D>, view: &impl View, answered: bool) {
         // A type that was not asked for yet has acknowledged nothing; who answers has asked for all it knows.
         if answered || source.progress().count() == self.types.len() {
             self.watch.reached(position(source.progress(), view.revision()));
         }
-        Ok(())
     }
 }
 

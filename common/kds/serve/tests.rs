@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Mutex;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -12,7 +15,7 @@ use crate::{
     kds::{MAX_MESSAGE, features::Features, watch::Watch},
     offers::{OffersDoor, RefusedSelection},
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
-    store::StoreIdentity,
+    store::{Snapshot, StoreIdentity},
     xds::{Name, Refusals, Version, Wanted},
 };
 
@@ -335,5 +338,106 @@ async fn a_batch_that_a_zone_of_kuma_refused_is_not_sent_again_as_it_was() {
         assert!(alone.len() >= 2, "it is offered again: {alone:?}");
     };
     let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| One(offered)), peer);
+    assert!(matches!(ended, Ended::ByPeer), "{ended}");
+}
+
+/// Has one resource that changes when the index gets to an even revision, and counts how often it is looked at.
+struct Even {
+    revision: u64,
+    looked: Arc<AtomicUsize>,
+}
+
+impl Want for Even {
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn ready(&self, _type_url: &str) -> bool {
+        self.looked.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn each(&self, type_url: &str, visit: &mut dyn FnMut(&Name, Version)) {
+        let wanted = self.get(type_url, "default.").unwrap();
+        visit(&wanted.name, wanted.version);
+    }
+
+    fn get(&self, _type_url: &str, name: &str) -> Option<Wanted> {
+        (name == "default.").then(|| Wanted::new(name, "Mesh", (self.revision / 2).to_string()))
+    }
+}
+
+impl View for Even {
+    fn key_of(&self, _: &str, _: &str) -> Option<ResourceKey> {
+        None
+    }
+
+    fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
+        self.revision = index.revision;
+        let is_even = self.revision.is_multiple_of(2);
+        is_even.then(|| ("Mesh", vec!["default.".into()])).into_iter().collect()
+    }
+
+    fn withheld(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::new()
+    }
+}
+
+/// Remembers how far the peer is.
+struct Reached(watch::Sender<Position>);
+
+impl Watch for Reached {
+    fn introduced(&self, _peer: &Peer) {}
+    fn heard(&self) {}
+    fn counted(&self, _type_name: &str, _outcome: Outcome) {}
+    fn reached(&self, position: Position) {
+        self.0.send_replace(position);
+    }
+    fn refused(&self, _type_name: &str, _refusals: &Refusals) {}
+    fn withheld(&self, _type_name: &str, _reason: Option<String>) {}
+}
+
+/// Thousands of streams hear of each change, most of which are of insights that go to nobody.
+#[tokio::test(start_paused = true)]
+async fn what_changes_for_others_is_acknowledged_and_not_looked_through() {
+    let (publisher, index) = nothing_changes();
+    let (wire, mut responses) = outbox::wire(8);
+    let (requests, inbound) = mpsc::channel(8);
+    let (reached, mut position) = watch::channel(Position::default());
+    let serving = serving(index, wire, Arc::new(Reached(reached)));
+    let request = |nonce: &str| DeltaDiscoveryRequest {
+        node: Some(Peer { features: Features::ours(), ..Peer::default() }.node("zone-1")),
+        type_url: "Mesh".to_owned(),
+        resource_names_subscribe: nonce.is_empty().then(|| "*".to_owned()).into_iter().collect(),
+        response_nonce: nonce.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let looked = Arc::<AtomicUsize>::default();
+    let view = Even { revision: 0, looked: Arc::clone(&looked) };
+    let store = publisher.borrow().store;
+    let publish = |revision| {
+        publisher.send_replace(Arc::new(Index::of(store, Snapshot { revision, resources: Vec::new() })));
+    };
+    let peer = async {
+        requests.send(Ok(request(""))).await.unwrap();
+        let first = responses.next().await.unwrap();
+        requests.send(Ok(request(&first.nonce))).await.unwrap();
+        publish(2);
+        let second = responses.next().await.unwrap();
+        requests.send(Ok(request(&second.nonce))).await.unwrap();
+        position.wait_for(|position| position.acked == 2).await.unwrap();
+        let before = looked.load(Ordering::Relaxed);
+        for revision in [3, 5, 7] {
+            publish(revision);
+            let told = position.wait_for(|position| position.head == revision).await.unwrap();
+            assert_eq!((told.acked, told.lag), (revision, 0));
+        }
+        assert_eq!(looked.load(Ordering::Relaxed), before);
+        publish(8);
+        assert_eq!(responses.next().await.unwrap().resources.len(), 1);
+        assert!(looked.load(Ordering::Relaxed) > before);
+        drop(requests);
+    };
+    let (ended, ()) = tokio::join!(serving.run(ReceiverStream::new(inbound), move |_, _| view), peer);
     assert!(matches!(ended, Ended::ByPeer), "{ended}");
 }
