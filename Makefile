@@ -63,9 +63,9 @@ e2e: ## Run the real binaries with real Envoys
 	@demo/setup.sh test
 	$(CARGO) test --package strait --test e2e
 
-# Minutes for each target.
+# Minutes of a core for each target; what it had before counts.
 FUZZ_MINUTES ?= 60
-fuzz: ## Search on with libFuzzer where the tests replay (TARGET=sync-items for one; needs cargo-fuzz and nightly Rust)
+fuzz: ## Search on with libFuzzer where the tests replay, stopped and resumed at will (TARGET=sync-items for one; needs nightly Rust)
 	@tests/fuzz/search.sh "$(TARGET)" "$(FUZZ_MINUTES)"
 
 bench: ## Measure against a floor in the same run (BENCH=p4 for one scenario, BENCH_SCALE=0.1 for less of it)
