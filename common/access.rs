@@ -10,6 +10,7 @@ use crate::store::history::Author;
 const ADMIN: &str = "mesh-system:admin";
 const ANONYMOUS: &str = "mesh-system:anonymous";
 pub(crate) const AUTHENTICATED: &str = "mesh-system:authenticated";
+const OPENID: &str = "mesh-system:openid";
 const UNAUTHENTICATED: &str = "mesh-system:unauthenticated";
 /// What an anonymous caller can do about it.
 pub(crate) const WAY_IN: &str = ": show a user token (straitctl: --token, STRAITCTL_TOKEN). An administrator \
@@ -44,6 +45,17 @@ impl User {
     /// Whether nobody vouches for this name.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
+    }
+
+    /// Someone for whom a provider vouches, who is not ours to say whom it has accounts for.
+    pub fn vouched_for(name: String, mut groups: Vec<String>) -> Self {
+        groups.push(OPENID.to_owned());
+        Self::authenticated(name, groups)
+    }
+
+    /// Whether a control plane gave him what he shows, and no provider.
+    pub fn is_ours(&self) -> bool {
+        !self.is_anonymous() && !self.groups.iter().any(|group| group == OPENID)
     }
 
     /// Someone whose token is valid.

@@ -136,6 +136,11 @@ pub fn rsa_public_der(pem: &[u8]) -> Result<Vec<u8>, KeyError> {
     }
 }
 
+/// Whether this says of itself that it is a private RSA key, of which [`rsa_public_der`] finds out whether it is.
+pub fn is_rsa_private(pem: &[u8]) -> bool {
+    pem::parse(pem).is_ok_and(|block| block.tag() == RSA_PRIVATE_KEY)
+}
+
 /// The public half of an RSA key as PEM.
 ///
 /// # Errors

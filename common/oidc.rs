@@ -97,6 +97,9 @@ pub enum OidcError {
     /// The settings say nothing of a client for this.
     #[error("{0} is not set, so nobody can log in this way")]
     NoClient(&'static str),
+    /// There is no key to seal with what a browser keeps.
+    #[error("what your browser would keep cannot be sealed: {0}")]
+    Unsealed(String),
     /// Too many log in at once.
     #[error("too many log in at the moment, try again")]
     Busy,

@@ -209,8 +209,10 @@ impl Rights {
         rule.names(user)
     }
 
+    /// Whom a provider has accounts for is nothing that was said here, so its users need a role from the start.
     fn is_unbound_writing(&self, user: &User, verb: RoleVerb) -> bool {
-        matches!(verb, RoleVerb::Write | RoleVerb::Delete) && self.trusts(user)
+        let is_trusted = self.anonymous_may_write || user.is_ours();
+        matches!(verb, RoleVerb::Write | RoleVerb::Delete) && is_trusted
     }
 
     /// What `user` may read, for what shows many resources.

@@ -130,6 +130,13 @@ impl BareZone {
     }
 }
 
+impl BareZone {
+    /// Whether each of its streams is still there.
+    pub fn is_connected(&self) -> bool {
+        !self.tasks.iter().any(JoinHandle::is_finished)
+    }
+}
+
 /// Pings over and over, first at a time of its own so that not all do it at once.
 pub async fn ping(channel: Channel, caller: KdsCaller) {
     let spread = caller.zone.bytes().fold(0, |sum: u64, byte| (sum * 31 + u64::from(byte)) % 5_000);

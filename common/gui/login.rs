@@ -7,7 +7,7 @@
 //!
 //! Whoever comes back must be the browser that was sent there, so nobody can be logged in as somebody else by a link.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     oidc::{CodeFlow, OidcError, PageSession},
     rest::{LOGIN, LOGIN_DONE, PAGE},
+    runtime::http::Connection,
 };
 
 /// How long a browser keeps what a login begins with, in seconds; that says itself how long it is good.
@@ -76,7 +77,9 @@ pub(super) async fn done(State(gui): State<Arc<Gui>>, visit: Visit, request: Req
             format!("{error}: {}", visit.parameter("error_description")).chars().take(300).collect();
         return failed(&gui, &visit, &OidcError::Refused(said));
     }
-    let finished = flow.finish(provider, visit.parameter("code"), now).await;
+    let from = request.extensions().get::<Connection>().map(|connection| connection.peer.ip());
+    let from = from.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let finished = flow.finish(provider, visit.parameter("code"), from, now).await;
     match finished.and_then(|session| Ok((session.seal(&index)?, session))) {
         Ok((sealed, session)) => {
             tracing::info!(user = session.user().name, "somebody logged in on the page through the provider");
@@ -94,7 +97,7 @@ pub(super) async fn done(State(gui): State<Arc<Gui>>, visit: Visit, request: Req
 pub(super) fn way_out(gui: &Gui, request: &Request) -> Option<String> {
     let provider = provider(gui)?;
     let kept = gui.desk.kept(request.headers(), &gui.desk.cookie())?;
-    PageSession::open(&gui.desk.index(), kept, &provider.settings().issuer, gui.desk.now())?;
+    PageSession::open(&gui.desk.index(), kept, provider, gui.desk.now())?;
     let mut url = Url::parse(&provider.end_session_endpoint()?).ok()?;
     let back = format!("{}{PAGE}", gui.desk.root_url(request)?);
     url.query_pairs_mut()
@@ -123,7 +126,9 @@ fn no_provider(gui: &Gui, visit: &Visit) -> Response {
 
 fn failed(gui: &Gui, visit: &Visit, error: &OidcError) -> Response {
     let status = match error {
-        OidcError::Unknown { .. } | OidcError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        OidcError::Unknown { .. } | OidcError::Unsealed(_) | OidcError::Busy => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         OidcError::Web(_) | OidcError::Document { .. } => StatusCode::BAD_GATEWAY,
         _ => StatusCode::FORBIDDEN,
     };

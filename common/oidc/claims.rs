@@ -1,5 +1,6 @@
 //! Whom the claims of a token mean here.
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{OidcError, ProviderClaims};
@@ -14,7 +15,7 @@ const LONGEST_NAME: usize = 256;
 const MOST_GROUPS: usize = 256;
 
 /// Which claims name a user and his groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClaimMapping {
     username: String,
     username_prefix: String,
@@ -70,7 +71,7 @@ impl ClaimMapping {
         let groups = groups.into_iter().filter(|group| !group.is_empty());
         let groups = groups.map(|group| format!("{}{group}", self.groups_prefix));
         let groups = groups.filter(|group| is_name(group) && !is_reserved(group));
-        Ok(User::authenticated(name, groups.collect()))
+        Ok(User::vouched_for(name, groups.collect()))
     }
 }
 

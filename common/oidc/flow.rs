@@ -1,5 +1,7 @@
 //! Logging in on the page: an authorization code, bound to one browser by state, nonce and PKCE.
 
+use std::{net::IpAddr, time::Duration};
+
 use chrono::{DateTime, TimeDelta, Utc};
 use oauth2::{
     AuthType, AuthUrl, AuthorizationCode, Client, ClientId, ClientSecret, CsrfToken, DeviceAuthorizationUrl,
@@ -11,6 +13,7 @@ use oauth2::{
     },
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 
 use super::{OidcError, OpenIdProvider, PageSession, ProviderMetadata, SHOWN};
 use crate::{clip::clip, store::index::Index, token};
@@ -19,6 +22,8 @@ use crate::{clip::clip, store::index::Index, token};
 const WHAT: &str = "login on the page";
 /// How long somebody may take to log in.
 const PATIENCE: TimeDelta = TimeDelta::minutes(10);
+/// How long a code that the provider refused keeps its turn.
+const PENALTY: Duration = Duration::from_secs(1);
 /// Longest code of a provider.
 const LONGEST_CODE: usize = 4096;
 
@@ -144,13 +149,10 @@ impl CodeFlow {
     /// What the browser keeps meanwhile.
     ///
     /// # Errors
-    /// [`OidcError::Unknown`] when there is no key to seal it with.
+    /// [`OidcError::Unsealed`] when there is no key to seal it with.
     pub fn seal(&self, index: &Index) -> Result<String, OidcError> {
         let content = serde_json::to_vec(self).unwrap_or_default();
-        token::seal(index, WHAT, &content).map_err(|error| OidcError::Unknown {
-            issuer: self.redirect.clone(),
-            reason: format!("a login cannot be sealed: {error}"),
-        })
+        token::seal(index, WHAT, &content).map_err(|error| OidcError::Unsealed(error.to_string()))
     }
 
     /// What the browser kept; nothing when we did not seal it.
@@ -163,7 +165,7 @@ impl CodeFlow {
         !state.is_empty() && self.state == state && now.timestamp() < self.until
     }
 
-    /// Who has logged in, for the code he brought.
+    /// Who has logged in, for the code he brought from this address.
     ///
     /// # Errors
     /// [`OidcError`] when the provider does not take the code, or its token says nobody.
@@ -171,21 +173,29 @@ impl CodeFlow {
         &self,
         provider: &OpenIdProvider,
         code: &str,
+        from: IpAddr,
         now: DateTime<Utc>,
     ) -> Result<PageSession, OidcError> {
         if code.is_empty() || code.len() > LONGEST_CODE {
             return Err(OidcError::Refused("it sent no code".to_owned()));
         }
-        let _turn = provider.turn()?;
+        let _turn = provider.turn(from).await?;
         let client = client(provider, &self.redirect)?;
         let asking = client
             .exchange_code(AuthorizationCode::new(code.to_owned()))
             .set_pkce_verifier(PkceCodeVerifier::new(self.verifier.clone()));
-        let tokens = asking.request_async(provider.web()).await.map_err(refusal)?;
+        let tokens = match asking.request_async(provider.web()).await.map_err(refusal) {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                // Anybody can make up codes, and the provider counts those that we bring against us.
+                sleep(PENALTY).await;
+                return Err(error);
+            }
+        };
         let none = || OidcError::Refused("it gave no ID token".to_owned());
         let token = tokens.extra_fields().id_token.as_deref().ok_or_else(none)?;
         let (user, until) = provider.logged_in(token, &self.nonce, now).await?;
-        Ok(PageSession::new(user, &provider.settings().issuer, until))
+        Ok(PageSession::new(user, provider, until))
     }
 }
 

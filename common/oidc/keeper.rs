@@ -1,11 +1,13 @@
 //! The provider the settings name: what is known of it, kept up to date beside the requests, and whom its tokens mean.
 
-use std::{fs, future::Future, sync::Arc, time::Duration};
+use std::{fs, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit, watch},
+    sync::{Notify, watch},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,15 @@ use super::{
     issuer_of,
     verify::{end_of, verify},
 };
-use crate::{access::User, config::OpenIdConnectSection, runtime::Entropy};
+use crate::{
+    access::User,
+    clip::clip,
+    config::OpenIdConnectSection,
+    runtime::{
+        Entropy,
+        http::{FairTurn, FairTurns},
+    },
+};
 
 /// Shortest time from one good look at the provider to the next, however many tokens name unknown keys.
 pub(super) const SOONEST: Duration = Duration::from_secs(10);
@@ -24,8 +34,14 @@ const REGULAR: Duration = Duration::from_secs(60 * 60);
 /// Pauses after it did not answer: the first, doubled each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Logins that may ask the provider at once.
-const LOGINS: usize = 16;
+/// Logins that may ask the provider at once, in turn between the addresses they come from.
+const LOGINS: usize = 8;
+/// Longest time a login waits for its turn.
+const TURN: Duration = Duration::from_secs(15);
+/// What strangers are told when the provider could not be asked. Its own words, and those of the network, are in the log.
+const UNREACHED: &str = "it could not be asked; the log of this control plane says why";
+/// Longest reason that is kept.
+const LONGEST_REASON: usize = 1024;
 
 /// What a provider said about itself.
 #[derive(Clone, Debug)]
@@ -49,7 +65,7 @@ pub struct OpenIdProvider {
     web: ProviderWeb,
     view: watch::Sender<ProviderView>,
     wanted: Notify,
-    logins: Semaphore,
+    logins: Arc<FairTurns>,
 }
 
 impl OpenIdProvider {
@@ -79,7 +95,7 @@ impl OpenIdProvider {
             web,
             view: watch::Sender::default(),
             wanted: Notify::new(),
-            logins: Semaphore::new(LOGINS),
+            logins: Arc::new(FairTurns::new(LOGINS)),
         })
     }
 
@@ -170,7 +186,7 @@ impl OpenIdProvider {
         let view = self.view.borrow();
         view.known.clone().ok_or_else(|| OidcError::Unknown {
             issuer: self.settings.issuer.clone(),
-            reason: view.trouble.clone().unwrap_or_else(|| "it is being asked".to_owned()),
+            reason: view.trouble.as_ref().map_or("it is being asked", |_| UNREACHED).to_owned(),
         })
     }
 
@@ -194,9 +210,17 @@ impl OpenIdProvider {
         self.secret.as_deref()
     }
 
-    /// A turn to ask it for somebody who logs in: strangers can make a control plane do that.
-    pub(super) fn turn(&self) -> Result<SemaphorePermit<'_>, OidcError> {
-        self.logins.try_acquire().map_err(|_| OidcError::Busy)
+    /// A turn to ask it for somebody who logs in from this address: strangers can make a control plane do that.
+    pub(super) async fn turn(&self, from: IpAddr) -> Result<FairTurn, OidcError> {
+        let turn = timeout(TURN, self.logins.take(from)).await;
+        turn.map_err(|_| OidcError::Busy)?.map_err(|_| OidcError::Busy)
+    }
+
+    /// What tells sessions apart for which this provider vouched by these settings from all others.
+    pub(super) fn seal_of_settings(&self) -> String {
+        let client = (&self.settings.issuer, &self.settings.client_id);
+        let settled = serde_json::to_vec(&(client, &self.mapping)).unwrap_or_default();
+        BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, &settled))
     }
 }
 
@@ -222,7 +246,7 @@ async fn keep<F: Future<Output = Result<KnownProvider, OidcError>>>(
             }
             Err(error) => {
                 metrics::counter!("openid_fetches_total", "outcome" => "failed").increment(1);
-                let why = error.to_string();
+                let why = clip(&error.to_string(), LONGEST_REASON).to_owned();
                 if view.borrow().trouble.as_ref() != Some(&why) {
                     tracing::warn!(
                         error = why,

@@ -47,7 +47,8 @@ impl ProviderMetadata {
     /// # Errors
     /// [`OidcError::Document`] when it is none, is another's, or names an address where anybody could listen.
     pub fn parse(document: &[u8], issuer: &str) -> Result<Self, OidcError> {
-        let unusable = |reason: String| OidcError::Document { what: WHAT, reason };
+        let unusable =
+            |reason: String| OidcError::Document { what: WHAT, reason: clip(&reason, SHOWN).to_owned() };
         let found: Self = serde_json::from_slice(document).map_err(|error| unusable(error.to_string()))?;
         if found.issuer != issuer {
             let other = clip(&found.issuer, SHOWN);

@@ -17,7 +17,10 @@ const LONGEST: usize = 256 << 10;
 /// A client of a provider. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProviderWeb {
-    http: Client,
+    /// For `https://`.
+    far: Client,
+    /// For `http://`, which is on this machine, and goes through no proxy that the environment names.
+    here: Client,
 }
 
 impl ProviderWeb {
@@ -27,13 +30,19 @@ impl ProviderWeb {
     /// When they cannot be read.
     pub fn new(ca_file: Option<&Path>) -> anyhow::Result<Self> {
         let tls = Trust::from_settings(ca_file, false)?.client_config(&["h2", "http/1.1"])?;
-        let http = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .user_agent(concat!("strait/", env!("CARGO_PKG_VERSION")))
-            .timeout(TIMEOUT)
-            // A redirect would carry a code or a secret on to somebody else.
-            .redirect(Policy::none());
-        Ok(Self { http: http.build()? })
+        let client = || {
+            Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .user_agent(concat!("strait/", env!("CARGO_PKG_VERSION")))
+                .timeout(TIMEOUT)
+                // A redirect would carry a code or a secret on to somebody else.
+                .redirect(Policy::none())
+        };
+        Ok(Self { far: client().build()?, here: client().no_proxy().build()? })
+    }
+
+    fn to(&self, url: &str) -> &Client {
+        if url.starts_with("https://") { &self.far } else { &self.here }
     }
 
     /// The document at `url`.
@@ -41,7 +50,7 @@ impl ProviderWeb {
     /// # Errors
     /// [`OidcError::Web`].
     pub async fn get(&self, url: &str) -> Result<Vec<u8>, OidcError> {
-        let answer = self.http.get(url).send().await.map_err(|error| failed(&error))?;
+        let answer = self.to(url).get(url).send().await.map_err(|error| failed(&error))?;
         if !answer.status().is_success() {
             return Err(OidcError::Web(format!("{url} answered {}", answer.status())));
         }
@@ -56,8 +65,10 @@ impl ProviderWeb {
         let fields = [("token", token), ("token_type_hint", "refresh_token"), ("client_id", client_id)];
         let encoded =
             fields.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-        let request =
-            self.http.post(endpoint).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let request = self
+            .to(endpoint)
+            .post(endpoint)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         let answer = request.body(encoded.join("&")).send().await.map_err(|error| failed(&error))?;
         match answer.status().is_success() {
             true => Ok(()),
@@ -67,8 +78,8 @@ impl ProviderWeb {
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, OidcError> {
         let (parts, sent) = request.into_parts();
-        let request =
-            self.http.request(parts.method, parts.uri.to_string()).headers(parts.headers).body(sent);
+        let url = parts.uri.to_string();
+        let request = self.to(&url).request(parts.method, &url).headers(parts.headers).body(sent);
         let answer = request.send().await.map_err(|error| failed(&error))?;
         let mut response = HttpResponse::new(Vec::new());
         *response.status_mut() = answer.status();

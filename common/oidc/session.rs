@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::OidcError;
+use super::{OidcError, OpenIdProvider};
 use crate::{access::User, store::index::Index, token};
 
 /// Longest sealed session: browsers keep cookies of 4096 bytes, name and all.
@@ -19,16 +19,18 @@ pub struct PageSession {
     name: String,
     #[serde(rename = "g")]
     groups: Vec<String>,
-    #[serde(rename = "i")]
-    issuer: String,
+    /// Who vouched, by which settings.
+    #[serde(rename = "v")]
+    vouched: String,
     #[serde(rename = "u")]
     until: i64,
 }
 
 impl PageSession {
-    /// One of `user`, for whom `issuer` vouches until then.
-    pub(crate) fn new(user: User, issuer: &str, until: DateTime<Utc>) -> Self {
-        Self { name: user.name, groups: user.groups, issuer: issuer.to_owned(), until: until.timestamp() }
+    /// One of `user`, for whom `provider` vouches until then.
+    pub(crate) fn new(user: User, provider: &OpenIdProvider, until: DateTime<Utc>) -> Self {
+        let vouched = provider.seal_of_settings();
+        Self { name: user.name, groups: user.groups, vouched, until: until.timestamp() }
     }
 
     /// Who that is.
@@ -44,14 +46,11 @@ impl PageSession {
     /// What the browser gets to keep.
     ///
     /// # Errors
-    /// [`OidcError::Claim`] when it is too long for that, [`OidcError::Unknown`] when there is no key to seal with.
+    /// [`OidcError::Claim`] when it is too long for that, [`OidcError::Unsealed`] when there is no key to seal with.
     pub fn seal(&self, index: &Index) -> Result<String, OidcError> {
         let content = serde_json::to_vec(self).unwrap_or_default();
-        let no_key = |error: token::TokenError| OidcError::Unknown {
-            issuer: self.issuer.clone(),
-            reason: format!("a session cannot be sealed: {error}"),
-        };
-        let sealed = token::seal(index, WHAT, &content).map_err(no_key)?;
+        let sealed =
+            token::seal(index, WHAT, &content).map_err(|error| OidcError::Unsealed(error.to_string()))?;
         if sealed.len() > LONGEST {
             let reason = "lists more groups than a browser keeps: let the provider send fewer".to_owned();
             return Err(OidcError::Claim { claim: "groups".to_owned(), reason });
@@ -59,9 +58,11 @@ impl PageSession {
         Ok(sealed)
     }
 
-    /// The session that a browser shows; none when we did not seal it, it is over, or another provider vouched.
-    pub fn open(index: &Index, sealed: &str, issuer: &str, now: DateTime<Utc>) -> Option<Self> {
+    /// The session that a browser shows; none when we did not seal it, it is over, or another provider vouched, or the
+    /// same by other settings, which may have named somebody else.
+    pub fn open(index: &Index, sealed: &str, provider: &OpenIdProvider, now: DateTime<Utc>) -> Option<Self> {
         let opened: Self = serde_json::from_slice(&token::unseal(index, WHAT, sealed)?).ok()?;
-        (opened.issuer == issuer && now.timestamp() < opened.until).then_some(opened)
+        let is_good = opened.vouched == provider.seal_of_settings() && now.timestamp() < opened.until;
+        is_good.then_some(opened)
     }
 }

@@ -35,7 +35,7 @@ fn with(changes: Value) -> Value {
 }
 
 fn authenticated(name: &str, groups: &[&str]) -> User {
-    User::authenticated(name.to_owned(), groups.iter().map(|group| (*group).to_owned()).collect())
+    User::vouched_for(name.to_owned(), groups.iter().map(|group| (*group).to_owned()).collect())
 }
 
 #[test]
@@ -46,9 +46,10 @@ fn a_token_of_the_provider_names_a_user() {
     assert!(provider.claims(&token));
     assert_eq!(provider.user(&token, now()), Ok(authenticated("ann", &["devs"])));
     let good = [
-        json!({ "aud": ["other", "page"] }),
         json!({ "aud": "cli", "azp": "cli" }),
         json!({ "aud": ["page", "cli"], "azp": "page" }),
+        json!({ "aud": ["page", "cli"] }),
+        json!({ "aud": ["page", "other"], "azp": "page" }),
         json!({ "iat": NOW + 600, "nbf": NOW + 600 }),
         json!({ "exp": f64::from(1_800_000_010) + 0.5 }),
         json!({ "exp": NOW + 1 }),
@@ -86,6 +87,7 @@ fn what_is_not_for_us_or_not_in_time_is_refused() {
     }
     // Somebody else's token, in which we are named too.
     check(json!({ "aud": ["page", "other"], "azp": "other" }), OidcError::Audience(text()));
+    check(json!({ "aud": ["page", "other"] }), OidcError::Audience(text()));
     check(json!({ "azp": 5 }), OidcError::Audience(text()));
     for end in [json!(NOW), json!(NOW - 1), json!(0), json!(-1), json!(null), json!("1900000000")] {
         check(json!({ "exp": end }), OidcError::Time(""));
@@ -274,8 +276,12 @@ fn a_provider_says_where_it_is_and_nobody_else_for_it() {
 }
 
 fn index(key: &ResourceKey) -> Index {
+    index_with(key, token::new_signing_key().unwrap().pem())
+}
+
+fn index_with(key: &ResourceKey, content: &str) -> Index {
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    let spec = token::secret_spec(token::new_signing_key().unwrap().pem());
+    let spec = token::secret_spec(content);
     let secret = Resource::new(key.clone(), now()).with_spec(spec);
     Index::of(store, Snapshot { revision: 1, resources: vec![Arc::new(secret)] })
 }
@@ -283,35 +289,56 @@ fn index(key: &ResourceKey) -> Index {
 #[test]
 fn what_a_browser_keeps_is_read_and_made_by_nobody_else() {
     let (ours, theirs) = (index(&Purpose::User.key(1)), index(&Purpose::User.key(1)));
-    let session =
-        PageSession::new(authenticated("ann", &["devs"]), ISSUER, now() + chrono::TimeDelta::hours(1));
+    let by = provider(&[&Signer::new("1")]);
+    let other = |change: fn(&mut OpenIdConnectSection)| {
+        let mut settings = by.settings().clone();
+        change(&mut settings);
+        OpenIdProvider::new(&settings).unwrap()
+    };
+    let session = PageSession::new(authenticated("ann", &["devs"]), &by, now() + chrono::TimeDelta::hours(1));
     let sealed = session.seal(&ours).unwrap();
     assert!(token::is_sealed(&sealed) && !sealed.contains("ann"));
-    let open = |index: &Index, sealed: &str, issuer: &str, at: i64| {
-        PageSession::open(index, sealed, issuer, DateTime::from_timestamp(at, 0).unwrap())
+    let open = |index: &Index, sealed: &str, by: &OpenIdProvider, at: i64| {
+        PageSession::open(index, sealed, by, DateTime::from_timestamp(at, 0).unwrap())
     };
     assert_eq!(
-        open(&ours, &sealed, ISSUER, NOW).map(|session| session.user()),
+        open(&ours, &sealed, &by, NOW).map(|session| session.user()),
         Some(authenticated("ann", &["devs"]))
     );
-    assert!(open(&ours, &sealed, ISSUER, NOW + 3600).is_none(), "it is over");
-    assert!(open(&ours, &sealed, "https://new.example", NOW).is_none(), "another provider");
-    assert!(open(&theirs, &sealed, ISSUER, NOW).is_none(), "another key");
-    assert!(open(&index(&Purpose::User.key(2)), &sealed, ISSUER, NOW).is_none(), "its key is gone");
+    assert!(open(&ours, &sealed, &by, NOW + 3600).is_none(), "it is over");
+    let others = [
+        other(|settings| "https://new.example".clone_into(&mut settings.issuer)),
+        other(|settings| "another".clone_into(&mut settings.client_id)),
+        other(|settings| "roles".clone_into(&mut settings.groups_claim)),
+        other(|settings| "work:".clone_into(&mut settings.username_prefix)),
+    ];
+    assert!(
+        others.iter().all(|by| open(&ours, &sealed, by, NOW).is_none()),
+        "another provider, or other settings"
+    );
+    // What stands in the place of the key may be known to others.
+    for content in
+        ["", "revoked", &keys::rsa_public_pem(token::new_signing_key().unwrap().pem().as_bytes()).unwrap()]
+    {
+        let spoilt = index_with(&Purpose::User.key(1), content);
+        assert!(session.seal(&spoilt).is_err() && open(&spoilt, &sealed, &by, NOW).is_none(), "{content}");
+    }
+    assert!(open(&theirs, &sealed, &by, NOW).is_none(), "another key");
+    assert!(open(&index(&Purpose::User.key(2)), &sealed, &by, NOW).is_none(), "its key is gone");
     for at in 0..sealed.len() {
         let mut bytes = sealed.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         let changed = String::from_utf8(bytes).unwrap();
-        assert!(open(&ours, &changed, ISSUER, NOW).is_none(), "{at}");
+        assert!(open(&ours, &changed, &by, NOW).is_none(), "{at}");
     }
     // What is sealed for a login is no session.
     let (_, flow) =
         CodeFlow::begin(&provider(&[&Signer::new("1")]), "https://cp.example/back", "/gui", now()).unwrap();
     let begun = flow.seal(&ours).unwrap();
     assert_eq!(CodeFlow::open(&ours, &begun), Some(flow));
-    assert!(open(&ours, &begun, ISSUER, NOW).is_none() && CodeFlow::open(&ours, &sealed).is_none());
+    assert!(open(&ours, &begun, &by, NOW).is_none() && CodeFlow::open(&ours, &sealed).is_none());
     let groups: Vec<String> = (0..200).map(|n| format!("group-number-{n}-of-this-company")).collect();
-    let large = PageSession::new(User::authenticated("ann".to_owned(), groups), ISSUER, now());
+    let large = PageSession::new(User::authenticated("ann".to_owned(), groups), &by, now());
     assert!(matches!(large.seal(&ours), Err(OidcError::Claim { .. })), "no browser keeps that");
 }
 
@@ -328,7 +355,7 @@ proptest! {
         for text in [String::from_utf8_lossy(&bytes).into_owned(), parts.join("."), format!("{encoded}.{encoded}.{encoded}")] {
             let claimed = PROVIDER.claims(&text);
             prop_assert!(PROVIDER.user(&text, now()).is_err(), "{claimed}");
-            prop_assert!(PageSession::open(&OURS, &text, ISSUER, now()).is_none());
+            prop_assert!(PageSession::open(&OURS, &text, &PROVIDER, now()).is_none());
             let marked = format!("~1.{text}");
             prop_assert!(CodeFlow::open(&OURS, &marked).is_none());
         }

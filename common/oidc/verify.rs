@@ -108,9 +108,14 @@ fn check_audience(claims: &ProviderClaims, expected: &ExpectedToken<'_>) -> Resu
         return Ok(());
     }
     let is_ours = |name: &str| !name.is_empty() && expected.clients.contains(&name);
-    // Whoever got it must be one of our clients, too, and not somebody who has us among its audiences.
+    // Whoever got it must be one of our clients, too, and not somebody who has us among its audiences; where that is not
+    // said, nobody else may be among them (OpenID Connect Core 3.1.3.7).
     let party = claims.get("azp").map(|party| party.as_str().unwrap_or_default());
-    match audiences.iter().any(|one| is_ours(one)) && party.is_none_or(is_ours) {
+    let is_for_us = match party {
+        Some(party) => audiences.iter().any(|one| is_ours(one)) && is_ours(party),
+        None => !audiences.is_empty() && audiences.iter().all(|one| is_ours(one)),
+    };
+    match is_for_us {
         true => Ok(()),
         false => Err(OidcError::Audience(clip(&format!("{audiences:?}"), SHOWN).to_owned())),
     }

@@ -113,8 +113,8 @@ fn user(api: &Api, request: &Request) -> Result<User, ApiError> {
 
 /// Who logged in on the page through the provider, as his browser says.
 fn session(api: &Api, sealed: &str) -> Option<PageSession> {
-    let issuer = &api.config.open_id.as_ref()?.settings().issuer;
-    PageSession::open(&api.index.current(), sealed, issuer, api.env.now())
+    let provider = api.config.open_id.as_ref()?;
+    PageSession::open(&api.index.current(), sealed, provider, api.env.now())
 }
 
 /// Who shows this token, one of ours or of the provider.

@@ -49,7 +49,7 @@ use tower::ServiceExt;
 pub use self::{
     certificate::PeerCertificate,
     limits::Limits,
-    turns::{AnswerTurn, Crowded},
+    turns::{Crowded, FairTurn, FairTurns},
 };
 use self::{
     connections::{Connections, Seat},
@@ -102,14 +102,14 @@ impl Client {
         Some(Knock(Some(Arc::clone(counted))))
     }
 
-    /// Waits for leave to make a large answer, which [goes along](AnswerTurn::made) with it until it is counted.
+    /// Waits for leave to make a large answer, which [goes along](FairTurn::made) with it until it is counted.
     /// There is always leave where no server counts.
     ///
     /// # Errors
     /// When too many are asked for, or the client is not there any more.
-    pub async fn turn(&self) -> Result<AnswerTurn, Crowded> {
+    pub async fn turn(&self) -> Result<FairTurn, Crowded> {
         if self.0.ptr_eq(&Weak::new()) {
-            return Ok(AnswerTurn::default());
+            return Ok(FairTurn::default());
         }
         let (connections, guest) = {
             // The seat itself would keep its place as long as this waits.
@@ -380,7 +380,7 @@ fn counted(
     connections: Arc<Connections>,
 ) -> Response<WatchedResponseBody> {
     let (mut head, body) = response.into_parts();
-    let turn = head.extensions.remove::<AnswerTurn>();
+    let turn = head.extensions.remove::<FairTurn>();
     let answer = WatchedResponseBody::new(body, open, connections);
     drop(turn);
     Response::from_parts(head, answer)

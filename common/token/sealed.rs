@@ -8,8 +8,8 @@ use aws_lc_rs::{
 };
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 
-use super::{Purpose, TokenError, keys::data_of};
-use crate::store::index::Index;
+use super::{Purpose, TokenError, keys::data_of, parsed};
+use crate::{keys, store::index::Index};
 
 /// Begins what is sealed. No token begins so.
 const MARK: char = '~';
@@ -52,7 +52,11 @@ pub fn is_sealed(text: &str) -> bool {
     text.starts_with(MARK)
 }
 
+/// Of a private key alone: whatever else somebody wrote into the secret can be known to others, or guessed.
 fn cipher(pem: &[u8], what: &str) -> Option<LessSafeKey> {
+    if !keys::is_rsa_private(pem) || parsed::rsa_public_der(pem).is_err() {
+        return None;
+    }
     let info = [what.as_bytes()];
     let derived = Salt::new(HKDF_SHA256, SALT).extract(pem);
     let derived = derived.expand(&info, &AES_256_GCM).ok()?;

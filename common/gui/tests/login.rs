@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     access::User,
+    config::OpenIdConnectSection,
     oidc::{
-        PageSession,
+        OpenIdProvider, PageSession,
         signer::{self, ISSUER, Signer},
     },
 };
@@ -17,9 +18,11 @@ async fn api() -> TestApi {
 }
 
 fn session(api: &TestApi, groups: &[&str], issuer: &str) -> String {
-    let user =
-        User::authenticated("ann".to_owned(), groups.iter().map(|group| (*group).to_owned()).collect());
-    let session = PageSession::new(user, issuer, api.env.now() + chrono::TimeDelta::hours(1));
+    let user = User::vouched_for("ann".to_owned(), groups.iter().map(|group| (*group).to_owned()).collect());
+    let provider =
+        OpenIdProvider::new(&OpenIdConnectSection { issuer: issuer.to_owned(), ..signer::settings() })
+            .unwrap();
+    let session = PageSession::new(user, &provider, api.env.now() + chrono::TimeDelta::hours(1));
     format!("strait-global={}", session.seal(&api.index.current()).unwrap())
 }
 
@@ -87,7 +90,12 @@ async fn who_logged_in_is_known_on_the_page_alone() {
     let api = api().await;
     let ann = session(&api, &["devs"], ISSUER);
     let (_, body) = look(&api, "/gui/session", &ann).await;
-    assert!(body.contains("You are <strong>ann</strong>, of devs, mesh-system:authenticated."), "{body}");
+    assert!(
+        body.contains(
+            "You are <strong>ann</strong>, of devs, mesh-system:openid, mesh-system:authenticated."
+        ),
+        "{body}"
+    );
     let secret = "/gui/resources/globalsecrets/user-token-signing-key-1";
     assert_eq!(look(&api, secret, &ann).await.0.status.as_u16(), 403);
     for (other, why) in [

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
     time::Duration,
 };
@@ -21,7 +21,7 @@ use super::{
     answers::{Held, Ready},
     guest::Guest,
     refusal::{Line, ListenerRefusals, Reason},
-    turns::{AnswerTurn, AnswerTurns, Crowded},
+    turns::{Crowded, FairTurn, FairTurns, network},
 };
 
 /// Displaced connections that have not closed yet; before more are displaced, these close.
@@ -33,6 +33,9 @@ const SILENT: Duration = Duration::from_secs(1);
 /// An address is crowded that has more than this part of the places for unknown clients.
 const CROWD: usize = 8;
 
+/// Large answers made at once: while one is handed over the next is made.
+const ANSWERS_AT_ONCE: usize = 2;
+
 /// Longest time a client waits until a large answer for it is begun.
 const TURN: Duration = Duration::from_secs(10);
 
@@ -40,7 +43,7 @@ const TURN: Duration = Duration::from_secs(10);
 pub(super) struct Connections {
     limits: Limits,
     ready: Ready,
-    turns: Arc<AnswerTurns>,
+    turns: Arc<FairTurns>,
     inner: Mutex<ConnectionTable>,
     left: Notify,
 }
@@ -92,7 +95,8 @@ impl Connections {
             known: HashMap::new(),
             refusals: ListenerRefusals::new(listener),
         };
-        let (ready, turns, left) = (Ready::new(listener), Arc::default(), Notify::new());
+        let (ready, turns, left) =
+            (Ready::new(listener), Arc::new(FairTurns::new(ANSWERS_AT_ONCE)), Notify::new());
         Arc::new(Self { limits, ready, turns, inner: Mutex::new(inner), left })
     }
 
@@ -124,9 +128,9 @@ impl Connections {
     }
 
     /// Waits for leave to make a large answer for this client, and for the memory of those who made way.
-    pub(super) async fn turn(&self, guest: &Guest) -> Result<AnswerTurn, Crowded> {
+    pub(super) async fn turn(&self, guest: &Guest) -> Result<FairTurn, Crowded> {
         let turn = async {
-            let turn = self.turns.take(network(guest.peer().ip())).await?;
+            let turn = self.turns.take(guest.peer().ip()).await?;
             self.ready.settled(self.limits.answers).await;
             Ok(turn)
         };
@@ -291,14 +295,6 @@ impl ConnectionTable {
         metrics::gauge!("connections_open", "listener" => listener, "client" => "unknown")
             .set(unknown as f64);
         metrics::gauge!("connections_open", "listener" => listener, "client" => "known").set(known as f64);
-    }
-}
-
-/// What counts as one address: with IPv6 a customer has at least 64 bits to choose from.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
-        ip @ IpAddr::V4(_) => ip,
     }
 }
 

@@ -1,9 +1,9 @@
-//! Large answers in the making: a few at once at each listener, in turn between the addresses that ask for them.
-//! So what is made but not counted yet has a bound, and whoever asks for much waits behind himself.
+//! What strangers can make a process do that is dear, such as large answers: a few at once, in turn between the
+//! addresses that ask for them. So it has a bound, and whoever asks for much waits behind himself.
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -11,21 +11,22 @@ use hyper::Response;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-/// Large answers made at once: while one is handed over the next is made.
-const AT_ONCE: usize = 2;
 /// Requests of one address that may wait for that: more than one connection may have.
 const WAITING_PER_ADDRESS: usize = 128;
 /// And of all: each holds its headers and what it found.
 const WAITING: usize = 1024;
 
-/// Too many large answers are asked for at the moment.
+/// Too many ask for a turn at the moment.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("too many long answers are asked for at the moment; try again in a few seconds")]
 pub struct Crowded;
 
-/// The turns of one listener.
-#[derive(Debug, Default)]
-pub(super) struct AnswerTurns(Mutex<Queues>);
+/// Turns to do something of which only so much is done at once.
+#[derive(Debug)]
+pub struct FairTurns {
+    at_once: usize,
+    queues: Mutex<Queues>,
+}
 
 #[derive(Debug, Default)]
 struct Queues {
@@ -37,13 +38,13 @@ struct Queues {
     order: VecDeque<IpAddr>,
 }
 
-/// Leave to make one large answer. It goes with the answer, and ends when that is counted or dropped.
+/// Leave to do it once, until the last copy is dropped: the one to make a large answer goes with that.
 #[derive(Clone, Debug, Default)]
-pub struct AnswerTurn {
+pub struct FairTurn {
     _taken: Option<Arc<Taken>>,
 }
 
-impl AnswerTurn {
+impl FairTurn {
     /// What was made in this turn, which goes along with it.
     #[must_use]
     pub fn made<B>(self, mut answer: Response<B>) -> Response<B> {
@@ -54,29 +55,37 @@ impl AnswerTurn {
 
 /// One of the few; when it is dropped it is somebody else's.
 #[derive(Debug)]
-struct Taken(Arc<AnswerTurns>);
+struct Taken(Arc<FairTurns>);
 
-impl AnswerTurns {
+impl FairTurns {
+    /// So many at once.
+    pub fn new(at_once: usize) -> Self {
+        Self { at_once, queues: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a turn, behind those of the same address.
-    pub(super) async fn take(self: &Arc<Self>, at: IpAddr) -> Result<AnswerTurn, Crowded> {
+    ///
+    /// # Errors
+    /// When too many wait already, of that address or of all.
+    pub async fn take(self: &Arc<Self>, at: IpAddr) -> Result<FairTurn, Crowded> {
         let waiting = {
             let mut queues = self.lock();
-            if queues.taken < AT_ONCE {
+            if queues.taken < self.at_once {
                 queues.taken += 1;
                 None
             } else {
-                Some(queues.wait(at)?)
+                Some(queues.wait(network(at))?)
             }
         };
         let taken = match waiting {
             None => Taken(Arc::clone(self)),
             Some(waiting) => waiting.await.map_err(|_| Crowded)?,
         };
-        Ok(AnswerTurn { _taken: Some(Arc::new(taken)) })
+        Ok(FairTurn { _taken: Some(Arc::new(taken)) })
     }
 }
 
@@ -147,6 +156,14 @@ impl Drop for Taken {
     }
 }
 
+/// What counts as one address: with IPv6 a customer has at least 64 bits to choose from.
+pub(super) fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
+        ip @ IpAddr::V4(_) => ip,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -157,31 +174,33 @@ mod tests {
 
     use super::*;
 
+    const AT_ONCE: usize = 2;
+
     fn at(last: u8) -> IpAddr {
         [10, 0, 0, last].into()
     }
 
-    type Waiting = Pin<Box<dyn Future<Output = Result<AnswerTurn, Crowded>>>>;
+    type Waiting = Pin<Box<dyn Future<Output = Result<FairTurn, Crowded>>>>;
 
-    fn take(turns: &Arc<AnswerTurns>, last: u8) -> Waiting {
+    fn take(turns: &Arc<FairTurns>, last: u8) -> Waiting {
         let turns = Arc::clone(turns);
         Box::pin(async move { turns.take(at(last)).await })
     }
 
     /// One that waits already.
-    async fn waits(turns: &Arc<AnswerTurns>, last: u8) -> Waiting {
+    async fn waits(turns: &Arc<FairTurns>, last: u8) -> Waiting {
         let mut waiting = take(turns, last);
         assert!(poll!(&mut waiting).is_pending());
         waiting
     }
 
-    async fn all(turns: &Arc<AnswerTurns>) -> Vec<AnswerTurn> {
+    async fn all(turns: &Arc<FairTurns>) -> Vec<FairTurn> {
         futures::future::try_join_all((0..AT_ONCE).map(|_| take(turns, 1))).await.unwrap()
     }
 
     #[tokio::test]
     async fn addresses_take_turns() {
-        let turns = Arc::new(AnswerTurns::default());
+        let turns = Arc::new(FairTurns::new(AT_ONCE));
         let mut taken = all(&turns).await;
         let (mut first, mut second) = (waits(&turns, 1).await, waits(&turns, 1).await);
         let mut other = waits(&turns, 2).await;
@@ -199,7 +218,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_left_is_passed_over_and_a_turn_ends_with_its_last_copy() {
-        let turns = Arc::new(AnswerTurns::default());
+        let turns = Arc::new(FairTurns::new(AT_ONCE));
         let mut taken = all(&turns).await;
         let (left, mut stays) = (waits(&turns, 1).await, waits(&turns, 1).await);
         drop(left);
@@ -215,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_nobody_came_for_is_passed_on() {
-        let turns = Arc::new(AnswerTurns::default());
+        let turns = Arc::new(FairTurns::new(AT_ONCE));
         let taken = all(&turns).await;
         let given = waits(&turns, 1).await;
         drop(taken);
@@ -225,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_would_wait_for_too_long_is_told_to_come_again() {
-        let turns = Arc::new(AnswerTurns::default());
+        let turns = Arc::new(FairTurns::new(AT_ONCE));
         let _taken = all(&turns).await;
         let mut waiting = Vec::new();
         for _ in 0..WAITING_PER_ADDRESS {

@@ -108,10 +108,13 @@ async fn status(cp: &ControlPlane, token: &str, path: &str) -> (u16, String) {
 
 async fn bob_logs_in(desk: &Workplace, global: &Global, provider: &RealProvider, browser: &Browser) {
     let said = desk.log_in(global, "work", provider, browser, "bob").await;
-    assert!(said.contains("logged in to work as bob (everybody, mesh-system:authenticated)"), "{said}");
+    assert!(
+        said.contains("logged in to work as bob (everybody, mesh-system:openid, mesh-system:authenticated)"),
+        "{said}"
+    );
     let mode = std::fs::metadata(desk.file()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it holds tokens");
-    desk.says(&["auth", "whoami"], "bob (everybody, mesh-system:authenticated)").await;
+    desk.says(&["auth", "whoami"], "bob (everybody, mesh-system:openid, mesh-system:authenticated)").await;
     desk.says(&["auth", "can-i", "write", "meshtimeout", "by-bob"], "yes").await;
     assert!(!desk.run(&["auth", "can-i", "write", "meshtimeout", "of-others"]).await.0);
     let file = desk.home.path().join("timeout.yaml");

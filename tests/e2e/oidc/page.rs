@@ -48,7 +48,9 @@ async fn ann_is_administrator(browser: &Browser, global: &Global, provider: &Rea
     log_in(browser, global, provider, "ann", "/gui/policies?mesh=default").await;
     assert!(browser.complaints().await.is_empty());
     browser.goto(&global.url("/gui/session")).await;
-    browser.reads("main", "You are ann, of platform, everybody, mesh-system:authenticated.").await;
+    browser
+        .reads("main", "You are ann, of platform, everybody, mesh-system:openid, mesh-system:authenticated.")
+        .await;
     browser.picture("global-session-provider-1280-light").await;
     browser.goto(&global.url("/gui/resources/globalsecrets/user-token-signing-key-1")).await;
     browser.reads("h1", "user-token-signing-key-1").await;
@@ -84,7 +86,7 @@ async fn bob_writes_what_his_group_may(browser: &Browser, global: &Global, provi
 async fn eve_is_no_administrator(browser: &Browser, global: &Global, provider: &RealProvider) {
     log_in(browser, global, provider, "eve", "/gui/zones").await;
     browser.goto(&global.url("/gui/session")).await;
-    browser.reads("main", "You are eve, of everybody, mesh-system:authenticated.").await;
+    browser.reads("main", "You are eve, of everybody, mesh-system:openid, mesh-system:authenticated.").await;
     browser.goto(&global.url("/gui/resources/globalsecrets/user-token-signing-key-1")).await;
     browser.reads("main", "cannot").await;
 }

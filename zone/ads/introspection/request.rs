@@ -9,7 +9,7 @@ use axum::{
 };
 use common::{
     rest::ApiError,
-    runtime::http::{AnswerTurn, Client},
+    runtime::http::{Client, FairTurn},
 };
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
 pub(super) struct DebugRequest {
     room: Arc<Room>,
     pub(super) query: DebugQuery,
-    turn: AnswerTurn,
+    turn: FairTurn,
 }
 
 impl FromRequestParts<Arc<Room>> for DebugRequest {
