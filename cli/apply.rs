@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 
 use crate::{
-    client::ApiClient,
+    client::{ApiAnswer, ApiClient},
     documents::{self, Checked},
     kinds, output,
     rollout::Begin,
@@ -134,7 +134,20 @@ impl Message {
 
 pub(crate) async fn put(client: &ApiClient, document: &Checked) -> anyhow::Result<Message> {
     let path = kinds::item(document.kind, &document.mesh, &document.name);
-    let answer = client.send(Method::PUT, &path, Some(&document.json)).await?;
+    message(document, client.send(Method::PUT, &path, Some(&document.json)).await?)
+}
+
+/// The same of what must not be there yet; nothing when it is.
+pub(crate) async fn put_new(client: &ApiClient, document: &Checked) -> anyhow::Result<Option<Message>> {
+    let path = kinds::item(document.kind, &document.mesh, &document.name);
+    let answer = client.put_new(&path, &document.json).await?;
+    if answer.status == StatusCode::PRECONDITION_FAILED {
+        return Ok(None);
+    }
+    message(document, answer).map(Some)
+}
+
+fn message(document: &Checked, answer: ApiAnswer) -> anyhow::Result<Message> {
     if answer.status == StatusCode::NOT_FOUND && document.kind.is_mesh_scoped() {
         let mesh = &document.mesh;
         bail!(

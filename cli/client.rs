@@ -4,7 +4,11 @@ use std::{error::Error, io::Write, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use common::{rest::REVISION, tls::Trust};
-use reqwest::{ClientBuilder, Method, StatusCode, Url, header, redirect::Policy};
+use reqwest::{
+    ClientBuilder, Method, StatusCode, Url,
+    header::{self, HeaderMap, HeaderValue, IF_NONE_MATCH},
+    redirect::Policy,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -118,8 +122,24 @@ impl ApiClient {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<ApiAnswer> {
+        self.send_with(method, path, body, HeaderMap::new()).await
+    }
+
+    /// Puts what must not be there yet; 412 when it is.
+    pub(crate) async fn put_new(&self, path: &str, body: &Value) -> anyhow::Result<ApiAnswer> {
+        let condition = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+        self.send_with(Method::PUT, path, Some(body), condition).await
+    }
+
+    async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: HeaderMap,
+    ) -> anyhow::Result<ApiAnswer> {
         let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
-        let mut request = self.http.request(method.clone(), &url);
+        let mut request = self.http.request(method.clone(), &url).headers(headers);
         if let Some(body) = body {
             request = request.json(body);
         }

@@ -36,8 +36,12 @@ enum ConfigCommand {
     /// Known control planes
     #[command(subcommand)]
     ControlPlanes(ControlPlanes),
-    /// Prints the file
-    View,
+    /// Prints the file, without tokens and values of headers
+    View {
+        /// With them
+        #[arg(long)]
+        show_tokens: bool,
+    },
 }
 
 #[derive(Subcommand)]
@@ -95,20 +99,18 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl ConfigArgs {
-    pub(crate) async fn run(self, mut file: ConfigFile, connection: &ConnectionArgs) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, file: ConfigFile, connection: &ConnectionArgs) -> anyhow::Result<()> {
         match self.what {
-            ConfigCommand::View => output::text(&to_yaml(&file.content)?),
+            ConfigCommand::View { show_tokens } => output::text(&file.shown(show_tokens)?),
             ConfigCommand::ControlPlanes(ControlPlanes::List) => file.print(),
             ConfigCommand::ControlPlanes(ControlPlanes::Use(name)) => {
                 let name = name.get();
-                file.choose(&name)?;
-                file.save()?;
+                file.change(|file| file.choose(&name))?;
                 output::line(&format!("using {name}"));
             }
             ConfigCommand::ControlPlanes(ControlPlanes::Remove(name)) => {
                 let name = name.get();
-                file.remove(&name)?;
-                file.save()?;
+                file.change(|file| file.remove(&name))?;
                 output::line(&format!("forgot {name}"));
             }
             ConfigCommand::ControlPlanes(ControlPlanes::Add {
@@ -135,8 +137,10 @@ impl ConfigArgs {
                 }
                 server.headers =
                     headers.into_iter().map(|(key, value)| ApiServerHeader { key, value }).collect();
-                file.add(&name, server);
-                file.save()?;
+                file.change(|file| {
+                    file.add(&name, server);
+                    Ok(())
+                })?;
                 output::line(&format!("added {name} and using it"));
             }
         }

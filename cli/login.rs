@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use chrono::TimeDelta;
 use clap::Args;
 use common::{
+    config::protected_url,
     oidc::{
         OAuthClient, ProviderMetadata, ProviderTokens, ProviderWeb, discovery_url, oauth_client, refusal,
     },
@@ -40,6 +41,10 @@ pub(crate) struct Login {
     /// Certificate authority of the provider, as PEM; the roots of the machine when absent
     #[arg(long, value_name = "FILE")]
     provider_ca_cert_file: Option<PathBuf>,
+    /// Log in although another control plane of the config file takes the same tokens, so that each can act as you at the
+    /// other
+    #[arg(long)]
+    shared_client: bool,
 }
 
 #[derive(Args)]
@@ -54,10 +59,26 @@ impl Login {
         let mut file = ConfigFile::open(connection.config_file.as_deref())?;
         let name = file.place_for_login(self.control_plane.as_deref(), connection)?;
         let endpoint = connection.trusting(file.address_of(&name)?);
+        if protected_url(&endpoint.url).is_none() {
+            bail!(
+                "{} is no https:// address: who is on the way could have you log in to himself",
+                endpoint.url
+            );
+        }
         let ways: Value = ApiClient::new(endpoint.clone(), connection.api_timeout)?.get("/authn").await?;
         let (issuer, client_id, scopes) = way(&ways)?;
         let ca = self.provider_ca_cert_file.map(|path| path.canonicalize().unwrap_or(path));
         let mut login = ProviderLogin { issuer, client_id, ca_cert_file: ca, ..ProviderLogin::default() };
+        // It names the client itself, and could name that of another one to get a token that is good there.
+        if let Some(other) = file.other_with_client_of(&name, &login).filter(|_| !self.shared_client) {
+            bail!(
+                "{name} and {other} name the same client of {} ({:?}): each would get tokens that are good at the other. \
+                 Give each control plane a client of its own; --shared-client logs in all the same",
+                login.issuer,
+                login.client_id
+            );
+        }
+        output::note!("{name} gets a token for the client {:?} of {}", login.client_id, login.issuer);
         let provider = LoginProvider::of(&login).await?;
         login.take(provider.device_flow(scopes).await?)?;
         let shown = ControlPlaneEndpoint { token: Some(login.id_token.clone()), logs_in: true, ..endpoint };
@@ -126,11 +147,12 @@ fn way(ways: &Value) -> anyhow::Result<(String, String, Vec<String>)> {
 impl ProviderLogin {
     /// Takes what the provider gave. What it did not give anew stays good.
     fn take(&mut self, tokens: ProviderTokens) -> anyhow::Result<()> {
-        let token = tokens.extra_fields().id_token.clone();
-        self.id_token = token.ok_or_else(|| anyhow!("{} gave no ID token", self.issuer))?;
+        // The old one may be good no more, whatever else there is.
         if let Some(renewing) = tokens.refresh_token() {
             self.refresh_token = Some(renewing.secret().clone());
         }
+        let token = tokens.extra_fields().id_token.clone();
+        self.id_token = token.ok_or_else(|| anyhow!("{} gave no ID token", self.issuer))?;
         Ok(())
     }
 
@@ -149,7 +171,7 @@ struct LoginProvider {
 impl LoginProvider {
     async fn of(login: &ProviderLogin) -> anyhow::Result<Self> {
         let issuer = &login.issuer;
-        if common::config::protected_url(issuer).is_none() {
+        if protected_url(issuer).is_none() {
             bail!(
                 "the control plane names {issuer:?} as provider, which is no https:// address: nobody should log in there"
             );
@@ -218,8 +240,9 @@ async fn renew_current(connection: &ConnectionArgs) -> anyhow::Result<()> {
     let provider = LoginProvider::of(&login).await?;
     let renewing = RefreshToken::new(renewing);
     let asking = provider.client.exchange_refresh_token(&renewing);
-    login.take(asking.request_async(&provider.web).await.map_err(refusal)?)?;
-    file.keep_login(&name, &login)
+    let taken = login.take(asking.request_async(&provider.web).await.map_err(refusal)?);
+    file.keep_login(&name, &login)?;
+    taken
 }
 
 /// Tells the provider that nobody uses this any more, where it wants to know.

@@ -29,8 +29,8 @@ pub use claims::{Claims, DataplaneClaims, NODE_GROUP, UserClaims, ZoneClaims, sc
 pub use file::{AdminFileError, AdminTokenFile};
 pub use keys::{
     ADMIN_USER_TOKEN, Purpose, SigningKey, ZONE_CERTIFICATE_REVOCATIONS, data_of, is_dataplane_key,
-    is_dataplane_revocation, is_of_users, is_zone_key, new_signing_key, private_half, public_half,
-    secret_spec,
+    is_dataplane_revocation, is_of_users, is_zone_key, mesh_judged_by, new_signing_key, private_half,
+    public_half, secret_spec,
 };
 pub use screen::{is_of_a_node, screen};
 pub use sealed::{is_sealed, seal, unseal};

@@ -84,6 +84,7 @@ pub(super) async fn done(State(gui): State<Arc<Gui>>, visit: Visit, request: Req
         Ok((sealed, session)) => {
             tracing::info!(user = session.user().name, "somebody logged in on the page through the provider");
             let mut response = Redirect::to(within(&flow.to)).into_response();
+            response.extensions_mut().insert(session.user());
             let life = session.until() - now.timestamp();
             keep(&gui, &visit, &mut response, &gui.desk.cookie(), &sealed, PAGE, life);
             keep(&gui, &visit, &mut response, &flow_cookie(&gui), "", LOGIN, 0);

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     Api, ApiError, REVISION, User,
     body::json_response,
-    browser::{SESSION, is_page},
+    browser::{LOGIN_DONE, SESSION, is_page},
     page::{self, Query},
     routes,
 };
@@ -42,7 +42,7 @@ pub(super) struct AuditedRequest {
 fn is_taken_down(request: &Request, route: Option<&str>) -> bool {
     let (method, path) = (request.method(), request.uri().path());
     let reads = method.is_safe() || route.is_some_and(|route| routes::only_reads(method.as_str(), route));
-    !reads && (!is_page(path) || path.starts_with(SESSION))
+    path == LOGIN_DONE || (!reads && (!is_page(path) || path.starts_with(SESSION)))
 }
 
 impl AuditedRequest {
@@ -70,6 +70,8 @@ impl AuditedRequest {
         if !self.is_sensitive && outcome != AuditOutcome::Refused {
             return;
         }
+        // Who logs in was nobody until now.
+        let user = response.extensions().get::<User>().unwrap_or(user);
         let revision = response.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
         let entry = AuditEntry {
             at: api.env.now(),

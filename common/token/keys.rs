@@ -17,6 +17,9 @@ use crate::{
 pub const ADMIN_USER_TOKEN: &str = "admin-user-token";
 /// Global secret with the serial numbers of certificates that no zone may show any more, between commas.
 pub const ZONE_CERTIFICATE_REVOCATIONS: &str = "zone-certificate-revocations";
+/// Begin the names of what says whose tokens are good.
+const USER_TOKENS: &str = "user-token-";
+const ZONE_TOKENS: &str = "zone-token-";
 const USER_KEY: &str = "user-token-signing-key";
 const DATAPLANE_KEY: &str = "dataplane-token-signing-key";
 const DATAPLANE_PUBLIC_KEY: &str = "dataplane-token-signing-public-key";
@@ -246,6 +249,21 @@ pub fn public_half(secret: &Resource) -> Result<(String, String), TokenError> {
 pub fn private_half(name: &str) -> Option<String> {
     let halves = [(DATAPLANE_KEY, DATAPLANE_PUBLIC_KEY), (ZONE_KEY, ZONE_PUBLIC_KEY)];
     halves.into_iter().find_map(|(key, public)| Some(format!("{key}{}", name.strip_prefix(public)?)))
+}
+
+/// Whether a secret of this name, in this mesh, says whose tokens or certificates are good, and of which mesh; those of no
+/// mesh are of users and zones.
+pub fn mesh_judged_by<'a>(name: &'a str, mesh: &'a str) -> Option<Option<&'a str>> {
+    let is_of_dataplanes =
+        [DATAPLANE_KEY, DATAPLANE_PUBLIC_KEY].iter().any(|prefix| name.starts_with(prefix));
+    if let Some(of_mesh) = name.strip_prefix(DATAPLANE_REVOCATIONS) {
+        return Some(Some(of_mesh));
+    }
+    if is_of_dataplanes {
+        return Some(Some(mesh));
+    }
+    let prefixes = [USER_TOKENS, ZONE_TOKENS, ZONE_CERTIFICATE_REVOCATIONS];
+    prefixes.iter().any(|prefix| name.starts_with(prefix)).then_some(None)
 }
 
 /// A new private key. Slow; a server draws one from its [`KeySupply`](crate::keys::KeySupply).

@@ -427,8 +427,13 @@ async fn tokens_are_made_and_control_planes_remembered() {
     assert_ne!(newer.split('.').next(), token.split('.').next(), "another key has another id");
     let with_token = ["--name", "there", "--auth-type", "tokens", "--auth-conf", "token=abc", "--skip-check"];
     global.good(&[&["config", "control-planes", "add"][..], &with_token].concat()).await;
-    let view = run(global.folder.path().to_owned(), ["config", "view"].map(str::to_owned).to_vec()).await;
-    assert!(view.out.contains("token: abc") && view.out.contains("authType: tokens"), "{}", view.out);
+    let view = async |args: &[&str]| {
+        let args = ["config", "view"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        run(global.folder.path().to_owned(), args).await.out
+    };
+    let (shown, whole) = (view(&[]).await, view(&["--show-tokens"]).await);
+    assert!(!shown.contains("abc") && shown.contains("authType: tokens"), "{shown}");
+    assert!(whole.contains("token: abc"), "{whole}");
 
     let out = global.good(&["config", "control-planes", "add", "--name", "here"]).await;
     assert_eq!(out, "added here and using it\n");

@@ -385,8 +385,14 @@ async fn two_globals_become_one() {
     let stays = Kept::in_mesh(&zones[0], "default", "client").await.watch(&zones[0]);
     let goes = Kept::in_mesh(&zones[1], "other", "client").await;
 
+    // The other has rotated its key, and revoked a token; a token that it signed is good there.
+    let key = second.straitctl(&["generate", "signing-key"]);
+    second.apply(&format!("type: GlobalSecret\nname: user-token-signing-key-2\ndata: {key}\n"));
+    let foreign = second.straitctl(&["generate", "user-token", "--name", "eve", "--valid-for", "1h"]);
     let exported = second.straitctl(&["export", "--include-admin"]);
     let file = write(first.folder.path(), "export.yaml", &exported).display().to_string();
+    // An import that was interrupted has begun the mesh.
+    first.apply("type: Mesh\nname: other\nskipCreatingInitialPolicies: [\"*\"]\n");
     let shown = first.straitctl(&["import", &file, "--keep-existing", "--dry-run"]);
     let line = |what: &str, how: &str| {
         assert!(
@@ -397,9 +403,16 @@ async fn two_globals_become_one() {
     line("default", "is there and stays");
     line("other", "is valid and new");
     line("user-token-signing-key-1", "is there and stays");
-    let (status, _) = first.call(reqwest::Method::GET, "/meshes/other", None).await;
+    line("user-token-signing-key-2", "is left out: whose tokens are good here is said already");
+    line("dataplane-token-signing-key-other-1", "is valid and new");
+    let path = "/meshes/other/meshtrafficpermissions/allow-all";
+    let (status, _) = first.call(reqwest::Method::GET, path, None).await;
     assert_eq!(status, StatusCode::NOT_FOUND, "nothing is sent");
     first.straitctl(&["import", &file, "--keep-existing"]);
+    let mesh = first.get("/meshes/other").await;
+    assert!(!mesh["mtls"].is_null(), "{mesh}");
+    let known = http::client().get(first.url("/who-am-i")).bearer_auth(foreign.trim()).send().await.unwrap();
+    assert_eq!(known.status(), StatusCode::UNAUTHORIZED, "whom the other knew is nobody here");
     // The token its administrator had all the time is good, and so is that of its zone.
     first.get("/meshes/other").await;
     let mesh = first.get("/meshes/default").await;

@@ -40,7 +40,7 @@ async fn a_token_of_the_provider_is_good_on_every_route_for_what_roles_say() {
     let (status, who) = call(&api, &ann, "GET", "/who-am-i", None).await;
     assert_eq!(
         (status, &who),
-        (200, &json!({ "name": "ann", "groups": ["platform", "mesh-system:authenticated"] }))
+        (200, &json!({ "name": "ann", "groups": ["platform", "mesh-system:openid", "mesh-system:authenticated"] }))
     );
     let secret = json!({ "type": "GlobalSecret", "name": "s", "data": "YQ==" });
     assert_eq!(call(&api, &bob, "PUT", "/globalsecrets/s", Some(secret.clone())).await.0, 403);
@@ -48,6 +48,8 @@ async fn a_token_of_the_provider_is_good_on_every_route_for_what_roles_say() {
     let (_, can) = call(&api, &bob, "GET", "/access/can-i?verb=view-secrets&kind=GlobalSecret", None).await;
     assert_eq!((&can["allowed"], &can["user"]), (&json!(false), &json!("bob")), "{can}");
 
+    // Whom a provider has accounts for is nothing that an operator said.
+    assert_eq!(call(&api, &bob, "PUT", "/meshes/too-early", Some(mesh("too-early"))).await.0, 403);
     let role = json!({ "type": "AccessRole", "name": "meshes", "spec": { "rules": [{ "verbs": ["write"], "kinds": ["Mesh"] }] } });
     let binding = json!({ "type": "AccessRoleBinding", "name": "meshes", "spec": {
         "subjects": [{ "type": "Group", "name": "devs" }], "roles": ["meshes"] } });
@@ -100,7 +102,7 @@ async fn what_is_wrong_with_a_token_is_said_and_nothing_else_suffers() {
     let admin = signer.sign(&claims(now, "eve", &["mesh-system:admin", "mesh-system:node"]));
     assert_eq!(
         call(&api, &admin, "GET", "/who-am-i", None).await.1["groups"],
-        json!(["mesh-system:authenticated"])
+        json!(["mesh-system:openid", "mesh-system:authenticated"])
     );
     for (method, path) in
         [("GET", "/globalsecrets"), ("GET", "/audit"), ("POST", "/tokens/zone"), ("GET", "/strait/backup")]

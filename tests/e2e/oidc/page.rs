@@ -55,6 +55,7 @@ async fn ann_is_administrator(browser: &Browser, global: &Global, provider: &Rea
     browser.goto(&global.url("/gui/resources/globalsecrets/user-token-signing-key-1")).await;
     browser.reads("h1", "user-token-signing-key-1").await;
     let log = audited(global, "ann").await;
+    assert!(has(&log, "GET", "/gui/login/done", "done"), "{log:?}");
     assert!(has(&log, "GET", "/globalsecrets/user-token-signing-key-1", "done"), "{log:?}");
     // No script reads the session, and it is sent to the page alone.
     let cookie = browser.eval("return document.cookie").await;
