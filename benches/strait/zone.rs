@@ -11,7 +11,12 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes};
 use common::{
-    kds::{features::Features, headers::KdsCaller, metadata::Peer, watch::Position},
+    kds::{
+        features::{Features, ZONE_PING_HEALTH},
+        headers::KdsCaller,
+        metadata::Peer,
+        watch::Position,
+    },
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
         kuma::mesh::v1alpha1::{
@@ -162,7 +167,7 @@ pub async fn channel(url: &str) -> Channel {
 pub fn caller(zone: &str) -> KdsCaller {
     KdsCaller {
         zone: zone.to_owned(),
-        features: Features::ours(),
+        features: features(),
         session: Some(zone.to_owned()),
         token: None,
         version: "2.14.3".to_owned(),
@@ -170,11 +175,16 @@ pub fn caller(zone: &str) -> KdsCaller {
     }
 }
 
+/// Those of a zone that is known by its connection, whether it pings or not.
+fn features() -> Features {
+    Features::ours().without(ZONE_PING_HEALTH)
+}
+
 fn peer() -> Peer {
     Peer {
         config: r#"{"store":{"type":"memory"}}"#.to_owned(),
         instance: "bench".to_owned(),
-        features: Features::ours(),
+        features: features(),
         ..Peer::default()
     }
 }

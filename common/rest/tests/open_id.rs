@@ -40,7 +40,10 @@ async fn a_token_of_the_provider_is_good_on_every_route_for_what_roles_say() {
     let (status, who) = call(&api, &ann, "GET", "/who-am-i", None).await;
     assert_eq!(
         (status, &who),
-        (200, &json!({ "name": "ann", "groups": ["platform", "mesh-system:openid", "mesh-system:authenticated"] }))
+        (
+            200,
+            &json!({ "name": "ann", "groups": ["platform", "mesh-system:openid", "mesh-system:authenticated"] })
+        )
     );
     let secret = json!({ "type": "GlobalSecret", "name": "s", "data": "YQ==" });
     assert_eq!(call(&api, &bob, "PUT", "/globalsecrets/s", Some(secret.clone())).await.0, 403);
