@@ -104,6 +104,8 @@ pub const ALL: &[Metric] = &[
         "Messages of proxies about the health of their workloads").kumas(),
     counter("hds_responses_sent", &[],
         "Messages that told proxies what to probe").kumas(),
+    gauge("foreign_services_left_out", Count, &[ZONE, ("form", These(&["resources", "tags"]))],
+        "Services of another zone that get no virtual address here, because it has too many"),
     gauge("hds_streams_active", Count, &[],
         "Streams of health discovery").kumas(),
     histogram("kds_delta_delivery", Milliseconds, MILLIS, &[],
