@@ -10,7 +10,7 @@ pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
 /// What one origin brings, each thing once however often it comes: so much of it is taken, and the rest waits, in order,
 /// until something of it goes.
 #[derive(Debug)]
-pub(crate) struct Share<K> {
+pub(crate) struct FairShare<K> {
     most: usize,
     taken: BTreeMap<K, usize>,
     beyond: BTreeMap<K, usize>,
@@ -25,7 +25,7 @@ pub(crate) struct Vacated<K> {
     pub(crate) follows: Option<K>,
 }
 
-impl<K: Ord + Clone> Share<K> {
+impl<K: Ord + Clone> FairShare<K> {
     /// Nothing came so far; so much will be taken at most.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, taken: BTreeMap::new(), beyond: BTreeMap::new() }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_waits_for_room() {
-        let mut share = Share::new(2);
+        let mut share = FairShare::new(2);
         assert!(share.add(&"c") && share.add(&"a"));
         assert!(!share.add(&"a") && !share.add(&"z") && !share.add(&"b") && !share.add(&"b"));
         assert_eq!(share.beyond(), 2);

@@ -32,7 +32,7 @@ use crate::{
         address_book::{self, Named, OutboundEntry},
         neighbour,
     },
-    share::{self, SERVICES_OF_ZONE, Share, Vacated},
+    share::{self, FairShare, SERVICES_OF_ZONE, Vacated},
 };
 
 /// Pause after the store refused.
@@ -69,7 +69,7 @@ pub(super) struct Addresses {
     /// What each resource wants, by mesh, and the other zone that has it.
     wishes: BTreeMap<ResourceKey, Wishes>,
     /// What counts of that, by other zones.
-    foreign: BTreeMap<Arc<str>, Share<(Arc<str>, Wish)>>,
+    foreign: BTreeMap<Arc<str>, FairShare<(Arc<str>, Wish)>>,
     /// How many want the same in a mesh.
     wanted: BTreeMap<Arc<str>, BTreeMap<Wish, usize>>,
     /// Meshes of which it is to be looked whether what is stored is right.
@@ -202,7 +202,8 @@ impl Addresses {
     /// One more wants this, on the account of its zone.
     fn more(&mut self, zone: Option<&Arc<str>>, wish: &(Arc<str>, Wish)) {
         let is_taken = zone.is_none_or(|zone| {
-            let share = self.foreign.entry(Arc::clone(zone)).or_insert_with(|| Share::new(SERVICES_OF_ZONE));
+            let share =
+                self.foreign.entry(Arc::clone(zone)).or_insert_with(|| FairShare::new(SERVICES_OF_ZONE));
             share.add(wish)
         });
         if is_taken {

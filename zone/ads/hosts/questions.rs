@@ -12,7 +12,7 @@ use std::{
 use common::model::ResourceKey;
 use tokio::time::Instant;
 
-use crate::{mesh::Hosts, share::Share};
+use crate::{mesh::Hosts, share::FairShare};
 
 /// How often a name is asked for again that has an address.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -43,16 +43,16 @@ impl NameOwner {
         }
     }
 
-    fn side(&self) -> Side {
+    fn side(&self) -> AskingSide {
         match self {
-            Self::Proxy(_) => Side::Here,
-            Self::Zone(_) => Side::Elsewhere,
+            Self::Proxy(_) => AskingSide::Here,
+            Self::Zone(_) => AskingSide::Elsewhere,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Side {
+enum AskingSide {
     Here,
     Elsewhere,
 }
@@ -66,10 +66,10 @@ pub(super) struct HostQuestions {
     /// When names are to be asked for that are not yet ready.
     timers: BTreeSet<(Instant, String)>,
     /// Who has a turn, next first.
-    turns: BTreeMap<Side, VecDeque<NameOwner>>,
+    turns: BTreeMap<AskingSide, VecDeque<NameOwner>>,
     /// What is being asked for, and on whose account.
     asking: BTreeMap<String, NameOwner>,
-    at_once: BTreeMap<Side, usize>,
+    at_once: BTreeMap<AskingSide, usize>,
     hosts: Hosts,
     sequence: u64,
 }
@@ -78,7 +78,7 @@ pub(super) struct HostQuestions {
 #[derive(Debug)]
 struct OwnNames {
     /// Those that are asked for, and those beyond.
-    share: Share<String>,
+    share: FairShare<String>,
     /// Those to be asked for now, in order.
     ready: BTreeSet<(u64, String)>,
     at_once: usize,
@@ -87,7 +87,12 @@ struct OwnNames {
 
 impl OwnNames {
     fn of(owner: &NameOwner) -> Self {
-        Self { share: Share::new(owner.most_names()), ready: BTreeSet::new(), at_once: 0, has_turn: false }
+        Self {
+            share: FairShare::new(owner.most_names()),
+            ready: BTreeSet::new(),
+            at_once: 0,
+            has_turn: false,
+        }
     }
 }
 
@@ -140,7 +145,7 @@ impl HostQuestions {
                 self.make_ready(&name);
             }
         }
-        [Side::Here, Side::Elsewhere].into_iter().find_map(|side| self.next_of(side))
+        [AskingSide::Here, AskingSide::Elsewhere].into_iter().find_map(|side| self.next_of(side))
     }
 
     /// When there is something to be asked for at the latest.
@@ -265,7 +270,7 @@ impl HostQuestions {
         }
     }
 
-    fn next_of(&mut self, side: Side) -> Option<String> {
+    fn next_of(&mut self, side: AskingSide) -> Option<String> {
         if *self.at_once.entry(side).or_default() >= AT_ONCE_TOGETHER {
             return None;
         }

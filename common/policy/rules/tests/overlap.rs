@@ -171,8 +171,8 @@ fn what_says_the_same_again_and_again_costs_its_length() {
 #[test]
 fn more_services_than_a_mesh_has_are_told_apart() {
     let services = (0..5000).map(|i| allow(json!({"kind": "MeshService", "name": format!("s-{i}")})));
-    let all: Vec<Value> =
-        services.chain([json!({"targetRef": {"kind": "Mesh"}, "default": {"action": "Deny"}})]).collect();
+    let nobody = json!({"targetRef": {"kind": "Mesh"}, "default": {"action": "Deny"}});
+    let all: Vec<Value> = [nobody].into_iter().chain(services).collect();
     let rules = access_rules(&[permission(&all)]).unwrap();
     let of = |name: &str| rules.service(name).unwrap().conf["action"].clone();
     assert_eq!((of("s-17"), of("other")), (json!("Allow"), json!("Deny")));
@@ -293,6 +293,7 @@ fn rules_for_clients_are_computed_once_for_all_who_have_the_same_policies() {
     let again = selection(&set, &policies).access_rules(&key).unwrap();
     assert!(Arc::ptr_eq(&first, &again));
     assert!(!Arc::ptr_eq(&first, &selection(&set, &policies).client_rules(&key).unwrap()));
+    drop((first, again));
     // What is gone is not kept.
     let held = Arc::downgrade(&policies[0]);
     set.remove(&policies[0].resource.key.clone());
