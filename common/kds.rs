@@ -30,6 +30,7 @@ pub mod outbox;
 pub mod outgoing;
 pub mod ownership;
 pub mod proxies;
+pub mod quota;
 pub mod recorder;
 pub mod reverse;
 pub mod role;

@@ -9,13 +9,14 @@
 mod effort;
 mod members;
 mod names;
+mod patches;
 mod patterns;
 mod structure;
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, de::IgnoredAny};
 use serde_json::{Map, Serializer, Value, ser::PrettyFormatter};
 use thiserror::Error;
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -59,6 +60,7 @@ pub fn json(value: &mut Value) {
     walk(value, None);
 }
 
+pub use patches::patches;
 pub use structure::structure;
 
 /// Takes secrets out of a text; one that holds JSON is looked through as such. A text on which the search would
@@ -217,8 +219,11 @@ fn document_in(text: &str, at: Nesting<'_>) -> Option<String> {
         return Some(REDACTED.to_owned());
     }
     // What is YAML is shown as JSON then, which is YAML as well.
-    let json = if is_json { serde_json::from_str(text).ok() } else { None };
-    let mut document: Value = json.or_else(|| model::text::yaml(text, TextLimits::BODY).ok())?;
+    let mut document = match read(text, is_json) {
+        Reading::Document(document) => document,
+        Reading::Ambiguous => return Some(REDACTED.to_owned()),
+        Reading::Words => return None,
+    };
     if !document.is_object() && !document.is_array() {
         return None;
     }
@@ -230,6 +235,31 @@ fn document_in(text: &str, at: Nesting<'_>) -> Option<String> {
     // An alias repeats under another name what an anchor marks.
     let repeats = !is_json && text.contains('&');
     Some(if repeats { REDACTED.to_owned() } else { document.to_string() })
+}
+
+/// What a text is that looks like a document.
+enum Reading {
+    Document(Value),
+    /// Others may read something else in it than is seen here, or there is more of it than is read.
+    Ambiguous,
+    /// No document.
+    Words,
+}
+
+fn read(text: &str, is_json: bool) -> Reading {
+    if is_json {
+        match model::text::json(text.as_bytes(), TextLimits::BODY) {
+            Ok(document) => return Reading::Document(document),
+            // What others take for JSON and is not read here, such as a member that stands twice.
+            Err(_) if serde_json::from_str::<IgnoredAny>(text).is_ok() => return Reading::Ambiguous,
+            Err(_) => {}
+        }
+    }
+    match model::text::yaml(text, TextLimits::BODY) {
+        Ok(document) => Reading::Document(document),
+        Err(error) if error.is_of_repetition() => Reading::Ambiguous,
+        Err(_) => Reading::Words,
+    }
 }
 
 /// Whether lines of `text` begin like members or items: everything that people write into a document as a document has

@@ -6,6 +6,7 @@ use common::config::{
     AccessSection, ApiServer, Config, ConfigError, DataplaneDefaults, Diagnostics, General, Interval, KdsV1,
     Logging, PlatformKind, StoreSection, SyncLabels, TracingSection,
 };
+use common::kds::quota::ZoneQuota;
 use serde::{Deserialize, Serialize};
 
 /// All settings; the paths are Kuma's where Kuma has the setting.
@@ -107,6 +108,8 @@ pub struct GlobalKdsSection {
     pub v1: KdsV1,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
+    /// What one zone may own here.
+    pub zone_quota: ZoneQuotaSection,
     /// Pings.
     pub zone_health_check: ZoneHealthCheck,
     /// How often counters of a zone's subscription are written.
@@ -130,10 +133,30 @@ impl Default for GlobalKdsSection {
             auto_register_zones: true,
             v1: KdsV1::default(),
             max_msg_size: 10 * 1024 * 1024,
+            zone_quota: ZoneQuotaSection::default(),
             zone_health_check: ZoneHealthCheck::default(),
             zone_insight_flush_interval: Interval::seconds(10),
             labels: SyncLabels::default(),
         }
+    }
+}
+
+/// `multizone.global.kds.zoneQuota`. Zero is no limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ZoneQuotaSection {
+    /// Resources of all kinds together.
+    pub total: usize,
+    /// Resources of one kind.
+    pub per_kind: usize,
+    /// Bytes of what they say.
+    pub bytes: usize,
+}
+
+impl Default for ZoneQuotaSection {
+    fn default() -> Self {
+        let ZoneQuota { total, per_kind, bytes } = ZoneQuota::default();
+        Self { total, per_kind, bytes }
     }
 }
 
@@ -215,6 +238,15 @@ impl Config for GlobalConfig {
         ("multizone.global.kds.autoRegisterZones", "Create a zone when it connects for the first time"),
         ("multizone.global.kds.v1.enabled", "Let zones sync by KDS v1 as well, as those of Kuma before 2.9"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
+        ("multizone.global.kds.zoneQuota.total", "Resources that one zone may own here; 0: any number"),
+        (
+            "multizone.global.kds.zoneQuota.perKind",
+            "Resources of one kind that one zone may own here; 0: any number",
+        ),
+        (
+            "multizone.global.kds.zoneQuota.bytes",
+            "Bytes that what one zone owns here may have; 0: any number",
+        ),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
         (

@@ -202,7 +202,7 @@ impl Ads {
     pub fn new(config: AdsConfig, store: Arc<dyn Store>, index: IndexReader, env: Env) -> Self {
         let zone = config.mode.zone().unwrap_or_default().into();
         let authenticator = Authenticator::new(config.requirement, Arc::clone(&zone), env.clone());
-        let resolver = Resolver::new(index.clone());
+        let resolver = Resolver::new(Arc::clone(&zone), index.clone());
         let proxies: Arc<Proxies> = Arc::default();
         let nodes = Arc::new(Nodes::new(config.requirement, Arc::clone(proxies.convergence())));
         let status = Arc::default();

@@ -17,6 +17,7 @@ mod page;
 mod policy;
 mod renamed;
 mod services;
+mod share;
 pub mod traces;
 
 #[cfg(test)]

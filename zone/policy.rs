@@ -45,7 +45,10 @@ use std::collections::BTreeSet;
 
 use common::{
     model::Kind,
-    policy::rules::{OutboundRules, Policy, Selection},
+    policy::{
+        mesh_traffic_permission as permission,
+        rules::{OutboundRules, Policy, RulesError, Selection},
+    },
 };
 use serde::de::DeserializeOwned;
 
@@ -347,6 +350,11 @@ impl Reporter<'_> {
         let subject = Subject::Part(self.kind.name.to_owned());
         self.problems.insert(Problem { subject, reason: reason.to_string() });
     }
+}
+
+/// Why nobody can be told who may call a proxy, where its permissions overlap in too many ways.
+pub(crate) fn undecided(selections: &Selections) -> Option<RulesError> {
+    mesh_traffic_permission::undecided(selections.of(&permission::KIND))
 }
 
 /// Applies every policy to what belongs to one proxy alone.

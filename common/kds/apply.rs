@@ -18,6 +18,7 @@ use super::{
     fuse::Fuse,
     names::{candidates, delta_name},
     ownership::{self, ZoneNaming},
+    quota::{QuotaRoom, ZoneQuota},
     signature::{SignatureRefusal, TrustedFile},
     size,
     verdict::{RefusalCause, Verdict},
@@ -52,6 +53,8 @@ pub enum Follower {
         foreign: Foreign,
         /// How its names are made.
         naming: ZoneNaming,
+        /// How much it may own.
+        quota: ZoneQuota,
     },
 }
 
@@ -266,9 +269,27 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
         received.removed.iter().filter_map(gone).collect()
     };
     plan.removed = gone.len();
+    let mut room = match follower {
+        Follower::Global { zone, quota, .. } => {
+            Some(QuotaRoom::new(*quota, zone, received.kind, index, &gone))
+        }
+        Follower::Zone => None,
+    };
     for item in received.items.values() {
         let written = may_be_called_so(index, item, follower).and_then(|()| put(index, item, follower, now));
-        match written {
+        let admitted = written.and_then(|write| {
+            let Some(Write::Put { resource, .. }) = &write else { return Ok(write) };
+            let before = index.get(&item.key).filter(|resource| follower.in_scope(resource));
+            match room.as_mut().map_or(Ok(()), |room| room.admit(before.map(|b| &**b), resource)) {
+                Ok(()) => Ok(write),
+                Err(reason) => Err(Verdict {
+                    name: delta_name(&item.key.name, &item.key.mesh),
+                    cause: RefusalCause::Invalid,
+                    reason,
+                }),
+            }
+        });
+        match admitted {
             Ok(write) => plan.writes.extend(write),
             Err(verdict) => plan.verdicts.push(verdict),
         }

@@ -100,6 +100,8 @@ pub const ALL: &[Metric] = &[
         "Size of answers at the port of the proxies, streams excepted").kumas(),
     counter("events_dropped", &[("subscriber", Constants)],
         "Events a part of the process was too slow for; it looks at everything instead").kumas(),
+    gauge("foreign_services_left_out", Count, &[ZONE, ("form", These(&["resources", "tags"]))],
+        "Services of another zone that get no virtual address here, because it has too many"),
     counter("hds_requests_received", &[],
         "Messages of proxies about the health of their workloads").kumas(),
     counter("hds_responses_sent", &[],

@@ -57,6 +57,11 @@ pub enum TextError {
 }
 
 impl TextError {
+    /// Whether a key stands twice: some readers would take it.
+    pub fn is_of_repetition(&self) -> bool {
+        matches!(self, Self::Syntax(reason) if reason.contains("duplicate"))
+    }
+
     fn syntax(error: impl fmt::Display) -> Self {
         Self::Syntax(crate::clip::clipped(error.to_string(), REASON))
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{FieldPath, Violations, spiffe};
 
 /// How an identity is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SpiffeMatchType {
     /// The whole identity.
     Exact,
@@ -14,7 +14,7 @@ pub enum SpiffeMatchType {
 }
 
 /// A condition on the SPIFFE identity of the client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SpiffeMatch {
     /// How to compare.
     #[serde(rename = "type")]
@@ -24,14 +24,14 @@ pub struct SpiffeMatch {
 }
 
 /// How a server name is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SniMatchType {
     /// The whole name.
     Exact,
 }
 
 /// A condition on the server name the client sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SniMatch {
     /// How to compare.
     #[serde(rename = "type")]
@@ -41,7 +41,7 @@ pub struct SniMatch {
 }
 
 /// All set conditions must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PeerMatch {
     /// On the identity.
     #[serde(default, rename = "spiffeID", skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,7 @@
 //! type of the kind at the end ([`TagRule::conf`], [`ResourceRule::conf`], [`InboundRules::unconditional`]).
 
 mod access;
+mod alone;
 mod by_service;
 mod destinations;
 mod gateway;
@@ -25,6 +26,7 @@ mod memo;
 pub mod merge;
 pub mod order;
 mod outbound;
+mod overlap;
 mod partition;
 mod policy;
 mod proxy;
@@ -45,6 +47,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use access::access_rules;
+pub use alone::too_much_alone;
 pub use destinations::{Destinations, ServicePort, TargetResource};
 pub use gateway::{ListenerKey, SelectableGateway};
 pub use inbound::{InboundRule, InboundRules};
@@ -63,10 +66,13 @@ use super::decode;
 use crate::model::{FieldPath, SpecError};
 
 /// Why policies cannot be turned into rules.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RulesError {
     /// The targets of `from` or `to` overlap in more ways than can be told apart.
-    #[error("the targets of these policies overlap in more than {limit} ways; use fewer tags per list")]
+    #[error(
+        "the targets of these policies overlap in too many ways (the limit is {limit} groups, or the work of as many); \
+         use fewer items and tags per list"
+    )]
     TooManySubsets {
         /// How many are too many.
         limit: usize,

@@ -67,6 +67,18 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
         r#"(?i)(\b(?:key|name)\\*["']?\s*[:=]\s*\\*["']?{name}\\*["']?[\s,]*\\*["']?(?:raw_?)?value\\*["']?\s*[:=]\s*)(\\*"[^"]*"|'[^']*'|[^\s"',}}]+)"#
     ))
 });
+/// What an address is signed with, by the names that stores give it: whoever has the address may use it.
+static SIGNED: LazyLock<Regex> = LazyLock::new(|| {
+    let name =
+        "sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid";
+    regex(&format!(r#"(?i)([?&;](?:amp;)?(?:{name})=)[^\s"'<>&#\\]+"#))
+});
+/// `add("x-api-key", "…")`: a header that code sets.
+static CALL: LazyLock<Regex> = LazyLock::new(|| {
+    let name = r"[a-z0-9_.-]*(?:passw(?:or)?d|secret|token|api[_-]?key|auth[_-]?key|authorization|cookie)";
+    let quote = r#"\\*["']"#;
+    regex(&format!(r#"(?i)(\(\s*{quote}{name}{quote}\s*,\s*)(\\*"[^"]*"|'[^']*')"#))
+});
 /// Something long in base64, also over several lines.
 static ENCODED: LazyLock<Regex> =
     LazyLock::new(|| regex(r"[A-Za-z0-9+/_-]{32,}(?:(?:\\[nr]|[ \t\r\n])+[A-Za-z0-9+/_-]{16,})*={0,2}"));
@@ -89,6 +101,8 @@ pub(super) fn clean<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
     then(&mut text, |text| ADDRESS.replace_all(text, |of: &Captures<'_>| format!("{}{REDACTED}@", &of[1])));
     then(&mut text, |text| SCHEME.replace_all(text, scheme));
     then(&mut text, |text| HASH.replace_all(text, REDACTED));
+    then(&mut text, |text| SIGNED.replace_all(text, |of: &Captures<'_>| format!("{}{REDACTED}", &of[1])));
+    then(&mut text, |text| CALL.replace_all(text, |of: &Captures<'_>| format!("{}'{REDACTED}'", &of[1])));
     then(&mut text, |text| PAIR.replace_all(text, |of: &Captures<'_>| format!("{}\"{REDACTED}\"", &of[1])));
     then(&mut text, |text| NESTED.replace_all(text, nested));
     then(&mut text, |text| ASSIGNMENT.replace_all(text, assignment));

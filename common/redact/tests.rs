@@ -145,6 +145,56 @@ fn a_secret_is_known_by_where_it_stands() {
     check(json!({"password=hunter2": true, "a": {"postgres://kuma:hunter2@10.0.0.1/db": 1}}));
     check(json!({"line": "GET / password=hunter2&x=1"}));
     check(json!({"line": "Authorization: Bearer hunter2hunter2"}));
+    for name in ["sig", "Signature", "X-Amz-Signature", "X-Goog-Signature", "X-Amz-Security-Token"] {
+        check(json!({"uri": format!("https://store.example/a?sv=1&{name}=hunter2%2Bhunter2&se=2")}));
+        check(
+            json!({"inner": json!({"uri": format!("https://store.example/a?{name}=hunter2")}).to_string()}),
+        );
+    }
+    check(json!({"inlineCode": r#"handle:headers():add("x-api-key","hunter2")"#}));
+    check(json!({"code": "h:headers():replace('Authorization', 'hunter2')"}));
+}
+
+/// Of a member that stands twice some readers take the first, and others the last.
+#[test]
+fn a_document_that_says_a_thing_twice_is_withheld() {
+    for twice in [
+        r#"{"password": "hunter2", "password": ""}"#,
+        r#"{"a": {"x-auth": "1"}, "users": [{"pwd": "hunter2", "pwd": ""}]}"#,
+        "password: hunter2\npassword: ''\n",
+        "a: 1\nprivateKey:\n  inlineString: hunter2\nprivateKey: {}\n",
+    ] {
+        let mut document = json!({"text": twice, "in": json!({"text": twice}).to_string()});
+        json(&mut document);
+        assert!(!document.to_string().contains("hunter2"), "{document}");
+    }
+    let deep = format!("{}{}{}", "[".repeat(100), r#"{"password": "hunter2"}"#, "]".repeat(100));
+    assert_eq!(text(&deep), REDACTED, "nor is what is deeper than anybody looks");
+}
+
+#[test]
+fn what_patches_bring_along_is_for_those_who_write_them() {
+    let code = "function envoy_on_request(h) h:headers():add('x-mine', 'hunter2') end";
+    let changes = json!([
+        {"httpFilter": {"operation": "AddFirst", "match": {"name": "router"}, "value": code}},
+        {"cluster": {"operation": "Patch", "jsonPatches": [
+            {"op": "add", "path": "/a", "value": {"typedConfig": {"value": {"opaque": "hunter2"}}}}]}},
+    ]);
+    let older = json!({"imports": ["default-proxy"], "modifications": changes, "resources": [{"name": "a", "version": "1", "resource": code}]});
+    for document in [
+        json!({"type": "MeshProxyPatch", "spec": {"default": {"appendModifications": changes}}}),
+        json!({"items": [{"rules": [{"conf": {"appendModifications": changes}}]}]}),
+        json!({"type": "ProxyTemplate", "conf": older}),
+    ] {
+        let mut shown = document;
+        patches(&mut shown);
+        let text = shown.to_string();
+        assert!(!text.contains("hunter2") && text.contains("AddFirst") && text.contains("router"), "{text}");
+    }
+    let mut plain = json!({"resources": [{"resource": {"a": 1}}], "modifications": 3, "value": "stays"});
+    let before = plain.clone();
+    patches(&mut plain);
+    assert_eq!(plain, before);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) struct ResourcePath {
 pub(super) enum Sight {
     /// As it is stored.
     Whole,
-    /// Without the keys and passwords that an author put into it.
+    /// Without the keys and passwords that an author put into it, and without what is written in Envoy's own terms.
     WithoutSecrets,
 }
 
@@ -61,6 +61,7 @@ impl Sight {
 
     pub(super) fn of(self, mut document: Value) -> Value {
         if matches!(self, Self::WithoutSecrets) {
+            redact::patches(&mut document);
             redact::json(&mut document);
         }
         document

@@ -36,6 +36,7 @@ use crate::{
         },
         labels, text,
     },
+    policy::rules::too_much_alone,
     store::{Batch, Precondition, Write, index::Index},
 };
 
@@ -200,6 +201,10 @@ impl ValidBody {
         if let Some(excess) = size::excess(kind, &document.labels, &document.spec, None) {
             let detail = format!("{excess}: make it smaller, or spread it over several resources");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Resource too large", detail));
+        }
+        let violations = too_much_alone(kind, &document.spec);
+        if !violations.is_empty() {
+            return Err(ApiError::invalid(PROCESS, &violations));
         }
         let warnings = warnings::of_ignored(&document.ignored).take(WARNINGS);
         let warnings = warnings.map(|warning| clipped(warning, WARNING)).collect();

@@ -6,7 +6,7 @@ use imbl::{OrdMap, ordmap::DiffItem};
 use tokio::sync::watch;
 
 use super::{Change, Revision, Snapshot, StoreIdentity};
-use crate::model::{Kind, Resource, ResourceKey};
+use crate::model::{Kind, Origin, Resource, ResourceKey};
 
 /// Mesh and name of a resource inside its kind, in list order.
 type ListKey = (Arc<str>, Arc<str>);
@@ -20,12 +20,43 @@ pub struct Index {
     /// The revision this is at.
     pub revision: Revision,
     by_kind: OrdMap<&'static str, OrdMap<ListKey, Arc<Resource>>>,
+    /// What zones own, by zone and kind.
+    owned: OrdMap<(Arc<str>, &'static str), Owned>,
+}
+
+/// How much a zone owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// Resources.
+    pub items: usize,
+    /// Bytes of what they say, names and labels not counted.
+    pub bytes: usize,
+}
+
+impl Owned {
+    /// One resource.
+    pub fn one(resource: &Resource) -> Self {
+        let status = resource.status.as_ref().map_or(0, |status| status.len());
+        Self { items: 1, bytes: resource.spec.len() + status }
+    }
+
+    /// As much more.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self { items: self.items + more.items, bytes: self.bytes.saturating_add(more.bytes) }
+    }
+
+    /// As much less.
+    #[must_use]
+    pub fn without(self, less: Self) -> Self {
+        Self { items: self.items.saturating_sub(less.items), bytes: self.bytes.saturating_sub(less.bytes) }
+    }
 }
 
 impl Index {
     /// The index of an empty store.
     pub fn empty(store: StoreIdentity) -> Self {
-        Self { store, revision: 0, by_kind: OrdMap::new() }
+        Self { store, revision: 0, by_kind: OrdMap::new(), owned: OrdMap::new() }
     }
 
     /// The index of a snapshot.
@@ -43,8 +74,9 @@ impl Index {
         match &change.resource {
             Some(resource) => self.put(Arc::clone(resource)),
             None => {
-                if let Some(kind) = self.by_kind.get_mut(change.key.kind.name) {
-                    kind.remove(&place(&change.key));
+                let kind = self.by_kind.get_mut(change.key.kind.name);
+                if let Some(gone) = kind.and_then(|kind| kind.remove(&place(&change.key))) {
+                    self.account(&gone, false);
                 }
             }
         }
@@ -52,8 +84,33 @@ impl Index {
     }
 
     fn put(&mut self, resource: Arc<Resource>) {
+        self.account(&resource, true);
         let kind = self.by_kind.entry(resource.kind().name).or_default();
-        kind.insert(place(&resource.key), resource);
+        if let Some(before) = kind.insert(place(&resource.key), resource) {
+            self.account(&before, false);
+        }
+    }
+
+    fn account(&mut self, resource: &Resource, is_there: bool) {
+        let Origin::Zone(zone) = &resource.origin else { return };
+        let key = (Arc::clone(zone), resource.kind().name);
+        let owned = self.owned.entry(key.clone()).or_default();
+        let one = Owned::one(resource);
+        *owned = if is_there { owned.and(one) } else { owned.without(one) };
+        if owned.items == 0 {
+            self.owned.remove(&key);
+        }
+    }
+
+    /// What a zone owns of a kind.
+    pub fn owned_of(&self, zone: &Arc<str>, kind: &Kind) -> Owned {
+        self.owned.get(&(Arc::clone(zone), kind.name)).copied().unwrap_or_default()
+    }
+
+    /// What a zone owns.
+    pub fn owned(&self, zone: &Arc<str>) -> Owned {
+        let of_zone = self.owned.range((Arc::clone(zone), "")..).take_while(|((owner, _), _)| owner == zone);
+        of_zone.fold(Owned::default(), |all, (_, owned)| all.and(*owned))
     }
 
     /// One resource.

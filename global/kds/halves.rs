@@ -112,6 +112,7 @@ impl KdsInner {
                 zone: Arc::clone(&session.zone),
                 foreign: foreign_of(session),
                 naming: naming_of(session),
+                quota: self.settings.quota,
             },
             fence: Some(session.fence.clone()),
             // A zone may always remove what it owns.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use common::kds::{MAX_MESSAGE, signature::KeyOfResources};
+use common::kds::{MAX_MESSAGE, quota::ZoneQuota, signature::KeyOfResources};
 
 use crate::config;
 
@@ -17,6 +17,8 @@ pub struct GlobalKdsSettings {
     pub v1: bool,
     /// Largest message, in bytes.
     pub max_message: usize,
+    /// How much a zone may own here.
+    pub quota: ZoneQuota,
     /// How often zones are asked to ping.
     pub poll_interval: Duration,
     /// Silence after which nobody can say whether a zone is there.
@@ -46,6 +48,7 @@ impl Default for GlobalKdsSettings {
             secrets_where_run: false,
             v1: false,
             max_message: MAX_MESSAGE,
+            quota: ZoneQuota::default(),
             poll_interval: Duration::from_secs(5),
             unknown_after: Duration::from_secs(10),
             offline_after: Duration::from_secs(20),
@@ -68,6 +71,11 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
             secrets_where_run: config.secrets_to == config::SecretsTo::Running,
             v1: config.v1.enabled,
             max_message: config.max_msg_size,
+            quota: ZoneQuota {
+                total: config.zone_quota.total,
+                per_kind: config.zone_quota.per_kind,
+                bytes: config.zone_quota.bytes,
+            },
             poll_interval: health.poll_interval.0,
             // Two pings may get lost before anyone worries.
             unknown_after: (health.poll_interval.0 * 2).min(health.timeout.0),

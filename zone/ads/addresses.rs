@@ -26,10 +26,13 @@ use common::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::mesh::{
-    AddressBook, Naming,
-    address_book::{self, Named, OutboundEntry},
-    neighbour,
+use crate::{
+    mesh::{
+        AddressBook, Naming,
+        address_book::{self, Named, OutboundEntry},
+        neighbour,
+    },
+    share::{self, FairShare, SERVICES_OF_ZONE, Vacated},
 };
 
 /// Pause after the store refused.
@@ -45,6 +48,14 @@ const MADE_UP: &str = "VirtualOutbound";
 /// What wants an address and why.
 type Wish = (Named, OutboundEntry);
 
+/// What one resource wants.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// The zone it is of, when that is another one.
+    zone: Option<Arc<str>>,
+    all: BTreeSet<(Arc<str>, Wish)>,
+}
+
 /// Keeps the addresses of a zone up to date.
 pub(super) struct Addresses {
     zone: Arc<str>,
@@ -55,8 +66,10 @@ pub(super) struct Addresses {
     index: Arc<Index>,
     /// Names somebody makes up, by mesh and their resource.
     made_up: BTreeMap<Arc<str>, BTreeMap<ResourceKey, Arc<proto::VirtualOutbound>>>,
-    /// What each resource wants, by mesh.
-    wishes: BTreeMap<ResourceKey, BTreeSet<(Arc<str>, Wish)>>,
+    /// What each resource wants, by mesh, and the other zone that has it.
+    wishes: BTreeMap<ResourceKey, Wishes>,
+    /// What counts of that, by other zones.
+    foreign: BTreeMap<Arc<str>, FairShare<(Arc<str>, Wish)>>,
     /// How many want the same in a mesh.
     wanted: BTreeMap<Arc<str>, BTreeMap<Wish, usize>>,
     /// Meshes of which it is to be looked whether what is stored is right.
@@ -75,7 +88,8 @@ impl Addresses {
         let index = Arc::new(Index::empty(store.identity()));
         let (made_up, wishes) = (BTreeMap::new(), BTreeMap::new());
         let (wanted, open) = (BTreeMap::new(), BTreeSet::new());
-        Self { zone, naming, store, env, reader, index, made_up, wishes, wanted, open }
+        let foreign = BTreeMap::new();
+        Self { zone, naming, store, env, reader, index, made_up, wishes, foreign, wanted, open }
     }
 
     /// Works until `shutdown`.
@@ -169,14 +183,61 @@ impl Addresses {
         let resource = index.get(key);
         let after = resource.map(|resource| self.wishes_of(resource, index)).unwrap_or_default();
         let before = self.wishes.remove(key).unwrap_or_default();
-        for (mesh, wish) in before.difference(&after) {
-            self.count(mesh, wish, false);
+        let same_zone = before.zone == after.zone;
+        // What stays wanted is never let go in between.
+        for wish in after.all.iter().filter(|wish| !same_zone || !before.all.contains(wish)) {
+            self.more(after.zone.as_ref(), wish);
         }
-        for (mesh, wish) in after.difference(&before) {
+        for wish in before.all.iter().filter(|wish| !same_zone || !after.all.contains(wish)) {
+            self.less(before.zone.as_ref(), wish);
+        }
+        for zone in [&before.zone, &after.zone].into_iter().flatten() {
+            self.tell(key, zone);
+        }
+        if !after.all.is_empty() {
+            self.wishes.insert(key.clone(), after);
+        }
+    }
+
+    /// One more wants this, on the account of its zone.
+    fn more(&mut self, zone: Option<&Arc<str>>, wish: &(Arc<str>, Wish)) {
+        let is_taken = zone.is_none_or(|zone| {
+            let share =
+                self.foreign.entry(Arc::clone(zone)).or_insert_with(|| FairShare::new(SERVICES_OF_ZONE));
+            share.add(wish)
+        });
+        if is_taken {
+            self.count(&wish.0, &wish.1, true);
+        }
+    }
+
+    /// One less wants this.
+    fn less(&mut self, zone: Option<&Arc<str>>, wish: &(Arc<str>, Wish)) {
+        let vacated = match zone.and_then(|zone| self.foreign.get_mut(zone)) {
+            Some(share) => share.remove(wish),
+            None => Vacated { let_go: true, follows: None },
+        };
+        if let Some((mesh, wish)) = &vacated.follows {
             self.count(mesh, wish, true);
         }
-        if !after.is_empty() {
-            self.wishes.insert(key.clone(), after);
+        if vacated.let_go {
+            self.count(&wish.0, &wish.1, false);
+        }
+    }
+
+    /// Says how much of what a zone offers is not taken.
+    fn tell(&mut self, key: &ResourceKey, zone: &Arc<str>) {
+        let Some(share) = self.foreign.get(zone) else { return };
+        let beyond = share.beyond();
+        share::note_left_out(zone, "tags", beyond);
+        if beyond > 0 {
+            tracing::warn!(
+                ingress = %key, zone = &**zone, beyond, most = SERVICES_OF_ZONE,
+                "a zone offers more services than get virtual addresses here: the rest has none"
+            );
+        }
+        if share.is_empty() {
+            self.foreign.remove(zone);
         }
     }
 
@@ -197,7 +258,22 @@ impl Addresses {
         }
     }
 
-    fn wishes_of(&self, resource: &Resource, index: &Index) -> BTreeSet<(Arc<str>, Wish)> {
+    fn wishes_of(&self, resource: &Resource, index: &Index) -> Wishes {
+        if resource.kind() != &zone_ingress::KIND {
+            return Wishes { zone: None, all: self.local_wishes(resource, index) };
+        }
+        let spec = resource.spec::<proto::ZoneIngress>().ok().filter(|_| !self.is_ours(resource));
+        let Some(spec) = spec else { return Wishes::default() };
+        let zone = resource.label(labels::ZONE).unwrap_or(&spec.zone).into();
+        let wishes = |offered: &proto::zone_ingress::AvailableService| {
+            self.of_tags(&offered.mesh.as_str().into(), &offered.tags, 0)
+        };
+        let all = spec.available_services.iter().take(SERVICES_OF_ZONE).flat_map(wishes).collect();
+        Wishes { zone: Some(zone), all }
+    }
+
+    /// What a resource wants that is no ingress.
+    fn local_wishes(&self, resource: &Resource, index: &Index) -> BTreeSet<(Arc<str>, Wish)> {
         let kind = resource.kind();
         let mesh = &resource.key.mesh;
         if kind == &mesh_gateway::KIND {
@@ -216,14 +292,6 @@ impl Addresses {
                 inbound.state() != State::Ignored
             });
             return known.flat_map(|inbound| self.of_tags(mesh, &inbound.tags, 0)).collect();
-        }
-        if kind == &zone_ingress::KIND {
-            let spec = resource.spec::<proto::ZoneIngress>().ok().filter(|_| !self.is_ours(resource));
-            let offered = spec.into_iter().flat_map(|spec| spec.available_services);
-            let wishes = |offered: proto::zone_ingress::AvailableService| {
-                self.of_tags(&offered.mesh.as_str().into(), &offered.tags, 0)
-            };
-            return offered.flat_map(wishes).collect();
         }
         let spec = resource.spec::<proto::ExternalService>().unwrap_or_default();
         let mut wishes = outside(resource.name(), &spec);

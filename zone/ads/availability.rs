@@ -23,6 +23,7 @@ use common::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::hosts::HostUsers;
 use crate::mesh::{Catalogue, Hosts, Surroundings, catalogue::offered, read_inbounds};
 
 /// Pause after the store refused.
@@ -48,6 +49,8 @@ pub(super) struct Availability {
     exclusive: BTreeSet<Arc<str>>,
     /// Meshes whose traffic leaves through egresses.
     leaving: BTreeSet<Arc<str>>,
+    /// Where host names stand.
+    users: HostUsers,
     /// Whether the last write did not go through.
     behind: bool,
 }
@@ -75,6 +78,7 @@ impl Availability {
             outside: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            users: HostUsers::default(),
             behind: false,
         }
     }
@@ -86,34 +90,27 @@ impl Availability {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 open = self.reader.changed() => if !open { return },
-                changed = self.hosts.changed() => match changed {
-                    // Proxies whose address was a name may be readable now.
-                    Ok(()) => self.forget(),
-                    Err(_) => return,
-                },
+                changed = self.hosts.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(self.env.entropy.about(RETRY)), if !done => {}
             }
         }
     }
 
-    fn forget(&mut self) {
-        self.index = Arc::new(Index::empty(self.store.identity()));
-        self.proxies.clear();
-        self.catalogue = Catalogue::default();
-        self.around = Surroundings {
-            zone: Arc::clone(&self.zone),
-            hosts: self.hosts.borrow().clone(),
-            ..Surroundings::default()
-        };
-        self.outside.clear();
-        self.exclusive.clear();
-        self.leaving.clear();
-    }
-
     /// Follows the index and writes what differs; says whether the store holds it now.
     async fn round(&mut self) -> bool {
         let index = self.reader.latest();
-        let changed = index.changed_since(&self.index);
+        let mut changed = index.changed_since(&self.index);
+        for key in &changed {
+            _ = self.users.follow(key, index.get(key));
+        }
+        let hosts = self.hosts.borrow_and_update().clone();
+        // Proxies whose address was a name may be readable now.
+        let mut readers = self.users.with(&self.around.hosts.differences(&hosts));
+        self.around.hosts = hosts;
+        for key in &changed {
+            readers.remove(key);
+        }
+        changed.extend(readers);
         let mut relevant = changed.iter().filter(|key| self.follow(key, &index)).count();
         let meshes = self.around.neighbours.clone();
         // What is wrong with an ingress or egress is told by who uses it.
@@ -145,7 +142,7 @@ impl Availability {
         let resource = index.get(key);
         if key.kind == &dataplane::KIND {
             let ours = resource.filter(|r| is_of(r, &self.zone));
-            let read = ours.and_then(|r| read_inbounds(r, &self.hosts.borrow()).ok());
+            let read = ours.and_then(|r| read_inbounds(r, &self.around.hosts).ok());
             let offers = read.map(|inbounds| offered(&inbounds)).unwrap_or_default();
             let before = self.proxies.remove(key).unwrap_or_default();
             let differs = self.catalogue.moved(&key.mesh, &before, &offers);

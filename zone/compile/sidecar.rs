@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use common::policy::rules::RulesError;
 use thiserror::Error;
 
 use super::{admission, grpc, outbound::OutboundCall, way_out};
@@ -25,6 +26,14 @@ pub(crate) enum CompileError {
         /// Which proxy.
         proxy: String,
     },
+    /// Nobody can be told who may call it; with less it would let in others, or nobody.
+    #[error("who may call {proxy} cannot be told, so it keeps what it has: {reason}")]
+    Undecided {
+        /// Which proxy.
+        proxy: String,
+        /// What is wrong with its permissions.
+        reason: RulesError,
+    },
     /// A fault in here, which the log tells more about.
     #[error("the control plane failed while it made the configuration of {0}, which keeps the last one")]
     Panicked(Arc<str>),
@@ -45,6 +54,11 @@ pub(super) fn own(
     if mesh.wants_certificate(&proxy.dataplane) && proxy.shown.is_none() {
         let proxy = proxy.dataplane.name().to_owned();
         return Err(CompileError::NoCertificate { mesh: Arc::clone(&mesh.mesh), proxy });
+    }
+    if proxy.shown.is_some()
+        && let Some(reason) = policy::undecided(selections)
+    {
+        return Err(CompileError::Undecided { proxy: proxy.dataplane.name().to_owned(), reason });
     }
     if proxy.dataplane.is_builtin_gateway() && proxy.dataplane.gateway.is_none() {
         let reason = "it listens for nobody: no MeshGateway selects it".to_owned();

@@ -175,7 +175,8 @@ fn what_cannot_be_used_is_a_problem_and_the_rest_stands() {
     let error = context.lacks_certificate(near, None, now()).unwrap_err();
     assert!(error.to_string().contains("see that its secrets have been synced"), "{error}");
 
-    let hosts = Hosts([("db.example".into(), "10.0.0.7".parse().unwrap())].into());
+    let hosts =
+        Hosts([("db.example".to_owned(), std::net::IpAddr::from([10, 0, 0, 7]))].into_iter().collect());
     assert_eq!(endpoints(&context_with(&zone, hosts), "web"), "10.0.0.1:80*1 10.0.0.7:80*1");
 }
 

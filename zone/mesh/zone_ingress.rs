@@ -11,6 +11,7 @@ use super::{
     Hosts,
     problem::{Problem, Subject, decode},
 };
+use crate::share::SERVICES_OF_ZONE;
 
 /// The proxy through which other zones reach the services of one zone.
 #[derive(Clone, Debug)]
@@ -36,6 +37,16 @@ impl ZoneIngress {
     /// The problem, when the spec does not decode.
     pub fn read(resource: &Arc<Resource>, hosts: &Hosts) -> Result<Self, Problem> {
         let mut spec = decode::<proto::ZoneIngress>(resource)?;
+        let mut problems = Vec::new();
+        let offered = spec.available_services.len();
+        let is_ours = matches!(resource.origin, Origin::Zone(_));
+        if offered > SERVICES_OF_ZONE && !is_ours {
+            spec.available_services.truncate(SERVICES_OF_ZONE);
+            problems.push(Problem {
+                subject: Subject::of(resource),
+                reason: format!("it offers {offered} services: the first {SERVICES_OF_ZONE} are used"),
+            });
+        }
         let mut catalogue: BTreeMap<String, BTreeMap<String, Vec<_>>> = BTreeMap::new();
         for available in std::mem::take(&mut spec.available_services) {
             let of_mesh = catalogue.entry(available.mesh.clone()).or_default();
@@ -44,7 +55,6 @@ impl ZoneIngress {
         }
         let networking = spec.networking.clone().unwrap_or_default();
         let listen = hosts.resolve(&networking.address).ok();
-        let mut problems = Vec::new();
         let mut public = None;
         if !networking.advertised_address.is_empty() && networking.advertised_port != 0 {
             match hosts.resolve(&networking.advertised_address) {
@@ -115,7 +125,7 @@ mod tests {
         assert!(unresolved.problems[0].reason.contains("edge"), "{:?}", unresolved.problems);
 
         let address = IpAddr::from([10, 0, 0, 7]);
-        let hosts = Hosts([("edge".to_owned(), address)].into());
+        let hosts = Hosts([("edge".to_owned(), address)].into_iter().collect());
         let resolved = ZoneIngress::read(&resource, &hosts).unwrap();
         assert_eq!((resolved.listen, resolved.public), (Some(address), Some((address, 2))));
     }

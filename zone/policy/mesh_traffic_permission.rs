@@ -3,12 +3,14 @@
 mod by_match;
 mod by_tags;
 
+use std::sync::Arc;
+
 use common::{
     model::Kind,
     policy::{
         legacy::LegacyPolicy,
         mesh_traffic_permission::{self, TrafficPermissionConf, TrafficPermissionRuleConf},
-        rules::{InboundRules, Selection, Subset, Tag},
+        rules::{InboundRules, Policy, RulesError, Selection, Subset, Tag},
     },
     proto::envoy::{
         config::rbac::v3::Rbac,
@@ -52,6 +54,13 @@ impl PolicyEffect for MeshTrafficPermissionEffect {
             enforce(listener, &permissions);
         }
     }
+}
+
+/// Why it cannot be told who may call at some inbound.
+pub(super) fn undecided(selection: &Selection) -> Option<RulesError> {
+    let by_tags = |policies: &[Arc<Policy>]| policies.iter().all(|policy| policy.rules.is_empty());
+    let inbounds = selection.inbounds.iter().filter(|(_, policies)| by_tags(policies));
+    inbounds.map(|(key, _)| key).find_map(|key| selection.access_rules(key).err())
 }
 
 /// What a filter over connections is told by an older policy, whose sources may connect.

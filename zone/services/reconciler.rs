@@ -34,6 +34,7 @@ use common::{
 
 use super::{
     ServiceSettings,
+    foreign::ForeignServices,
     generation::{self, ServiceOutcome, ServiceTag},
     hostnames::Hostnames,
     identities,
@@ -53,6 +54,7 @@ pub(super) struct Reconciler {
     meshes: BTreeMap<Arc<str>, PopulatedMesh>,
     hostnames: Hostnames,
     vips: Vips,
+    foreign: ForeignServices,
     /// Services to be looked at.
     dirty: BTreeSet<ResourceKey>,
     /// Service tags to be looked at, by mesh.
@@ -83,6 +85,7 @@ impl Reconciler {
             meshes: BTreeMap::new(),
             hostnames: Hostnames::default(),
             vips,
+            foreign: ForeignServices::default(),
             dirty: BTreeSet::new(),
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
@@ -280,6 +283,8 @@ impl Reconciler {
         if key.kind != &mesh_service::KIND {
             return;
         }
+        let foreign = resource.filter(|service| !self.is_of_zone(service));
+        self.dirty.extend(self.foreign.follow(key, foreign.map(|service| &**service)));
         let grace = self.grace();
         let going = resource.and_then(|service| generation::goes_at(service, grace));
         self.going.extend(going.map(|at| (at, key.clone())));
@@ -340,7 +345,7 @@ impl Reconciler {
     /// `service` with everything that the zone says of it.
     fn complete(&mut self, mut service: Resource, index: &Index, now: DateTime<Utc>) -> Resource {
         let mut status = ServiceStatus::of(&service);
-        if status.ips().next().is_none() {
+        if status.ips().next().is_none() && self.foreign.admit(&service.key) {
             match self.vips.of(&service, now) {
                 None => {
                     metrics::counter!("vip_allocation_exhaustion_total").increment(1);

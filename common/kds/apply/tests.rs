@@ -26,7 +26,12 @@ fn zone(name: &str) -> Origin {
 
 /// Global, as it follows `zone-1`.
 fn global(foreign: Foreign) -> Follower {
-    Follower::Global { zone: "zone-1".into(), foreign, naming: ZoneNaming::Hashed }
+    Follower::Global {
+        zone: "zone-1".into(),
+        foreign,
+        naming: ZoneNaming::Hashed,
+        quota: ZoneQuota::default(),
+    }
 }
 
 /// The same resource as `zone-1` sends it to global.
@@ -231,6 +236,71 @@ fn with_index(store: &Arc<MemoryStore>, index: IndexReader, follower: Follower) 
     Applier { store, index, env, follower, fence: None, fuse: Fuse::default(), trusted: None }
 }
 
+#[test]
+fn a_zone_gets_no_more_than_its_quota_and_keeps_what_it_has() {
+    let plan_with = |quota, sent: &[Resource], removed: &[&str], full| {
+        let follower = Follower::Global {
+            zone: "zone-1".into(),
+            foreign: Foreign::Refuse,
+            naming: ZoneNaming::Hashed,
+            quota,
+        };
+        let own = |name| Resource { origin: zone("zone-1"), ..up(from_global(name)) };
+        let foreign = resource("foreign", zone("zone-2"));
+        let received = received(sent, removed, full, &follower);
+        let plan = plan(&index([own("a"), own("b"), foreign]), &received, &follower, DateTime::UNIX_EPOCH);
+        let refused: Vec<String> = plan.verdicts.iter().map(|verdict| verdict.reason.clone()).collect();
+        (plan.writes.len(), refused)
+    };
+    let unlimited = ZoneQuota { total: 0, per_kind: 0, bytes: 0 };
+    let of_two = ZoneQuota { per_kind: 2, ..unlimited };
+    let (new, other) = (up(from_global("c")), up(from_global("d")));
+    let changed = up(from_global("a").with_label("team", "x"));
+    assert_eq!(plan_with(unlimited, &[new.clone(), other.clone()], &[], false), (2, vec![]));
+    for (quota, setting) in [(of_two, "perKind"), (ZoneQuota { total: 2, ..unlimited }, "total")] {
+        // What is there is still changed and removed.
+        let (writes, refused) = plan_with(quota, &[changed.clone(), new.clone()], &[], false);
+        assert_eq!((writes, refused.len()), (1, 1));
+        assert!(refused[0].contains("zone-1") && refused[0].contains(setting), "{refused:?}");
+        // And makes room, for as many.
+        let gone = format!("{}.default", called("b"));
+        let (writes, refused) = plan_with(quota, &[new.clone(), other.clone()], &[&gone], false);
+        assert_eq!((writes, refused.len()), (2, 1));
+        let (writes, refused) = plan_with(quota, &[new.clone(), other.clone()], &[], true);
+        assert_eq!((writes, refused.len()), (4, 0));
+    }
+    let full = ZoneQuota { bytes: 2 * SPEC.len(), ..unlimited };
+    let mut longer = changed.clone();
+    longer.spec = [SPEC, b"  "].concat().into();
+    assert_eq!(plan_with(full, &[changed], &[], false), (1, vec![]), "what gets no longer is taken");
+    let (writes, refused) = plan_with(full, &[longer, new], &[], false);
+    assert_eq!((writes, refused.len()), (0, 2));
+    assert!(refused[0].contains("zoneQuota.bytes"), "{refused:?}");
+}
+
+#[test]
+fn an_index_knows_what_zones_own() {
+    let held = |name: &str, owner: &str| resource(name, zone(owner));
+    let mut index = index([held("a", "zone-1"), held("b", "zone-1"), held("c", "zone-2"), from_global("d")]);
+    let owned = |index: &Index, zone: &str| {
+        let (of_kind, all) = (index.owned_of(&zone.into(), &mesh_timeout::KIND), index.owned(&zone.into()));
+        assert_eq!(of_kind, all);
+        (all.items, all.bytes)
+    };
+    assert_eq!(owned(&index, "zone-1"), (2, 2 * SPEC.len()));
+    assert_eq!((owned(&index, "zone-2").0, owned(&index, "zone").0), (1, 0));
+    let mut change = |resource: Resource, stays: bool| {
+        let (key, revision) = (resource.key.clone(), index.revision + 1);
+        let resource = Some(Arc::new(resource)).filter(|_| stays);
+        index.apply(&crate::store::Change { revision, key, resource });
+        (owned(&index, "zone-1"), owned(&index, "zone-2"))
+    };
+    assert_eq!(change(held("a", "zone-2"), true), ((1, SPEC.len()), (2, 2 * SPEC.len())));
+    assert_eq!(change(held("b", "zone-1").with_spec(&b"x"[..]), true).0, (1, 1));
+    assert_eq!(change(held("b", "zone-1"), false), ((0, 0), (2, 2 * SPEC.len())));
+    assert_eq!(change(held("b", "zone-1"), false).0, (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn applying_twice_writes_once() {
     let store = Arc::new(MemoryStore::new(Uuid::nil()));
@@ -317,8 +387,12 @@ async fn a_zone_that_is_changed_meanwhile_is_no_obstacle() {
 
 #[test]
 fn names_of_old_zones_are_kept_below_the_zone() {
-    let follower =
-        Follower::Global { zone: "zone-1".into(), foreign: Foreign::Rewrite, naming: ZoneNaming::Below };
+    let follower = Follower::Global {
+        zone: "zone-1".into(),
+        foreign: Foreign::Rewrite,
+        naming: ZoneNaming::Below,
+        quota: ZoneQuota::default(),
+    };
     let mut bad = from_global("bad");
     bad.spec = (&b"[]"[..]).into();
     let sent = [from_global("a"), bad];

@@ -1,6 +1,6 @@
 //! Rules for inbound traffic.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,7 +50,7 @@ impl InboundRules {
     /// # Errors
     /// [`SpecError`] when the merged configuration does not decode.
     pub fn unconditional<C: DeserializeOwned>(&self) -> Result<Option<C>, SpecError> {
-        self.merged(None).map(|conf| decode_conf(&conf)).transpose()
+        self.general().map(|conf| decode_conf(&conf)).transpose()
     }
 
     /// What applies to traffic that meets a condition: the rules with that condition, merged over those
@@ -61,26 +61,35 @@ impl InboundRules {
     /// [`SpecError`] when a merged configuration does not decode.
     pub fn conditional<C: DeserializeOwned>(&self) -> Result<Vec<(PeerMatch, C)>, SpecError> {
         let mut conditions: Vec<&PeerMatch> = Vec::new();
-        for condition in self.0.iter().rev().filter_map(|rule| rule.condition.as_ref()) {
-            if !conditions.contains(&condition) {
+        let mut said: HashMap<&PeerMatch, Vec<&Value>> = HashMap::new();
+        for rule in self.0.iter().rev() {
+            let Some(condition) = &rule.condition else { continue };
+            let confs = said.entry(condition).or_default();
+            if confs.is_empty() {
                 conditions.push(condition);
             }
+            confs.push(&rule.conf);
         }
         conditions.sort_by_key(|condition| (condition.precedence(), Reverse(condition.length())));
+        // What is said of everybody is merged once, and not again for each of them.
+        let general = self.general();
         let conf = |condition: &PeerMatch| {
-            let merged = self.merged(Some(condition)).unwrap_or_default();
+            let own = said.remove(condition).unwrap_or_default();
+            let confs = general.iter().chain(own.into_iter().rev());
+            let merged = self.merge(&confs.collect::<Vec<_>>()).unwrap_or_default();
             Ok((condition.clone(), decode_conf(&merged)?))
         };
         conditions.into_iter().map(conf).collect()
     }
 
-    /// The rules without condition, then those with this one.
-    fn merged(&self, condition: Option<&PeerMatch>) -> Option<Value> {
+    /// The rules without condition, merged.
+    fn general(&self) -> Option<Value> {
         let without = self.0.iter().filter(|rule| rule.condition.is_none());
-        let with = self.0.iter().filter(|rule| condition.is_some() && rule.condition.as_ref() == condition);
-        let rules: Vec<&InboundRule> = without.chain(with).collect();
-        let confs: Vec<&Value> = rules.iter().map(|rule| &rule.conf).collect();
-        rules.first()?.origin.policy.strategy().merge(&confs).into_iter().next()
+        self.merge(&without.map(|rule| &rule.conf).collect::<Vec<_>>())
+    }
+
+    fn merge(&self, confs: &[&Value]) -> Option<Value> {
+        self.0.first()?.origin.policy.strategy().merge(confs).into_iter().next()
     }
 }
 

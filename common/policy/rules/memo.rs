@@ -7,7 +7,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Destinations, Policy, ToRules};
+use super::{Destinations, Policy, RulesError, TagRules, ToRules};
+
+/// More answers than this are not kept, nor so many rules in them: proxies decide which policies select them.
+const MOST_ANSWERS: usize = 1 << 10;
+const MOST_RULES: usize = 1 << 16;
 
 /// Rules by the policies they come from. It belongs to a set of policies as it is at one time, and ends with
 /// that.
@@ -62,8 +66,65 @@ impl Memo {
         let rules = Arc::new(compute()?);
         let mut known = known();
         if known.destinations.is_same(destinations) {
+            if known.rules.len() >= MOST_ANSWERS {
+                known.rules.clear();
+            }
             known.rules.insert(key, Arc::clone(&rules));
         }
         Ok(rules)
+    }
+}
+
+/// Which rules for clients are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ClientView {
+    /// Groups of which the first counts.
+    Groups,
+    /// Permissions.
+    Access,
+}
+
+/// Rules for clients of inbounds by the policies they come from, on which alone they depend. What cannot be told apart
+/// is remembered as well: it takes the longest to find out. Shared by all versions of a set.
+#[derive(Debug, Default)]
+pub(crate) struct ClientMemo(Mutex<KnownClients>);
+
+#[derive(Debug, Default)]
+struct KnownClients {
+    answers: HashMap<(ClientView, Vec<Parsed>), Result<Arc<TagRules>, RulesError>>,
+    /// Rules in all of them.
+    rules: usize,
+}
+
+impl ClientMemo {
+    /// What is known for `policies`, else what `compute` says. Two that ask at the same time may both compute.
+    pub(super) fn get(
+        &self,
+        view: ClientView,
+        policies: &[Arc<Policy>],
+        compute: impl FnOnce() -> Result<TagRules, RulesError>,
+    ) -> Result<Arc<TagRules>, RulesError> {
+        if policies.is_empty() {
+            return Ok(Arc::default());
+        }
+        let key = (view, policies.iter().cloned().map(Parsed).collect::<Vec<_>>());
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = known().answers.get(&key) {
+            return answer.clone();
+        }
+        let answer = compute().map(Arc::new);
+        let rules = answer.as_ref().map_or(1, |rules| rules.0.len());
+        let mut known = known();
+        if known.answers.len() >= MOST_ANSWERS || known.rules + rules > MOST_RULES {
+            *known = KnownClients::default();
+        }
+        known.rules += rules;
+        known.answers.insert(key, answer.clone());
+        answer
+    }
+
+    /// Forgets everything: what is known of policies that are gone keeps these.
+    pub(super) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = KnownClients::default();
     }
 }

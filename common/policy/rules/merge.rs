@@ -1,6 +1,6 @@
 //! Merging of configurations, the later over the earlier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -141,16 +141,19 @@ fn by_hostname(confs: &[&Value]) -> Vec<Vec<Value>> {
 fn routes(confs: &[Value]) -> Value {
     let mut merged = patched(&confs.iter().collect::<Vec<_>>());
     let rules = confs.iter().filter_map(|c| c.get("rules")).filter_map(Value::as_array).flatten();
-    let mut by_matches: Vec<(&Value, Vec<&Value>)> = Vec::new();
+    // In order of the last occurrence: what moves on leaves its place empty.
+    let mut by_matches: Vec<Option<(&Value, Vec<&Value>)>> = Vec::new();
+    let mut places: HashMap<&Value, usize> = HashMap::new();
     for rule in rules {
         let matches = rule.get("matches").unwrap_or(&Value::Null);
-        let earlier = by_matches.iter().position(|(m, _)| *m == matches);
-        let mut defaults = earlier.map(|i| by_matches.remove(i).1).unwrap_or_default();
+        let earlier = places.insert(matches, by_matches.len()).and_then(|place| by_matches[place].take());
+        let mut defaults = earlier.map(|(_, defaults)| defaults).unwrap_or_default();
         defaults.extend(rule.get("default"));
-        by_matches.push((matches, defaults));
+        by_matches.push(Some((matches, defaults)));
     }
     let rules: Vec<Value> = by_matches
         .into_iter()
+        .flatten()
         .rev()
         .map(|(matches, defaults)| {
             let mut rule = Map::new();

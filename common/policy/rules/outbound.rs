@@ -28,8 +28,8 @@ pub struct OutboundRules {
     policies: OrdMap<Ranked, Parsed>,
     tags: TagItems,
     resources: ResourceItems,
-    /// Policies for routes that do not exist, with the routes.
-    missing: OrdMap<Ranked, String>,
+    /// Policies for routes that do not exist, or have too many rules for them, with what is wrong.
+    unusable: OrdMap<Ranked, RulesError>,
 }
 
 impl OutboundRules {
@@ -50,7 +50,7 @@ impl OutboundRules {
         self.policies.insert(ranked.clone(), Parsed(Arc::clone(policy)));
         match Filed::of(policy, destinations) {
             Ok(filed) => self.tags.insert(&filed, policy),
-            Err(route) => drop(self.missing.insert(ranked, route)),
+            Err(error) => drop(self.unusable.insert(ranked, error)),
         }
         self.resources.insert(policy);
     }
@@ -60,7 +60,7 @@ impl OutboundRules {
         let ranked = Ranked(Arc::clone(policy));
         // Of a policy with the same key and rank, as an edit of its items leaves them, all goes.
         let Some(Parsed(known)) = self.policies.remove(&ranked) else { return };
-        self.missing.remove(&ranked);
+        self.unusable.remove(&ranked);
         self.tags.remove(&known);
         self.resources.remove(&known);
     }
@@ -168,21 +168,18 @@ impl OutboundRules {
             }
         }
         let routes_differ =
-            !self.missing.ptr_eq(&other.missing) && !self.missing.iter().eq(other.missing.iter());
+            !self.unusable.ptr_eq(&other.unusable) && !self.unusable.iter().eq(other.unusable.iter());
         let overlap = self.tags.overlap() || other.tags.overlap();
         if routes_differ || (overlap && !concern.is_empty()) { Concern::All } else { concern }
     }
 
     /// # Errors
-    /// [`RulesError::MissingRoute`] for the first policy whose route does not exist: rules without it would
-    /// not be what somebody asked for.
+    /// What is wrong with the first policy whose route does not exist or has too many rules: rules without it would not
+    /// be what somebody asked for.
     fn check(&self) -> Result<(), RulesError> {
-        match self.missing.iter().next() {
+        match self.unusable.values().next() {
             None => Ok(()),
-            Some((Ranked(policy), route)) => Err(RulesError::MissingRoute {
-                route: route.clone(),
-                policy: policy.resource.key.to_string(),
-            }),
+            Some(error) => Err(error.clone()),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! Cutting overlapping groups into groups that need no further distinction.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{RulesError, Subset, Tag, by_service::ByService};
+use super::{
+    RulesError, Subset, Tag,
+    by_service::ByService,
+    overlap::{DistinctGroups, LIMIT, OverlapBudget},
+};
 
-/// More groups than this are refused: their number grows exponentially with the tags.
-const LIMIT: usize = 1 << 14;
+/// What a tag of a new group costs, in steps: it is a text of its own.
+const TAG: usize = 16;
 
 /// Which tags are combined with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,44 +21,52 @@ pub(super) enum Grouping {
     Disjoint,
 }
 
-/// All groups that must be told apart to know, for any proxy, in which of `subsets` it is: every
-/// combination of tags, positive and negated, of subsets that belong together. `near` has their positions.
+/// All groups that must be told apart to know, for any proxy, in which of `groups` it is: every
+/// combination of tags, positive and negated, of groups that belong together. `near` has their places.
 pub(super) fn partition(
-    subsets: &[&Subset],
+    groups: &DistinctGroups<'_>,
     near: &ByService,
     grouping: Grouping,
+    effort: &mut OverlapBudget,
 ) -> Result<Vec<Subset>, RulesError> {
     let mut parts = Vec::new();
-    let neighbours = neighbours(subsets, near);
+    let subsets = &groups.subsets;
+    let neighbours = neighbours(subsets, near, effort)?;
     let together = match grouping {
-        Grouping::Overlapping => cliques(&neighbours)?,
+        Grouping::Overlapping => cliques(&neighbours, effort)?,
         Grouping::Disjoint => components(&neighbours),
     };
-    for members in ordered(together) {
+    for members in ordered(together, groups, effort)? {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut tags: Vec<&Tag> = members.iter().flat_map(|i| &subsets[*i].0).collect();
+        effort.spend(tags.len())?;
         tags.sort();
         tags.dedup();
         for tag in tags {
             values.entry(&tag.key).or_default().push(&tag.value);
         }
-        combinations(&values, &mut parts)?;
+        combinations(&values, &mut parts, effort)?;
     }
     Ok(parts)
 }
 
 /// Counts through the values of all keys, the first key fastest: for each key one value, or none of them.
 /// The state in which every key has its last value, where the count would start, comes last.
-fn combinations(values: &BTreeMap<&str, Vec<&str>>, parts: &mut Vec<Subset>) -> Result<(), RulesError> {
+fn combinations(
+    values: &BTreeMap<&str, Vec<&str>>,
+    parts: &mut Vec<Subset>,
+    effort: &mut OverlapBudget,
+) -> Result<(), RulesError> {
     let mut state = vec![0; values.len()];
     loop {
         let wrapped = !advance(&mut state, values);
         if parts.len() >= LIMIT {
             return Err(RulesError::TooManySubsets { limit: LIMIT });
         }
-        parts.push(Subset(
-            values.iter().zip(&state).flat_map(|((k, v), choice)| chosen(k, v, *choice)).collect(),
-        ));
+        let part: Vec<Tag> =
+            values.iter().zip(&state).flat_map(|((k, v), choice)| chosen(k, v, *choice)).collect();
+        effort.spend(TAG * (1 + part.len()))?;
+        parts.push(Subset(part));
         if wrapped {
             return Ok(());
         }
@@ -80,22 +92,45 @@ fn chosen(key: &str, values: &[&str], choice: usize) -> Vec<Tag> {
     }
 }
 
-/// Last first, by the text of the indices: the order in which rules of equal weight are tried, which
-/// other control planes share.
-fn ordered(mut sets: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-    let text = |set: &Vec<usize>| set.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
-    sets.sort_by_cached_key(|set| std::cmp::Reverse(text(set)));
-    sets
+/// Last first, by the text of the positions of all items in a set: the order in which rules of equal weight are
+/// tried, which other control planes share.
+fn ordered(
+    sets: Vec<Vec<usize>>,
+    groups: &DistinctGroups<'_>,
+    effort: &mut OverlapBudget,
+) -> Result<Vec<Vec<usize>>, RulesError> {
+    let mut named = Vec::new();
+    for set in sets {
+        let mut positions: Vec<usize> = set.iter().flat_map(|i| &groups.positions[*i]).copied().collect();
+        effort.spend(positions.len())?;
+        positions.sort_unstable();
+        let text = positions.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
+        named.push((Reverse(text), set));
+    }
+    named.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(named.into_iter().map(|(_, set)| set).collect())
 }
 
-/// For each subset those it intersects with, by index, in order.
-fn neighbours(subsets: &[&Subset], near: &ByService) -> Vec<Vec<usize>> {
-    let intersects = |a: usize, b: usize| a != b && subsets[a].intersects(subsets[b]);
-    let neighbours = |a: usize| match subsets[a].service() {
-        Some(service) => near.near(Some(service)).filter(|b| intersects(a, *b)).collect(),
-        None => (0..subsets.len()).filter(|b| intersects(a, *b)).collect(),
-    };
-    (0..subsets.len()).map(neighbours).collect()
+/// For each group those it intersects with, by index, in order.
+fn neighbours(
+    subsets: &[&Subset],
+    near: &ByService,
+    effort: &mut OverlapBudget,
+) -> Result<Vec<Vec<usize>>, RulesError> {
+    let mut neighbours = vec![Vec::new(); subsets.len()];
+    for a in 0..subsets.len() {
+        let service = subsets[a].service();
+        let confined = service.map(|service| near.near(Some(service))).into_iter().flatten();
+        let others = if service.is_none() { a + 1..subsets.len() } else { 0..0 };
+        for b in confined.filter(|b| *b > a).chain(others) {
+            effort.compare(subsets[a], subsets[b])?;
+            if subsets[a].intersects(subsets[b]) {
+                neighbours[a].push(b);
+                neighbours[b].push(a);
+            }
+        }
+    }
+    Ok(neighbours)
 }
 
 /// Sets of indices connected with each other.
@@ -119,47 +154,90 @@ fn components(neighbours: &[Vec<usize>]) -> Vec<Vec<usize>> {
     components
 }
 
-/// The largest sets of indices each connected with every other (Bron–Kerbosch with pivot).
-fn cliques(neighbours: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, RulesError> {
-    let mut found = Vec::new();
-    extend(&mut Vec::new(), (0..neighbours.len()).collect(), Vec::new(), neighbours, &mut found)?;
-    Ok(found)
-}
-
-/// `candidates` and `excluded` are in order.
-fn extend(
-    clique: &mut Vec<usize>,
-    mut candidates: Vec<usize>,
-    mut excluded: Vec<usize>,
-    neighbours: &[Vec<usize>],
-    found: &mut Vec<Vec<usize>>,
-) -> Result<(), RulesError> {
-    let degree = |v: &usize| common(&candidates, &neighbours[*v]).count();
-    let Some(pivot) = candidates.iter().chain(&excluded).copied().max_by_key(degree) else {
+/// The largest sets of indices each connected with every other (Bron–Kerbosch with pivot). What is still to be tried
+/// is on a stack of ours: a set may have as many members as there are groups.
+fn cliques(neighbours: &[Vec<usize>], effort: &mut OverlapBudget) -> Result<Vec<Vec<usize>>, RulesError> {
+    let mut found: Vec<Vec<usize>> = Vec::new();
+    let mut clique = Vec::new();
+    let mut searches = vec![Search::new((0..neighbours.len()).collect(), Vec::new(), neighbours, effort)?];
+    while let Some(search) = searches.last_mut() {
+        let Some(vertex) = search.branch.next() else {
+            searches.pop();
+            clique.pop();
+            continue;
+        };
+        effort.spend(1 + search.cost(&neighbours[vertex]))?;
+        let (candidates, excluded) = search.beside(vertex, &neighbours[vertex]);
+        clique.push(vertex);
+        if !candidates.is_empty() || !excluded.is_empty() {
+            searches.push(Search::new(candidates, excluded, neighbours, effort)?);
+            continue;
+        }
         if found.len() >= LIMIT {
             return Err(RulesError::TooManySubsets { limit: LIMIT });
         }
         let mut members = clique.clone();
+        effort.spend(members.len())?;
         members.sort_unstable();
         found.push(members);
-        return Ok(());
-    };
-    let branch: Vec<usize> =
-        candidates.iter().copied().filter(|v| neighbours[pivot].binary_search(v).is_err()).collect();
-    for vertex in branch {
-        let near = |list: &[usize]| -> Vec<usize> { common(list, &neighbours[vertex]).collect() };
-        let (next, barred) = (near(&candidates), near(&excluded));
-        clique.push(vertex);
-        extend(clique, next, barred, neighbours, found)?;
         clique.pop();
-        if let Ok(position) = candidates.binary_search(&vertex) {
-            candidates.remove(position);
-        }
-        if let Err(position) = excluded.binary_search(&vertex) {
-            excluded.insert(position, vertex);
-        }
     }
-    Ok(())
+    Ok(found)
+}
+
+/// The search for cliques that have the same vertices so far.
+struct Search {
+    /// Vertices each connected with all of the clique that may be added, in order.
+    candidates: Vec<usize>,
+    /// Those of which everything was found, in order.
+    excluded: Vec<usize>,
+    /// Which candidates are still to be tried: those that are not connected with the pivot.
+    branch: std::vec::IntoIter<usize>,
+}
+
+impl Search {
+    fn new(
+        candidates: Vec<usize>,
+        excluded: Vec<usize>,
+        neighbours: &[Vec<usize>],
+        effort: &mut OverlapBudget,
+    ) -> Result<Self, RulesError> {
+        let mut pivot = None;
+        for vertex in candidates.iter().chain(&excluded) {
+            effort.spend(1 + candidates.len().min(neighbours[*vertex].len()))?;
+            let degree = common(&candidates, &neighbours[*vertex]).count();
+            if pivot.is_none_or(|(most, _)| degree > most) {
+                pivot = Some((degree, *vertex));
+            }
+            // No other leaves less than one to be tried, but for what is found already.
+            if degree + 1 >= candidates.len() {
+                break;
+            }
+        }
+        let near = pivot.map_or(&[][..], |(_, pivot)| &neighbours[pivot]);
+        let branch: Vec<usize> =
+            candidates.iter().copied().filter(|v| near.binary_search(v).is_err()).collect();
+        Ok(Self { candidates, excluded, branch: branch.into_iter() })
+    }
+
+    /// What it costs to go on with a vertex that has these neighbours.
+    fn cost(&self, near: &[usize]) -> usize {
+        let moved = (self.candidates.len() + self.excluded.len()) / 64;
+        self.candidates.len().min(near.len()) + self.excluded.len().min(near.len()) + moved
+    }
+
+    /// Candidates and excluded ones for a clique with `vertex`, of which everything is found then.
+    fn beside(&mut self, vertex: usize, near: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let next = common(&self.candidates, near).collect();
+        let barred = common(&self.excluded, near).collect();
+        if let Ok(position) = self.candidates.binary_search(&vertex) {
+            self.candidates.remove(position);
+        }
+        if let Err(position) = self.excluded.binary_search(&vertex) {
+            self.excluded.insert(position, vertex);
+        }
+        (next, barred)
+    }
 }
 
 /// What two ordered lists have in common, in order, at the cost of the shorter one.

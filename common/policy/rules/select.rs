@@ -11,7 +11,9 @@ use serde_json::Value;
 use super::{
     Destinations, InboundKey, InboundRules, ListenerKey, Policy, PolicyChange, PolicySet, RuleOrigin,
     RulesError, SelectableGateway, SelectableInbound, SelectableProxy, TagRules, ToRules, access_rules,
-    destinations::is_referenced, memo::Memo, order, to_rules,
+    destinations::is_referenced,
+    memo::{ClientMemo, ClientView, Memo},
+    order, to_rules,
 };
 use crate::{
     model::{Resource, ResourceKey, kri::Kri, labels},
@@ -34,6 +36,8 @@ pub struct Selection {
     pub(crate) unresolved: BTreeMap<ResourceKey, String>,
     /// What was computed for others of the same set, as long as the set is as it was.
     pub(crate) memo: Weak<Memo>,
+    /// Rules for clients, computed once for all that have the same policies.
+    pub(crate) clients: Arc<ClientMemo>,
 }
 
 /// What a policy selects of a proxy.
@@ -61,7 +65,7 @@ impl Selection {
     /// out unless asked for.
     pub fn of(set: &PolicySet, proxy: &SelectableProxy, destinations: &Destinations, shadow: bool) -> Self {
         let selection = Self::among(set.policies.candidates(proxy), proxy, destinations, shadow);
-        Self { memo: Arc::downgrade(&set.memo), ..selection }
+        Self { memo: Arc::downgrade(&set.memo), clients: Arc::clone(&set.clients), ..selection }
     }
 
     /// Selects what is for `proxy` from policies in the order given, by asking each.
@@ -97,6 +101,7 @@ impl Selection {
         shadow: bool,
     ) {
         self.memo = Arc::downgrade(&set.memo);
+        self.clients = Arc::clone(&set.clients);
         let warned = self.unresolved.len();
         if let Some(before) = &change.before {
             self.forget(before);
@@ -175,8 +180,9 @@ impl Selection {
     ///
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways.
-    pub fn client_rules(&self, key: &InboundKey) -> Result<TagRules, RulesError> {
-        TagRules::of_clients(self.inbound(key))
+    pub fn client_rules(&self, key: &InboundKey) -> Result<Arc<TagRules>, RulesError> {
+        let policies = self.inbound(key);
+        self.clients.get(ClientView::Groups, policies, || TagRules::of_clients(policies))
     }
 
     /// Permissions for groups of clients of one inbound, fit for a proxy that lets in whoever is in any
@@ -184,8 +190,9 @@ impl Selection {
     ///
     /// # Errors
     /// [`RulesError::TooManySubsets`] when the lists overlap in too many ways; nobody may be let in then.
-    pub fn access_rules(&self, key: &InboundKey) -> Result<TagRules, RulesError> {
-        access_rules(self.inbound(key))
+    pub fn access_rules(&self, key: &InboundKey) -> Result<Arc<TagRules>, RulesError> {
+        let policies = self.inbound(key);
+        self.clients.get(ClientView::Access, policies, || access_rules(policies))
     }
 
     /// Rules for all destinations (`to`). Computed once for all proxies that the same policies select, while

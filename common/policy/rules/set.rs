@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, ordmap};
 
-use super::{Policy, Reach, ReachIndex, SelectableProxy, memo::Memo};
+use super::{
+    Policy, Reach, ReachIndex, SelectableProxy,
+    memo::{ClientMemo, Memo},
+};
 use crate::model::{Kind, Resource, ResourceKey, SpecError};
 
 /// All policies of one kind in one mesh. Cloning is cheap, and a change costs what changes.
@@ -18,6 +21,8 @@ pub struct PolicySet {
     pub broken: OrdMap<ResourceKey, Arc<SpecError>>,
     /// Rules that come of them as they are now.
     pub(super) memo: Arc<Memo>,
+    /// Rules for clients that come of any of them.
+    pub(super) clients: Arc<ClientMemo>,
 }
 
 /// Policies by key, and by whom they may be for.
@@ -51,7 +56,13 @@ impl PolicyChange {
 impl PolicySet {
     /// No policies of `kind` (yet).
     pub fn new(kind: &'static Kind) -> Self {
-        Self { kind, policies: Policies::default(), broken: OrdMap::new(), memo: Arc::default() }
+        Self {
+            kind,
+            policies: Policies::default(),
+            broken: OrdMap::new(),
+            memo: Arc::default(),
+            clients: Arc::default(),
+        }
     }
 
     /// Parses all `resources` of `kind`; others are passed over.
@@ -92,6 +103,7 @@ impl PolicySet {
     pub fn remove(&mut self, key: &ResourceKey) -> PolicyChange {
         // What was computed for the policies as they were ends with the last copy of that set.
         self.memo = Arc::default();
+        self.clients.forget();
         self.broken.remove(key);
         PolicyChange { before: self.policies.remove(key), after: None }
     }

@@ -1,6 +1,6 @@
 //! Groups of proxies by their tags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     model::labels,
@@ -103,6 +103,12 @@ impl Subset {
     /// Whether a proxy may be a member of both groups, which have no negations.
     pub fn intersects(&self, other: &Self) -> bool {
         self.0.iter().all(|tag| other.0.iter().all(|t| t.key != tag.key || t.value == tag.value))
+    }
+
+    /// Whether the group, which has no negations, asks for one value per tag.
+    pub(super) fn is_possible(&self) -> bool {
+        let mut values = HashMap::new();
+        self.0.iter().all(|tag| *values.entry(&*tag.key).or_insert(&*tag.value) == tag.value)
     }
 
     /// Whether a proxy may be a member of both groups, negations included.

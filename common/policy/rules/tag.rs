@@ -14,6 +14,7 @@ use super::{
     by_service::ByService,
     decode_conf, distinct,
     merge::Strategy,
+    overlap::{DistinctGroups, OverlapBudget, weight},
     partition::{Grouping, partition},
 };
 use crate::{
@@ -116,6 +117,16 @@ impl TagRules {
         Self::build(&grouped.collect::<Vec<_>>(), Some(Grouping::Overlapping))
     }
 
+    /// Whether a client may be in two of the groups, as far as can be told: where there are too many to be held against
+    /// each other it is taken for granted.
+    pub fn may_overlap(&self) -> bool {
+        let subsets: Vec<&Subset> = self.0.iter().map(|rule| &rule.subset).collect();
+        let mut pairs =
+            subsets.iter().enumerate().flat_map(|(i, a)| subsets[i + 1..].iter().map(move |b| (a, b)));
+        let mut effort = OverlapBudget::default();
+        pairs.any(|(a, b)| effort.compare(a, b).is_err() || a.overlaps(b))
+    }
+
     /// The rules that come of `items`, each with the group it is for. Without a `grouping` negations are
     /// avoided where they can be.
     pub(super) fn build(
@@ -125,22 +136,30 @@ impl TagRules {
         if items.is_empty() {
             return Ok(Self::default());
         }
-        let subsets = || items.iter().map(|(subset, _)| subset);
-        let keys: BTreeSet<&str> = subsets().flat_map(|s| &s.0).map(|t| t.key.as_str()).collect();
-        let near = ByService::of(subsets());
+        let mut effort = OverlapBudget::default();
+        let groups = DistinctGroups::of(items.iter().map(|(subset, _)| subset));
+        let keys: BTreeSet<&str> = groups.subsets.iter().flat_map(|s| &s.0).map(|t| t.key.as_str()).collect();
+        let near = ByService::of(groups.subsets.iter().copied());
         // Values of a single tag exclude each other, so without negations they need no partition.
         let parts = if grouping.is_none() && keys.len() <= 1 {
             let mut seen = BTreeSet::new();
-            subsets().filter(|s| seen.insert(*s)).cloned().collect()
+            groups.subsets.iter().copied().filter(|s| seen.insert(*s)).cloned().collect()
         } else {
-            let subsets: Vec<&Subset> = subsets().collect();
-            partition(&subsets, &near, grouping.unwrap_or(Grouping::Overlapping))?
+            partition(&groups, &near, grouping.unwrap_or(Grouping::Overlapping), &mut effort)?
         };
+        let weights: Vec<usize> = items.iter().map(|(_, item)| weight(item.conf)).collect();
         let mut rules = Vec::new();
         for part in parts {
-            let candidates = near.near(part.service()).map(|position| &items[position]);
-            let relevant: Vec<TagItem<'_>> =
-                candidates.filter(|(subset, _)| subset.covers(&part)).map(|(_, item)| *item).collect();
+            let mut positions: Vec<usize> = Vec::new();
+            for group in near.near(part.service()) {
+                effort.compare(groups.subsets[group], &part)?;
+                if groups.subsets[group].covers(&part) {
+                    positions.extend(&groups.positions[group]);
+                }
+            }
+            effort.spend(positions.iter().map(|position| weights[*position]).sum())?;
+            positions.sort_unstable();
+            let relevant: Vec<TagItem<'_>> = positions.iter().map(|position| items[*position].1).collect();
             rules.extend(rules_of(&part, &relevant, Strategy::merge));
         }
         rules.sort_by_key(|rule: &TagRule| Reverse(rule.subset.positives()));

@@ -2,6 +2,7 @@
 
 mod cost;
 mod indexed;
+mod overlap;
 mod world;
 
 use chrono::{DateTime, Utc};

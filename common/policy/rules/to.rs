@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
-use super::{Destinations, Policy, PolicyItem, ResourceRules, RulesError, Subset, TagRules, tag::TagItem};
+use super::{
+    Destinations, Policy, PolicyItem, ResourceRules, RulesError, Subset, TagRules, overlap::OverlapBudget,
+    tag::TagItem,
+};
 use crate::{
     model::{SpecError, kri::Kri},
     policy::{
@@ -15,6 +18,9 @@ use crate::{
 
 /// The tag by which rules for a single HTTP route are told apart, its value the hash of the matches.
 pub const MATCHES_HASH_TAG: &str = "__rule-matches-hash__";
+
+/// What an item for one rule of a route costs, in steps: there is one for each rule and each item of the policy.
+const ITEM: usize = 512;
 
 /// What policies of one kind say about the destinations of a proxy.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +55,13 @@ impl ToRules {
 /// [`RulesError`] when targets overlap in too many ways or a policy is for a route that does not exist.
 pub fn to_rules(policies: &[Arc<Policy>], destinations: &Destinations) -> Result<ToRules, RulesError> {
     let mut items = Vec::new();
+    let mut effort = OverlapBudget::default();
     for policy in policies {
-        items.extend(tag_items(policy, destinations)?);
+        let of_policy = tag_items(policy, destinations)?;
+        if policy.is_for_route() {
+            effort.spend(ITEM * of_policy.len())?;
+        }
+        items.extend(of_policy);
     }
     let others: Vec<Arc<Policy>> = policies.iter().filter(|p| !p.is_for_route()).cloned().collect();
     Ok(ToRules {
@@ -80,8 +91,10 @@ pub(super) fn tag_items<'a>(
     };
     let route = all.route(&policy.resource, policy.top.name()).and_then(|d| d.route.as_ref());
     let mut items = Vec::new();
+    let mut effort = OverlapBudget::default();
     for to in &route.ok_or_else(missing)?.to {
         for rule in &to.rules {
+            effort.spend(ITEM * (1 + policy.to.len()))?;
             if let Some(subset) = Subset::of(&route_target(to, &matches_hash(&rule.matches))) {
                 items.extend(own().map(|(item, _)| (subset.clone(), item)));
             }

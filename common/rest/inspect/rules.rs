@@ -21,7 +21,7 @@ use crate::{
         mesh_http_route::{self, Match, matches_hash},
         rules::{
             InboundKey, InboundRule, ResourceRule, ResourceRules, RuleOrigin, SelectableInbound,
-            SelectableProxy, TagRule, TagRules, ToRules,
+            SelectableProxy, TagRule, ToRules,
         },
     },
     proto::kuma::mesh::v1alpha1::{
@@ -128,7 +128,7 @@ fn of_kind(
     let from = |key: &InboundKey| {
         let rules = selection.client_rules(key).unwrap_or_else(|error| {
             warnings.push(format!("{key}: {error}"));
-            TagRules::default()
+            Arc::default()
         });
         rules.0.iter().map(tag_rule).collect()
     };

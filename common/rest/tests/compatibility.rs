@@ -240,6 +240,12 @@ fn differences() -> Vec<Difference> {
                     "targetRef": { "kind": "MeshService", "name": "a" }, "rules": [{
                         "matches": [{ "method": "GET" }], "default": { "filters": filters } }] }] } })
             }),
+        d("a policy whose targets overlap in more ways than can be told apart", "accepted", "nobody could say what it means for a proxy, or only after hours")
+            .put("/meshes/default/meshtrafficpermissions/new", || {
+                let tag = |i: usize| json!({ "targetRef": { "kind": "MeshSubset", "tags": { format!("k{i}"): "v" } }, "default": { "action": "Allow" } });
+                let from: Vec<Value> = (0..20).map(tag).collect();
+                json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": "new", "spec": { "from": from } })
+            }),
         d("a port of a MeshService that is none, or that stands there twice", "accepted", "nobody can listen there, or nobody knows which of the two is meant")
             .put("/meshes/default/meshservices/new", || {
                 json!({ "type": "MeshService", "mesh": "default", "name": "new", "spec": {

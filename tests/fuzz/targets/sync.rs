@@ -11,6 +11,7 @@ use common::{
         codec, headers,
         metadata::Peer,
         ownership::ZoneNaming,
+        quota::ZoneQuota,
     },
     model::{Kind, Labels, kinds, labels},
     proto::{
@@ -58,7 +59,12 @@ fn item(data: &[u8]) {
     let Some((at, value)) = choice(data, kinds.len()) else { return };
     let any = Any { type_url: codec::ENVELOPE_URL.to_owned(), value: value.to_vec() };
     for foreign in [Foreign::Rewrite, Foreign::Refuse] {
-        let follower = Follower::Global { zone: ZONE.into(), foreign, naming: ZoneNaming::Hashed };
+        let follower = Follower::Global {
+            zone: ZONE.into(),
+            foreign,
+            naming: ZoneNaming::Hashed,
+            quota: ZoneQuota::default(),
+        };
         let received =
             DecodedResponse::decode(kinds[at], [("name", Some(&any))], Vec::new(), false, &follower);
         for item in received.items.values() {

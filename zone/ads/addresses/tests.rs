@@ -169,3 +169,38 @@ async fn names_are_made_up_of_tags() {
         .await;
     assert_eq!(bench.round().await, ["web.mesh 240.0.0.0 80"]);
 }
+
+/// An ingress of another zone that offers so many services.
+fn offering(zone: &str, name: &str, services: std::ops::Range<usize>) -> String {
+    let services: Vec<serde_json::Value> = services
+        .map(|i| serde_json::json!({"mesh": "default", "instances": 1, "tags": {"kuma.io/service": format!("{zone}-{i:05}")}}))
+        .collect();
+    serde_json::json!({
+        "type": "ZoneIngress", "name": name, "zone": zone, "networking": {"address": "10.0.0.1", "port": 1,
+        "advertisedAddress": "10.0.0.1", "advertisedPort": 1}, "availableServices": services,
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_zone_has_a_share_of_the_addresses_and_no_other_pays_for_it() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "west").await;
+    bench.put(&offering("stolen", "s-1", 0..8_000), "stolen").await;
+    bench.put(&offering("stolen", "s-2", 7_000..60_000), "stolen").await;
+    let of = |names: &[String], zone: &str| names.iter().filter(|name| name.starts_with(zone)).count();
+    let names = bench.round().await;
+    assert_eq!(of(&names, "stolen"), SERVICES_OF_ZONE);
+    bench.put(&offering("west", "w-1", 0..3), "west").await;
+    let more = bench.round().await;
+    assert_eq!((of(&more, "stolen"), of(&more, "west")), (SERVICES_OF_ZONE, 3));
+    let kept = names.iter().filter(|name| more.contains(name)).count();
+    assert_eq!(kept, names.len(), "nobody's address changes");
+    // What goes makes room for what waited.
+    bench.delete(ResourceKey::global(&zone_ingress::KIND, "s-1")).await;
+    let names = bench.round().await;
+    assert_eq!((of(&names, "stolen"), of(&names, "west")), (SERVICES_OF_ZONE, 3));
+    bench.delete(ResourceKey::global(&zone_ingress::KIND, "s-2")).await;
+    assert_eq!(of(&bench.round().await, "stolen"), 0);
+    assert!(bench.addresses.foreign.keys().all(|zone| **zone == *"west"));
+}

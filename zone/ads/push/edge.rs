@@ -138,11 +138,6 @@ impl ZoneEdge {
         self.outdated.extend(due);
     }
 
-    /// Anything may be different for everybody.
-    pub(super) fn look_again(&mut self) {
-        self.outdated.extend(self.proxies.keys().cloned());
-    }
-
     /// The resource of an ingress or egress is another.
     pub(super) fn look_again_at(&mut self, name: &str) {
         self.outdated.extend(self.proxies.keys().filter(|id| *id.name == *name).cloned());

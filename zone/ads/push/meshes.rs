@@ -17,6 +17,7 @@ use common::{
 use super::{edge::ZoneEdge, signing::SigningAnswer};
 use crate::{
     ads::{
+        hosts::HostUsers,
         insight::Certificate,
         kept::KeptByProxy,
         node::{Proxy, ProxyId, ProxyKind},
@@ -35,6 +36,8 @@ pub(super) struct Meshes {
     edge: ZoneEdge,
     /// What dataplanes have that was made by a process before this one, by mesh.
     kept: BTreeMap<Arc<str>, BTreeMap<Arc<str>, ResourceSet>>,
+    /// Where host names stand.
+    users: HostUsers,
 }
 
 /// A mesh that somebody needs.
@@ -86,7 +89,8 @@ impl Meshes {
     pub(super) fn new(mut around: Surroundings, index: Arc<Index>) -> Self {
         around.update(&edge_keys(&index), &index).iter().for_each(complain);
         let (rooms, kept) = (BTreeMap::new(), BTreeMap::new());
-        Self { index, around, rooms, edge: ZoneEdge::default(), kept }
+        let users = HostUsers::of_all(&index);
+        Self { index, around, rooms, edge: ZoneEdge::default(), kept, users }
     }
 
     /// Lets proxies go on with what they have, where they would refuse what is made now.
@@ -120,24 +124,25 @@ impl Meshes {
 
     /// Follows the store to `index`, and the resolver to `hosts`.
     pub(super) fn follow(&mut self, index: &Arc<Index>, hosts: Hosts) {
-        self.follow_index(index);
-        if hosts != self.around.hosts {
-            // Any address may be another one. Names change rarely, so everything is read again.
-            let before = std::mem::take(&mut self.around);
-            let (zone, naming) = (before.zone, before.naming);
-            self.around = Surroundings { zone, naming, hosts, ..Surroundings::default() };
-            self.around.update(&edge_keys(index), index).iter().for_each(complain);
-            self.edge.look_again();
-            let names: Vec<Arc<str>> = self.rooms.keys().cloned().collect();
-            names.iter().for_each(|name| self.build(name));
+        let mut keys =
+            if Arc::ptr_eq(index, &self.index) { Vec::new() } else { index.changed_since(&self.index) };
+        for key in &keys {
+            _ = self.users.follow(key, index.get(key));
+        }
+        let moved = self.around.hosts.differences(&hosts);
+        self.around.hosts = hosts;
+        // What has a name that stands for another address now is read again, and nothing else.
+        let mut readers = self.users.with(&moved);
+        for key in &keys {
+            readers.remove(key);
+        }
+        keys.extend(readers);
+        if !keys.is_empty() || !Arc::ptr_eq(index, &self.index) {
+            self.follow_keys(index, keys);
         }
     }
 
-    fn follow_index(&mut self, index: &Arc<Index>) {
-        if Arc::ptr_eq(index, &self.index) {
-            return;
-        }
-        let keys = index.changed_since(&self.index);
+    fn follow_keys(&mut self, index: &Arc<Index>, keys: Vec<ResourceKey>) {
         self.index = Arc::clone(index);
         let neighbours = self.around.neighbours.clone();
         self.around.update(&keys, index).iter().for_each(complain);
@@ -398,6 +403,12 @@ impl Meshes {
     #[cfg(test)]
     pub(super) fn shown(&self, id: &ProxyId) -> Option<&Shown> {
         self.rooms.get(&id.mesh)?.mesh.as_ref()?.as_ref().ok()?.compiler.shown(&id.name)
+    }
+
+    /// A mesh as it was read.
+    #[cfg(test)]
+    pub(super) fn context(&self, mesh: &str) -> Option<&MeshContext> {
+        Some(self.rooms.get(mesh)?.mesh.as_ref()?.as_ref().ok()?.state.context())
     }
 
     /// How many parts and sets are kept.

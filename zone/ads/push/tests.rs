@@ -40,6 +40,7 @@ mod addresses;
 mod changes;
 mod egresses;
 mod gateways;
+mod hosts;
 mod identities;
 mod legacy;
 mod libraries;
@@ -57,6 +58,8 @@ const SERVICES: [&str; 5] = ["web", "web-api", "db", "cache", "queue"];
 struct World {
     meshes: Meshes,
     index: Arc<Index>,
+    /// What host names stand for.
+    hosts: Hosts,
     /// What every proxy was told last.
     has: BTreeMap<ProxyId, ResourceSet>,
     /// What was left out of it.
@@ -109,7 +112,8 @@ impl World {
         let rng = Entropy::seeded(seed).with(|rng| rng.clone());
         let (has, problems, kept) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        Self { meshes, index, has, problems, kept, certificates: BTreeMap::new(), now, rng }
+        let (hosts, certificates) = (Hosts::default(), BTreeMap::new());
+        Self { meshes, index, hosts, has, problems, kept, certificates, now, rng }
     }
 
     fn apply(&mut self, key: ResourceKey, resource: Option<Resource>) {
@@ -121,7 +125,7 @@ impl World {
 
     /// Follows the index and compiles `slices` batches.
     fn slice(&mut self, slices: usize) {
-        self.meshes.follow(&self.index, Hosts::default());
+        self.meshes.follow(&self.index, self.hosts.clone());
         self.meshes.renew(self.now);
         let left = std::cell::Cell::new(slices);
         self.meshes.work(self.now, || {
@@ -221,7 +225,7 @@ impl World {
     /// The meshes made from nothing, the one that everything happens in first.
     fn fresh(&self) -> (Vec<MeshContext>, Surroundings) {
         let keys: Vec<ResourceKey> = self.index.iter().map(|r| r.key.clone()).collect();
-        let mut around = east();
+        let mut around = Surroundings { hosts: self.hosts.clone(), ..east() };
         around.update(&keys, &self.index);
         let of = |mesh| Some(MeshState::new(mesh, &self.index, &around).ok()?.context().clone());
         (["default", "other"].into_iter().filter_map(of).collect(), around)

@@ -45,10 +45,7 @@ pub(super) fn filters(policies: &[Arc<Policy>], reporter: &mut Reporter<'_>) -> 
 /// Groups of which none overlaps another: a client in two would be hurt twice.
 fn groups(policies: &[Arc<Policy>]) -> Result<TagRules, RulesError> {
     let rules = TagRules::of_clients(policies)?;
-    let overlap =
-        |(i, one): (usize, &Subset)| rules.0.iter().skip(i + 1).any(|other| one.overlaps(&other.subset));
-    let apart = !rules.0.iter().map(|rule| &rule.subset).enumerate().any(overlap);
-    if apart { Ok(rules) } else { TagRules::of_disjoint_clients(policies) }
+    if rules.may_overlap() { TagRules::of_disjoint_clients(policies) } else { Ok(rules) }
 }
 
 /// What the tags a client tells must be. Who tells none is in no group but that of everybody.

@@ -77,9 +77,12 @@ impl Eq for ResourcePlace {}
 pub(super) struct Filed(Vec<(usize, Subset)>);
 
 impl Filed {
-    /// Those of `policy`; an error is the name of the route it is for, which does not exist.
-    pub(super) fn of(policy: &Arc<Policy>, destinations: &Destinations) -> Result<Self, String> {
-        let items = tag_items(policy, destinations).map_err(|_| policy.top.name().to_owned())?;
+    /// Those of `policy`.
+    ///
+    /// # Errors
+    /// [`RulesError`] when the route it is for does not exist, or has too many rules for it.
+    pub(super) fn of(policy: &Arc<Policy>, destinations: &Destinations) -> Result<Self, RulesError> {
+        let items = tag_items(policy, destinations)?;
         Ok(Self(items.into_iter().map(|(subset, item)| (item.index, subset)).collect()))
     }
 }

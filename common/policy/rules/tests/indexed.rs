@@ -9,7 +9,14 @@ use super::{
 };
 use crate::{
     model::ResourceKey,
-    policy::{TargetKind, rules::by_service::ByService, rules::tag::TagItem},
+    policy::{
+        TargetKind,
+        rules::{
+            by_service::ByService,
+            overlap::{DistinctGroups, OverlapBudget},
+            tag::TagItem,
+        },
+    },
 };
 
 /// What is known of one kind of policy and of the destinations.
@@ -100,7 +107,11 @@ fn naive_rules(items: &[(Subset, TagItem<'_>)], grouping: Option<partition::Grou
     } else {
         // An index of groups that are all confined to nothing has them all near each other.
         let blind = ByService::of(vec![&Subset::default(); subsets.len()]);
-        partition::partition(&subsets, &blind, grouping.unwrap_or(partition::Grouping::Overlapping)).unwrap()
+        // Equal ones are not taken together either.
+        let positions = (0..subsets.len()).map(|i| vec![i]).collect();
+        let groups = DistinctGroups { subsets, positions };
+        let grouping = grouping.unwrap_or(partition::Grouping::Overlapping);
+        partition::partition(&groups, &blind, grouping, &mut OverlapBudget::default()).unwrap()
     };
     let rules = parts.iter().flat_map(|part| {
         let relevant = items.iter().filter(|(subset, _)| subset.covers(part));

@@ -5,7 +5,7 @@ use common::{
     policy::{mesh_fault_injection, mesh_health_check, mesh_rate_limit, mesh_tls},
 };
 
-use super::World;
+use super::{ProxyId, ProxyKind, World, proxy};
 
 impl World {
     /// One random change of them.
@@ -68,4 +68,43 @@ impl World {
             "",
         );
     }
+}
+
+#[test]
+fn a_proxy_whose_permissions_nobody_can_tell_apart_keeps_what_it_has() {
+    let mut world = World::new(0);
+    world.put_authority();
+    world.put(
+        "{type: Mesh, name: default, mtls: {enabledBackend: ca-1, backends: [{name: ca-1, type: builtin}]}}",
+        "",
+    );
+    let web = "{type: Dataplane, mesh: default, name: p-0, networking: {address: 127.0.0.1, inbound: [{port: 80, tags: \
+               {kuma.io/service: web}}]}}";
+    world.put(web, "east");
+    world.meshes.arrive(&proxy(ProxyKind::Dataplane, "p-0"));
+    let permit = |world: &mut World, name: &str, keys: std::ops::Range<usize>| {
+        let group =
+            |i| format!("{{targetRef: {{kind: MeshSubset, tags: {{k{i}: v}}}}, default: {{action: Allow}}}}");
+        let from: Vec<String> = keys.map(group).collect();
+        world.put(
+            &format!(
+                "{{type: MeshTrafficPermission, mesh: default, name: {name}, spec: {{from: [{}]}}}}",
+                from.join(", ")
+            ),
+            "",
+        );
+        world.settle();
+    };
+    let id = ProxyId::new(ProxyKind::Dataplane, "default", "p-0");
+    permit(&mut world, "one", 0..8);
+    let before = world.has[&id].clone();
+    assert!(world.problems[&id].is_empty(), "{:?}", world.problems[&id]);
+    // Each for itself can be told apart, and both together cannot.
+    permit(&mut world, "other", 8..16);
+    assert!(world.has[&id].is_same(&before));
+    let told = world.problems[&id].join(" ");
+    assert!(told.contains("who may call p-0") && told.contains("overlap"), "{told}");
+    permit(&mut world, "other", 8..9);
+    assert!(world.problems[&id].is_empty(), "{:?}", world.problems[&id]);
+    assert!(!world.has[&id].is_same(&before));
 }

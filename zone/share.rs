@@ -1,0 +1,103 @@
+//! How much of what one origin brings is taken over: it pays with its own share, and no other does.
+
+use std::collections::BTreeMap;
+
+use common::metering;
+
+/// Services of one other zone that get virtual addresses here, of each form; and that one ingress is believed to offer.
+pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
+
+/// What one origin brings, each thing once however often it comes: so much of it is taken, and the rest waits, in order,
+/// until something of it goes.
+#[derive(Debug)]
+pub(crate) struct FairShare<K> {
+    most: usize,
+    taken: BTreeMap<K, usize>,
+    beyond: BTreeMap<K, usize>,
+}
+
+/// What becomes of the share when something goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Vacated<K> {
+    /// Whether what went was taken, and is not any more.
+    pub(crate) let_go: bool,
+    /// What is taken now in its place.
+    pub(crate) follows: Option<K>,
+}
+
+impl<K: Ord + Clone> FairShare<K> {
+    /// Nothing came so far; so much will be taken at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: BTreeMap::new(), beyond: BTreeMap::new() }
+    }
+
+    /// One more of these comes; says whether it is taken from now on and was not so far.
+    pub(crate) fn add(&mut self, thing: &K) -> bool {
+        if let Some(count) = self.taken.get_mut(thing) {
+            *count += 1;
+            return false;
+        }
+        let is_room = self.taken.len() < self.most;
+        let side = if is_room { &mut self.taken } else { &mut self.beyond };
+        *side.entry(thing.clone()).or_default() += 1;
+        is_room
+    }
+
+    /// One of these goes.
+    pub(crate) fn remove(&mut self, thing: &K) -> Vacated<K> {
+        let was_taken = self.taken.contains_key(thing);
+        let side = if was_taken { &mut self.taken } else { &mut self.beyond };
+        let is_last = side.get(thing).is_some_and(|count| *count <= 1);
+        if is_last {
+            side.remove(thing);
+        } else if let Some(count) = side.get_mut(thing) {
+            *count -= 1;
+        }
+        let let_go = was_taken && is_last;
+        let follows = if let_go { self.beyond.pop_first() } else { None };
+        let follows = follows.map(|(thing, count)| {
+            self.taken.insert(thing.clone(), count);
+            thing
+        });
+        Vacated { let_go, follows }
+    }
+
+    /// How much is not taken.
+    pub(crate) fn beyond(&self) -> usize {
+        self.beyond.len()
+    }
+
+    /// Whether nothing is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.beyond.is_empty()
+    }
+}
+
+/// Notes how many services of a zone have no address here.
+pub(crate) fn note_left_out(zone: &str, form: &'static str, beyond: usize) {
+    let beyond = f64::from(u32::try_from(beyond).unwrap_or(u32::MAX));
+    metrics::gauge!("foreign_services_left_out", "zone_name" => metering::zone(zone), "form" => form)
+        .set(beyond);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_waits_for_room() {
+        let mut share = FairShare::new(2);
+        assert!(share.add(&"c") && share.add(&"a"));
+        assert!(!share.add(&"a") && !share.add(&"z") && !share.add(&"b") && !share.add(&"b"));
+        assert_eq!(share.beyond(), 2);
+        let nothing = || Vacated { let_go: false, follows: None };
+        assert_eq!(share.remove(&"a"), nothing());
+        assert_eq!(share.remove(&"z"), nothing());
+        assert_eq!(share.remove(&"unknown"), nothing());
+        assert_eq!(share.remove(&"a"), Vacated { let_go: true, follows: Some("b") });
+        assert_eq!(share.remove(&"b"), nothing());
+        assert_eq!(share.remove(&"b"), Vacated { let_go: true, follows: None });
+        assert_eq!(share.remove(&"c"), Vacated { let_go: true, follows: None });
+        assert!(share.is_empty());
+    }
+}
