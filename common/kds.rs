@@ -32,7 +32,6 @@ pub mod ownership;
 pub mod proxies;
 pub mod recorder;
 pub mod reverse;
-pub mod role;
 pub mod serve;
 pub mod signature;
 pub mod size;

@@ -27,6 +27,7 @@ pub mod order;
 mod outbound;
 mod partition;
 mod policy;
+mod producer;
 mod proxy;
 mod reach;
 mod resource;
