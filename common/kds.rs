@@ -33,7 +33,6 @@ pub mod proxies;
 pub mod quota;
 pub mod recorder;
 pub mod reverse;
-pub mod role;
 pub mod serve;
 pub mod signature;
 pub mod size;

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{
-    features::{
-        Features, HOSTNAME_GENERATOR_MZ_SELECTOR, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
-        PRODUCER_POLICY_FLOW,
-    },
-    role,
+use super::features::{
+    ATTRIBUTION, Features, HOSTNAME_GENERATOR_MZ_SELECTOR, ISSUING, OPTIONAL_TOP_LEVEL_TARGET_REF,
+    PRODUCER_POLICY_FLOW,
 };
 use crate::{
     ca, issuing,
@@ -19,12 +16,13 @@ use crate::{
         kinds::{
             config,
             destinations::HOSTNAME_GENERATOR,
+            identity::MeshIdentity,
             mesh_trust::{self, MeshTrust},
             secret,
         },
         labels,
     },
-    policy::PolicyRole,
+    policy::{PolicyRole, rules::Policy},
     token,
 };
 
@@ -118,17 +116,16 @@ impl Audience {
 
     fn of_whole(resource: &Resource) -> Result<Self, NotSent<'_>> {
         let flow = resource.kind().flow;
+        let mut believed_by = None;
         let owner = match &resource.origin {
             Origin::Global if !flow.global_to_zone() => return Err(NotSent::Kind),
             Origin::Global => None,
-            Origin::Zone(owner)
-                if !flow.across_zones()
-                    && !flow.across_our_zones()
-                    && !vouches_for_itself(resource, owner) =>
-            {
-                return Err(NotSent::OfAnotherZone(owner));
+            Origin::Zone(owner) => {
+                if !flow.across_zones() && !flow.across_our_zones() {
+                    believed_by = Some(vouching(resource, owner).ok_or(NotSent::OfAnotherZone(owner))?);
+                }
+                Some(Arc::clone(owner))
             }
-            Origin::Zone(owner) => Some(Arc::clone(owner)),
         };
         if is_withheld_by_author(resource) {
             return Err(NotSent::ByItsAuthor);
@@ -138,16 +135,18 @@ impl Audience {
         }
         let mut audience = Self { owner, ..Self::default() };
         audience.needs.extend(resource.kind().known_by);
+        audience.needs.extend(believed_by.flatten());
         if resource.label(labels::ISSUER).is_some() {
             audience.needs.push(ISSUING);
         }
         if resource.kind().is_json() && resource.kind().policy.is_some() {
-            let spec = spec(resource);
-            if let Origin::Zone(owner) = &resource.origin
-                && !is_for_callers(resource, &spec)
-            {
-                return Err(NotSent::OfItsOwnProxies(owner));
-            }
+            let spec = match &resource.origin {
+                Origin::Global => spec(resource),
+                Origin::Zone(owner) if !is_for_callers(resource) => {
+                    return Err(NotSent::OfItsOwnProxies(owner));
+                }
+                Origin::Zone(_) => decoded_spec(resource),
+            };
             audience.narrow_to_policy(&spec);
         } else if resource.kind() == &HOSTNAME_GENERATOR
             && !spec(resource).pointer("/selector/meshMultiZoneService").is_none_or(Value::is_null)
@@ -221,17 +220,25 @@ pub fn why_not_sent(
 }
 
 /// Whether a policy of a zone speaks to callers in other zones: of those only policies for a service the zone
-/// offers are forwarded.
-fn is_for_callers(resource: &Resource, spec: &Value) -> bool {
-    let role = role::of(spec, resource.label(labels::NAMESPACE), labels::SYSTEM_NAMESPACE);
-    PolicyRole::of(resource) == PolicyRole::Producer && role == Some(PolicyRole::Producer)
+/// offers are forwarded. That is judged as whoever applies it reads it, and not by what else its author wrote.
+fn is_for_callers(resource: &Resource) -> bool {
+    let parsed =
+        || Policy::parse(Arc::new(resource.clone())).is_ok_and(|policy| policy.speaks_for_services());
+    PolicyRole::of(resource) == PolicyRole::Producer && parsed()
 }
 
-/// Whether `resource` is what a zone says about who is in a trust domain that is called after the zone. Others have to
-/// know that to call it, and nobody else can be meant.
-fn vouches_for_itself(resource: &Resource, zone: &str) -> bool {
-    let trust = (resource.kind() == &mesh_trust::KIND).then(|| resource.spec::<MeshTrust>().ok()).flatten();
-    trust.is_some_and(|trust| trust.trust_domain.split('.').any(|label| label == zone))
+/// Whether `resource` is what a zone says about who is in a trust domain that is called after the zone: others have to know
+/// that to call it. `Some(None)` where nobody else can be meant, for the domain is the one the zone has unless a `MeshIdentity`
+/// gives it another; `Some` of a feature where only those may hear of it who look at what a `MeshIdentity` gives it.
+fn vouching(resource: &Resource, zone: &str) -> Option<Option<&'static str>> {
+    let trust =
+        (resource.kind() == &mesh_trust::KIND).then(|| resource.spec::<MeshTrust>().ok()).flatten()?;
+    match MeshIdentity::usual_zone(resource.mesh(), &trust.trust_domain) {
+        Some(named) if named == zone => Some(None),
+        // A zone may be called after the mesh, or by another word of what zones have in common.
+        Some(named) if !named.contains('.') => None,
+        _ => trust.trust_domain.split('.').any(|label| label == zone).then_some(Some(ATTRIBUTION)),
+    }
 }
 
 /// Whether zone `zone` sends `resource` to global.
@@ -260,186 +267,16 @@ fn is_for_zones(resource: &Resource) -> bool {
     }
 }
 
+/// The JSON spec without what nobody reads; null when it does not decode.
+fn decoded_spec(resource: &Resource) -> Value {
+    let read = resource.kind().normalize(&resource.spec).ok();
+    read.and_then(|read| serde_json::from_slice(&read).ok()).unwrap_or_default()
+}
+
 /// The JSON spec; null when it does not decode.
 fn spec(resource: &Resource) -> Value {
     serde_json::from_slice(&resource.spec).unwrap_or_default()
 }
 
 #[cfg(test)]
-mod tests {
-    use chrono::DateTime;
-
-    use super::*;
-    use crate::{
-        model::{Kind, ResourceKey, kinds},
-        policy::{mesh_http_route, mesh_timeout},
-    };
-
-    fn resource(kind: &'static Kind, name: &str, origin: Origin) -> Resource {
-        let mut r = Resource::new(ResourceKey::new(kind, "default", name), DateTime::UNIX_EPOCH);
-        r.origin = origin;
-        r
-    }
-
-    fn zone(name: &str) -> Origin {
-        Origin::Zone(name.into())
-    }
-
-    fn down(resource: &Resource, features: &Features) -> bool {
-        let receiver = Receiver { zone: "zone-1", features, issues: false };
-        Audience::of(resource).iter().any(|all| all.includes(receiver, |zone| zone != "switched-off"))
-    }
-
-    #[test]
-    fn what_does_not_go_down_has_a_reason_and_nothing_else_has() {
-        let ours = Features::ours();
-        let of_kuma = Features::default();
-        let policy = |origin| {
-            let spec = br#"{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"}}]}"#;
-            resource(&mesh_timeout::KIND, "t", origin).with_spec(&spec[..])
-        };
-        let ingress = |owner| resource(&kinds::zone_ingress::KIND, "in", zone(owner));
-        let insight = |owner| resource(&kinds::zone_ingress_insight::KIND, "in", zone(owner));
-        for (resource, features, expected) in [
-            (policy(Origin::Global), &ours, None),
-            (resource(&kinds::zone::KIND, "zone-1", Origin::Global), &ours, Some("stay on global")),
-            (
-                policy(Origin::Global).with_label(labels::KDS_SYNC, "disabled"),
-                &ours,
-                Some("kuma.io/kds-sync"),
-            ),
-            (resource(&kinds::dataplane::KIND, "d", zone("zone-2")), &ours, Some("is from zone zone-2, and")),
-            (policy(zone("zone-2")), &ours, Some("for its own proxies")),
-            (ingress("zone-2"), &ours, None),
-            (ingress("zone-1"), &ours, Some("from this zone itself")),
-            (ingress("switched-off"), &ours, Some("switched-off, where it is from, is disabled")),
-            (insight("zone-2"), &ours, None),
-            (insight("zone-2"), &of_kuma, Some("does not announce the feature \"strait-ingress-insights\"")),
-            (insight("zone-1"), &ours, Some("from this zone itself")),
-            (insight("switched-off"), &ours, Some("switched-off, where it is from, is disabled")),
-            (
-                resource(&mesh_timeout::KIND, "t", Origin::Global).with_spec(&b"{}"[..]),
-                &of_kuma,
-                Some("does not announce"),
-            ),
-        ] {
-            let receiver = Receiver { zone: "zone-1", features, issues: false };
-            let told = why_not_sent(&resource, receiver, |zone| zone != "switched-off");
-            assert_eq!(told.is_none(), down(&resource, features), "{told:?}");
-            match (expected, &told) {
-                (None, None) => {}
-                (Some(expected), Some(told)) => assert!(told.contains(expected), "{told}"),
-                _ => panic!("{}: {told:?}, expected {expected:?}", resource.key),
-            }
-        }
-    }
-
-    #[test]
-    fn what_goes_down() {
-        let ours = Features::ours();
-        let check = |r: Resource, expected: bool| assert_eq!(down(&r, &ours), expected, "{}", r.key);
-        let global = |kind, name| resource(kind, name, Origin::Global);
-        check(global(&kinds::mesh::KIND, "default"), true);
-        check(global(&mesh_timeout::KIND, "t"), true);
-        check(global(&mesh_timeout::KIND, "t").with_label(labels::KDS_SYNC, "disabled"), false);
-        check(global(&mesh_timeout::KIND, "t").with_label(labels::KDS_SYNC, "enabled"), true);
-        check(global(&kinds::config::KIND, config::CLUSTER_ID), true);
-        check(global(&kinds::config::KIND, "other"), false);
-        check(global(&kinds::secret::GLOBAL_SECRET, ca::ADMIN_SECRET), false);
-        check(global(&kinds::secret::GLOBAL_SECRET, "user-token-signing-key-1"), false);
-        check(global(&kinds::secret::GLOBAL_SECRET, "zone-token-signing-key-1"), true);
-        check(global(&kinds::secret::SECRET, "ca"), true);
-        check(global(&kinds::zone::KIND, "zone-1"), false);
-        check(global(&kinds::zone_insight::KIND, "zone-1"), false);
-    }
-
-    #[test]
-    fn keys_of_a_mesh_whose_zones_have_their_own() {
-        let features = Features::ours();
-        // Whether it goes, and as public half, to those who have a key of their own and to those who have none.
-        let forms = |name: &str, by: &str| {
-            let secret =
-                resource(&kinds::secret::SECRET, name, Origin::Global).with_label(labels::ISSUING, by);
-            [true, false].map(|issues| {
-                let to = Receiver { zone: "zone-1", features: &features, issues };
-                let all = Audience::of(&secret).into_iter().filter(|a| a.includes(to, |_| true));
-                all.map(|audience| audience.gets_public_half()).collect::<Vec<_>>()
-            })
-        };
-        let (key, root) = ("dataplane-token-signing-key-default-1", "default.ca-builtin-key-ca");
-        assert_eq!(forms(key, "zone"), [vec![true], vec![false]]);
-        assert_eq!(forms(root, "zone"), [vec![], vec![false]]);
-        assert_eq!(forms(key, "mesh"), [vec![false], vec![false]]);
-        assert_eq!(forms(root, "mesh"), [vec![false], vec![false]]);
-        assert_eq!(forms(key, "zone-only"), [vec![true], vec![]]);
-        assert!(forms(root, "zone-only").iter().all(Vec::is_empty));
-    }
-
-    #[test]
-    fn what_crosses_zones() {
-        let ours = Features::ours();
-        let check = |r: Resource, expected: bool| assert_eq!(down(&r, &ours), expected, "{}", r.key);
-        let ingress = |owner| resource(&kinds::zone_ingress::KIND, "i", zone(owner));
-        check(ingress("zone-2"), true);
-        check(ingress("zone-1"), false);
-        check(ingress("switched-off"), false);
-        check(resource(&kinds::dataplane::KIND, "d", zone("zone-2")), false);
-        check(resource(&kinds::zone_egress::KIND, "e", zone("zone-2")), false);
-        check(resource(&mesh_timeout::KIND, "t", zone("zone-2")), false);
-    }
-
-    #[test]
-    fn producer_policies_cross_zones() {
-        let produced = |spec: &str| {
-            resource(&mesh_http_route::KIND, "r", zone("zone-2"))
-                .with_label(labels::POLICY_ROLE, "producer")
-                .with_label(labels::NAMESPACE, "demo")
-                .with_spec(spec.as_bytes().to_vec())
-        };
-        let own = r#"{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"MeshService","name":"a"}}]}"#;
-        let foreign = r#"{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"}}]}"#;
-        let pinned = |to: &str| {
-            format!(
-                r#"{{"targetRef":{{"kind":"MeshSubset","tags":{{"kuma.io/zone":"{to}"}}}},
-                     "to":[{{"targetRef":{{"kind":"MeshService","name":"a"}}}}]}}"#
-            )
-        };
-        let ours = Features::ours();
-        assert!(down(&produced(own), &ours));
-        assert!(!down(&produced(own), &ours.clone().without(PRODUCER_POLICY_FLOW)));
-        assert!(!down(&produced(foreign), &ours));
-        assert!(down(&produced(&pinned("zone-1")), &ours));
-        assert!(!down(&produced(&pinned("zone-3")), &ours));
-        let unlabelled = Resource { labels: Default::default(), ..produced(own) };
-        assert!(!down(&unlabelled, &ours));
-    }
-
-    #[test]
-    fn older_peers_are_spared_what_they_cannot_read() {
-        let old =
-            Features::ours().without(OPTIONAL_TOP_LEVEL_TARGET_REF).without(HOSTNAME_GENERATOR_MZ_SELECTOR);
-        let bare = resource(&mesh_timeout::KIND, "t", Origin::Global);
-        assert!(!down(&bare, &old));
-        assert!(down(&bare.with_spec(&br#"{"targetRef":{"kind":"Mesh"}}"#[..]), &old));
-        let generator = resource(&kinds::destinations::HOSTNAME_GENERATOR, "g", Origin::Global);
-        let multi_zone = generator.clone().with_spec(&br#"{"selector":{"meshMultiZoneService":{}}}"#[..]);
-        assert!(down(&generator, &old));
-        assert!(!down(&multi_zone, &old));
-        assert!(down(&multi_zone, &Features::ours()));
-    }
-
-    #[test]
-    fn what_goes_up() {
-        let check = |r: Resource, expected: bool| assert_eq!(goes_up(&r, "zone-1"), expected, "{}", r.key);
-        check(resource(&kinds::dataplane::KIND, "d", zone("zone-1")), true);
-        check(resource(&kinds::dataplane::KIND, "d", Origin::Global), false);
-        check(resource(&kinds::zone_ingress::KIND, "i", Origin::Global), false);
-        check(resource(&mesh_timeout::KIND, "t", zone("zone-1")), true);
-        check(resource(&mesh_timeout::KIND, "t", Origin::Global), false);
-        let withheld =
-            resource(&mesh_timeout::KIND, "t", zone("zone-1")).with_label(labels::KDS_SYNC, "disabled");
-        check(withheld, false);
-        check(resource(&kinds::secret::SECRET, "s", zone("zone-1")), false);
-        check(resource(&kinds::zone::KIND, "zone-1", zone("zone-1")), false);
-    }
-}
+mod tests;

@@ -11,13 +11,16 @@ use super::{
 };
 use crate::{
     model::{
-        Format, Kind, Resource, ResourceKey, SpecError,
+        Format, Kind, Origin, Resource, ResourceKey, SpecError,
         kinds::{secret, zone_ingress_insight},
         labels, names, transcode,
     },
     proto::kuma::mesh::v1alpha1::{DiscoverySubscription, ZoneIngressInsight},
     token::{self, TokenError},
 };
+
+/// Labels that say whose a resource of a zone is, and on whose behalf it speaks.
+const WHOSE: [&str; 3] = [labels::ORIGIN, labels::ZONE, labels::POLICY_ROLE];
 
 /// Why a resource has no form to leave in. It is withheld then.
 #[derive(Debug, Error)]
@@ -132,9 +135,12 @@ pub fn blank_status(kind: &Kind) -> Option<Bytes> {
 
 fn drop_prefixes(resource: &mut Resource, prefixes: &[String]) {
     if !prefixes.is_empty() {
+        let of_zone = matches!(resource.origin, Origin::Zone(_));
         let stays = |key: &str| {
-            // It is no label where it is sent.
-            key == labels::SIGNATURE || !prefixes.iter().any(|prefix| key.starts_with(prefix.as_str()))
+            // The former is no label where it is sent. Without the others it would pass for one of global.
+            key == labels::SIGNATURE
+                || (of_zone && WHOSE.contains(&key))
+                || !prefixes.iter().any(|prefix| key.starts_with(prefix.as_str()))
         };
         resource.labels.retain(|key, _| stays(key));
     }
@@ -169,7 +175,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Origin, kinds},
+        model::kinds,
         policy::mesh_timeout,
         proto::{google::protobuf::Timestamp, kuma::mesh::v1alpha1::DataplaneInsight},
     };
@@ -220,6 +226,23 @@ mod tests {
         assert_eq!(sent.label("team"), Some("a"));
         assert!(sent.label("internal.x").is_none());
         assert!(sent.label(labels::DELETION_GRACE_PERIOD_STARTED_AT).is_none());
+    }
+
+    #[test]
+    fn what_is_of_a_zone_never_passes_for_one_of_global() {
+        let form = DownForm::of(&Features::ours(), &["kuma.io/".to_owned()]);
+        let mut produced = resource(&mesh_timeout::KIND, "t")
+            .with_label(labels::ZONE, "zone-2")
+            .with_label(labels::POLICY_ROLE, "producer")
+            .with_label(labels::EFFECT, "x");
+        produced.origin = Origin::Zone("zone-2".into());
+        let sent = down(&produced, &form).unwrap();
+        assert_eq!(sent.label(labels::ZONE), Some("zone-2"));
+        assert_eq!(
+            (sent.label(labels::ORIGIN), sent.label(labels::POLICY_ROLE)),
+            (Some("global"), Some("producer"))
+        );
+        assert_eq!(sent.label(labels::EFFECT), None);
     }
 
     #[test]

@@ -77,6 +77,14 @@ pub enum SpecError {
     /// The JSON does not fit the type, in all of these places.
     #[error("spec field {0}")]
     Shape(Violations),
+    /// It speaks to proxies of other zones, of what is not its own.
+    #[error(
+        "it came from zone {zone:?}, which may tell others how services of its own are called, and nothing else"
+    )]
+    Overreach {
+        /// The zone it came from.
+        zone: String,
+    },
 }
 
 /// Who owns a resource. Taken from the authenticated session or from the process itself, never from

@@ -29,6 +29,7 @@ mod outbound;
 mod overlap;
 mod partition;
 mod policy;
+mod producer;
 mod proxy;
 mod reach;
 mod resource;

@@ -163,6 +163,7 @@ impl ApiError {
                 Self::invalid(title, &Violations::one(path.as_str(), schema_reason(reason)))
             }
             SpecError::Shape(violations) => Self::invalid(title, violations),
+            error @ SpecError::Overreach { .. } => Self::bad_request(error.to_string()),
         }
     }
 

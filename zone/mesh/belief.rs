@@ -18,8 +18,7 @@ pub(super) fn believed<'a, I>(
 where
     I: Iterator<Item = (&'a Resource, &'a identity::MeshIdentity)>,
 {
-    let by_zone = mtls.is_some_and(Mtls::is_by_zone);
-    let mut believed = trusts.domains(|stated| !by_zone || may_vouch(stated, zone, identities()));
+    let mut believed = trusts.domains(|stated| may_vouch(stated, zone, identities()));
     if let Some(mtls) = mtls {
         // Nobody but its own authorities speaks for members of the mesh.
         believed.remove(mesh);
@@ -58,7 +57,56 @@ pub(super) fn together(meshes: &[(&str, &BTreeMap<String, TrustBundle>)]) -> BTr
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use chrono::{DateTime, TimeDelta, Utc};
+    use common::{
+        ca,
+        keys::{KeyForm, PrivateKey},
+        model::{ResourceKey, kinds::mesh_trust, labels},
+    };
+    use serde_json::json;
+
     use super::*;
+
+    /// Whether it is by zone or by `MeshIdentity` that its workloads are known.
+    #[test]
+    fn no_zone_vouches_for_what_is_called_after_another() {
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let root = ca::create_root("prod", &key, TimeDelta::days(1), DateTime::<Utc>::UNIX_EPOCH).unwrap();
+        let bundle = json!({"type": "Pem", "pem": {"value": root.certificate}});
+        let trust = |owner: &str, domain: &str| {
+            let spec = json!({"trustDomain": domain, "caBundles": [bundle]});
+            let key = ResourceKey::new(&mesh_trust::KIND, "prod", "t");
+            let trust = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(spec.to_string());
+            Arc::new(if owner.is_empty() { trust } else { trust.with_label(labels::ZONE, owner) })
+        };
+        let identity = |template: &str, owner: &str| {
+            let spec = json!({"spiffeID": {"trustDomain": template}});
+            let key = ResourceKey::new(&identity::KIND, "prod", "i");
+            let identity = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(spec.to_string());
+            let identity = if owner.is_empty() { identity } else { identity.with_label(labels::ZONE, owner) };
+            let spec = identity.spec().unwrap();
+            (identity, spec)
+        };
+        let usual = "prod.zone-2.mesh.local";
+        let believes = |owner: &str, domain: &str, given: &[(Resource, identity::MeshIdentity)]| {
+            let trusts = Trusts::of([trust(owner, domain)].iter());
+            let known = || given.iter().map(|(resource, spec)| (resource, spec));
+            !super::believed("prod", "zone-1", None, &trusts, known).is_empty()
+        };
+        assert!(believes("zone-2", usual, &[]) && believes("", usual, &[]) && believes("zone-1", usual, &[]));
+        for owner in ["prod", "mesh", "local", "zone-3"] {
+            assert!(!believes(owner, usual, &[]), "{owner}");
+        }
+        let own = "zone-2.example.com";
+        let by_zone = |owner: &str| [identity("{{ .Zone }}.example.com", owner)];
+        assert!(!believes("zone-2", own, &[]));
+        assert!(believes("zone-2", own, &by_zone("")));
+        assert!(!believes("zone-2", own, &by_zone("zone-2")), "there is only its word");
+        assert!(!believes("example", own, &by_zone("")));
+    }
 
     fn believed(domains: &[(&str, &str)]) -> BTreeMap<String, TrustBundle> {
         let bundle = |pem: &str| TrustBundle { pem: pem.to_owned(), certificates: Vec::new() };

@@ -124,8 +124,8 @@ impl Trusts {
     }
 }
 
-/// Whether a zone may vouch for members of a trust domain: where each zone has to prove who is there, none speaks of
-/// what is called after another. `identities` are those of the mesh.
+/// Whether a zone may vouch for members of a trust domain: none speaks of what is called after another, but of the domain that
+/// it has by a `MeshIdentity` of global, or unless one gives it another. `identities` are those of the mesh.
 pub(super) fn may_vouch<'a>(
     trust: &StatedTrust,
     zone: &str,

@@ -139,7 +139,8 @@ fn shares(
 /// Tagged destinations that routes of this kind send traffic to.
 pub(super) fn targets(mesh: &MeshContext) -> BTreeSet<Destination> {
     let set = mesh.policies(&mesh_http_route::KIND);
-    let policies = set.into_iter().flat_map(|s| &s.policies);
+    // What another zone sends traffic to is never known by tags.
+    let policies = set.into_iter().flat_map(|s| &s.policies).filter(|policy| !policy.is_guest());
     let specs = policies.filter_map(|p| p.resource.spec::<mesh_http_route::MeshHttpRoute>().ok());
     let rules = specs.flat_map(|spec| spec.to).flat_map(|to| to.rules);
     let mut targets = BTreeSet::new();

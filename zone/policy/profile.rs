@@ -10,7 +10,7 @@ use common::{
     policy::{
         legacy::LegacyChange,
         mesh_access_log, mesh_http_route, mesh_tcp_route,
-        rules::{Concern, OutboundRules, Policies, Policy, PolicyChange, SelectableProxy, Selection, Subset},
+        rules::{Concern, OutboundRules, Policies, Policy, PolicyChange, SelectableProxy, Selection},
     },
 };
 
@@ -190,8 +190,8 @@ impl Profile {
     /// Looks again for routes of the newer kinds; says whether that makes a difference to those of the older one.
     fn note_routes(&mut self) -> bool {
         let some = |kind: &Kind| {
-            let mut items = self.rules(kind).policies().flat_map(|policy| &policy.to);
-            items.any(|item| Subset::of(&item.target).is_some())
+            let mut policies = self.rules(kind).policies();
+            policies.any(|policy| policy.to.iter().any(|item| policy.group(item).is_some()))
         };
         let routes = (some(&mesh_http_route::KIND), some(&mesh_tcp_route::KIND));
         std::mem::replace(&mut self.newer_routes, routes) != routes

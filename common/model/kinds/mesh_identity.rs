@@ -13,6 +13,8 @@ use crate::model::{
 
 /// Of the domain, where the spec has none.
 const DOMAIN_TEMPLATE: &str = "{{ .Mesh }}.{{ .Zone }}.mesh.local";
+/// What that ends with.
+const DOMAIN_END: &str = ".mesh.local";
 /// Of the path, where the spec has none.
 const PATH_TEMPLATE: &str = "/workload/{{ .Workload }}";
 /// How long an agent may take to answer a connection, where the spec does not say.
@@ -69,6 +71,11 @@ impl MeshIdentity {
         let domain = domain.map_err(NamingError::Domain)?;
         checked(spiffe::prefix(&domain) + "x")?;
         Ok(domain)
+    }
+
+    /// The zone in `mesh` that has this trust domain unless it is given another one.
+    pub fn usual_zone<'a>(mesh: &str, domain: &'a str) -> Option<&'a str> {
+        domain.strip_prefix(mesh)?.strip_prefix('.')?.strip_suffix(DOMAIN_END)
     }
 
     /// What it calls `dataplane` in a trust domain.
@@ -191,6 +198,15 @@ mod tests {
         let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
         identity.status = Some(ready.to_string().into_bytes().into());
         Arc::new(identity)
+    }
+
+    #[test]
+    fn the_usual_domain_tells_the_zone() {
+        let domain = MeshIdentity::default().trust_domain(&resource(&kinds::identity::KIND, "i", &[]), "a.b");
+        assert_eq!(MeshIdentity::usual_zone("demo", &domain.unwrap()), Some("a.b"));
+        for other in ["demos.a.mesh.local", "demo.mesh.local", "demo.a.mesh.local.x", "a.mesh.local"] {
+            assert_eq!(MeshIdentity::usual_zone("demo", other), None, "{other}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use imbl::{HashMap, OrdMap};
 use serde::Deserialize;
 
-use super::reach::most_telling;
+use super::{producer::guest_of, reach::most_telling};
 use crate::{
     model::{Referent, Resource, ResourceKey, decode, kinds, kri::Kri, labels, names},
     policy::{TargetKind, TargetRef, mesh_http_route::MeshHttpRoute},
@@ -173,7 +173,11 @@ impl Destinations {
     pub fn route(&self, policy: &Resource, name: &str) -> Option<&TargetResource> {
         let hashed = names::hashed(policy.mesh(), name, None, None);
         let routes = [name, &hashed].into_iter().flat_map(|alias| self.at(&Handle::Alias(alias)));
-        let meant = routes.filter(|route| is_referenced(policy, name, &route.resource));
+        // One that came from another zone may have any name, and nobody but its zone means it.
+        let foreign = |route: &TargetResource| {
+            guest_of(&route.resource).is_some_and(|zone| policy.label(labels::ZONE) != Some(zone))
+        };
+        let meant = routes.filter(|route| is_referenced(policy, name, &route.resource) && !foreign(route));
         meant.min_by(|a, b| a.resource.key.cmp(&b.resource.key))
     }
 
@@ -248,7 +252,7 @@ impl<'a> Handle<'a> {
 }
 
 /// At which section of `destination` (empty: all of it) an item of `policy` points, `None` when it does not
-/// point at it.
+/// point at it. What another zone says is said of its own, however that is called.
 pub(super) fn points_at(
     policy: &Resource,
     target: &TargetRef,
@@ -260,6 +264,9 @@ pub(super) fn points_at(
     }
     if target.kind == TargetKind::Mesh {
         return (resource.name() == policy.mesh()).then(String::new);
+    }
+    if guest_of(policy).is_some_and(|zone| zone != destination.kri.zone) {
+        return None;
     }
     let wanted = wanted_labels(target);
     let legacy = legacy_service(target);

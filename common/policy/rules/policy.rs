@@ -28,6 +28,10 @@ pub struct Policy {
     pub default: Option<Value>,
     /// Its place among others.
     pub(super) rank: PolicyRank,
+    /// Whether it says how services of its own namespace are called, and nothing else.
+    pub(super) speaks: bool,
+    /// Whether it came through global from another zone.
+    pub(super) guest: bool,
 }
 
 /// An entry of `to` or `from`.
@@ -105,7 +109,10 @@ impl Policy {
             rules: skeleton.rules.into_iter().map(rule).collect(),
             default: skeleton.default,
             resource,
-        })
+            speaks: false,
+            guest: false,
+        }
+        .judged())
     }
 
     /// The same as it is for clients that ask for one of these server names: what it says of them is said of all, after
@@ -142,6 +149,8 @@ impl Policy {
             rules: everybody,
             default: self.default.clone(),
             rank: self.rank.clone(),
+            speaks: self.speaks,
+            guest: self.guest,
         }
     }
 

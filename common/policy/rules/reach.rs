@@ -61,7 +61,7 @@ impl Policy {
             _ => false,
         };
         let everywhere = match PolicyRole::of(&self.resource) {
-            PolicyRole::Producer => true,
+            PolicyRole::Producer => !self.is_guest() || self.speaks_for_services(),
             PolicyRole::System => self.resource.label(labels::ORIGIN) != Some(labels::ORIGIN_ZONE),
             PolicyRole::Consumer | PolicyRole::WorkloadOwner => false,
         };
@@ -78,7 +78,10 @@ impl Policy {
     /// Whether it is for `proxy` as far as the policy and the proxy alone say. When it is not, it is not;
     /// when it is, the rest of what it asks for decides.
     pub fn may_select(&self, proxy: &SelectableProxy) -> bool {
-        in_zone(&self.resource, proxy) && in_namespace(&self.resource, proxy) && proxy.is_in(&self.reach())
+        !self.overreaches(proxy)
+            && in_zone(&self.resource, proxy)
+            && in_namespace(&self.resource, proxy)
+            && proxy.is_in(&self.reach())
     }
 }
 

@@ -225,7 +225,8 @@ fn select_by(
     destinations: &Destinations,
     shadow: bool,
 ) -> Result<Selected, String> {
-    if !shadow && policy.resource.label(labels::EFFECT) == Some("shadow") {
+    let tried = !shadow && policy.resource.label(labels::EFFECT) == Some("shadow");
+    if tried || policy.overreaches(proxy) {
         return Ok(Selected::default());
     }
     select(&policy.resource, &policy.top, proxy, destinations).map_err(|reason| {

@@ -17,7 +17,7 @@ pub struct PolicySet {
     pub kind: &'static Kind,
     /// Those that can be used.
     pub policies: Policies,
-    /// Those whose spec does not decode; they select nothing, and someone should be told.
+    /// Those whose spec does not decode, or says what it may not; they select nothing, and someone should be told.
     pub broken: OrdMap<ResourceKey, Arc<SpecError>>,
     /// Rules that come of them as they are now.
     pub(super) memo: Arc<Memo>,
@@ -86,7 +86,7 @@ impl PolicySet {
             return PolicyChange { before: Some(Arc::clone(known)), after: Some(Arc::clone(known)) };
         }
         let PolicyChange { before, .. } = self.remove(&resource.key);
-        let after = match Policy::parse(Arc::clone(resource)) {
+        let after = match Policy::parse(Arc::clone(resource)).and_then(Policy::within_its_zone) {
             Ok(policy) => Some(Arc::new(policy)),
             Err(error) => {
                 self.broken.insert(resource.key.clone(), Arc::new(error));

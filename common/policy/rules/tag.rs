@@ -112,7 +112,7 @@ impl TagRules {
     pub fn of_callers(policies: &[Arc<Policy>], callee: &Element) -> Result<Self, RulesError> {
         let items = policies.iter().flat_map(|policy| TagItem::all(policy, &policy.to));
         let meant =
-            items.filter(|(_, at)| Subset::of(&at.target).is_some_and(|subset| subset.contains(callee)));
+            items.filter(|(item, at)| item.policy.group(at).is_some_and(|subset| subset.contains(callee)));
         let grouped = meant.filter_map(|(item, _)| Some((Subset::of(&item.policy.top)?, item)));
         Self::build(&grouped.collect::<Vec<_>>(), Some(Grouping::Overlapping))
     }

@@ -76,13 +76,12 @@ pub(super) fn tag_items<'a>(
     all: &Destinations,
 ) -> Result<Vec<(Subset, TagItem<'a>)>, RulesError> {
     // Items for single routes have no meaning among tags, and their neighbours go with them.
-    if policy.to.iter().any(|item| item.target.kind == TargetKind::MeshHttpRoute) {
+    if policy.is_guest() || policy.to.iter().any(|item| item.target.kind == TargetKind::MeshHttpRoute) {
         return Ok(Vec::new());
     }
     let own = || TagItem::all(policy, &policy.to);
     if !policy.is_for_route() {
-        let group =
-            |(item, at): (TagItem<'a>, &PolicyItem)| Subset::of(&at.target).map(|subset| (subset, item));
+        let group = |(item, at): (TagItem<'a>, &PolicyItem)| policy.group(at).map(|subset| (subset, item));
         return Ok(own().filter_map(group).collect());
     }
     let missing = || RulesError::MissingRoute {

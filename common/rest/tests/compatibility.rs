@@ -401,7 +401,11 @@ async fn page() -> String {
     }
     page.push_str(
         "\nA name in `to[].targetRef` of a policy that was applied on global means no MeshService of a zone, as in \
-         Kuma: name it by `labels`, such as `kuma.io/display-name`.\n\n## Kinds\n\nWhere each is written; the others \
+         Kuma: name it by `labels`, such as `kuma.io/display-name`.\n\nA policy of a producer reaches clients in other \
+         zones as in Kuma, and means less there, because its zone may have been taken over: names in `to`, backends and \
+         mirrors mean MeshServices of its zone only, and no services known by tags. One that has `rules` beside `to`, is \
+         for a MeshHTTPRoute as a whole, logs to another file than `/dev/stdout` and `/dev/stderr`, or shows the \
+         environment or a file of a proxy (`%ENVIRONMENT(…)%`, `%FILE_CONTENT(…)%`), stays in its zone.\n\n## Kinds\n\nWhere each is written; the others \
          receive it.\n\n| kind | path | written on |\n| --- | --- | --- |\n",
     );
     let zone = Mode::Zone { name: "east".into(), federated: true };

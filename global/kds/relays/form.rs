@@ -17,7 +17,9 @@ use common::{
 
 /// Labels the rules read. They stay on a resource whatever is not to be sent: without them a zone might get
 /// what is kept from it.
-const READ_BY_RULES: [&str; 6] = [
+const READ_BY_RULES: [&str; 8] = [
+    labels::ORIGIN,
+    labels::ZONE,
     labels::ISSUING,
     labels::ISSUER,
     labels::NAMESPACE,

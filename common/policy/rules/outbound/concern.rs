@@ -61,7 +61,7 @@ impl Policy {
         }
         let mut targets = BTreeSet::new();
         for item in &self.to {
-            match Subset::of(&item.target).as_ref().map(Subset::confined) {
+            match self.group(item).as_ref().map(Subset::confined) {
                 Some(Confined::Nothing | Confined::Otherwise) => return Concern::All,
                 Some(Confined::Service(name)) => drop(targets.insert(PointedAt::Service(name.to_owned()))),
                 None => {}

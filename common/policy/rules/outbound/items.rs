@@ -137,7 +137,7 @@ impl TagItems {
         for place in others {
             self.otherwise.remove(&place);
         }
-        let subsets = policy.to.iter().filter_map(|item| Subset::of(&item.target));
+        let subsets = policy.to.iter().filter_map(|item| policy.group(item));
         for (sequence, subset) in subsets.enumerate() {
             let group = match subset.confined() {
                 Confined::Nothing => None,

@@ -145,6 +145,11 @@ fn naive_resolve<'a>(
         if target.kind == TargetKind::Mesh {
             return r.name() == policy.mesh();
         }
+        let came = policy.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL);
+        let speaks = came && policy.label(labels::POLICY_ROLE) == Some("producer");
+        if speaks && policy.label(labels::ZONE).is_some_and(|zone| r.label(labels::ZONE) != Some(zone)) {
+            return false;
+        }
         if let Some((name, namespace, _)) = tag {
             return r.label(labels::DISPLAY_NAME) == Some(name)
                 && r.label(labels::NAMESPACE) == Some(namespace);
@@ -283,7 +288,14 @@ proptest! {
             for name in ["r1", "r2", "web"] {
                 let found = world.destinations.route(&policy.resource, name).map(|d| &d.resource.key);
                 let routes = || resources.iter().filter(|r| r.kind().name == "MeshHTTPRoute");
-                let expected = routes().find(|r| destinations::is_referenced(&policy.resource, name, r));
+                let foreign = |r: &Resource| {
+                    let own = r.label(labels::ZONE) == policy.resource.label(labels::ZONE);
+                    r.label(labels::ZONE).is_some() && !own
+                        && r.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL)
+                        && r.label(labels::POLICY_ROLE) == Some("producer")
+                };
+                let expected = routes()
+                    .find(|r| destinations::is_referenced(&policy.resource, name, r) && !foreign(r));
                 prop_assert_eq!(found, expected.map(|r| &r.key));
             }
         }

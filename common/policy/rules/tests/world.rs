@@ -30,7 +30,8 @@ fn labelled() -> impl Strategy<Value = Vec<(String, String)>> {
         (Just(labels::EFFECT), Just("shadow")),
         (Just("app"), select(&["shop", "till"][..])),
     ];
-    vec(label.prop_map(|(k, v)| (k.to_owned(), v.to_owned())), 0..4)
+    // Four make one that came from another zone and speaks of its own.
+    vec(label.prop_map(|(k, v)| (k.to_owned(), v.to_owned())), 0..6)
 }
 
 fn with_labels(resource: &Resource, labelled: Vec<(String, String)>) -> Arc<Resource> {
