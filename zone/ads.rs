@@ -17,6 +17,7 @@ pub mod admin_authority;
 pub mod auth;
 mod availability;
 pub mod bootstrap;
+mod brought;
 pub mod certificate;
 mod client_status;
 pub mod config;

@@ -248,8 +248,12 @@ impl Streams {
     ) -> Result<(Grant, bool), Status> {
         // Before anything the proxy brings is read. Whoever may not be the proxy that is stored may not
         // replace it either.
-        let grant = self.grant(proxy, peer).await?;
-        let Some(text) = resource else { return Ok((grant, false)) };
+        let Some(text) = resource else { return Ok((self.grant(proxy, peer).await?, false)) };
+        let id = proxy.clone();
+        let successor = move |authenticator: &Authenticator, token: Option<&str>, index: &Index| {
+            authenticator.check_successor(&id, token, index)
+        };
+        let grant = self.judge(peer, successor).await?;
         let id = proxy.clone();
         let document = self.readers.run(text.len(), move || resource::inline(&text, &id)).await;
         let document = document.map_err(|e| Status::invalid_argument(e.to_string()))?;
