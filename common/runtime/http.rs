@@ -48,6 +48,7 @@ use tower::ServiceExt;
 
 pub use self::{
     certificate::PeerCertificate,
+    connections::network,
     limits::Limits,
     turns::{AnswerTurn, Crowded},
 };

@@ -110,6 +110,8 @@ async fn a_token_that_must_be_bound_names_all_by_which_a_proxy_is_known() {
     let payments = |label: &str| {
         harness::dataplane("web-1", "127.0.0.2", "web", &[])
             .replace("networking:", &format!("labels: {{{label}: payments}}, networking:"))
+            // As the API would have completed it.
+            .replace("kuma.io/protocol", "kuma.io/zone: east, kuma.io/protocol")
     };
     for label in ["kuma.io/workload", "k8s.kuma.io/namespace", "k8s.kuma.io/service-account", "app"] {
         refused(&zone, Protocol::Delta, Some(&payments(label)), &web, &format!("labels[\"{label}\"]")).await;
