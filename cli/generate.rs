@@ -47,7 +47,7 @@ enum GenerateCommand {
         /// A tag the dataplane must have; may be repeated
         #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
         tag: Vec<String>,
-        /// dataplane, ingress or egress
+        /// dataplane; ingress or egress for a dataplane that brings such a listener of its mesh
         #[arg(long, default_value = "dataplane")]
         proxy_type: String,
         /// Workload the dataplane must belong to

@@ -2,16 +2,18 @@
 //!
 //! The newest entries are kept to be searched; all of them go to a file, or to standard output, as JSON, one a line.
 //! An entry says a path and never a body or a query, so there is no secret in it. Callers nobody vouches for have
-//! room of their own: they cannot crowd out the others, in memory or in the file.
+//! room of their own, and so has each user for what was not done: they cannot crowd out the others, in memory or in the
+//! file.
 
 mod file;
-mod strangers;
+mod kept;
+mod share;
 
 use std::{
     cmp::Reverse,
-    collections::VecDeque,
+    collections::HashMap,
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use chrono::{DateTime, Utc};
@@ -19,14 +21,24 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 pub use self::file::{AuditFile, AuditFileError};
-use self::strangers::StrangersShare;
+use crate::{access::User, clip::clip};
+
+use self::{
+    file::AuditLine,
+    kept::KeptEntries,
+    share::{LineShare, UserShares},
+};
 
 /// Entries about callers who are known that can be searched.
 const KEPT: usize = 10_000;
+/// Those of one user among them, once there is no room for more.
+const KEPT_OF_USER: usize = KEPT / 4;
 /// The same about others.
 const KEPT_OF_STRANGERS: usize = 1_000;
 /// Lines that may wait to be written.
-const QUEUE: usize = 1_024;
+const QUEUE: usize = 4_096;
+/// Those of one user, or of all strangers.
+const QUEUE_OF_USER: usize = QUEUE / 4;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,9 +67,40 @@ pub struct AuditEntry {
     /// The revision of a write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Entries about callers nobody vouches for that were not written before this one: too many at once.
+    /// Entries about this user, or about callers nobody vouches for, that were not written before this one: too many at
+    /// once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
+}
+
+/// Longest text of a caller that is kept.
+const LONGEST: usize = 512;
+/// Groups of a user that are kept.
+const GROUPS: usize = 32;
+
+impl AuditEntry {
+    /// What `user` asked for from this address, by method and path, and as a status of HTTP what came of it.
+    pub fn new(
+        at: DateTime<Utc>,
+        user: &User,
+        from: String,
+        (method, path): (&str, &str),
+        status: u16,
+    ) -> Self {
+        Self {
+            at,
+            user: clip(&user.name, LONGEST).to_owned(),
+            groups: user.groups.iter().take(GROUPS).map(|group| clip(group, LONGEST).to_owned()).collect(),
+            from,
+            method: method.to_owned(),
+            path: clip(path, LONGEST).to_owned(),
+            kind: None,
+            outcome: AuditOutcome::of(status),
+            status,
+            revision: None,
+            left_out: 0,
+        }
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -110,29 +153,39 @@ impl AuditQuery {
 }
 
 /// The entries of one process.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct AuditLog {
-    kept: Mutex<KeptEntries>,
-    lines: Option<mpsc::Sender<String>>,
+    inner: Mutex<AuditState>,
+    lines: Option<mpsc::Sender<AuditLine>>,
+    /// Lines of each user that wait to be written; of nobody's by no name.
+    waiting: Arc<WaitingLines>,
 }
 
-#[derive(Default)]
-struct KeptEntries {
-    known: VecDeque<AuditEntry>,
-    strangers: VecDeque<AuditEntry>,
-    share: StrangersShare,
+#[derive(Debug)]
+struct AuditState {
+    known: KeptEntries,
+    strangers: KeptEntries,
+    of_users: UserShares,
+    of_strangers: LineShare,
 }
 
-impl KeptEntries {
-    fn push(&mut self, entry: AuditEntry, is_known: bool) {
-        let (entries, most) = match is_known {
-            true => (&mut self.known, KEPT),
-            false => (&mut self.strangers, KEPT_OF_STRANGERS),
-        };
-        if entries.len() >= most {
-            entries.pop_front();
+/// How many lines wait, by whose they are.
+type WaitingLines = Mutex<HashMap<String, usize>>;
+
+impl Default for AuditState {
+    fn default() -> Self {
+        Self {
+            known: KeptEntries::new(KEPT, KEPT_OF_USER),
+            strangers: KeptEntries::new(KEPT_OF_STRANGERS, KEPT_OF_STRANGERS),
+            of_users: UserShares::default(),
+            of_strangers: LineShare::default(),
         }
-        entries.push_back(entry);
+    }
+}
+
+impl AuditState {
+    fn push(&mut self, entry: AuditEntry, is_known: bool) {
+        if is_known { self.known.push(entry) } else { self.strangers.push(entry) }
     }
 }
 
@@ -145,24 +198,26 @@ impl AuditLog {
     pub fn to(target: &str, longest: u64) -> Result<(Self, AuditFile), AuditFileError> {
         let (lines, waiting) = mpsc::channel(QUEUE);
         let file = AuditFile::open(target, longest, waiting)?;
-        let mut kept = KeptEntries::default();
+        let mut kept = AuditState::default();
         if target != file::STDOUT {
             for entry in file::entries(Path::new(target)) {
                 let is_known = entry.groups.iter().any(|group| group == crate::access::AUTHENTICATED);
                 kept.push(entry, is_known);
             }
         }
-        Ok((Self { kept: Mutex::new(kept), lines: Some(lines) }, file))
+        Ok((Self { inner: Mutex::new(kept), lines: Some(lines), waiting: Arc::default() }, file))
     }
 
     /// Takes down one request of somebody who is known, or not.
     pub fn record(&self, mut entry: AuditEntry, is_known: bool) {
         if let Some(lines) = &self.lines
-            && (is_known || self.has_room(&mut entry))
+            && self.has_room(&mut entry, is_known)
         {
             // Texts and numbers always have a JSON form.
-            let line = serde_json::to_string(&entry).unwrap_or_default();
-            if lines.try_send(line).is_err() {
+            let text = serde_json::to_string(&entry).unwrap_or_default();
+            let whose = if is_known { entry.user.as_str() } else { "" };
+            let line = AuditLine::new(text, whose, &self.waiting);
+            if line.is_none_or(|line| lines.try_send(line).is_err()) {
                 metrics::counter!("audit_lines_lost_total").increment(1);
                 tracing::warn!("an entry of the audit log was not written: its file does not keep up");
             }
@@ -170,9 +225,13 @@ impl AuditLog {
         self.lock().push(entry, is_known);
     }
 
-    /// Whether an entry about a stranger is written, which says then what was not.
-    fn has_room(&self, entry: &mut AuditEntry) -> bool {
-        let room = self.lock().share.allow(entry.at);
+    /// Whether an entry is written, which says then what was not before it.
+    fn has_room(&self, entry: &mut AuditEntry, is_known: bool) -> bool {
+        let mut inner = self.lock();
+        let room = match is_known {
+            true => inner.of_users.allow(&entry.user, entry.at, entry.outcome == AuditOutcome::Done),
+            false => inner.of_strangers.allow(entry.at),
+        };
         entry.left_out = room.unwrap_or(0);
         room.is_some()
     }
@@ -180,8 +239,8 @@ impl AuditLog {
     /// The newest entries first, at most `limit`.
     pub fn search(&self, query: &AuditQuery, limit: usize) -> Vec<AuditEntry> {
         let kept = self.lock();
-        let of = |entries: &VecDeque<AuditEntry>| -> Vec<AuditEntry> {
-            entries.iter().rev().filter(|entry| query.asks_for(entry)).take(limit).cloned().collect()
+        let of = |entries: &KeptEntries| -> Vec<AuditEntry> {
+            entries.newest().filter(|entry| query.asks_for(entry)).take(limit).cloned().collect()
         };
         let mut found = of(&kept.known);
         found.extend(of(&kept.strangers));
@@ -191,9 +250,9 @@ impl AuditLog {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, KeptEntries> {
+    fn lock(&self) -> MutexGuard<'_, AuditState> {
         // Nothing in between can panic.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

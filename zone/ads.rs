@@ -17,6 +17,7 @@ pub mod admin_authority;
 pub mod auth;
 mod availability;
 pub mod bootstrap;
+mod brought;
 pub mod certificate;
 mod client_status;
 pub mod config;
@@ -35,6 +36,7 @@ mod kept;
 mod metrics;
 pub mod node;
 mod nodes;
+mod places;
 pub mod preview;
 pub mod proxies;
 mod push;
@@ -60,6 +62,7 @@ use axum::{
 };
 use common::{
     access::Access,
+    audit::AuditLog,
     metering::{
         requests::{self, MeasuredServer},
         samples::Sampled,
@@ -73,10 +76,7 @@ use common::{
     store::{Store, index::IndexReader},
     tls::KeyPairPem,
 };
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, watch},
-};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -93,6 +93,7 @@ use self::{
     insight::ProxyInsights,
     kept::KeptArchive,
     nodes::Nodes,
+    places::StreamPlaces,
     preview::Previews,
     proxies::Proxies,
     push::Push,
@@ -136,7 +137,7 @@ pub struct AdsConfig {
     /// How long a proxy keeps endpoints and runtime layers of which it hears nothing, if it knows how; `None` for as
     /// long as it likes.
     pub resource_ttl: Option<Duration>,
-    /// Streams at once.
+    /// Streams at once, of which one token and one address have at most half each.
     pub streams: usize,
     /// How services that are known by their tags are called.
     pub naming: Naming,
@@ -195,6 +196,7 @@ pub struct Ads {
     status: Arc<PushStatus>,
     resolver: Resolver,
     authenticator: Authenticator,
+    audit: Arc<AuditLog>,
 }
 
 impl Ads {
@@ -206,7 +208,14 @@ impl Ads {
         let proxies: Arc<Proxies> = Arc::default();
         let nodes = Arc::new(Nodes::new(config.requirement, Arc::clone(proxies.convergence())));
         let status = Arc::default();
-        Self { config, zone, store, index, env, proxies, nodes, status, resolver, authenticator }
+        let audit = Arc::default();
+        Self { config, zone, store, index, env, proxies, nodes, status, resolver, authenticator, audit }
+    }
+
+    /// The same which takes down there who looks at what proxies were sent.
+    #[must_use]
+    pub fn with_audit(self, audit: Arc<AuditLog>) -> Self {
+        Self { audit, ..self }
     }
 
     /// What makes configurations that nobody is sent; lives on its own.
@@ -335,7 +344,7 @@ impl Ads {
             names: Arc::default(),
             index: self.index.clone(),
             env: self.env.clone(),
-            slots: Semaphore::new(self.config.streams),
+            places: StreamPlaces::new(self.config.streams),
             screeners: Offload::default(),
             judges: Offload::default(),
             readers: Offload::default(),
@@ -391,6 +400,7 @@ impl Ads {
             clients: [Arc::clone(&self.proxies), Arc::clone(streams.nodes.connected())],
             index: self.index.clone(),
             env: self.env.clone(),
+            audit: Arc::clone(&self.audit),
             rights: Rights::new(self.config.access.clone(), self.config.mode.zone(), self.index.clone()),
             judges: Offload::default(),
             making: Offload::default(),

@@ -94,7 +94,9 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
         .await?;
 
     let admin = admin_authority(&cp);
-    let (proxies, nodes, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, admin.clone())?;
+    let audit = cp.audit(&settings.api_server)?;
+    let seen = (admin.clone(), Arc::clone(&audit));
+    let (proxies, nodes, previews, status) = serve_proxies(&mut cp, &settings, &mode, alone, seen)?;
     let absence = absence(&cp, &settings, Arc::clone(&proxies));
     let envoys = Envoys::new(Arc::clone(&proxies), admin.as_ref()).with_previews(previews.clone());
     let envoys = of_replicas(&mut cp, Arc::new(envoys), alone);
@@ -102,7 +104,6 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     let mut routes = look_inside(&cp, &settings, (proxies, nodes), status, previews);
     let folder = (!settings.resources.is_empty()).then(|| Path::new(&settings.resources));
     let files = folder.map(|folder| Arc::new(FolderStatus::new(folder)));
-    let audit = cp.audit(&settings.api_server)?;
     let name = settings.multizone.zone.name.as_str();
     let traces = cp.traces(&settings.tracing, "strait-zone", Some(name))?;
     let told = ZoneTraces::new(name, cp.store.identity(), traces.clone(), cp.env.clone());
@@ -185,7 +186,7 @@ fn serve_proxies(
     settings: &ZoneConfig,
     mode: &Mode,
     alone: bool,
-    admin_authority: Option<AdminAuthority>,
+    (admin_authority, audit): (Option<AdminAuthority>, Arc<AuditLog>),
 ) -> anyhow::Result<ServedClients> {
     let section = &settings.dp_server;
     let pair = match section.plaintext {
@@ -227,7 +228,7 @@ fn serve_proxies(
         sole_writer: alone,
         ..AdsConfig::new(mode.clone(), pair)
     };
-    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone());
+    let ads = Ads::new(config, Arc::clone(&cp.store), cp.index.clone(), cp.env.clone()).with_audit(audit);
     let (proxies, nodes, previews, status) = (ads.proxies(), ads.nodes(), ads.previews(), ads.push_status());
     let listener = cp.bind("dpServer", "dpServer.port", section.interface, section.port)?;
     ads.spawn(&mut cp.supervisor, listener, &cp.sampled)?;

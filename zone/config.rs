@@ -270,7 +270,7 @@ impl Config for ZoneConfig {
         ("dpServer.authn.dpProxy.type", "How dataplanes prove who they are: dpToken or none (unsafe)"),
         (
             "dpServer.authn.dpProxy.dpToken.requireBound",
-            "Let a proxy bring its own resource only with a token bound to kuma.io/service or a workload",
+            "Let a proxy bring its own resource only with a token that names all its tags and its workload",
         ),
         ("dpServer.authn.zoneProxy.type", "How zone proxies prove who they are: zoneToken or none (unsafe)"),
         ("resources", "Folder of YAML files with resources, followed as they change; empty: none"),

@@ -5,12 +5,13 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    sync::{Arc, PoisonError},
 };
 
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use super::AuditEntry;
+use super::{AuditEntry, QUEUE_OF_USER, WaitingLines};
 
 /// In place of a file.
 pub(super) const STDOUT: &str = "stdout";
@@ -27,10 +28,43 @@ pub struct AuditFileError {
     source: io::Error,
 }
 
+/// A line that waits to be written.
+#[derive(Debug)]
+pub(super) struct AuditLine {
+    text: String,
+    whose: String,
+    waiting: Arc<WaitingLines>,
+}
+
+impl AuditLine {
+    /// One of these, unless too many of the same wait.
+    pub(super) fn new(text: String, whose: &str, waiting: &Arc<WaitingLines>) -> Option<Self> {
+        let mut lines = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = lines.entry(whose.to_owned()).or_default();
+        if *count >= QUEUE_OF_USER {
+            return None;
+        }
+        *count += 1;
+        Some(Self { text, whose: whose.to_owned(), waiting: Arc::clone(waiting) })
+    }
+}
+
+impl Drop for AuditLine {
+    fn drop(&mut self) {
+        let mut lines = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = lines.get_mut(&self.whose) {
+            *count -= 1;
+            if *count == 0 {
+                lines.remove(&self.whose);
+            }
+        }
+    }
+}
+
 /// Where lines go.
 pub struct AuditFile {
     target: AuditTarget,
-    waiting: mpsc::Receiver<String>,
+    waiting: mpsc::Receiver<AuditLine>,
 }
 
 enum AuditTarget {
@@ -42,7 +76,7 @@ impl AuditFile {
     pub(super) fn open(
         target: &str,
         longest: u64,
-        waiting: mpsc::Receiver<String>,
+        waiting: mpsc::Receiver<AuditLine>,
     ) -> Result<Self, AuditFileError> {
         if target == STDOUT {
             return Ok(Self { target: AuditTarget::Stdout, waiting });
@@ -79,10 +113,10 @@ impl AuditFile {
 }
 
 impl AuditTarget {
-    fn write(&mut self, lines: &[String]) -> io::Result<()> {
-        let mut text = String::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
+    fn write(&mut self, lines: &[AuditLine]) -> io::Result<()> {
+        let mut text = String::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
         for line in lines {
-            text.push_str(line);
+            text.push_str(&line.text);
             text.push('\n');
         }
         match self {

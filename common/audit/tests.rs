@@ -71,6 +71,50 @@ async fn a_file_is_begun_anew_when_it_is_long_and_read_again() {
     assert!(AuditLog::to("/nowhere/audit.log", 1).is_err());
 }
 
+#[test]
+fn no_user_crowds_out_the_others() {
+    let log = AuditLog::default();
+    (0..100).for_each(|n| log.record(entry(n, "ann"), true));
+    for n in 100..50_000 {
+        log.record(entry(n, "mallory"), true);
+    }
+    let of = |user: &str| AuditQuery { user: Some(user.to_owned()), ..AuditQuery::default() };
+    let found = log.search(&AuditQuery::default(), usize::MAX);
+    assert_eq!(found.len(), KEPT);
+    assert_eq!(log.search(&of("ann"), usize::MAX).len(), 100, "there is room for a few while one asks much");
+    // Who has less than his share takes the place of the oldest, whosever that is.
+    for user in 0..KEPT {
+        log.record(entry(60_000, &user.to_string()), true);
+    }
+    assert_eq!(log.search(&of("ann"), usize::MAX).len(), 0);
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_fills_no_file_and_keeps_nobody_out_of_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("audit.log");
+    let (log, file) = AuditLog::to(path.to_str().unwrap(), 1 << 20).unwrap();
+    let refused = |n: i64| AuditEntry { outcome: AuditOutcome::Refused, ..entry(n, "mallory") };
+    // More than the queue holds.
+    for _ in 0..20_000 {
+        log.record(refused(1), true);
+    }
+    log.record(entry(2, "ann"), true);
+    // Nor does one who may, while the disk is slow.
+    for _ in 0..20_000 {
+        log.record(entry(4, "mallory"), true);
+    }
+    log.record(entry(6, "ann"), true);
+    drop(log);
+    file.run().await.unwrap();
+    let written = std::fs::read_to_string(&path).unwrap();
+    let of = |text: &str| written.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(of("\"user\":\"ann\""), 2);
+    assert_eq!(of("\"outcome\":\"refused\""), 100);
+    assert_eq!(of("\"user\":\"mallory\""), QUEUE_OF_USER);
+    assert!(written.contains("\"leftOut\":19900"), "the next one says how many are missing");
+}
+
 #[tokio::test]
 async fn strangers_fill_no_file_and_keep_nobody_out_of_it() {
     let folder = tempfile::TempDir::new().unwrap();

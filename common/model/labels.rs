@@ -39,6 +39,8 @@ pub const ENV_UNIVERSAL: &str = "universal";
 pub const NAMESPACE: &str = "k8s.kuma.io/namespace";
 /// Value of [`NAMESPACE`] for what belongs to the control plane.
 pub const SYSTEM_NAMESPACE: &str = "kuma-system";
+/// Service account of a workload on Kubernetes.
+pub const SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
 /// `system`, `producer`, `consumer` or `workload-owner`.
 pub const POLICY_ROLE: &str = "kuma.io/policy-role";
 /// `sidecar`, `gateway`, `zoneingress` or `zoneegress`.

@@ -25,8 +25,6 @@ use crate::{
 
 /// Longest path that is kept.
 const LONGEST: usize = 512;
-/// Groups of a user that are kept.
-const GROUPS: usize = 32;
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 10_000;
 
@@ -35,7 +33,18 @@ pub(super) struct AuditedRequest {
     method: Method,
     path: String,
     from: String,
-    is_sensitive: bool,
+    is_taken_down: bool,
+}
+
+/// On an answer that shows what is for a few, so that who asked for it is taken down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownToFew;
+
+impl ShownToFew {
+    /// Says so of `response`.
+    pub(super) fn mark(response: &mut Response) {
+        response.extensions_mut().insert(Self);
+    }
 }
 
 /// Whether the request itself is taken down, and not what a page asks for because of it.
@@ -52,13 +61,17 @@ impl AuditedRequest {
             method: request.method().clone(),
             path: clip(request.uri().path(), LONGEST).to_owned(),
             from: from.map(|connection| connection.peer.ip().to_canonical().to_string()).unwrap_or_default(),
-            is_sensitive: is_taken_down(request, route) || route.is_some_and(shows_much),
+            is_taken_down: is_taken_down(request, route),
         }
+    }
+
+    fn is_sensitive(&self, response: &Response) -> bool {
+        self.is_taken_down || response.extensions().get::<ShownToFew>().is_some()
     }
 
     /// The same of what a page asked for, which is not told when it may not be seen.
     pub(super) fn answered_to_page(self, api: &Api, user: &User, response: &Response) {
-        if self.is_sensitive {
+        if self.is_sensitive(response) {
             self.answered(api, user, response);
         }
     }
@@ -67,36 +80,20 @@ impl AuditedRequest {
     pub(super) fn answered(self, api: &Api, user: &User, response: &Response) {
         let status = response.status().as_u16();
         let outcome = AuditOutcome::of(status);
-        if !self.is_sensitive && outcome != AuditOutcome::Refused {
+        if !self.is_sensitive(response) && outcome != AuditOutcome::Refused {
             return;
         }
         // Who logs in was nobody until now.
         let user = response.extensions().get::<User>().unwrap_or(user);
         let revision = response.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
+        let asked = (self.method.as_str(), self.path.as_str());
         let entry = AuditEntry {
-            at: api.env.now(),
-            user: clip(&user.name, LONGEST).to_owned(),
-            groups: user.groups.iter().take(GROUPS).map(|group| clip(group, LONGEST).to_owned()).collect(),
-            from: self.from,
-            method: self.method.to_string(),
             kind: kind(&self.path).map(str::to_owned),
-            path: self.path,
-            outcome,
-            status,
             revision,
-            left_out: 0,
+            ..AuditEntry::new(api.env.now(), user, self.from, asked, status)
         };
         api.config.audit.record(entry, !user.is_anonymous());
     }
-}
-
-/// Whether reading `route` shows what is for a few.
-fn shows_much(route: &str) -> bool {
-    let of_a_few = |segment: &str| {
-        matches!(segment, "xds" | "_config" | "config" | "audit" | "backup" | "recovery" | "epoch")
-            || registry::by_argument(segment).is_some_and(|kind| kind.admin_only)
-    };
-    route.split('/').any(of_a_few)
 }
 
 /// The type of resource that `path` is about.

@@ -14,6 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{
     ApiError, User,
     access::WAY_IN,
+    audit::ShownToFew,
     browser::{PAGE, SESSION},
     routes::{Mounted, MountedRoute, Needs, Route, RoutePlace},
 };
@@ -57,7 +58,13 @@ async fn judge(
     let nobody = User::anonymous();
     let user = request.extensions().get::<User>().unwrap_or(&nobody);
     match guard.admit(user, &path) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let mut response = next.run(request).await;
+            if guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only) {
+                ShownToFew::mark(&mut response);
+            }
+            response
+        }
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
             Redirect::to(&sign_in(request.uri())).into_response()

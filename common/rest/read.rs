@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{
     Api, ApiError, KindApi, User,
+    audit::ShownToFew,
     body::json_response,
     filter::ListFilter,
     kubernetes,
@@ -236,7 +237,11 @@ pub(super) async fn by_kri(
     let key = resource.map_or_else(|| at.key(&target(kri.name.clone())), |resource| resource.key.clone());
     at.api.rights.check_resource_in(&index, &user, RoleVerb::Read, &key)?;
     let resource = resource.ok_or_else(|| ApiError::not_found(ITEM))?;
-    one(&at.api, &user, &client, resource, query).await
+    let mut shown = one(&at.api, &user, &client, resource, query).await?;
+    if at.kind.admin_only {
+        ShownToFew::mark(&mut shown);
+    }
+    Ok(shown)
 }
 
 /// What was written here keeps its name, what was synced has a hashed one. A zone that was on its own

@@ -92,6 +92,37 @@ impl Needs {
     }
 }
 
+impl Needs {
+    /// Whether what it shows is for a few, so that every look at it is taken down.
+    pub const fn is_of_few(self) -> bool {
+        match self.verb() {
+            // What changes something or makes a token is taken down by its method.
+            None
+            | Some(
+                RoleVerb::Read
+                | RoleVerb::Write
+                | RoleVerb::Delete
+                | RoleVerb::GenerateDataplaneToken
+                | RoleVerb::GenerateZoneToken
+                | RoleVerb::GenerateUserToken
+                | RoleVerb::ViewStats
+                | RoleVerb::ViewClusters,
+            ) => false,
+            Some(
+                RoleVerb::ViewSecrets
+                | RoleVerb::Tokens
+                | RoleVerb::ConfigDump
+                | RoleVerb::ViewConfigDump
+                | RoleVerb::Settings
+                | RoleVerb::Audit
+                | RoleVerb::Backup
+                | RoleVerb::Operate
+                | RoleVerb::Admin,
+            ) => true,
+        }
+    }
+}
+
 /// Where a route is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutePlace {

@@ -11,6 +11,7 @@ mod kept;
 mod kinds;
 mod labels;
 mod lists;
+mod looks;
 mod open_id;
 mod pages;
 mod past;

@@ -49,7 +49,7 @@ use tower::ServiceExt;
 pub use self::{
     certificate::PeerCertificate,
     limits::Limits,
-    turns::{Crowded, FairTurn, FairTurns},
+    turns::{Crowded, FairTurn, FairTurns, network},
 };
 use self::{
     connections::{Connections, Seat},

@@ -9,6 +9,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
+use crate::proto::kuma::mesh::v1alpha1::dataplane::networking::listener;
+
 /// What one sort of token says beyond id and times.
 pub trait Claims: Serialize + DeserializeOwned + Clone {}
 
@@ -23,10 +25,21 @@ pub struct DataplaneClaims {
     /// Tags it must have, with the values it may have.
     #[serde(deserialize_with = "null_as_default")]
     pub tags: BTreeMap<String, BTreeSet<String>>,
-    /// `dataplane`, `ingress` or `egress`.
+    /// `dataplane`; or `ingress` or `egress` for one that listens as such an edge of its mesh.
     pub r#type: String,
     /// Its `kuma.io/workload`.
     pub workload: String,
+}
+
+impl DataplaneClaims {
+    /// As which edge of its mesh a dataplane listens that a token of this type is for; `None` where it is no edge.
+    pub fn edge(r#type: &str) -> Option<listener::Type> {
+        match r#type {
+            scope::INGRESS => Some(listener::Type::ZoneIngress),
+            scope::EGRESS => Some(listener::Type::ZoneEgress),
+            _ => None,
+        }
+    }
 }
 
 /// The bearer is a proxy or control plane of this zone.

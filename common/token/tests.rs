@@ -10,7 +10,10 @@ use crate::{
     model::{Resource, ResourceKey, kinds::secret},
     proto::kuma::mesh::v1alpha1::{
         Dataplane,
-        dataplane::{Networking, networking::Inbound},
+        dataplane::{
+            Networking,
+            networking::{Inbound, Listener, listener},
+        },
     },
     runtime::{Clock, Env},
     store::{Snapshot, StoreIdentity},
@@ -65,6 +68,31 @@ fn a_dataplane_token_fits_its_dataplane_only() {
     check("web-1", "web", true);
     check("web-2", "web", false);
     check("web-1", "backend", false);
+}
+
+#[test]
+fn a_token_for_an_edge_fits_a_dataplane_that_is_one() {
+    let env = env();
+    let purpose = Purpose::Dataplane { mesh: "default" };
+    let index = index(&env, &[purpose.key(1)], None);
+    for (r#type, listener, good) in [
+        ("", Some(listener::Type::ZoneEgress), true),
+        ("egress", Some(listener::Type::ZoneEgress), true),
+        ("egress", Some(listener::Type::ZoneIngress), false),
+        ("egress", None, false),
+        ("ingress", Some(listener::Type::ZoneIngress), true),
+        ("ingress", None, false),
+        ("router", Some(listener::Type::ZoneIngress), false),
+    ] {
+        let claims = DataplaneClaims { r#type: r#type.to_owned(), ..DataplaneClaims::default() };
+        let token = issue(&index, purpose, &claims, TEN_YEARS, &env).unwrap();
+        let mut dataplane = dataplane("web");
+        let listeners = listener.map(|edge| Listener { r#type: edge as i32, ..Listener::default() });
+        dataplane.networking.as_mut().unwrap().listeners.extend(listeners);
+        let checked =
+            validate_dataplane(&index, &token, "default", "web", Some((&dataplane, None)), env.now());
+        assert_eq!(checked.is_ok(), good, "{type} {listener:?}: {checked:?}");
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub fn validate_zone(
 }
 
 /// Whether the bearer may be the dataplane `mesh`/`name`, `described` by its spec and `kuma.io/workload`.
-/// Of one that is not known yet, workload and tags are not checked.
+/// Of one that is not known yet, workload, tags and listeners are not checked.
 ///
 /// # Errors
 /// [`TokenError`] saying why it is not accepted.
@@ -79,8 +79,21 @@ pub fn validate_dataplane(
     };
     fit("name", &claims.name, name)?;
     fit("mesh", &claims.mesh, mesh)?;
-    fit("proxy type", &claims.r#type, "dataplane")?;
+    let edge = DataplaneClaims::edge(&claims.r#type);
+    if edge.is_none() {
+        fit("proxy type", &claims.r#type, "dataplane")?;
+    }
     let Some((dataplane, workload)) = described else { return Ok(claims) };
+    if let Some(edge) = edge
+        && !dataplane.networking.iter().flat_map(|n| &n.listeners).any(|listener| listener.r#type() == edge)
+    {
+        let reason = format!(
+            "it was made for proxy type {:?}, and the dataplane has no listener of a {}",
+            claims.r#type,
+            edge.as_str_name()
+        );
+        return Err(TokenError::Mismatch(reason));
+    }
     fit("workload", &claims.workload, workload.unwrap_or_default())?;
     for (tag, allowed) in &claims.tags {
         let values: Vec<&str> = tag_values(dataplane, tag).collect();

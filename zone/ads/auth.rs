@@ -10,7 +10,7 @@ use std::{
 
 use common::{
     document::Document,
-    model::labels,
+    model::{Labels, Violations, labels},
     proto::kuma::mesh::v1alpha1::Dataplane,
     runtime::Env,
     store::index::Index,
@@ -24,8 +24,10 @@ use thiserror::Error;
 use tonic::Status;
 
 use super::{
+    brought,
     grant::Grant,
     node::{ProxyId, ProxyKind},
+    resource,
 };
 
 /// How proxies of one sort prove who they are.
@@ -47,8 +49,8 @@ pub struct Requirement {
     pub zone_proxy: Credential,
     /// Of nodes that belong to no mesh: a user token in their name, of the group of nodes.
     pub node: Credential,
-    /// Whether the token of a dataplane that brings its own resource must say which services or which
-    /// workload that may be.
+    /// Whether the token of a dataplane that brings its own resource must name all tags and the workload of
+    /// that, and so says which services it may be.
     pub bound: bool,
 }
 
@@ -100,6 +102,14 @@ pub enum ProxyAuthError {
         mesh = .0.mesh, name = .0.name
     )]
     Unbound(ProxyId),
+    /// It brings a resource that says more than its token.
+    #[error("{proxy} may not say all of what it brings along by its token: dataplane.resource: {violations}")]
+    Exceeds {
+        /// Who.
+        proxy: ProxyId,
+        /// What of it.
+        violations: Violations,
+    },
     /// Its token is not accepted.
     #[error("the {token} token of {proxy} is not accepted: {source}; {remedy}")]
     Token {
@@ -120,9 +130,9 @@ pub enum ProxyAuthError {
 impl From<ProxyAuthError> for Status {
     fn from(error: ProxyAuthError) -> Self {
         let code = match &error {
-            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. } | ProxyAuthError::Unbound(_) => {
-                tonic::Code::PermissionDenied
-            }
+            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. }
+            | ProxyAuthError::Unbound(_)
+            | ProxyAuthError::Exceeds { .. } => tonic::Code::PermissionDenied,
             _ => tonic::Code::Unauthenticated,
         };
         Status::new(code, error.to_string())
@@ -190,8 +200,28 @@ impl Authenticator {
     ) -> Result<Grant, ProxyAuthError> {
         self.verified.fetch_add(1, Ordering::Relaxed);
         self.check_stored(proxy, token, index)?;
+        Ok(self.grant(proxy, token, index))
+    }
+
+    /// The same of who brings a resource to replace the stored one with, for which it takes no more than to be that
+    /// proxy.
+    ///
+    /// # Errors
+    /// [`ProxyAuthError`].
+    pub fn check_successor(
+        &self,
+        proxy: &ProxyId,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<Grant, ProxyAuthError> {
+        self.verified.fetch_add(1, Ordering::Relaxed);
+        self.check_replaced(proxy, token, index)?;
+        Ok(self.grant(proxy, token, index))
+    }
+
+    fn grant(&self, proxy: &ProxyId, token: Option<&str>, index: &Index) -> Grant {
         let demanded = token.filter(|_| self.requirement.token_for(proxy).is_some());
-        let Some(token) = demanded else { return Ok(Grant::default()) };
+        let Some(token) = demanded else { return Grant::default() };
         let purpose = match proxy.kind {
             _ if proxy.is_of_no_mesh() => Purpose::User,
             ProxyKind::Dataplane => Purpose::Dataplane { mesh: &proxy.mesh },
@@ -199,7 +229,7 @@ impl Authenticator {
         };
         let mut keys = purpose.rests_on(token);
         keys.push(proxy.key());
-        Ok(Grant::new(keys, token::expiry(token), index))
+        Grant::new(keys, token::expiry(token), index)
     }
 
     /// The same without remembering what that rested on.
@@ -213,8 +243,28 @@ impl Authenticator {
         index: &Index,
     ) -> Result<(), ProxyAuthError> {
         let stored = index.get(&proxy.key());
-        let workload = stored.and_then(|r| r.label(labels::WORKLOAD));
-        self.check_as(proxy, stored.map(|r| (&r.spec[..], workload)), token, index).map(|_| ())
+        let described = stored.map(|r| (&r.spec[..], r.label(labels::WORKLOAD)));
+        let claims = self.check_as(proxy, described, token, index)?;
+        // What somebody applied says what it likes.
+        let Some(brought) = stored.filter(|resource| resource::is_registered(resource)) else {
+            return Ok(());
+        };
+        self.check_brought(proxy, claims, &brought.spec, &brought.labels)
+    }
+
+    /// [`Self::check_successor`] without remembering what that rested on.
+    ///
+    /// # Errors
+    /// [`ProxyAuthError`].
+    pub fn check_replaced(
+        &self,
+        proxy: &ProxyId,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<(), ProxyAuthError> {
+        let stored = index.get(&proxy.key());
+        let described = stored.map(|r| (&r.spec[..], r.label(labels::WORKLOAD)));
+        self.check_as(proxy, described, token, index).map(|_| ())
     }
 
     /// Whether what `grant` was given for is still so.
@@ -240,14 +290,31 @@ impl Authenticator {
     ) -> Result<(), ProxyAuthError> {
         let workload = document.labels.get(labels::WORKLOAD);
         let claims = self.check_as(proxy, Some((&document.spec, workload)), token, index)?;
-        let bound = |claims: &DataplaneClaims| {
-            claims.tags.contains_key(labels::TAG_SERVICE) || !claims.workload.is_empty()
-        };
-        match claims {
-            Some(claims) if self.requirement.bound && !bound(&claims) => {
-                Err(ProxyAuthError::Unbound(proxy.clone()))
-            }
-            _ => Ok(()),
+        // It has to be the same as what somebody applied, which says what it likes.
+        if index.get(&proxy.key()).is_some_and(|stored| !resource::is_registered(stored)) {
+            return Ok(());
+        }
+        self.check_brought(proxy, claims, &document.spec, &document.labels)
+    }
+
+    /// Whether the token, if it is one of a dataplane, says enough for what `proxy` brings or brought along.
+    fn check_brought(
+        &self,
+        proxy: &ProxyId,
+        claims: Option<DataplaneClaims>,
+        spec: &[u8],
+        labels: &Labels,
+    ) -> Result<(), ProxyAuthError> {
+        let Some(claims) = claims else { return Ok(()) };
+        let is_bound = claims.tags.contains_key(labels::TAG_SERVICE) || !claims.workload.is_empty();
+        if self.requirement.bound && !is_bound {
+            return Err(ProxyAuthError::Unbound(proxy.clone()));
+        }
+        let dataplane = Dataplane::decode(spec).map_err(|_| ProxyAuthError::Unreadable(proxy.clone()))?;
+        let violations = brought::check(&claims, &dataplane, labels, self.requirement.bound);
+        match violations.is_empty() {
+            true => Ok(()),
+            false => Err(ProxyAuthError::Exceeds { proxy: proxy.clone(), violations }),
         }
     }
 

@@ -208,11 +208,14 @@ impl Judge {
         index: &Index,
     ) -> Result<(), BootstrapError> {
         let (proxy, authenticator) = (request.proxy(), &self.authenticator);
-        if token.is_some() {
-            authenticator.check_stored(&proxy, token, index)?;
-        }
         if request.dataplane_resource.trim().is_empty() {
-            return Ok(());
+            return match token {
+                Some(_) => Ok(authenticator.check_stored(&proxy, token, index)?),
+                None => Ok(()),
+            };
+        }
+        if token.is_some() {
+            authenticator.check_replaced(&proxy, token, index)?;
         }
         let document = resource::inline(&request.dataplane_resource, &proxy)?;
         if token.is_some() {

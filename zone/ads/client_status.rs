@@ -25,6 +25,7 @@ use axum::{
 };
 use common::{
     access::User,
+    audit::{AuditEntry, AuditLog},
     clip::clip,
     model::kinds::access_role::RoleVerb,
     proto::envoy::service::status::v3::{
@@ -34,14 +35,14 @@ use common::{
         },
     },
     roles::{AskedFor, Rights},
-    runtime::{Env, Offload},
+    runtime::{Env, Offload, http::Connection},
     store::index::IndexReader,
     token,
 };
 use futures::{Stream, StreamExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use self::{
     matcher::NodeFilter,
@@ -80,6 +81,8 @@ pub(super) struct StatusDesk {
     pub(super) env: Env,
     /// Who may ask.
     pub(super) rights: Rights,
+    /// Where it is taken down who asked.
+    pub(super) audit: Arc<AuditLog>,
     /// Threads that check tokens.
     pub(super) judges: Offload,
     /// Threads that make answers.
@@ -96,44 +99,98 @@ pub(super) fn router(desk: StatusDesk) -> Router {
     Router::new().route_service(PATH, service).route_layer(first)
 }
 
+/// Who asks, and for which call; an extension of the request.
+#[derive(Clone)]
+struct StatusCaller {
+    token: Option<String>,
+    from: String,
+    path: String,
+}
+
 /// Refuses who may not ask before anything is read.
-async fn first(State(desk): State<StatusDesk>, request: Request, next: Next) -> Response {
+async fn first(State(desk): State<StatusDesk>, mut request: Request, next: Next) -> Response {
     let (peer, knock) = match service::admit(&request) {
         Ok(admitted) => admitted,
         Err(refused) => return refused.into_http::<axum::body::Body>().into_response(),
     };
-    if let Err(refused) = desk.admit(peer.token.as_deref()).await {
+    let from = request.extensions().get::<Connection>();
+    let from = from.map(|connection| connection.peer.ip().to_canonical().to_string()).unwrap_or_default();
+    let caller = StatusCaller { token: peer.token, from, path: request.uri().path().to_owned() };
+    if let Err(refused) = desk.admit(&caller).await {
         return refused.into_http::<axum::body::Body>().into_response();
     }
+    request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     drop(knock);
     response
 }
 
+/// Why somebody may not ask, and who that is, where it is known.
+struct RefusedCaller(Option<User>, Status);
+
 impl StatusDesk {
+    /// Who asks, if he may. Who may not is taken down.
+    async fn admit(&self, caller: &StatusCaller) -> Result<User, Status> {
+        self.judge(caller.token.clone()).await.map_err(|RefusedCaller(user, refused)| {
+            self.take_down(caller, user.as_ref(), refused.code());
+            refused
+        })
+    }
+
     /// Whether the bearer of this token may ask.
-    async fn admit(&self, token: Option<&str>) -> Result<(), Status> {
-        let token = token.map(str::to_owned);
+    async fn judge(&self, token: Option<String>) -> Result<User, RefusedCaller> {
+        let stranger = |refused| RefusedCaller(None, refused);
         let token = token.ok_or_else(|| {
-            Status::unauthenticated("show a user token in `authorization`: `straitctl generate user-token`")
+            let reason = "show a user token in `authorization`: `straitctl generate user-token`";
+            stranger(Status::unauthenticated(reason))
         })?;
         let (index, now) = (self.index.current(), self.env.now());
         let judging = move || token::validate_user(&index, &token, now).map_err(|error| error.to_string());
         let judged = self.judges.soon(JUDGED_WITHIN, judging).await;
-        let busy = || Status::unavailable("too many tokens are being checked at the moment; try again");
+        let busy =
+            || stranger(Status::unavailable("too many tokens are being checked at the moment; try again"));
         let claims = judged.ok_or_else(busy)?.map_err(|reason| {
             // Escaped, because parts of a token are in it.
             tracing::info!(reason = ?clip(&reason, REASON), "refused a user token");
-            Status::unauthenticated("the user token is not accepted here")
+            stranger(Status::unauthenticated("the user token is not accepted here"))
         })?;
         // What a node shows says which node it is, and nothing about a person of that name.
         if claims.groups.iter().any(|group| group == token::NODE_GROUP) {
-            return Err(Status::unauthenticated("the token of a node is no user token"));
+            return Err(stranger(Status::unauthenticated("the token of a node is no user token")));
         }
         let user = User::authenticated(claims.name, claims.groups);
         let everything = AskedFor::everything(self.rights.zone());
-        let allowed = self.rights.check(&user, RoleVerb::ViewConfigDump, &everything);
-        allowed.map_err(|denied| Status::permission_denied(denied.to_string()))
+        match self.rights.check(&user, RoleVerb::ViewConfigDump, &everything) {
+            Ok(()) => Ok(user),
+            Err(denied) => Err(RefusedCaller(Some(user), Status::permission_denied(denied.to_string()))),
+        }
+    }
+
+    /// Takes down that `user` asked, nobody if it is not known who that is, and what came of it.
+    fn take_down(&self, caller: &StatusCaller, user: Option<&User>, came: Code) {
+        let status = match came {
+            Code::Ok => 200,
+            Code::InvalidArgument => 400,
+            Code::Unauthenticated => 401,
+            Code::PermissionDenied => 403,
+            _ => 503,
+        };
+        let nobody = User::anonymous();
+        let (from, asked) = (caller.from.clone(), ("POST", caller.path.as_str()));
+        let entry = AuditEntry::new(self.env.now(), user.unwrap_or(&nobody), from, asked, status);
+        self.audit.record(entry, user.is_some());
+    }
+
+    /// Answers one request of `caller`, who is judged with each: his token may have been revoked meanwhile.
+    async fn answer_to(
+        &self,
+        caller: &StatusCaller,
+        asked: ClientStatusRequest,
+    ) -> Result<ClientStatusResponse, Status> {
+        let user = self.admit(caller).await?;
+        let answer = self.answer(asked).await;
+        self.take_down(caller, Some(&user), answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
+        answer
     }
 
     async fn answer(&self, asked: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
@@ -180,9 +237,9 @@ async fn reports(among: &Proxies, few: &[ProxyId], patience: &mut Duration) -> V
     clients
 }
 
-fn token_of<T>(request: &tonic::Request<T>) -> Option<String> {
-    let header = request.metadata().get("authorization")?.to_str().ok()?;
-    token::bare(header).map(str::to_owned)
+fn caller<T>(request: &tonic::Request<T>) -> Result<StatusCaller, Status> {
+    let caller = request.extensions().get::<StatusCaller>().cloned();
+    caller.ok_or_else(|| Status::internal("nobody has looked who asks"))
 }
 
 #[tonic::async_trait]
@@ -193,15 +250,10 @@ impl ClientStatusDiscoveryService for StatusDesk {
         &self,
         request: tonic::Request<Streaming<ClientStatusRequest>>,
     ) -> Result<tonic::Response<Self::StreamClientStatusStream>, Status> {
-        let (desk, token) = (self.clone(), token_of(&request));
+        let (desk, caller) = (self.clone(), Arc::new(caller(&request)?));
         let answers = request.into_inner().then(move |asked| {
-            let (desk, token) = (desk.clone(), token.clone());
-            async move {
-                let asked = asked?;
-                // It may have been revoked meanwhile.
-                desk.admit(token.as_deref()).await?;
-                desk.answer(asked).await
-            }
+            let (desk, caller) = (desk.clone(), Arc::clone(&caller));
+            async move { desk.answer_to(&caller, asked?).await }
         });
         let stopping = self.shutdown.clone().cancelled_owned();
         Ok(tonic::Response::new(Box::pin(answers.take_until(stopping))))
@@ -211,7 +263,8 @@ impl ClientStatusDiscoveryService for StatusDesk {
         &self,
         request: tonic::Request<ClientStatusRequest>,
     ) -> Result<tonic::Response<ClientStatusResponse>, Status> {
-        self.answer(request.into_inner()).await.map(tonic::Response::new)
+        let caller = caller(&request)?;
+        self.answer_to(&caller, request.into_inner()).await.map(tonic::Response::new)
     }
 }
 

@@ -24,6 +24,7 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::{
+    places::StreamPlace,
     service,
     stream::{EnvoyPeer, Streams},
 };
@@ -101,10 +102,10 @@ impl Fetch {
         let wait = wait(request.headers());
         // Before anything is read of who shows nothing.
         self.streams.screen(&peer).await?;
-        let _slot = self.streams.slot()?;
+        let mut place = self.streams.place(&peer)?;
         let body = self.intake.read(request, self.limit).await?;
         let asked = self.intake.work(body, read).await.map_err(FetchError::Request)?;
-        let response = self.answer_to(type_url, &peer, asked, wait).await?;
+        let response = self.answer_to(type_url, (&peer, &mut place), asked, wait).await?;
         let Some(response) = response else { return Ok(None) };
         let written = self.streams.readers.run(response.len(), move || to_json(RESPONSE, &response)).await;
         let written = written.map_err(|error| {
@@ -117,11 +118,11 @@ impl Fetch {
     async fn answer_to(
         &self,
         type_url: &'static str,
-        peer: &EnvoyPeer,
+        of: (&EnvoyPeer, &mut StreamPlace),
         asked: DiscoveryRequest,
         wait: Duration,
     ) -> Result<Option<Vec<u8>>, Status> {
-        let parts = self.streams.fetch(type_url, peer, asked, "rest", wait).await?;
+        let parts = self.streams.fetch(type_url, of, asked, "rest", wait).await?;
         Ok(parts.map(|parts| Sotw::message(&parts).encode_to_vec()))
     }
 }

@@ -130,7 +130,7 @@ impl Health {
         answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
     ) -> Result<(), Status> {
         self.streams.screen(peer).await?;
-        let _slot = self.streams.slot()?;
+        let mut place = self.streams.place(peer)?;
         let first = timeout(FIRST_REQUEST, requests.next()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
         let Some(first) = first.transpose()? else { return Ok(()) };
@@ -143,6 +143,7 @@ impl Health {
             return Err(Status::invalid_argument("only dataplanes have a workload whose health matters"));
         }
         let grant = self.streams.grant(&proxy.id, peer).await?;
+        place.of(&proxy.id)?;
         let signals = Arc::default();
         let lookout = self.lookout(&proxy.id, &grant, &signals);
         let _counted = metrics::HealthStreamActive::new();

@@ -12,7 +12,10 @@ use common::{
 };
 use thiserror::Error;
 
-use super::node::{ProxyId, ProxyKind};
+use super::{
+    brought,
+    node::{ProxyId, ProxyKind},
+};
 
 /// Why a resource that came with a proxy is refused.
 #[derive(Debug, Error)]
@@ -47,6 +50,8 @@ pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineErro
     // YAML contains JSON.
     let json = text::yaml(text, TextLimits::INLINE)?;
     let mut document = Document::parse(&json)?;
+    // Whose it is, who wrote it and what it is, is not for the proxy to say.
+    document.labels.retain(|key, _| brought::is_for_proxies(key));
     let mesh = document.mesh.as_deref().filter(|m| !m.is_empty()).unwrap_or("default");
     let given = ResourceKey::new(document.kind, mesh, &document.name);
     let expected = proxy.key();
@@ -78,16 +83,10 @@ pub(super) fn adopt(
     now: DateTime<Utc>,
 ) -> Result<Resource, SpecError> {
     let mut resource = document.into_resource(now);
-    // Whose it is, is not for the proxy to say.
-    for key in [labels::ORIGIN, labels::ZONE, labels::ENV, labels::MESH, labels::DISPLAY_NAME] {
-        resource.labels.remove(key);
-    }
-    if let Some(existing) = existing {
-        match kind {
-            ProxyKind::Dataplane => keep_probed(&mut resource, existing)?,
-            ProxyKind::Ingress => keep_available(&mut resource, existing)?,
-            ProxyKind::Egress => {}
-        }
+    match (kind, existing) {
+        (ProxyKind::Dataplane, Some(existing)) => keep_probed(&mut resource, existing)?,
+        (ProxyKind::Ingress, existing) => keep_available(&mut resource, existing)?,
+        (ProxyKind::Dataplane, None) | (ProxyKind::Egress, _) => {}
     }
     resource.labels.insert(labels::REGISTERED, labels::REGISTERED_BY_PROXY);
     mode.label(&mut resource);
@@ -124,9 +123,10 @@ fn keep_probed(resource: &mut Resource, existing: &Resource) -> Result<(), SpecE
 }
 
 /// The zone computes what an ingress offers; a proxy that brings its own idea would only flap it.
-fn keep_available(resource: &mut Resource, existing: &Resource) -> Result<(), SpecError> {
+fn keep_available(resource: &mut Resource, existing: Option<&Resource>) -> Result<(), SpecError> {
     let mut spec = resource.spec::<mesh::ZoneIngress>()?;
-    spec.available_services = existing.spec::<mesh::ZoneIngress>()?.available_services;
+    let existing = existing.map(Resource::spec::<mesh::ZoneIngress>).transpose()?;
+    spec.available_services = existing.unwrap_or_default().available_services;
     resource.spec = Spec::encode(&spec).into();
     Ok(())
 }
@@ -162,7 +162,9 @@ networking:
 
     #[test]
     fn an_inline_dataplane_becomes_the_zones_own_whatever_it_says() {
-        let claimed = WEB.replace("{team: shop}", "{team: shop, kuma.io/origin: global, kuma.io/zone: west}");
+        let claimed = "{team: shop, kuma.io/origin: global, kuma.io/zone: west, strait.io/provided-by: files, \
+                       kuma.io/listener-zoneegress: enabled, kuma.io/managed-by: somebody}";
+        let claimed = WEB.replace("{team: shop}", claimed);
         let resource = adopted(&claimed, None);
         assert_eq!(resource.origin, Origin::Zone("east".into()));
         let labels: Vec<_> = resource.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();

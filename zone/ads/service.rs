@@ -15,7 +15,7 @@ use axum::{
 };
 use common::{
     frames::Frames,
-    runtime::http::{Client, Connection, Knock},
+    runtime::http::{Client, Connection, Knock, network},
     token,
     xds::{Delta, Sotw, envoy},
 };
@@ -181,10 +181,11 @@ pub(super) fn admit(request: &Request) -> Result<(EnvoyPeer, Knock), Status> {
 }
 
 fn peer(request: &Request) -> EnvoyPeer {
-    let address = request.extensions().get::<Connection>().map(|c| c.peer.to_string()).unwrap_or_default();
+    let from = request.extensions().get::<Connection>().map(|connection| connection.peer);
+    let address = from.map(|peer| peer.to_string()).unwrap_or_default();
     let header = request.headers().get(header::AUTHORIZATION).map(HeaderValue::to_str);
     // The bootstrap writes the bare token; other clients like to say what it is.
     let token = header.and_then(Result::ok).and_then(token::bare).map(str::to_owned);
     let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
-    EnvoyPeer { address, token, client }
+    EnvoyPeer { address, network: from.map(|peer| network(peer.ip())), token, client }
 }

@@ -7,7 +7,7 @@ mod responses;
 mod turn;
 mod wire;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use common::{
     clip::clip,
@@ -15,12 +15,10 @@ use common::{
     proto::envoy::config::core::v3::Node,
     runtime::{Env, Offload, http::Client},
     store::index::{Index, IndexReader},
+    token,
     xds::{NamePool, Source, SourceSettings},
 };
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -35,6 +33,7 @@ use super::{
     insight::ProxyInsights,
     node::{Proxy, ProxyId},
     nodes::Nodes,
+    places::{StreamPlace, StreamPlaces},
     proxies::{Proxies, ProxySession, StreamView},
     registration::{RegisterError, Registrar},
     resource,
@@ -61,8 +60,8 @@ pub(super) struct Streams {
     pub(super) grants: Arc<GrantWatch>,
     pub(super) index: IndexReader,
     pub(super) env: Env,
-    /// One permit for each stream whose token was found good.
-    pub(super) slots: Semaphore,
+    /// One for each stream whose token was found good.
+    pub(super) places: Arc<StreamPlaces>,
     /// Threads that look at the tokens of whoever comes.
     pub(super) screeners: Offload,
     /// Threads that judge what a good token is good for; others, so that strangers hold up nobody.
@@ -89,15 +88,17 @@ pub(super) struct Streams {
 /// Who is at the other end.
 pub(super) struct EnvoyPeer {
     pub(super) address: String,
+    /// What counts as its address; `None` of one that came over no connection.
+    pub(super) network: Option<IpAddr>,
     pub(super) token: Option<String>,
     /// Its connection, which may live for long once we know who it is.
     pub(super) client: Client,
 }
 
 /// A proxy that was let in.
-struct Admitted<'a, D: Wire> {
+struct Admitted<D: Wire> {
     /// Held for as long as the stream lives.
-    _slot: SemaphorePermit<'a>,
+    _place: StreamPlace,
     proxy: Proxy,
     grant: Grant,
     /// Whether the resource of the proxy goes with it.
@@ -131,7 +132,7 @@ impl Streams {
     ) -> Result<(), Status> {
         // What letting somebody in takes is not carried along for the life of the stream.
         let Some(admitted) = Box::pin(self.let_in::<D>(only, peer, requests)).await? else { return Ok(()) };
-        let Admitted { _slot, proxy, grant, is_registered, source, first } = admitted;
+        let Admitted { _place, proxy, grant, is_registered, source, first } = admitted;
         let proxy = Arc::new(proxy);
         let (address, connected) = (peer.address.clone(), self.env.now());
         let view = StreamView { peer: address, protocol: D::PROTOCOL, connected, ..StreamView::default() };
@@ -148,9 +149,9 @@ impl Streams {
         only: Option<&'static str>,
         peer: &EnvoyPeer,
         requests: &mut Frames,
-    ) -> Result<Option<Admitted<'_, D>>, Status> {
+    ) -> Result<Option<Admitted<D>>, Status> {
         self.screen(peer).await?;
-        let slot = self.slot()?;
+        let mut place = self.place(peer)?;
         let first = timeout(FIRST_REQUEST, requests.next()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
         let Some(first) = first.transpose()? else { return Ok(None) };
@@ -165,8 +166,8 @@ impl Streams {
             source.limit_bytes(None);
         }
         let (proxy, resource) = self.recognise(node, peer).await?;
-        let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
-        Ok(Some(Admitted { _slot: slot, proxy, grant, is_registered, source, first }))
+        let (grant, is_registered) = self.admit(&proxy.id, resource, peer, &mut place).await?;
+        Ok(Some(Admitted { _place: place, proxy, grant, is_registered, source, first }))
     }
 
     /// Who begins to speak, and the resource it brings along.
@@ -226,10 +227,10 @@ impl Streams {
         self.judge_on(&self.screeners, peer, screen).await
     }
 
-    /// A place for a stream.
-    pub(super) fn slot(&self) -> Result<SemaphorePermit<'_>, Status> {
-        let full = |_| Status::resource_exhausted("too many streams on this control plane");
-        self.slots.try_acquire().map_err(full)
+    /// A place for a stream of `peer`, whose token was found good.
+    pub(super) fn place(&self, peer: &EnvoyPeer) -> Result<StreamPlace, Status> {
+        let credential = peer.token.as_deref().map(token::fingerprint);
+        Ok(self.places.take(peer.network, credential.as_deref())?)
     }
 
     /// On what the token of `peer` lets it be `proxy`, whose resource is stored.
@@ -245,11 +246,21 @@ impl Streams {
         proxy: &ProxyId,
         resource: Option<String>,
         peer: &EnvoyPeer,
+        place: &mut StreamPlace,
     ) -> Result<(Grant, bool), Status> {
         // Before anything the proxy brings is read. Whoever may not be the proxy that is stored may not
         // replace it either.
-        let grant = self.grant(proxy, peer).await?;
-        let Some(text) = resource else { return Ok((grant, false)) };
+        let Some(text) = resource else {
+            let grant = self.grant(proxy, peer).await?;
+            place.of(proxy)?;
+            return Ok((grant, false));
+        };
+        let id = proxy.clone();
+        let successor = move |authenticator: &Authenticator, token: Option<&str>, index: &Index| {
+            authenticator.check_successor(&id, token, index)
+        };
+        let grant = self.judge(peer, successor).await?;
+        place.of(proxy)?;
         let id = proxy.clone();
         let document = self.readers.run(text.len(), move || resource::inline(&text, &id)).await;
         let document = document.map_err(|e| Status::invalid_argument(e.to_string()))?;

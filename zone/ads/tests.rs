@@ -1,6 +1,7 @@
 //! The server as its clients see it: over a real socket, with real tokens, in both protocols.
 #![allow(clippy::unwrap_used)]
 
+mod brought;
 mod client;
 mod client_status;
 mod envoy;

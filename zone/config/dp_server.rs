@@ -130,8 +130,8 @@ pub struct DpProxy {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DpToken {
-    /// Whether the token of a proxy that brings its own resource must name the tag `kuma.io/service` or a
-    /// workload: one that names only a proxy lets it take any service's place.
+    /// Whether the token of a proxy that brings its own resource must name all tags and the workload that are in
+    /// it: one that names only a proxy lets it take any service's place.
     pub require_bound: bool,
 }
 

@@ -19,8 +19,6 @@ const DOMAIN_END: &str = ".mesh.local";
 const PATH_TEMPLATE: &str = "/workload/{{ .Workload }}";
 /// How long an agent may take to answer a connection, where the spec does not say.
 const AGENT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
-/// Label with the service account of a workload on Kubernetes.
-const SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
 
 /// Why a workload gets no name.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -87,7 +85,7 @@ impl MeshIdentity {
         let path = fill(template.unwrap_or(PATH_TEMPLATE), |part| match part {
             TemplateVariable::Field("TrustDomain") => Some(domain),
             TemplateVariable::Field("Namespace") => dataplane.label(labels::NAMESPACE),
-            TemplateVariable::Field("ServiceAccount") => dataplane.label(SERVICE_ACCOUNT),
+            TemplateVariable::Field("ServiceAccount") => dataplane.label(labels::SERVICE_ACCOUNT),
             TemplateVariable::Field("Workload") => dataplane.label(labels::WORKLOAD),
             TemplateVariable::Label(key) => dataplane.label(key),
             TemplateVariable::Field(_) => None,

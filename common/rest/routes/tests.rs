@@ -26,6 +26,30 @@ fn each_route_stands_in_the_table_once() {
     }
 }
 
+#[test]
+fn looks_inside_a_zone_and_at_secrets_of_a_control_plane_are_of_few() {
+    let is_of_few = |route: &&Route| route.needs.is_of_few();
+    let of_few: BTreeSet<&str> = TABLE.iter().filter(is_of_few).map(Route::path).collect();
+    let inside = TABLE.iter().map(Route::path).filter(|path| path.starts_with("/debug"));
+    let others = [
+        "/config",
+        "/logging",
+        "/audit",
+        "/strait/backup",
+        "/strait/resources",
+        "/strait/recovery",
+        "/strait/epoch",
+        "<list>/{name}/xds",
+        "<list>/{name}/_config",
+    ];
+    for path in inside.chain(others) {
+        assert!(of_few.contains(path), "{path}");
+    }
+    for path in ["/", "<list>", "<list>/{name}", "/history", "/gui", "<list>/{name}/stats", "/metrics"] {
+        assert!(!of_few.contains(path), "{path}");
+    }
+}
+
 /// What is declared is served: in each of its places, for each of its kinds. That nothing else is, the compiler sees to.
 #[tokio::test]
 async fn what_is_declared_for_both_control_planes_is_mounted_on_them() {

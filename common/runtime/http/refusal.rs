@@ -1,13 +1,11 @@
 //! What a listener refuses: counted each time, and told now and then.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use tokio::time::Instant;
 
-use crate::clip::clip;
+use crate::{clip::clip, runtime::ToldNowAndThen};
 
-/// Pause between two lines about the same reason.
-const PAUSE: Duration = Duration::from_secs(30);
 /// What is told of an error, in bytes.
 const DETAIL: usize = 256;
 
@@ -90,7 +88,7 @@ impl Reason {
 #[derive(Debug)]
 pub(super) struct ListenerRefusals {
     listener: &'static str,
-    counted: [RefusalCount; Reason::ALL.len()],
+    counted: [ToldNowAndThen; Reason::ALL.len()],
 }
 
 /// What is to be told, by whoever holds no lock: a log that is not read makes its writer wait.
@@ -112,12 +110,6 @@ impl Line {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct RefusalCount {
-    untold: u64,
-    told: Option<Instant>,
-}
-
 impl ListenerRefusals {
     pub(super) fn new(listener: &'static str) -> Self {
         for reason in Reason::ALL {
@@ -132,18 +124,7 @@ impl ListenerRefusals {
         let listener = self.listener;
         metrics::counter!("connections_refused_total", "listener" => listener, "reason" => reason.label())
             .increment(1);
-        Some(Line { listener, reason, count: self.due(reason, now)?, peer })
-    }
-
-    /// How many are to be told of now.
-    fn due(&mut self, reason: Reason, now: Instant) -> Option<u64> {
-        let counted = &mut self.counted[reason as usize];
-        counted.untold += 1;
-        if counted.told.is_some_and(|told| now - told < PAUSE) {
-            return None;
-        }
-        counted.told = Some(now);
-        Some(std::mem::take(&mut counted.untold))
+        Some(Line { listener, reason, count: self.counted[reason as usize].due(now)?, peer })
     }
 }
 
@@ -152,15 +133,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_and_then_the_number_of_those_since() {
+    fn each_reason_is_told_on_its_own() {
         let mut refusals = ListenerRefusals::new("test");
         let start = Instant::now();
-        assert_eq!(refusals.due(Reason::Tls, start), Some(1));
-        assert_eq!(refusals.due(Reason::Shed, start), Some(1), "each reason on its own");
-        for _ in 0..500 {
-            assert_eq!(refusals.due(Reason::Tls, start + PAUSE / 2), None);
-        }
-        assert_eq!(refusals.due(Reason::Tls, start + PAUSE), Some(501));
+        assert!(refusals.note(Reason::Tls, None, start).is_some());
+        assert!(refusals.note(Reason::Shed, None, start).is_some());
+        assert!(refusals.note(Reason::Tls, None, start).is_none());
     }
 
     #[test]

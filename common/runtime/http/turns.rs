@@ -157,7 +157,7 @@ impl Drop for Taken {
 }
 
 /// What counts as one address: with IPv6 a customer has at least 64 bits to choose from.
-pub(super) fn network(ip: IpAddr) -> IpAddr {
+pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
         ip @ IpAddr::V4(_) => ip,

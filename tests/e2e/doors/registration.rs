@@ -104,15 +104,19 @@ async fn a_token_says_what_a_proxy_may_bring_when_that_is_required() {
     let by_name = token(&zone, &["--name", "web-1"]).await;
     let by_tag = token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web"]).await;
     let by_workload = token(&zone, &["--workload", "web-workload"]).await;
+    let by_both =
+        token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web", "--workload", "web-workload"])
+            .await;
     let by_other_tag = token(&zone, &["--tag", "team=shop"]).await;
     let no = Code::PermissionDenied;
     refused(&zone, who("web-1", "web"), Some(&by_name), no, "must name its services or its workload").await;
     refused(&zone, who("web-1", "web"), Some(&by_other_tag), no, "team").await;
     refused(&zone, who("web-1", "bank"), Some(&by_tag), no, "kuma.io/service=bank").await;
     refused(&zone, who("web-1", "bank"), Some(&by_workload), no, "workload").await;
-    for token in [&by_tag, &by_workload] {
-        join(&zone, who("web-1", "web"), Some(token)).await.expect("its token says so");
-    }
+    // What a token does not name is nothing a proxy may call itself.
+    refused(&zone, who("web-1", "web"), Some(&by_tag), no, "labels[\"kuma.io/workload\"]").await;
+    refused(&zone, who("web-1", "web"), Some(&by_workload), no, "tags[\"kuma.io/service\"]").await;
+    join(&zone, who("web-1", "web"), Some(&by_both)).await.expect("its token says so");
     // What an operator applied needs no more than a name.
     zone.apply(&dataplane("web-2", "web"));
     let named = token(&zone, &["--name", "web-2"]).await;

@@ -131,7 +131,9 @@ fn refuse(error: &BootstrapError) -> Response {
             ..
         }) => StatusCode::SERVICE_UNAVAILABLE,
         E::Token(
-            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. } | ProxyAuthError::Unbound(_),
+            ProxyAuthError::Token { source: TokenError::Mismatch(_), .. }
+            | ProxyAuthError::Unbound(_)
+            | ProxyAuthError::Exceeds { .. },
         ) => StatusCode::FORBIDDEN,
         E::Token(_) => StatusCode::UNAUTHORIZED,
         E::Malformed(_)

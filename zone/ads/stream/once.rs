@@ -14,7 +14,7 @@ use super::{
     EnvoyPeer, FIRST_REQUEST, Responses, Streams, dismissed, end, stopping,
     wire::{malformed, read_whole},
 };
-use crate::ads::{config::ProxyConfig, metrics, proxies::StreamView, signals::Signal};
+use crate::ads::{config::ProxyConfig, metrics, places::StreamPlace, proxies::StreamView, signals::Signal};
 
 /// How long the first configuration of a proxy may take.
 const FIRST: Duration = Duration::from_secs(10);
@@ -43,14 +43,14 @@ impl Streams {
         responses: &Responses,
     ) -> Result<(), Status> {
         self.screen(peer).await?;
-        let _slot = self.slot()?;
+        let mut place = self.place(peer)?;
         let message = timeout(FIRST_REQUEST, requests.next()).await;
         let message = message.map_err(|_| Status::deadline_exceeded("no request came"))?;
         let message = message.ok_or_else(|| Status::invalid_argument("the call has no request"))??;
         let source = Source::<Sotw>::new(self.settings(Some(only)));
         // A call has no word for "the one you have", so whoever has it is told again.
         let asked = DiscoveryRequest { version_info: String::new(), ..read_whole(&source, &message)? };
-        let parts = self.fetch(only, peer, asked, "fetch", Duration::ZERO).await?;
+        let parts = self.fetch(only, (peer, &mut place), asked, "fetch", Duration::ZERO).await?;
         let parts = parts.ok_or_else(|| Status::internal("a first request is always answered"))?;
         let response = Sotw::encode(parts);
         metrics::sent(only, response.length());
@@ -63,14 +63,14 @@ impl Streams {
     pub(in crate::ads) async fn fetch(
         &self,
         only: &'static str,
-        peer: &EnvoyPeer,
+        (peer, place): (&EnvoyPeer, &mut StreamPlace),
         mut asked: DiscoveryRequest,
         protocol: &'static str,
         wait: Duration,
     ) -> Result<Option<ResponseParts>, Status> {
         metrics::received(only, !asked.response_nonce.is_empty(), asked.error_detail.is_some());
         let (proxy, resource) = self.recognise(asked.node.clone(), peer).await?;
-        let (grant, is_registered) = self.admit(&proxy.id, resource, peer).await?;
+        let (grant, is_registered) = self.admit(&proxy.id, resource, peer, place).await?;
         self.vouch(&proxy, peer);
         let proxy = Arc::new(proxy);
         let (address, connected) = (peer.address.clone(), self.env.now());

@@ -1,6 +1,6 @@
 //! A scripted xDS client in either protocol.
 
-use std::{collections::BTreeSet, fmt::Debug};
+use std::{collections::BTreeSet, fmt::Debug, net::IpAddr};
 
 use common::proto::{
     envoy::{
@@ -92,11 +92,17 @@ pub(super) struct Client {
 }
 
 pub(super) async fn channel(zone: &Zone) -> Channel {
+    channel_from(zone, None).await
+}
+
+/// A connection that comes from this address.
+pub(super) async fn channel_from(zone: &Zone, from: Option<IpAddr>) -> Channel {
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&zone.certificate))
         .domain_name("localhost");
     let address = format!("https://{}", zone.address);
-    Channel::from_shared(address).unwrap().tls_config(tls).unwrap().connect().await.unwrap()
+    let endpoint = Channel::from_shared(address).unwrap().local_address(from);
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
 }
 
 fn authorized<T>(message: T, token: Option<&str>) -> Request<T> {

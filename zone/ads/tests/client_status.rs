@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use common::{
+    audit::AuditQuery,
     proto::envoy::{
         config::cluster::v3::Cluster,
         service::status::v3::{
@@ -206,6 +207,15 @@ async fn only_administrators_are_told() {
         let answer = operator.ask(asked).await.map_or_else(|status| status.code(), |_| Code::Ok);
         assert_eq!(answer, code);
     }
+    // Who looked is taken down as who looked at a dump by the API is.
+    let taken_down = |user: &str| {
+        let query = AuditQuery { user: Some(user.to_owned()), ..AuditQuery::default() };
+        let found = zone.audit.search(&query, 100).into_iter();
+        found.map(|entry| (entry.path, entry.status)).collect::<Vec<_>>()
+    };
+    const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
+    let expected = [400, 400, 200].map(|status| (STREAM.to_owned(), status));
+    assert_eq!(taken_down("operator"), expected, "the newest first");
     // It says which node its bearer is, whatever else is in it.
     operator.token = Operator::of(&zone, &["mesh-system:admin", NODE_GROUP]).await.token;
     let refused = operator.ask(ClientStatusRequest::default()).await.unwrap_err();
@@ -225,5 +235,7 @@ async fn only_administrators_are_told() {
         let refused = operator.stub.clone().stream_client_status(silent).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused:?}");
     }
+    assert_eq!(taken_down("operator")[..2], [403, 403].map(|status| (STREAM.to_owned(), status)));
+    assert_eq!(taken_down("mesh-system:anonymous").len(), 7, "of a node, and of three who are nobody, twice");
     zone.stop().await;
 }

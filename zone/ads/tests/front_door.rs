@@ -1,8 +1,11 @@
 //! The port itself: one for gRPC and HTTP, with TLS.
 
 use common::{
-    proto::envoy::service::discovery::v3::{
-        DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    proto::envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{
+            DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+        },
     },
     tls::Trust,
 };
@@ -12,9 +15,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_stream::StreamExt;
 
 use super::{
-    client::{CDS, Client, EDS, Protocol, Who, channel},
+    client::{BOTH, CDS, Client, EDS, Protocol, Who, channel, channel_from},
     harness::{Zone, dataplane},
 };
 
@@ -97,6 +101,35 @@ async fn a_connection_has_few_streams_until_a_proxy_was_let_in() {
     drop(held);
     let mut client = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
     client.take(CDS).await;
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn one_good_token_takes_no_more_than_its_share_of_the_streams() {
+    let zone = Zone::start_with(|config| config.streams = 8).await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    zone.put(&dataplane("web-2", "127.0.0.3", "web", &[])).await;
+    let (token, other) = (zone.token_for("web-1"), zone.token_for("web-2"));
+    let mut held = Vec::new();
+    for protocol in BOTH.into_iter().cycle().take(4) {
+        let mut client = Client::begin(&zone, protocol, Who::known("default.web-1", &token)).await;
+        client.take(CDS).await;
+        held.push(client);
+    }
+    let mut more = Client::begin(&zone, Protocol::Sotw, Who::known("default.web-1", &token)).await;
+    let status = more.end().await;
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("give each a token of its own"), "{status:?}");
+
+    // From elsewhere, with another token: half of the places are still there.
+    let mut stub =
+        AggregatedDiscoveryServiceClient::new(channel_from(&zone, Some([127, 0, 0, 9].into())).await);
+    let node = Some(Node { id: "default.web-2".to_owned(), ..Node::default() });
+    let first = DiscoveryRequest { node, type_url: CDS.to_owned(), ..DiscoveryRequest::default() };
+    let mut request = tonic::Request::new(tokio_stream::once(first).chain(tokio_stream::pending()));
+    request.metadata_mut().insert("authorization", other.parse().unwrap());
+    let mut responses = stub.stream_aggregated_resources(request).await.unwrap().into_inner();
+    assert_eq!(responses.message().await.unwrap().unwrap().type_url, CDS);
     zone.stop().await;
 }
 

@@ -9,6 +9,7 @@ use std::{
 use chrono::TimeDelta;
 use common::{
     access::Access,
+    audit::AuditLog,
     ca,
     document::Document,
     keys::{KeyForm, PrivateKey},
@@ -61,6 +62,7 @@ pub(super) struct Zone {
     pub(super) status: Arc<PushStatus>,
     pub(super) previews: Previews,
     pub(super) authenticator: Authenticator,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) stop: CancellationToken,
     pub(super) running: JoinHandle<anyhow::Result<()>>,
 }
@@ -87,7 +89,9 @@ impl Zone {
         // Longer than any test that does not ask for less.
         config.reconsider_after = Duration::from_secs(3600);
         adjust(&mut config);
-        let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone());
+        let audit: Arc<AuditLog> = Arc::default();
+        let ads = Ads::new(config, Arc::clone(&store) as Arc<dyn Store>, index.clone(), env.clone())
+            .with_audit(Arc::clone(&audit));
         let (proxies, nodes, status) = (ads.proxies(), ads.nodes(), ads.push_status());
         let (previews, authenticator) = (ads.previews(), ads.authenticator());
 
@@ -111,6 +115,7 @@ impl Zone {
             status,
             previews,
             authenticator,
+            audit,
             stop,
             running,
         };
