@@ -104,6 +104,9 @@ async fn ask(client: &ApiClient, rollout: &str, query: &str) -> anyhow::Result<V
 async fn steer(client: &ApiClient, rollout: &str, what: &str, body: &Value) -> anyhow::Result<()> {
     let answer = client.send(Method::POST, &path(rollout, what), Some(body)).await?;
     let answer: Value = answer.success()?.json()?;
+    for warning in answer["warnings"].as_array().into_iter().flatten() {
+        crate::output::note!("warning: {}", table::text(warning));
+    }
     output::line(&format!("rollout {rollout} is {}", table::text(&answer["state"])));
     Ok(())
 }

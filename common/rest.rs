@@ -67,6 +67,7 @@ use crate::{
     oidc::OpenIdProvider,
     registry,
     roles::Rights,
+    rollouts::RolloutGuard,
     runtime::{Env, Offload},
     store::{Revision, Store, index::IndexReader},
     traces::Traces,
@@ -199,6 +200,8 @@ pub struct Api {
     making: Offload,
     /// Those who wait for zones.
     sync_waits: sync::SyncWaits,
+    /// What stands against writes.
+    rollouts: RolloutGuard,
 }
 
 /// The API seen from the routes of one kind.
@@ -212,11 +215,11 @@ impl Api {
     /// An API on this store, reading from this index.
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
         let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
-        let sync_waits = sync::SyncWaits::default();
+        let (sync_waits, rollouts) = (sync::SyncWaits::default(), RolloutGuard::default());
         let rights = Rights::new(config.access.clone(), config.mode.zone(), index.clone())
             .with_anonymous_writers(config.anonymous_may_write);
         let rights = Arc::new(rights);
-        Arc::new(Self { store, index, env, keys, rights, config, intake, making, sync_waits })
+        Arc::new(Self { store, index, env, keys, rights, config, intake, making, sync_waits, rollouts })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication and each behind its guard.

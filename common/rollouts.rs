@@ -7,16 +7,19 @@
 //! ```
 //!
 //! All of it follows from the index. So every replica keeps back the same, from its first look on, and a change and
-//! what keeps it back are seen together.
+//! what keeps it back are seen together. Runs are read when they are written ([`Runs`]), not when somebody asks.
 
 mod guard;
 mod holds;
 mod plan;
+mod read_once;
 mod run;
+mod runs;
 
 pub use self::{
-    guard::{Objection, objection},
+    guard::{Objection, RolloutGuard},
     holds::{Hold, HoldSet, Holds, SharedHolds},
     plan::{PlanError, planned_waves},
     run::{Former, KeptError, active_run, kept_write, restored, run_of, with_run},
+    runs::{ActiveRun, Runs, SharedRuns},
 };

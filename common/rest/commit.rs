@@ -1,6 +1,6 @@
 //! From a decision to a commit: decided again whenever somebody else was faster.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
@@ -12,7 +12,6 @@ use crate::{
     keys::{KeyError, KeySupply},
     mode::Mode,
     model::Resource,
-    rollouts::objection,
     store::{Batch, Change, Fence, Revision, StoreError, Write, history::Author, index::Index},
 };
 
@@ -29,6 +28,9 @@ pub(super) struct Prepared {
     pub(super) warnings: Vec<String>,
 }
 
+/// What makes a write of what the index shows.
+pub(super) type WriteDecision = dyn Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError> + Send + Sync;
+
 impl Api {
     /// Decides on the newest index and commits on the condition that the resource has not changed since;
     /// decides again when it has, or when the keys it lacked are made. Returns once the index shows the write.
@@ -38,12 +40,14 @@ impl Api {
         fence: Option<&Fence>,
         author: &Author,
     ) -> Result<(Prepared, Revision), ApiError> {
-        let free = |index: &Index, keys: &mut KeySupply| {
-            let prepared = prepare(index, keys)?;
-            self.require_free(index, &prepared.batch.writes, None)?;
-            Ok(prepared)
+        let decide = move |index: Arc<Index>, mut keys: KeySupply| {
+            let prepared = prepare(&index, &mut keys).and_then(|prepared| {
+                self.require_free(&index, &prepared.batch.writes, None)?;
+                Ok(prepared)
+            });
+            ready((keys, prepared))
         };
-        self.commit_of_rollout(free, fence, author).await
+        self.commit_decided(decide, fence, author).await
     }
 
     /// Refuses what a rollout is on its way with, and what goes out by another rollout only than the one it goes `by`.
@@ -56,17 +60,33 @@ impl Api {
         if self.config.mode != Mode::Global {
             return Ok(());
         }
-        match objection(index, writes, by) {
+        match self.rollouts.objection(index, writes, by) {
             None => Ok(()),
             Some(objection) if objection.passes() => Err(ApiError::conflict(objection.to_string())),
             Some(objection) => Err(ApiError::forbidden(objection.to_string())),
         }
     }
 
-    /// The same for what looks itself whether a rollout is against it.
-    pub(super) async fn commit_of_rollout(
+    /// The same for what looks itself whether a rollout is against it, and may be long: it is decided off the threads
+    /// that serve everybody.
+    pub(super) async fn commit_apart(
         &self,
-        prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
+        prepare: Arc<WriteDecision>,
+        author: &Author,
+    ) -> Result<(Prepared, Revision), ApiError> {
+        let decide = |index: Arc<Index>, mut keys: KeySupply| {
+            let prepare = Arc::clone(&prepare);
+            self.making.long(move || {
+                let prepared = prepare(&index, &mut keys);
+                (keys, prepared)
+            })
+        };
+        self.commit_decided(decide, None, author).await
+    }
+
+    async fn commit_decided<F: Future<Output = (KeySupply, Result<Prepared, ApiError>)>>(
+        &self,
+        decide: impl Fn(Arc<Index>, KeySupply) -> F,
         fence: Option<&Fence>,
         author: &Author,
     ) -> Result<(Prepared, Revision), ApiError> {
@@ -74,7 +94,9 @@ impl Api {
         let mut attempt = 1;
         loop {
             keys.begin();
-            let mut prepared = prepare(&self.index.current(), &mut keys)?;
+            let (supply, prepared) = decide(self.index.current(), keys).await;
+            keys = supply;
+            let mut prepared = prepared?;
             if !keys.missing().is_empty() {
                 self.keys.fill(&mut keys).await.map_err(|error| match error {
                     KeyError::Busy => ApiError::busy(prepared.title, error.to_string()),

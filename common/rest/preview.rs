@@ -10,7 +10,7 @@ use crate::{
     keys::KeySupply,
     model::{
         Resource, ResourceKey,
-        kinds::{access_role::RoleVerb, zone},
+        kinds::{access_role::RoleVerb, dataplane, zone},
     },
     store::{Write, index::Index},
 };
@@ -18,8 +18,17 @@ use crate::{
 const TITLE: &str = "Could not show what a write would do";
 /// Zones that are listed.
 const MOST_ZONES: usize = 1_000;
+/// Bytes that each counts for that is looked at.
+const EACH: usize = 256;
 /// Proxies that are named.
 const MOST_PROXIES: usize = 100;
+
+/// Bytes that an answer is about made from: all zones and all proxies are looked at for it.
+pub(super) fn weight(at: &KindApi) -> usize {
+    let index = at.api.index.current();
+    let proxies = if at.kind.policy.is_some() { index.count(&dataplane::KIND) } else { 0 };
+    index.count(&zone::KIND).saturating_add(proxies).saturating_mul(EACH)
+}
 
 /// The answer to a write that is only tried.
 pub(super) fn preview(

@@ -1,10 +1,12 @@
 //! Changes that go out in waves: beginning one, steering it, and how far it is.
 
 mod begin;
+mod rules;
 mod standing;
 mod status;
 mod steer;
 
+pub(super) use rules::RolloutRules;
 pub use standing::standing_refusals;
 pub(super) use standing::{WaveSeen, ZoneReached};
 

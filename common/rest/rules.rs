@@ -4,7 +4,9 @@ mod provided;
 
 use std::sync::Arc;
 
-use super::{Admission, Deletion, Put, ZoneHealth, ZoneStatusSource, rights::RoleRules};
+use super::{
+    Admission, Deletion, Put, ZoneHealth, ZoneStatusSource, rights::RoleRules, rollouts::RolloutRules,
+};
 use crate::{
     ca,
     model::{
@@ -31,6 +33,7 @@ pub fn standard(unsafe_delete: bool, zones: Option<Arc<dyn ZoneStatusSource>>) -
         Arc::new(ZoneProxyRules),
         Arc::new(SecretRules),
         Arc::new(RoleRules),
+        Arc::new(RolloutRules),
     ]
 }
 

@@ -28,12 +28,9 @@ use super::{
 use crate::{
     config::Interval,
     kds::{outgoing::is_enabled, proxies::ProxyProgress},
-    model::kinds::{
-        rollout_insight::{self, RolloutRun, RolloutState},
-        zone,
-    },
+    model::kinds::{rollout_insight::RolloutRun, zone},
     registry,
-    rollouts::{Hold, Holds},
+    rollouts::{ActiveRun, Runs},
     runtime::http::Client,
     store::{Revision, index::Index},
 };
@@ -245,7 +242,7 @@ impl<'a> Followed<'a> {
     ) -> Vec<ZoneReach> {
         let index = api.index.current();
         match self {
-            Self::Zones(zones) => reach(*zones, &index, revision, asked, missed),
+            Self::Zones(zones) => reach(*zones, &index, &api.rollouts.runs(&index), revision, asked, missed),
             Self::Proxies(proxies) => {
                 let zone = api.config.mode.zone().unwrap_or_default().to_owned();
                 let proxies = (asked == AskedAbout::Proxies).then(|| proxies.proxy_progress());
@@ -273,13 +270,14 @@ fn source(api: &Api) -> Result<&dyn ZoneStatusSource, ApiError> {
 fn reach(
     source: &dyn ZoneStatusSource,
     index: &Index,
+    runs: &Runs,
     revision: Revision,
     asked: AskedAbout,
     missed: &mut BTreeMap<(String, Revision), bool>,
 ) -> Vec<ZoneReach> {
     // The whole index is looked through for it, so once and not for each zone.
     let is_gone = LazyCell::new(|| is_gone(index, revision));
-    let rollout = RolloutReach::of(index, revision);
+    let rollout = RolloutReach::of(runs, revision);
     let zones = index.list(&zone::KIND).map(|resource| {
         let zone = resource.name();
         let mut status = source.zone_progress(zone);
@@ -314,28 +312,26 @@ fn reach(
 
 /// A rollout that began with a revision.
 struct RolloutReach {
-    hold: Option<Arc<Hold>>,
+    /// While it is on its way.
+    active: Option<Arc<ActiveRun>>,
     /// The revision at which each wave was given the change; none yet for those that wait.
     waves: Vec<Option<Revision>>,
-    run: RolloutRun,
+    run: Arc<RolloutRun>,
 }
 
 impl RolloutReach {
-    fn of(index: &Index, revision: Revision) -> Option<Self> {
-        index.list(&rollout_insight::KIND).find_map(|stored| {
-            let run = stored.spec::<RolloutRun>().ok()?;
-            if run.revision.unwrap_or(stored.revision) != revision || run.state == RolloutState::Aborted {
-                return None;
-            }
-            let hold = Holds::of(index).iter().find(|hold| *hold.rollout == *stored.name()).cloned();
-            let waves =
-                run.waves.iter().map(|wave| wave.released.and(wave.revision.or(Some(stored.revision))));
-            Some(Self { hold, waves: waves.collect(), run })
-        })
+    fn of(runs: &Runs, revision: Revision) -> Option<Self> {
+        let (stored, active) = runs.of_revision(revision)?;
+        let run = match &active {
+            Some(active) => Arc::clone(&active.run),
+            None => Arc::new(stored.spec::<RolloutRun>().ok()?),
+        };
+        let waves = run.waves.iter().map(|wave| wave.released.and(wave.revision.or(Some(stored.revision))));
+        Some(Self { active, waves: waves.collect(), run })
     }
 
     fn kept(&self, zone: &str, status: &ZoneStatus) -> Option<String> {
-        self.hold.as_ref()?.reason(zone, status.relay.as_deref())
+        self.active.as_ref()?.reason(zone, status.relay.as_deref())
     }
 
     fn needed(&self, zone: &str, status: &ZoneStatus) -> Revision {

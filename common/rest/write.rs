@@ -33,10 +33,12 @@ use crate::{
             access_role::RoleVerb,
             mesh,
             mesh_service::{self, MeshService},
+            rollout, rollout_insight,
         },
         labels, text,
     },
     policy::rules::too_much_alone,
+    runtime::http::Client,
     store::{Batch, Precondition, Write, index::Index},
 };
 
@@ -57,6 +59,7 @@ pub(super) async fn put(
     Path(target): Path<ResourcePath>,
     QueryOf(query): QueryOf<Query>,
     Extension(user): Extension<User>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
@@ -68,13 +71,20 @@ pub(super) async fn put(
     let kind = at.kind;
     let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
     at.api.see_what_is_known(&conditions).await;
+    if page::value(&query, "dryRun") == Some("true") {
+        let (api, bytes) = (Arc::clone(&at.api), preview::weight(&at));
+        let preview = move || {
+            preview::preview(&at, &user, &at.key(&target), |index, keys| {
+                let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
+                at.require_written(index, &user, prepared)
+            })
+        };
+        return api.make(&client, bytes, preview).await;
+    }
     let prepare = |index: &Index, keys: &mut KeySupply| {
         let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
         at.require_written(index, &user, prepared)
     };
-    if page::value(&query, "dryRun") == Some("true") {
-        return preview::preview(&at, &user, &at.key(&target), prepare);
-    }
     let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
@@ -370,5 +380,19 @@ pub(super) fn deletion(
         admission.delete(&deletion).map_err(|v| ApiError::invalid(DELETE, &v))?;
     }
     let write = Write::delete_when(resource.key.clone(), Precondition::At(resource.revision));
-    Ok(Prepared { title: DELETE, batch: Batch::of([write]), created: false, warnings: Vec::new() })
+    let writes = no_new_run(index, &resource.key).into_iter().chain([write]);
+    Ok(Prepared { title: DELETE, batch: Batch::of(writes), created: false, warnings: Vec::new() })
+}
+
+/// The condition that a rollout goes with no other run than the one that was seen: what a run keeps for going back goes
+/// with it, and to begin one does not write the rollout.
+fn no_new_run(index: &Index, key: &ResourceKey) -> Option<Write> {
+    if key.kind != &rollout::KIND {
+        return None;
+    }
+    let run = ResourceKey::global(&rollout_insight::KIND, &key.name);
+    Some(match index.get(&run) {
+        Some(seen) => Write::as_it_is(seen),
+        None => Write::delete_when(run, Precondition::Absent),
+    })
 }

@@ -1,16 +1,25 @@
 //! What stands against a write that belongs to no rollout.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use thiserror::Error;
 
+use super::{
+    read_once::ReadOnce,
+    runs::{Runs, SharedRuns},
+};
 use crate::{
     model::{
-        Resource,
+        Resource, ResourceKey,
         kinds::{
             mesh,
             rollout::{self, Rollout},
-            rollout_insight::{self, RolloutRun},
         },
     },
+    registry,
     store::{Write, index::Index},
 };
 
@@ -50,66 +59,100 @@ pub enum Objection {
     },
 }
 
-/// What stands against `writes` on `index`, which go out by the rollout of this name, if by any; nothing, mostly.
-pub fn objection(index: &Index, writes: &[Write], by: Option<&str>) -> Option<Objection> {
-    held(index, writes).or_else(|| required(index, writes, by))
+/// Knows what stands against writes: the runs that are not over, and what rollouts demand. Each is read when it is
+/// written, not for each write that is looked at.
+#[derive(Debug, Default)]
+pub struct RolloutGuard {
+    runs: SharedRuns,
+    demands: Mutex<ReadOnce<RolloutDemands>>,
 }
 
-fn held(index: &Index, writes: &[Write]) -> Option<Objection> {
-    let runs = index.list(&rollout_insight::KIND).filter_map(|stored| {
-        let run = stored.spec::<RolloutRun>().ok().filter(|run| !run.state.is_over())?;
-        Some((stored.name(), run))
-    });
-    for (rollout, run) in runs {
-        for write in writes.iter().filter(|write| changes(index, write)) {
-            let key = write.key();
-            if key.kind == &rollout::KIND && &*key.name == rollout && matches!(write, Write::Delete { .. }) {
-                return Some(Objection::Running(rollout.to_owned()));
-            }
-            let is_whole_mesh = key.kind == &mesh::KIND && matches!(write, Write::Delete { .. });
-            let held = run.changes.iter().find(|change| {
-                let is_it =
-                    change.kind == key.kind.name && *change.mesh == *key.mesh && *change.name == *key.name;
-                is_it || (is_whole_mesh && *change.mesh == *key.name)
-            });
-            if let Some(change) = held {
-                let (state, wave) = (run.state.as_str(), run.wave_name(run.wave));
-                let key = title(&change.kind, &change.mesh, &change.name);
-                return Some(Objection::Held { key, rollout: rollout.to_owned(), state, wave });
+/// Where something goes out by a rollout only, by type: one of these sets of meshes for each demand, of which an empty
+/// one stands for all.
+#[derive(Debug, Default)]
+struct RolloutDemands(BTreeMap<&'static str, Vec<Arc<BTreeSet<String>>>>);
+
+impl RolloutDemands {
+    fn of(stored: &Resource) -> Self {
+        let mut demands = Self::default();
+        for demand in stored.spec::<Rollout>().unwrap_or_default().required_for {
+            let meshes = Arc::new(BTreeSet::from_iter(demand.meshes));
+            // Of a type nobody knows there are no resources.
+            let kinds = demand.kinds.iter().filter_map(|kind| registry::by_name(kind));
+            for kind in kinds.map(|kind| kind.name).collect::<BTreeSet<_>>() {
+                demands.0.entry(kind).or_default().push(Arc::clone(&meshes));
             }
         }
+        demands
     }
-    None
+
+    fn is_for(&self, key: &ResourceKey) -> bool {
+        let mesh = if key.kind == &mesh::KIND { &key.name } else { &key.mesh };
+        let mut demanded = self.0.get(key.kind.name).into_iter().flatten();
+        demanded.any(|meshes| meshes.is_empty() || meshes.contains(&**mesh))
+    }
 }
 
-fn required(index: &Index, writes: &[Write], by: Option<&str>) -> Option<Objection> {
-    let rollouts = index.list(&rollout::KIND).filter_map(|stored| {
-        let rollout = stored.spec::<Rollout>().ok().filter(|rollout| !rollout.required_for.is_empty())?;
-        Some((stored.name(), rollout))
-    });
-    let rollouts: Vec<(&str, Rollout)> = rollouts.collect();
-    writes.iter().find_map(|write| {
-        let demanding = rollouts.iter().filter(|(_, rollout)| is_demanded(index, rollout, write));
-        // Where several are good, one is enough.
-        let names: Vec<&str> = demanding.map(|(name, _)| *name).collect();
-        let rollout = names.first().filter(|_| by.is_none_or(|by| !names.contains(&by)))?;
-        let (key, is_delete) = (write.key(), matches!(write, Write::Delete { .. }));
-        let command = if is_delete { "delete" } else { "apply" };
-        let key = title(key.kind.name, &key.mesh, &key.name);
-        Some(Objection::Required { key, rollout: (*rollout).to_owned(), command })
-    })
-}
+impl RolloutGuard {
+    /// The runs that `index` shows.
+    pub fn runs(&self, index: &Index) -> Runs {
+        self.runs.at(index)
+    }
 
-fn is_demanded(index: &Index, rollout: &Rollout, write: &Write) -> bool {
-    let key = write.key();
-    let mesh = if key.kind == &mesh::KIND { &key.name } else { &key.mesh };
-    let is_it = rollout.required_for.iter().any(|demand| {
-        let is_there = demand.meshes.is_empty() || demand.meshes.iter().any(|name| **name == **mesh);
-        is_there && demand.kinds.iter().any(|kind| kind == key.kind.name)
-    });
-    // In a mesh that is just being made nobody can be hurt, and it comes with policies of its own.
-    let has_mesh = !key.kind.is_mesh_scoped() || index.find(&mesh::KIND, "", &key.mesh).is_some();
-    is_it && has_mesh && changes(index, write)
+    /// What stands against `writes` on `index`, which go out by the rollout of this name, if by any; nothing, mostly.
+    pub fn objection(&self, index: &Index, writes: &[Write], by: Option<&str>) -> Option<Objection> {
+        self.held(index, writes, by).or_else(|| self.required(index, writes, by))
+    }
+
+    /// What of `writes` a run is on its way with, other than the one of the rollout `by`.
+    pub fn held(&self, index: &Index, writes: &[Write], by: Option<&str>) -> Option<Objection> {
+        let runs = self.runs(index);
+        let others = runs.active().filter(|active| by != Some(&*active.rollout));
+        let others: Vec<_> = others.collect();
+        if others.is_empty() {
+            return None;
+        }
+        let changing = writes.iter().filter(|write| changes(index, write));
+        changing.flat_map(|write| others.iter().map(move |active| (active, write))).find_map(
+            |(active, write)| {
+                let key = write.key();
+                let is_delete = matches!(write, Write::Delete { .. });
+                if key.kind == &rollout::KIND && key.name == active.rollout && is_delete {
+                    return Some(Objection::Running(active.rollout.to_string()));
+                }
+                let inside = || active.first_in(&key.name).filter(|_| key.kind == &mesh::KIND && is_delete);
+                let held = if active.is_of(key) { Some(key) } else { inside() }?;
+                let (rollout, run) = (active.rollout.to_string(), &active.run);
+                let (state, wave) = (run.state.as_str(), run.wave_name(run.wave));
+                Some(Objection::Held { key: title(held), rollout, state, wave })
+            },
+        )
+    }
+
+    fn required(&self, index: &Index, writes: &[Write], by: Option<&str>) -> Option<Objection> {
+        let demands = {
+            // Replaced whole, so a panic while holding the lock leaves the last ones intact.
+            let mut last = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = last.moved_to(index, &rollout::KIND, |stored, _| RolloutDemands::of(stored));
+            last.clone()
+        };
+        let demanding: Vec<_> = demands.iter().filter(|(_, demands)| !demands.0.is_empty()).collect();
+        writes.iter().find_map(|write| {
+            let key = write.key();
+            let mut names =
+                demanding.iter().filter(|(_, demands)| demands.is_for(key)).map(|(name, _)| &***name);
+            let rollout = names.next()?;
+            // Where several are good, one is enough.
+            let is_good = by.is_some_and(|by| by == rollout || names.any(|name| name == by));
+            // In a mesh that is just being made nobody can be hurt, and it comes with policies of its own.
+            let has_mesh = !key.kind.is_mesh_scoped() || index.find(&mesh::KIND, "", &key.mesh).is_some();
+            if is_good || !has_mesh || !changes(index, write) {
+                return None;
+            }
+            let command = if matches!(write, Write::Delete { .. }) { "delete" } else { "apply" };
+            Some(Objection::Required { key: title(key), rollout: rollout.to_owned(), command })
+        })
+    }
 }
 
 /// Whether `write` is more than a condition.
@@ -123,7 +166,8 @@ fn changes(index: &Index, write: &Write) -> bool {
     }
 }
 
-fn title(kind: &str, mesh: &str, name: &str) -> String {
+fn title(key: &ResourceKey) -> String {
+    let (kind, mesh, name) = (key.kind.name, &key.mesh, &key.name);
     if mesh.is_empty() { format!("{kind} {name}") } else { format!("{kind} {mesh}/{name}") }
 }
 
@@ -137,8 +181,6 @@ impl Objection {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
     use chrono::DateTime;
     use serde_json::json;
     use uuid::Uuid;
@@ -146,8 +188,8 @@ mod tests {
     use super::*;
     use crate::{
         model::{
-            ResourceKey, Spec,
-            kinds::rollout_insight::{RolloutChange, RolloutState, WaveRun},
+            Spec,
+            kinds::rollout_insight::{self, RolloutChange, RolloutRun, RolloutState, WaveRun},
         },
         policy::mesh_timeout,
         store::{Precondition, Snapshot, StoreIdentity},
@@ -191,7 +233,8 @@ mod tests {
     }
 
     fn found(index: &Index, write: Write, by: Option<&str>) -> String {
-        objection(index, &[write], by).map(|objection| objection.to_string()).unwrap_or_default()
+        let guard = RolloutGuard::default();
+        guard.objection(index, &[write], by).map(|objection| objection.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -211,6 +254,8 @@ mod tests {
         let why = found(&running, delete(&rollout::KIND, "", "canary"), None);
         assert!(why.contains("rollout canary is on its way"), "{why}");
         assert_eq!(found(&running, put("default", "free"), None), "");
+        assert_eq!(found(&running, put("default", "held"), Some("canary")), "", "it is its own");
+        assert_ne!(found(&running, put("default", "held"), Some("other")), "");
         // Who only makes sure that nothing changed changes nothing.
         let same = Write::put(resource(&mesh_timeout::KIND, "default", "held"));
         assert_eq!(found(&running, same, None), "");

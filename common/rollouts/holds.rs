@@ -5,15 +5,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::run::{Former, restored};
+use super::{
+    run::{Former, restored},
+    runs::{ActiveRun, Runs},
+};
 use crate::{
-    model::{
-        Resource, ResourceKey,
-        kinds::{
-            mesh,
-            rollout_insight::{self, RolloutRun},
-        },
-    },
+    model::{Resource, ResourceKey, kinds::mesh},
     registry,
     store::{Change, index::Index},
 };
@@ -21,29 +18,25 @@ use crate::{
 /// What one run keeps back, and from whom.
 #[derive(Debug)]
 pub struct Hold {
-    /// Name of the rollout.
-    pub rollout: Arc<str>,
-    /// Its run.
-    pub run: RolloutRun,
-    /// Where that stands.
-    stored: Arc<Resource>,
+    of: Arc<ActiveRun>,
     /// What the resources it changes were before, meshes first.
     before: Arc<Vec<Former>>,
 }
 
 impl Hold {
-    /// The hold of the run in `stored`, which may be the one of `former`; nothing when it keeps nothing back.
-    fn of(stored: &Arc<Resource>, former: Option<&Arc<Self>>, index: &Index) -> Option<Arc<Self>> {
-        if let Some(former) = former.filter(|former| Arc::ptr_eq(&former.stored, stored)) {
+    /// The hold of a run, which may be the one of `former`; nothing when it keeps nothing back.
+    fn of(active: &Arc<ActiveRun>, former: Option<&Arc<Self>>, index: &Index) -> Option<Arc<Self>> {
+        if active.run.is_everywhere() {
+            return None;
+        }
+        if let Some(former) = former.filter(|former| Arc::ptr_eq(&former.of, active)) {
             return Some(Arc::clone(former));
         }
-        let run = stored.spec::<RolloutRun>().ok().filter(|run| !run.is_everywhere())?;
-        let rollout = Arc::clone(&stored.key.name);
-        let before = match former.filter(|former| former.run.id == run.id) {
+        let before = match former.filter(|former| former.of.run.id == active.run.id) {
             Some(former) => Arc::clone(&former.before),
-            None => Arc::new(before(index, &rollout, &run)),
+            None => Arc::new(before(index, active)),
         };
-        Some(Arc::new(Self { rollout, run, stored: Arc::clone(stored), before }))
+        Some(Arc::new(Self { of: Arc::clone(active), before }))
     }
 
     /// Whether it keeps this resource back from somebody.
@@ -53,38 +46,25 @@ impl Hold {
 
     /// Whether `zone` keeps what it had.
     pub fn keeps(&self, zone: &str) -> bool {
-        !self.run.has_released(zone)
+        !self.of.run.has_released(zone)
     }
 
     /// Why `zone`, which may be below a relay, keeps what it had, for people; nothing where it does not.
     pub fn reason(&self, zone: &str, relay: Option<&str>) -> Option<String> {
-        let run = &self.run;
-        let last = run.waves.len().saturating_sub(1);
-        let wave = match relay {
-            // What a relay has all of its zones have.
-            Some(_) => last,
-            None => run.wave_of(zone),
-        };
-        if wave <= run.wave {
-            return None;
-        }
-        let below = relay.map(|relay| format!(" with relay {relay}, which it is below")).unwrap_or_default();
-        Some(format!(
-            "it keeps the version from before by rollout {}: it is in {}{below}, and the rollout is {} at wave {}",
-            self.rollout,
-            run.wave_name(wave),
-            run.state.as_str(),
-            run.wave + 1
-        ))
+        self.of.reason(zone, relay)
     }
 }
 
-/// What was there before. What cannot be read is kept back as nothing was there would be: no zone gets anything new.
-fn before(index: &Index, rollout: &str, run: &RolloutRun) -> Vec<Former> {
-    let mut before = restored(index, rollout, run).unwrap_or_else(|error| {
-        tracing::error!(rollout, %error, "a rollout cannot keep back what it changes");
-        Vec::new()
+/// What was there before. What cannot be read is not kept back, and all the rest is; whoever takes runs further halts
+/// this one for it.
+fn before(index: &Index, active: &ActiveRun) -> Vec<Former> {
+    let rollout = &*active.rollout;
+    let restored = restored(index, rollout, &active.run).into_iter().filter_map(|former| {
+        let seen =
+            |error| tracing::error!(rollout, %error, "a rollout cannot keep back some of what it changes");
+        former.map_err(seen).ok()
     });
+    let mut before: Vec<Former> = restored.collect();
     // What is in a mesh goes with it.
     before.sort_by_key(|(key, _)| key.kind != &mesh::KIND);
     before
@@ -92,7 +72,11 @@ fn before(index: &Index, rollout: &str, run: &RolloutRun) -> Vec<Former> {
 
 /// What all runs keep back.
 #[derive(Clone, Debug, Default)]
-pub struct Holds(BTreeMap<Arc<str>, Arc<Hold>>);
+pub struct Holds {
+    runs: Runs,
+    /// By name of the rollout.
+    by: Arc<BTreeMap<Arc<str>, Arc<Hold>>>,
+}
 
 impl Holds {
     /// Those that `index` shows.
@@ -103,39 +87,47 @@ impl Holds {
     /// The same of a later index.
     #[must_use]
     pub fn moved_to(&self, index: &Index) -> Self {
-        let runs = index.list(&rollout_insight::KIND);
-        let holds = runs.filter_map(|stored| Hold::of(stored, self.0.get(&stored.key.name), index));
-        Self(holds.map(|hold| (Arc::clone(&hold.rollout), hold)).collect())
+        let runs = self.runs.moved_to(index);
+        if runs.is_same(&self.runs) {
+            return self.clone();
+        }
+        let holds = runs.active().filter_map(|active| {
+            let name = Arc::clone(&active.rollout);
+            let hold = Hold::of(active, self.by.get(&name), index)?;
+            Some((name, hold))
+        });
+        let by = Arc::new(holds.collect());
+        Self { runs, by }
     }
 
     /// Whether nothing is kept back from anybody.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by.is_empty()
     }
 
     /// By name of the rollout.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.0.values()
+        self.by.values()
     }
 
     /// Rollouts by which `zone` keeps what it had.
     pub fn on(&self, zone: &str) -> HoldSet {
-        self.0.values().filter(|hold| hold.keeps(zone)).map(|hold| Arc::clone(&hold.rollout)).collect()
+        self.by.iter().filter(|(_, hold)| hold.keeps(zone)).map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// All of them: what somebody is kept waiting by who is no zone.
     pub fn all(&self) -> HoldSet {
-        self.0.keys().cloned().collect()
+        self.by.keys().cloned().collect()
     }
 
     /// Those named.
     pub fn named<'a>(&'a self, names: &'a HoldSet) -> impl Iterator<Item = &'a Arc<Hold>> {
-        names.iter().filter_map(|name| self.0.get(name))
+        names.iter().filter_map(|name| self.by.get(name))
     }
 
     /// Whether the named rollouts keep back the same, from whomever, as in `other`.
     pub fn keep_the_same(&self, other: &Self, names: &HoldSet) -> bool {
-        names.iter().all(|name| match (self.0.get(name), other.0.get(name)) {
+        names.iter().all(|name| match (self.by.get(name), other.by.get(name)) {
             (Some(one), Some(other)) => Arc::ptr_eq(&one.before, &other.before),
             _ => false,
         })
@@ -195,7 +187,7 @@ mod tests {
     use crate::{
         model::{
             Spec,
-            kinds::rollout_insight::{RolloutChange, RolloutState, WaveRun},
+            kinds::rollout_insight::{self, RolloutChange, RolloutRun, RolloutState, WaveRun, kept_key},
             labels,
         },
         policy::mesh_timeout,
@@ -291,6 +283,46 @@ mod tests {
         for state in [RolloutState::Halted, RolloutState::Paused] {
             assert!(!Holds::of(&index(&run(0, state))).is_empty(), "{state:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_kept_back_and_the_rest_is() {
+        let run = run(0, RolloutState::Running);
+        let mut index = index(&run);
+        let key = kept_key("canary", 0);
+        let broken = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec("{}");
+        let revision = index.revision + 1;
+        for (resource, reason) in [(Some(Arc::new(broken)), ""), (None, "it is not there")] {
+            index.apply(&Change { revision, key: key.clone(), resource });
+            let lost: Vec<String> = restored(&index, "canary", &run)
+                .into_iter()
+                .filter_map(|former| former.err().map(|error| error.to_string()))
+                .collect();
+            assert!(lost.len() == 1 && lost[0].contains("MeshTimeout default/a") && lost[0].contains(reason));
+            let holds = Holds::of(&index);
+            let before = holds.without(&index, &holds.all());
+            assert_eq!(shown(&before), texts(&[("a", "new"), ("b", "old"), ("d", "other")]));
+        }
+    }
+
+    #[test]
+    fn what_a_run_keeps_is_read_once() {
+        let run = run(0, RolloutState::Running);
+        let mut index = index(&run);
+        let holds = Holds::of(&index);
+        // It goes on, and what it keeps is the same.
+        let insight = ResourceKey::global(&rollout_insight::KIND, "canary");
+        let halted = RolloutRun { state: RolloutState::Halted, ..run };
+        let resource = Resource::new(insight.clone(), DateTime::UNIX_EPOCH).with_spec(halted.encode());
+        index.apply(&Change {
+            revision: index.revision + 1,
+            key: insight,
+            resource: Some(Arc::new(resource)),
+        });
+        let later = holds.moved_to(&index);
+        assert!(later.keep_the_same(&holds, &holds.all()));
+        assert!(later.iter().next().unwrap().reason("zone-2", None).unwrap().contains("halted"));
+        assert!(Arc::ptr_eq(&later.by, &later.moved_to(&index).by));
     }
 
     #[test]

@@ -18,10 +18,11 @@ use crate::{
 };
 
 /// Why what a run keeps cannot be read.
-#[derive(Debug, Error)]
-#[error("what {key} was before the rollout cannot be read: {reason}")]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("what {of} was before the rollout cannot be read: {reason}")]
 pub struct KeptError {
-    key: String,
+    /// Type and name of what it is about.
+    pub of: String,
     reason: String,
 }
 
@@ -61,14 +62,11 @@ pub fn kept_write(
 /// A resource by key as it was; nothing where there was none.
 pub type Former = (ResourceKey, Option<Arc<Resource>>);
 
-/// What each resource that `run` changes was before, in the order of its changes.
-///
-/// # Errors
-/// [`KeptError`] when that is not all there.
-pub fn restored(index: &Index, rollout: &str, run: &RolloutRun) -> Result<Vec<Former>, KeptError> {
+/// What each resource that `run` changes was before, in the order of its changes; and why not, where that cannot be read.
+pub fn restored(index: &Index, rollout: &str, run: &RolloutRun) -> Vec<Result<Former, KeptError>> {
     let changes = run.changes.iter().enumerate();
     let restored = changes.map(|(n, change)| {
-        let wrong = |reason: String| KeptError { key: format!("{} {}", change.kind, change.name), reason };
+        let wrong = |reason: String| KeptError { of: change.to_string(), reason };
         let kind = registry::by_name(&change.kind).ok_or_else(|| wrong("its type is unknown".to_owned()))?;
         let key = ResourceKey::new(kind, &change.mesh, &change.name);
         if !change.kept {
@@ -76,7 +74,10 @@ pub fn restored(index: &Index, rollout: &str, run: &RolloutRun) -> Result<Vec<Fo
         }
         let kept = index.get(&kept_key(rollout, n)).ok_or_else(|| wrong("it is not there".to_owned()))?;
         let before = resource_from_json(&kept.spec).map_err(wrong)?;
-        Ok((key, Some(Arc::new(before))))
+        match before.key == key {
+            true => Ok((key, Some(Arc::new(before)))),
+            false => Err(wrong(format!("it is that of {}", before.key))),
+        }
     });
     restored.collect()
 }

@@ -1,11 +1,7 @@
-//! The one replica that takes rollouts further: it looks whenever the index, a zone or the time may say something else,
-//! and asks nobody anything in between but the queries that are due.
+//! The one replica that takes rollouts further: it looks whenever the index, a zone, the answer to a query or the time may
+//! say something else. It waits for nobody in between but the store.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use common::{
@@ -13,25 +9,26 @@ use common::{
     model::{
         Resource,
         kinds::{
-            rollout_insight::{self, RolloutRun, RolloutState, kept_key},
+            rollout_insight::{RolloutRun, RolloutState, kept_key},
             zone,
         },
     },
     rest::{ZoneStatusSource, standing_refusals},
-    rollouts::with_run,
+    rollouts::{ActiveRun, Runs, with_run},
     runtime::Env,
     store::{
         Batch, Fence, Lease, Precondition, Store, StoreError, Write,
         index::{Index, IndexReader},
     },
 };
-use futures::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     PromClient,
-    machine::{self, QueryFacts, QueryFinding, RunFacts, RunStep, ZoneFacts},
+    kept::KeptLooks,
+    machine::{self, RunFacts, RunStep, ZoneFacts},
+    queries::RunQueries,
 };
 
 /// Who holds it drives.
@@ -56,29 +53,37 @@ pub(crate) struct RolloutDriver {
     pub(crate) alone: bool,
 }
 
-/// Answers to queries, by run.
-type QueryAnswers = BTreeMap<String, Vec<Option<QueryFacts>>>;
+/// What is remembered from look to look.
+struct DriverMemory {
+    runs: Runs,
+    queries: RunQueries,
+    kept: KeptLooks,
+}
 
 impl RolloutDriver {
     /// Works until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut progress = self.zones.progressed();
-        let mut answers = QueryAnswers::new();
+        let queries = RunQueries::new(self.prometheus.take());
+        let mut memory = DriverMemory { runs: Runs::default(), queries, kept: KeptLooks::default() };
         let mut lead: Option<(Lease, Instant)> = None;
         loop {
             progress.mark_unchanged();
             let index = self.index.latest();
-            let runs = active(&index);
-            measure(&index);
-            answers.retain(|id, _| runs.iter().any(|(_, run)| run.id == *id));
+            memory.runs = memory.runs.moved_to(&index);
+            let runs: Vec<Arc<ActiveRun>> = memory.runs.active().cloned().collect();
+            measure(&runs);
+            memory.queries.keep(runs.iter().map(|active| active.run.id.as_str()));
+            memory.kept.keep(runs.iter().map(|active| active.run.id.as_str()));
             let mut wake = None;
             if runs.is_empty() {
                 self.give_up(&mut lead).await;
-            } else if let Some(fence) = self.lead(&mut lead).await {
-                for (stored, run) in &runs {
-                    let due = self.look(&index, stored, run, &fence, &mut answers).await;
-                    wake = due.into_iter().chain(wake).min();
-                }
+            }
+            for active in &runs {
+                // Of many runs the last is looked at long after the first, and nobody may have taken over by then.
+                let Some(fence) = self.lead(&mut lead).await else { break };
+                let due = self.look(&index, active, &fence, &mut memory).await;
+                wake = due.into_iter().chain(wake).min();
             }
             let idle = runs.is_empty();
             let look_again = Instant::now() + LOOK_AGAIN.min(wake.unwrap_or(LOOK_AGAIN));
@@ -86,6 +91,7 @@ impl RolloutDriver {
                 () = shutdown.cancelled() => break,
                 is_there = self.index.changed() => if !is_there { break },
                 Ok(()) = progress.changed(), if !idle => {}
+                () = memory.queries.answered(), if !idle => {}
                 () = sleep_until(look_again), if !idle => continue,
             }
             tokio::select! {
@@ -127,51 +133,28 @@ impl RolloutDriver {
     async fn look(
         &self,
         index: &Index,
-        stored: &Arc<Resource>,
-        run: &RolloutRun,
+        active: &ActiveRun,
         fence: &Fence,
-        answers: &mut QueryAnswers,
+        memory: &mut DriverMemory,
     ) -> Option<Duration> {
+        let (stored, run) = (&active.stored, &active.run);
         if run.state == RolloutState::Halted {
             // Whoever goes on wants to know how it is then.
-            answers.remove(&run.id);
+            memory.queries.forget(&run.id);
             return None;
         }
-        let answers = answers.entry(run.id.clone()).or_default();
-        answers.resize(run.halt_on.queries.len(), None);
-        self.ask(run, answers).await;
-        let facts = RunFacts { zones: self.zones_of(index, run), queries: answers.clone() };
         let now = self.env.now();
+        let (queries, asking) = memory.queries.ask(now, run);
+        let lost = memory.kept.lost(index, &active.rollout, run);
+        let facts = RunFacts { zones: self.zones_of(index, run), queries, asking, lost };
         let outlook = machine::step(now, run, stored.revision, &facts);
         match outlook.step {
             None => outlook.wake.map(|wake| (wake - now).to_std().unwrap_or_default()),
             Some(step) => {
-                self.make(stored, run.clone(), step, fence, now).await;
+                self.make(stored, RolloutRun::clone(run), step, fence, now).await;
                 None
             }
         }
-    }
-
-    /// Asks the queries of a run that are due.
-    async fn ask(&self, run: &RolloutRun, answers: &mut [Option<QueryFacts>]) {
-        let now = self.env.now();
-        let due = answers.iter_mut().enumerate();
-        let due = due.filter(|(n, newest)| machine::query_due(run, *n, newest.as_ref()) <= now);
-        let asked = due.filter_map(|(n, newest)| Some((run.halt_on.queries.get(n)?, newest)));
-        join_all(asked.map(|(query, newest)| async move {
-            let finding = match &self.prometheus {
-                Some(prometheus) => prometheus.judge(query).await,
-                None => QueryFinding::Unheard("rollouts.prometheus.address names nobody to ask".to_owned()),
-            };
-            let outcome = match finding {
-                QueryFinding::Good => "good",
-                QueryFinding::Bad(_) => "bad",
-                QueryFinding::Unheard(_) => "unheard",
-            };
-            metrics::counter!("rollout_queries_total", "outcome" => outcome).increment(1);
-            *newest = Some(QueryFacts { asked: now, finding });
-        }))
-        .await;
     }
 
     /// How the zones stand that the run is at, or comes to next.
@@ -251,21 +234,11 @@ impl RolloutDriver {
     }
 }
 
-/// Runs that are not over.
-fn active(index: &Index) -> Vec<(Arc<Resource>, RolloutRun)> {
-    let runs = index.list(&rollout_insight::KIND);
-    let runs = runs.filter_map(|stored| Some((Arc::clone(stored), stored.spec::<RolloutRun>().ok()?)));
-    runs.filter(|(_, run)| !run.state.is_over()).collect()
-}
-
 /// How many runs stand how.
-fn measure(index: &Index) {
-    let states = [RolloutState::Running, RolloutState::Paused, RolloutState::Halted];
-    let runs: Vec<RolloutState> = active(index).into_iter().map(|(_, run)| run.state).collect();
-    let names: BTreeSet<&'static str> = states.iter().map(|state| state.as_str()).collect();
-    for name in names {
-        let count = runs.iter().filter(|state| state.as_str() == name).count();
+fn measure(runs: &[Arc<ActiveRun>]) {
+    for state in [RolloutState::Running, RolloutState::Paused, RolloutState::Halted] {
+        let count = runs.iter().filter(|active| active.run.state == state).count();
         // Exact up to 2^53 runs.
-        metrics::gauge!("rollouts_active", "state" => name).set(count as f64);
+        metrics::gauge!("rollouts_active", "state" => state.as_str()).set(count as f64);
     }
 }

@@ -16,6 +16,8 @@ use common::{
 
 /// So long a query may have no answer before the run is halted for that.
 const UNHEARD: Duration = Duration::from_secs(300);
+/// One without an answer is asked again after this time at the latest.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// How a zone stands.
 #[derive(Clone, Debug, Default)]
@@ -48,10 +50,26 @@ pub(super) enum QueryFinding {
 }
 
 /// The newest answer to a query.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QueryFacts {
     pub(super) asked: DateTime<Utc>,
     pub(super) finding: QueryFinding,
+    /// When it was asked first of all those times in a row to which there was no answer.
+    pub(super) unheard: Option<DateTime<Utc>>,
+}
+
+impl QueryFacts {
+    /// What came of a query that was `asked` then, after `former`.
+    pub(super) fn after(former: Option<&Self>, asked: DateTime<Utc>, finding: QueryFinding) -> Self {
+        let unheard = match finding {
+            QueryFinding::Unheard(_) => {
+                let since = former.and_then(|former| former.unheard).filter(|since| *since <= asked);
+                Some(since.unwrap_or(asked))
+            }
+            QueryFinding::Good | QueryFinding::Bad(_) => None,
+        };
+        Self { asked, finding, unheard }
+    }
 }
 
 /// What is known when somebody looks.
@@ -61,6 +79,18 @@ pub(super) struct RunFacts {
     pub(super) zones: Vec<ZoneFacts>,
     /// One for each query.
     pub(super) queries: Vec<Option<QueryFacts>>,
+    /// Queries that wait for their answer, by number; when they have it, somebody looks.
+    pub(super) asking: BTreeSet<usize>,
+    /// What of the run cannot be kept back.
+    pub(super) lost: Vec<HaltReason>,
+}
+
+impl RunFacts {
+    /// The newest answer to the n-th query. One from the future was given before the clock was put back: it says nothing
+    /// about how it is now.
+    fn answer(&self, n: usize, now: DateTime<Utc>) -> Option<&QueryFacts> {
+        self.queries.get(n)?.as_ref().filter(|answer| answer.asked <= now)
+    }
 }
 
 /// What is to be done.
@@ -117,7 +147,7 @@ pub(super) fn step(now: DateTime<Utc>, run: &RolloutRun, stored: Revision, facts
     let Some(converged) = wave.converged else {
         return match converges(run, stored, facts) {
             true => Outlook::make(RunStep::Converge),
-            false => Outlook::wait(earliest(deadline(run), queries_due(run, facts))),
+            false => Outlook::wait(earliest(deadline(run), queries_due(now, run, facts))),
         };
     };
     let is_last = run.wave + 1 >= run.waves.len();
@@ -128,15 +158,14 @@ pub(super) fn step(now: DateTime<Utc>, run: &RolloutRun, stored: Revision, facts
     };
     match rested {
         Some(rested) if now >= rested => {}
-        wake => return Outlook::wait(earliest(wake, queries_due(run, facts))),
+        wake => return Outlook::wait(earliest(wake, queries_due(now, run, facts))),
     }
     // What a query said before the wave had the change says nothing about the change.
-    let is_good = |query: &Option<QueryFacts>| {
-        query.as_ref().is_some_and(|it| it.finding == QueryFinding::Good && it.asked >= converged)
+    let is_good = |n: usize| {
+        facts.answer(n, now).is_some_and(|it| it.finding == QueryFinding::Good && it.asked >= converged)
     };
-    let all_good = facts.queries.len() >= run.halt_on.queries.len() && facts.queries.iter().all(is_good);
-    if !all_good {
-        return Outlook::wait(queries_due(run, facts));
+    if !(0..run.halt_on.queries.len()).all(is_good) {
+        return Outlook::wait(queries_due(now, run, facts));
     }
     if is_last {
         return Outlook::make(RunStep::Finish);
@@ -202,13 +231,18 @@ fn objections(now: DateTime<Utc>, run: &RolloutRun, facts: &RunFacts) -> Vec<Hal
         let text = format!("{name} has not got the change within {limit}: {}", late.join(", "));
         reasons.push(HaltReason { about: late_about(run), text });
     }
+    if !run.is_everywhere() {
+        reasons.extend(facts.lost.iter().cloned());
+    }
     reasons.retain(|reason| !run.excused.contains(&reason.about));
     // What a query says is asked again, so nothing of it is excused.
-    let begun = run.waves[run.wave].released.unwrap_or(run.begun);
-    for (query, found) in run.halt_on.queries.iter().zip(&facts.queries) {
-        let text = match found.as_ref().map(|found| &found.finding) {
-            Some(QueryFinding::Bad(why)) => format!("query {:?}: {why}", query.promql),
-            Some(QueryFinding::Unheard(why)) if now - begun >= length(UNHEARD) => {
+    for (n, query) in run.halt_on.queries.iter().enumerate() {
+        let Some(found) = facts.answer(n, now) else { continue };
+        let text = match &found.finding {
+            QueryFinding::Bad(why) => format!("query {:?}: {why}", query.promql),
+            QueryFinding::Unheard(why)
+                if found.unheard.is_some_and(|since| now - since >= length(UNHEARD)) =>
+            {
                 format!("query {:?} has no answer: {why}", query.promql)
             }
             _ => continue,
@@ -229,19 +263,29 @@ fn deadline(run: &RolloutRun) -> Option<DateTime<Utc>> {
     wave.released?.checked_add_signed(length(limit.to_std()))
 }
 
-/// When the n-th query of a run is to be asked; never before somebody looked is at once.
-pub(super) fn query_due(run: &RolloutRun, n: usize, newest: Option<&QueryFacts>) -> DateTime<Utc> {
-    let (Some(query), Some(newest)) = (run.halt_on.queries.get(n), newest) else { return run.begun };
+/// When the n-th query of a run is to be asked, after `newest`; never before somebody looked is at once.
+pub(super) fn query_due(
+    now: DateTime<Utc>,
+    run: &RolloutRun,
+    n: usize,
+    newest: Option<&QueryFacts>,
+) -> DateTime<Utc> {
+    let newest = newest.filter(|newest| newest.asked <= now);
+    let (Some(query), Some(newest)) = (run.halt_on.queries.get(n), newest) else { return now };
+    let rest = match newest.finding {
+        QueryFinding::Unheard(_) => query.every().min(ASK_AGAIN),
+        QueryFinding::Good | QueryFinding::Bad(_) => query.every(),
+    };
+    let due = newest.asked.checked_add_signed(length(rest)).unwrap_or(newest.asked);
     let converged = run.waves.get(run.wave).and_then(|wave| wave.converged);
-    match converged.filter(|converged| newest.asked < *converged) {
-        Some(converged) => converged,
-        None => newest.asked.checked_add_signed(length(query.every())).unwrap_or(newest.asked),
-    }
+    // Earlier once the wave has the change; which may be in the future when the clock was put back.
+    converged.filter(|converged| newest.asked < *converged).map_or(due, |converged| converged.min(due))
 }
 
-fn queries_due(run: &RolloutRun, facts: &RunFacts) -> Option<DateTime<Utc>> {
-    let newest = |n: usize| facts.queries.get(n).and_then(Option::as_ref);
-    (0..run.halt_on.queries.len()).map(|n| query_due(run, n, newest(n))).min()
+/// When the next query is to be asked that waits for no answer.
+fn queries_due(now: DateTime<Utc>, run: &RolloutRun, facts: &RunFacts) -> Option<DateTime<Utc>> {
+    let idle = (0..run.halt_on.queries.len()).filter(|n| !facts.asking.contains(n));
+    idle.map(|n| query_due(now, run, n, facts.answer(n, now))).min()
 }
 
 fn earliest(a: Option<DateTime<Utc>>, b: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {

@@ -92,7 +92,7 @@ fn end(federation: &mut Federation, is_aborted: bool) {
     run.stored_at(stored.revision);
     let mut writes = Vec::new();
     if is_aborted {
-        for (key, before) in restored(&index, "canary", &run).unwrap() {
+        for (key, before) in restored(&index, "canary", &run).into_iter().map(Result::unwrap) {
             writes.push(match before {
                 Some(before) => Write::put(Arc::unwrap_or_clone(before)),
                 None => Write::delete_when(key, Precondition::None),

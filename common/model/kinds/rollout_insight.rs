@@ -1,6 +1,6 @@
 //! The newest run of each rollout, and what global keeps for going back. Written by global, sent to nobody.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -162,6 +162,15 @@ pub struct RolloutChange {
     /// Whether it was there before, and is kept.
     #[serde(default)]
     pub kept: bool,
+}
+
+impl fmt::Display for RolloutChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mesh.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            mesh => write!(f, "{} {mesh}/{}", self.kind, self.name),
+        }
+    }
 }
 
 /// Something that happened in a run.
@@ -328,9 +337,18 @@ impl RolloutRun {
         self.note(at, "", format!("{name} gets the change"));
     }
 
+    /// Everybody is back at what was before, but for what `text` says.
+    pub fn abort(&mut self, at: DateTime<Utc>, by: &str, text: impl Into<String>) {
+        self.state = RolloutState::Aborted;
+        self.excused.clear();
+        self.note(at, by, text);
+    }
+
     /// Everybody has the change.
     pub fn finish(&mut self, at: DateTime<Utc>) {
         self.state = RolloutState::Finished;
+        // Nothing halts it any more, and the newest run of each rollout is kept.
+        self.excused.clear();
         self.note(at, "", "finished: everybody has the change");
     }
 

@@ -23,7 +23,7 @@ use crate::{
     keys::KeySupply,
     model::{
         Resource,
-        kinds::{access_role::RoleVerb, mesh},
+        kinds::{access_role::RoleVerb, mesh, rollout_insight},
     },
     rest::{
         Api, ApiError, KindApi, User,
@@ -242,7 +242,9 @@ impl UndoPlan {
             return true;
         }
         let planned = self.steps.iter().any(|other| other.key == *key);
-        !planned && (key.kind.admin_only || is_as_it_is(write))
+        // Of runs there are only conditions.
+        let is_condition = is_as_it_is(write) || key.kind == &rollout_insight::KIND;
+        !planned && (key.kind.admin_only || is_condition)
     }
 
     fn shown(&self, index: &Index, sight: Sight) -> Value {

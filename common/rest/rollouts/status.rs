@@ -1,6 +1,6 @@
 //! How far a rollout is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -15,14 +15,28 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{TITLE, ZoneReached, require_global};
 use crate::{
     config::Interval,
-    model::kinds::zone,
-    rest::{ApiError, KindApi, User, ZoneStatusSource, body::json_response, read::ResourcePath},
+    model::{
+        Resource, ResourceKey,
+        kinds::{
+            rollout_insight::{self, RolloutRun},
+            zone,
+        },
+    },
+    registry,
+    rest::{
+        ApiError, KindApi, User,
+        body::json_response,
+        read::{ResourcePath, weight},
+    },
     rollouts::run_of,
+    runtime::http::Client,
     store::{Revision, index::Index},
 };
 
 /// Zones that are listed.
 const MOST_ZONES: usize = 10_000;
+/// Bytes that the state of each counts for.
+const EACH_ZONE: usize = 256;
 /// Longest time an answer waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -34,9 +48,9 @@ pub(in crate::rest) struct StatusQuery {
     after: Option<Revision>,
 }
 
-#[derive(Serialize)]
-struct ZoneShown<'a> {
-    zone: &'a str,
+#[derive(Clone, PartialEq, Serialize)]
+struct ZoneShown {
+    zone: Arc<str>,
     /// Counted from one.
     wave: usize,
     state: ZoneReached,
@@ -51,6 +65,7 @@ pub(in crate::rest) async fn status(
     Path(target): Path<ResourcePath>,
     Query(query): Query<StatusQuery>,
     Extension(user): Extension<User>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     require_global(&at)?;
     let api = &at.api;
@@ -60,23 +75,21 @@ pub(in crate::rest) async fn status(
             Interval::parse(text).map_err(|_| ApiError::unsupported("timeout"))?.0.min(LONGEST_WAIT)
         }
     };
-    let source = api.config.zone_status.as_deref();
+    let asked = Arc::new(StatusAsked { at: at.clone(), user, rollout: target.name });
     let mut index = api.index.clone();
-    let first = shown(&index.latest(), source, &target.name)?;
+    let first = asked.look(index.latest()).await?;
+    let source = api.config.zone_status.as_deref();
     let (Some(after), false, Some(source)) = (query.after, patience.is_zero(), source) else {
-        return Ok(json_response(StatusCode::OK, &first));
+        return asked.answer(&client, first).await;
     };
-    let wait = api.sync_waits.begin(api.trusts(&user))?;
+    let wait = api.sync_waits.begin(api.trusts(&asked.user))?;
     let deadline = Instant::now() + patience;
     let mut progress = source.progressed();
     loop {
         progress.mark_unchanged();
-        let now = shown(&index.latest(), Some(source), &target.name)?;
-        if now["revision"].as_u64() > Some(after)
-            || now["waves"] != first["waves"]
-            || now["zones"] != first["zones"]
-        {
-            return Ok(json_response(StatusCode::OK, &now));
+        let now = asked.look(index.latest()).await?;
+        if now.stored.revision > after || now.zones != first.zones {
+            return asked.answer(&client, now).await;
         }
         let news = async {
             tokio::select! {
@@ -85,31 +98,90 @@ pub(in crate::rest) async fn status(
             }
         };
         if !matches!(timeout_at(deadline, news).await, Ok(true)) {
-            return Ok(json_response(StatusCode::OK, &now));
+            return asked.answer(&client, now).await;
         }
         sleep_until(deadline.min(Instant::now() + wait.pause())).await;
     }
 }
 
-fn shown(index: &Index, source: Option<&dyn ZoneStatusSource>, rollout: &str) -> Result<Value, ApiError> {
-    let (stored, run) = run_of(index, rollout).ok_or_else(|| {
-        let detail =
-            format!("rollout {rollout:?} was never begun: `straitctl apply --rollout {rollout}` does");
-        ApiError::new(StatusCode::NOT_FOUND, TITLE, detail)
-    })?;
-    let last = run.waves.len().saturating_sub(1);
-    let zones = index.list(&zone::KIND).take(MOST_ZONES).map(|zone| {
-        let status = source.map(|source| source.zone_progress(zone.name())).unwrap_or_default();
-        let wave = if status.relay.is_some() { last } else { run.wave_of(zone.name()) };
-        let state = ZoneReached::of(&run, &stored, zone, &status);
-        ZoneShown { zone: zone.name(), wave: wave + 1, state, relay: status.relay }
-    });
-    let zones: Vec<ZoneShown<'_>> = zones.collect();
-    let mut shown = json!(run);
-    shown["rollout"] = rollout.into();
-    shown["zones"] = json!(zones);
-    // That of the change is in the run; this one says which run was looked at.
-    shown["changeRevision"] = run.revision.unwrap_or(stored.revision).into();
-    shown["revision"] = stored.revision.into();
-    Ok(shown)
+/// Who asks about which rollout.
+struct StatusAsked {
+    at: KindApi,
+    user: User,
+    rollout: String,
+}
+
+/// What there is to be told.
+struct StatusSeen {
+    stored: Arc<Resource>,
+    run: RolloutRun,
+    zones: Vec<ZoneShown>,
+}
+
+impl StatusAsked {
+    /// Looks at the zones, off the threads that serve everybody when they are many.
+    async fn look(self: &Arc<Self>, index: Arc<Index>) -> Result<StatusSeen, ApiError> {
+        let (asked, bytes) = (Arc::clone(self), index.count(&zone::KIND).saturating_mul(EACH_ZONE));
+        self.at.api.making.run(bytes, move || asked.seen(&index)).await
+    }
+
+    fn seen(&self, index: &Index) -> Result<StatusSeen, ApiError> {
+        let rollout = &self.rollout;
+        let (stored, run) = run_of(index, rollout).ok_or_else(|| {
+            let detail =
+                format!("rollout {rollout:?} was never begun: `straitctl apply --rollout {rollout}` does");
+            ApiError::new(StatusCode::NOT_FOUND, TITLE, detail)
+        })?;
+        let api = &self.at.api;
+        let (source, readable) = (api.config.zone_status.as_deref(), api.rights.readable(&self.user));
+        let last = run.waves.len().saturating_sub(1);
+        let zones =
+            index.list(&zone::KIND).filter(|zone| readable.shows(zone)).take(MOST_ZONES).map(|zone| {
+                let status = source.map(|source| source.zone_progress(zone.name())).unwrap_or_default();
+                let wave = if status.relay.is_some() { last } else { run.wave_of(zone.name()) };
+                let state = ZoneReached::of(&run, &stored, zone, &status);
+                ZoneShown { zone: Arc::clone(&zone.key.name), wave: wave + 1, state, relay: status.relay }
+            });
+        let zones = zones.collect();
+        Ok(StatusSeen { stored, run, zones })
+    }
+
+    async fn answer(self: &Arc<Self>, client: &Client, seen: StatusSeen) -> Result<Response, ApiError> {
+        let bytes = weight(&seen.stored) + seen.zones.len().saturating_mul(EACH_ZONE);
+        let asked = Arc::clone(self);
+        let answer = move || Ok(json_response(StatusCode::OK, &asked.shown(seen)));
+        self.at.api.make(client, bytes, answer).await
+    }
+
+    /// As the user may see it: without zones and resources that he may not read, and without what names them in passing
+    /// unless he may read the run itself.
+    fn shown(&self, seen: StatusSeen) -> Value {
+        let StatusSeen { stored, mut run, zones } = seen;
+        let api = &self.at.api;
+        let readable = api.rights.readable(&self.user);
+        let shows_zone = |zone: &String| readable.shows_key(&ResourceKey::global(&zone::KIND, zone));
+        for wave in &mut run.waves {
+            wave.zones.retain(shows_zone);
+            wave.away.retain(shows_zone);
+        }
+        run.changes.retain(|change| {
+            let kind = registry::by_name(&change.kind);
+            kind.is_some_and(|kind| readable.shows_key(&ResourceKey::new(kind, &change.mesh, &change.name)))
+        });
+        let change_revision = run.revision.unwrap_or(stored.revision);
+        let mut shown = json!(run);
+        if !readable.shows(&stored)
+            && let Some(members) = shown.as_object_mut()
+        {
+            for member in ["reasons", "excused", "log", "haltOn", "by"] {
+                members.remove(member);
+            }
+        }
+        shown["rollout"] = self.rollout.as_str().into();
+        shown["zones"] = json!(zones);
+        // That of the change is in the run; this one says which run was looked at.
+        shown["changeRevision"] = change_revision.into();
+        shown["revision"] = stored.revision.into();
+        api.sight(&self.user).on(&rollout_insight::KIND).of(shown)
+    }
 }

@@ -1,6 +1,7 @@
-//! Steering a rollout that is on its way. Who may is who may write what it changes.
+//! Steering a rollout that is on its way. Who may is who may write what it changes; and stop it and take it back may
+//! whoever decides about the rollout.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Extension,
@@ -19,9 +20,11 @@ use crate::{
         Resource, ResourceKey,
         kinds::{
             access_role::RoleVerb,
-            dataplane, mesh,
-            rollout_insight::{HaltReason, RolloutRun, RolloutState, RunRefusal, kept_key},
+            dataplane, mesh, rollout,
+            rollout_insight::{HaltReason, RolloutRun, RunRefusal, kept_key},
+            secret::SECRET,
         },
+        labels,
     },
     registry,
     rest::{ApiError, KindApi, User, commit::Prepared, read::ResourcePath, sync::Preference},
@@ -106,64 +109,107 @@ pub(super) async fn abort(
 async fn steer(at: &KindApi, rollout: &str, user: &User, how: Steering) -> Result<Response, ApiError> {
     at.require_writable()?;
     require_global(at)?;
-    let prepare = |index: &Index, _: &mut KeySupply| prepared(at, rollout, user, &how, index);
-    let (_, revision) = at.api.commit_of_rollout(prepare, None, &user.author()).await?;
-    tracing::info!(rollout, user = user.name, step = how.as_str(), "somebody steers a rollout");
-    metrics::counter!("rollout_steps_total", "step" => how.as_str()).increment(1);
-    let state = run_of(&at.api.index.current(), rollout).map(|(_, run)| run.state);
-    let body = json!({ "rollout": rollout, "state": state, "revision": revision });
+    let (api, step) = (Arc::clone(&at.api), how.as_str());
+    let asked = SteerRequest { at: at.clone(), rollout: rollout.to_owned(), user: user.clone(), how };
+    let decide = move |index: &Index, _: &mut KeySupply| asked.prepared(index);
+    let (done, revision) = api.commit_apart(Arc::new(decide), &user.author()).await?;
+    tracing::info!(rollout, user = user.name, step, "somebody steers a rollout");
+    metrics::counter!("rollout_steps_total", "step" => step).increment(1);
+    let state = run_of(&api.index.current(), rollout).map(|(_, run)| run.state);
+    let body = json!({ "rollout": rollout, "state": state, "revision": revision, "warnings": done.warnings });
     Ok(Preference::Usual.answer(StatusCode::OK, body, revision))
 }
 
-fn prepared(
-    at: &KindApi,
-    rollout: &str,
-    user: &User,
-    how: &Steering,
-    index: &Index,
-) -> Result<Prepared, ApiError> {
-    let (stored, mut run) = run_of(index, rollout).ok_or_else(|| {
-        ApiError::new(StatusCode::NOT_FOUND, TITLE, format!("there is no run of a rollout {rollout:?}"))
-    })?;
-    for change in &run.changes {
-        // Of a type nobody knows any more there is no right.
-        let Some(kind) = registry::by_name(&change.kind) else { continue };
-        // Keys that a rule made go along with what they are for.
-        if !kind.admin_only {
-            let key = ResourceKey::new(kind, &change.mesh, &change.name);
-            at.require_right(index, user, RoleVerb::Write, &key)?;
-        }
-    }
-    let (now, by) = (at.api.env.now(), user.name.as_str());
-    run.stored_at(stored.revision);
-    let refused = |refusal: RunRefusal| ApiError::conflict(format!("rollout {rollout}: {refusal}"));
-    let mut writes = Vec::new();
-    match how {
-        Steering::Halt(reason) => {
-            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            let text = format!("by {by}{why}");
-            run.halt(now, by, vec![HaltReason { about: String::new(), text }]).map_err(refused)?;
-        }
-        Steering::Resume => run.resume(now, by).map_err(refused)?,
-        Steering::Advance => run.advance(now, by).map_err(refused)?,
-        Steering::Abort if run.state.is_over() => return Err(refused(RunRefusal::Over)),
-        Steering::Abort => {
-            writes = back(at, index, rollout, &run)?;
-            let kept = run.changes.iter().enumerate().filter(|(_, change)| change.kept);
-            writes.extend(kept.map(|(n, _)| Write::delete_when(kept_key(rollout, n), Precondition::None)));
-            run.state = RolloutState::Aborted;
-            run.note(now, by, "aborted: everybody is back at what was before");
-        }
-    }
-    writes.push(with_run(&stored, &run, now));
-    Ok(Prepared { title: TITLE, batch: Batch::of(writes), created: false, warnings: Vec::new() })
+/// Who does what.
+struct SteerRequest {
+    at: KindApi,
+    rollout: String,
+    user: User,
+    how: Steering,
 }
 
-/// What has to be written so that everything is as it was. Those who waited see no difference.
-fn back(at: &KindApi, index: &Index, rollout: &str, run: &RolloutRun) -> Result<Vec<Write>, ApiError> {
-    let before = restored(index, rollout, run).map_err(|error| ApiError::internal(TITLE, error))?;
-    let mut writes = Vec::new();
-    for (key, before) in before {
+impl SteerRequest {
+    fn prepared(&self, index: &Index) -> Result<Prepared, ApiError> {
+        let Self { at, rollout, user, how } = self;
+        let (stored, mut run) = run_of(index, rollout).ok_or_else(|| {
+            ApiError::new(StatusCode::NOT_FOUND, TITLE, format!("there is no run of a rollout {rollout:?}"))
+        })?;
+        self.require_right(index, &run)?;
+        let (now, by) = (at.api.env.now(), user.name.as_str());
+        run.stored_at(stored.revision);
+        let refused = |refusal: RunRefusal| ApiError::conflict(format!("rollout {rollout}: {refusal}"));
+        let (mut writes, mut warnings) = (Vec::new(), Vec::new());
+        match how {
+            Steering::Halt(reason) => {
+                let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                let text = format!("by {by}{why}");
+                run.halt(now, by, vec![HaltReason { about: String::new(), text }]).map_err(refused)?;
+            }
+            Steering::Resume => run.resume(now, by).map_err(refused)?,
+            Steering::Advance => run.advance(now, by).map_err(refused)?,
+            Steering::Abort if run.state.is_over() => return Err(refused(RunRefusal::Over)),
+            Steering::Abort => {
+                (writes, warnings) = back(at, index, rollout, &run)?;
+                if let Some(objection) = at.api.rollouts.held(index, &writes, Some(rollout)) {
+                    return Err(ApiError::conflict(objection.to_string()));
+                }
+                let kept = run.changes.iter().enumerate().filter(|(_, change)| change.kept);
+                writes
+                    .extend(kept.map(|(n, _)| Write::delete_when(kept_key(rollout, n), Precondition::None)));
+                let text = "aborted: everybody is back at what was before".to_owned();
+                let text = warnings.iter().fold(text, |text, warning| format!("{text}; {warning}"));
+                run.abort(now, by, text);
+            }
+        }
+        writes.push(with_run(&stored, &run, now));
+        Ok(Prepared { title: TITLE, batch: Batch::of(writes), created: false, warnings })
+    }
+
+    /// 403 unless the user may do to each resource what this does to it; or decides about the rollout, who may always
+    /// stop it and take it back.
+    fn require_right(&self, index: &Index, run: &RolloutRun) -> Result<(), ApiError> {
+        let Self { at, rollout, user, how } = self;
+        if matches!(how, Steering::Halt(_) | Steering::Abort) {
+            let key = ResourceKey::global(&rollout::KIND, rollout);
+            if at.require_right(index, user, RoleVerb::Write, &key).is_ok() {
+                return Ok(());
+            }
+        }
+        for change in &run.changes {
+            // Of a type nobody knows any more there is no right.
+            let Some(kind) = registry::by_name(&change.kind) else { continue };
+            // Keys that a rule made go along with what they are for.
+            if kind.admin_only {
+                continue;
+            }
+            let verb = match (how, change.op.as_str()) {
+                (Steering::Abort, "create") | (Steering::Resume | Steering::Advance, "delete") => {
+                    RoleVerb::Delete
+                }
+                _ => RoleVerb::Write,
+            };
+            at.require_right(index, user, verb, &ResourceKey::new(kind, &change.mesh, &change.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// What has to be written so that everything is as it was, and what cannot be. Those who waited see no difference.
+fn back(
+    at: &KindApi,
+    index: &Index,
+    rollout: &str,
+    run: &RolloutRun,
+) -> Result<(Vec<Write>, Vec<String>), ApiError> {
+    let (mut writes, mut warnings) = (Vec::new(), Vec::new());
+    for former in restored(index, rollout, run) {
+        let (key, before) = match former {
+            Ok(former) => former,
+            Err(error) => {
+                warnings.push(format!("{} stays as it is: {error}", error.of));
+                continue;
+            }
+        };
         let is = index.get(&key);
         // What was in a mesh that is gone stays gone.
         if key.kind.is_mesh_scoped() && index.find(&mesh::KIND, "", &key.mesh).is_none() {
@@ -179,12 +225,8 @@ fn back(at: &KindApi, index: &Index, rollout: &str, run: &RolloutRun) -> Result<
                 writes.push(Write::put_when(Arc::unwrap_or_clone(before), Precondition::Absent));
             }
             (None, Some(is)) => {
-                let used = index.list_in_mesh(&dataplane::KIND, is.name()).count();
-                if key.kind == &mesh::KIND && used > 0 {
-                    let detail = format!(
-                        "{key} would go, and there are still {used} dataplanes in it: stop them first"
-                    );
-                    return Err(ApiError::conflict(detail));
+                if key.kind == &mesh::KIND {
+                    require_alone(index, &key, run)?;
                 }
                 writes.push(Write::delete_when(key, Precondition::At(is.revision)));
             }
@@ -193,5 +235,36 @@ fn back(at: &KindApi, index: &Index, rollout: &str, run: &RolloutRun) -> Result<
     }
     // What was in a mesh that goes is gone with it by then.
     writes.sort_by_key(|write| matches!(write, Write::Delete { key, .. } if key.kind == &mesh::KIND));
-    Ok(writes)
+    Ok((writes, warnings))
+}
+
+/// Refuses to take back a mesh in which somebody else has something by now: it would go as well.
+fn require_alone(index: &Index, mesh: &ResourceKey, run: &RolloutRun) -> Result<(), ApiError> {
+    let used = index.list_in_mesh(&dataplane::KIND, &mesh.name).count();
+    if used > 0 {
+        let detail = format!("{mesh} would go, and there are still {used} dataplanes in it: stop them first");
+        return Err(ApiError::conflict(detail));
+    }
+    let of_run: BTreeSet<(&str, &str)> = run
+        .changes
+        .iter()
+        .filter(|change| *change.mesh == *mesh.name)
+        .map(|change| (change.kind.as_str(), change.name.as_str()))
+        .collect();
+    let all = registry::ALL.iter().filter(|kind| kind.is_mesh_scoped() && !kind.read_only);
+    let inside = all.flat_map(|kind| index.list_in_mesh(kind, &mesh.name));
+    let others: Vec<&Arc<Resource>> = inside
+        .filter(|inside| !of_run.contains(&(inside.kind().name, inside.name())))
+        // Certificates that zones were given for the mesh are made of it.
+        .filter(|inside| inside.kind() != &SECRET || inside.label(labels::ISSUER).is_none())
+        .collect();
+    let Some(first) = others.first() else { return Ok(()) };
+    let detail = format!(
+        "{mesh} would go, and with it {}: delete that first, if it is to go",
+        match others.len() {
+            1 => format!("{}, which is no part of the rollout", first.key),
+            count => format!("{count} resources that are no part of the rollout, such as {}", first.key),
+        }
+    );
+    Err(ApiError::conflict(detail))
 }

@@ -19,7 +19,6 @@ use crate::{
     },
     registry,
     rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response},
-    rollouts::Holds,
     store::{Revision, index::Index},
 };
 
@@ -102,7 +101,7 @@ pub(in crate::rest) async fn item(
     let status = source.zone_progress(&path.zone);
     let resource = index.get(&key);
     let (state, reason) = match resource {
-        None => match kept(&index, &path.zone, &key, &status) {
+        None => match kept(&api, &index, &path.zone, &key, &status) {
             Some(reason) => (ItemState::Kept, reason),
             None => absent(&status),
         },
@@ -140,10 +139,10 @@ fn kind(path: &str) -> Result<&'static Kind, ApiError> {
 }
 
 /// That the zone still has what a rollout deleted.
-fn kept(index: &Index, zone: &str, key: &ResourceKey, status: &ZoneStatus) -> Option<String> {
-    let holds = Holds::of(index);
-    let hold = holds.iter().find(|hold| hold.is_of(key))?;
-    hold.reason(zone, status.relay.as_deref())
+fn kept(api: &Api, index: &Index, zone: &str, key: &ResourceKey, status: &ZoneStatus) -> Option<String> {
+    let runs = api.rollouts.runs(index);
+    let run = runs.active().find(|run| run.is_of(key))?;
+    run.reason(zone, status.relay.as_deref())
 }
 
 fn absent(status: &ZoneStatus) -> (ItemState, String) {

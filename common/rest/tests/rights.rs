@@ -6,7 +6,7 @@ use crate::token;
 const TIMEOUT: &str = "/meshes/default/meshtimeouts/a";
 
 /// The token of a user, made as an administrator makes it.
-async fn token_of(api: &TestApi, name: &str, groups: &[&str]) -> String {
+pub(super) async fn token_of(api: &TestApi, name: &str, groups: &[&str]) -> String {
     let asked = json!({ "name": name, "groups": groups, "validFor": "1h" });
     let (status, token) = api.send("POST", "/tokens/user", Some(asked.to_string())).await.unwrap();
     assert_eq!(status, 200, "{token}");
@@ -14,7 +14,13 @@ async fn token_of(api: &TestApi, name: &str, groups: &[&str]) -> String {
     token
 }
 
-async fn as_user(api: &TestApi, token: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+pub(super) async fn as_user(
+    api: &TestApi,
+    token: &str,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
     let request = Request::builder().method(method).uri(path).header("host", "cp");
     let request = request.header("authorization", format!("Bearer {token}"));
     let body = body.map(|body| Body::from(body.to_string())).unwrap_or_default();

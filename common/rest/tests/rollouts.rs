@@ -1,5 +1,8 @@
 //! Changes that go out in waves, over the API.
 
+mod limits;
+mod rights;
+
 use super::*;
 use crate::{model::kinds::rollout_insight, rollouts::Holds};
 

@@ -41,7 +41,7 @@ fn zone(name: &str, acked: Revision) -> ZoneFacts {
 }
 
 fn facts(zones: Vec<ZoneFacts>) -> RunFacts {
-    RunFacts { zones, queries: Vec::new() }
+    RunFacts { zones, ..RunFacts::default() }
 }
 
 /// Acts as the driver does.
@@ -137,7 +137,7 @@ fn what_halts_it_is_told_and_excused_once() {
         // What another wave does is not about this one.
         let elsewhere = RunFacts {
             zones: facts.zones.iter().map(|zone| ZoneFacts { zone: "b".into(), ..zone.clone() }).collect(),
-            queries: Vec::new(),
+            ..RunFacts::default()
         };
         run.halt_on = HaltConditions::default();
         assert!(!matches!(step(at(1), &run, 10, &elsewhere).step, Some(RunStep::Halt(_))));
@@ -170,27 +170,107 @@ fn a_wave_may_take_so_long_and_no_longer() {
     assert_eq!(step(at(99), &run, 10, &behind), Outlook::default(), "somebody waits for it all the same");
 }
 
+/// A run of waves that are asked about, the first of which has the change since 5.
+fn asked_about(interval: Option<i64>) -> RolloutRun {
+    let interval = interval.map(Span::from_secs);
+    let query = HaltQuery { promql: "errors".to_owned(), above: Some(1.0), interval, ..HaltQuery::default() };
+    let mut run = run(None, HaltConditions { queries: vec![query], ..HaltConditions::default() });
+    act(&mut run, at(5), RunStep::Converge);
+    run
+}
+
+fn answered(newest: QueryFacts) -> RunFacts {
+    RunFacts { queries: vec![Some(newest)], ..facts(vec![zone("a", 10), zone("b", 10)]) }
+}
+
 #[test]
 fn a_query_is_asked_once_more_when_the_wave_has_the_change() {
-    let query = HaltQuery { promql: "errors".to_owned(), above: Some(1.0), ..HaltQuery::default() };
-    let halt_on = HaltConditions { queries: vec![query], ..HaltConditions::default() };
-    let mut run = run(None, halt_on);
-    let with = |asked, finding| RunFacts {
-        zones: vec![zone("a", 10), zone("b", 10)],
-        queries: vec![Some(QueryFacts { asked: at(asked), finding })],
-    };
-    act(&mut run, at(5), RunStep::Converge);
+    let run = asked_about(None);
+    let with = |asked, finding| answered(QueryFacts::after(None, at(asked), finding));
     assert_eq!(step(at(6), &run, 10, &with(4, QueryFinding::Good)), Outlook::wait(Some(at(5))));
+    let asking = RunFacts { asking: BTreeSet::from([0]), ..with(4, QueryFinding::Good) };
+    assert_eq!(step(at(6), &run, 10, &asking), Outlook::wait(None), "the answer wakes by itself");
     assert!(matches!(
         step(at(6), &run, 10, &with(6, QueryFinding::Good)).step,
         Some(RunStep::Release { .. })
     ));
     let why = halted(step(at(6), &run, 10, &with(6, QueryFinding::Bad("2 is above 1".to_owned()))));
     assert_eq!(why, ["query \"errors\": 2 is above 1"]);
-    // One that cannot be asked holds it up, and halts it in the end.
-    let unheard = |now: i64| step(at(now), &run, 10, &with(now, QueryFinding::Unheard("gone".to_owned())));
-    assert_eq!(unheard(100).step, None);
-    assert_eq!(halted(unheard(300)), ["query \"errors\" has no answer: gone"]);
+}
+
+#[test]
+fn five_minutes_without_an_answer_halt_it_and_not_one_that_is_late() {
+    let run = asked_about(Some(3600));
+    let gone = || QueryFinding::Unheard("gone".to_owned());
+    // It was heard before, and the wave is older than five minutes.
+    let heard = QueryFacts::after(None, at(900), QueryFinding::Good);
+    let first = QueryFacts::after(Some(&heard), at(1_000), gone());
+    assert_eq!(step(at(1_000), &run, 10, &answered(first.clone())).step, None);
+    // It is asked again before long, however seldom it is asked as long as it has answers.
+    assert_eq!(query_due(at(1_001), &run, 0, Some(&first)), at(1_030));
+    assert_eq!(query_due(at(901), &run, 0, Some(&heard)), at(4_500));
+    let late = QueryFacts::after(Some(&first), at(1_299), gone());
+    assert_eq!(step(at(1_299), &run, 10, &answered(late.clone())).step, None);
+    let last = QueryFacts::after(Some(&late), at(1_300), gone());
+    assert_eq!(
+        halted(step(at(1_300), &run, 10, &answered(last.clone()))),
+        ["query \"errors\" has no answer: gone"]
+    );
+    // An answer begins the time anew.
+    let again = QueryFacts::after(Some(&last), at(1_310), QueryFinding::Good);
+    let first = QueryFacts::after(Some(&again), at(1_320), gone());
+    assert_eq!(step(at(1_320), &run, 10, &answered(first)).step, None);
+}
+
+#[test]
+fn what_cannot_be_kept_back_halts_it_while_somebody_waits() {
+    let lost = HaltReason { about: "kept a".to_owned(), text: "a cannot be read".to_owned() };
+    let facts = RunFacts { lost: vec![lost], ..facts(vec![zone("a", 10), zone("b", 10), zone("c", 10)]) };
+    let mut run = run(None, HaltConditions::default());
+    assert_eq!(halted(step(at(1), &run, 10, &facts)), ["a cannot be read"]);
+    run.release(2, at(1), BTreeSet::new(), []);
+    assert_eq!(step(at(1), &run, 10, &facts).step, Some(RunStep::Converge), "everybody has it");
+}
+
+proptest! {
+    /// An answer that a clock gave which was put back since is as good as none, and the query is asked at once.
+    #[test]
+    fn an_answer_from_the_future_says_nothing(
+        now in 0..100i64, ahead in 1..10_000i64, finding in 0..3, since in prop::option::of(0..10_000i64),
+    ) {
+        let run = asked_about(None);
+        let finding = match finding {
+            0 => QueryFinding::Good,
+            1 => QueryFinding::Bad("2 is above 1".to_owned()),
+            _ => QueryFinding::Unheard("gone".to_owned()),
+        };
+        let newest = QueryFacts { asked: at(now + ahead), finding, unheard: since.map(at) };
+        let facts = answered(newest.clone());
+        let unanswered = RunFacts { queries: vec![None], ..facts.clone() };
+        prop_assert_eq!(step(at(now), &run, 10, &facts), step(at(now), &run, 10, &unanswered));
+        prop_assert_eq!(step(at(now), &run, 10, &facts), Outlook::wait(Some(at(now))));
+        prop_assert_eq!(query_due(at(now), &run, 0, Some(&newest)), at(now));
+    }
+
+    /// However the clock is put, a query is asked again within its interval, and one answer that is late halts nothing.
+    #[test]
+    fn a_clock_that_is_put_back_stops_no_query(times in prop::collection::vec(0..1_000i64, 1..20)) {
+        let run = asked_about(None);
+        let mut newest: Option<QueryFacts> = None;
+        for now in times {
+            let due = query_due(at(now), &run, 0, newest.as_ref());
+            prop_assert!(due <= at(now + 30), "{due} is late at {now}");
+            if due > at(now) {
+                continue;
+            }
+            let next = QueryFacts::after(newest.as_ref(), at(now), QueryFinding::Unheard("gone".to_owned()));
+            let since = next.unheard.unwrap();
+            prop_assert!(since <= at(now));
+            let is_halted = matches!(step(at(now), &run, 10, &answered(next.clone())).step, Some(RunStep::Halt(_)));
+            prop_assert_eq!(is_halted, at(now) - since >= TimeDelta::seconds(300));
+            newest = Some(next);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
