@@ -1,11 +1,19 @@
 //! A zone that claims another's name, or writes what another one owns.
 
+use chrono::{DateTime, TimeDelta};
 use common::{
+    ca,
     kds::features::{ATTRIBUTION, RESUME},
-    model::{Kind, Origin, Resource, kinds, labels, transcode},
-    policy::mesh_timeout,
+    keys::{KeyForm, PrivateKey},
+    model::{
+        Kind, Origin, Resource,
+        kinds::{self, mesh_trust},
+        labels, transcode,
+    },
+    policy::{mesh_proxy_patch, mesh_timeout, mesh_traffic_permission},
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use serde_json::json;
 
 use crate::{
     scripted::{Scripted, on_global},
@@ -163,4 +171,63 @@ async fn what_another_one_owns_is_not_overwritten_and_both_are_named() {
         let refused = world.notes("zone-1").into_iter().find(|note| note.contains("refused"));
         assert_eq!(refused, None, "the owner has nothing to do with it");
     }
+}
+
+/// What a zone says to others is what their decoders read of it, whatever it calls that and whatever else it writes.
+#[tokio::test]
+async fn a_zone_tells_others_how_its_services_are_called_and_nothing_else() {
+    let world = World::new().await;
+    let zone = Scripted::like_kumas(&world.dial, "zone-1").await;
+    let mut up = zone.answer().await.unwrap();
+    let produced = |kind: &'static Kind, name: &str, spec: &serde_json::Value| {
+        let policy = world.global.resource(kind, "default", name, Origin::Global).with_spec(spec.to_string());
+        policy.with_label(labels::POLICY_ROLE, "producer").with_label(labels::NAMESPACE, "demo")
+    };
+    let to =
+        json!([{"targetRef": {"kind": "MeshService", "name": "redis"}, "default": {"idleTimeout": "1s"}}]);
+    let (all, patches) =
+        (json!({"kind": "Mesh"}), json!({"appendModifications": [{"cluster": {"operation": "Remove"}}]}));
+    let rules = json!([{"default": {"allow": [{"spiffeID": {"type": "Prefix", "value": "spiffe://"}}]}}]);
+    let key = PrivateKey::generate(KeyForm::P256).unwrap();
+    let root = ca::create_root("default", &key, TimeDelta::days(1), DateTime::UNIX_EPOCH).unwrap();
+    let trust = |name: &str, domain: &str| {
+        let bundle = json!({"type": "Pem", "pem": {"value": root.certificate}});
+        produced(&mesh_trust::KIND, name, &json!({"trustDomain": domain, "caBundles": [bundle]}))
+    };
+    let sent = [
+        produced(&mesh_timeout::KIND, "timeout", &json!({"to": to})),
+        produced(
+            &mesh_timeout::KIND,
+            "inbound",
+            &json!({"to": to, "rules": [{"default": {"idleTimeout": "1s"}}]}),
+        ),
+        produced(&mesh_proxy_patch::KIND, "patch", &json!({"targetRef": all, "to": to, "default": patches})),
+        produced(
+            &mesh_traffic_permission::KIND,
+            "permission",
+            &json!({"targetRef": all, "to": to, "rules": rules}),
+        ),
+        trust("own", "default.zone-1.mesh.local"),
+        trust("foreign", "default.zone-2.mesh.local"),
+        trust("named", "zone-2.zone-1.mesh.local"),
+    ];
+    let kinds: std::collections::BTreeSet<&str> = sent.iter().map(|resource| resource.kind().name).collect();
+    for (nonce, kind) in (1..).zip(&kinds) {
+        let of_kind: Vec<Resource> = sent.iter().filter(|one| one.kind().name == *kind).cloned().collect();
+        up.send(kind, nonce, &of_kind, &[]).await;
+        assert_eq!(up.verdict(kind).await.error_detail, None, "{kind} is kept, for who looks at the zone");
+    }
+    let other = Scripted::like_kumas(&world.dial, "zone-3").await;
+    let mut down = other.ask(kinds.iter().map(|kind| other.first(kind)).collect()).await.unwrap();
+    let mut told = std::collections::BTreeSet::new();
+    for _ in &kinds {
+        let response = down.next().await;
+        told.extend(response.resources.iter().map(|item| (response.type_url.clone(), item.name.clone())));
+    }
+    let name = |resource: &Resource| {
+        let key = on_global(resource, "zone-1").key;
+        (key.kind.name.to_owned(), common::kds::names::delta_name(&key.name, &key.mesh))
+    };
+    // zone-3 looks at what a MeshIdentity gives zone-1 before it believes the last.
+    assert_eq!(told, [&sent[0], &sent[4], &sent[6]].map(name).into());
 }
