@@ -12,6 +12,7 @@ mod body;
 mod browser;
 mod commit;
 mod condition;
+mod confidential;
 mod desk;
 mod envoy;
 mod error;

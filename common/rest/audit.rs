@@ -13,6 +13,7 @@ use super::{
     Api, ApiError, REVISION, User,
     body::json_response,
     browser::{LOGIN_DONE, SESSION, is_page},
+    confidential::Confidential,
     page::{self, Query},
     routes,
 };
@@ -36,17 +37,6 @@ pub(super) struct AuditedRequest {
     is_taken_down: bool,
 }
 
-/// On an answer that shows what is for a few, so that who asked for it is taken down.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ShownToFew;
-
-impl ShownToFew {
-    /// Says so of `response`.
-    pub(super) fn mark(response: &mut Response) {
-        response.extensions_mut().insert(Self);
-    }
-}
-
 /// Whether the request itself is taken down, and not what a page asks for because of it.
 fn is_taken_down(request: &Request, route: Option<&str>) -> bool {
     let (method, path) = (request.method(), request.uri().path());
@@ -66,7 +56,7 @@ impl AuditedRequest {
     }
 
     fn is_sensitive(&self, response: &Response) -> bool {
-        self.is_taken_down || response.extensions().get::<ShownToFew>().is_some()
+        self.is_taken_down || Confidential::is_on(response)
     }
 
     /// The same of what a page asked for, which is not told when it may not be seen.

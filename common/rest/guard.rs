@@ -14,8 +14,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{
     ApiError, User,
     access::WAY_IN,
-    audit::ShownToFew,
     browser::{PAGE, SESSION},
+    confidential::Confidential,
     routes::{Mounted, MountedRoute, Needs, Route, RoutePlace},
 };
 use crate::{
@@ -61,7 +61,7 @@ async fn judge(
         Ok(()) => {
             let mut response = next.run(request).await;
             if guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only) {
-                ShownToFew::mark(&mut response);
+                Confidential::mark(&mut response);
             }
             response
         }

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::{
     Api, ApiError, KindApi, User,
-    audit::ShownToFew,
     body::json_response,
+    confidential::Confidential,
     filter::ListFilter,
     kubernetes,
     page::{self, Page, PageLink, Query},
@@ -239,7 +239,7 @@ pub(super) async fn by_kri(
     let resource = resource.ok_or_else(|| ApiError::not_found(ITEM))?;
     let mut shown = one(&at.api, &user, &client, resource, query).await?;
     if at.kind.admin_only {
-        ShownToFew::mark(&mut shown);
+        Confidential::mark(&mut shown);
     }
     Ok(shown)
 }

@@ -224,7 +224,8 @@ mod tests {
         drop(last);
         drop(places.take(at(6), Some("other")).unwrap());
         drop((of_thief, here));
-        assert_eq!((places.lock().all, places.lock().by.len()), (0, 0), "nothing is kept");
+        let taken = places.lock();
+        assert_eq!((taken.all, taken.by.len()), (0, 0), "nothing is kept");
     }
 
     #[test]

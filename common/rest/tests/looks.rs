@@ -11,7 +11,6 @@ async fn looks_at_what_is_for_a_few_are_taken_down_and_others_are_not() {
     assert_eq!(ask(&api, "PUT", "/meshes/default/secrets/s", Some(secret)).await.0, 201);
     for (path, is_of_few) in [
         ("/config", true),
-        ("/logging", true),
         ("/strait/backup", true),
         ("/secrets", true),
         ("/meshes/default/secrets", true),

@@ -213,8 +213,8 @@ async fn only_administrators_are_told() {
         let found = zone.audit.search(&query, 100).into_iter();
         found.map(|entry| (entry.path, entry.status)).collect::<Vec<_>>()
     };
-    const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
-    let expected = [400, 400, 200].map(|status| (STREAM.to_owned(), status));
+    let call = |method: &str| format!("/envoy.service.status.v3.ClientStatusDiscoveryService/{method}");
+    let expected = [400, 400, 200].map(|status| (call("FetchClientStatus"), status));
     assert_eq!(taken_down("operator"), expected, "the newest first");
     // It says which node its bearer is, whatever else is in it.
     operator.token = Operator::of(&zone, &["mesh-system:admin", NODE_GROUP]).await.token;
@@ -235,7 +235,8 @@ async fn only_administrators_are_told() {
         let refused = operator.stub.clone().stream_client_status(silent).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused:?}");
     }
-    assert_eq!(taken_down("operator")[..2], [403, 403].map(|status| (STREAM.to_owned(), status)));
+    let expected = ["StreamClientStatus", "FetchClientStatus"].map(|method| (call(method), 403));
+    assert_eq!(taken_down("operator")[..2], expected);
     assert_eq!(taken_down("mesh-system:anonymous").len(), 7, "of a node, and of three who are nobody, twice");
     zone.stop().await;
 }
