@@ -295,7 +295,7 @@ impl ConnectionTable {
 }
 
 /// What counts as one address: with IPv6 a customer has at least 64 bits to choose from.
-fn network(ip: IpAddr) -> IpAddr {
+pub(super) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
         ip @ IpAddr::V4(_) => ip,
