@@ -75,7 +75,7 @@ use crate::{
 };
 
 pub use admission::{Admission, Deletion, Put};
-pub use body::{BodyError, Intake, ReceivedBody, json_response};
+pub use body::{BodyError, Intake, ReceivedBody, json_document, json_response};
 pub use browser::{LOGIN, LOGIN_DONE, PAGE, SESSION, SESSION_END};
 pub use desk::{Asker, Desk, DeskAnswer};
 pub use error::ApiError;

@@ -11,19 +11,21 @@
 mod assignments;
 mod routes;
 mod server;
+mod shared;
 mod target;
+mod waiting;
 
 use std::sync::Arc;
 
 use common::store::index::IndexReader;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::assignments::{Assignments, ToldAssignments};
+use self::{
+    assignments::{Assignments, ToldAssignments},
+    waiting::AssignmentWaits,
+};
 pub(crate) use self::{routes::routes, server::serve};
-
-/// Clients that may wait for a change at the same time.
-const WAITING: usize = 256;
 
 /// What is told to those who collect metrics.
 pub(crate) struct Monitoring {
@@ -32,14 +34,14 @@ pub(crate) struct Monitoring {
     asked: Notify,
     /// `None` until somebody has asked.
     told: watch::Sender<Option<ToldAssignments>>,
-    waits: Semaphore,
+    waits: Arc<AssignmentWaits>,
 }
 
 impl Monitoring {
     /// Follows this index.
     pub(crate) fn new(index: IndexReader) -> Arc<Self> {
         let (told, asked) = (watch::Sender::new(None), Notify::new());
-        Arc::new(Self { index, asked, told, waits: Semaphore::new(WAITING) })
+        Arc::new(Self { index, asked, told, waits: Arc::default() })
     }
 
     /// Follows the index until `shutdown`. What nobody asks for is not followed.

@@ -19,12 +19,23 @@ use super::{ApiError, browser::is_page};
 
 /// A JSON answer, indented for people.
 pub fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut text = Vec::with_capacity(256);
-    if let Err(error) = pretty(body, &mut text) {
-        tracing::error!(%error, "cannot encode an answer");
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    match json_document(body) {
+        Ok(text) => json_text(status, text),
+        Err(error) => {
+            tracing::error!(%error, "cannot encode an answer");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
     }
-    json_text(status, text)
+}
+
+/// The text of such an answer.
+///
+/// # Errors
+/// When it has no form as JSON.
+pub fn json_document(body: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(256);
+    pretty(body, &mut text)?;
+    Ok(text)
 }
 
 /// Writes JSON as it is answered.

@@ -21,7 +21,7 @@ mod watched;
 use std::{
     convert::Infallible,
     fs::File,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::{
         Arc, Weak,
@@ -88,6 +88,11 @@ impl Client {
     /// Whether the client has shown who it is.
     pub fn is_known(&self) -> bool {
         self.0.upgrade().is_none_or(|seat| seat.is_known())
+    }
+
+    /// Where the client is, as it is counted: at its address, or with IPv6 in its network. `None` where no server counts.
+    pub fn network(&self) -> Option<IpAddr> {
+        self.0.upgrade().map(|seat| network(seat.guest.peer().ip()))
     }
 
     /// Begins one of the long exchanges of this client. One that has not shown who it is may have `most`

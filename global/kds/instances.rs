@@ -19,7 +19,7 @@ use super::{
     ending::EndCause,
     health::Patience,
     history::ZoneHistory,
-    replicas::{EXCHANGE, Replicas, SessionReport},
+    replicas::{EXCHANGE, NotedReports, Replicas, SessionReport},
     session::Session,
     sessions::Sessions,
     status::of_session,
@@ -27,6 +27,10 @@ use super::{
 
 /// After this everybody has answered who was called.
 const ROLL_CALL: Duration = Duration::from_millis(500);
+
+/// So many times less often than others are asked, an instance that can have no others looks at what earlier processes
+/// left.
+const SELDOM: u64 = 12;
 
 /// The pause after the store did not answer.
 const RETRY: Duration = Duration::from_secs(1);
@@ -47,7 +51,9 @@ impl Instances {
     pub(crate) async fn run(self, mut nudged: watch::Receiver<Nudges>, drained: CancellationToken) {
         let mut tick = interval(EXCHANGE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut beat, mut alone, mut calls) = (0, false, 0);
+        let (mut beat, mut calls) = (0, 0);
+        let mut alone = nudged.has_changed().is_err();
+        let mut noted = NotedReports::default();
         let (mut is_new, mut again) = (true, None);
         loop {
             beat += 1;
@@ -63,7 +69,7 @@ impl Instances {
                     }
                 }
             }
-            if !self.exchange(beat).await {
+            if !self.exchange(beat, alone.then_some(&mut noted)).await {
                 // Others ask again when it is back, and take who has not spoken by then for gone.
                 again = Some(Instant::now() + RETRY);
                 continue;
@@ -78,7 +84,7 @@ impl Instances {
                 self.close_orphans().await;
             }
         }
-        self.exchange(beat).await;
+        self.exchange(beat, alone.then_some(&mut noted)).await;
     }
 
     async fn call_roll(&self) {
@@ -87,8 +93,8 @@ impl Instances {
         }
     }
 
-    /// Whether the store took and gave it.
-    async fn exchange(&self, beat: u64) -> bool {
+    /// Whether the store took and gave it. Who can have no others says only what is new beside what was `noted`.
+    async fn exchange(&self, beat: u64, noted: Option<&mut NotedReports>) -> bool {
         let now = Instant::now();
         let shut_until = self.replicas.shut_until(now);
         let newest =
@@ -98,10 +104,25 @@ impl Instances {
             let instance = self.recorder.env.instance_id.to_string();
             (Arc::clone(&session.zone), SessionReport { instance, epoch: session.epoch(), beat, status })
         };
-        let own = self.sessions.all().into_iter().filter(newest).map(report).collect();
+        let own: Vec<_> = self.sessions.all().into_iter().filter(newest).map(report).collect();
         let index = self.recorder.index.current();
         let exists = |zone: &str| index.find(&kinds::zone::KIND, "", zone).is_some();
-        let exchanged = self.replicas.exchange(own, exists).await;
+        let exchanged = match noted {
+            None => self.replicas.exchange(own, exists).await,
+            Some(noted) => {
+                noted.retain(exists);
+                let due = noted.due(own);
+                // Where there is nothing to write, only reading shows whether the store is there.
+                let exchanged = match due.is_empty() || beat % SELDOM == 1 {
+                    true => self.replicas.exchange(due.clone(), exists).await,
+                    false => self.replicas.write(&due).await,
+                };
+                if exchanged.is_ok() {
+                    noted.note(&due);
+                }
+                exchanged
+            }
+        };
         if let Err(error) = &exchanged {
             tracing::warn!(%error, "cannot tell other instances about zone sessions");
         }

@@ -9,6 +9,7 @@ mod auth;
 mod feed;
 mod form;
 mod line;
+mod parts;
 mod service;
 
 use std::{

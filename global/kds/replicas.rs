@@ -4,6 +4,8 @@
 //! feed. Nobody compares clocks: a document lives for as long as it is seen to change. While the store cannot be
 //! read or written nobody can change anything, so that time counts for nobody.
 
+mod noted;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,6 +19,7 @@ use common::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+pub(crate) use self::noted::NotedReports;
 use super::health::Patience;
 
 const PREFIX: &str = "kds/session/";
@@ -76,31 +79,51 @@ impl Replicas {
         own: Vec<(Arc<str>, SessionReport)>,
         exists: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
+        self.asking(self.try_exchange(&own, exists)).await
+    }
+
+    /// Writes `own` and reads nothing: where no other instance can be, nobody else writes.
+    ///
+    /// # Errors
+    /// Any [`StoreError`].
+    pub(crate) async fn write(&self, own: &[(Arc<str>, SessionReport)]) -> Result<(), StoreError> {
+        self.asking(async {
+            self.put(own).await?;
+            self.take(Instant::now(), None);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Asks the store; while it does not answer this side is blind.
+    async fn asking(&self, question: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
         let asked = Instant::now();
         self.lock().asked = Some(asked);
-        let exchanged = self.try_exchange(own, exists).await;
+        let answered = question.await;
         let mut state = self.lock();
         state.asked = None;
-        if exchanged.is_err() {
+        if answered.is_err() {
             state.blind.get_or_insert(asked);
         }
         drop(state);
-        exchanged
+        answered
+    }
+
+    async fn put(&self, own: &[(Arc<str>, SessionReport)]) -> Result<(), StoreError> {
+        let row = |(zone, report): &(Arc<str>, SessionReport)| {
+            let document = serde_json::to_string(report).ok()?;
+            Some((format!("{PREFIX}{zone}"), Some(document)))
+        };
+        let rows: Vec<_> = own.iter().filter_map(row).collect();
+        if rows.is_empty() { Ok(()) } else { self.store.put_sessions(rows).await }
     }
 
     async fn try_exchange(
         &self,
-        own: Vec<(Arc<str>, SessionReport)>,
+        own: &[(Arc<str>, SessionReport)],
         exists: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
-        let row = |(zone, report): (Arc<str>, SessionReport)| {
-            let document = serde_json::to_string(&report).ok()?;
-            Some((format!("{PREFIX}{zone}"), Some(document)))
-        };
-        let rows: Vec<_> = own.into_iter().filter_map(row).collect();
-        if !rows.is_empty() {
-            self.store.put_sessions(rows).await?;
-        }
+        self.put(own).await?;
         let read = self.store.sessions(PREFIX).await?;
         let (kept, gone): (Vec<_>, Vec<_>) =
             read.into_iter().partition(|(key, _)| key.strip_prefix(PREFIX).is_some_and(&exists));
@@ -108,14 +131,15 @@ impl Replicas {
             let report: SessionReport = serde_json::from_str(&document).ok()?;
             Some((key.strip_prefix(PREFIX)?.to_owned(), report))
         });
-        self.take(Instant::now(), reports.collect());
+        self.take(Instant::now(), Some(reports.collect()));
         if gone.is_empty() {
             return Ok(());
         }
         self.store.put_sessions(gone.into_iter().map(|(key, _)| (key, None)).collect()).await
     }
 
-    fn take(&self, now: Instant, reports: BTreeMap<String, SessionReport>) {
+    /// Takes in what was read; without that, nobody has written anything.
+    fn take(&self, now: Instant, reports: Option<BTreeMap<String, SessionReport>>) {
         let mut state = self.lock();
         // Who wrote last before the outage may be the last to get round to it afterwards.
         let blind = state.blind.take();
@@ -130,6 +154,13 @@ impl Replicas {
             state.back = Some(now);
         }
         let zones = &mut state.zones;
+        let Some(reports) = reports else {
+            for seen in zones.values_mut() {
+                seen.changed = seen.changed.map(later);
+                seen.found = later(seen.found);
+            }
+            return;
+        };
         zones.retain(|zone, _| reports.contains_key(zone));
         for (zone, report) in reports {
             match zones.get_mut(&zone) {

@@ -10,11 +10,12 @@ use common::{
         dial::{self, Dial, DialError},
         headers::KdsCaller,
         reverse::{Answer, Call},
+        size::largest_sent,
     },
     proto::{
         kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
         strait::relay::v1alpha1::{
-            RelayFollowRequest, RelayFollowResponse, RelayQuestion, RelayReport,
+            RelayFollowRequest, RelayFollowResponse, RelayHeld, RelayQuestion, RelayReport,
             relay_service_client::RelayServiceClient,
         },
     },
@@ -24,6 +25,7 @@ use common::{
     xds::Backoff,
 };
 use futures::{StreamExt, stream::FuturesUnordered};
+use prost::Message;
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, watch},
@@ -44,6 +46,8 @@ use crate::kds::{Kds, Session, judge, put};
 const QUEUE: usize = 16;
 /// Resources named in one message of what is held.
 const HELD: usize = 2000;
+/// What stands around each of them there, in bytes.
+const FRAMING: usize = 8;
 /// Shortest time between two reports, so that zones which move together are told of together.
 const PACE: Duration = Duration::from_millis(50);
 /// Questions of global that are answered at a time.
@@ -182,10 +186,12 @@ impl RelayLink {
         mut states: Streaming<RelayFollowResponse>,
     ) -> Result<(), LinkError> {
         let mut held = self.mirror.held();
+        let max_message = self.settings.max_message as u64;
         loop {
-            let rest = held.split_off(held.len().min(HELD));
+            let rest = held.split_off(part_of(&held, largest_sent(self.settings.max_message)));
             let held_complete = rest.is_empty();
-            let part = RelayFollowRequest { held, held_complete, reached: String::new() };
+            let part =
+                RelayFollowRequest { held, held_complete, max_message, ..RelayFollowRequest::default() };
             requests.send(part).await.map_err(|_| LinkError::Closed)?;
             held = rest;
             if held_complete {
@@ -265,6 +271,17 @@ impl Uplink {
     }
 }
 
+/// How many of `held` are named in one message of so many bytes.
+fn part_of(held: &[RelayHeld], largest: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |one: &&RelayHeld| {
+        bytes += one.encoded_len() + FRAMING;
+        bytes <= largest
+    };
+    // One at least, or it would come to no end.
+    held.iter().take(HELD).take_while(fits).count().max(held.len().min(1))
+}
+
 /// The zones whose sessions reach global, and whether they keep this relay waiting.
 fn zones_of(kds: &Kds) -> Vec<HeardSession> {
     let (now, patience) = (Instant::now(), kds.patience());
@@ -303,5 +320,20 @@ async fn answer(kds: &Kds, zone: String, call: Call, is_full: bool) -> RelayRepo
         | StreamKind::Holdings
         | StreamKind::GlobalToZone
         | StreamKind::ZoneToGlobal => RelayReport { config: Some(answer.into()), ..report },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_named_in_messages_that_fit() {
+        let one = |bytes: usize| RelayHeld { name: "x".repeat(bytes), ..RelayHeld::default() };
+        let check = |held: Vec<RelayHeld>, largest, part| assert_eq!(part_of(&held, largest), part);
+        check(Vec::new(), 100, 0);
+        check(vec![one(1); HELD + 1], usize::MAX, HELD);
+        check(vec![one(100); 10], 350, 3);
+        check(vec![one(100); 10], 10, 1);
     }
 }

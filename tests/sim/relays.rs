@@ -1,5 +1,6 @@
 //! Global, relays and zones in one process, over a network in memory.
 
+mod followers;
 mod forged;
 mod told_through;
 

@@ -21,7 +21,10 @@ use common::{
 use imbl::OrdMap;
 use serde::Deserialize;
 
-use super::target::{ClientId, MonitoringAssignment, by_mesh, by_policy};
+use super::{
+    shared::SharedText,
+    target::{ClientId, MonitoringAssignment, by_mesh, by_policy},
+};
 use crate::mesh::OfferedMetrics;
 
 /// Mesh and name of a dataplane.
@@ -31,17 +34,45 @@ type DataplaneName = (Arc<str>, Arc<str>);
 pub(super) type ToldAssignments = Arc<BTreeMap<ClientId, ClientAssignments>>;
 
 /// The assignments of one client. Cloning shares.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ClientAssignments {
     all: OrdMap<DataplaneName, Arc<MonitoringAssignment>>,
     /// A digest of them all.
     version: Option<Version>,
+    /// The answers with all of them.
+    pub(super) answers: Arc<ClientAnswers>,
+}
+
+/// All assignments of one client at one version, as both routes tell them.
+#[derive(Debug, Default)]
+pub(super) struct ClientAnswers {
+    pub(super) assignments: SharedText,
+    pub(super) targets: SharedText,
+}
+
+impl PartialEq for ClientAssignments {
+    fn eq(&self, other: &Self) -> bool {
+        // The answers follow from them.
+        self.all == other.all && self.version == other.version
+    }
 }
 
 impl ClientAssignments {
     /// All of them, by mesh and dataplane.
     pub(super) fn iter(&self) -> impl Iterator<Item = &MonitoringAssignment> {
         self.all.values().map(|assignment| &**assignment)
+    }
+
+    /// Those in one mesh.
+    pub(super) fn iter_in(&self, mesh: &str) -> impl Iterator<Item = &MonitoringAssignment> {
+        let first: DataplaneName = (mesh.into(), "".into());
+        let named = self.all.range(first..).take_while(move |((of, _), _)| &**of == mesh);
+        named.map(|(_, assignment)| &**assignment)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     /// What tells these from others.
@@ -60,6 +91,7 @@ impl ClientAssignments {
         for digest in [before, after].into_iter().flatten() {
             self.version = Some(self.version.unwrap_or_else(|| Version::of(&[])).with(digest));
         }
+        self.answers = Arc::default();
         match assignment {
             Some(assignment) => self.all.insert(name.clone(), Arc::new(assignment)),
             None => self.all.remove(name),

@@ -1,21 +1,23 @@
 //! The two ways to ask.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
-    Json,
+    body::Body,
     extract::{Query, Request, State},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use common::{
     config::Interval,
     model::text,
     proto::envoy::service::discovery::v3::DiscoveryRequest,
-    rest::{ApiError, Intake, Mounted, json_response, routes},
+    rest::{ApiError, Intake, Mounted, json_document, routes},
+    runtime::{Offload, http::Client},
 };
 use prost::Message;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::timeout;
 
 use super::{
@@ -28,6 +30,8 @@ use crate::generator::from_json;
 const REQUEST: &str = "type.googleapis.com/envoy.service.discovery.v3.DiscoveryRequest";
 /// Bytes of a request. It names who asks, and what it has.
 const LARGEST: usize = 64 << 10;
+/// What an assignment is written in, in bytes, about.
+const ASSIGNMENT_BYTES: usize = 512;
 /// Longest that an answer waits for a change.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 const TITLE: &str = "Could not fetch MonitoringAssignments";
@@ -37,18 +41,42 @@ const TITLE: &str = "Could not fetch MonitoringAssignments";
 struct MonitoringApi {
     monitoring: Arc<Monitoring>,
     intake: Intake,
+    /// Where long answers are made.
+    making: Offload,
     /// How long an answer waits where the client does not say it.
     wait: Duration,
 }
 
 /// Both routes. An answer waits for `wait` for a change where its client says nothing else.
 pub(crate) fn routes(monitoring: &Arc<Monitoring>, wait: Duration) -> Mounted {
-    let api = MonitoringApi { monitoring: Arc::clone(monitoring), intake: Intake::default(), wait };
+    let (intake, making) = (Intake::default(), Offload::default());
+    let api = MonitoringApi { monitoring: Arc::clone(monitoring), intake, making, wait };
     Mounted::new().on(const { routes::post("/v3/discovery:monitoringassignments") }, assignments, &api).on(
         const { routes::get("/monitoring/targets") },
         targets,
         &api,
     )
+}
+
+impl MonitoringApi {
+    /// Makes an answer for `client` about so many assignments. Anybody may ask for all there are, so a long one waits for
+    /// its turn, and is made off the threads that serve everybody.
+    async fn make(
+        &self,
+        client: &Client,
+        assignments: usize,
+        answer: impl FnOnce() -> serde_json::Result<Bytes> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let made = |text: serde_json::Result<Bytes>| {
+            let text = text.map_err(|error| ApiError::internal(TITLE, error))?;
+            Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(text)).into_response())
+        };
+        if !Offload::is_worth(assignments.saturating_mul(ASSIGNMENT_BYTES)) {
+            return made(answer());
+        }
+        let turn = client.turn().await?;
+        made(self.making.long(answer).await).map(|answer| turn.made(answer))
+    }
 }
 
 #[derive(Deserialize)]
@@ -68,6 +96,7 @@ struct AssignmentsAnswer<'a> {
 async fn assignments(
     State(api): State<MonitoringApi>,
     query: Query<FetchQuery>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     let wait = match &query.timeout {
@@ -79,15 +108,17 @@ async fn assignments(
     let body = api.intake.read(request, LARGEST).await;
     let body = body.map_err(|error| ApiError::new(error.status(), TITLE, error.to_string()))?;
     let asked = api.intake.work(body, read).await.map_err(wrong)?;
-    let client = asked.node.map(|node| node.id).unwrap_or_default();
-    let told = api.monitoring.differing(&client, &asked.version_info, wait.min(LONGEST_WAIT)).await?;
+    let id = asked.node.map(|node| node.id).unwrap_or_default();
+    let waits = (wait.min(LONGEST_WAIT), client.network());
+    let told = api.monitoring.differing(&id, &asked.version_info, waits).await?;
     let Some(told) = told else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
-    let answer = AssignmentsAnswer {
-        version_info: told.version(),
-        resources: told.iter().collect(),
-        type_url: ASSIGNMENT,
-    };
-    Ok(json_response(StatusCode::OK, &answer))
+    api.make(&client, told.len(), move || {
+        told.answers.assignments.get(|| {
+            let (version_info, resources) = (told.version(), told.iter().collect());
+            json_document(&AssignmentsAnswer { version_info, resources, type_url: ASSIGNMENT })
+        })
+    })
+    .await
 }
 
 /// How long a client wants to wait, as Go writes it; what is below zero is no time.
@@ -139,14 +170,27 @@ impl<'a> TargetGroup<'a> {
     }
 }
 
-async fn targets(State(api): State<MonitoringApi>, query: Query<TargetsQuery>) -> Result<Response, ApiError> {
+async fn targets(
+    State(api): State<MonitoringApi>,
+    Query(query): Query<TargetsQuery>,
+    client: Client,
+) -> Result<Response, ApiError> {
     let (told, _) = api.monitoring.told().await.ok_or_else(stopping)?;
     let told = of_client(&told, query.client.as_deref().unwrap_or_default());
-    let wanted =
-        |assignment: &&MonitoringAssignment| query.mesh.as_ref().is_none_or(|mesh| *mesh == assignment.mesh);
-    let groups: Vec<TargetGroup<'_>> = told.iter().filter(wanted).flat_map(TargetGroup::all_of).collect();
+    let assignments = told.len();
     // This form has no place for a version, and Prometheus asks in intervals of its own.
-    Ok(Json(groups).into_response())
+    let answer = move || match &query.mesh {
+        None => told.answers.targets.get(|| written(told.iter())),
+        Some(mesh) => written(told.iter_in(mesh)).map(Bytes::from),
+    };
+    api.make(&client, assignments, answer).await
+}
+
+/// The targets of these, one after the other: together they are many times what is written of them.
+fn written<'a>(assignments: impl Iterator<Item = &'a MonitoringAssignment>) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    serde_json::Serializer::new(&mut text).collect_seq(assignments.flat_map(TargetGroup::all_of))?;
+    Ok(text)
 }
 
 /// What somebody who calls himself `id` is told: what is for him alone where a policy names him, else what is for
@@ -162,28 +206,32 @@ fn stopping() -> ApiError {
 
 impl Monitoring {
     /// What a client is told that has `version`, at once where it has none, else as soon as it differs; `None` when
-    /// nothing does for as long as it waits.
+    /// nothing does for as long as it waits where it is, or until others have its place.
     async fn differing(
         &self,
         client: &str,
         version: &str,
-        wait: Duration,
+        (wait, at): (Duration, Option<IpAddr>),
     ) -> Result<Option<ClientAssignments>, ApiError> {
         let (told, mut changes) = self.told().await.ok_or_else(stopping)?;
         let now = of_client(&told, client);
         if now.version() != version {
             return Ok(Some(now));
         }
-        let busy =
-            |_| ApiError::busy(TITLE, "too many clients wait for changes at the moment; ask again later");
-        let _place = self.waits.try_acquire().map_err(busy)?;
+        if wait.is_zero() {
+            return Ok(None);
+        }
+        let place = self.waits.begin(at);
         let differs = |told: &Option<ToldAssignments>| {
             told.as_ref().is_some_and(|told| of_client(told, client).version() != version)
         };
-        match timeout(wait, changes.wait_for(differs)).await {
-            Ok(Ok(told)) => Ok(told.as_ref().map(|told| of_client(told, client))),
-            Ok(Err(_)) => Err(stopping()),
-            Err(_) => Ok(None),
+        tokio::select! {
+            changed = timeout(wait, changes.wait_for(differs)) => match changed {
+                Ok(Ok(told)) => Ok(told.as_ref().map(|told| of_client(told, client))),
+                Ok(Err(_)) => Err(stopping()),
+                Err(_) => Ok(None),
+            },
+            () = place.makes_way() => Ok(None),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The line to one relay: which sessions it carries, what it says about them, and what their zones are asked.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,8 +16,10 @@ use common::{
         reverse::{Answer, Call},
         watch::{Position, Watch},
     },
-    proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayQuestion, RelayReport, RelayedZone},
-    redact,
+    proto::strait::relay::v1alpha1::{
+        RelayDetails, RelayPosition, RelayQuestion, RelayRefusal, RelayReport, RelayedZone,
+    },
+    redact, registry,
     xds::{Name, Refusals},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -42,6 +44,10 @@ pub(crate) struct RelayLine {
     /// As the relay calls this connection.
     session: String,
     pub(super) stop: CancellationToken,
+    /// Ends the one who follows.
+    following: Mutex<CancellationToken>,
+    /// Whose turn it is to follow.
+    turn: tokio::sync::Mutex<()>,
     questions: QuestionSender,
     carried: Mutex<BTreeMap<Arc<str>, CarriedSession>>,
 }
@@ -58,6 +64,8 @@ impl RelayLine {
             relay: carrier.relay.as_str().into(),
             session: carrier.session.clone(),
             stop: CancellationToken::new(),
+            following: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
             questions,
             carried: Mutex::default(),
         }
@@ -65,6 +73,20 @@ impl RelayLine {
 
     pub(super) fn is_of(&self, carrier: &Carrier) -> bool {
         self.session == carrier.session
+    }
+
+    /// Somebody follows from now on, until what is returned is cancelled: by the end of the line, or by who comes next.
+    pub(super) fn follow(&self) -> CancellationToken {
+        let newest = self.stop.child_token();
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *following, newest.clone()).cancel();
+        newest
+    }
+
+    /// Has `feed` run once the one before is gone, with all that it held.
+    pub(super) async fn alone<T>(&self, feed: impl Future<Output = T>) -> T {
+        let _turn = self.turn.lock().await;
+        feed.await
     }
 
     /// The relay carries `session` from now on: it is asked what its zone is asked.
@@ -144,18 +166,26 @@ impl CarriedSession {
 /// What a zone refuses and cannot get, as far as it is said; what was said before is over.
 fn tell(session: &Session, half: &SyncStream, details: &RelayDetails) {
     session.forget_troubles();
-    let mut refusals = Refusals::default();
-    for refused in details.refusals.iter().take(REFUSALS) {
+    let (mut refusals, mut types) = (Refusals::default(), BTreeSet::new());
+    for (type_name, refused) in known(&details.refusals) {
         // Who refuses quotes what he refuses.
         let reason = redact::words(&refused.reason, REFUSAL);
-        refusals.add(&refused.r#type, [&Name::from(refused.name.as_str())], &reason);
+        // A name that is longer than any is not kept.
+        refusals.add(type_name, [&Name::from(refused.name.as_str())], &reason);
+        types.insert(type_name);
     }
-    for refused in details.refusals.iter().take(REFUSALS) {
-        half.refused(&refused.r#type, &refusals);
+    for type_name in types {
+        half.refused(type_name, &refusals);
     }
-    for withheld in details.withheld.iter().take(REFUSALS) {
-        half.withheld(&withheld.r#type, Some(redact::words(&withheld.reason, REFUSAL)));
+    for (type_name, withheld) in known(&details.withheld) {
+        half.withheld(type_name, Some(redact::words(&withheld.reason, REFUSAL)));
     }
+}
+
+/// Those that are about a type there is, each with its name: a zone is sent no others.
+fn known(told: &[RelayRefusal]) -> impl Iterator<Item = (&'static str, &RelayRefusal)> {
+    let types = told.iter().filter_map(|one| Some((registry::by_name(&one.r#type)?.name, one)));
+    types.take(REFUSALS)
 }
 
 fn position(of: RelayPosition) -> Position {

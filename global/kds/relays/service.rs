@@ -56,19 +56,27 @@ impl RelayService for Kds {
     ) -> Result<Response<Self::FollowStream>, Status> {
         let (line, _) = self.line_of(&request)?;
         let (wire, queue) = mpsc::channel(QUEUE);
+        // What a relay says it holds and has not taken yet lies here once for each line, however many streams it opens.
+        let stop = line.follow();
         let feed = RelayFeed {
             outgoing: Arc::clone(&self.inner.relays.outgoing),
             index: self.inner.index.clone(),
             history: self.inner.history.clone(),
             wire,
-            stop: line.stop.clone(),
+            max_message: self.inner.settings.max_message,
+            stop: stop.clone(),
         };
         let shutdown = self.inner.shutdown.clone();
         self.inner.streams.spawn(async move {
             let ended = tokio::select! {
-                ended = feed.run(request.into_inner()) => ended,
+                () = stop.cancelled() => Ended::Stopped,
+                ended = line.alone(feed.run(request.into_inner())) => ended,
                 () = shutdown.cancelled() => Ended::Stopped,
             };
+            if stop.is_cancelled() {
+                // The line is over, or somebody else's who follows.
+                return;
+            }
             tracing::info!(relay = &*line.relay, %ended, "a relay follows no more");
             line.stop.cancel();
         });

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use common::kds::clock::ClockSkew;
 use common::store::{Batch, Changes, Commit, Lease, Revision, Snapshot, StoreIdentity, memory::MemoryStore};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -49,6 +50,8 @@ async fn another_instance_is_believed_while_it_speaks() {
 struct Away {
     store: MemoryStore,
     is_away: AtomicBool,
+    /// Documents that were written.
+    written: AtomicUsize,
     /// Documents cannot be read while somebody has it.
     hangs: tokio::sync::Mutex<()>,
 }
@@ -56,7 +59,8 @@ struct Away {
 impl Away {
     fn at_first_there() -> Arc<Self> {
         let (is_away, hangs) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        Arc::new(Self { store: MemoryStore::new(Uuid::nil()), is_away, hangs })
+        let written = AtomicUsize::new(0);
+        Arc::new(Self { store: MemoryStore::new(Uuid::nil()), is_away, written, hangs })
     }
 
     fn at_hand(&self) -> Result<&MemoryStore, StoreError> {
@@ -97,7 +101,9 @@ impl Store for Away {
         self.at_hand()?.release(lease).await
     }
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
-        self.at_hand()?.put_sessions(rows).await
+        let store = self.at_hand()?;
+        self.written.fetch_add(rows.len(), Ordering::Relaxed);
+        store.put_sessions(rows).await
     }
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
         let _free = self.hangs.lock().await;
@@ -175,4 +181,48 @@ async fn what_nobody_renews_is_offline_in_the_end() {
     assert_eq!(health(), Some(ZoneHealth::Unknown));
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(health(), Some(ZoneHealth::Offline));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_have_no_others_writes_what_is_new_and_still_sees_that_the_store_is_away() {
+    let away = Away::at_first_there();
+    let this = Replicas::new("here".into(), Arc::clone(&away) as Arc<dyn Store>);
+    let mut noted = NotedReports::default();
+    let mut beats = async |beat: u64, acked: u64| {
+        let own = |n: u64| {
+            let mut said = report("here", 1, beat);
+            said.status.clock = Some(ClockSkew { ahead_ms: beat.cast_signed(), ..ClockSkew::default() });
+            said.status.down.acked = if n == 7 { acked } else { 0 };
+            (Arc::from(format!("zone-{n}")), said)
+        };
+        let due = noted.due((0..100).map(own).collect());
+        let written = this.write(&due).await;
+        if written.is_ok() {
+            noted.note(&due);
+        }
+        written.is_ok()
+    };
+    let rows = || away.written.swap(0, Ordering::Relaxed);
+    assert!(beats(1, 0).await);
+    assert_eq!(rows(), 100);
+    for beat in 2..=51 {
+        assert!(beats(beat, 0).await);
+    }
+    assert_eq!(rows(), 50, "one each time, in turn");
+    assert!(beats(52, 9).await);
+    assert_eq!(rows(), 2, "that, and what is new");
+    assert_eq!(this.shut_until(Instant::now()), None);
+    away.is_away.store(true, Ordering::Relaxed);
+    tokio::time::advance(EXCHANGE).await;
+    assert!(!beats(53, 11).await);
+    assert_eq!(this.shut_until(Instant::now()), Some(Instant::now()), "at the next beat");
+    away.is_away.store(false, Ordering::Relaxed);
+    tokio::time::advance(EXCHANGE).await;
+    assert!(beats(54, 11).await);
+    assert_eq!(rows(), 2, "what could not be written is new still");
+    assert_eq!(
+        this.shut_until(Instant::now() + EXCHANGE),
+        Some(Instant::now()),
+        "zones can come from then on"
+    );
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::{collections::BTreeMap, task::Poll};
+
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -21,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::*;
+use crate::monitoring::waiting::WAITING;
 
 struct World {
     index: watch::Sender<Arc<Index>>,
@@ -142,4 +145,68 @@ async fn the_simpler_form_has_the_labels_of_the_other() {
     assert_eq!(status, StatusCode::OK);
     assert_eq!(groups, json!([{ "targets": ["10.0.0.1:5670"], "labels": labels }]));
     assert_eq!(world.send(get("/monitoring/targets?mesh=other")).await.1, json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_who_waits_keeps_others_from_waiting() {
+    let mut world = World::new();
+    world.collect_everything();
+    world.join("web-1");
+    let (_, first) = world.fetch("", &request("")).await;
+    let known = request(first["version_info"].as_str().unwrap());
+    let wait = || Box::pin(world.fetch("?fetch-timeout=300s", &known));
+    let mut waiting: Vec<_> = (0..=WAITING).map(|_| wait()).collect();
+    // None of them is anywhere, so the first makes way for the last.
+    let mut answered = BTreeMap::new();
+    for _ in 0..10 {
+        for (number, one) in waiting.iter_mut().enumerate() {
+            if !answered.contains_key(&number)
+                && let Poll::Ready((status, _)) = futures::poll!(one)
+            {
+                answered.insert(number, status);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(answered, BTreeMap::from([(0, StatusCode::NOT_MODIFIED)]));
+}
+
+#[tokio::test]
+async fn a_long_answer_is_made_off_the_threads_that_serve() {
+    let store = StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 };
+    let index = watch::Sender::new(Arc::new(Index::empty(store)));
+    let monitoring = Monitoring::new(IndexReader::new(index.subscribe()));
+    let (intake, making, wait) = (Intake::default(), Offload::default(), Duration::ZERO);
+    let api = MonitoringApi { monitoring, intake, making, wait };
+    let mut busy = Vec::new();
+    for _ in 0..std::thread::available_parallelism().unwrap().get() {
+        let (done, until) = std::sync::mpsc::channel::<()>();
+        let making = api.making.clone();
+        tokio::spawn(async move { making.long(move || until.recv().is_ok()).await });
+        busy.push(done);
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let client = Client::default();
+    let short = api.make(&client, 1, || Ok(Bytes::from_static(b"[]"))).await.unwrap();
+    assert_eq!(short.status(), StatusCode::OK);
+    let mut long = Box::pin(api.make(&client, 1000, || Ok(Bytes::from_static(b"[]"))));
+    assert!(futures::poll!(&mut long).is_pending());
+    drop(busy);
+    assert_eq!(long.await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn who_asks_for_one_mesh_is_told_of_that() {
+    let mut world = World::new();
+    world.collect_everything();
+    for name in ["web-1", "web-2"] {
+        world.join(name);
+    }
+    let get = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    let all = world.send(get("/monitoring/targets")).await.1;
+    assert_eq!(all.as_array().map(Vec::len), Some(2));
+    assert_eq!(world.send(get("/monitoring/targets?mesh=default")).await.1, all);
+    assert_eq!(world.send(get("/monitoring/targets?mesh=defaul")).await.1, json!([]));
 }

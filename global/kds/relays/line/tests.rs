@@ -172,3 +172,45 @@ fn how_far_proxies_are_is_kept_until_it_is_told_anew_and_never_further_than_thei
         assert_eq!((known.acked, known.connected), (7, 2));
     }
 }
+
+#[tokio::test]
+async fn one_follows_at_a_time_and_the_newest_has_the_line() {
+    let (line, _questions) = line();
+    let first = line.follow();
+    let running = line.alone(first.cancelled());
+    tokio::pin!(running);
+    assert!(futures::poll!(&mut running).is_pending());
+    let second = line.follow();
+    assert!(first.is_cancelled() && !second.is_cancelled());
+    let next = line.alone(async { "follows" });
+    tokio::pin!(next);
+    assert!(futures::poll!(&mut next).is_pending(), "the first has not let go yet");
+    running.await;
+    assert_eq!(next.await, "follows");
+    assert!(!line.stop.is_cancelled());
+    line.stop.cancel();
+    assert!(second.is_cancelled());
+}
+
+#[tokio::test]
+async fn what_a_relay_makes_up_about_refusals_is_not_kept() {
+    let (line, _questions) = line();
+    let a = session("a", "1");
+    line.carry(&a);
+    let made_up = |r#type: String, name: String| RelayRefusal { r#type, name, reason: "no".to_owned() };
+    let long = "x".repeat(1 << 20);
+    let of_types = (0..10).map(|n| made_up(format!("{n}{long}"), "t".to_owned()));
+    let of_names = [made_up("MeshTimeout".to_owned(), long.clone())];
+    let good = [made_up("MeshTimeout".to_owned(), "t.default".to_owned())];
+    let details = RelayDetails {
+        refusals: of_types.clone().chain(of_names).chain(good).collect(),
+        withheld: of_types.collect(),
+    };
+    let told = RelayedZone { details: Some(details), ..introduced("a", "1") };
+    line.heed(&RelayReport { zones: vec![told], ..RelayReport::default() }, "1.0");
+    let facts = a.facts();
+    let kept: usize = facts.notes.iter().map(String::len).sum();
+    assert!(kept < 1024, "{kept} bytes are kept");
+    assert_eq!(facts.refused.len(), 1);
+    assert_eq!(a.refusal("MeshTimeout", "t.default").as_deref(), Some("no"));
+}
