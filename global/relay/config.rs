@@ -85,12 +85,15 @@ impl Config for RelayConfig {
         ("multizone.global.kds.autoRegisterZones", "Has no effect on a relay: global decides"),
         ("multizone.global.kds.v1.enabled", "Must stay false: a relay speaks KDS v2 only"),
         ("multizone.global.kds.maxMsgSize", "Largest sync message, in bytes"),
-        ("multizone.global.kds.zoneQuota.total", "Resources that one zone may have here; 0: any number"),
+        ("multizone.global.kds.zoneQuota.total", "Resources that one zone may own here; 0: any number"),
         (
             "multizone.global.kds.zoneQuota.perKind",
-            "Resources of one kind that one zone may have here; 0: any number",
+            "Resources of one kind that one zone may own here; 0: any number",
         ),
-        ("multizone.global.kds.zoneQuota.bytes", "Bytes that what one zone has here may take; 0: any number"),
+        (
+            "multizone.global.kds.zoneQuota.bytes",
+            "Bytes that what one zone owns here may have; 0: any number",
+        ),
         ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
         (
