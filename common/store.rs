@@ -16,6 +16,7 @@ pub mod memory;
 pub mod postgres;
 pub mod salvage;
 pub mod sqlite;
+pub mod written;
 
 mod checksum;
 mod epoch;

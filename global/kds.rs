@@ -14,6 +14,7 @@ mod holdings;
 mod inbound;
 mod insights;
 mod instances;
+mod missed;
 mod multiplexed;
 mod offers;
 mod onward;
@@ -81,6 +82,7 @@ use self::{
     history::ZoneHistory,
     insights::ZoneInsights,
     instances::Instances,
+    missed::MissedByZones,
     relays::Relays,
     replicas::Replicas,
     reverse::AskHere,
@@ -124,6 +126,9 @@ pub(crate) struct KdsInner {
     pub(crate) dataplane_counts: DataplaneCounts,
     pub(crate) holds: SharedHolds,
     pub(crate) outgoing: Arc<SharedOutgoing<Downward>>,
+    /// The same for zones that know no hashed names: made when the first of them comes, and shared by all.
+    pub(crate) outgoing_unhashed: Arc<SharedOutgoing<Downward>>,
+    pub(crate) missed: MissedByZones,
     pub(crate) kept_exports: KeptExports,
     /// Where secrets go only to zones that run their mesh.
     pub(crate) running: Option<Arc<RunningMeshes>>,
@@ -183,6 +188,8 @@ impl Kds {
             (None, Some(key)) => Signatures::By(key),
             (None, None) => Signatures::None,
         };
+        let unhashed = DownForm { hashes_names: false, ..form.clone() };
+        let unhashed = Downward { form: unhashed, signatures: signatures.clone(), largest };
         let downward = Downward { form, signatures, largest };
         let running = settings.secrets_where_run.then(Arc::default);
         let history = ZoneHistory::of(Arc::clone(&store));
@@ -203,6 +210,8 @@ impl Kds {
             dataplane_counts: DataplaneCounts::default(),
             holds: SharedHolds::default(),
             outgoing: Arc::new(SharedOutgoing::new(downward)),
+            outgoing_unhashed: Arc::new(SharedOutgoing::new(unhashed)),
+            missed: MissedByZones::default(),
             kept_exports: KeptExports::default(),
             running,
             streams: TaskTracker::new(),

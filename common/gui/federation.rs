@@ -1,5 +1,7 @@
 //! The federation as this control plane sees it: who there is, how they do, and through which ingress they are reached.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
@@ -84,9 +86,11 @@ impl Federation {
         let stored = gui.list(visit, "/zones").await;
         self.findings.extend(zones::of_global(&overview, &self.index, gui.desk.now()));
         self.findings.extend(rollouts::of(&gui.list(visit, "/rollout-insights").await));
+        let disabled = stored.iter().filter(|zone| zone["enabled"] == false);
+        let disabled: BTreeSet<&str> = disabled.map(|zone| text_of(&zone["name"])).collect();
         for told in items(&overview["zones"]) {
             let name = text_of(&told["zone"]).to_owned();
-            let is_disabled = stored.iter().any(|zone| zone["name"] == *name && zone["enabled"] == false);
+            let is_disabled = disabled.contains(name.as_str());
             let state = if is_disabled { "disabled" } else { text_of(&told["status"]) };
             self.zones.push(SeenZone { name, state: state.to_owned(), told: told.clone() });
         }

@@ -114,7 +114,11 @@ impl Gui {
     /// What `GET` answers to who looks.
     pub(super) async fn get(&self, visit: &Visit, path: &str) -> Result<Value, Unanswered> {
         let answer = self.desk.get(&visit.asker, path).await;
-        if answer.status.is_success() { Ok(answer.json()) } else { Err(Unanswered::from(&answer)) }
+        if answer.status.is_success() {
+            Ok(self.desk.read(answer).await)
+        } else {
+            Err(Unanswered::from(&answer))
+        }
     }
 
     /// The same, of what is not JSON.

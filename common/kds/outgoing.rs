@@ -171,6 +171,23 @@ impl OutgoingResources {
         self.by_kind.get(type_name)?.get(name)
     }
 
+    /// The forms in which `resource` leaves; `form` is the one that these have.
+    pub fn of_resource<'a>(
+        &'a self,
+        resource: &Resource,
+        form: &impl OutgoingForm,
+    ) -> impl Iterator<Item = &'a Arc<OutgoingResource>> {
+        let mapped = form.audiences(resource).into_iter().filter_map(|to| form.map(resource, &to).ok());
+        let names: Vec<String> = mapped.map(|mapped| delta_name(mapped.name(), mapped.mesh())).collect();
+        let found = names.into_iter().filter_map(|name| self.get(resource.kind().name, &name));
+        found.filter(|item| item.resource.key == resource.key)
+    }
+
+    /// Why `resource` cannot leave in some form, and for whom that one would be.
+    pub fn withheld_of(&self, resource: &ResourceKey) -> impl Iterator<Item = &Arc<WithheldResource>> {
+        self.withheld.get(resource).into_iter().flatten()
+    }
+
     /// What differs between `older` and this, at the cost of the difference.
     pub fn changed_since(&self, older: &Self) -> ChangedNames {
         if self.by_kind.ptr_eq(&older.by_kind) {

@@ -131,6 +131,11 @@ impl Desk {
         self.ask(asker, Method::GET, path, None).await
     }
 
+    /// An answer as JSON; null when it is none. A long one is read off the threads that serve everybody.
+    pub async fn read(&self, answer: DeskAnswer) -> Value {
+        self.api.making.run(answer.body.len(), move || answer.json()).await
+    }
+
     /// Who shows this user token.
     ///
     /// # Errors

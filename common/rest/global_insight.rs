@@ -124,7 +124,7 @@ fn zones(api: &Api, index: &Index, lost: &LostZones) -> Value {
     let mut control_planes = ZoneCounts::default();
     // Those who were never connected count as little as those who are not there.
     for zone in index.list(&zone::KIND) {
-        let status = source.and_then(|s| s.zone_status(zone.name(), index));
+        let status = source.map(|s| s.zone_progress(zone.name()));
         let online = status.is_some_and(|s| s.status == ZoneHealth::Online);
         let known = online || index.find(&zone_insight::KIND, "", zone.name()).is_some();
         control_planes.total += u64::from(known);

@@ -21,13 +21,13 @@ use super::{
     inspect::is_exclusive,
     kubernetes,
     page::{self, Page, PageLink, Query},
-    read::{ResourceForm, ResourcePath, weight},
+    read::{ResourceForm, ResourcePath, weight_of_all},
 };
 use crate::{
     document,
     model::{
         Kind, Resource, ResourceKey, Violations,
-        kinds::{dataplane, dataplane_insight, legacy, mesh, summaries},
+        kinds::{legacy, mesh, summaries},
         labels,
     },
     proto::kuma::mesh::v1alpha1::{ExternalService, dataplane::networking::gateway::GatewayType},
@@ -172,14 +172,15 @@ impl Api {
         answer: impl FnOnce() -> Result<Response, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let index = self.index.current();
-        let counted = [&dataplane::KIND, &dataplane_insight::KIND].map(|kind| {
-            if mesh.is_empty() {
-                index.list(kind).map(|one| weight(one)).sum::<usize>()
-            } else {
-                index.list_in_mesh(kind, mesh).map(|one| weight(one)).sum()
+        // Of services, those that are resources count, and of meshes all that is in them.
+        let bytes = match mesh.is_empty() {
+            true => weight_of_all(index.iter()),
+            false => {
+                let kinds = registry::ALL.iter().filter(|kind| kind.is_mesh_scoped());
+                weight_of_all(kinds.flat_map(|kind| index.list_in_mesh(kind, mesh)))
             }
-        });
-        self.make(client, counted.iter().sum(), answer).await
+        };
+        self.make(client, bytes, answer).await
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     ApiError, KindApi, User, ZoneHealth,
     body::json_response,
     page::{PageLink, Query},
-    read::{self, ListPage, ResourceForm, ResourcePath, Sight},
+    read::{self, ListQuery, ResourceForm, ResourcePath, Sight},
 };
 use crate::{
     document,
@@ -96,7 +96,10 @@ pub(super) async fn item(
     at.require_mesh(&index, &target)?;
     let resource = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(ITEM))?;
     let (resource, api) = (Arc::clone(resource), Arc::clone(&at.api));
-    let (sight, bytes) = (api.sight(&user), weight(&at, &index, &resource));
+    // Of a zone that is away, what it has missed is counted.
+    let counted = (at.kind == &zone::KIND).then(|| index.iter()).into_iter().flatten();
+    let bytes = weight(&at, &index, &resource) + read::weight_of_all(counted);
+    let sight = api.sight(&user);
     let answer = move || Ok(json_response(StatusCode::OK, &sight.of(show(&at, &index, &resource)?)));
     api.make(&client, bytes, answer).await
 }
@@ -113,10 +116,11 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let found = ListPage::search(&at, &index, &user, &target, &query, route.as_str())?;
+    let asked = ListQuery::parse(&at, &user, target.mesh, &query, route.as_str())?;
     let (api, sight, link) = (Arc::clone(&at.api), at.api.sight(&user), PageLink::of(request, query));
-    let bytes = found.weighed(|resource| weight(&at, &index, resource));
-    let answer = move || found.respond(link, |one| Ok(sight.of(show(&at, &index, one)?)));
+    let insights = of(at.kind).map(|overview| index.list(overview.insight)).into_iter().flatten();
+    let bytes = read::weight_of_all(asked.among(&index).chain(insights));
+    let answer = move || asked.search(&index).respond(link, |one| Ok(sight.of(show(&at, &index, one)?)));
     api.make(&client, bytes, answer).await
 }
 

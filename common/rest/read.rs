@@ -29,6 +29,7 @@ use crate::{
         labels, names,
     },
     redact, registry,
+    roles::Readable,
     runtime::{Offload, http::Client},
     store::index::Index,
 };
@@ -89,6 +90,22 @@ impl Api {
     pub(super) fn sight(&self, user: &User) -> Sight {
         if self.trusts(user) { Sight::Whole } else { Sight::WithoutSecrets }
     }
+}
+
+/// What looking at one more resource is worth, in bytes.
+const LOOK: usize = 64;
+
+/// Bytes that an answer about all of `resources` is made from. They are counted until they are many: what an answer takes
+/// to make is no reason to look through everything before it has its turn.
+pub(super) fn weight_of_all<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> usize {
+    let mut bytes = 0;
+    for resource in resources {
+        bytes += LOOK + weight(resource);
+        if Offload::is_worth(bytes) {
+            break;
+        }
+    }
+    bytes
 }
 
 /// Bytes that a resource is shown from.
@@ -161,10 +178,51 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let found = ListPage::search(&at, &index, &user, &target, &query, route.as_str())?;
+    let asked = ListQuery::parse(&at, &user, target.mesh, &query, route.as_str())?;
     let (sight, link) = (at.api.sight(&user).on(at.kind), PageLink::of(request, query));
-    let bytes = found.weighed(weight);
-    at.api.make(&client, bytes, move || found.respond(link, |one| Ok(sight.of(render(LIST, one)?)))).await
+    let bytes = weight_of_all(asked.among(&index));
+    let answer = move || asked.search(&index).respond(link, |one| Ok(sight.of(render(LIST, one)?)));
+    at.api.make(&client, bytes, answer).await
+}
+
+/// What a list request asks for.
+pub(super) struct ListQuery {
+    kind: &'static Kind,
+    /// Empty for all of them.
+    mesh: String,
+    page: Page,
+    filter: ListFilter,
+    readable: Readable,
+}
+
+impl ListQuery {
+    /// What `user` asks for at `route`.
+    pub(super) fn parse(
+        at: &KindApi,
+        user: &User,
+        mesh: String,
+        query: &Query,
+        route: &str,
+    ) -> Result<Self, ApiError> {
+        let page = Page::parse(query, LIST)?;
+        let filter = ListFilter::parse(at.kind, query, route, LIST)?;
+        Ok(Self { kind: at.kind, mesh, page, filter, readable: at.api.rights.readable(user) })
+    }
+
+    /// Among which resources they are looked for.
+    pub(super) fn among<'a>(&'a self, index: &'a Index) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let is_everywhere = self.mesh.is_empty();
+        let all = is_everywhere.then(|| index.list(self.kind)).into_iter().flatten();
+        let in_mesh = (!is_everywhere).then(|| index.list_in_mesh(self.kind, &self.mesh));
+        all.chain(in_mesh.into_iter().flatten())
+    }
+
+    /// Filters, leaves out what may not be read, then cuts the page.
+    pub(super) fn search(self, index: &Index) -> ListPage {
+        let matching = |one: &&Arc<Resource>| self.filter.matches(one) && self.readable.shows(one);
+        let all: Vec<Arc<Resource>> = self.among(index).filter(matching).cloned().collect();
+        ListPage { total: all.len(), page: self.page, on_page: self.page.cut(all) }
+    }
 }
 
 /// The resources a list request asks for.
@@ -175,34 +233,6 @@ pub(super) struct ListPage {
 }
 
 impl ListPage {
-    /// Filters, leaves out what `user` may not read, then cuts the page.
-    pub(super) fn search(
-        at: &KindApi,
-        index: &Index,
-        user: &User,
-        target: &ResourcePath,
-        query: &Query,
-        route: &str,
-    ) -> Result<Self, ApiError> {
-        let page = Page::parse(query, LIST)?;
-        let kind = at.kind;
-        let filter = ListFilter::parse(kind, query, route, LIST)?;
-        let readable = at.api.rights.readable(user);
-        let matching = |resource: &&Arc<Resource>| filter.matches(resource) && readable.shows(resource);
-        let all: Vec<Arc<Resource>> = if target.mesh.is_empty() {
-            index.list(kind).filter(matching).cloned().collect()
-        } else {
-            index.list_in_mesh(kind, &target.mesh).filter(matching).cloned().collect()
-        };
-        let total = all.len();
-        Ok(Self { total, page, on_page: page.cut(all) })
-    }
-
-    /// Bytes that the page is made from, where `weight` says it of each resource.
-    pub(super) fn weighed(&self, weight: impl Fn(&Resource) -> usize) -> usize {
-        self.on_page.iter().map(|resource| weight(resource)).sum()
-    }
-
     /// The answer, each resource in the form `show` gives it.
     pub(super) fn respond(
         self,

@@ -24,6 +24,7 @@ use tokio::{
 
 use super::{
     Api, ApiError, ProxyProgressSource, User, ZoneHealth, ZoneStatus, ZoneStatusSource, body::json_response,
+    read::weight_of_all,
 };
 use crate::{
     config::Interval,
@@ -152,9 +153,8 @@ impl RevisionQuery {
 pub(super) async fn overview(State(api): State<Arc<Api>>, client: Client) -> Result<Response, ApiError> {
     source(&api)?;
     let index = api.index.current();
-    // For each zone that is away, what it has missed is looked for among all there is.
-    let all: usize = registry::ALL.iter().map(|kind| index.count(kind)).sum();
-    let (asked, bytes) = (Arc::clone(&api), index.count(&zone::KIND).saturating_mul(all));
+    // For each zone that is away, what it has missed is counted.
+    let (asked, bytes) = (Arc::clone(&api), weight_of_all(index.iter()));
     let answer = move || {
         let source = source(&asked)?;
         let zones = index.list(&zone::KIND).filter_map(|zone| {
@@ -174,6 +174,7 @@ pub(super) async fn revision(
     Extension(user): Extension<User>,
     Path(revision): Path<String>,
     Query(query): Query<RevisionQuery>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     let followed = Followed::of(&api)?;
     let revision = revision.parse::<Revision>().map_err(|_| {
@@ -194,19 +195,51 @@ pub(super) async fn revision(
         let detail = format!("there is no revision {revision} here yet, the newest is {newest}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "Could not look up a revision", detail));
     }
+    let Some(wait) = wait else {
+        // Nobody counts those who do not wait, so they take turns.
+        let (asked_of, bytes) = (Arc::clone(&api), weight_of_zones(&api));
+        let answer = move || {
+            let zones = Followed::of(&asked_of)?.reach(&asked_of, revision, asked, &mut MissedBefore::new());
+            Ok(RevisionSync::of(revision, zones).answer())
+        };
+        return api.make(&client, bytes, answer).await;
+    };
     let mut progress = followed.progressed();
-    let mut missed = BTreeMap::new();
+    let mut missed = MissedBefore::new();
     loop {
         progress.mark_unchanged();
-        let zones = followed.reach(&api, revision, asked, &mut missed);
-        let acknowledged = zones.iter().all(|zone| zone.state.is_over());
-        let answer = || Ok(json_response(StatusCode::OK, &RevisionSync { revision, acknowledged, zones }));
-        let Some(wait) = wait.as_ref().filter(|_| !acknowledged) else { return answer() };
-        if !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
-            return answer();
+        let (asked_of, known) = (Arc::clone(&api), std::mem::take(&mut missed));
+        let look = move || {
+            let mut known = known;
+            let zones = Followed::of(&asked_of)?.reach(&asked_of, revision, asked, &mut known);
+            Ok::<_, ApiError>((zones, known))
+        };
+        let (zones, known) = api.making.run(weight_of_zones(&api), look).await?;
+        missed = known;
+        let found = RevisionSync::of(revision, zones);
+        if found.acknowledged || !matches!(timeout_at(deadline, progress.changed()).await, Ok(Ok(()))) {
+            return Ok(found.answer());
         }
         // What many zones say at once is looked at together.
         sleep_until(deadline.min(Instant::now() + wait.pause())).await;
+    }
+}
+
+/// What was found about zones that are away, by zone and how far it is.
+type MissedBefore = BTreeMap<(String, Revision), bool>;
+
+/// Bytes that a look at all zones is made from.
+fn weight_of_zones(api: &Api) -> usize {
+    weight_of_all(api.index.current().list(&zone::KIND))
+}
+
+impl RevisionSync {
+    fn of(revision: Revision, zones: Vec<ZoneReach>) -> Self {
+        Self { revision, acknowledged: zones.iter().all(|zone| zone.state.is_over()), zones }
+    }
+
+    fn answer(&self) -> Response {
+        json_response(StatusCode::OK, self)
     }
 }
 
@@ -231,14 +264,13 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// How they stand with `revision`. `missed` remembers what was found about zones that are away, by zone and how far
-    /// it is.
+    /// How they stand with `revision`. `missed` remembers what was found before.
     fn reach(
         &self,
         api: &Api,
         revision: Revision,
         asked: AskedAbout,
-        missed: &mut BTreeMap<(String, Revision), bool>,
+        missed: &mut MissedBefore,
     ) -> Vec<ZoneReach> {
         let index = api.index.current();
         match self {
@@ -273,10 +305,11 @@ fn reach(
     runs: &Runs,
     revision: Revision,
     asked: AskedAbout,
-    missed: &mut BTreeMap<(String, Revision), bool>,
+    missed: &mut MissedBefore,
 ) -> Vec<ZoneReach> {
-    // The whole index is looked through for it, so once and not for each zone.
-    let is_gone = LazyCell::new(|| is_gone(index, revision));
+    // Whether nothing shows any more what was changed: it was a delete, or what it wrote was written again. Whom it
+    // concerned cannot be told then, so it counts as everybody.
+    let is_gone = LazyCell::new(|| !source.shows(revision, index));
     let rollout = RolloutReach::of(runs, revision);
     let zones = index.list(&zone::KIND).map(|resource| {
         let zone = resource.name();
@@ -339,12 +372,6 @@ impl RolloutReach {
         let wave = if status.relay.is_some() { last } else { self.run.wave_of(zone) };
         self.waves.get(wave).copied().flatten().unwrap_or_default()
     }
-}
-
-/// Whether nothing shows any more what `revision` changed: it was a delete, or what it wrote was written again. Whom it
-/// concerned cannot be told then, so it counts as everybody.
-fn is_gone(index: &Index, revision: Revision) -> bool {
-    !registry::ALL.iter().any(|kind| index.list(kind).any(|resource| resource.revision == revision))
 }
 
 #[cfg(test)]

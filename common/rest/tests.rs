@@ -19,6 +19,7 @@ mod preview;
 mod rights;
 mod rollouts;
 mod settled;
+mod turns;
 
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};

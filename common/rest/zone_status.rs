@@ -172,6 +172,11 @@ pub trait ZoneStatusSource: Send + Sync {
     /// `index` still shows it; what was deleted leaves nothing to see.
     fn has_missed(&self, zone: &str, acked: Revision, revision: Revision, index: &Index) -> bool;
 
+    /// Whether `index` still shows anything as it was written with `revision`.
+    fn shows(&self, revision: Revision, index: &Index) -> bool {
+        index.iter().any(|resource| resource.revision == revision)
+    }
+
     /// What becomes of `resource` on its way to `zone`.
     fn sending(&self, zone: &str, resource: &Resource, index: &Index) -> Sending;
 

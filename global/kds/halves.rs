@@ -59,7 +59,7 @@ impl KdsInner {
         move |_: &Peer, index: &Arc<Index>| {
             let features = session.receiver_features();
             let shown = features.has(RESUME).then(|| inner.shown_by(index));
-            let shared = inner.outgoing_for(&features);
+            let shared = Arc::clone(inner.outgoing_for(&features));
             warn_of_hidden_key(&session.zone, &features, index);
             let view = ZoneView::new(Arc::clone(&session.zone), features, shown, shared, index);
             view.where_run(inner.running.clone(), index)

@@ -44,7 +44,7 @@ impl Kds {
     /// Offers a zone again what it refused whose stream is at this instance.
     async fn offer_here(&self, zone: &str, meant: &RefusedSelection) -> Result<usize, NotOffered> {
         let away = |reason: String| NotOffered::Away { zone: zone.to_owned(), reason };
-        let session = self.session_of(zone, &self.inner.index.current()).map_err(away)?;
+        let session = self.session_of(zone).map_err(away)?;
         if let Some(offered) = session.offers.ask(meant.clone()).await {
             return Ok(offered);
         }

@@ -19,7 +19,6 @@ use common::{
     model::{Origin, Resource, ResourceKey, labels},
     redact,
     rest::{ZoneHealth, ZoneStatusSource},
-    store::index::Index,
 };
 use futures::{Stream, StreamExt};
 use tokio::{
@@ -163,7 +162,7 @@ impl Kds {
             return Err(AskError::Closed { proxy: proxy.clone(), reason });
         };
         let away = |reason: String| AskError::ZoneAway { zone: zone.to_string(), reason };
-        let session = self.session_of(zone, &index).map_err(away)?;
+        let session = self.session_of(zone).map_err(away)?;
         let call = Call {
             id: self.inner.env.entropy.uuid().to_string(),
             resource_type: proxy.kind.name.to_owned(),
@@ -196,11 +195,11 @@ pub(crate) async fn put(session: &Session, call: Call) -> Result<Bytes, AskError
 
 impl Kds {
     /// The running session of a zone, or why there is none here.
-    pub(super) fn session_of(&self, zone: &str, index: &Index) -> Result<Arc<Session>, String> {
+    pub(super) fn session_of(&self, zone: &str) -> Result<Arc<Session>, String> {
         if let Some(session) = self.inner.sessions.of(zone).filter(|session| session.cause().is_none()) {
             return Ok(session);
         }
-        let status = self.zone_status(zone, index).unwrap_or_default();
+        let status = self.zone_progress(zone);
         if status.status == ZoneHealth::Online
             && let Some(instance) = self.inner.replicas.instance(zone)
         {

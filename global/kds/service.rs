@@ -289,14 +289,12 @@ impl KdsInner {
         }
     }
 
-    /// What leaves in the form for a receiver; all but very old zones share one.
-    pub(super) fn outgoing_for(&self, features: &Features) -> Arc<SharedOutgoing<Downward>> {
-        let form = DownForm::of(features, &self.settings.skip_label_prefixes);
-        if self.outgoing.form().form == form {
-            return Arc::clone(&self.outgoing);
+    /// What leaves in the form for a receiver; all but very old zones share one, and those another.
+    pub(super) fn outgoing_for(&self, features: &Features) -> &Arc<SharedOutgoing<Downward>> {
+        match DownForm::of(features, &[]).hashes_names {
+            true => &self.outgoing,
+            false => &self.outgoing_unhashed,
         }
-        let Downward { signatures, largest, .. } = self.outgoing.form();
-        Arc::new(SharedOutgoing::new(Downward { form, signatures: signatures.clone(), largest: *largest }))
     }
 }
 

@@ -10,8 +10,7 @@ use common::{
     issuing,
     kds::{
         features::{Features, ISSUING},
-        filter::{self, Audience, Receiver},
-        order,
+        filter::{self, Receiver},
         outgoing::exports,
         watch::Position,
     },
@@ -35,10 +34,8 @@ impl ZoneStatusSource for Kds {
         status.down.head = status.down.head.max(index.revision);
         let holds = self.inner.holds.at(index);
         if status.status != ZoneHealth::Online && status.down.acked > 0 {
-            // What a rollout keeps back is nothing that it has missed.
-            let index = holds.without(index, &holds.on(zone));
-            status.down.lag =
-                status.down.lag.max(missed(zone, status.down.acked, Revision::MAX, &index).count() as u64);
+            let missed = self.inner.missed.count(zone, status.down.acked, &holds, index);
+            status.down.lag = status.down.lag.max(missed);
         }
         // Who was up to date when it went has been behind for as long as it is away, at most.
         if status.down.lag > 0 && status.down.behind_since.is_none() {
@@ -80,8 +77,11 @@ impl ZoneStatusSource for Kds {
     }
 
     fn has_missed(&self, zone: &str, acked: Revision, revision: Revision, index: &Index) -> bool {
-        let holds = self.inner.holds.at(index);
-        missed(zone, acked, revision, &holds.without(index, &holds.on(zone))).next().is_some()
+        self.inner.missed.any(zone, (acked, revision), &self.inner.holds.at(index), index)
+    }
+
+    fn shows(&self, revision: Revision, index: &Index) -> bool {
+        self.inner.missed.shows(revision, index)
     }
 
     fn sending(&self, zone: &str, resource: &Resource, index: &Index) -> Sending {
@@ -108,15 +108,14 @@ impl ZoneStatusSource for Kds {
         if let Some(reason) = kept.filter_map(|hold| hold.reason(zone, relay.as_deref())).next() {
             return Sending::Kept(reason);
         }
-        let outgoing = self.inner.outgoing_for(&features).at(&self.inner.index.current());
-        let withheld = outgoing.withheld().find(|(key, withheld)| {
-            **key == resource.key && withheld.audience.includes(receiver, is_enabled)
-        });
-        if let Some((_, withheld)) = withheld {
+        let shared = self.inner.outgoing_for(&features);
+        let outgoing = shared.at(&self.inner.index.current());
+        let mut withheld = outgoing.withheld_of(&resource.key);
+        if let Some(withheld) = withheld.find(|withheld| withheld.audience.includes(receiver, is_enabled)) {
             return Sending::Withheld(withheld.reason.clone());
         }
         let kind = resource.kind().name;
-        let mut forms = outgoing.list(kind).filter(|item| item.resource.key == resource.key);
+        let mut forms = outgoing.of_resource(resource, shared.form());
         let refusal = forms.find_map(|item| session.as_ref()?.refusal(kind, &item.wanted.name));
         refusal.map_or(Sending::Sent, |reason| Sending::Refused(reason.to_string()))
     }
@@ -168,27 +167,8 @@ impl Kds {
 }
 
 /// Whether what zone `name` shares may be used by others; one that nobody knows counts as enabled.
-fn is_zone_enabled(name: &str, index: &Index) -> bool {
+pub(super) fn is_zone_enabled(name: &str, index: &Index) -> bool {
     index.find(&kinds::zone::KIND, "", name).is_none_or(|zone| exports(zone))
-}
-
-/// What a zone that is away has missed: resources meant for it that changed since it answered for revision
-/// `acked`, up to `revision`. What was deleted leaves nothing to find.
-fn missed<'a>(
-    zone: &'a str,
-    acked: Revision,
-    revision: Revision,
-    index: &'a Index,
-) -> impl Iterator<Item = &'a Arc<Resource>> {
-    let is_enabled = |owner: &str| is_zone_enabled(owner, index);
-    let features = Features::ours();
-    let is_meant = move |resource: &Resource| {
-        let receiver = Receiver { zone, features: &features, issues: true };
-        Audience::of(resource).into_iter().any(|audience| audience.includes(receiver, is_enabled))
-    };
-    let all = order::requested_by_zone().into_iter().flat_map(|kind| index.list(kind));
-    let newer = all.filter(move |resource| resource.revision > acked && resource.revision <= revision);
-    newer.filter(move |resource| is_meant(resource))
 }
 
 /// The dataplanes of every zone, counted once per index however many zones are asked about.

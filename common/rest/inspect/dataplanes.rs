@@ -144,8 +144,7 @@ async fn respond(
 
 /// Bytes of what such an answer is made from.
 pub(super) fn weight(index: &Index, mesh: &str) -> usize {
-    let dataplanes = index.list_in_mesh(&dataplane::KIND, mesh).map(|dataplane| read::weight(dataplane));
-    dataplanes.sum::<usize>() + matched::weight(index, mesh)
+    read::weight_of_all(index.list_in_mesh(&dataplane::KIND, mesh)) + matched::weight(index, mesh)
 }
 
 /// The dataplanes of a mesh as proxies.

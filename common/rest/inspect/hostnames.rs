@@ -19,24 +19,38 @@ use crate::{
         labels,
         template::TemplateError,
     },
-    rest::{ApiError, KindApi, body::json_response, read::ResourcePath},
+    rest::{
+        ApiError, KindApi,
+        body::json_response,
+        read::{self, ResourcePath},
+    },
+    runtime::http::Client,
+    store::index::Index,
 };
 
 /// `GET` of them.
 pub(super) async fn hostnames(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
+    client: Client,
 ) -> Result<Response, ApiError> {
     const TITLE: &str = "could not retrieve service";
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
-    let service = index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?;
+    let service = Arc::clone(index.get(&at.key(&target)).ok_or_else(|| ApiError::not_found(TITLE))?);
+    let is_global = at.api.config.mode.zone().is_none();
+    let bytes = read::weight_of_all(index.list(&HOSTNAME_GENERATOR).chain([&service]));
+    at.api.make(&client, bytes, move || known_as(&index, &service, is_global)).await
+}
+
+/// What `service` is called, and where.
+fn known_as(index: &Index, service: &Resource, is_global: bool) -> Result<Response, ApiError> {
     // On global a service stands for itself in its zone and in all others, where it is one of global.
-    let seen: Vec<Resource> = if at.api.config.mode.zone().is_none() {
+    let seen: Vec<Resource> = if is_global {
         let origins = [labels::ORIGIN_ZONE, labels::ORIGIN_GLOBAL];
-        origins.map(|origin| Resource::clone(service).with_label(labels::ORIGIN, origin)).into()
+        origins.map(|origin| service.clone().with_label(labels::ORIGIN, origin)).into()
     } else {
-        vec![Resource::clone(service)]
+        vec![service.clone()]
     };
     let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for generator in index.list(&HOSTNAME_GENERATOR) {

@@ -60,6 +60,6 @@ pub(super) fn destinations(index: &Index, mesh: &str) -> Destinations {
 /// Bytes of what an answer about policies of `mesh` is made from.
 pub(super) fn weight(index: &Index, mesh: &str) -> usize {
     let kinds = registry::ALL.iter().filter(|kind| kind.policy.is_some() || kind.referent.is_some());
-    let all = kinds.filter(|kind| kind.is_mesh_scoped()).flat_map(|kind| index.list_in_mesh(kind, mesh));
-    all.map(|resource| read::weight(resource)).sum()
+    let kinds = kinds.filter(|kind| kind.is_mesh_scoped());
+    read::weight_of_all(kinds.flat_map(|kind| index.list_in_mesh(kind, mesh)))
 }

@@ -18,7 +18,8 @@ use crate::{
         kinds::{access_role::RoleVerb, zone},
     },
     registry,
-    rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response},
+    rest::{Api, ApiError, Sending, User, ZoneHealth, ZoneStatus, body::json_response, read::weight_of_all},
+    runtime::http::Client,
     store::{Revision, index::Index},
 };
 
@@ -83,14 +84,15 @@ pub(in crate::rest) async fn item(
     Extension(user): Extension<User>,
     Path(path): Path<ItemPath>,
     Query(query): Query<MeshQuery>,
+    client: Client,
 ) -> Result<Response, ApiError> {
-    let source = source(&api)?;
+    source(&api)?;
     let kind = kind(&path.kind)?;
     let index = api.index.current();
     let missing = |what: String| ApiError::new(StatusCode::NOT_FOUND, TITLE, what);
-    let Some(zone) = index.find(&zone::KIND, "", &path.zone) else {
+    if index.find(&zone::KIND, "", &path.zone).is_none() {
         return Err(missing(format!("there is no zone {:?}", path.zone)));
-    };
+    }
     if kind.is_mesh_scoped() && query.mesh.is_empty() {
         let detail = format!("{} is in a mesh: say which with ?mesh=", kind.name);
         return Err(ApiError::bad_request(detail));
@@ -98,28 +100,37 @@ pub(in crate::rest) async fn item(
     let mesh = if kind.is_mesh_scoped() { query.mesh } else { String::new() };
     let key = ResourceKey::new(kind, &mesh, &path.name);
     api.rights.check_resource_in(&index, &user, RoleVerb::Read, &key)?;
-    let status = source.zone_progress(&path.zone);
-    let resource = index.get(&key);
+    // Whoever asks first for what leaves has it made, of all there is.
+    let bytes = weight_of_all(index.iter());
+    let asked = Arc::clone(&api);
+    api.make(&client, bytes, move || look(&asked, &index, path.zone, &key)).await
+}
+
+/// How the resource of this key is on its way to `zone`.
+fn look(api: &Api, index: &Index, zone: String, key: &ResourceKey) -> Result<Response, ApiError> {
+    let source = source(api)?;
+    let status = source.zone_progress(&zone);
+    let resource = index.get(key);
     let (state, reason) = match resource {
-        None => match kept(&api, &index, &path.zone, &key, &status) {
+        None => match kept(api, index, &zone, key, &status) {
             Some(reason) => (ItemState::Kept, reason),
             None => absent(&status),
         },
-        Some(resource) => match source.sending(&path.zone, resource, &index) {
+        Some(resource) => match source.sending(&zone, resource, index) {
             Sending::NotMeant(reason) => (ItemState::Filtered, reason),
             Sending::Withheld(reason) => (ItemState::Withheld, reason),
             Sending::Refused(reason) => (ItemState::Refused, format!("it keeps what it had: {reason}")),
             Sending::Kept(reason) => (ItemState::Kept, reason),
-            Sending::Sent => sent(resource, zone, &status),
+            Sending::Sent => sent(resource, index.find(&zone::KIND, "", &zone), &status),
         },
     };
     let revision = resource.map_or(0, |resource| resource.revision);
     let (acked, status) = (status.down.acked, status.status);
     let answer = ItemSync {
-        zone: path.zone,
-        kind: kind.name,
-        mesh,
-        name: path.name,
+        zone,
+        kind: key.kind.name,
+        mesh: key.mesh.to_string(),
+        name: key.name.to_string(),
         state,
         reason,
         revision,
@@ -152,13 +163,13 @@ fn absent(status: &ZoneStatus) -> (ItemState, String) {
 }
 
 /// How far a resource is on its way that nothing is against.
-fn sent(resource: &Resource, zone: &Resource, status: &ZoneStatus) -> (ItemState, String) {
+fn sent(resource: &Resource, zone: Option<&Arc<Resource>>, status: &ZoneStatus) -> (ItemState, String) {
     let (revision, acked) = (resource.revision, status.down.acked);
     if acked >= revision {
         return (ItemState::Acknowledged, format!("it has answered for revision {acked}"));
     }
     let why = match status.status {
-        _ if !is_enabled(zone) => "the zone is disabled",
+        _ if zone.is_some_and(|zone| !is_enabled(zone)) => "the zone is disabled",
         ZoneHealth::Online => "the zone is online and has not answered for it yet",
         ZoneHealth::Unknown => "the zone is silent, or has not come back yet",
         ZoneHealth::Offline => "the zone is offline and gets it when it is back",
