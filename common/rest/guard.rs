@@ -57,20 +57,19 @@ async fn judge(
     };
     let nobody = User::anonymous();
     let user = request.extensions().get::<User>().unwrap_or(&nobody);
-    match guard.admit(user, &path) {
-        Ok(()) => {
-            let mut response = next.run(request).await;
-            if guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only) {
-                Confidential::mark(&mut response);
-            }
-            response
-        }
+    let is_of_few = guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only);
+    let mut response = match guard.admit(user, &path) {
+        Ok(()) => next.run(request).await,
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
             Redirect::to(&sign_in(request.uri())).into_response()
         }
         Err(refused) => refused.into_response(),
+    };
+    if is_of_few {
+        Confidential::mark(&mut response);
     }
+    response
 }
 
 /// Where somebody says who he is, to come back to where he was then.
