@@ -127,7 +127,8 @@ impl There {
             new_meshes: new_meshes.map(|(document, _)| document.name.clone()).collect(),
             taken: found
                 .into_iter()
-                .filter_map(|(document, is_taken)| is_taken.then(|| apply::title(document)))
+                .filter(|(_, is_taken)| *is_taken)
+                .map(|(document, _)| apply::title(document))
                 .collect(),
         })
     }

@@ -217,11 +217,9 @@ pub async fn at_rest(clients: usize, idle: Duration) -> Duration {
 /// F1 for pings: the processor time a bare server and `clients` clients that ping it use together in `idle`.
 pub async fn pinged(clients: usize, idle: Duration) -> Duration {
     let server = FloorServer::with(GlobalKdsServiceServer::new(Answered)).await;
-    let connected = (0..clients).map(|n| {
-        let url = server.url.as_str();
-        async move { tokio::spawn(ping(channel(url).await, caller(&format!("zone-{n}")))) }
-    });
-    let connected = join_all(connected).await;
+    let channels = join_all((0..clients).map(|_| channel(&server.url))).await;
+    let pinging = |(n, channel)| tokio::spawn(ping(channel, caller(&format!("zone-{n}"))));
+    let connected: Vec<_> = channels.into_iter().enumerate().map(pinging).collect();
     let used = || processor(std::process::id()).unwrap_or_default();
     tokio::time::sleep(SETTLING).await;
     let before = used();

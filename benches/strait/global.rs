@@ -4,13 +4,14 @@ use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{StreamExt, stream};
 use reqwest::Client;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// Requests under way while policies are loaded.
 const LOADERS: usize = 16;

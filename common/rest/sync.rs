@@ -30,7 +30,6 @@ use crate::{
     config::Interval,
     kds::{outgoing::is_enabled, proxies::ProxyProgress},
     model::kinds::{rollout_insight::RolloutRun, zone},
-    registry,
     rollouts::{ActiveRun, Runs},
     runtime::http::Client,
     store::{Revision, index::Index},

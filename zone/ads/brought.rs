@@ -23,7 +23,7 @@ pub(super) fn is_for_proxies(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     let is_of =
         |ours: &&str| domain.strip_suffix(*ours).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    OF_PROXIES.contains(&label) || !OF_CONTROL_PLANES.iter().any(|ours| is_of(&ours))
+    OF_PROXIES.contains(&label) || !OF_CONTROL_PLANES.iter().any(is_of)
 }
 
 /// What the bearer of a token with these claims may not say about itself. The token was found to fit all that it names;
