@@ -196,11 +196,7 @@ async fn a_zone_tells_others_how_its_services_are_called_and_nothing_else() {
     };
     let sent = [
         produced(&mesh_timeout::KIND, "timeout", &json!({"to": to})),
-        produced(
-            &mesh_timeout::KIND,
-            "inbound",
-            &json!({"to": to, "rules": [{"default": {"idleTimeout": "1s"}}]}),
-        ),
+        produced(&mesh_timeout::KIND, "inbound", &json!({"rules": [{"default": {"idleTimeout": "1s"}}]})),
         produced(&mesh_proxy_patch::KIND, "patch", &json!({"targetRef": all, "to": to, "default": patches})),
         produced(
             &mesh_traffic_permission::KIND,

@@ -50,6 +50,8 @@ async fn a_private_provider_is_believed_by_its_roots_alone() {
     let mut asking = login(&trusting, &home, &["--provider-ca-cert-file", &roots]);
     let mut asking = asking.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(asking.stderr.take().unwrap()).lines();
+    let client = said.next_line().await.unwrap().expect("it says what it asks for");
+    assert!(client.contains("for the client \"strait-cli\" of"), "{client}");
     let line = said.next_line().await.unwrap().expect("it says where to log in");
     assert!(line.starts_with(&format!("Open {}/device?user_code=", provider.issuer())), "{line}");
     assert!(!home.path().join(".straitctl/config").exists(), "nobody has logged in yet");
