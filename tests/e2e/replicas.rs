@@ -286,11 +286,22 @@ async fn a_rolling_restart_loses_no_write_and_shows_no_zone_as_gone() {
     assert_eq!(seen, Vec::<String>::new(), "a replica of the zone took over from another");
     writers.end().await;
     world.globals[0].ready().await;
+    catches_up(&world.globals[0], &world.globals[1]).await;
     book.check(&world.globals[0]).await;
     assert_eq!(book.refused(), 0, "nobody who wrote at the other instance noticed");
     load.more(20).await;
     let bad = load.end().await;
     assert!(bad.is_empty(), "{} requests failed: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+}
+
+/// Waits until `instance` has read what was acknowledged at `other`.
+async fn catches_up(instance: &Global, other: &Global) {
+    let head = other.get("/sync").await["revision"].as_u64().unwrap();
+    eventually("the instance that was not written to has caught up", || async {
+        let sync = instance.try_get("/sync").await?;
+        if sync["revision"].as_u64() >= Some(head) { Ok(()) } else { Err(sync["revision"].to_string()) }
+    })
+    .await;
 }
 
 /// Lets `disturb` do what it wants with the database while somebody calls, writes and watches: nothing that was
@@ -314,12 +325,7 @@ async fn withstands(world: &Replicated, disturb: impl AsyncFnOnce(&Writers)) {
     let (one, other, ()) = tokio::join!(watch(first, &stop), watch(second, &stop), disturbed);
     assert_eq!((one, other), (vec![], vec![]), "the zone was there all the time");
     writers.end().await;
-    let head = second.get("/sync").await["revision"].as_u64().unwrap();
-    eventually("the instance that was not written to has caught up", || async {
-        let sync = first.try_get("/sync").await?;
-        if sync["revision"].as_u64() >= Some(head) { Ok(()) } else { Err(sync["revision"].to_string()) }
-    })
-    .await;
+    catches_up(first, second).await;
     for global in &world.globals {
         book.check(global).await;
     }
