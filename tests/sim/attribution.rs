@@ -187,7 +187,7 @@ async fn a_zone_tells_others_how_its_services_are_called_and_nothing_else() {
         json!([{"targetRef": {"kind": "MeshService", "name": "redis"}, "default": {"idleTimeout": "1s"}}]);
     let (all, patches) =
         (json!({"kind": "Mesh"}), json!({"appendModifications": [{"cluster": {"operation": "Remove"}}]}));
-    let rules = json!([{"default": {"allow": [{"spiffeID": {"type": "Prefix", "value": "spiffe://"}}]}}]);
+    let rules = json!([{"default": {"allow": [{"spiffeID": {"type": "Prefix", "value": "spiffe://default.zone-1.mesh.local/workload"}}]}}]);
     let key = PrivateKey::generate(KeyForm::P256).unwrap();
     let root = ca::create_root("default", &key, TimeDelta::days(1), DateTime::UNIX_EPOCH).unwrap();
     let trust = |name: &str, domain: &str| {
