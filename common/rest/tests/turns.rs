@@ -11,7 +11,8 @@ use crate::{
 
 /// What is answered at once however much there is: it is about few things, whose names are in the path, or about numbers
 /// that are known.
-const SHORT: [&str; 7] = [
+const SHORT: [&str; 8] = [
+    "/",
     "/global-insights",
     "/_kri/{kri}",
     "/_resources",
