@@ -10,7 +10,7 @@ use std::{
 
 use common::{
     document::Document,
-    model::{Labels, Violations, labels},
+    model::{Labels, Resource, Violations, labels},
     proto::kuma::mesh::v1alpha1::Dataplane,
     runtime::Env,
     store::index::Index,
@@ -243,8 +243,7 @@ impl Authenticator {
         index: &Index,
     ) -> Result<(), ProxyAuthError> {
         let stored = index.get(&proxy.key());
-        let described = stored.map(|r| (&r.spec[..], r.label(labels::WORKLOAD)));
-        let claims = self.check_as(proxy, described, token, index)?;
+        let claims = self.check_described(proxy, stored.map(Arc::as_ref), token, index)?;
         // What somebody applied says what it likes.
         let Some(brought) = stored.filter(|resource| resource::is_registered(resource)) else {
             return Ok(());
@@ -263,8 +262,7 @@ impl Authenticator {
         index: &Index,
     ) -> Result<(), ProxyAuthError> {
         let stored = index.get(&proxy.key());
-        let described = stored.map(|r| (&r.spec[..], r.label(labels::WORKLOAD)));
-        self.check_as(proxy, described, token, index).map(|_| ())
+        self.check_described(proxy, stored.map(Arc::as_ref), token, index).map(|_| ())
     }
 
     /// Whether what `grant` was given for is still so.
@@ -316,6 +314,18 @@ impl Authenticator {
             true => Ok(()),
             false => Err(ProxyAuthError::Exceeds { proxy: proxy.clone(), violations }),
         }
+    }
+
+    /// Whether the bearer of `token` may be `proxy` with the tags and the workload of `stored`; what it claims.
+    fn check_described(
+        &self,
+        proxy: &ProxyId,
+        stored: Option<&Resource>,
+        token: Option<&str>,
+        index: &Index,
+    ) -> Result<Option<DataplaneClaims>, ProxyAuthError> {
+        let described = stored.map(|stored| (&stored.spec[..], stored.label(labels::WORKLOAD)));
+        self.check_as(proxy, described, token, index)
     }
 
     /// Checks the token, and gives what one of a dataplane says.
