@@ -10,6 +10,7 @@ use crate::{
     harness::{Global, Options, Zone, addresses, control_plane::write, eventually, process::Process},
     mesh::{ALLOW_ALL, Member, Shape, federation, federation_with},
     monitoring::prometheus,
+    recover::has,
 };
 
 /// How long idle connections live, as a policy says it.
@@ -294,4 +295,49 @@ async fn a_query_halts_it() {
     roll_out(global, "canary", &timeout(7));
     is(global, "canary", "finished", 1).await;
     holds(&zones[1], &json!("7s")).await;
+}
+
+/// A Prometheus that takes every question and answers none; it lives as long as this.
+async fn silent() -> (tokio::task::JoinHandle<()>, String) {
+    let listener = tokio::net::TcpListener::bind((addresses::loopback(), 0)).await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let heard = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            open.push(stream);
+        }
+    });
+    (heard, address)
+}
+
+#[tokio::test]
+async fn a_prometheus_that_says_nothing_holds_up_its_own_run_and_no_other() {
+    let (heard, prometheus) = silent().await;
+    let options = Options::default().with("rollouts.prometheus.address", &prometheus);
+    let (global, zones) = federation_with(2, options, Options::default()).await;
+    let global = &global;
+    let run = |name: &str, halts: &str| {
+        format!("{{type: Rollout, name: {name}, spec: {{waves: [{{zones: {{names: [zone-1]}}}}]{halts}}}}}")
+    };
+    let queries: Vec<String> =
+        (0..10).map(|n| format!("{{promql: 'up{{n=\"{n}\"}}', below: 1, interval: 1s}}")).collect();
+    global.apply(&run("unheard", &format!(", haltOn: {{queries: [{}]}}", queries.join(", "))));
+    global.apply(&run("quick", ""));
+    let other = |name: &str| timeout(9).replace("a-quick", name);
+    roll_out(global, "unheard", &timeout(7));
+    is(global, "unheard", "running", 0).await;
+    holds(&zones[0], &json!("7s")).await;
+    // Twice, since what is left of the first must not be in the way of the second.
+    for name in ["first", "second"] {
+        roll_out(global, "quick", &other(name));
+        is(global, "quick", "finished", 1).await;
+        has(&zones[1], name).await;
+    }
+    // Nothing went on that waits for an answer, and it can be taken back at once.
+    let shown = is(global, "unheard", "running", 0).await;
+    assert_ne!(held(&zones[1]).await, Ok(json!("7s")), "{shown}");
+    global.straitctl(&["rollout", "abort", "unheard"]);
+    holds(&zones[0], &Value::Null).await;
+    assert!(!heard.is_finished());
+    heard.abort();
 }

@@ -10,6 +10,8 @@ use super::{
 
 /// What a tag of a new group costs, in steps: it is a text of its own.
 const TAG: usize = 16;
+/// And two groups that overlap: both remember it.
+const NEIGHBOURS: usize = 16;
 
 /// Which tags are combined with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +59,14 @@ fn combinations(
     parts: &mut Vec<Subset>,
     effort: &mut OverlapBudget,
 ) -> Result<(), RulesError> {
+    // Before the first is made: each of so many would have a tag of each key.
+    let all = values.values().try_fold(1_usize, |all, values| all.checked_mul(values.len() + 1));
+    if all.is_none_or(|all| all > LIMIT - parts.len()) {
+        return Err(RulesError::TooManySubsets { limit: LIMIT });
+    }
     let mut state = vec![0; values.len()];
     loop {
         let wrapped = !advance(&mut state, values);
-        if parts.len() >= LIMIT {
-            return Err(RulesError::TooManySubsets { limit: LIMIT });
-        }
         let part: Vec<Tag> =
             values.iter().zip(&state).flat_map(|((k, v), choice)| chosen(k, v, *choice)).collect();
         effort.spend(TAG * (1 + part.len()))?;
@@ -125,6 +129,7 @@ fn neighbours(
         for b in confined.filter(|b| *b > a).chain(others) {
             effort.compare(subsets[a], subsets[b])?;
             if subsets[a].intersects(subsets[b]) {
+                effort.spend(NEIGHBOURS)?;
                 neighbours[a].push(b);
                 neighbours[b].push(a);
             }

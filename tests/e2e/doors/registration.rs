@@ -122,3 +122,81 @@ async fn a_token_says_what_a_proxy_may_bring_when_that_is_required() {
     let named = token(&zone, &["--name", "web-2"]).await;
     join(&zone, node("default.web-2", None), Some(&named)).await.expect("it brings nothing");
 }
+
+const EDGE: [&str; 2] = ["ZoneEgress", "ZoneIngress"];
+
+/// The web with this more in its networking.
+fn web_with(more: &str) -> String {
+    dataplane("web-1", "web").replace("networking: {", &format!("networking: {{{more}, "))
+}
+
+fn edge(kind: &str) -> String {
+    web_with(&format!("listeners: [{{type: {kind}, address: 127.0.0.1, port: 10002, name: out}}]"))
+}
+
+/// Who takes part for others gets what others are sent: that takes a token for it.
+#[tokio::test]
+async fn a_proxy_is_no_edge_of_its_mesh_and_no_gateway_without_a_token_for_that() {
+    let (_global, zone) = zone(Options::default()).await;
+    let by_name = token(&zone, &["--name", "web-1"]).await;
+    let by_service = token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web"]).await;
+    let egress = token(&zone, &["--name", "web-1", "--proxy-type", "egress"]).await;
+    let no = Code::PermissionDenied;
+    let gateway = "{type: Dataplane, mesh: default, name: web-1, networking: {address: 127.0.0.1, gateway: {type: \
+                   BUILTIN, tags: {kuma.io/service: web}}}}";
+    for kind in EDGE {
+        for ordinary in [&by_name, &by_service] {
+            let says = "networking.listeners[0].type";
+            refused(&zone, node("default.web-1", Some(&edge(kind))), Some(ordinary), no, says).await;
+        }
+    }
+    refused(&zone, node("default.web-1", Some(gateway)), Some(&by_name), no, "networking.gateway.type").await;
+    refused(
+        &zone,
+        node("default.web-1", Some(&edge(EDGE[1]))),
+        Some(&egress),
+        no,
+        "has no listener of a ZoneEgress",
+    )
+    .await;
+    // An ordinary one is nothing that has a token for an egress.
+    refused(&zone, who("web-1", "web"), Some(&egress), no, "has no listener of a ZoneEgress").await;
+    assert_eq!(service(&zone, "web-1").await, None, "nothing of it was kept");
+
+    let serves = join(&zone, node("default.web-1", Some(&edge(EDGE[0]))), Some(&egress)).await;
+    let serves = serves.expect("its token says so");
+    // Somebody else with the name does not become it by bringing nothing, or the same.
+    let says = "networking.listeners[0].type";
+    refused(&zone, node("default.web-1", None), Some(&by_service), no, says).await;
+    refused(&zone, node("default.web-1", Some(&edge(EDGE[0]))), Some(&by_service), no, says).await;
+    drop(serves);
+    gone(&zone, "web-1").await;
+    join(&zone, node("default.web-1", Some(gateway)), Some(&by_service))
+        .await
+        .expect("its token names the service");
+}
+
+/// What no operator said and no token says makes a proxy nothing, by which policies and services would take it for another.
+#[tokio::test]
+async fn a_bound_token_is_not_got_round_by_what_else_makes_a_proxy_somebody() {
+    let (_global, zone) =
+        zone(Options::default().with("dpServer.authn.dpProxy.dpToken.requireBound", "true")).await;
+    let bound =
+        token(&zone, &["--name", "web-1", "--tag", "kuma.io/service=web", "--workload", "web-workload"])
+            .await;
+    let no = Code::PermissionDenied;
+    for label in ["k8s.kuma.io/namespace", "k8s.kuma.io/service-account", "app", "team"] {
+        let labelled = dataplane("web-1", "web").replace("labels: {", &format!("labels: {{{label}: bank, "));
+        let says = format!("labels[\"{label}\"]");
+        refused(&zone, node("default.web-1", Some(&labelled)), Some(&bound), no, &says).await;
+    }
+    let tagged = dataplane("web-1", "web").replace("tags: {", "tags: {team: bank, ");
+    refused(&zone, node("default.web-1", Some(&tagged)), Some(&bound), no, "tags[\"team\"]").await;
+    let second = dataplane("web-1", "web").replace(
+        "inbound: [",
+        "inbound: [{port: 81, servicePort: 8081, serviceAddress: 127.0.0.1, tags: {kuma.io/service: bank}}, ",
+    );
+    refused(&zone, node("default.web-1", Some(&second)), Some(&bound), no, "kuma.io/service=bank").await;
+    assert_eq!(service(&zone, "web-1").await, None, "nothing of it was kept");
+    join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it says no more than its token");
+}

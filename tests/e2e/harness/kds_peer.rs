@@ -132,12 +132,23 @@ impl KdsPeer {
 impl Up {
     /// Sends items of a type and waits for the answer: why something of it was refused, or `None`.
     pub async fn offer(&mut self, kind: &Kind, items: Vec<Item>) -> Result<Option<String>, Status> {
+        self.say(kind, items, Vec::new()).await
+    }
+
+    /// The same, while what is called so is gone.
+    pub async fn say(
+        &mut self,
+        kind: &Kind,
+        items: Vec<Item>,
+        gone: Vec<String>,
+    ) -> Result<Option<String>, Status> {
         self.nonce += 1;
         let nonce = self.nonce.to_string();
         let response = DeltaDiscoveryResponse {
             type_url: kind.name.to_owned(),
             nonce: nonce.clone(),
             resources: items,
+            removed_resources: gone,
             ..DeltaDiscoveryResponse::default()
         };
         // When the stream is gone, reading from it says why.
