@@ -7,7 +7,8 @@
 //! What a file says is in the store like anything else, so proxies, other zones and the API see it the same way. It
 //! bears a label, and the API refuses to touch it while there is a folder. **Nothing is taken away because something
 //! cannot be read**: a broken file keeps what it said last, and while it is unknown what a file or a folder says,
-//! nothing that is missing is deleted.
+//! nothing that is missing is deleted. Nor is much of it at once, or all because the folder is empty at a start, before
+//! somebody says that it is meant.
 
 mod files;
 mod scan;
@@ -132,7 +133,7 @@ impl FolderResources {
         stop: &CancellationToken,
     ) -> bool {
         let (wanted, mut problems) = files.wanted();
-        let doubts = files.doubts();
+        let mut doubts = files.doubts();
         self.status.own(&wanted);
         let mut refused = false;
         let mut refuse = |file: &str, reason: String| {
@@ -152,15 +153,16 @@ impl FolderResources {
             }
         }
         let mut orphans = Vec::new();
+        let gone: Vec<_> = kept.labelled.iter().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        doubts.extend(files.doubt_of_deleting(gone.len(), kept.labelled.len()));
         if doubts.is_empty() {
-            let gone: Vec<_> =
-                kept.labelled.iter().filter(|key| !wanted.contains_key(key)).cloned().collect();
             for key in gone.iter().rev() {
                 if stop.is_cancelled() {
                     return false;
                 }
                 match self.api.withdraw(key, fence).await {
                     Ok(()) => {
+                        tracing::info!(resource = %key, "deleted what is in no file any more");
                         kept.labelled.remove(key);
                         kept.stored.remove(key);
                     }

@@ -181,7 +181,12 @@ networking:
 
 /// Starts the ingress of a zone.
 pub async fn ingress(global: &Global, zone: &Zone) -> Envoy {
-    let address: Ipv4Addr = addresses::loopback();
+    let address = addresses::loopback();
+    ingress_called(global, zone, address, &address.to_string()).await
+}
+
+/// The same at this address, which others find by this name.
+pub async fn ingress_called(global: &Global, zone: &Zone, address: Ipv4Addr, advertised: &str) -> Envoy {
     let port = addresses::free_port(address);
     let admin = admin_address();
     let name = format!("ingress-{}", zone.zone);
@@ -192,7 +197,7 @@ name: {name}
 networking:
   address: {address}
   port: {port}
-  advertisedAddress: {address}
+  advertisedAddress: {advertised}
   advertisedPort: {port}
   admin: {{ port: {} }}
 ",

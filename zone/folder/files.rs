@@ -7,6 +7,7 @@ use std::{
 };
 
 use common::{
+    kds::fuse::Fuse,
     model::{
         ResourceKey,
         text::{self, TextLimits},
@@ -15,7 +16,7 @@ use common::{
 };
 use serde_json::Value;
 
-use super::scan::{FileTexts, Scan};
+use super::scan::{CONFIRM, FileTexts, Scan};
 
 /// All files that are there.
 #[derive(Default)]
@@ -23,6 +24,10 @@ pub(super) struct FolderFiles {
     files: BTreeMap<String, FolderFile>,
     /// What keeps from knowing all that is there.
     unread: Vec<String>,
+    /// Whether there ever was a file, since this process looks.
+    seen: bool,
+    /// How many resources may go at once, as an operator says.
+    confirmed: Option<usize>,
     hasher: RandomState,
 }
 
@@ -43,7 +48,9 @@ pub(super) type WantedDocuments = BTreeMap<ResourceKey, (String, Arc<FileDocumen
 impl FolderFiles {
     /// Takes in what was found now.
     pub(super) fn take(&mut self, scan: Scan) {
-        let Scan { files, unread, being_written: _ } = scan;
+        let Scan { files, unread, being_written: _, confirmed } = scan;
+        self.confirmed = confirmed;
+        self.seen |= !files.is_empty();
         // What could not be looked at is as it was.
         let is_whole = unread.is_empty();
         self.unread = unread;
@@ -92,6 +99,20 @@ impl FolderFiles {
         let never_good = self.files.iter().filter(|(_, file)| file.documents.is_none());
         let never_good = never_good.map(|(name, _)| format!("{name} was never read"));
         self.unread.iter().cloned().chain(never_good).collect()
+    }
+
+    /// Why `gone` of `held` resources that came from files are not taken away: a volume that was not mounted, or is filled in
+    /// steps, is read without an error.
+    pub(super) fn doubt_of_deleting(&self, gone: usize, held: usize) -> Option<String> {
+        let is_usual = self.seen && Fuse::default().allows(gone, held);
+        if gone == 0 || is_usual || self.confirmed == Some(gone) {
+            return None;
+        }
+        let place = if self.seen { "in no file any more" } else { "not there: the folder is empty" };
+        Some(format!(
+            "{gone} of {held} resources that came from files are {place}, and none of them is deleted; if that is meant, write \
+             {gone} into the file {CONFIRM} of the folder"
+        ))
     }
 }
 

@@ -16,6 +16,10 @@ use super::QUIET;
 const DEPTH: usize = 16;
 /// Files that are read.
 const FILES: usize = 10_000;
+/// The file in which an operator says how many resources may go at once.
+pub(super) const CONFIRM: &str = "confirm-deletes";
+/// Bytes of a number.
+const NUMBER: u64 = 32;
 
 /// Content of each file by its path below the folder, or why it cannot be read.
 pub(super) type FileTexts = BTreeMap<String, Result<String, String>>;
@@ -28,6 +32,8 @@ pub(super) struct Scan {
     pub(super) unread: Vec<String>,
     /// Files that somebody may not have written to the end.
     pub(super) being_written: Vec<String>,
+    /// How many resources may go at once, as an operator says.
+    pub(super) confirmed: Option<usize>,
 }
 
 impl Scan {
@@ -82,6 +88,8 @@ fn read_folder(
                 return Err(format!("folders nest deeper than {DEPTH}"));
             }
             open.push((path, depth + 1));
+        } else if metadata.is_file() && path == folder.join(CONFIRM) {
+            found.confirmed = read_number(&path);
         } else if metadata.is_file() && is_of_documents(&path) {
             if found.files.len() == FILES {
                 return Err(format!("there are more than {FILES} files"));
@@ -115,6 +123,13 @@ fn is_being_written(modified: SystemTime, now: SystemTime) -> bool {
 
 fn is_of_documents(path: &Path) -> bool {
     matches!(path.extension().and_then(|extension| extension.to_str()), Some("yaml" | "yml" | "json"))
+}
+
+/// What is no number, or cannot be read, confirms nothing.
+fn read_number(path: &Path) -> Option<usize> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(NUMBER).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn read_file(path: &Path) -> std::io::Result<String> {

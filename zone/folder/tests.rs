@@ -283,6 +283,52 @@ async fn after_a_start_only_what_is_known_to_be_gone_is_deleted() {
     again.stop.cancel();
 }
 
+/// A volume that is not mounted is an empty folder.
+#[tokio::test]
+async fn a_folder_that_lost_much_is_asked_about_before_anything_is_deleted() {
+    let mut desk = Desk::leading().await;
+    let all: Vec<String> = (0..30).map(|n| format!("r{n}")).collect();
+    let (inside, elsewhere) = (desk.folder.path().join("volume"), tempfile::tempdir().unwrap());
+    fs::create_dir(&inside).unwrap();
+    for name in &all {
+        desk.write(&format!("volume/{name}.yaml"), &raw(name, "one"));
+    }
+    let count = |index: &Index| index.list(&envoy_config::KIND).count();
+    desk.until("all of them", |index| count(index) == 30).await;
+    // Some may go, as ever; many may not.
+    for name in &all[..5] {
+        desk.remove(&format!("volume/{name}.yaml"));
+    }
+    desk.until("fewer", |index| count(index) == 25).await;
+    desk.write("first.yaml", &raw("first", "one"));
+    desk.until_there(&envoy_config::KIND, "first").await;
+    fs::rename(&inside, elsewhere.path().join("volume")).unwrap();
+    desk.until_told("", "25 of 26 resources that came from files are in no file any more").await;
+    assert_eq!(count(&desk.index.current()), 26);
+    // A number that is another says nothing.
+    desk.write("confirm-deletes", "26");
+    desk.until_told("", "write 25 into the file confirm-deletes").await;
+    assert_eq!(count(&desk.index.current()), 26);
+    desk.write("confirm-deletes", "25\n");
+    desk.until("what was meant", |index| count(index) == 1).await;
+
+    // Of a folder in which nothing was seen nothing is known.
+    desk.stop.cancel();
+    for leading in desk.leading.drain(..) {
+        leading.await.unwrap();
+    }
+    desk.remove("first.yaml");
+    desk.stop = CancellationToken::new();
+    let feed = Feed::load(Arc::clone(&desk.store) as Arc<dyn Store>).await.unwrap();
+    desk.index = feed.reader();
+    tokio::spawn(feed.run(desk.stop.clone()));
+    desk.lead().await;
+    desk.until_told("", "1 of 1 resources that came from files are not there: the folder is empty").await;
+    desk.write("second.yaml", &raw("second", "one"));
+    desk.until_gone(&envoy_config::KIND, "first").await;
+    desk.stop.cancel();
+}
+
 #[test]
 fn what_cannot_be_looked_at_or_is_half_written_is_not_gone() {
     let folder = tempfile::tempdir().unwrap();

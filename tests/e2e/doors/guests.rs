@@ -1,9 +1,11 @@
 //! What a stolen zone says to the proxies of others by policies that it calls a producer's, and what it says about whom to
 //! believe.
 
+use std::net::Ipv4Addr;
+
 use common::{
     kds::mapper,
-    model::{Resource, ResourceKey, labels},
+    model::{Resource, ResourceKey, kinds::zone_ingress, labels},
     registry,
 };
 use serde_json::{Value, json};
@@ -13,7 +15,7 @@ use crate::{
         Global, KdsPeer, Zone, eventually,
         kds_peer::{Up, item},
     },
-    mesh::{ALLOW_ALL, Member, Shape, federation},
+    mesh::{ALLOW_ALL, Member, Shape, federation, ingress_called},
 };
 
 const THIEF: &str = "thief";
@@ -167,4 +169,37 @@ async fn a_stolen_zone_vouches_for_no_other() {
         "trustDomain": "of.global", "caBundles": [{"type": "Pem", "pem": {"value": pem}}]}});
     let names = names_after(&global, &zone, "MeshTrust", "meshtrusts", last).await;
     assert!(names.iter().all(|name| ["trust-0", "last"].contains(&name.as_str())), "{names:?}");
+}
+
+/// Ingresses of the thief, each at a host name that nobody finds.
+const LOST: usize = 1_500;
+
+/// Whose names are asked for is not for whoever has most of them to say.
+#[tokio::test]
+async fn a_stolen_zone_keeps_nobody_from_finding_the_hosts_of_others() {
+    let (global, zones) = federation(2).await;
+    global.apply(ALLOW_ALL);
+    let peer = KdsPeer::connect(&global, THIEF).await;
+    let mut up = peer.up().await.expect("its token is good");
+    let lost: Vec<_> = (0..LOST)
+        .map(|n| {
+            let name = format!("lost-{n}");
+            let spec = json!({"networking": {"address": "10.9.9.9", "port": 10001,
+                "advertisedAddress": format!("{name}.thief.invalid"), "advertisedPort": 10001},
+                "availableServices": [{"tags": {"kuma.io/service": "inventory"}, "instances": 1, "mesh": "default"}]});
+            item(&peer.honest(&zone_ingress::KIND, "", &name, &spec.to_string()))
+        })
+        .collect();
+    for part in lost.chunks(100) {
+        up.offer(&zone_ingress::KIND, part.to_vec()).await.expect("the stream goes on");
+    }
+    eventually("all of them in the zone", || async {
+        let count = zones[0].try_get("/zoneingresses?size=1").await?["total"].as_u64();
+        if count == Some(LOST as u64) { Ok(()) } else { Err(format!("{count:?}")) }
+    })
+    .await;
+    let _ingress = ingress_called(&global, &zones[1], Ipv4Addr::LOCALHOST, "localhost").await;
+    let _inventory = Member::join(&zones[1], Shape::http("inventory-1", "inventory", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["inventory"])).await;
+    client.reaches(0, "inventory-1").await;
 }
