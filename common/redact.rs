@@ -23,8 +23,11 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use self::effort::{Effort, Nesting};
 use crate::{
-    clip::clipped,
-    model::{self, text::TextLimits},
+    clip::{BoundedText, clipped},
+    model::{
+        self,
+        text::{TextError, TextLimits},
+    },
 };
 
 /// Stands where something was taken out.
@@ -36,8 +39,8 @@ pub const MASKED: &str = "*****";
 /// How often something packed is opened to look inside: base64, percent signs, JSON in a string.
 const DEPTH: usize = 3;
 
-/// Dumps looked through at once: one may be tens of megabytes.
-static AT_ONCE: Semaphore = Semaphore::const_new(2);
+/// Values of dumps that are looked through at once: as many as one may have.
+static AT_ONCE: Semaphore = Semaphore::const_new(TextLimits::DUMP.values);
 
 /// Why a dump is not shown.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -45,6 +48,12 @@ pub enum Withheld {
     /// Its members cannot be told apart, so neither can its secrets.
     #[error("the answer is withheld, because it is not the JSON it should be")]
     NotJson,
+    /// There is more in it than is looked through.
+    #[error(
+        "the answer is withheld, because there is more in it than is looked through for secrets: ask for less of it, or \
+         ask the Envoy itself"
+    )]
+    TooMuch,
     /// The process stops, or looking through it failed.
     #[error("the answer is withheld, because it could not be searched for secrets: ask again")]
     Unsearched,
@@ -79,24 +88,40 @@ fn text_at<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {
     document_in(text, at).map_or_else(|| patterns::clean(text, at), Cow::Owned)
 }
 
-/// Takes secrets out of an answer of an Envoy, off the threads that serve requests.
+/// Takes secrets out of an answer of an Envoy, off the threads that serve requests. Whoever answers decides how long and
+/// of what that is, so what it takes to look through it has a limit, for one and for all together.
 ///
 /// # Errors
 /// [`Withheld`] when it cannot be looked through.
 pub async fn dump(body: Bytes, is_json: bool) -> Result<Bytes, Withheld> {
-    off_thread(move || {
-        if !is_json {
-            return Ok(match text(&String::from_utf8_lossy(&body)) {
-                Cow::Owned(text) => text.into(),
-                Cow::Borrowed(same) if same.len() == body.len() => body.clone(),
-                Cow::Borrowed(lossy) => lossy.to_owned().into(),
-            });
-        }
-        let mut document: Value = serde_json::from_slice(&body).map_err(|_| Withheld::NotJson)?;
-        json(&mut document);
-        Ok(pretty(&document).into())
-    })
+    let limits = TextLimits::DUMP;
+    if body.len() > limits.bytes {
+        return Err(Withheld::TooMuch);
+    }
+    // As many values as that has at most.
+    let values = body.len() / 2 + 1;
+    off_thread(
+        values,
+        move || if is_json { dumped_json(&body, limits) } else { dumped_text(&body, limits.bytes) },
+    )
     .await?
+}
+
+fn dumped_json(body: &[u8], limits: TextLimits) -> Result<Bytes, Withheld> {
+    let refused = |error: TextError| if error.is_of_amount() { Withheld::TooMuch } else { Withheld::NotJson };
+    let mut document = model::text::json(body, limits).map_err(refused)?;
+    json(&mut document);
+    // It is indented now, which may be most of it.
+    pretty(&document, limits.bytes).map(Bytes::from).ok_or(Withheld::TooMuch)
+}
+
+fn dumped_text(body: &Bytes, longest: usize) -> Result<Bytes, Withheld> {
+    let shown = match text(&String::from_utf8_lossy(body)) {
+        Cow::Owned(text) => text.into(),
+        Cow::Borrowed(same) if same.len() == body.len() => body.clone(),
+        Cow::Borrowed(lossy) => lossy.to_owned().into(),
+    };
+    if shown.len() > longest { Err(Withheld::TooMuch) } else { Ok(shown) }
 }
 
 /// Takes secrets out of a large document, off the threads that serve requests.
@@ -104,25 +129,39 @@ pub async fn dump(body: Bytes, is_json: bool) -> Result<Bytes, Withheld> {
 /// # Errors
 /// [`Withheld::Unsearched`].
 pub async fn document(mut document: Value) -> Result<Value, Withheld> {
-    off_thread(move || {
+    // Two of them at a time: they are made here, and there already.
+    off_thread(TextLimits::DUMP.values / 2, move || {
         json(&mut document);
         document
     })
     .await
 }
 
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Withheld> {
-    let _turn = AT_ONCE.acquire().await.map_err(|_| Withheld::Unsearched)?;
-    spawn_blocking(work).await.map_err(|_| Withheld::Unsearched)
+/// Does `work` on so many values when there is room for that.
+async fn off_thread<T: Send + 'static>(
+    values: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Withheld> {
+    let values = u32::try_from(values.min(TextLimits::DUMP.values)).unwrap_or(u32::MAX);
+    let turn = AT_ONCE.acquire_many(values).await.map_err(|_| Withheld::Unsearched)?;
+    let working = spawn_blocking(move || {
+        let done = work();
+        // What nobody waits for any more is done all the same, and takes its room until then.
+        drop(turn);
+        done
+    });
+    working.await.map_err(|_| Withheld::Unsearched)
 }
 
-/// Indented as Envoy does it.
-fn pretty(document: &Value) -> Vec<u8> {
-    let mut text = Vec::new();
+/// Indented as Envoy does it; `None` when that is longer than it may be.
+fn pretty(document: &Value, longest: usize) -> Option<Vec<u8>> {
+    let mut text = BoundedText::new(longest);
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
-    document.serialize(&mut serializer).expect("a JSON value can be written to memory");
+    document.serialize(&mut serializer).ok()?;
+    let mut text = text.into_bytes();
     text.push(b'\n');
-    text
+    text.shrink_to_fit();
+    Some(text)
 }
 
 fn walk(value: &mut Value, at: Option<Nesting<'_>>) {

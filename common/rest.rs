@@ -199,6 +199,10 @@ pub struct Api {
     intake: Intake,
     /// Where long answers are made, and searched for secrets.
     making: Offload,
+    /// Those who ask Envoys.
+    asking: envoy::AskingTurns,
+    /// Those who look at pages about what Envoys say.
+    paging: envoy::AskingTurns,
     /// Those who wait for zones.
     sync_waits: sync::SyncWaits,
     /// What stands against writes.
@@ -217,10 +221,24 @@ impl Api {
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
         let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
         let (sync_waits, rollouts) = (sync::SyncWaits::default(), RolloutGuard::default());
+        let [asking, paging] = [envoy::ASKED_AT_ONCE, envoy::SHOWN_AT_ONCE].map(envoy::AskingTurns::new);
         let rights = Rights::new(config.access.clone(), config.mode.zone(), index.clone())
             .with_anonymous_writers(config.anonymous_may_write);
         let rights = Arc::new(rights);
-        Arc::new(Self { store, index, env, keys, rights, config, intake, making, sync_waits, rollouts })
+        Arc::new(Self {
+            store,
+            index,
+            env,
+            keys,
+            rights,
+            config,
+            intake,
+            making,
+            asking,
+            paging,
+            sync_waits,
+            rollouts,
+        })
     }
 
     /// All routes, together with `extra` ones of the caller, behind authentication and each behind its guard.

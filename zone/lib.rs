@@ -5,6 +5,7 @@ mod api;
 pub mod app;
 mod compile;
 pub mod config;
+mod deadlines;
 mod folder;
 pub mod generator;
 mod json_patch;

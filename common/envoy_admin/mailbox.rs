@@ -15,7 +15,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::{
-    sync::oneshot,
+    sync::{Semaphore, oneshot},
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -33,8 +33,10 @@ use crate::{
 const MAIL: &str = "mail/envoys/";
 /// How long an answer may take: what a zone has for one, and the way there and back.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// Questions that may wait for answers, and that are answered at a time.
+/// Questions that may wait for answers.
 const AT_ONCE: usize = 64;
+/// And that are answered at a time: an answer is here three times over before it is in the store.
+const ANSWERED: usize = 8;
 /// Longest answer, as between zone and global: it lies in the store for a moment.
 const LONGEST: usize = 10 << 20;
 /// A hint may get lost, so the mail is also looked at so often.
@@ -83,6 +85,7 @@ pub struct Mailbox {
     store: Arc<dyn Store>,
     instance: Arc<str>,
     waiting: Mutex<BTreeMap<String, oneshot::Sender<Letter>>>,
+    answering: Semaphore,
 }
 
 /// Forgets a question however the waiting for its answer ends.
@@ -97,7 +100,7 @@ impl Drop for AwaitedAnswer<'_> {
 impl Mailbox {
     /// Over a store that other processes share, under the name of this one.
     pub fn new(store: Arc<dyn Store>, instance: Arc<str>) -> Self {
-        Self { store, instance, waiting: Mutex::default() }
+        Self { store, instance, waiting: Mutex::default(), answering: Semaphore::new(ANSWERED) }
     }
 
     /// Has another process ask. The `id` is made for this question.
@@ -320,6 +323,10 @@ impl Mailbox {
                 let (mailbox, local) = (Arc::clone(self), Arc::clone(local));
                 let is_too_much = asking.len() >= AT_ONCE;
                 asking.spawn(async move {
+                    let _place = match is_too_much {
+                        true => None,
+                        false => mailbox.answering.acquire().await.ok(),
+                    };
                     let proxy = registry::by_name(&kind).map(|kind| ResourceKey::new(kind, &mesh, &name));
                     let answer = match proxy {
                         _ if is_too_much => Letter::Refusal(LetterRefusal::Busy),

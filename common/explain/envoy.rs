@@ -1,6 +1,6 @@
 //! Listeners, routes and clusters, each with the resource it is there for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ pub(super) fn resources(
     let xds = &config["xds"];
     let mut rows = Vec::new();
     let mut called: BTreeMap<String, String> = BTreeMap::new();
+    let mut told: BTreeSet<(String, String)> = BTreeSet::new();
     for (name, listener) in members(&xds[LISTENER]) {
         let from = proxy.listener(name).or_else(|| proxy.cluster(clusters(listener).first()?));
         let from = from.unwrap_or_else(|| CONTROL_PLANE.to_owned());
@@ -39,10 +40,9 @@ pub(super) fn resources(
             }
             let to = if cluster.is_empty() { String::new() } else { format!(" → {}", cluster.join(", ")) };
             let name = format!("{name} {}{to}", matched(&route["match"]));
-            let row = json!({"type": "route", "name": name, "from": from});
             // Conditions on headers are not told apart here.
-            if !rows.contains(&row) {
-                rows.push(row);
+            if told.insert((name.clone(), from.clone())) {
+                rows.push(json!({"type": "route", "name": name, "from": from}));
             }
         }
         for cluster in clusters(listener) {

@@ -14,7 +14,7 @@ use super::{
     layout::PageFrame,
     parts::{chip, items, resource_address, since, table, text_of, title_of, until, yaml},
     tables::condition,
-    visit::{Visit, address, encode},
+    visit::{Unanswered, Visit, address, encode},
 };
 use crate::{ages, model::labels, registry};
 
@@ -264,15 +264,20 @@ fn policy(origin: &Value) -> Markup {
     }
 }
 
+/// The part of the page that it says itself.
+async fn told_by_envoy(gui: &Gui, visit: &Visit, path: &str, what: &str) -> Result<Markup, Unanswered> {
+    let wanted = visit.parameter("find").to_owned();
+    let _turn = gui.desk.turn_of_envoys(&visit.asker).await?;
+    if what == "xds" {
+        let dump = gui.get(visit, &format!("{path}/xds?include_eds=true")).await?;
+        return Ok(gui.desk.long(move || dump::config(&dump, &wanted)).await);
+    }
+    let text = gui.get_text(visit, &format!("{path}/{what}")).await?;
+    Ok(gui.desk.long(move || dump::lines(&text, &wanted)).await)
+}
+
 async fn of_envoy(gui: &Gui, visit: &Visit, path: &str, what: &str) -> Markup {
-    let wanted = visit.parameter("find");
-    let shown = match what {
-        "xds" => gui
-            .get(visit, &format!("{path}/xds?include_eds=true"))
-            .await
-            .map(|dump| dump::config(&dump, wanted)),
-        what => gui.get_text(visit, &format!("{path}/{what}")).await.map(|text| dump::lines(&text, wanted)),
-    };
+    let shown = told_by_envoy(gui, visit, path, what).await;
     html! {
         (dump::search(visit, visit.parameter("show")))
         @match shown {

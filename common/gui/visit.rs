@@ -10,7 +10,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::Value;
 
 use super::Gui;
-use crate::rest::{Asker, DeskAnswer, LOGIN, PAGE, SESSION};
+use crate::{
+    rest::{Asker, DeskAnswer, LOGIN, PAGE, SESSION},
+    runtime::http::Crowded,
+};
 
 /// Longest address that is come back to.
 const LONGEST_WAY: usize = 1024;
@@ -107,6 +110,12 @@ impl Display for Unanswered {
 impl From<&DeskAnswer> for Unanswered {
     fn from(answer: &DeskAnswer) -> Self {
         Self { status: answer.status, reason: answer.reason() }
+    }
+}
+
+impl From<Crowded> for Unanswered {
+    fn from(crowded: Crowded) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: crowded.to_string() }
     }
 }
 

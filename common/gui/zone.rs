@@ -23,6 +23,7 @@ use super::{
 use crate::{
     ages,
     checks::{CheckLine, zones},
+    model::text::{self, TextLimits},
 };
 
 const TRAIL: &[(&str, &str)] = &[("/gui/zones", "Zones")];
@@ -193,7 +194,8 @@ fn ways(seen: &Federation, zone: &str) -> Markup {
 }
 
 fn config(visit: &Visit, last: &Value) -> Markup {
-    let config = last["config"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let config = last["config"].as_str();
+    let config = config.and_then(|text| text::json(text.as_bytes(), TextLimits::BODY).ok());
     html! {
         @match config {
             Some(config) if visit.parameter("show") == "config" => pre { (yaml(&config)) },

@@ -9,7 +9,6 @@ use thiserror::Error;
 
 mod object;
 
-use self::object::Object;
 use super::names::delta_name;
 use crate::{
     clip::clip,
@@ -187,7 +186,7 @@ fn check_spec(kind: &Kind, spec: &Any) -> Result<(), DecodeError> {
 }
 
 fn check_object(part: &'static str, json: &[u8]) -> Result<(), DecodeError> {
-    serde_json::from_slice::<Object>(json).map(drop).map_err(|e| DecodeError::Spec(format!("{part}: {e}")))
+    object::check(json).map_err(|e| DecodeError::Spec(format!("{part}: {e}")))
 }
 
 #[cfg(test)]

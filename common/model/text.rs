@@ -13,12 +13,18 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::{Options, options::DuplicateKeyPolicy};
 use thiserror::Error;
 
-/// How deep objects and lists may nest. The deepest resource there is needs about twenty.
+/// How deep objects and lists of what people and programs write may nest. The deepest resource there is needs about
+/// twenty.
 const DEPTH: usize = 48;
+/// Objects with fewer members are kept without room for more.
+const SMALL: usize = 64;
 /// Anchors and aliases in one YAML text. Nothing here needs them; files of people have a few.
 const ALIASES: usize = 64;
 /// Nodes that aliases of one YAML text may stand for.
 const REPLAYED: usize = 10_000;
+/// What is said of JSON with too much in it.
+const TOO_MANY: &str = "too many values";
+const TOO_DEEP: &str = "nested deeper than";
 /// Bytes of an error of a parser; it may repeat what it stumbled over.
 const REASON: usize = 512;
 
@@ -27,17 +33,22 @@ const REASON: usize = 512;
 pub struct TextLimits {
     /// Bytes of text.
     pub bytes: usize,
-    /// Keys and values in it. One takes some 50 bytes of memory, and no more than two bytes of text.
+    /// Keys and values in it. One takes up to some 120 bytes of memory, and no less than two bytes of text.
     pub values: usize,
+    /// How deep objects and lists nest.
+    pub depth: usize,
 }
 
 impl TextLimits {
     /// The body of a request that brings one resource.
-    pub const BODY: Self = Self { bytes: 4 << 20, values: 250_000 };
+    pub const BODY: Self = Self { bytes: 4 << 20, values: 250_000, depth: DEPTH };
     /// The resource a proxy brings along; thousands of outbounds fit.
-    pub const INLINE: Self = Self { bytes: 512 << 10, values: 64_000 };
+    pub const INLINE: Self = Self { bytes: 512 << 10, values: 64_000, depth: DEPTH };
     /// A file on the machine of a person, of any number of documents.
-    pub const FILE: Self = Self { bytes: 64 << 20, values: 4_000_000 };
+    pub const FILE: Self = Self { bytes: 64 << 20, values: 4_000_000, depth: DEPTH };
+    /// What an Envoy says about itself. One that calls 10 000 services has a cluster and a listener for each, together
+    /// of some 200 values in 4 KB; its matchers nest deeper than what they are made of.
+    pub const DUMP: Self = Self { bytes: 40 << 20, values: 2_500_000, depth: 100 };
 }
 
 /// Why a text is not read.
@@ -62,6 +73,14 @@ impl TextError {
         matches!(self, Self::Syntax(reason) if reason.contains("duplicate"))
     }
 
+    /// Whether JSON is refused because there is more of it than is read.
+    pub fn is_of_amount(&self) -> bool {
+        match self {
+            Self::TooLong { .. } => true,
+            Self::Syntax(reason) => [TOO_MANY, TOO_DEEP].iter().any(|words| reason.starts_with(words)),
+        }
+    }
+
     fn syntax(error: impl fmt::Display) -> Self {
         Self::Syntax(crate::clip::clipped(error.to_string(), REASON))
     }
@@ -75,7 +94,7 @@ pub fn json(text: &[u8], limits: TextLimits) -> Result<Value, TextError> {
     within(text.len(), limits)?;
     let left = Cell::new(limits.values);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Strict { left: &left, depth: DEPTH }.deserialize(&mut deserializer);
+    let value = Strict { left: &left, depth: 0, deepest: limits.depth }.deserialize(&mut deserializer);
     let value = value.and_then(|value| deserializer.end().map(|()| value));
     value.map_err(TextError::syntax)
 }
@@ -115,8 +134,8 @@ fn within(length: usize, limits: TextLimits) -> Result<(), TextError> {
 fn options(limits: TextLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_depth: DEPTH,
-            flow_nesting_limit: DEPTH,
+            max_depth: limits.depth,
+            flow_nesting_limit: limits.depth,
             max_nodes: limits.values,
             max_events: limits.values.saturating_mul(2),
             max_anchors: ALIASES,
@@ -143,19 +162,21 @@ fn options(limits: TextLimits) -> Options {
 struct Strict<'a> {
     left: &'a Cell<usize>,
     depth: usize,
+    deepest: usize,
 }
 
 impl Strict<'_> {
     fn spend<E: Error>(&self) -> Result<(), E> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom("too many values"))?;
+        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom(TOO_MANY))?;
         self.left.set(left);
         Ok(())
     }
 
     fn below<E: Error>(&self) -> Result<Self, E> {
-        let depth = self.depth.checked_sub(1);
-        let depth = depth.ok_or_else(|| E::custom(format_args!("nested deeper than {DEPTH} levels")))?;
-        Ok(Self { left: self.left, depth })
+        if self.depth == self.deepest {
+            return Err(E::custom(format_args!("{TOO_DEEP} {} levels", self.deepest)));
+        }
+        Ok(Self { depth: self.depth + 1, ..*self })
     }
 }
 
@@ -208,6 +229,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(value) = list.next_element_seed(self.below()?)? {
             values.push(value);
         }
+        // A list of one is given room for four.
+        values.shrink_to_fit();
         Ok(Value::Array(values))
     }
 
@@ -221,7 +244,12 @@ impl<'de> Visitor<'de> for Strict<'_> {
             }
             members.insert(key, object.next_value_seed(self.below()?)?);
         }
-        Ok(Value::Object(members))
+        if members.is_empty() || members.len() >= SMALL {
+            return Ok(Value::Object(members));
+        }
+        let mut fitting = Map::with_capacity(members.len());
+        fitting.extend(members);
+        Ok(Value::Object(fitting))
     }
 }
 

@@ -255,9 +255,45 @@ async fn a_dump_that_cannot_be_looked_through_is_withheld() {
     let dumped = async |text: &str, is_json| dump(Bytes::copy_from_slice(text.as_bytes()), is_json).await;
     assert_eq!(dumped("{\"a\":1}", true).await.unwrap(), "{\n \"a\": 1\n}\n");
     assert_eq!(dumped("server.live: 1\n", false).await.unwrap(), "server.live: 1\n");
-    for cut in ["", "not found", "{\"initial_metadata\": [{\"value\": \"x\"", &"[".repeat(1000)] {
+    for cut in ["", "not found", "{\"initial_metadata\": [{\"value\": \"x\"", "{\"a\":1,\"a\":2}"] {
         assert_eq!(dumped(cut, true).await, Err(Withheld::NotJson), "{cut}");
     }
+}
+
+#[tokio::test]
+async fn a_dump_of_more_than_is_looked_through_is_withheld() {
+    let withheld = async |body: Vec<u8>, is_json| dump(body.into(), is_json).await.map(|shown| shown.len());
+    let limits = TextLimits::DUMP;
+    let long = || vec![b'x'; limits.bytes + 1];
+    assert_eq!(withheld(long(), true).await, Err(Withheld::TooMuch));
+    assert_eq!(withheld(long(), false).await, Err(Withheld::TooMuch));
+    assert_eq!(withheld("[".repeat(1000).into(), true).await, Err(Withheld::TooMuch));
+    // Each of these takes a hundred times its length.
+    let objects = format!("[{}0]", "{\"\":0},".repeat(limits.values / 3));
+    assert_eq!(withheld(objects.into(), true).await, Err(Withheld::TooMuch));
+    // What is indented so deep is as long.
+    let deep = format!("{}{}0{}", "[".repeat(90), "0,".repeat(limits.bytes / 90), "]".repeat(90));
+    assert_eq!(withheld(deep.into(), true).await, Err(Withheld::TooMuch));
+    // A byte that is no text becomes three.
+    let no_text = Bytes::from_static(&[0xff; 4]);
+    assert_eq!(dumped_text(&no_text, 11), Err(Withheld::TooMuch));
+    assert_eq!(dumped_text(&no_text, 12).unwrap().len(), 12);
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_takes_its_room_until_it_is_done() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let working = tokio::spawn(off_thread(usize::MAX, move || {
+        let _waits = (begun.send(()), released.recv());
+    }));
+    has_begun.await.unwrap();
+    working.abort();
+    assert!(working.await.unwrap_err().is_cancelled());
+    let mut other = std::pin::pin!(dump(Bytes::from_static(b"{}"), true));
+    assert!(futures::poll!(other.as_mut()).is_pending());
+    release.send(()).unwrap();
+    assert_eq!(other.await.unwrap(), "{}\n");
 }
 
 /// Long ones; the time is bounded by the patience of whoever runs the tests, not asserted.

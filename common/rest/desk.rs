@@ -20,7 +20,7 @@ use crate::{
     mode::Mode,
     oidc::OpenIdProvider,
     roles::Readable,
-    runtime::http::{Client, Connection},
+    runtime::http::{Client, Connection, Crowded, FairTurn},
     store::{
         Revision,
         index::{Index, IndexReader},
@@ -134,6 +134,20 @@ impl Desk {
     /// An answer as JSON; null when it is none. A long one is read off the threads that serve everybody.
     pub async fn read(&self, answer: DeskAnswer) -> Value {
         self.api.making.run(answer.body.len(), move || answer.json()).await
+    }
+
+    /// Waits for leave to make a page of what an Envoy says, which may be long: the page takes several times of it until
+    /// it is made.
+    ///
+    /// # Errors
+    /// When too many look at such.
+    pub async fn turn_of_envoys(&self, asker: &Asker) -> Result<FairTurn, Crowded> {
+        self.api.paging.take(&asker.client).await
+    }
+
+    /// Does `work` that is long off the threads that serve everybody.
+    pub async fn long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.api.making.long(work).await
     }
 
     /// Who shows this user token.

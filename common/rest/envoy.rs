@@ -1,12 +1,19 @@
 //! What the Envoy of a proxy says about itself: `…/{name}/xds`, `…/{name}/stats`, `…/{name}/clusters`; and, on
 //! global, what its zone has for it: `…/{name}/_config`.
 
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
+
 use axum::{
     extract::{Path, Query as QueryOf, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, de::IgnoredAny};
+use tokio::time::timeout;
 
 use super::{
     ApiError, KindApi, Mounted,
@@ -22,10 +29,37 @@ use crate::{
         labels,
     },
     redact,
-    runtime::http::Client,
+    runtime::http::{Client, Crowded, FairTurn, FairTurns},
 };
 
 const TITLE: &str = "Could not execute admin operation";
+/// Questions to Envoys at once. What each of them says may be tens of megabytes, and lies here until it was looked
+/// through.
+pub(super) const ASKED_AT_ONCE: usize = 8;
+/// Pages at once that are made of it.
+pub(super) const SHOWN_AT_ONCE: usize = 2;
+/// How long one may wait to ask. That is no turn of those who read long answers: an Envoy may take its time.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Turns to ask Envoys, in turn between the addresses that do.
+#[derive(Debug)]
+pub(super) struct AskingTurns(Arc<FairTurns>);
+
+impl AskingTurns {
+    /// So many at once.
+    pub(super) fn new(at_once: usize) -> Self {
+        Self(Arc::new(FairTurns::new(at_once)))
+    }
+
+    /// Waits for one.
+    ///
+    /// # Errors
+    /// When too many wait, or it takes too long.
+    pub(super) async fn take(&self, client: &Client) -> Result<FairTurn, Crowded> {
+        let at = client.network().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        timeout(TURN, self.0.take(at)).await.unwrap_or(Err(Crowded))
+    }
+}
 
 /// What can be asked of the proxies of a kind. Zones answer `_config` themselves.
 pub(super) fn routes(at: &KindApi) -> Mounted {
@@ -102,15 +136,19 @@ async fn answer(at: &KindApi, target: ResourcePath, ask: Ask, client: Client) ->
     let Some(envoys) = &at.api.config.envoys else {
         return Err(ApiError::bad_request("this control plane has no way to ask an Envoy"));
     };
+    let _asking = at.api.asking.take(&client).await?;
     let body = envoys.ask(&key, ask).await.map_err(|error| match error {
         AskError::Unknown(_) => absent(),
         error @ (AskError::Busy(_) | AskError::TooLate(_)) => ApiError::busy(TITLE, error.to_string()),
         error => ApiError::new(StatusCode::BAD_REQUEST, TITLE, error.to_string()),
     })?;
     let turn = client.turn().await?;
-    // A zone of another make may send what its Envoy said as it is.
-    let body = redact::dump(body, ask.is_json());
-    let body = body.await?;
+    let body = match at.api.config.mode.zone() {
+        // Whoever asks Envoys here has looked through it.
+        Some(_) => body,
+        // A zone of another make may send what its Envoy said as it is.
+        None => redact::dump(body, ask.is_json()).await?,
+    };
     if matches!(ask, Ask::Plan(_)) && !is_plan(&body) {
         return Err(ApiError::bad_request(AskError::Unplanned(key).to_string()));
     }

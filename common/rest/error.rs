@@ -41,7 +41,7 @@ pub struct ApiError {
 impl From<Withheld> for ApiError {
     fn from(withheld: Withheld) -> Self {
         match withheld {
-            Withheld::NotJson => Self::bad_request(withheld.to_string()),
+            Withheld::NotJson | Withheld::TooMuch => Self::bad_request(withheld.to_string()),
             Withheld::Unsearched => Self::busy("Could not show an answer", withheld.to_string()),
         }
     }

@@ -46,7 +46,8 @@ impl ZoneMeshes {
     }
 
     fn count(&mut self, proxy: &Resource, by: ProxyStep) {
-        let count = match proxy.kind() == &zone_egress::KIND {
+        let is_egress = proxy.kind() == &zone_egress::KIND;
+        let count = match is_egress {
             true => &mut self.egresses,
             false => self.dataplanes.entry(proxy.key.mesh.clone()).or_default(),
         };
@@ -54,7 +55,9 @@ impl ZoneMeshes {
             ProxyStep::Comes => *count + 1,
             ProxyStep::Goes => count.saturating_sub(1),
         };
-        self.dataplanes.retain(|_, proxies| *proxies > 0);
+        if *count == 0 && !is_egress {
+            self.dataplanes.remove(&proxy.key.mesh);
+        }
     }
 }
 

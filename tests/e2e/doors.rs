@@ -9,6 +9,7 @@ mod bootstrap_token;
 mod conditions;
 mod crowds;
 mod documents;
+mod envoy_answers;
 pub mod flood;
 mod groups;
 mod guests;

@@ -194,12 +194,14 @@ impl StatusDesk {
     }
 
     async fn answer(&self, asked: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
-        let filter = NodeFilter::read(&asked.node_matchers)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let ClientStatusRequest { node_matchers, exclude_resource_contents, .. } = asked;
+        let filter = self.making.long(move || NodeFilter::read(&node_matchers)).await;
+        let filter = Arc::new(filter.map_err(|error| Status::invalid_argument(error.to_string()))?);
         let mut patience = REPORTED_WITHIN;
-        let mut answer = StatusAnswer::new(!asked.exclude_resource_contents);
+        let mut answer = StatusAnswer::new(!exclude_resource_contents);
         for among in &self.clients {
-            let meant = among.meant(|proxy| filter.admits(proxy));
+            let (filter, all) = (Arc::clone(&filter), Arc::clone(among));
+            let meant = self.making.long(move || all.meant(|proxy| filter.admits(proxy))).await;
             for few in meant.chunks(AT_A_TIME) {
                 let reports = reports(among, few, &mut patience).await;
                 let made = self.making.long(move || answer.with(&reports)).await;

@@ -47,12 +47,18 @@ pub fn routes(proxies: Arc<Proxies>, previews: Previews) -> Mounted {
         .on_kind(&zone_egress::KIND, of_proxy, zone_egress_config, &window)
 }
 
-async fn list(State(window): State<Arc<Window>>) -> Result<Json<Value>, ApiError> {
+async fn list(State(window): State<Arc<Window>>, client: Client) -> Result<Json<Value>, ApiError> {
+    let _turn = client.turn().await?;
     let items: Vec<Value> = window.proxies.view().iter().map(summary).collect();
     shown(json!({"total": items.len(), "items": items})).await
 }
 
-async fn config(State(window): State<Arc<Window>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn config(
+    State(window): State<Arc<Window>>,
+    Path(id): Path<String>,
+    client: Client,
+) -> Result<Json<Value>, ApiError> {
+    let _turn = client.turn().await?;
     window.config(|proxy| proxy.to_string() == id).await
 }
 
@@ -71,7 +77,9 @@ async fn zone_ingress_config(
     State(window): State<Arc<Window>>,
     Path(name): Path<String>,
     Query(query): Query<Vec<(String, String)>>,
+    client: Client,
 ) -> Result<Json<Value>, ApiError> {
+    let _turn = client.turn().await?;
     window.of_zone_proxy(&ProxyId::new(ProxyKind::Ingress, "", &name), &query).await
 }
 
@@ -79,7 +87,9 @@ async fn zone_egress_config(
     State(window): State<Arc<Window>>,
     Path(name): Path<String>,
     Query(query): Query<Vec<(String, String)>>,
+    client: Client,
 ) -> Result<Json<Value>, ApiError> {
+    let _turn = client.turn().await?;
     window.of_zone_proxy(&ProxyId::new(ProxyKind::Egress, "", &name), &query).await
 }
 

@@ -1,4 +1,7 @@
-//! Asks the Envoys that are connected here, through their admin endpoints.
+//! Asks the Envoys that are connected here, through their admin endpoints. Who answers there may be anybody who has
+//! taken one over: what is taken of an answer has an end, and so has what is made of it.
+
+mod places;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -9,8 +12,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{
+    clip::clip,
     envoy_admin::{Ask, AskError, ConfigOptions, EnvoyAdmin},
-    model::ResourceKey,
+    model::{ResourceKey, text::TextLimits},
     proto::{
         envoy::config::{
             core::v3::{address::Address, socket_address::PortSpecifier},
@@ -25,7 +29,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use rustls::pki_types::ServerName;
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -33,6 +37,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+use self::places::{AT_ONCE, AskingPlaces};
 use super::{
     admin_authority::AdminAuthority,
     node::{ProxyId, ProxyKind, text},
@@ -41,10 +46,14 @@ use super::{
 };
 use crate::generator::{ADMIN, type_url};
 
-/// How long an Envoy may take.
+/// How long an Envoy may take, and how long others may before it is asked.
 const PATIENCE: Duration = Duration::from_secs(7);
 /// The longest answer taken from an Envoy.
-const LONGEST: usize = 64 << 20;
+const LONGEST: usize = TextLimits::DUMP.bytes;
+/// Bytes of another name that are shown.
+const SHOWN: usize = 256;
+/// The longest that says which one it is.
+const LONGEST_INFO: usize = 1 << 20;
 
 /// The Envoys of this zone.
 pub struct Envoys {
@@ -53,12 +62,25 @@ pub struct Envoys {
     previews: Option<Previews>,
     /// How to connect to those on other machines.
     tls: Option<TlsConnector>,
+    places: AskingPlaces,
+}
+
+/// What an Envoy says of itself.
+#[derive(Deserialize)]
+struct EnvoyInfo {
+    node: EnvoyNode,
+}
+
+#[derive(Deserialize)]
+struct EnvoyNode {
+    id: String,
 }
 
 impl Envoys {
     /// Those in `proxies`; with `authority` also those on other machines.
     pub fn new(proxies: Arc<Proxies>, authority: Option<&AdminAuthority>) -> Self {
-        Self { proxies, previews: None, tls: authority.map(|authority| authority.client().into()) }
+        let tls = authority.map(|authority| authority.client().into());
+        Self { proxies, previews: None, tls, places: AskingPlaces::default() }
     }
 
     /// The same, who say also what they are to run with.
@@ -68,10 +90,7 @@ impl Envoys {
 
     /// What a proxy is to run with.
     async fn planned(&self, proxy: &ResourceKey, plan: ConfigOptions) -> Result<Bytes, AskError> {
-        let kinds = [ProxyKind::Dataplane, ProxyKind::Ingress, ProxyKind::Egress];
-        let ids = kinds.map(|kind| ProxyId::new(kind, &proxy.mesh, &proxy.name));
-        let id = ids.into_iter().find(|id| id.key() == *proxy);
-        let (Some(previews), Some(id)) = (&self.previews, id) else {
+        let (Some(previews), Some(id)) = (&self.previews, of_key(proxy)) else {
             return Err(AskError::Unplanned(proxy.clone()));
         };
         let closed = |reason: String| AskError::Closed { proxy: proxy.clone(), reason };
@@ -93,8 +112,15 @@ impl Envoys {
     ) -> Result<Bytes, String> {
         let name = ServerName::from(at.ip());
         let stream = tls.connect(name, connect(at).await?).await.map_err(|error| error.to_string())?;
-        get(stream, path).await
+        get(stream, path, LONGEST).await
     }
+}
+
+/// The proxy whose resource this is.
+fn of_key(proxy: &ResourceKey) -> Option<ProxyId> {
+    let kinds = [ProxyKind::Dataplane, ProxyKind::Ingress, ProxyKind::Egress];
+    let ids = kinds.map(|kind| ProxyId::new(kind, &proxy.mesh, &proxy.name));
+    ids.into_iter().find(|id| id.key() == *proxy)
 }
 
 /// Where the proxy was told to let this control plane in.
@@ -108,8 +134,8 @@ fn listener(view: &ProxyView) -> Option<SocketAddr> {
 
 /// Asks the Envoy beside this process, once it has said that it is the one.
 async fn directly(at: SocketAddr, id: &str, path: &str) -> Result<Bytes, String> {
-    expect_node(&get(connect(at).await?, "/server_info").await?, id)?;
-    get(connect(at).await?, path).await
+    expect_node(&get(connect(at).await?, "/server_info", LONGEST_INFO).await?, id)?;
+    get(connect(at).await?, path, LONGEST).await
 }
 
 #[async_trait]
@@ -118,7 +144,7 @@ impl EnvoyAdmin for Envoys {
         if let Ask::Plan(plan) = ask {
             return self.planned(proxy, plan).await;
         }
-        let view = self.proxies.find(|id| id.key() == *proxy);
+        let view = of_key(proxy).and_then(|id| self.proxies.get(&id));
         let view = &view.ok_or_else(|| AskError::NotConnected(proxy.clone()))?;
         let (path, id) = (ask.path(), view.proxy.id.to_string());
         let (at, tls) = match (listener(view), &self.tls) {
@@ -137,6 +163,9 @@ impl EnvoyAdmin for Envoys {
         };
         let failed =
             |reason: String| AskError::Failed { proxy: proxy.clone(), address: at.to_string(), reason };
+        let waiting = timeout(PATIENCE, self.places.take(proxy));
+        // Kept until what was said is looked through.
+        let _place = waiting.await.map_err(|_| AskError::Busy(AT_ONCE))?;
         let answer = match timeout(PATIENCE, asking).await {
             Ok(answer) => answer.map_err(failed)?,
             Err(_) => return Err(AskError::TooLate(PATIENCE)),
@@ -181,19 +210,21 @@ fn endpoint(metadata: &Struct) -> Result<SocketAddr, &'static str> {
 
 /// Another proxy may have the port by now.
 fn expect_node(server_info: &[u8], id: &str) -> Result<(), String> {
-    let info: Value = serde_json::from_slice(server_info).map_err(|_| "no Envoy answers there".to_owned())?;
-    match info["node"]["id"].as_str() {
-        Some(found) if found == id => Ok(()),
-        found => Err(format!("the Envoy of {:?} answers there", found.unwrap_or_default())),
+    // Nothing else of it is kept, whatever it is.
+    let info: EnvoyInfo =
+        serde_json::from_slice(server_info).map_err(|_| "no Envoy answers there".to_owned())?;
+    if info.node.id == id {
+        return Ok(());
     }
+    Err(format!("the Envoy of {:?} answers there", clip(&info.node.id, SHOWN)))
 }
 
 async fn connect(address: SocketAddr) -> Result<TcpStream, String> {
     TcpStream::connect(address).await.map_err(|error| error.to_string())
 }
 
-/// One request on a connection of its own.
-async fn get(io: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Bytes, String> {
+/// One request on a connection of its own, and so much of the answer at most.
+async fn get(io: impl AsyncRead + AsyncWrite + Unpin, path: &str, longest: usize) -> Result<Bytes, String> {
     let request = Request::get(path).header(header::HOST, "envoy").body(Empty::<Bytes>::new());
     let request = request.map_err(|error| error.to_string())?;
     let opened = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
@@ -201,7 +232,7 @@ async fn get(io: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Byte
     let exchange = async move {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = Limited::new(response.into_body(), longest).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         if status.is_success() { Ok(body) } else { Err(format!("it answers {status}")) }
     };
@@ -215,7 +246,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use axum::{Json, Router, routing::get};
     use common::proto::google::protobuf::{Value as Member, value::Kind};
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -258,7 +289,10 @@ mod tests {
                 json!({"of": uri.to_string(), "initial_metadata": [{"key": "authorization", "value": "hunter2"}]}),
             )
         });
-        let router = Router::new().route("/server_info", info).route("/config_dump", dump);
+        serve(Router::new().route("/server_info", info).route("/config_dump", dump)).await
+    }
+
+    async fn serve(router: Router) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -272,6 +306,25 @@ mod tests {
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["of"], "/config_dump?include_eds");
         assert_eq!(answer["initial_metadata"][0]["value"], "[redacted]", "it keeps its token");
+    }
+
+    #[tokio::test]
+    async fn an_envoy_that_says_more_than_is_looked_through_is_not_heard() {
+        let (long, says) = (TextLimits::DUMP, "{\"\":0},");
+        for (repeated, part) in [
+            (long.values / 3 + 1, "more in it than is looked through"),
+            (long.bytes / says.len() + 1, "length limit exceeded"),
+        ] {
+            let info = get(async || Json(json!({"node": {"id": "default.web-1", "extensions": [{}]}})));
+            let dump = get(async move || format!("[{}0]", says.repeat(repeated)));
+            let port = serve(Router::new().route("/server_info", info).route("/config_dump", dump)).await;
+            let error = asked(NEAR, &[("dataplane.admin.port", &port)]).await.unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let endless = get(async || "[".repeat(LONGEST_INFO + 1));
+        let port = serve(Router::new().route("/server_info", endless)).await;
+        let error = asked(NEAR, &[("dataplane.admin.port", &port)]).await.unwrap_err().to_string();
+        assert!(error.contains("length limit exceeded"), "{error}");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 mod checks;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -52,6 +53,8 @@ pub(super) const PATH: &str = "/envoy.service.health.v3.HealthDiscoveryService/S
 const FIRST_REQUEST: Duration = Duration::from_secs(15);
 /// Pause after the store refused.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time of a token is at least so far away when it is waited for: clocks differ.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// Bytes of the reason a stream ends with.
 const REASON: usize = 1024;
 /// Answers that wait for room in the connection.
@@ -80,6 +83,8 @@ struct HealthSession<'a> {
     signals: Arc<StreamSignals>,
     /// What it was told to look at.
     asked: Bytes,
+    /// The clusters in that.
+    clusters: BTreeSet<String>,
     /// What it found.
     found: ObservedHealth,
     /// What it found is not written yet.
@@ -157,6 +162,7 @@ impl Health {
             lookout,
             signals,
             asked: Bytes::new(),
+            clusters: BTreeSet::new(),
             found: ObservedHealth::default(),
             behind: false,
         };
@@ -164,6 +170,7 @@ impl Health {
         session.ask(answers)?;
         loop {
             let (retry, again) = (session.behind, self.env.entropy.about(RETRY));
+            let expiry = self.streams.authenticator.good_for(&session.grant);
             tokio::select! {
                 request = requests.next() => match request.transpose()? {
                     Some(request) => session.hear(&request).await?,
@@ -171,6 +178,9 @@ impl Health {
                 },
                 _ = session.signals.raised() => session.look_again(answers).await?,
                 () = tokio::time::sleep(again), if retry => session.note().await?,
+                () = tokio::time::sleep(expiry.unwrap_or_default().max(SHORTEST)), if expiry.is_some() => {
+                    session.uphold().await?;
+                }
             }
         }
     }
@@ -208,6 +218,7 @@ impl HealthSession<'_> {
             return Ok(());
         }
         self.asked = message.clone();
+        self.clusters = wanted.cluster_health_checks.into_iter().map(|check| check.cluster_name).collect();
         metrics::health_asked();
         answers.try_send(Ok(message)).map_err(|_| Status::resource_exhausted("the proxy takes no answers"))
     }
@@ -217,21 +228,27 @@ impl HealthSession<'_> {
         &mut self,
         answers: &tokio::sync::mpsc::Sender<Result<Bytes, Status>>,
     ) -> Result<(), Status> {
+        self.uphold().await?;
+        self.vouch();
+        self.ask(answers)?;
+        self.note().await
+    }
+
+    /// Judges the proxy again when what it was let in on has changed, or its time is over.
+    async fn uphold(&mut self) -> Result<(), Status> {
         let index = self.health.streams.index.current();
         if !self.health.streams.authenticator.upholds(&self.grant, &index) {
             self.grant = self.health.streams.grant(&self.proxy, self.peer).await?;
             self.lookout = self.health.lookout(&self.proxy, &self.grant, &self.signals);
         }
-        self.vouch();
-        self.ask(answers)?;
-        self.note().await
+        Ok(())
     }
 
     /// Takes in what the proxy found.
     async fn hear(&mut self, request: &Bytes) -> Result<(), Status> {
         metrics::health_heard();
         let Some(RequestType::EndpointHealthResponse(report)) = read(request)? else { return Ok(()) };
-        let before = std::mem::replace(&mut self.found, ObservedHealth::of(&report));
+        let before = std::mem::replace(&mut self.found, ObservedHealth::of(&report, &self.clusters));
         if before == self.found && !self.behind {
             return Ok(());
         }
@@ -240,10 +257,7 @@ impl HealthSession<'_> {
 
     /// Writes what was found, where the resource says something else.
     async fn note(&mut self) -> Result<(), Status> {
-        let index = self.health.streams.index.current();
-        if !self.health.streams.authenticator.upholds(&self.grant, &index) {
-            self.grant = self.health.streams.grant(&self.proxy, self.peer).await?;
-        }
+        self.uphold().await?;
         self.behind = false;
         let Some(stored) = self.stored() else { return Ok(()) };
         let hosts = self.health.hosts.borrow().clone();

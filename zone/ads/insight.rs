@@ -9,7 +9,7 @@ mod spec;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -251,8 +251,9 @@ impl ProxyInsights {
         let writes = self.due(&index.current(), urgent_only);
         let (proxies, writes): (Vec<_>, Vec<_>) = writes.into_iter().unzip();
         if !write(store, writes).await {
+            let unwritten: BTreeSet<ProxyId> = proxies.into_iter().collect();
             let mut state = self.lock();
-            for record in state.records.values_mut().filter(|r| proxies.contains(&r.proxy.id)) {
+            for record in state.records.values_mut().filter(|r| unwritten.contains(&r.proxy.id)) {
                 record.unwritten = true;
             }
         }

@@ -119,7 +119,9 @@ impl KeptArchive {
         };
         documents.retain(|(key, _)| id_of(key).is_some_and(|id| arrived.contains(&id)));
         // What was noted here, others may have taken back.
-        self.lock().noted.retain(|id, _| !arrived.contains(id));
+        let mut state = self.lock();
+        arrived.iter().for_each(|id| drop(state.noted.remove(*id)));
+        drop(state);
         self.read(documents, index)
     }
 

@@ -130,7 +130,7 @@ impl Previews {
             let reason = "what policies that are only being tried out change is shown of dataplanes";
             return Err(PreviewError::Failed(reason.to_owned()));
         }
-        let view = self.proxies.find(|proxy| proxy == id).filter(|view| view.config.is_some());
+        let view = self.proxies.get(id).filter(|view| view.config.is_some());
         view.map(|view| sent(&view)).ok_or_else(|| PreviewError::NotConnected(id.clone()))
     }
 
@@ -142,7 +142,7 @@ impl Previews {
         plan: ConfigOptions,
     ) -> Result<Value, PreviewError> {
         let id = ProxyId::new(ProxyKind::Dataplane, mesh, name);
-        let view = self.proxies.find(|proxy| *proxy == id);
+        let view = self.proxies.get(&id);
         if plan == ConfigOptions::default()
             && let Some(view) = view.as_ref().filter(|view| view.config.is_some())
         {

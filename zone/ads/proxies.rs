@@ -23,6 +23,7 @@ use super::{
     node::{Proxy, ProxyId},
     signals::{Signal, StreamSignals},
 };
+use crate::deadlines::Deadlines;
 
 /// How many proxies are looked at before whoever publishes gets a chance.
 const AT_ONCE: usize = 256;
@@ -47,7 +48,7 @@ struct ProxiesState {
     connected: BTreeMap<ProxyId, Connected>,
     /// Who came or left since the push loop last asked.
     movement: BTreeSet<ProxyId>,
-    departures: BTreeMap<ProxyId, Instant>,
+    departures: Deadlines<ProxyId, Instant>,
 }
 
 struct Connected {
@@ -145,7 +146,7 @@ impl Proxies {
         state.movement.insert(session.id.clone());
         self.moved.notify_one();
         if let Some(after) = session.deregister_after {
-            state.departures.insert(session.id.clone(), Instant::now() + after);
+            state.departures.set(session.id.clone(), Instant::now() + after);
             drop(state);
             self.departed.notify_one();
         }
@@ -202,13 +203,11 @@ impl Proxies {
             let now = Instant::now();
             let next = {
                 let mut state = self.lock();
-                let due = state.departures.iter().filter(|(_, at)| **at <= now);
-                let due: Vec<ProxyId> = due.map(|(id, _)| id.clone()).collect();
+                let due = state.departures.take(now);
                 if !due.is_empty() {
-                    state.departures.retain(|id, _| !due.contains(id));
                     return due;
                 }
-                state.departures.values().min().copied()
+                state.departures.next()
             };
             match next {
                 Some(at) => tokio::select! {
@@ -254,6 +253,12 @@ impl Proxies {
     /// Ends the streams that are meant; their proxies come back by themselves. Gives how many there were.
     pub fn dismiss(&self, is: impl Fn(&Proxy, StreamId) -> bool) -> usize {
         self.each_now(is, ConnectedNow::dismiss).into_iter().sum()
+    }
+
+    /// This one, for those who look from outside.
+    pub fn get(&self, proxy: &ProxyId) -> Option<ProxyView> {
+        let now = self.lock().connected.get(proxy).map(Connected::now);
+        now.map(ConnectedNow::view)
     }
 
     /// The first one that `is` meant, for those who look from outside.

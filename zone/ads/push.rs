@@ -15,7 +15,7 @@ mod signing;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use common::{runtime::Env, store::index::IndexReader};
@@ -37,7 +37,10 @@ use super::{
     proxies::Proxies,
     push_status::PushStatus,
 };
-use crate::mesh::{Hosts, Surroundings};
+use crate::{
+    deadlines::Deadlines,
+    mesh::{Hosts, Surroundings},
+};
 
 /// Pause before a certificate that could not be signed is tried again.
 const SIGN_AGAIN: Duration = Duration::from_secs(30);
@@ -59,7 +62,7 @@ pub(super) struct Push {
     meshes: Meshes,
     signing: Signing,
     /// When to try again what could not be signed.
-    again: BTreeSet<(DateTime<Utc>, ProxyId)>,
+    again: Deadlines<ProxyId, DateTime<Utc>>,
 }
 
 impl Push {
@@ -76,7 +79,7 @@ impl Push {
         let around = Surroundings { hosts: hosts.borrow().clone(), ..around };
         let meshes = Meshes::new(around, reader.current());
         let signing = Signing::new(admin);
-        let (status, again) = (Arc::default(), BTreeSet::new());
+        let (status, again) = (Arc::default(), Deadlines::default());
         Self { env, proxies, insights, status, archive: None, reader, hosts, meshes, signing, again }
     }
 
@@ -110,11 +113,8 @@ impl Push {
                 changed = self.hosts.changed() => if changed.is_err() { return },
                 signed = self.signing.done() => {
                     let again = self.env.now() + SIGN_AGAIN;
-                    self.meshes.signed(signed, |id| {
-                        // Once is enough, however often it was asked for.
-                        self.again.retain(|(_, known)| *known != id);
-                        self.again.insert((again, id));
-                    });
+                    // Once is enough, however often it was asked for.
+                    self.meshes.signed(signed, |id| self.again.set(id, again));
                 }
                 () = tokio::time::sleep_until(due) => {}
             }
@@ -127,10 +127,7 @@ impl Push {
         let now = self.env.now();
         let (index, hosts) = (self.reader.latest(), self.hosts.borrow_and_update().clone());
         let movement = self.proxies.take_movement();
-        while let Some((_, id)) = self.again.first().filter(|(at, _)| *at <= now).cloned() {
-            self.again.pop_first();
-            self.meshes.retry(&id);
-        }
+        self.again.take(now).iter().for_each(|id| self.meshes.retry(id));
         movement.left.iter().for_each(|id| self.status.note(id, Arc::default()));
         let kept = match &self.archive {
             Some(archive) => archive.load_for(&movement.arrived, &index).await,
@@ -186,8 +183,7 @@ impl Push {
 
     /// When the next certificate is to be replaced or tried again.
     fn next_due(&self) -> Instant {
-        let again = self.again.first().map(|(at, _)| *at);
-        let next = again.into_iter().chain(self.meshes.next_renewal()).min();
+        let next = self.again.next().into_iter().chain(self.meshes.next_renewal()).min();
         let wait = next.map_or(LONGEST_SLEEP, |at| (at - self.env.now()).to_std().unwrap_or_default());
         Instant::now() + wait.min(LONGEST_SLEEP)
     }

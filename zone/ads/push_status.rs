@@ -2,7 +2,7 @@
 //! form in which Pilot's `push_status` tells such things.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -47,9 +47,10 @@ impl PushStatus {
         for problem in known.iter() {
             with_labels(problem, metrics::healed);
         }
+        let before: BTreeSet<&Problem> = known.iter().collect();
         for problem in problems.iter() {
             with_labels(problem, metrics::withheld);
-            if !known.contains(problem) {
+            if !before.contains(problem) {
                 with_labels(problem, metrics::newly_withheld);
             }
         }

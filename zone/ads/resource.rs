@@ -1,5 +1,7 @@
 //! The resource a proxy brings along: read, checked, and made the zone's own.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use common::{
     document::{Document, DocumentError},
@@ -110,10 +112,11 @@ pub(super) fn agrees(brought: &Resource, applied: &Resource) -> bool {
 fn keep_probed(resource: &mut Resource, existing: &Resource) -> Result<(), SpecError> {
     let mut spec = resource.spec::<mesh::Dataplane>()?;
     let stored = existing.spec::<mesh::Dataplane>()?.networking.unwrap_or_default();
+    // The first of those at one place counts.
+    let known: BTreeMap<_, _> = stored.inbound.iter().rev().map(|i| ((i.port, &*i.address), i)).collect();
     let inbounds = spec.networking.iter_mut().flat_map(|n| &mut n.inbound);
     for inbound in inbounds.filter(|i| i.service_probe.is_some()) {
-        let known = stored.inbound.iter().find(|i| i.port == inbound.port && i.address == inbound.address);
-        if let Some(known) = known {
+        if let Some(known) = known.get(&(inbound.port, &*inbound.address)) {
             inbound.state = known.state;
             inbound.health = known.health;
         }

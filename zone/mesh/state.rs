@@ -430,7 +430,8 @@ impl MeshState {
     fn note(&mut self, key: &ResourceKey, problems: Vec<Problem>, update: &mut MeshUpdate) {
         let subject = Subject::Resource(key.clone());
         let known = self.context.problems.get(&subject).cloned().unwrap_or_default();
-        update.change.problems.extend(problems.iter().filter(|p| !known.contains(p)).cloned());
+        let before: BTreeSet<&Problem> = known.iter().collect();
+        update.change.problems.extend(problems.iter().filter(|p| !before.contains(p)).cloned());
         if problems.is_empty() {
             self.context.problems.remove(&subject);
         } else {

@@ -43,6 +43,7 @@ use super::{
     vips::{KINDS, Vips},
     workloads::{self, Program},
 };
+use crate::deadlines::Deadlines;
 
 /// What the state of identities follows from, besides their mesh.
 const OF_IDENTITIES: [&Kind; 3] = [&MESH_IDENTITY, &mesh_trust::KIND, &secret::SECRET];
@@ -64,7 +65,7 @@ pub(super) struct Reconciler {
     /// Meshes whose identities are to be looked at.
     identities: BTreeSet<Arc<str>>,
     /// When services go that nobody serves.
-    going: BTreeSet<(DateTime<Utc>, ResourceKey)>,
+    going: Deadlines<ResourceKey, DateTime<Utc>>,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +91,7 @@ impl Reconciler {
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
             identities: BTreeSet::new(),
-            going: BTreeSet::new(),
+            going: Deadlines::default(),
         }
     }
 
@@ -100,8 +101,7 @@ impl Reconciler {
         for key in changed {
             self.follow(key, index);
         }
-        while let Some((at, key)) = self.going.first().cloned().filter(|(at, _)| *at <= now) {
-            self.going.remove(&(at, key.clone()));
+        for key in self.going.take(now) {
             if key.kind == &workload::KIND {
                 self.workloads.insert((key.mesh, key.name));
             } else {
@@ -178,7 +178,7 @@ impl Reconciler {
 
     /// When there is something to do even if nothing changes.
     pub(super) fn next(&self) -> Option<DateTime<Utc>> {
-        self.going.first().map(|(at, _)| *at)
+        self.going.next()
     }
 
     /// Before any address is given away, all that somebody has are known.
@@ -261,16 +261,17 @@ impl Reconciler {
 
     /// Somebody may have written one of this zone, or taken it away.
     fn workload(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.retain(|(_, known)| known != key);
+        self.going.remove(key);
         if resource.is_none_or(|resource| self.is_of_zone(resource)) {
-            let going = resource.and_then(|stored| workloads::goes_at(stored, self.grace()));
-            self.going.extend(going.map(|at| (at, key.clone())));
+            if let Some(at) = resource.and_then(|stored| workloads::goes_at(stored, self.grace())) {
+                self.going.set(key.clone(), at);
+            }
             self.workloads.insert((Arc::clone(&key.mesh), Arc::clone(&key.name)));
         }
     }
 
     fn service(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.retain(|(_, service)| service != key);
+        self.going.remove(key);
         self.dirty.extend(match resource {
             Some(service) => self.hostnames.service(service, &self.settings.zone),
             None => self.hostnames.forget(key),
@@ -286,8 +287,9 @@ impl Reconciler {
         let foreign = resource.filter(|service| !self.is_of_zone(service));
         self.dirty.extend(self.foreign.follow(key, foreign.map(|service| &**service)));
         let grace = self.grace();
-        let going = resource.and_then(|service| generation::goes_at(service, grace));
-        self.going.extend(going.map(|at| (at, key.clone())));
+        if let Some(at) = resource.and_then(|service| generation::goes_at(service, grace)) {
+            self.going.set(key.clone(), at);
+        }
         let ours = resource.filter(|service| self.is_of_zone(service));
         let selector = ours
             .and_then(|service| service.spec::<MeshService>().ok())

@@ -1,41 +1,46 @@
-//! JSON that everyone reads alike.
+//! JSON that everyone reads alike, and of which there is not too much.
 //!
 //! Of a member that stands twice one reader takes the first, another the last, a third both; and Kuma's do not
-//! tell upper from lower case. Who decides about a policy must read what its receivers will read.
+//! tell upper from lower case. Who decides about a policy must read what its receivers will read. And who reads it takes
+//! many times its length of memory for many small values.
 
-use std::{collections::BTreeSet, fmt};
+use std::{cell::Cell, collections::BTreeSet, fmt};
 
 use serde::{
-    Deserialize, Deserializer,
-    de::{self, MapAccess, SeqAccess, Visitor},
+    Deserializer,
+    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 
-use crate::clip::clip;
+use crate::{clip::clip, model::text::TextLimits};
 
 /// How much of the name of a member an error shows, in bytes.
 const SHOWN: usize = 80;
+/// Names and values in one object: as many as somebody may write, and what stands in place of what he left out.
+const VALUES: usize = 2 * TextLimits::BODY.values;
 
-/// An object, at any depth of which no two members have names that differ in case only.
-pub(super) struct Object;
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_map(MembersVisitor).map(|()| Self)
-    }
+/// Checks that `json` is an object, at any depth of which no two members have names that differ in case only.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check(json: &[u8]) -> Result<(), serde_json::Error> {
+    check_within(json, VALUES)
 }
 
-/// A value of any type in such an object.
-struct Any;
-
-impl<'de> Deserialize<'de> for Any {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_any(Anything).map(|()| Self)
-    }
+fn check_within(json: &[u8], values: usize) -> Result<(), serde_json::Error> {
+    let left = Cell::new(values);
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    reader.deserialize_map(MembersVisitor(&left))?;
+    reader.end()
 }
 
-struct MembersVisitor;
+fn spend<E: Error>(left: &Cell<usize>) -> Result<(), E> {
+    left.set(left.get().checked_sub(1).ok_or_else(|| E::custom("there are too many values in it"))?);
+    Ok(())
+}
 
-impl<'de> Visitor<'de> for MembersVisitor {
+struct MembersVisitor<'a>(&'a Cell<usize>);
+
+impl<'de> Visitor<'de> for MembersVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,21 +50,32 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let mut seen = BTreeSet::new();
         while let Some(name) = members.next_key::<String>()? {
+            spend(self.0)?;
             if !seen.insert(folded(&name)) {
                 let name = clip(&name, SHOWN);
-                return Err(de::Error::custom(format_args!(
+                return Err(A::Error::custom(format_args!(
                     "member {name:?} stands there twice, or in two cases"
                 )));
             }
-            members.next_value::<Any>()?;
+            members.next_value_seed(Anything(self.0))?;
         }
         Ok(())
     }
 }
 
-struct Anything;
+/// A value of any type in such an object.
+struct Anything<'a>(&'a Cell<usize>);
 
-impl<'de> Visitor<'de> for Anything {
+impl<'de> DeserializeSeed<'de> for Anything<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        spend(self.0)?;
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Anything<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,11 +83,11 @@ impl<'de> Visitor<'de> for Anything {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
-        MembersVisitor.visit_map(members)
+        MembersVisitor(self.0).visit_map(members)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element::<Any>()?.is_some() {}
+        while items.next_element_seed(Anything(self.0))?.is_some() {}
         Ok(())
     }
 
@@ -107,12 +123,13 @@ fn folded(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Object;
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
     #[test]
     fn what_two_readers_would_read_differently_is_refused() {
         let check = |json: &str, reason: Option<&str>| {
-            let refused = serde_json::from_str::<Object>(json).err().map(|e| e.to_string());
+            let refused = super::check(json.as_bytes()).err().map(|e| e.to_string());
             match (reason, &refused) {
                 (None, None) => {}
                 (Some(reason), Some(refused)) if refused.contains(reason) => {}
@@ -126,5 +143,14 @@ mod tests {
         check(r#"{"tags":1,"tagſ":2}"#, Some("tagſ"));
         check("[1]", Some("an object"));
         check(r#"{"a":"#, Some("EOF"));
+        check("{} {}", Some("trailing"));
+    }
+
+    #[test]
+    fn what_would_take_much_memory_to_read_is_refused() {
+        let within = |values| check_within(br#"{"a":[{"b":1},{}]}"#, values).is_ok();
+        assert!(within(6) && !within(5), "two names and four values");
+        let objects = format!(r#"{{"to":[{}0]}}"#, "{},".repeat(VALUES));
+        assert!(check(objects.as_bytes()).unwrap_err().to_string().contains("too many values"));
     }
 }

@@ -5,15 +5,15 @@ use serde_json::json;
 
 use super::*;
 
-const SMALL: TextLimits = TextLimits { bytes: 1 << 20, values: 1000 };
+const LITTLE: TextLimits = TextLimits { bytes: 1 << 20, values: 1000, depth: DEPTH };
 
 fn refused(text: &str) -> String {
-    yaml(text, SMALL).unwrap_err().to_string()
+    yaml(text, LITTLE).unwrap_err().to_string()
 }
 
 #[test]
 fn json_is_read_within_its_limits() {
-    let read = |text: &str| json(text.as_bytes(), SMALL);
+    let read = |text: &str| json(text.as_bytes(), LITTLE);
     let text = r#"{"a": [1, -2, 0.5, null, true, "x"], "b": {"a": {}}}"#;
     assert_eq!(read(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
     for (text, says) in [
@@ -30,9 +30,66 @@ fn json_is_read_within_its_limits() {
     let deepest = format!("{}{}", "[".repeat(DEPTH), "]".repeat(DEPTH));
     read(&deepest).unwrap();
     assert_eq!(
-        json(b"[1, 2]", TextLimits { bytes: 5, values: 9 }),
+        json(b"[1, 2]", TextLimits { bytes: 5, ..LITTLE }),
         Err(TextError::TooLong { length: 6, limit: 5 })
     );
+}
+
+#[test]
+fn a_dump_may_be_of_a_large_envoy_and_of_nothing_that_takes_all_memory() {
+    // What Envoy shows for one service that is called with mTLS.
+    let shared = json!({"name": "a", "sds_config": {"ads": {}, "resource_api_version": "V3"}});
+    let alone = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {"tls_certificate_sds_secret_configs": [shared], "alpn_protocols": ["kuma"],
+            "combined_validation_context": {"validation_context_sds_secret_config": shared,
+                "default_validation_context": {"match_typed_subject_alt_names": [
+                    {"san_type": "URI", "matcher": {"exact": "spiffe://default/backend"}}]}}},
+        "sni": "backend{mesh=default}"});
+    let protocol = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let cluster = json!({"version_info": "8f4e1", "last_updated": "2026-01-01T00:00:00.000Z", "cluster": {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "backend", "type": "EDS",
+        "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+        "connect_timeout": "5s", "circuit_breakers": {"thresholds": [{"track_remaining": true}]},
+        "transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": alone},
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions":
+            {"@type": protocol, "explicit_http_config": {"http2_protocol_options": {}},
+                "common_http_protocol_options": {"idle_timeout": "3600s"}}}}});
+    let route = json!({"match": {"prefix": "/"}, "route": {"cluster": "backend", "timeout": "15s", "retry_policy":
+        {"retry_on": "gateway-error,connect-failure", "num_retries": 5, "per_try_timeout": "16s"}}});
+    let routes = json!({"name": "outbound:backend", "validate_clusters": false, "virtual_hosts": [
+        {"name": "backend", "domains": ["*"], "routes": [route]}],
+        "request_headers_to_add": [{"header": {"key": "x-kuma-tags", "value": "&kuma.io/service=client&"}}]});
+    let manager = json!({"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "backend", "route_config": routes,
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": protocol}}]});
+    let address = json!({"socket_address": {"address": "240.0.0.1", "port_value": 80}});
+    let listener = json!({"name": "outbound:240.0.0.1:80", "active_state": {"version_info": "8f4e1",
+        "last_updated": "2026-01-01T00:00:00.000Z", "listener": {
+            "@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "outbound:240.0.0.1:80",
+            "address": address, "traffic_direction": "OUTBOUND", "bind_to_port": false, "filter_chains": [
+                {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}]}}});
+    // As it stands two lists deep, indented as Envoy does it.
+    let mut text = Vec::new();
+    let mut indented = serde_json::Serializer::with_formatter(
+        &mut text,
+        serde_json::ser::PrettyFormatter::with_indent(b" "),
+    );
+    json!([[[cluster, listener]]]).serialize(&mut indented).unwrap();
+    let services = 10_000;
+    let most = TextLimits { values: TextLimits::DUMP.values / services, ..TextLimits::DUMP };
+    json(&text, most).unwrap();
+    assert!(text.len() * services <= TextLimits::DUMP.bytes, "{}", text.len());
+
+    let little = TextLimits { values: 100, depth: 60, ..TextLimits::DUMP };
+    for (text, is_too_much) in [
+        ("[{\"\":0},{\"\":0}]", false),
+        (&*format!("[{}0]", "{\"\":0},".repeat(40)), true),
+        (&*"[".repeat(70), true),
+        ("[", false),
+    ] {
+        let refused = json(text.as_bytes(), little).err();
+        assert_eq!(refused.is_some_and(|error| error.is_of_amount()), is_too_much, "{text}");
+    }
 }
 
 #[test]
@@ -61,7 +118,7 @@ fn words_of_yaml_mean_what_they_mean_in_json() {
         ("%YAML 1.2\n---\na: 1\n...\n", json!({"a": 1})),
         ("1: x", json!({"1": "x"})),
     ] {
-        assert_eq!(yaml(text, SMALL).as_ref(), Ok(&value), "{text}");
+        assert_eq!(yaml(text, LITTLE).as_ref(), Ok(&value), "{text}");
     }
 }
 
@@ -91,7 +148,7 @@ fn yaml_is_read_within_its_limits() {
 
 #[test]
 fn documents_are_read_one_after_the_other() {
-    let read = |text: &str| yaml_documents(text, SMALL);
+    let read = |text: &str| yaml_documents(text, LITTLE);
     assert_eq!(read("a: 1\n---\nb: 2\n").unwrap(), [json!({"a": 1}), json!({"b": 2})]);
     assert_eq!(read("").unwrap(), [json!(null); 0]);
     let error = read("a: 1\n---\nb: 2\nb: 3\n---\nc: 4\n").unwrap_err().to_string();
@@ -210,19 +267,19 @@ proptest! {
     #[test]
     fn what_is_written_is_read(value in values()) {
         let text = value.to_string();
-        prop_assert_eq!(json(text.as_bytes(), SMALL), Ok(value.clone()));
-        prop_assert_eq!(yaml(&text, SMALL), Ok(value));
+        prop_assert_eq!(json(text.as_bytes(), LITTLE), Ok(value.clone()));
+        prop_assert_eq!(yaml(&text, LITTLE), Ok(value));
     }
 
     #[test]
     fn what_is_written_as_yaml_is_read(value in values()) {
         let text = to_yaml(&value).unwrap();
-        prop_assert_eq!(yaml(&text, SMALL), Ok(value), "{}", text);
+        prop_assert_eq!(yaml(&text, LITTLE), Ok(value), "{}", text);
     }
 
     #[test]
     fn any_text_is_read_or_refused_in_few_words(text in "\\PC{0,200}") {
-        for read in [yaml(&text, SMALL), json(text.as_bytes(), SMALL)] {
+        for read in [yaml(&text, LITTLE), json(text.as_bytes(), LITTLE)] {
             if let Err(error) = read {
                 prop_assert!(error.to_string().len() <= REASON);
             }
@@ -233,7 +290,7 @@ proptest! {
     fn any_soup_of_yaml_is_read_or_refused(
         text in prop::collection::vec("(\\{|\\}|\\[|\\]|: |, |- |\\? |\n *|a|&a |\\*a|!|#|'|\"|\\||>|---\n|\\.\\.\\.\n|%|<<)", 0..120),
     ) {
-        let _read_or_not = yaml_documents(&text.concat(), SMALL);
+        let _read_or_not = yaml_documents(&text.concat(), LITTLE);
     }
 }
 
@@ -242,7 +299,7 @@ fn characters_that_once_ended_lines_survive_being_written() {
     for char in ['\u{85}', '\u{2028}', '\u{2029}'] {
         let value = json!({"A": format!("{char}"), "b": [format!("a{char} b")]});
         let text = to_yaml(&value).unwrap();
-        assert_eq!(yaml(&text, SMALL), Ok(value.clone()), "{text:?}");
+        assert_eq!(yaml(&text, LITTLE), Ok(value.clone()), "{text:?}");
         let elsewhere: Value = serde_norway::from_str(&text).unwrap();
         assert_eq!(elsewhere, value, "{text:?}");
     }
@@ -252,5 +309,5 @@ fn characters_that_once_ended_lines_survive_being_written() {
 fn a_key_that_looks_like_a_merge_is_a_key() {
     let value = json!([{"<<": null}, {"<<": {"a": 1}, "b": 2}]);
     let text = to_yaml(&value).unwrap();
-    assert_eq!(yaml(&text, SMALL), Ok(value), "{text}");
+    assert_eq!(yaml(&text, LITTLE), Ok(value), "{text}");
 }

@@ -1,7 +1,7 @@
 //! `…/_policies` and `…/_routes`: what policies say about a proxy, one of its inbounds, or one destination, where
 //! services are resources.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Extension,
@@ -65,12 +65,10 @@ pub(super) async fn of_inbound(
 
 /// The rules for inbound traffic of one kind, each on its own.
 fn of_rules(kind: &Kind, rules: &InboundRules) -> Option<Value> {
-    let mut seen: Vec<&ResourceKey> = Vec::new();
+    let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
     let mut origins = Vec::new();
     for rule in &rules.0 {
-        let key = &rule.origin.policy.resource.key;
-        if !seen.contains(&key) {
-            seen.push(key);
+        if seen.insert(&rule.origin.policy.resource.key) {
             origins.push(rule.origin.clone());
         }
     }

@@ -433,7 +433,8 @@ async fn page() -> String {
     }
     page.push_str(
         "\nWhat a proxy is to run with, `…/_config`, is asked of both as well: where Kuma's global answers with 405, ours \
-         asks the zone.\n\nSecrets that the control plane makes carry the label `kuma.io/mesh`, as everything that belongs \
+         asks the zone. Of what an Envoy says of itself, `…/xds`, `…/stats` and `…/clusters`, more than 40 MiB, or more than \
+         2.5 million values, is withheld: nobody knows that it is the Envoy who answers.\n\nSecrets that the control plane makes carry the label `kuma.io/mesh`, as everything that belongs \
          to a mesh does, so that one filter finds it all; those that Kuma makes carry none.\n",
     );
     page.push_str(SYNC);

@@ -1,7 +1,10 @@
 //! Asking the Envoys of proxies.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, stream::FuturesUnordered};
 
 use super::*;
 use crate::{
@@ -99,6 +102,33 @@ async fn what_an_envoy_proves_itself_with_is_left_out_whatever_the_zone_sends() 
     }
     let (status, text) = api.send("GET", "/meshes/default/dataplanes/odd/xds", None).await.unwrap();
     assert!(status == 400 && text.contains("withheld") && !text.contains("hunter2"), "{text}");
+}
+
+/// Never says anything, and is asked so often at once.
+#[derive(Default)]
+struct Silent(AtomicUsize);
+
+#[async_trait]
+impl EnvoyAdmin for Silent {
+    async fn ask(&self, _: &ResourceKey, _: Ask) -> Result<Bytes, AskError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_envoys_are_asked_at_once_and_nobody_waits_for_long() {
+    let silent = Arc::new(Silent::default());
+    let config = ApiConfig { envoys: Some(Arc::clone(&silent) as _), ..config(Mode::Global) };
+    let api = TestApi::start(config, &[mesh("default"), dataplane("web-1")]).await.unwrap();
+    let ask = || Box::pin(api.send("GET", "/meshes/default/dataplanes/web-1/xds", None));
+    let asking: FuturesUnordered<_> = (0..20).map(|_| ask()).collect();
+    let answered: Vec<_> = asking.take(12).collect().await;
+    assert_eq!(silent.0.load(Ordering::Relaxed), 8);
+    for answer in answered {
+        let (status, text) = answer.unwrap();
+        assert!(status == 503 && text.contains("try again"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,7 @@
-//! Which nodes a request means.
+//! Which nodes a request means. Whoever asks writes the conditions, so how many there are and what they take compiled has a
+//! limit for all together.
+
+mod expression;
 
 use common::proto::{
     envoy::r#type::matcher::v3::{
@@ -8,16 +11,14 @@ use common::proto::{
     },
     google::protobuf::{Struct, Value, value::Kind},
 };
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use thiserror::Error;
 
+use self::expression::ExpressionRoom;
 use crate::ads::node::Proxy;
 
-/// Bytes of a compiled expression.
-const EXPRESSION: usize = 1 << 20;
-
-/// Matchers of a request, and conditions of each.
-const MATCHERS: usize = 100;
+/// Matchers of a request with all their conditions.
+const CONDITIONS: usize = 1000;
 
 /// The matchers of a request; one that holds is enough.
 pub(super) struct NodeFilter(Vec<NodeTest>);
@@ -61,8 +62,10 @@ enum TextPattern {
 /// Why matchers cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum MatcherError {
-    #[error("there are more than {MATCHERS} matchers")]
+    #[error("there are more than {CONDITIONS} matchers and conditions in them")]
     TooMany,
+    #[error("all regular expressions together take more than {room} bytes compiled", room = expression::ROOM)]
+    TooLarge,
     #[error("a matcher says nothing about {0}")]
     Empty(&'static str),
     #[error("a matcher of an extension is not understood here")]
@@ -74,10 +77,8 @@ pub(super) enum MatcherError {
 impl NodeFilter {
     /// Reads the matchers of a request; without any it means everybody.
     pub(super) fn read(matchers: &[NodeMatcher]) -> Result<Self, MatcherError> {
-        if matchers.len() > MATCHERS || matchers.iter().any(|one| one.node_metadatas.len() > MATCHERS) {
-            return Err(MatcherError::TooMany);
-        }
-        matchers.iter().map(NodeTest::read).collect::<Result<_, _>>().map(Self)
+        let mut room = ConditionRoom { left: CONDITIONS, expressions: ExpressionRoom::default() };
+        matchers.iter().map(|one| NodeTest::read(one, &mut room)).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether the request means this proxy.
@@ -87,11 +88,25 @@ impl NodeFilter {
     }
 }
 
+/// What more there may be in a request.
+struct ConditionRoom {
+    left: usize,
+    expressions: ExpressionRoom,
+}
+
+impl ConditionRoom {
+    fn take_one(&mut self) -> Result<(), MatcherError> {
+        self.left = self.left.checked_sub(1).ok_or(MatcherError::TooMany)?;
+        Ok(())
+    }
+}
+
 impl NodeTest {
-    fn read(matcher: &NodeMatcher) -> Result<Self, MatcherError> {
-        let id = matcher.node_id.as_ref().map(TextTest::read).transpose()?;
-        let metadata: Vec<_> =
-            matcher.node_metadatas.iter().map(MemberTest::read).collect::<Result<_, _>>()?;
+    fn read(matcher: &NodeMatcher, room: &mut ConditionRoom) -> Result<Self, MatcherError> {
+        room.take_one()?;
+        let id = matcher.node_id.as_ref().map(|text| TextTest::read(text, room)).transpose()?;
+        let metadata = matcher.node_metadatas.iter().map(|one| MemberTest::read(one, room));
+        let metadata: Vec<_> = metadata.collect::<Result<_, _>>()?;
         if id.is_none() && metadata.is_empty() {
             return Err(MatcherError::Empty("nodes"));
         }
@@ -105,7 +120,7 @@ impl NodeTest {
 }
 
 impl MemberTest {
-    fn read(matcher: &StructMatcher) -> Result<Self, MatcherError> {
+    fn read(matcher: &StructMatcher, room: &mut ConditionRoom) -> Result<Self, MatcherError> {
         let keys = matcher.path.iter().map(|segment| match &segment.segment {
             Some(Segment::Key(key)) => Ok(key.clone()),
             None => Err(MatcherError::Empty("a part of a path")),
@@ -115,7 +130,7 @@ impl MemberTest {
             return Err(MatcherError::Empty("the path in the metadata"));
         }
         let value = matcher.value.as_ref().ok_or(MatcherError::Empty("a value"))?;
-        Ok(Self { path, value: ValueTest::read(value)? })
+        Ok(Self { path, value: ValueTest::read(value, room)? })
     }
 
     fn holds(&self, metadata: &Struct) -> bool {
@@ -133,24 +148,26 @@ impl MemberTest {
 }
 
 impl ValueTest {
-    fn read(matcher: &ValueMatcher) -> Result<Self, MatcherError> {
+    fn read(matcher: &ValueMatcher, room: &mut ConditionRoom) -> Result<Self, MatcherError> {
+        room.take_one()?;
         let pattern = matcher.match_pattern.as_ref().ok_or(MatcherError::Empty("a value"))?;
         Ok(match pattern {
             Matching::NullMatch(_) => Self::Null,
             Matching::BoolMatch(expected) => Self::Bool(*expected),
             Matching::PresentMatch(expected) => Self::Present(*expected),
-            Matching::StringMatch(matcher) => Self::Text(TextTest::read(matcher)?),
+            Matching::StringMatch(matcher) => Self::Text(TextTest::read(matcher, room)?),
             Matching::DoubleMatch(matcher) => match &matcher.match_pattern {
                 Some(double_matcher::MatchPattern::Exact(number)) => Self::Number(*number),
                 Some(double_matcher::MatchPattern::Range(range)) => Self::Range(range.start, range.end),
                 None => return Err(MatcherError::Empty("a number")),
             },
             Matching::ListMatch(matcher) => match &matcher.match_pattern {
-                Some(list_matcher::MatchPattern::OneOf(one)) => Self::OneOf(Box::new(Self::read(one)?)),
+                Some(list_matcher::MatchPattern::OneOf(one)) => Self::OneOf(Box::new(Self::read(one, room)?)),
                 None => return Err(MatcherError::Empty("a list")),
             },
             Matching::OrMatch(matcher) => {
-                Self::Either(matcher.value_matchers.iter().map(Self::read).collect::<Result<_, _>>()?)
+                let tests = matcher.value_matchers.iter().map(|one| Self::read(one, room));
+                Self::Either(tests.collect::<Result<_, _>>()?)
             }
         })
     }
@@ -175,7 +192,7 @@ impl ValueTest {
 }
 
 impl TextTest {
-    fn read(matcher: &StringMatcher) -> Result<Self, MatcherError> {
+    fn read(matcher: &StringMatcher, room: &mut ConditionRoom) -> Result<Self, MatcherError> {
         let ignore_case = matcher.ignore_case;
         let cased = |text: &String| if ignore_case { text.to_ascii_lowercase() } else { text.clone() };
         let pattern = match matcher.match_pattern.as_ref().ok_or(MatcherError::Empty("a text"))? {
@@ -183,11 +200,9 @@ impl TextTest {
             Text::Prefix(text) => TextPattern::Prefix(cased(text)),
             Text::Suffix(text) => TextPattern::Suffix(cased(text)),
             Text::Contains(text) => TextPattern::Contains(cased(text)),
+            // It is about the whole text, as in an Envoy.
             Text::SafeRegex(matcher) => {
-                // It is about the whole text, as in an Envoy.
-                let whole =
-                    RegexBuilder::new(&format!("^(?:{})$", matcher.regex)).size_limit(EXPRESSION).build();
-                TextPattern::Expression(whole.map_err(|error| MatcherError::Expression(error.to_string()))?)
+                TextPattern::Expression(room.expressions.compile(&format!("^(?:{})$", matcher.regex))?)
             }
             Text::Custom(_) => return Err(MatcherError::Custom),
         };
@@ -307,6 +322,20 @@ mod tests {
             (json!([{"nodeId": {}}]), "a text"),
             (json!([{"nodeId": {"safeRegex": {"regex": "("}}}]), "regular expression"),
             (json!([{"nodeId": {"safeRegex": {"regex": "(a{1000}){1000}"}}}]), "regular expression"),
+            (
+                json!(vec![json!({"nodeId": {"safeRegex": {"regex": "a{5000}"}}}); 20]),
+                "regular expressions together",
+            ),
+            (
+                json!(vec![json!({"nodeId": {"safeRegex": {"regex": "a"}}}); 200]),
+                "regular expressions together",
+            ),
+            (json!(vec![json!({"nodeId": {"exact": "a"}}); CONDITIONS + 1]), "more than 1000"),
+            (
+                json!([{"nodeMetadatas": [{"path": [{"key": "a"}], "value": {"orMatch":
+                    {"valueMatchers": vec![json!({"boolMatch": true}); CONDITIONS]}}}]}]),
+                "more than 1000",
+            ),
             (json!([{"nodeMetadatas": [{"value": {"boolMatch": true}}]}]), "path"),
             (json!([{"nodeMetadatas": [{"path": [{"key": "a"}]}]}]), "value"),
         ] {

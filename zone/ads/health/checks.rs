@@ -1,6 +1,10 @@
 //! What a proxy is to look at, and what it found. Pure.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use common::{
     model::Resource,
@@ -156,10 +160,11 @@ fn of_endpoint(name: &str, at: Address, check: HealthCheck) -> ClusterHealthChec
 }
 
 impl ObservedHealth {
-    /// As the proxy says.
-    pub(super) fn of(report: &EndpointHealthResponse) -> Self {
+    /// As the proxy says of those clusters it was `asked` about. What else it names is not kept.
+    pub(super) fn of(report: &EndpointHealthResponse, asked: &BTreeSet<String>) -> Self {
         let mut found = Self::default();
-        for cluster in &report.cluster_endpoints_health {
+        let clusters = report.cluster_endpoints_health.iter();
+        for cluster in clusters.filter(|cluster| asked.contains(&cluster.cluster_name)) {
             let endpoints = cluster.locality_endpoints_health.iter().flat_map(|l| &l.endpoints_health);
             let mut states = endpoints.map(|endpoint| {
                 matches!(endpoint.health_status(), HealthStatus::Healthy | HealthStatus::Unknown)
@@ -234,10 +239,12 @@ mod tests {
                 ..LocalityEndpointsHealth::default()
             }],
         };
-        ObservedHealth::of(&EndpointHealthResponse {
+        let report = EndpointHealthResponse {
             cluster_endpoints_health: clusters.iter().map(cluster).collect(),
             ..EndpointHealthResponse::default()
-        })
+        };
+        let asked = ["localhost:8080", "localhost:81", ADMIN].map(str::to_owned);
+        ObservedHealth::of(&report, &asked.into())
     }
 
     fn states(found: &ObservedHealth, resource: &Resource) -> Option<Vec<State>> {
@@ -258,6 +265,13 @@ mod tests {
         let ending = report(&[("localhost:8080", Healthy), (ADMIN, Timeout)]);
         assert_eq!(states(&ending, &dataplane("Ready")), Some(vec![State::NotReady, State::Ready]));
         assert_eq!(states(&report(&[]), &dataplane("Ready")), None);
+    }
+
+    #[test]
+    fn what_nobody_asked_about_is_not_kept() {
+        use HealthStatus::Healthy;
+        let found = report(&[("localhost:8080", Healthy), ("localhost:8081", Healthy), ("x", Healthy)]);
+        assert_eq!(found.workloads.into_keys().collect::<Vec<_>>(), ["localhost:8080"]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Answers: of a bounded length, without secrets, made off the threads that serve.
 
-use std::{collections::BTreeMap, io};
+use std::collections::BTreeMap;
 
 use axum::{
     body::Body,
     http::{HeaderValue, header},
     response::Response,
 };
-use common::{redact, rest::ApiError};
+use common::{clip::BoundedText, redact, rest::ApiError};
 use serde_json::{Map, Value};
 
 /// Bytes of an answer. What it is made of has as many by estimate, and what is written has not one more.
@@ -45,26 +45,6 @@ fn too_much() -> ApiError {
     ApiError::bad_request(format!(
         "the answer is longer than {LONGEST} bytes: ask for less with proxyID, mesh, kind or types"
     ))
-}
-
-/// Text that gets no longer than this.
-struct BoundedText {
-    text: Vec<u8>,
-    longest: usize,
-}
-
-impl io::Write for BoundedText {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > self.longest - self.text.len() {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What may be shown.
@@ -120,7 +100,7 @@ impl RedactedDocument {
 }
 
 fn written(document: &Value, pretty: bool, longest: usize) -> Result<Vec<u8>, ApiError> {
-    let mut text = BoundedText { text: Vec::new(), longest };
+    let mut text = BoundedText::new(longest);
     let done = match pretty {
         true => serde_json::to_writer_pretty(&mut text, document),
         false => serde_json::to_writer(&mut text, document),
@@ -129,7 +109,7 @@ fn written(document: &Value, pretty: bool, longest: usize) -> Result<Vec<u8>, Ap
         true => too_much(),
         false => ApiError::internal("Could not show an answer", error),
     })?;
-    let mut text = text.text;
+    let mut text = text.into_bytes();
     text.push(b'\n');
     text.shrink_to_fit();
     Ok(text)

@@ -57,7 +57,7 @@ impl<'a> Who<'a> {
         Self { id, kind: "dataplane", resource: None, token: Some(token) }
     }
 
-    fn node(&self) -> Node {
+    pub(super) fn node(&self) -> Node {
         let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let mut fields = vec![("dataplane.proxyType".to_owned(), text(self.kind))];
         fields.extend(self.resource.map(|r| ("dataplane.resource".to_owned(), text(r))));
@@ -105,7 +105,7 @@ pub(super) async fn channel_from(zone: &Zone, from: Option<IpAddr>) -> Channel {
     endpoint.tls_config(tls).unwrap().connect().await.unwrap()
 }
 
-fn authorized<T>(message: T, token: Option<&str>) -> Request<T> {
+pub(super) fn authorized<T>(message: T, token: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", token.parse().unwrap());

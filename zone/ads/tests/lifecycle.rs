@@ -7,14 +7,24 @@ use common::{
         ResourceKey,
         kinds::{dataplane, secret, zone_ingress},
     },
-    proto::kuma::mesh::v1alpha1 as proto,
+    proto::{
+        envoy::service::health::v3::{
+            HealthCheckRequest, HealthCheckRequestOrEndpointHealthResponse, HealthCheckSpecifier,
+            health_check_request_or_endpoint_health_response::RequestType,
+        },
+        kuma::mesh::v1alpha1 as proto,
+    },
     token::DataplaneClaims,
 };
+use futures::StreamExt;
+use http::uri::PathAndQuery;
+use tokio::time::timeout;
 use tonic::Code;
+use tonic_prost::ProstCodec;
 
 use super::{
-    client::{BOTH, CDS, Client, EDS, LDS, Protocol, Who},
-    harness::{Zone, dataplane},
+    client::{BOTH, CDS, Client, EDS, LDS, Protocol, Who, authorized, channel},
+    harness::{PATIENCE, Zone, dataplane},
 };
 
 fn key(name: &str) -> ResourceKey {
@@ -196,6 +206,28 @@ async fn a_stream_ends_when_the_time_of_its_token_is_over() {
     client.take(CDS).await;
     client.take(LDS).await;
     let status = client.end().await;
+    assert!(status.code() == Code::Unauthenticated && status.message().contains("expired"), "{status:?}");
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn a_health_stream_ends_when_the_time_of_its_token_is_over() {
+    let zone = Zone::start().await;
+    zone.put(&dataplane("web-1", "127.0.0.2", "web", &[])).await;
+    let claims = DataplaneClaims { mesh: "default".to_owned(), ..DataplaneClaims::default() };
+    let token = zone.dataplane_token_for(claims, Duration::from_secs(3));
+    let node = Some(Who::known("default.web-1", &token).node());
+    let first = HealthCheckRequest { node, ..HealthCheckRequest::default() };
+    let first = HealthCheckRequestOrEndpointHealthResponse {
+        request_type: Some(RequestType::HealthCheckRequest(first)),
+    };
+    let said = futures::stream::once(async { first }).chain(futures::stream::pending());
+    let mut stub = tonic::client::Grpc::new(channel(&zone).await);
+    stub.ready().await.unwrap();
+    let codec = ProstCodec::<HealthCheckRequestOrEndpointHealthResponse, HealthCheckSpecifier>::default();
+    let path = PathAndQuery::from_static(crate::ads::health::PATH);
+    let mut answers = stub.streaming(authorized(said, Some(&token)), path, codec).await.unwrap().into_inner();
+    let status = timeout(PATIENCE, answers.message()).await.unwrap().unwrap_err();
     assert!(status.code() == Code::Unauthenticated && status.message().contains("expired"), "{status:?}");
     zone.stop().await;
 }
