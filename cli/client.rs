@@ -12,7 +12,10 @@ use reqwest::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::machine::{self, LocalCredential};
+use crate::{
+    body::{self, LONGEST, LONGEST_LIST, NoBody},
+    machine::{self, LocalCredential},
+};
 
 /// Longest time a document from the web may take.
 const FETCH: Duration = Duration::from_secs(60);
@@ -146,7 +149,7 @@ impl ApiClient {
         let answer = request.send().await.map_err(|error| self.explain(&error))?;
         let status = answer.status();
         let revision = answer.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
-        let body = answer.text().await.map_err(|error| self.explain(&error))?;
+        let body = self.text(answer).await?;
         Ok(ApiAnswer { status, body, revision, what: format!("{method} {url}"), advice: self.advice.clone() })
     }
 
@@ -157,7 +160,7 @@ impl ApiClient {
         let mut answer = request.send().await.map_err(|error| self.explain(&error))?;
         let status = answer.status();
         if !status.is_success() {
-            let body = answer.text().await.map_err(|error| self.explain(&error))?;
+            let body = self.text(answer).await?;
             let what = format!("GET {url}");
             let advice = self.advice.clone();
             return Err(ApiAnswer { status, body, revision: None, what, advice }.error());
@@ -182,10 +185,15 @@ impl ApiClient {
     /// All items of a list, page by page. `path` may have a query.
     pub(crate) async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let mut items = Vec::new();
+        let (mut items, mut bytes) = (Vec::new(), 0_usize);
         loop {
-            let page = self.get(&format!("{path}{separator}size=1000&offset={}", items.len())).await?;
-            let (found, last) = self.items(page)?;
+            let page = format!("{path}{separator}size=1000&offset={}", items.len());
+            let page = self.send(Method::GET, &page, None).await?.success()?;
+            bytes = bytes.saturating_add(page.body.len());
+            if bytes > LONGEST_LIST {
+                bail!("the list is longer than {} MiB: ask for a part of it", LONGEST_LIST >> 20);
+            }
+            let (found, last) = self.items(page.json()?)?;
             let empty = found.is_empty();
             items.extend(found);
             if empty || last {
@@ -205,6 +213,13 @@ impl ApiClient {
             Some(Value::Array(items)) => Ok((items, page["next"].is_null())),
             _ => bail!("the answer has no items; is {} a control plane?", self.base),
         }
+    }
+
+    async fn text(&self, answer: reqwest::Response) -> anyhow::Result<String> {
+        body::text(answer, LONGEST).await.map_err(|error| match error {
+            NoBody::Broken(error) => self.explain(&error),
+            NoBody::TooLong(_) => anyhow!("{}: {error}", self.base),
+        })
     }
 
     fn explain(&self, error: &reqwest::Error) -> anyhow::Error {
@@ -307,8 +322,8 @@ pub(crate) async fn fetch(url: &str) -> anyhow::Result<String> {
     let client = http(&Trust::System, header::HeaderMap::new(), FETCH)?;
     let client = client.build().context("prepare the connection")?;
     let answer = client.get(url).send().await.and_then(reqwest::Response::error_for_status);
-    let text = answer.with_context(|| format!("fetch {url}"))?.text().await;
-    text.with_context(|| format!("fetch {url}"))
+    let answer = answer.with_context(|| format!("fetch {url}"))?;
+    body::text(answer, LONGEST).await.with_context(|| format!("fetch {url}"))
 }
 
 /// The warnings in what a control plane says about itself.

@@ -7,6 +7,7 @@ mod apply;
 mod audit;
 mod auth;
 mod backup;
+mod body;
 mod bootstrap;
 mod check;
 mod client;

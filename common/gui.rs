@@ -30,6 +30,7 @@ mod parts;
 mod refused;
 mod resource;
 mod rollout;
+mod rows;
 mod service_map;
 mod session;
 mod sessions;

@@ -265,6 +265,7 @@ impl Api {
         let desk = Desk::new(self, described.clone());
         let pages = pages(desk)
             .guarded(&self.rights)
+            .layer(middleware::from_fn(desk::in_one_turn))
             .layer(middleware::map_response(move |response: Response| async move { seal(response) }));
         self.served(described.guarded(&self.rights).merge(pages))
     }

@@ -7,8 +7,9 @@ use axum::{
     http::{Method, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
+use chrono::{DateTime, Utc};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Gui,
@@ -33,7 +34,8 @@ const FORM: PageFrame<'static> = PageFrame { title: "Change", section: "Change",
 struct ChangeDocument {
     title: String,
     path: String,
-    body: Value,
+    /// Its text as JSON: many of them are held until the last one is sent.
+    body: String,
 }
 
 /// The form, with a resource in it when one is named.
@@ -42,8 +44,8 @@ pub(super) async fn form(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
     let text = match kind {
         Some(kind) if !name.is_empty() => {
             let path = list_path(kind, visit.parameter("mesh"), &format!("/{}", encode(name)));
-            match gui.get(&visit, &path).await {
-                Ok(document) => yaml(&authored(document)),
+            match gui.part(&visit, &path, |document| yaml(&authored(document))).await {
+                Ok(text) => text,
                 Err(why) => return FORM.fail(&gui, &visit, &why),
             }
         }
@@ -66,9 +68,8 @@ impl WrittenChange {
     async fn new(gui: &Gui, visit: &Visit, text: String, rollout: String) -> Self {
         let rollouts = match gui.desk.mode().zone() {
             Some(_) => Vec::new(),
-            None => gui.list(visit, "/rollouts").await,
+            None => gui.names(visit, "/rollouts").await,
         };
-        let rollouts = rollouts.iter().map(|rollout| text_of(&rollout["name"]).to_owned()).collect();
         Self { text, rollout, rollouts }
     }
 }
@@ -119,7 +120,8 @@ pub(super) async fn send(State(gui): State<Arc<Gui>>, visit: Visit, request: Req
     };
     let text = sent.get("documents").replace("\r\n", "\n");
     let written = WrittenChange::new(&gui, &visit, text, sent.get("rollout").to_owned()).await;
-    let documents = match read(&written.text) {
+    let text = written.text.clone();
+    let documents = match gui.desk.work(text.len(), move || read(&text)).await {
         Ok(documents) => documents,
         Err(problem) => {
             let content = html! { p.note.bad role="alert" { (problem) } (fields(&visit, &written, false)) };
@@ -171,7 +173,7 @@ fn of_document(number: usize, mut body: Value) -> Result<ChangeDocument, String>
     } else {
         format!("{} {mesh}/{name}", kind.name)
     };
-    Ok(ChangeDocument { title, path, body })
+    Ok(ChangeDocument { title, path, body: body.to_string() })
 }
 
 async fn preview(
@@ -184,20 +186,20 @@ async fn preview(
     let mut is_possible = true;
     for document in documents {
         let answer = gui
-            .send(visit, Method::PUT, &format!("{}?dryRun=true", document.path), Some(&document.body))
+            .send(visit, Method::PUT, &format!("{}?dryRun=true", document.path), Some(document.body.clone()))
             .await;
         is_possible &= answer.status.is_success();
-        shown.push(if answer.status.is_success() { Ok(answer.json()) } else { Err(answer.reason()) });
+        shown.push(match answer.status.is_success() {
+            true => gui.desk.read(answer, |outcome| what_it_does(&outcome)).await,
+            false => html! { p.note.bad role="alert" { "✗ " (answer.reason()) } },
+        });
     }
     let status = if is_possible { StatusCode::OK } else { StatusCode::BAD_REQUEST };
     let content = html! {
         @for (document, outcome) in documents.iter().zip(&shown) {
             section.panel {
                 h2 { (document.title) }
-                @match outcome {
-                    Ok(outcome) => (what_it_does(outcome)),
-                    Err(why) => p.note.bad role="alert" { "✗ " (why) },
-                }
+                (outcome)
             }
         }
         @if is_possible {
@@ -240,10 +242,10 @@ async fn roll_out(
     documents: &[ChangeDocument],
     is_meant: bool,
 ) -> Response {
-    let resources: Vec<&Value> = documents.iter().map(|document| &document.body).collect();
-    let body = json!({ "resources": resources, "dryRun": !is_meant });
+    let resources: Vec<&str> = documents.iter().map(|document| document.body.as_str()).collect();
+    let body = format!(r#"{{"resources":[{}],"dryRun":{}}}"#, resources.join(","), !is_meant);
     let rollout = encode(&written.rollout);
-    let answer = gui.send(visit, Method::POST, &format!("/rollouts/{rollout}/begin"), Some(&body)).await;
+    let answer = gui.send(visit, Method::POST, &format!("/rollouts/{rollout}/begin"), Some(body)).await;
     if !answer.status.is_success() {
         let content =
             html! { p.note.bad role="alert" { "✗ " (answer.reason()) } (fields(visit, written, false)) };
@@ -252,9 +254,19 @@ async fn roll_out(
     if is_meant {
         return Redirect::to(&format!("/gui/rollouts/{rollout}")).into_response();
     }
-    let begun = answer.json();
+    let rollout = written.rollout.clone();
+    let begun = gui.desk.read(answer, move |begun| what_begins(&rollout, &begun)).await;
     let content = html! {
-        section.panel { h2 { "In the waves of " (written.rollout) }
+        (begun)
+        p { button.primary form="change-form" name="do" value="apply" { "Begin" } }
+        (fields(visit, written, true))
+    };
+    FORM.respond(gui, visit, &content)
+}
+
+fn what_begins(rollout: &str, begun: &Value) -> Markup {
+    html! {
+        section.panel { h2 { "In the waves of " (rollout) }
             @for warning in items(&begun["warnings"]) { p.note.warn { "! " (text_of(warning)) } }
             ul { @for change in items(&begun["changes"]) {
                 li { (text_of(&change["op"])) " " (text_of(&change["type"])) " " (text_of(&change["name"])) }
@@ -265,16 +277,13 @@ async fn roll_out(
                 @if wave["pause"].is_string() { ", then pause " (text_of(&wave["pause"])) }
             } } }
         }
-        p { button.primary form="change-form" name="do" value="apply" { "Begin" } }
-        (fields(visit, written, true))
-    };
-    FORM.respond(gui, visit, &content)
+    }
 }
 
 async fn apply(gui: &Gui, visit: &Visit, written: &WrittenChange, documents: &[ChangeDocument]) -> Response {
     let mut newest = None;
     for (n, document) in documents.iter().enumerate() {
-        let answer = gui.send(visit, Method::PUT, &document.path, Some(&document.body)).await;
+        let answer = gui.send(visit, Method::PUT, &document.path, Some(document.body.clone())).await;
         if !answer.status.is_success() {
             let content = html! {
                 p.note.bad role="alert" { "✗ " (document.title) ": " (answer.reason()) }
@@ -304,12 +313,23 @@ pub(super) async fn progress(
         watches: "zones ZoneInsight DataplaneInsight",
     };
     let number: u64 = revision.parse().unwrap_or_default();
-    let reached = match gui.get(&visit, &format!("/sync/revisions/{}?of=proxies", encode(&revision))).await {
+    let now = gui.desk.now();
+    let reached = format!("/sync/revisions/{}?of=proxies", encode(&revision));
+    let reached = match gui.part(&visit, &reached, move |reached| how_far(&reached, number, now)).await {
         Ok(reached) => reached,
         Err(why) => return frame.fail(&gui, &visit, &why),
     };
-    let changes = gui.get(&visit, &format!("/history/{}", encode(&revision))).await.unwrap_or_default();
-    let now = gui.desk.now();
+    let changes = format!("/history/{}", encode(&revision));
+    let changes = gui.part(&visit, &changes, move |changes| what_changed(&changes, now)).await;
+    let content = html! {
+        section.panel { h2 { "How far it is" } div #progress data-live { (reached) } }
+        @if let Ok(changes) = changes { (changes) }
+    };
+    frame.respond(&gui, &visit, &content)
+}
+
+/// Which zones have a revision.
+fn how_far(reached: &Value, revision: u64, now: DateTime<Utc>) -> Markup {
     let zones = items(&reached["zones"]);
     let done = zones
         .iter()
@@ -325,17 +345,21 @@ pub(super) async fn progress(
             html! { (ages::text(&zone["acked"])) },
             html! { (ages::text(&zone["lag"])) },
             since(&zone["since"], now),
-            of_proxies(&zone["proxies"], number),
+            of_proxies(&zone["proxies"], revision),
             html! { @for note in items(&zone["notes"]) { div { (text_of(note)) } } },
         ]
     });
     let rows: Vec<_> = rows.collect();
-    let content = html! {
-        section.panel { h2 { "How far it is" } div #progress data-live {
-            @if reached["acknowledged"] == true { p.note.good { "✓ Everybody concerned has acknowledged it." } }
-            @else { p.note.warn { "◌ " (done) " of " (zones.len()) " zones are done with it." } }
-            (table(&["Zone", "State", "#Revision", "#Behind", "Since", "Proxies", "Notes"], &rows, "There is no zone."))
-        } }
+    html! {
+        @if reached["acknowledged"] == true { p.note.good { "✓ Everybody concerned has acknowledged it." } }
+        @else { p.note.warn { "◌ " (done) " of " (zones.len()) " zones are done with it." } }
+        (table(&["Zone", "State", "#Revision", "#Behind", "Since", "Proxies", "Notes"], &rows, "There is no zone."))
+    }
+}
+
+/// What changed with a revision.
+fn what_changed(changes: &Value, now: DateTime<Utc>) -> Markup {
+    html! {
         @if !items(&changes["items"]).is_empty() {
             section.panel { h2 { "What changed with it" } ul { @for change in items(&changes["items"]) {
                 @let path = registry::by_name(text_of(&change["type"])).map(|kind| kind.path).unwrap_or_default();
@@ -346,6 +370,5 @@ pub(super) async fn progress(
                 }
             } } }
         }
-    };
-    frame.respond(&gui, &visit, &content)
+    }
 }

@@ -6,6 +6,7 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
+use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -38,33 +39,56 @@ pub(super) async fn show(
     let watches = "zones Dataplane DataplaneInsight";
     let frame = PageFrame { title: &name, section: "Dataplanes", trail: &trail, watches };
     let path = format!("/meshes/{}/dataplanes/{}", encode(&mesh), encode(&name));
-    let overview = match gui.get(&visit, &format!("{path}/_overview")).await {
-        Ok(overview) => overview,
+    let (tab, now) = (visit.parameter("show").to_owned(), gui.desk.now());
+    let look = {
+        let tab = tab.clone();
+        move |overview: Value| SeenDataplane::of(&overview, &tab, now)
+    };
+    let seen = match gui.part(&visit, &format!("{path}/_overview"), look).await {
+        Ok(seen) => seen,
         Err(why) => return frame.fail(&gui, &visit, &why),
     };
-    let frame = PageFrame { title: title_of(&overview), ..frame };
-    let tab = visit.parameter("show");
+    let frame = PageFrame { title: &seen.title, ..frame };
     let content = html! {
         nav.tabs aria-label="Views of this dataplane" {
             @for (show, title) in TABS {
                 a href=(address(&visit.path, &[("show", show)])) aria-current=[(show == tab).then_some("page")] { (title) }
             }
         }
-        @match tab {
+        @match tab.as_str() {
             "rules" => (rules(&gui, &visit, &path).await),
-            "explain" => (explanation::show(&gui, &visit, &mesh, &path, &overview["dataplaneInsight"]).await),
+            "explain" => (explanation::show(&gui, &visit, &mesh, &path, seen.issued_by).await),
             "config" => (of_envoy(&gui, &visit, &path, "xds").await),
             "stats" => (of_envoy(&gui, &visit, &path, "stats").await),
             "clusters" => (of_envoy(&gui, &visit, &path, "clusters").await),
-            "resource" => section.panel { pre.whole { (yaml(&overview)) } },
-            _ => (state(&gui, &overview)),
+            _ => (seen.shown),
         }
     };
     frame.respond(&gui, &visit, &content)
 }
 
-fn state(gui: &Gui, overview: &Value) -> Markup {
-    let now = gui.desk.now();
+/// What is kept of an overview.
+struct SeenDataplane {
+    title: String,
+    /// The backend that signed its certificate.
+    issued_by: String,
+    /// What the overview itself shows.
+    shown: Markup,
+}
+
+impl SeenDataplane {
+    fn of(overview: &Value, tab: &str, now: DateTime<Utc>) -> Self {
+        let shown = match tab {
+            "resource" => html! { section.panel { pre.whole { (yaml(overview)) } } },
+            "rules" | "explain" | "config" | "stats" | "clusters" => html! {},
+            _ => state(overview, now),
+        };
+        let issued_by = text_of(&overview["dataplaneInsight"]["mTLS"]["issuedBackend"]).to_owned();
+        Self { title: title_of(overview).to_owned(), issued_by, shown }
+    }
+}
+
+fn state(overview: &Value, now: DateTime<Utc>) -> Markup {
     let (networking, insight) = (&overview["dataplane"]["networking"], &overview["dataplaneInsight"]);
     let last = items(&insight["subscriptions"]).last().unwrap_or(&Value::Null);
     let tls = &insight["mTLS"];
@@ -194,10 +218,11 @@ fn counts(last: &Value) -> Markup {
 }
 
 async fn rules(gui: &Gui, visit: &Visit, path: &str) -> Markup {
-    let found = match gui.get(visit, &format!("{path}/_rules")).await {
-        Ok(found) => found,
-        Err(why) => return html! { p.note.bad { (why) } },
-    };
+    let shown = gui.part(visit, &format!("{path}/_rules"), |found| all_rules(&found)).await;
+    shown.unwrap_or_else(|why| html! { p.note.bad { (why) } })
+}
+
+fn all_rules(found: &Value) -> Markup {
     let all = items(&found["rules"]);
     html! {
         div #rules data-live {
@@ -268,12 +293,13 @@ fn policy(origin: &Value) -> Markup {
 async fn told_by_envoy(gui: &Gui, visit: &Visit, path: &str, what: &str) -> Result<Markup, Unanswered> {
     let wanted = visit.parameter("find").to_owned();
     let _turn = gui.desk.turn_of_envoys(&visit.asker).await?;
-    if what == "xds" {
-        let dump = gui.get(visit, &format!("{path}/xds?include_eds=true")).await?;
-        return Ok(gui.desk.long(move || dump::config(&dump, &wanted)).await);
+    match what {
+        "xds" => {
+            let path = format!("{path}/xds?include_eds=true");
+            gui.part(visit, &path, move |dump| dump::config(&dump, &wanted)).await
+        }
+        what => gui.text_part(visit, &format!("{path}/{what}"), move |text| dump::lines(text, &wanted)).await,
     }
-    let text = gui.get_text(visit, &format!("{path}/{what}")).await?;
-    Ok(gui.desk.long(move || dump::lines(&text, &wanted)).await)
 }
 
 async fn of_envoy(gui: &Gui, visit: &Visit, path: &str, what: &str) -> Markup {

@@ -17,63 +17,108 @@ use crate::{
     registry,
 };
 
-/// Of the dataplane that the API has at `path`.
-pub(super) async fn show(gui: &Gui, visit: &Visit, mesh: &str, path: &str, insight: &Value) -> Markup {
-    match explained(gui, visit, mesh, path, insight).await {
-        Ok(shown) => shown,
+/// Bytes of policies that are looked into.
+const MOST_POLICIES: usize = 8 << 20;
+
+/// Of the dataplane that the API has at `path`, whose certificate the backend `issued_by` signed.
+pub(super) async fn show(gui: &Gui, visit: &Visit, mesh: &str, path: &str, issued_by: String) -> Markup {
+    match gathered(gui, visit, mesh, path, issued_by).await {
+        Ok(gathered) => gui.desk.work(gathered.bytes, move || gathered.explained()).await,
         Err(why) => html! { p.note.bad { (why) } },
     }
 }
 
-async fn explained(
+/// What an explanation is made of.
+#[derive(Default)]
+struct Gathered {
+    dataplane: Value,
+    issued_by: String,
+    rules: Value,
+    older: Value,
+    gateways: Vec<Value>,
+    policies: PolicyDocuments,
+    config: Value,
+    /// What is missing.
+    hidden: Vec<String>,
+    /// How long all of it is, about.
+    bytes: usize,
+}
+
+impl Gathered {
+    /// What `GET` answers, counted.
+    async fn get(&mut self, gui: &Gui, visit: &Visit, path: &str) -> Result<Value, Unanswered> {
+        let answer = gui.desk.get(&visit.asker, path).await;
+        if !answer.status.is_success() {
+            return Err(Unanswered::from(&answer));
+        }
+        self.bytes += answer.bytes();
+        Ok(gui.desk.read(answer, |answer| answer).await)
+    }
+
+    fn explained(&self) -> Markup {
+        let Self { rules, older, policies, .. } = self;
+        let subject = ExplainedProxy::of(&self.dataplane)
+            .with_gateways(&self.gateways)
+            .with_policies(rules, older)
+            .issued_by(&self.issued_by);
+        let parts = envoy_resources(&subject, &self.config, rules, policies);
+        let parts: Vec<Vec<Markup>> = parts
+            .iter()
+            .map(|part| ["type", "name", "from"].map(|member| html! { (text_of(&part[member])) }).to_vec())
+            .collect();
+        let fields = policy_fields(rules, older, policies);
+        let fields: Vec<Vec<Markup>> = fields.iter().map(field).collect();
+        html! {
+            @for warning in self.hidden.iter().cloned().chain(warnings(rules, None)) {
+                p.note.warn { "! " (warning) }
+            }
+            section.panel {
+                h2 { "What policies say" }
+                (table(&["Part", "Policy", "Field", "Value", "From", "Lost"], &fields, "No policy is for this dataplane."))
+            }
+            section.panel {
+                h2 { "What its Envoy has, and what it is there for" }
+                (table(&["Part", "Name", "From"], &parts, "It is not shown."))
+            }
+            p.quiet { (in_code("The same as `straitctl explain dataplane`.")) }
+        }
+    }
+}
+
+async fn gathered(
     gui: &Gui,
     visit: &Visit,
     mesh: &str,
     path: &str,
-    insight: &Value,
-) -> Result<Markup, Unanswered> {
-    let rules = gui.get(visit, &format!("{path}/_rules")).await?;
-    let dataplane = gui.get(visit, path).await?;
-    let older = gui.get(visit, &format!("{path}/_older")).await.unwrap_or_default();
-    let gateways = match is_builtin_gateway(&dataplane) {
-        true => gui.list(visit, &format!("/meshes/{}/meshgateways", encode(mesh))).await,
-        false => Vec::new(),
-    };
-    let mut policies = PolicyDocuments::new();
-    for (kind, name) in named_policies(&rules) {
+    issued_by: String,
+) -> Result<Gathered, Unanswered> {
+    let mut all = Gathered { issued_by, ..Gathered::default() };
+    all.rules = all.get(gui, visit, &format!("{path}/_rules")).await?;
+    all.dataplane = all.get(gui, visit, path).await?;
+    all.older = all.get(gui, visit, &format!("{path}/_older")).await.unwrap_or_default();
+    if is_builtin_gateway(&all.dataplane) {
+        let gateways = format!("/meshes/{}/meshgateways", encode(mesh));
+        all.gateways = gui.list(visit, &gateways, <[Value]>::to_vec).await;
+    }
+    let before = all.bytes;
+    for (kind, name) in named_policies(&all.rules) {
         let Some(known) = registry::by_name(&kind) else { continue };
+        if all.bytes - before > MOST_POLICIES {
+            let why = "the policies are too long to look into all of them: `straitctl explain` does";
+            all.hidden.push(why.to_owned());
+            break;
+        }
         // One that went meanwhile explains nothing any more.
-        if let Ok(policy) = gui.get(visit, &list_path(known, mesh, &format!("/{}", encode(&name)))).await {
-            policies.insert((kind, name), policy);
+        let path = list_path(known, mesh, &format!("/{}", encode(&name)));
+        if let Ok(policy) = all.get(gui, visit, &path).await {
+            all.policies.insert((kind, name), policy);
         }
     }
-    let (config, hidden) = match gui.get(visit, &format!("{path}/_config")).await {
-        Ok(config) => (config, None),
-        Err(why) => (Value::Null, Some(format!("the configuration of its Envoy is not shown: {why}"))),
-    };
-    let subject = ExplainedProxy::of(&dataplane)
-        .with_gateways(&gateways)
-        .with_policies(&rules, &older)
-        .issued_by(text_of(&insight["mTLS"]["issuedBackend"]));
-    let parts = envoy_resources(&subject, &config, &rules, &policies);
-    let parts: Vec<Vec<Markup>> = parts
-        .iter()
-        .map(|part| ["type", "name", "from"].map(|member| html! { (text_of(&part[member])) }).to_vec())
-        .collect();
-    let fields = policy_fields(&rules, &older, &policies);
-    let fields: Vec<Vec<Markup>> = fields.iter().map(field).collect();
-    Ok(html! {
-        @for warning in warnings(&rules, hidden) { p.note.warn { "! " (warning) } }
-        section.panel {
-            h2 { "What policies say" }
-            (table(&["Part", "Policy", "Field", "Value", "From", "Lost"], &fields, "No policy is for this dataplane."))
-        }
-        section.panel {
-            h2 { "What its Envoy has, and what it is there for" }
-            (table(&["Part", "Name", "From"], &parts, "It is not shown."))
-        }
-        p.quiet { (in_code("The same as `straitctl explain dataplane`.")) }
-    })
+    match all.get(gui, visit, &format!("{path}/_config")).await {
+        Ok(config) => all.config = config,
+        Err(why) => all.hidden.push(format!("the configuration of its Envoy is not shown: {why}")),
+    }
+    Ok(all)
 }
 
 /// A field of a policy, with who won and who lost.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Gui,
@@ -13,6 +13,9 @@ use crate::{
     checks::{CheckLine, meshes, rollouts, zones},
     model::labels,
 };
+
+/// Bytes that each of what is seen counts for.
+const EACH: usize = 512;
 
 /// One zone.
 #[derive(Clone, Debug, Default)]
@@ -73,27 +76,48 @@ impl Federation {
             None => seen.look_at_zones(gui, visit).await,
             Some(own) => seen.look_at_global(gui, visit, own).await,
         }
-        let (meshes, insights) = (gui.list(visit, "/meshes").await, gui.list(visit, "/mesh-insights").await);
-        seen.findings.extend(meshes::of(&meshes, &insights));
+        let outlines = |meshes: &[Value]| meshes.iter().map(outline).collect::<Vec<_>>();
+        let meshes = gui.list(visit, "/meshes", outlines).await;
+        let findings = move |insights: &[Value]| meshes::of(&meshes, insights);
+        seen.findings.extend(gui.list(visit, "/mesh-insights", findings).await);
         seen
     }
 
+    /// Bytes that it is shown from, about.
+    pub(super) fn weight(&self) -> usize {
+        let services = self.ways_in.iter().map(|way| way.services.len()).sum::<usize>();
+        (self.zones.len() + self.ways_in.len() + self.findings.len() + services).saturating_mul(EACH)
+    }
+
     async fn look_at_zones(&mut self, gui: &Gui, visit: &Visit) {
-        let overview = match gui.get(visit, "/sync").await {
-            Ok(overview) => overview,
-            Err(hidden) => return self.hidden.push(hidden),
+        let disabled = |stored: &[Value]| {
+            let disabled = stored.iter().filter(|zone| zone["enabled"] == false);
+            disabled.map(|zone| text_of(&zone["name"]).to_owned()).collect::<BTreeSet<String>>()
         };
-        let stored = gui.list(visit, "/zones").await;
-        self.findings.extend(zones::of_global(&overview, &self.index, gui.desk.now()));
-        self.findings.extend(rollouts::of(&gui.list(visit, "/rollout-insights").await));
-        let disabled = stored.iter().filter(|zone| zone["enabled"] == false);
-        let disabled: BTreeSet<&str> = disabled.map(|zone| text_of(&zone["name"])).collect();
-        for told in items(&overview["zones"]) {
-            let name = text_of(&told["zone"]).to_owned();
-            let is_disabled = disabled.contains(name.as_str());
-            let state = if is_disabled { "disabled" } else { text_of(&told["status"]) };
-            self.zones.push(SeenZone { name, state: state.to_owned(), told: told.clone() });
+        let disabled = gui.list(visit, "/zones", disabled).await;
+        let (index, now) = (self.index.clone(), gui.desk.now());
+        let look = move |mut overview: Value| {
+            let findings = zones::of_global(&overview, &index, now);
+            let told = match overview["zones"].take() {
+                Value::Array(told) => told,
+                _ => Vec::new(),
+            };
+            let zones = told.into_iter().map(|told| {
+                let name = text_of(&told["zone"]).to_owned();
+                let is_disabled = disabled.contains(&name);
+                let state = if is_disabled { "disabled" } else { text_of(&told["status"]) }.to_owned();
+                SeenZone { name, state, told }
+            });
+            (findings, zones.collect::<Vec<SeenZone>>())
+        };
+        match gui.part(visit, "/sync", look).await {
+            Ok((findings, zones)) => {
+                self.findings.extend(findings);
+                self.zones = zones;
+            }
+            Err(hidden) => return self.hidden.push(hidden),
         }
+        self.findings.extend(gui.list(visit, "/rollout-insights", rollouts::of).await);
     }
 
     async fn look_at_global(&mut self, gui: &Gui, visit: &Visit, own: String) {
@@ -122,46 +146,57 @@ impl Federation {
 }
 
 async fn ways_in(gui: &Gui, visit: &Visit) -> Vec<WayIn> {
-    let own = gui.desk.mode().zone();
-    let mut ways = Vec::new();
-    for item in gui.list(visit, "/zoneingresses/_overview").await {
-        let (ingress, insight) = (&item["zoneIngress"], &item["zoneIngressInsight"]);
-        let networking = &ingress["networking"];
-        let told =
-            [text_of(&ingress["zone"]), text_of(&item["labels"][labels::ZONE]), own.unwrap_or_default()];
-        let zone = told.into_iter().find(|zone| !zone.is_empty()).unwrap_or_default().to_owned();
-        let advertised = [("advertisedAddress", "advertisedPort"), ("address", "port")];
-        let at = advertised.iter().find(|(host, _)| networking[*host].is_string());
-        let address = at.map(|(host, port)| format!("{}:{}", text_of(&networking[*host]), networking[*port]));
-        let mut services: Vec<String> = items(&ingress["availableServices"])
-            .iter()
-            .map(|one| format!("{} ({})", text_of(&one["tags"][labels::TAG_SERVICE]), text_of(&one["mesh"])))
-            .collect();
-        services.sort();
-        services.dedup();
-        // Zones are not told how the proxies of others do.
-        let is_known = own.is_none_or(|own| own == zone);
-        let is_lost = item["strait"]["status"] == "unknown";
-        ways.push(WayIn {
-            name: title_of(&item).to_owned(),
-            address: address.unwrap_or_default(),
-            is_connected: (is_known && !is_lost).then(|| is_connected(insight)),
-            zone,
-            services,
-        });
-    }
-    for item in gui.list(visit, "/meshzoneaddresses").await {
-        let spec = &item["spec"];
-        ways.push(WayIn {
-            zone: text_of(&item["labels"][labels::ZONE]).to_owned(),
-            name: title_of(&item).to_owned(),
-            address: format!("{}:{}", text_of(&spec["address"]), spec["port"]),
-            is_connected: None,
-            services: vec![format!("all of mesh {}", text_of(&item["mesh"]))],
-        });
-    }
+    let own = gui.desk.mode().zone().map(str::to_owned);
+    let ingresses = move |items: &[Value]| items.iter().map(|item| ingress(item, own.as_deref())).collect();
+    let mut ways: Vec<WayIn> = gui.list(visit, "/zoneingresses/_overview", ingresses).await;
+    let addresses = |items: &[Value]| items.iter().map(zone_address).collect::<Vec<_>>();
+    ways.extend(gui.list(visit, "/meshzoneaddresses", addresses).await);
     ways.retain(|way| !way.zone.is_empty());
     ways
+}
+
+/// The way that the overview of an ingress tells of, to a control plane of the zone `own` or to global.
+fn ingress(item: &Value, own: Option<&str>) -> WayIn {
+    let (ingress, insight) = (&item["zoneIngress"], &item["zoneIngressInsight"]);
+    let networking = &ingress["networking"];
+    let told = [text_of(&ingress["zone"]), text_of(&item["labels"][labels::ZONE]), own.unwrap_or_default()];
+    let zone = told.into_iter().find(|zone| !zone.is_empty()).unwrap_or_default().to_owned();
+    let advertised = [("advertisedAddress", "advertisedPort"), ("address", "port")];
+    let at = advertised.iter().find(|(host, _)| networking[*host].is_string());
+    let address = at.map(|(host, port)| format!("{}:{}", text_of(&networking[*host]), networking[*port]));
+    let mut services: Vec<String> = items(&ingress["availableServices"])
+        .iter()
+        .map(|one| format!("{} ({})", text_of(&one["tags"][labels::TAG_SERVICE]), text_of(&one["mesh"])))
+        .collect();
+    services.sort();
+    services.dedup();
+    // Zones are not told how the proxies of others do.
+    let is_known = own.is_none_or(|own| own == zone);
+    let is_lost = item["strait"]["status"] == "unknown";
+    WayIn {
+        name: title_of(item).to_owned(),
+        address: address.unwrap_or_default(),
+        is_connected: (is_known && !is_lost).then(|| is_connected(insight)),
+        zone,
+        services,
+    }
+}
+
+/// The way that a MeshZoneAddress tells of.
+fn zone_address(item: &Value) -> WayIn {
+    let spec = &item["spec"];
+    WayIn {
+        zone: text_of(&item["labels"][labels::ZONE]).to_owned(),
+        name: title_of(item).to_owned(),
+        address: format!("{}:{}", text_of(&spec["address"]), spec["port"]),
+        is_connected: None,
+        services: vec![format!("all of mesh {}", text_of(&item["mesh"]))],
+    }
+}
+
+/// What is needed to say what is wrong with a mesh.
+pub(super) fn outline(mesh: &Value) -> Value {
+    json!({ "name": mesh["name"], "mtls": { "enabledBackend": mesh["mtls"]["enabledBackend"] } })
 }
 
 /// Whether one of the subscriptions of an insight is open.

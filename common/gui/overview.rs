@@ -15,16 +15,27 @@ use super::{
     visit::{Visit, encode},
 };
 
+/// Zones that are named for each way into another.
+const MOST_CALLERS: usize = 20;
+
 pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response {
     let seen = Federation::look(&gui, &visit).await;
     let counted = gui.get(&visit, "/global-insight").await.unwrap_or_default();
-    let content = html! {
-        div #figures data-live { (counts(&counted, seen.own.is_none())) }
+    let (drawing, bytes) = (Arc::clone(&gui), seen.weight());
+    let content = gui.desk.work(bytes, move || content(&drawing, &seen, &counted)).await;
+    let watches = "zones Zone ZoneInsight ZoneIngress ZoneIngressInsight MeshZoneAddress Mesh Dataplane DataplaneInsight \
+                   MeshTrafficPermission TrafficPermission";
+    PageFrame { title: "Overview", section: "Overview", trail: &[], watches }.respond(&gui, &visit, &content)
+}
+
+fn content(gui: &Gui, seen: &Federation, counted: &Value) -> Markup {
+    html! {
+        div #figures data-live { (counts(counted, seen.own.is_none())) }
         @for hidden in &seen.hidden { p.note { (hidden) } }
         div.grid.wide {
             section.panel aria-labelledby="h-map" {
                 h2 #h-map { "The federation" }
-                div #map data-live { (map::draw(&seen, &gui.lags, gui.desk.now())) }
+                div #map data-live { (map::draw(seen, &gui.lags, gui.desk.now())) }
             }
             section.panel aria-labelledby="h-wrong" {
                 h2 #h-wrong { "What is wrong now" }
@@ -33,12 +44,9 @@ pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
         }
         section.panel aria-labelledby="h-reach" {
             h2 #h-reach { "Who reaches whom" }
-            div #reach data-live { (reach(&seen)) }
+            div #reach data-live { (reach(seen)) }
         }
-    };
-    let watches = "zones Zone ZoneInsight ZoneIngress ZoneIngressInsight MeshZoneAddress Mesh Dataplane DataplaneInsight \
-                   MeshTrafficPermission TrafficPermission";
-    PageFrame { title: "Overview", section: "Overview", trail: &[], watches }.respond(&gui, &visit, &content)
+    }
 }
 
 fn counts(counted: &Value, is_global: bool) -> Markup {
@@ -66,8 +74,12 @@ fn counts(counted: &Value, is_global: bool) -> Markup {
 
 fn reach(seen: &Federation) -> Markup {
     let callers = |way: &WayIn| {
-        let others = seen.zones.iter().map(|zone| zone.name.as_str()).filter(|zone| *zone != way.zone);
-        others.collect::<Vec<_>>().join(", ")
+        let others = || seen.zones.iter().map(|zone| zone.name.as_str()).filter(|zone| *zone != way.zone);
+        let named = others().take(MOST_CALLERS).collect::<Vec<_>>().join(", ");
+        match seen.zones.len().saturating_sub(MOST_CALLERS + 1) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
     };
     let rows = seen.ways_in.iter().map(|way| {
         vec![

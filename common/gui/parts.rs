@@ -1,5 +1,7 @@
 //! Pieces that several pages are made of.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -11,6 +13,9 @@ use crate::{
     checks::{CheckLine, CheckVerdict},
     model::{labels, text},
 };
+
+/// How long the shortest difference of two texts is looked for; what is found by then is shown.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 /// Rows on one page of a table.
 pub(super) const ROWS: usize = 50;
@@ -174,7 +179,8 @@ pub(super) fn yaml(document: &Value) -> String {
 
 /// How two texts differ, with some lines around.
 pub(super) fn diff(old: &str, new: &str) -> Markup {
-    let differences = TextDiff::from_lines(old, new);
+    // Of long texts that have nothing in common the shortest difference takes very long to find.
+    let differences = TextDiff::configure().timeout(LONGEST_LOOK).diff_lines(old, new);
     let groups = differences.grouped_ops(3);
     html! {
         @if groups.is_empty() {

@@ -73,17 +73,18 @@ pub(super) async fn show(
     let watches = format!("zones {} Dataplane Zone", kind.name);
     let trail = [(back.as_str(), kind.name)];
     let frame = PageFrame { title: &name, section, trail: &trail, watches: &watches };
-    let document = match gui.get(&visit, &subject.path).await {
-        Ok(document) => document,
+    let shown = |document: Value| (title_of(&document).to_owned(), yaml(&document));
+    let (title, document) = match gui.part(&visit, &subject.path, shown).await {
+        Ok(shown) => shown,
         Err(why) => return frame.fail(&gui, &visit, &why),
     };
-    let frame = PageFrame { title: title_of(&document), ..frame };
+    let frame = PageFrame { title: &title, ..frame };
     let content = html! {
         (differences(&gui, &visit, &subject).await)
         div.grid.two {
             section.panel {
                 h2 { (kind.name) @if !mesh.is_empty() { span.soft { "in mesh " (mesh) } } }
-                div #document data-live { pre.whole { (yaml(&document)) } }
+                div #document data-live { pre.whole { (document) } }
                 p { a.button href=(address("/gui/change", &[("kind", kind.path), ("mesh", mesh), ("name", &name)])) { "Change it" } }
             }
             div {
@@ -101,11 +102,8 @@ pub(super) async fn show(
 async fn proxies(gui: &Gui, visit: &Visit, subject: &ShownResource<'_>) -> Markup {
     let size = MOST_PROXIES.to_string();
     let path = address(&format!("{}/_resources/dataplanes", subject.path), &[("size", &size)]);
-    let found = match gui.get(visit, &path).await {
-        Ok(found) => found,
-        Err(why) => return html! { p.note { (why) } },
-    };
-    named(&found)
+    let found = gui.part(visit, &path, |found| named(&found)).await;
+    found.unwrap_or_else(|why| html! { p.note { (why) } })
 }
 
 /// Dataplanes with their number.
@@ -124,13 +122,14 @@ async fn acknowledged(gui: &Gui, visit: &Visit, subject: &ShownResource<'_>) -> 
     let ShownResource { kind, mesh, name, .. } = subject;
     let key = ResourceKey::new(kind, mesh, name);
     let revision = gui.desk.index().get(&key).map(|resource| resource.revision).unwrap_or_default();
-    let reached = gui.get(visit, &format!("/sync/revisions/{revision}?of=proxies")).await;
-    let reached = match reached {
-        Ok(reached) => reached,
-        Err(why) => return html! { p.note { (why) } },
-    };
+    let first = |reached: Value| items(&reached["zones"]).iter().take(MOST_ZONES).cloned().collect();
+    let zones: Vec<Value> =
+        match gui.part(visit, &format!("/sync/revisions/{revision}?of=proxies"), first).await {
+            Ok(zones) => zones,
+            Err(why) => return html! { p.note { (why) } },
+        };
     let mut rows = Vec::new();
-    for zone in items(&reached["zones"]).iter().take(MOST_ZONES) {
+    for zone in &zones {
         let zone_name = text_of(&zone["zone"]);
         let (state, why) = match gui.desk.mode().zone() {
             None => {
@@ -199,15 +198,16 @@ async fn differences(gui: &Gui, visit: &Visit, subject: &ShownResource<'_>) -> M
     }
     let at = async |revision: &str| {
         let path = format!("{}/_history/{}", subject.path, encode(revision));
-        gui.get(visit, &path).await.map(|document| yaml(&document))
+        gui.part(visit, &path, |document| yaml(&document)).await
+    };
+    let shown = match (at(from).await, at(to).await) {
+        (Ok(old), Ok(new)) => gui.desk.work(old.len() + new.len(), move || diff(&old, &new)).await,
+        (Err(why), _) | (_, Err(why)) => html! { p.note { (why) } },
     };
     html! {
         section.panel {
             h2 { "From revision " (from) " to " (to) }
-            @match (at(from).await, at(to).await) {
-                (Ok(old), Ok(new)) => (diff(&old, &new)),
-                (Err(why), _) | (_, Err(why)) => p.note { (why) },
-            }
+            (shown)
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Changes that go out in waves: all rollouts, one of them as it goes on, and what is done to it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     extract::{Path, State},
     http::{Method, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
+use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use super::{
     Gui,
     layout::PageFrame,
     parts::{chip, items, resource_address, since, table, text_of},
+    rows::Row,
     visit::{Unanswered, Visit, encode},
 };
 use crate::registry;
@@ -26,18 +28,14 @@ const WATCHES: &str = "zones RolloutInsight Zone";
 /// `GET /gui/rollouts`.
 pub(super) async fn list(State(gui): State<Arc<Gui>>, visit: Visit) -> Response {
     let now = gui.desk.now();
-    let (rollouts, runs) = (gui.list(&visit, "/rollouts").await, gui.list(&visit, "/rollout-insights").await);
-    let rows = rollouts.iter().map(|rollout| {
-        let name = text_of(&rollout["name"]);
-        let run = runs.iter().find(|run| run["name"] == name).map(|run| &run["spec"]).unwrap_or(&Value::Null);
-        let wave = run["wave"].as_u64().map(|wave| wave + 1);
-        vec![
-            html! { a href=(address(name)) { (name) } },
-            html! { @match run["state"].as_str() { Some(state) => (chip(state)), None => "never begun" } },
-            html! { @if let Some(wave) = wave { (wave) " of " (items(&run["waves"]).len()) } },
-            html! { (text_of(&run["by"])) },
-            since(&run["begun"], now),
-        ]
+    let rollouts = gui.names(&visit, "/rollouts").await;
+    let cells = move |runs: &[Value]| {
+        runs.iter().map(|run| (text_of(&run["name"]).to_owned(), run_cells(&run["spec"], now))).collect()
+    };
+    let mut runs: BTreeMap<String, Row> = gui.list(&visit, "/rollout-insights", cells).await;
+    let rows = rollouts.iter().map(|name| {
+        let run = runs.remove(name).unwrap_or_else(|| run_cells(&Value::Null, now));
+        std::iter::once(html! { a href=(address(name)) { (name) } }).chain(run).collect()
     });
     let rows: Vec<_> = rows.collect();
     let none = "No rollout is there yet: `type: Rollout` says which zones get changes first.";
@@ -49,6 +47,17 @@ pub(super) async fn list(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
     LIST.respond(&gui, &visit, &content)
 }
 
+/// How the run of a rollout is.
+fn run_cells(run: &Value, now: DateTime<Utc>) -> Row {
+    let wave = run["wave"].as_u64().map(|wave| wave + 1);
+    vec![
+        html! { @match run["state"].as_str() { Some(state) => (chip(state)), None => "never begun" } },
+        html! { @if let Some(wave) = wave { (wave) " of " (items(&run["waves"]).len()) } },
+        html! { (text_of(&run["by"])) },
+        since(&run["begun"], now),
+    ]
+}
+
 fn address(rollout: &str) -> String {
     format!("/gui/rollouts/{}", encode(rollout))
 }
@@ -56,22 +65,26 @@ fn address(rollout: &str) -> String {
 /// `GET /gui/rollouts/{name}`.
 pub(super) async fn show(State(gui): State<Arc<Gui>>, Path(name): Path<String>, visit: Visit) -> Response {
     let frame = PageFrame { title: &name, section: "Rollouts", trail: TRAIL, watches: WATCHES };
-    let run = match gui.get(&visit, &format!("/rollouts/{}/status", encode(&name))).await {
-        Ok(run) => run,
+    let (now, is_stranger, of) = (gui.desk.now(), visit.asker.user.is_anonymous(), name.clone());
+    let content = move |run: Value| content(&of, &run, is_stranger, now);
+    match gui.part(&visit, &format!("/rollouts/{}/status", encode(&name)), content).await {
+        Ok(content) => frame.respond(&gui, &visit, &content),
         Err(why) if why.status == StatusCode::NOT_FOUND => {
             let content = html! { p.note { (why.reason) } };
-            return frame.respond(&gui, &visit, &content);
+            frame.respond(&gui, &visit, &content)
         }
-        Err(why) => return frame.fail(&gui, &visit, &why),
-    };
-    let now = gui.desk.now();
-    let content = html! {
+        Err(why) => frame.fail(&gui, &visit, &why),
+    }
+}
+
+fn content(name: &str, run: &Value, is_stranger: bool, now: DateTime<Utc>) -> Markup {
+    html! {
         section.panel { h2 { "State" } div #state data-live {
             p { (chip(text_of(&run["state"]))) " begun by " (text_of(&run["by"])) " " (since(&run["begun"], now)) " ago, with revision " (run["changeRevision"]) }
             @for reason in items(&run["reasons"]) { p.note.bad { "✗ " (text_of(&reason["text"])) } }
-            (buttons(&visit, &name, &run))
+            (buttons(name, run, is_stranger))
         } }
-        section.panel { h2 { "Waves" } div #waves data-live { (waves(&run)) } }
+        section.panel { h2 { "Waves" } div #waves data-live { (waves(run)) } }
         div.grid.two {
             section.panel { h2 { "What it changes" } ul { @for change in items(&run["changes"]) {
                 @let path = registry::by_name(text_of(&change["type"])).map(|kind| kind.path).unwrap_or_default();
@@ -87,8 +100,7 @@ pub(super) async fn show(State(gui): State<Arc<Gui>>, Path(name): Path<String>, 
                 }
             } } } }
         }
-    };
-    frame.respond(&gui, &visit, &content)
+    }
 }
 
 fn waves(run: &Value) -> Markup {
@@ -115,12 +127,12 @@ fn waves(run: &Value) -> Markup {
     table(&["#Wave", "State", "Pause", "Zones"], &rows.collect::<Vec<_>>(), "There is no wave.")
 }
 
-fn buttons(visit: &Visit, name: &str, run: &Value) -> Markup {
+fn buttons(name: &str, run: &Value, is_stranger: bool) -> Markup {
     let state = text_of(&run["state"]);
     if matches!(state, "finished" | "aborted") {
         return html! {};
     }
-    if visit.asker.user.is_anonymous() {
+    if is_stranger {
         return html! { p.quiet { "Sign in to halt it, to let it go on, or to take it back." } };
     }
     let button = |what: &str, class: &str, label: &str, ask: &str| {

@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::{
     Gui,
     parts::{items, text_of},
+    rows::count,
     tables::{condition, services_of},
-    visit::{Visit, encode},
+    visit::{Visit, address, encode},
 };
 use crate::model::labels;
 
@@ -22,7 +23,7 @@ const DOWN: usize = 16;
 
 /// Services, and which calls which.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct ServiceMap {
+struct ServiceMap {
     /// Each with how many of its proxies are online, and of how many.
     services: BTreeMap<String, (usize, usize)>,
     calls: BTreeSet<(String, String)>,
@@ -30,10 +31,19 @@ pub(super) struct ServiceMap {
     open: usize,
 }
 
-/// The topology of `mesh` as who looks may see it.
-pub(super) async fn look(gui: &Gui, visit: &Visit, mesh: &str) -> ServiceMap {
-    let dataplanes = gui.list(visit, &format!("/meshes/{}/dataplanes/_overview", encode(mesh))).await;
-    ServiceMap::of(&dataplanes)
+/// The topology of `mesh` as who looks may see it, drawn.
+pub(super) async fn look(gui: &Gui, visit: &Visit, mesh: &str) -> Markup {
+    let path = format!("/meshes/{}/dataplanes/_overview", encode(mesh));
+    let drawn = |list: Value| {
+        let (shown, total) = (items(&list["items"]), count(&list["total"]));
+        html! {
+            (draw(&ServiceMap::of(shown)))
+            @if shown.len() < total { p.quiet { "Drawn from the first " (shown.len()) " of " (total) " dataplanes." } }
+        }
+    };
+    // Where nobody may see them there are none to draw.
+    let drawn = gui.part(visit, &address(&path, &[("size", "1000")]), drawn).await;
+    drawn.unwrap_or_else(|_| draw(&ServiceMap::default()))
 }
 
 impl ServiceMap {
@@ -55,10 +65,17 @@ impl ServiceMap {
             if called.is_empty() && networking["transparentProxying"].is_object() {
                 map.open += 1;
             }
+            for called in called.iter().filter(|_| !own.is_empty()) {
+                map.services.entry((*called).to_owned()).or_default();
+            }
+            // Of what is no picture any more, nobody asks who calls whom; and each may call each.
+            if map.services.len() > MOST {
+                map.calls.clear();
+                continue;
+            }
             for (service, called) in
                 own.iter().flat_map(|own| called.iter().map(move |called| (own, *called)))
             {
-                map.services.entry(called.to_owned()).or_default();
                 map.calls.insert((service.clone(), called.to_owned()));
             }
         }
@@ -97,7 +114,7 @@ fn called(outbound: &Value) -> &str {
 }
 
 /// As a picture.
-pub(super) fn draw(map: &ServiceMap) -> Markup {
+fn draw(map: &ServiceMap) -> Markup {
     if map.services.is_empty() {
         return html! { p.quiet { "No dataplane serves anything yet." } };
     }
@@ -170,6 +187,18 @@ mod tests {
         let drawn = draw(&map).into_string();
         assert!(drawn.contains("<title>web calls api</title>"), "{drawn}");
         assert!(draw(&ServiceMap::of(&[])).into_string().contains("No dataplane"));
+    }
+
+    #[test]
+    fn what_is_no_picture_holds_no_calls() {
+        let names: Vec<String> = (0..500).map(|n| format!("s{n}")).collect();
+        let calls: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut all = dataplane("web", &calls);
+        let inbounds = names.iter().map(|name| json!({ "port": 80, "tags": { "kuma.io/service": name } }));
+        all["dataplane"]["networking"]["inbound"] = inbounds.collect();
+        let map = ServiceMap::of(&[dataplane("web", &["api"]), all]);
+        assert_eq!((map.services.len(), map.calls.len()), (502, 0));
+        assert!(draw(&map).into_string().contains("too many for a picture"));
     }
 
     #[test]

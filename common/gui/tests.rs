@@ -2,6 +2,7 @@
 
 mod login;
 mod rollouts;
+mod tables;
 
 use std::sync::{
     Mutex,

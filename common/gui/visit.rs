@@ -120,41 +120,65 @@ impl From<Crowded> for Unanswered {
 }
 
 impl Gui {
-    /// What `GET` answers to who looks.
+    /// What `GET` answers to who looks, of what is short. Of what may be long a page takes [`Self::part`].
     pub(super) async fn get(&self, visit: &Visit, path: &str) -> Result<Value, Unanswered> {
+        self.part(visit, path, |answer| answer).await
+    }
+
+    /// What `part` makes of what `GET` answers to who looks. A long answer is read off the threads that serve
+    /// everybody, and a page keeps no more of it than it shows.
+    pub(super) async fn part<T: Send + 'static>(
+        &self,
+        visit: &Visit,
+        path: &str,
+        part: impl FnOnce(Value) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
         let answer = self.desk.get(&visit.asker, path).await;
         if answer.status.is_success() {
-            Ok(self.desk.read(answer).await)
+            Ok(self.desk.read(answer, part).await)
         } else {
             Err(Unanswered::from(&answer))
         }
     }
 
-    /// The same, of what is not JSON.
-    pub(super) async fn get_text(&self, visit: &Visit, path: &str) -> Result<String, Unanswered> {
+    /// The same of what is not JSON.
+    pub(super) async fn text_part<T: Send + 'static>(
+        &self,
+        visit: &Visit,
+        path: &str,
+        part: impl FnOnce(&str) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
         let answer = self.desk.get(&visit.asker, path).await;
-        if answer.status.is_success() { Ok(answer.text()) } else { Err(Unanswered::from(&answer)) }
-    }
-
-    /// The items of a list, of up to a thousand; none where they may not be seen.
-    pub(super) async fn list(&self, visit: &Visit, path: &str) -> Vec<Value> {
-        let found = self.get(visit, &address(path, &[("size", "1000")])).await.unwrap_or_default();
-        match found {
-            Value::Object(mut list) => match list.remove("items") {
-                Some(Value::Array(items)) => items,
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
+        if answer.status.is_success() {
+            Ok(self.desk.work(answer.bytes(), move || part(&answer.text())).await)
+        } else {
+            Err(Unanswered::from(&answer))
         }
     }
 
-    /// Changes something for who looks.
+    /// What `part` makes of the items of a list, of up to a thousand; of none where they may not be seen.
+    pub(super) async fn list<T: Send + 'static>(
+        &self,
+        visit: &Visit,
+        path: &str,
+        part: impl FnOnce(&[Value]) -> T + Send + 'static,
+    ) -> T {
+        let answer = self.desk.get(&visit.asker, &address(path, &[("size", "1000")])).await;
+        let is_seen = answer.status.is_success();
+        let read = move |list: Value| {
+            let items = list["items"].as_array().filter(|_| is_seen);
+            part(items.map(Vec::as_slice).unwrap_or_default())
+        };
+        self.desk.read(answer, read).await
+    }
+
+    /// Changes something for who looks, with a `body` of JSON.
     pub(super) async fn send(
         &self,
         visit: &Visit,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> DeskAnswer {
         self.desk.ask(&visit.asker, method, path, body).await
     }

@@ -90,7 +90,7 @@ async fn of_zone(gui: &Gui, visit: &Visit, zone: &str, overview: &Value) -> Mark
             div {
                 section.panel { h2 { "Streams" } div #streams data-live { (streams(&overview["zoneInsight"], now)) } }
                 section.panel { h2 { "Ways in" } div #ways data-live { (ways(&seen, zone)) } }
-                section.panel { h2 { "Configuration" } (config(visit, last)) }
+                section.panel { h2 { "Configuration" } (config(gui, visit, last).await) }
             }
         }
         p.quiet {
@@ -193,12 +193,18 @@ fn ways(seen: &Federation, zone: &str) -> Markup {
     )
 }
 
-fn config(visit: &Visit, last: &Value) -> Markup {
-    let config = last["config"].as_str();
-    let config = config.and_then(|text| text::json(text.as_bytes(), TextLimits::BODY).ok());
+async fn config(gui: &Gui, visit: &Visit, last: &Value) -> Markup {
+    let told = text_of(&last["config"]).to_owned();
+    let is_shown = visit.parameter("show") == "config";
+    // It is as long as the zone made it.
+    let read = move || {
+        let config = text::json(told.as_bytes(), TextLimits::BODY).ok()?;
+        Some(if is_shown { yaml(&config) } else { String::new() })
+    };
+    let config = gui.desk.work(text_of(&last["config"]).len(), read).await;
     html! {
         @match config {
-            Some(config) if visit.parameter("show") == "config" => pre { (yaml(&config)) },
+            Some(config) if is_shown => pre { (config) },
             Some(_) => p { a href=(visit.with("show", "config")) { "Show what it told of its settings" } },
             None => p.quiet { "It has not told its settings." },
         }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use maud::html;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
 
 use super::{
     Gui,
@@ -16,7 +17,13 @@ use crate::ages;
 
 pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response {
     let seen = Federation::look(&gui, &visit).await;
-    let now = gui.desk.now();
+    let (now, bytes) = (gui.desk.now(), seen.weight());
+    let content = gui.desk.work(bytes, move || content(&seen, now)).await;
+    let watches = "zones Zone ZoneInsight ZoneIngress Dataplane";
+    PageFrame { title: "Zones", section: "Zones", trail: &[], watches }.respond(&gui, &visit, &content)
+}
+
+fn content(seen: &Federation, now: DateTime<Utc>) -> Markup {
     let rows = seen.zones.iter().map(|zone| {
         let is_own = seen.own.as_deref() == Some(zone.name.as_str());
         let told = if is_own { seen.link.as_ref().unwrap_or(&zone.told) } else { &zone.told };
@@ -56,10 +63,8 @@ pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
         "Notes",
     ];
     let rows: Vec<_> = rows.collect();
-    let content = html! {
+    html! {
         @for hidden in &seen.hidden { p.note { (hidden) } }
         section.panel { div #zones data-live { (table(&headings, &rows, "No zone has connected yet.")) } }
-    };
-    let watches = "zones Zone ZoneInsight ZoneIngress Dataplane";
-    PageFrame { title: "Zones", section: "Zones", trail: &[], watches }.respond(&gui, &visit, &content)
+    }
 }

@@ -28,6 +28,29 @@ pub(super) enum ProxyCondition {
     Unknown,
 }
 
+impl ProxyCondition {
+    const ALL: [(&str, Self); 4] = [
+        ("online", Self::Online),
+        ("partially_degraded", Self::Partial),
+        ("offline", Self::Offline),
+        ("unknown", Self::Unknown),
+    ];
+
+    /// The one that is asked for with this word.
+    pub(super) fn parse(word: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|(known, _)| *known == word);
+        known.map(|(_, condition)| *condition).ok_or_else(|| {
+            let words = Self::ALL.map(|(word, _)| word);
+            format!("{word:?} is none of {}", words.join(", "))
+        })
+    }
+
+    /// That of a dataplane.
+    pub(super) fn of(index: &Index, dataplane: &Resource, lost: &LostZones) -> Self {
+        ReportedDataplane::of(index, dataplane, lost).condition
+    }
+}
+
 /// Zones that are not online, below which nobody knows how a proxy does: it serves on without its control plane
 /// being heard.
 #[derive(Debug, Default)]
@@ -39,6 +62,19 @@ impl LostZones {
         let Some(source) = &api.config.zone_status else { return Self::default() };
         let zones = index.list(&zone::KIND).map(|zone| &zone.key.name);
         let lost = zones.filter(|zone| source.zone_progress(zone).status != ZoneHealth::Online);
+        Self(lost.cloned().collect())
+    }
+
+    /// Those of them that own one of `resources`, also where nobody knows such a zone any more.
+    pub(super) fn owning<'a>(api: &Api, resources: impl Iterator<Item = &'a Arc<Resource>>) -> Self {
+        let Some(source) = &api.config.zone_status else { return Self::default() };
+        let owners: BTreeSet<&Arc<str>> = resources
+            .filter_map(|resource| match &resource.origin {
+                Origin::Zone(owner) => Some(owner),
+                Origin::Global => None,
+            })
+            .collect();
+        let lost = owners.into_iter().filter(|zone| source.zone_progress(zone).status != ZoneHealth::Online);
         Self(lost.cloned().collect())
     }
 
@@ -93,10 +129,16 @@ pub(super) struct ReportedDataplane {
 }
 
 impl ReportedDataplane {
-    /// All dataplanes of `mesh`, or of all meshes when it is empty.
-    pub(super) fn all(index: &Index, mesh: &str, lost: &LostZones) -> Vec<Self> {
-        let dataplanes = index.list(&dataplane::KIND).filter(|d| mesh.is_empty() || d.mesh() == mesh);
-        dataplanes.map(|dataplane| Self::of(index, dataplane, lost)).collect()
+    /// All dataplanes of `mesh`, or of all meshes when it is empty, one after the other.
+    pub(super) fn all<'a>(
+        index: &'a Index,
+        mesh: &'a str,
+        lost: &'a LostZones,
+    ) -> impl Iterator<Item = Self> + 'a {
+        let everywhere = mesh.is_empty().then(|| index.list(&dataplane::KIND));
+        let in_mesh = (!mesh.is_empty()).then(|| index.list_in_mesh(&dataplane::KIND, mesh));
+        let found = everywhere.into_iter().flatten().chain(in_mesh.into_iter().flatten());
+        found.map(move |dataplane| Self::of(index, dataplane, lost))
     }
 
     fn of(index: &Index, dataplane: &Resource, lost: &LostZones) -> Self {

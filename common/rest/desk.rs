@@ -20,7 +20,7 @@ use crate::{
     mode::Mode,
     oidc::OpenIdProvider,
     roles::Readable,
-    runtime::http::{Client, Connection, Crowded, FairTurn},
+    runtime::http::{Client, Connection, Crowded, FairTurn, SharedTurn},
     store::{
         Revision,
         index::{Index, IndexReader},
@@ -78,6 +78,11 @@ impl DeskAnswer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -103,13 +108,11 @@ impl Desk {
         Self { api: Arc::clone(api), router }
     }
 
-    /// Asks for `asker`.
-    pub async fn ask(&self, asker: &Asker, method: Method, path: &str, body: Option<&Value>) -> DeskAnswer {
+    /// Asks for `asker`, with a `body` of JSON.
+    pub async fn ask(&self, asker: &Asker, method: Method, path: &str, body: Option<String>) -> DeskAnswer {
         let request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
         let request = match body {
-            Some(body) => {
-                request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string()))
-            }
+            Some(body) => request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body)),
             None => request.body(Body::empty()),
         };
         let Ok(mut request) = request else {
@@ -131,9 +134,23 @@ impl Desk {
         self.ask(asker, Method::GET, path, None).await
     }
 
-    /// An answer as JSON; null when it is none. A long one is read off the threads that serve everybody.
-    pub async fn read(&self, answer: DeskAnswer) -> Value {
-        self.api.making.run(answer.body.len(), move || answer.json()).await
+    /// What `part` makes of an answer as JSON, null when it is none. A long one is read off the threads that serve
+    /// everybody, and what was read of it stays there.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        answer: DeskAnswer,
+        part: impl FnOnce(Value) -> T + Send + 'static,
+    ) -> T {
+        self.work(answer.body.len(), move || part(answer.json())).await
+    }
+
+    /// Does `work` on `bytes` of text, off the threads that serve everybody when they are many.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.api.making.run(bytes, work).await
     }
 
     /// Waits for leave to make a page of what an Envoy says, which may be long: the page takes several times of it until
@@ -243,6 +260,19 @@ impl DeskAnswer {
 
 fn revision(headers: &HeaderMap) -> Option<Revision> {
     headers.get(REVISION)?.to_str().ok()?.parse().ok()
+}
+
+/// Everything a page asks for is made in one turn, which goes along with the page: what it holds between two answers has
+/// the same bound as an answer.
+pub(super) async fn in_one_turn(mut request: Request, next: Next) -> Response {
+    let turn = SharedTurn::default();
+    if let Some(client) = request.extensions_mut().get_mut::<Client>() {
+        client.share(turn.clone());
+    }
+    let is_safe = request.method().is_safe();
+    let page = turn.made(next.run(request).await);
+    // One that lacks a part of what there is would say that it is not there.
+    if is_safe && turn.is_refused() { ApiError::from(Crowded).into_response() } else { page }
 }
 
 /// What a page asks for is in the audit log as what its reader asks for himself would be, but for what he may not read:

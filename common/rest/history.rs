@@ -36,6 +36,7 @@ use crate::{
 };
 
 const TITLE: &str = "Could not look into the history";
+const UNDO: &str = "Could not undo";
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1_000;
 /// Changes of one revision that are shown.
@@ -153,6 +154,8 @@ async fn changes(
     asked: HistoryQuery,
 ) -> Result<Response, ApiError> {
     let size = asked.limit;
+    // Before anything is read, which those in line do not hold.
+    let turn = client.turn().await?;
     let query = HistoryQuery { limit: size + 1, ..asked.clone() };
     let mut found = api.store.history(&query).await.map_err(|error| failed(&error))?;
     let mut next = None;
@@ -168,14 +171,13 @@ async fn changes(
         next = found.changes.last().map(|change| change.revision);
     }
     let readable = api.rights.readable(user);
-    found.changes.retain(|change| readable.shows_key(&change.key));
-    let floor = found.floor;
-    api.make(client, found.changes.len() * 256, move || {
-        let items: Vec<Value> = found.changes.iter().map(shown).collect();
-        let body = json!({ "items": items, "next": next, "knownAfter": floor });
+    let answer = move || {
+        let seen = found.changes.iter().filter(|change| readable.shows_key(&change.key));
+        let items: Vec<Value> = seen.map(shown).collect();
+        let body = json!({ "items": items, "next": next, "knownAfter": found.floor });
         Ok(json_response(StatusCode::OK, &body))
-    })
-    .await
+    };
+    api.make_in(turn, answer).await
 }
 
 /// A revision in a path or parameter.

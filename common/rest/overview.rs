@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use super::{
     ApiError, KindApi, User, ZoneHealth,
     body::json_response,
-    page::{PageLink, Query},
+    condition::{LostZones, ProxyCondition},
+    page::{self, PageLink, Query},
     read::{self, ListQuery, ResourceForm, ResourcePath, Sight},
 };
 use crate::{
     document,
     model::{
-        Kind, Origin, Resource, ResourceKey,
+        Kind, Origin, Resource, ResourceKey, Violations,
         kinds::{
             dataplane, dataplane_insight, zone, zone_egress, zone_egress_insight, zone_ingress,
             zone_ingress_insight, zone_insight,
@@ -31,6 +32,7 @@ use crate::{
 };
 
 const ITEM: &str = "Could not retrieve a resource";
+const LIST: &str = "Could not retrieve resources";
 const TITLE: &str = "Could not retrieve insights";
 
 /// How the overview of a kind is made.
@@ -117,11 +119,23 @@ pub(super) async fn list(
     let index = at.api.index.current();
     at.require_mesh(&index, &target)?;
     let asked = ListQuery::parse(&at, &user, target.mesh, &query, route.as_str())?;
+    let wanted = wanted(at.kind, &query)?;
     let (api, sight, link) = (Arc::clone(&at.api), at.api.sight(&user), PageLink::of(request, query));
     let insights = of(at.kind).map(|overview| index.list(overview.insight)).into_iter().flatten();
     let bytes = read::weight_of_all(asked.among(&index).chain(insights));
-    let answer = move || asked.search(&index).respond(link, |one| Ok(sight.of(show(&at, &index, one)?)));
+    let answer = move || {
+        let lost = wanted.map(|_| LostZones::owning(&at.api, asked.among(&index))).unwrap_or_default();
+        let is_wanted = |one: &Resource| wanted.is_none_or(|is| ProxyCondition::of(&index, one, &lost) == is);
+        asked.search_for(&index, is_wanted).respond(link, |one| Ok(sight.of(show(&at, &index, one)?)))
+    };
     api.make(&client, bytes, answer).await
+}
+
+/// How dataplanes do that are asked for with `status`; of any other kind that is asked nothing.
+fn wanted(kind: &Kind, query: &Query) -> Result<Option<ProxyCondition>, ApiError> {
+    let word = page::value(query, "status").filter(|_| kind == &dataplane::KIND);
+    let invalid = |reason| ApiError::invalid(LIST, &Violations::one("status", reason));
+    word.map(|word| ProxyCondition::parse(word).map_err(invalid)).transpose()
 }
 
 /// Bytes that an overview is made from.

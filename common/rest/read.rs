@@ -30,7 +30,10 @@ use crate::{
     },
     redact, registry,
     roles::Readable,
-    runtime::{Offload, http::Client},
+    runtime::{
+        Offload,
+        http::{Client, FairTurn},
+    },
     store::index::Index,
 };
 
@@ -82,7 +85,15 @@ impl Api {
         if !Offload::is_worth(bytes) {
             return answer();
         }
-        let turn = client.turn().await?;
+        self.make_in(client.turn().await?, answer).await
+    }
+
+    /// The same in a turn that was taken before what the answer is made of was read.
+    pub(super) async fn make_in(
+        &self,
+        turn: FairTurn,
+        answer: impl FnOnce() -> Result<Response, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
         self.making.long(|| Ok(turn.made(answer()?))).await
     }
 
@@ -219,7 +230,13 @@ impl ListQuery {
 
     /// Filters, leaves out what may not be read, then cuts the page.
     pub(super) fn search(self, index: &Index) -> ListPage {
-        let matching = |one: &&Arc<Resource>| self.filter.matches(one) && self.readable.shows(one);
+        self.search_for(index, |_| true)
+    }
+
+    /// The same of those that are `wanted`, which is asked of no others.
+    pub(super) fn search_for(self, index: &Index, wanted: impl Fn(&Resource) -> bool) -> ListPage {
+        let matching =
+            |one: &&Arc<Resource>| self.filter.matches(one) && self.readable.shows(one) && wanted(one);
         let all: Vec<Arc<Resource>> = self.among(index).filter(matching).cloned().collect();
         ListPage { total: all.len(), page: self.page, on_page: self.page.cut(all) }
     }

@@ -68,11 +68,11 @@ pub(super) async fn put(
     let conditions = Conditions::of(request.headers())?;
     let preference = Preference::of(request.headers());
     let body = at.api.intake.read(request, at.api.config.body_limit).await?;
-    let kind = at.kind;
+    let (kind, length) = (at.kind, body.len());
     let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
     at.api.see_what_is_known(&conditions).await;
     if page::value(&query, "dryRun") == Some("true") {
-        let (api, bytes) = (Arc::clone(&at.api), preview::weight(&at));
+        let (api, bytes) = (Arc::clone(&at.api), preview::weight(&at).saturating_add(length));
         let preview = move || {
             preview::preview(&at, &user, &at.key(&target), |index, keys| {
                 let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;

@@ -31,5 +31,6 @@ mod stage;
 mod stolen_zone;
 mod terminal;
 mod tokens;
+mod undo;
 mod written;
 mod zone_identity;

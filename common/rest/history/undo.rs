@@ -4,6 +4,7 @@
 //! the same rights, rules and side effects; so what may not be written any more stops all of it. Only what people
 //! asked for is taken back: what zones, global and files say would come again.
 
+mod answer;
 mod plan;
 
 use std::sync::Arc;
@@ -11,14 +12,17 @@ use std::sync::Arc;
 use axum::{
     Extension,
     extract::{Request, State},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     response::Response,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use self::plan::{UndoPlan, UndoStep};
-use super::{TITLE, failed, number, require_known_since, shown, time};
+use self::{
+    answer::UndoView,
+    plan::{UndoPlan, UndoStep},
+};
+use super::{TITLE, UNDO, failed, number, require_known_since, time};
 use crate::{
     keys::KeySupply,
     model::{
@@ -26,22 +30,26 @@ use crate::{
         kinds::{access_role::RoleVerb, mesh, rollout_insight},
     },
     rest::{
-        Api, ApiError, KindApi, User,
-        body::json_response,
+        Api, ApiError, KindApi, REVISION, User,
         commit::{Prepared, foresee},
         precondition::Conditions,
-        read::{ResourcePath, Sight, render},
-        sync::Preference,
+        read::{ResourcePath, render, weight},
         write::{ValidBody, WrittenBy, deletion},
     },
-    store::{Batch, Precondition, Revision, Write, history::HistoryQuery, index::Index},
+    runtime::http::Client,
+    store::{
+        Batch, Precondition, Revision, Write,
+        history::{HistoryQuery, PastChanges},
+        index::Index,
+    },
 };
 
 /// Longest request in bytes.
 const BODY_LIMIT: usize = 4 << 10;
 /// Changes that are taken back together.
 const MOST: usize = 1_000;
-const UNDO: &str = "Could not undo";
+/// Bytes of what there is and of what there was that are changed together.
+const LONGEST: usize = 16 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -59,6 +67,7 @@ struct UndoRequest {
 pub(super) async fn undo(
     State(api): State<Arc<Api>>,
     Extension(user): Extension<User>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     if api.config.read_only {
@@ -67,24 +76,44 @@ pub(super) async fn undo(
     let body = api.intake.read(request, BODY_LIMIT).await?;
     let asked: UndoRequest =
         serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let plan = api.plan(&user, &asked).await?;
-    let drafts = plan.drafts(&api)?;
-    let prepare = |index: &Index, keys: &mut KeySupply| prepare(&api, &user, &plan, &drafts, index, keys);
+    let (mut plan, until) = api.plan(&user, &asked).await?;
+    // From here on it holds what resources were.
+    let turn = client.turn().await?;
     let index = api.index.current();
-    let shown = plan.shown(&index, api.sight(&user));
-    if asked.dry_run || plan.steps.is_empty() {
-        // Says as well what would stop it.
-        prepare(&index, &mut KeySupply::default())?;
-        return Ok(json_response(StatusCode::OK, &shown));
+    api.read_steps(&user, &index, &mut plan).await?;
+    if let Some(revision) = until {
+        api.require_last(&plan, revision).await?;
     }
-    let (_, revision) = api.commit(prepare, None, &user.author()).await?;
-    let mut shown = shown;
-    shown["revision"] = revision.into();
-    Ok(Preference::Usual.answer(StatusCode::OK, shown, revision))
+    let author = user.author();
+    let drafting = Arc::clone(&api);
+    let undoing = api.making.long(move || Undoing::drafted(drafting, user, plan)).await?;
+    let undoing = Arc::new(undoing);
+    if asked.dry_run || undoing.plan.steps.is_empty() {
+        let answer = move || {
+            // Says as well what would stop it.
+            undoing.prepared(&index, &mut KeySupply::default())?;
+            Ok(undoing.view(&index).answer(None))
+        };
+        return api.make_in(turn, answer).await;
+    }
+    let deciding = Arc::clone(&undoing);
+    let decide = move |index: &Index, keys: &mut KeySupply| deciding.prepared(index, keys);
+    let (_, revision) = api.commit_apart(Arc::new(decide), &author).await?;
+    let answer = move || {
+        let mut answer = undoing.view(&index).answer(Some(revision));
+        answer.headers_mut().insert(REVISION, HeaderValue::from(revision));
+        Ok(answer)
+    };
+    api.make_in(turn, answer).await
 }
 
 impl Api {
-    async fn plan(self: &Arc<Self>, user: &User, asked: &UndoRequest) -> Result<UndoPlan, ApiError> {
+    /// What is to be done, by names alone, and the revision that is meant where it is one.
+    async fn plan(
+        self: &Arc<Self>,
+        user: &User,
+        asked: &UndoRequest,
+    ) -> Result<(UndoPlan, Option<Revision>), ApiError> {
         // What the index shows is in the history that is read after it.
         let known = self.index.current().revision;
         let (after, until) = match (asked.revision, &asked.since) {
@@ -93,13 +122,7 @@ impl Api {
             (None, Some(since)) => (self.since(since).await?, None),
             _ => return Err(ApiError::bad_request("name either a revision or since when")),
         };
-        let query = HistoryQuery {
-            after,
-            oldest_first: true,
-            limit: MOST + 1,
-            contents: true,
-            ..HistoryQuery::default()
-        };
+        let query = HistoryQuery { after, oldest_first: true, limit: MOST + 1, ..HistoryQuery::default() };
         let query = match until {
             Some(until) => HistoryQuery { until, ..query },
             None => query,
@@ -124,10 +147,55 @@ impl Api {
         });
         let readable = self.rights.readable(user);
         plan.left.retain(|(change, _)| readable.shows_key(&change.key));
-        if let Some(revision) = until {
-            self.require_last(&mut plan, revision).await?;
+        Ok((plan, until))
+    }
+
+    /// Reads what was there before each step, until it is too much.
+    async fn read_steps(&self, user: &User, index: &Index, plan: &mut UndoPlan) -> Result<(), ApiError> {
+        let readable = self.rights.readable(user);
+        let mut bytes = 0;
+        for mut step in std::mem::take(&mut plan.steps) {
+            bytes += index.get(&step.key).map_or(0, |is| weight(is));
+            let outcome = if step.restores {
+                let before = self.replaced_by(&step).await?;
+                bytes += weight(&before);
+                step.restore(before)
+            } else {
+                Ok(())
+            };
+            if bytes > LONGEST {
+                let detail = format!(
+                    "what they changed is more than {} MiB: take them back in smaller steps",
+                    LONGEST >> 20
+                );
+                return Err(ApiError::bad_request(detail));
+            }
+            match outcome {
+                Ok(()) => plan.steps.push(step),
+                Err(why) if readable.shows_key(&step.key) => plan.left.push((step.oldest, why)),
+                Err(_) => {}
+            }
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// What the change replaced that `step` goes back before.
+    async fn replaced_by(&self, step: &UndoStep) -> Result<Arc<Resource>, ApiError> {
+        let revision = step.oldest.revision;
+        let query = HistoryQuery {
+            key: Some(step.key.clone()),
+            after: revision.saturating_sub(1),
+            until: revision,
+            limit: 1,
+            contents: true,
+            ..HistoryQuery::default()
+        };
+        let found = self.store.history(&query).await.map_err(|error| failed(&error))?;
+        let before = found.changes.into_iter().next().and_then(|change| change.before);
+        before.ok_or_else(|| {
+            let detail = format!("what {} was before revision {revision} is not kept any more", step.key);
+            ApiError::new(StatusCode::NOT_FOUND, UNDO, detail)
+        })
     }
 
     /// The revision after which everything is meant.
@@ -144,8 +212,7 @@ impl Api {
         let oldest = |since| HistoryQuery { since, oldest_first: true, limit: 1, ..HistoryQuery::default() };
         let found = self.store.history(&oldest(Some(since))).await.map_err(|error| failed(&error))?;
         let all = self.store.history(&oldest(None)).await.map_err(|error| failed(&error))?;
-        let first =
-            |changes: &crate::store::history::PastChanges| changes.changes.first().map(|c| c.revision);
+        let first = |changes: &PastChanges| changes.changes.first().map(|c| c.revision);
         match (first(&found), first(&all)) {
             // Whether what is gone lies before that time is not known.
             (Some(first), Some(oldest)) if first == oldest && all.floor > 0 => Err(ApiError::new(
@@ -159,7 +226,7 @@ impl Api {
     }
 
     /// Refuses to take back one change below others to the same resource.
-    async fn require_last(&self, plan: &mut UndoPlan, revision: Revision) -> Result<(), ApiError> {
+    async fn require_last(&self, plan: &UndoPlan, revision: Revision) -> Result<(), ApiError> {
         for step in &plan.steps {
             let later = HistoryQuery {
                 key: Some(step.key.clone()),
@@ -181,59 +248,73 @@ impl Api {
     }
 }
 
-/// All steps as one batch, each decided on what the steps before it leave.
-fn prepare(
-    api: &Arc<Api>,
-    user: &User,
-    plan: &UndoPlan,
-    drafts: &[Option<ValidBody>],
-    index: &Index,
-    keys: &mut KeySupply,
-) -> Result<Prepared, ApiError> {
-    let mut scratch = index.clone();
-    let mut writes = Vec::new();
-    let mut warnings = Vec::new();
-    for (step, draft) in plan.steps.iter().zip(drafts) {
-        step.require_unchanged(index, plan.known)?;
-        let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
-        let target = ResourcePath { mesh: step.key.mesh.to_string(), name: step.key.name.to_string() };
-        let conditions = Conditions::default();
-        let prepared = match draft {
-            Some(draft) => {
-                let prepared = draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client);
-                prepared.and_then(|prepared| at.require_written(&scratch, user, prepared))
-            }
-            None if scratch.get(&step.key).is_none() => continue,
-            None => deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || {
-                at.require_right(&scratch, user, RoleVerb::Delete, &step.key)
-            }),
-        };
-        let prepared = prepared.map_err(|error| error.about(&step.key))?;
-        for write in prepared.batch.writes {
-            if !plan.admits(step, &write) {
-                continue;
-            }
-            foresee(&mut scratch, &write);
-            writes.push(write);
-        }
-        warnings.extend(prepared.warnings);
-    }
-    Ok(Prepared { title: UNDO, batch: Batch::of(writes), created: false, warnings })
+/// What is taken back, and for whom.
+struct Undoing {
+    api: Arc<Api>,
+    user: User,
+    plan: UndoPlan,
+    /// Documents to be written, for each step; `None` for what is to be deleted.
+    drafts: Vec<Option<ValidBody>>,
 }
 
-impl UndoPlan {
-    /// Documents to be written; `None` for what is to be deleted.
-    fn drafts(&self, api: &Arc<Api>) -> Result<Vec<Option<ValidBody>>, ApiError> {
+impl Undoing {
+    fn drafted(api: Arc<Api>, user: User, plan: UndoPlan) -> Result<Self, ApiError> {
         let draft = |step: &UndoStep| {
             let Some(before) = &step.before else { return Ok(None) };
-            let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
+            let at = KindApi { api: Arc::clone(&api), kind: step.key.kind };
             at.require_written_here()?;
             let document = render(UNDO, before)?;
             ValidBody::of_json(step.key.kind, &document).map(Some).map_err(|error| error.about(&step.key))
         };
-        self.steps.iter().map(draft).collect()
+        let drafts: Result<Vec<_>, ApiError> = plan.steps.iter().map(draft).collect();
+        let drafts = drafts?;
+        Ok(Self { api, user, plan, drafts })
     }
 
+    /// All steps as one batch, each decided on what the steps before it leave.
+    fn prepared(&self, index: &Index, keys: &mut KeySupply) -> Result<Prepared, ApiError> {
+        let Self { api, user, plan, drafts } = self;
+        let mut scratch = index.clone();
+        let mut writes = Vec::new();
+        let mut warnings = Vec::new();
+        for (step, draft) in plan.steps.iter().zip(drafts) {
+            step.require_unchanged(index, plan.known)?;
+            let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
+            let target = ResourcePath { mesh: step.key.mesh.to_string(), name: step.key.name.to_string() };
+            let conditions = Conditions::default();
+            let prepared = match draft {
+                Some(draft) => {
+                    let prepared =
+                        draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client);
+                    prepared.and_then(|prepared| at.require_written(&scratch, user, prepared))
+                }
+                None if scratch.get(&step.key).is_none() => continue,
+                None => deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || {
+                    at.require_right(&scratch, user, RoleVerb::Delete, &step.key)
+                }),
+            };
+            let prepared = prepared.map_err(|error| error.about(&step.key))?;
+            for write in prepared.batch.writes {
+                if !plan.admits(step, &write) {
+                    continue;
+                }
+                foresee(&mut scratch, &write);
+                writes.push(write);
+            }
+            warnings.extend(prepared.warnings);
+        }
+        api.require_free(index, &writes, None)?;
+        Ok(Prepared { title: UNDO, batch: Batch::of(writes), created: false, warnings })
+    }
+
+    /// As its user may see it. `index` is what there is before.
+    fn view<'a>(&'a self, index: &'a Index) -> UndoView<'a> {
+        let Self { api, user, plan, .. } = self;
+        UndoView { plan, index, sight: api.sight(user), readable: api.rights.readable(user) }
+    }
+}
+
+impl UndoPlan {
     /// Whether `write` belongs to carrying out `step`. What a rule adds that another step decides about is left out,
     /// and so are policies that a new mesh would get; keys of a mesh are made anew.
     fn admits(&self, step: &UndoStep, write: &Write) -> bool {
@@ -245,30 +326,6 @@ impl UndoPlan {
         // Of runs there are only conditions.
         let is_condition = is_as_it_is(write) || key.kind == &rollout_insight::KIND;
         !planned && (key.kind.admin_only || is_condition)
-    }
-
-    fn shown(&self, index: &Index, sight: Sight) -> Value {
-        let document = |resource: Option<&Arc<Resource>>, kind: &crate::model::Kind| {
-            let resource = resource.filter(|_| !kind.admin_only)?;
-            let mut document = render(UNDO, resource).ok()?;
-            document.as_object_mut()?.remove("status");
-            Some(sight.on(kind).of(document))
-        };
-        let steps = self.steps.iter().map(|step| {
-            let is = index.get(&step.key);
-            let mut item = shown(&step.oldest);
-            item["op"] = step.op(is.is_some()).into();
-            item["undoes"] = step.changes.clone().into();
-            item["now"] = document(is, step.key.kind).into();
-            item["then"] = document(step.before.as_ref(), step.key.kind).into();
-            item
-        });
-        let left = self.left.iter().map(|(change, why)| {
-            let mut item = shown(change);
-            item["reason"] = why.as_str().into();
-            item
-        });
-        json!({ "steps": steps.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(), "revision": null })
     }
 }
 

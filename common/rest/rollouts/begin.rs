@@ -40,6 +40,7 @@ use crate::{
         write::{WrittenBy, deletion},
     },
     rollouts::{active_run, kept_write, planned_waves},
+    runtime::http::Client,
     store::{Batch, Precondition, Write, index::Index},
 };
 
@@ -51,21 +52,26 @@ pub(super) async fn begin(
     State(at): State<KindApi>,
     Path(target): Path<ResourcePath>,
     Extension(user): Extension<User>,
+    client: Client,
     request: Request,
 ) -> Result<Response, ApiError> {
     at.require_writable()?;
     require_global(&at)?;
     let api = Arc::clone(&at.api);
     let body = api.intake.read(request, api.config.body_limit).await?;
+    // From here on it holds many documents.
+    let turn = client.turn().await?;
     let (drafts, dry_run) = api.intake.work(body, drafts).await?;
     let (rollout, author) = (target.name.clone(), user.author());
     let run_id = api.env.entropy.uuid().to_string();
     let beginning = Arc::new(Beginning { at, user, rollout: target.name, run_id, drafts });
     if dry_run {
         let index = api.index.current();
-        let decide = move || beginning.prepared(&index, &mut KeySupply::default());
-        let (done, run) = api.making.long(decide).await?;
-        return Ok(json_response(StatusCode::OK, &shown(&rollout, &run, &done.warnings, true)));
+        let answer = move || {
+            let (done, run) = beginning.prepared(&index, &mut KeySupply::default())?;
+            Ok(json_response(StatusCode::OK, &shown(&rollout, &run, &done.warnings, true)))
+        };
+        return api.make_in(turn, answer).await;
     }
     let decide = move |index: &Index, keys: &mut KeySupply| {
         beginning.prepared(index, keys).map(|(prepared, _)| prepared)
@@ -73,9 +79,12 @@ pub(super) async fn begin(
     let (done, revision) = api.commit_apart(Arc::new(decide), &author).await?;
     let run = crate::rollouts::run_of(&api.index.current(), &rollout).map(|(_, run)| run).unwrap_or_default();
     metrics::counter!("rollout_steps_total", "step" => "begun").increment(1);
-    let mut answer = shown(&rollout, &run, &done.warnings, false);
-    answer["revision"] = revision.into();
-    Ok(Preference::Usual.answer(StatusCode::CREATED, answer, revision))
+    let answer = move || {
+        let mut answer = shown(&rollout, &run, &done.warnings, false);
+        answer["revision"] = revision.into();
+        Ok(Preference::Usual.answer(StatusCode::CREATED, answer, revision))
+    };
+    api.make_in(turn, answer).await
 }
 
 fn shown(rollout: &str, run: &RolloutRun, warnings: &[String], dry_run: bool) -> Value {

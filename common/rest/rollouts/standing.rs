@@ -64,7 +64,7 @@ impl WaveSeen {
 }
 
 /// How a zone stands with a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::rest) enum ZoneReached {
     /// It keeps what was before.

@@ -1,6 +1,10 @@
 //! How far a rollout is.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Extension,
@@ -48,7 +52,7 @@ pub(in crate::rest) struct StatusQuery {
     after: Option<Revision>,
 }
 
-#[derive(Clone, PartialEq, Serialize)]
+#[derive(Hash, Serialize)]
 struct ZoneShown {
     zone: Arc<str>,
     /// Counted from one.
@@ -85,22 +89,27 @@ pub(in crate::rest) async fn status(
     let wait = api.sync_waits.begin(api.trusts(&asked.user))?;
     let deadline = Instant::now() + patience;
     let mut progress = source.progressed();
+    // Those who wait hold nothing of what they saw.
+    let seen = first.reached();
+    drop(first);
+    let mut is_last = false;
     loop {
         progress.mark_unchanged();
         let now = asked.look(index.latest()).await?;
-        if now.stored.revision > after || now.zones != first.zones {
+        if now.stored.revision > after || now.reached() != seen || is_last {
             return asked.answer(&client, now).await;
         }
+        drop(now);
         let news = async {
             tokio::select! {
                 is_there = index.changed() => is_there,
                 told = progress.changed() => told.is_ok(),
             }
         };
-        if !matches!(timeout_at(deadline, news).await, Ok(true)) {
-            return asked.answer(&client, now).await;
+        is_last = !matches!(timeout_at(deadline, news).await, Ok(true));
+        if !is_last {
+            sleep_until(deadline.min(Instant::now() + wait.pause())).await;
         }
-        sleep_until(deadline.min(Instant::now() + wait.pause())).await;
     }
 }
 
@@ -116,6 +125,15 @@ struct StatusSeen {
     stored: Arc<Resource>,
     run: RolloutRun,
     zones: Vec<ZoneShown>,
+}
+
+impl StatusSeen {
+    /// How far the zones are, in short.
+    fn reached(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.zones.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 impl StatusAsked {

@@ -84,6 +84,38 @@ async fn dataplanes_are_filtered_by_tags_labels_and_gateway() {
 }
 
 #[tokio::test]
+async fn overviews_of_dataplanes_are_asked_for_by_how_they_do() {
+    let insight = |name: &str, member: &str| {
+        let mut subscription = json!({ "id": "1", "connectTime": "2026-01-01T00:00:00Z" });
+        subscription[member] = json!("2026-01-02T00:00:00Z");
+        json!({ "type": "DataplaneInsight", "mesh": "default", "name": name, "subscriptions": [subscription] })
+    };
+    let mut half = dataplane("half");
+    let inbound = json!({ "port": 81, "state": "NotReady", "tags": { "kuma.io/service": "web" } });
+    half["networking"]["inbound"].as_array_mut().unwrap().push(inbound);
+    let connected = ["on-1", "on-2", "half"].map(|name| insight(name, "connectTime"));
+    let all = ["on-1", "on-2", "off-1", "off-2"].map(dataplane);
+    let documents =
+        [vec![mesh("default"), half, insight("off-2", "disconnectTime")], all.into(), connected.into()]
+            .concat();
+    let api = TestApi::start(config(Mode::standalone_zone("east")), &documents).await.unwrap();
+    for list in ["/dataplanes/_overview", "/meshes/default/dataplanes/_overview", "/dataplanes+insights"] {
+        let asked = async |query: &str| names_at(&api, &format!("{list}?{query}")).await;
+        assert_eq!(asked("status=online").await, ["on-1", "on-2"], "{list}");
+        assert_eq!(asked("status=offline").await, ["off-1", "off-2"], "{list}");
+        assert_eq!(asked("status=partially_degraded").await, ["half"], "{list}");
+        assert_eq!(asked("status=unknown").await, [""; 0], "{list}");
+        assert_eq!(asked("status=offline&name=off-2").await, ["off-2"], "{list}");
+        let (status, _) = ask(&api, "GET", &format!("{list}?status=fine"), None).await;
+        assert_eq!(status, 400, "{list}");
+    }
+    let (_, page) = ask(&api, "GET", "/dataplanes/_overview?status=online&size=1", None).await;
+    assert_eq!((&page["total"], page["items"].as_array().unwrap().len()), (&json!(2), 1));
+    let next = page["next"].as_str().unwrap();
+    assert!(next.contains("status=online") && next.contains("offset=1"), "{next}");
+}
+
+#[tokio::test]
 async fn overviews_join_each_kind_with_its_insight() {
     let subscriptions = json!([{ "id": "1", "connectTime": "2026-01-01T00:00:00Z" }]);
     let insight = |kind: &str, name: &str| {

@@ -1,6 +1,10 @@
 //! The history over the API, and taking changes back.
 
-use super::*;
+use super::{
+    rights::{as_user, token_of},
+    *,
+};
+use crate::access::{Access, AccessRule};
 
 fn timeout(name: &str, seconds: u32) -> Value {
     let conf = json!({ "idleTimeout": format!("{seconds}s") });
@@ -172,6 +176,60 @@ async fn everything_since_a_revision_is_taken_back_at_once() {
     let (status, done) = undo(&api, json!({ "since": revision - 2 })).await;
     assert_eq!(status, 200, "{done}");
     assert_eq!(everything(&api).await, before);
+}
+
+#[tokio::test]
+async fn who_may_write_and_not_read_is_shown_nothing_of_what_is_taken_back() {
+    let access = Access { read_resources: AccessRule::admins(), ..Access::default() };
+    let config = ApiConfig { access, ..config(Mode::Global) };
+    let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
+    let defaults = crate::config::DataplaneDefaults::default();
+    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &defaults).await.unwrap();
+    api.index.wait_for(*api.store.watch_head().borrow()).await.unwrap();
+    put(&api, TIMEOUT, timeout("a", 1)).await;
+    let revision = put(&api, TIMEOUT, timeout("a", 2)).await;
+    let ann = token_of(&api, "ann", &[]).await;
+    assert_eq!(as_user(&api, &ann, "GET", TIMEOUT, None).await.0, 403);
+
+    let tried = json!({ "revision": revision, "dryRun": true });
+    let (status, plan) = as_user(&api, &ann, "POST", "/history/undo", Some(tried.clone())).await;
+    assert_eq!((status, &plan["steps"][0]["op"]), (200, &json!("update")), "{plan}");
+    let (_, whole) = undo(&api, tried).await;
+    for member in ["now", "then", "author", "at"] {
+        assert!(plan["steps"][0][member].is_null(), "{member}: {plan}");
+        assert!(!whole["steps"][0][member].is_null(), "{member}: {whole}");
+    }
+    let meant = Some(json!({ "revision": revision }));
+    let (status, done) = as_user(&api, &ann, "POST", "/history/undo", meant).await;
+    assert_eq!((status, &done["steps"][0]["now"]), (200, &Value::Null), "{done}");
+    assert_eq!(done["revision"], revision + 1);
+}
+
+#[tokio::test]
+async fn what_is_too_long_is_taken_back_in_smaller_steps() {
+    let api = global(&[mesh("default")]).await;
+    let write = |n: usize, seconds: u32, items: usize| {
+        let mut document = timeout(&format!("t{n}"), seconds);
+        let to = document["spec"]["to"][0].clone();
+        document["spec"]["to"] = vec![to; items].into();
+        let document = crate::document::Document::parse(&document).unwrap();
+        crate::store::Write::put(document.into_resource(api.env.now()))
+    };
+    let author = crate::store::history::Author::User("ann".to_owned());
+    let mut revisions = Vec::new();
+    // Together some twenty megabytes of what was and what is; then one that is short.
+    for (seconds, some, items) in [(1, 0..20, 8_000), (2, 0..20, 8_000), (2, 20..21, 1), (3, 20..21, 1)] {
+        let writes = some.map(|n| write(n, seconds, items));
+        let batch = crate::store::Batch::of(writes).by(author.clone());
+        revisions.push(api.store.transact(batch).await.unwrap().revision);
+    }
+    api.index.wait_for(revisions[3]).await.unwrap();
+    let tried = async |since: u64| undo(&api, json!({ "since": since, "dryRun": true })).await;
+    let (status, refused) = tried(revisions[0]).await;
+    assert_eq!(status, 400, "{}", refused["detail"]);
+    assert!(refused["detail"].as_str().unwrap().contains("smaller steps"), "{}", refused["detail"]);
+    let (status, plan) = tried(revisions[2]).await;
+    assert_eq!((status, plan["steps"].as_array().map(Vec::len)), (200, Some(1)), "{}", plan["detail"]);
 }
 
 #[tokio::test]

@@ -4,12 +4,15 @@
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use hyper::Response;
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 /// Requests of one address that may wait for that: more than one connection may have.
 const WAITING_PER_ADDRESS: usize = 128;
@@ -50,6 +53,42 @@ impl FairTurn {
     pub fn made<B>(self, mut answer: Response<B>) -> Response<B> {
         answer.extensions_mut().insert(self);
         answer
+    }
+}
+
+/// One turn for an answer that is made of several large ones: taken for the first of them, and kept until the answer is
+/// counted. What is held between them so has the bound that each of them has.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTurn(Arc<SharedState>);
+
+#[derive(Debug, Default)]
+struct SharedState {
+    turn: OnceCell<FairTurn>,
+    is_refused: AtomicBool,
+}
+
+impl SharedTurn {
+    pub(super) async fn get_or_take(
+        &self,
+        take: impl Future<Output = Result<FairTurn, Crowded>>,
+    ) -> Result<FairTurn, Crowded> {
+        let turn = self.0.turn.get_or_try_init(|| take).await.cloned();
+        self.0.is_refused.fetch_or(turn.is_err(), Ordering::Relaxed);
+        turn
+    }
+
+    /// Whether a part of the answer is missing, because too many asked.
+    pub fn is_refused(&self) -> bool {
+        self.0.is_refused.load(Ordering::Relaxed)
+    }
+
+    /// What was made in this turn, which goes along with it.
+    #[must_use]
+    pub fn made<B>(&self, answer: Response<B>) -> Response<B> {
+        match self.0.turn.get() {
+            Some(turn) => turn.clone().made(answer),
+            None => answer,
+        }
     }
 }
 
@@ -240,6 +279,26 @@ mod tests {
         drop(taken);
         drop(given);
         assert_eq!(turns.lock().taken, 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_made_of_several_large_parts_takes_one_turn_and_keeps_it() {
+        let turns = Arc::new(FairTurns::new(AT_ONCE));
+        let shared = SharedTurn::default();
+        assert!(shared.made(Response::new(())).extensions().get::<FairTurn>().is_none());
+        for _ in 0..3 {
+            let part = shared.get_or_take(turns.take(at(1))).await.unwrap();
+            drop(part.made(Response::new(())));
+            assert_eq!(turns.lock().taken, 1, "also between two parts");
+        }
+        let answer = shared.made(Response::new(()));
+        drop(shared);
+        assert_eq!(turns.lock().taken, 1, "until it is counted");
+        drop(answer);
+        assert_eq!(turns.lock().taken, 0);
+        let refused = SharedTurn::default();
+        assert_eq!(refused.get_or_take(async { Err(Crowded) }).await.unwrap_err(), Crowded);
+        assert!(refused.is_refused());
     }
 
     #[tokio::test]

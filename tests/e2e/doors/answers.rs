@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream};
 use h2::client::SendRequest;
 use http::StatusCode;
 use serde_json::json;
@@ -57,7 +57,7 @@ async fn fill(cp: &ControlPlane) {
 }
 
 /// The most memory a process uses while this watches.
-struct Peak {
+pub(super) struct Peak {
     process: u32,
     before: u64,
     most: Arc<AtomicU64>,
@@ -66,7 +66,7 @@ struct Peak {
 }
 
 impl Peak {
-    fn watch(process: u32) -> Self {
+    pub(super) fn watch(process: u32) -> Self {
         let before = resident(process);
         let (most, stop) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
         let watch = tokio::spawn({
@@ -82,7 +82,7 @@ impl Peak {
     }
 
     /// Growth of the memory at most.
-    async fn ends(&mut self, what: &str) {
+    pub(super) async fn ends(&mut self, what: &str) {
         self.stop.store(true, Ordering::Relaxed);
         (&mut self.watch).await.expect("nobody panics");
         let grown = self.most.load(Ordering::Relaxed).saturating_sub(self.before);
@@ -329,4 +329,49 @@ async fn answers_for_clients_without_a_window_have_a_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn answers_for_clients_that_do_not_read_have_a_budget() {
     withstand("HTTP/1.1 that is not read", deaf).await;
+}
+
+/// Dataplanes whose overviews fill several answers of the API.
+async fn fill_with_dataplanes(cp: &ControlPlane) {
+    let service = |n: usize| format!("{}-{n}", "x".repeat(200));
+    let outbounds: Vec<_> =
+        (0..60).map(|n| json!({"port": 20_000 + n, "tags": {"kuma.io/service": service(n)}})).collect();
+    let inbound = json!([{"port": 80, "tags": {"kuma.io/service": "web"}}]);
+    stream::iter(0..600)
+        .for_each_concurrent(8, async |n| {
+            let name = format!("d{n}");
+            let networking = json!({"address": "10.0.0.1", "inbound": inbound, "outbound": outbounds});
+            let document =
+                json!({"type": "Dataplane", "mesh": "default", "name": name, "networking": networking});
+            let path = format!("/meshes/default/dataplanes/{name}");
+            let (status, answer) = cp.call(reqwest::Method::PUT, &path, Some(document)).await;
+            assert!(status.is_success(), "{answer}");
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn pages_cost_what_they_show_however_many_ask() {
+    let mut stage = Stage::set(&[("apiServer.authn.localhostIsAdmin", "true")]).await;
+    fill_with_dataplanes(&stage.zone).await;
+    let doors: Vec<Door> = stage.doors().into_iter().filter(|door| door.of == "zone").collect();
+    let before = stage.cost();
+    let watching = Watching::start(&doors);
+    for path in
+        ["/gui/dataplanes?status=offline", "/gui/dataplanes", "/gui/services", "/gui/meshes/default", "/gui"]
+    {
+        let mut peak = Peak::watch(stage.zone.process.id());
+        let asked = (0..60).map(|_| whole(&doors[0], addresses::loopback(), path));
+        let answers = timeout(ATTACK, join_all(asked)).await.expect("every request has its fate");
+        let (given, put_off): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        println!("{path}: {} given, {} put off", given.len(), put_off.len());
+        assert!(!given.is_empty(), "{put_off:?}");
+        for answer in put_off {
+            let why = answer.expect_err("it was put off");
+            assert!(why.contains("retry-after"), "{path}: {why}");
+        }
+        peak.ends(path).await;
+    }
+    watching.was_served().await;
+    stage.stands(before, LEFT >> 20, 96 << 10).await;
 }

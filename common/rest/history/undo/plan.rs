@@ -7,7 +7,7 @@ use crate::{
     rest::ApiError,
     store::{
         Revision,
-        history::{PastChange, keeps_contents},
+        history::{HistoryOp, PastChange, keeps_contents},
         index::Index,
     },
 };
@@ -28,12 +28,15 @@ pub(super) struct UndoStep {
     pub(super) oldest: PastChange,
     /// The changes that are taken back, oldest first.
     pub(super) changes: Vec<Revision>,
-    /// What is to be there; `None` when nothing is.
+    /// Whether something is to be there.
+    pub(super) restores: bool,
+    /// What that is, once it was read.
     pub(super) before: Option<Arc<Resource>>,
 }
 
 impl UndoPlan {
-    /// The way back over `changes`, oldest first, as far as the user `may` go it.
+    /// The way back over `changes`, oldest first, as far as the user `may` go it. What was there before is read after
+    /// that, and of the steps alone.
     pub(super) fn of(
         known: Revision,
         changes: &[PastChange],
@@ -51,7 +54,7 @@ impl UndoPlan {
             }
         }
         // A mesh is there before what is in it, and goes after it.
-        steps.sort_by_key(|step| match (step.before.is_some(), step.key.kind.is_mesh_scoped()) {
+        steps.sort_by_key(|step| match (step.restores, step.key.kind.is_mesh_scoped()) {
             (true, false) => 0,
             (true, true) => 1,
             (false, true) => 2,
@@ -71,21 +74,28 @@ impl UndoStep {
         if let Some(other) = changes.iter().find(|change| !change.author.is_operator()) {
             return Err(format!("changed by {}, which would do so again", other.author));
         }
-        let before = super::super::replaced(oldest).ok_or_else(|| {
-            debug_assert!(!keeps_contents(key.kind), "{key}");
-            "what it held is not kept".to_owned()
-        })?;
-        let verb = if before.is_some() { RoleVerb::Write } else { RoleVerb::Delete };
-        may(verb, key).map_err(|error| error.to_string())?;
-        if before.is_some_and(|before| before.label(labels::PROVIDED_BY).is_some()) {
-            return Err("it was in a file: change it there".to_owned());
+        let restores = oldest.op != HistoryOp::Create;
+        if restores && !keeps_contents(key.kind) {
+            return Err("what it held is not kept".to_owned());
         }
+        let verb = if restores { RoleVerb::Write } else { RoleVerb::Delete };
+        may(verb, key).map_err(|error| error.to_string())?;
         Ok(Self {
             key: key.clone(),
             oldest: oldest.clone(),
             changes: changes.iter().map(|change| change.revision).collect(),
-            before: before.cloned(),
+            restores,
+            before: None,
         })
+    }
+
+    /// Takes what the change that is taken back replaced; says why it is left alone, where it is.
+    pub(super) fn restore(&mut self, before: Arc<Resource>) -> Result<(), String> {
+        if before.label(labels::PROVIDED_BY).is_some() {
+            return Err("it was in a file: change it there".to_owned());
+        }
+        self.before = Some(before);
+        Ok(())
     }
 
     /// 409 when the resource was changed after the plan was made.
@@ -101,10 +111,10 @@ impl UndoStep {
 
     /// What becomes of the resource, which is there or not.
     pub(super) fn op(&self, is_there: bool) -> &'static str {
-        match (&self.before, is_there) {
-            (Some(_), true) => "update",
-            (Some(_), false) => "create",
-            (None, _) => "delete",
+        match (self.restores, is_there) {
+            (true, true) => "update",
+            (true, false) => "create",
+            (false, _) => "delete",
         }
     }
 }
