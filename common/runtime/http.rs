@@ -9,6 +9,8 @@
 
 mod answers;
 mod certificate;
+mod client;
+mod completion;
 mod connections;
 mod guest;
 mod limits;
@@ -18,19 +20,9 @@ mod refusal;
 mod turns;
 mod watched;
 
-use std::{
-    convert::Infallible,
-    fs::File,
-    net::{IpAddr, SocketAddr},
-    pin::pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, fs::File, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, extract::FromRequestParts, http::request::Parts};
+use axum::{Router, body::Body};
 use hyper::{
     Request, Response, StatusCode, Version,
     body::Incoming,
@@ -48,6 +40,8 @@ use tower::ServiceExt;
 
 pub use self::{
     certificate::PeerCertificate,
+    client::{Client, Knock},
+    completion::{Completion, Unattended},
     limits::Limits,
     turns::{Crowded, FairTurn, FairTurns, network},
 };
@@ -70,79 +64,6 @@ pub struct Connection {
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
-}
-
-/// The client of a connection, an extension of every request: a handler that has checked who the client is
-/// says so, and its connection may live as long as it likes.
-#[derive(Clone, Default)]
-pub struct Client(Weak<Seat>);
-
-impl Client {
-    /// The client has shown that it is `name`; by `credential`, where others may show that as well.
-    pub fn vouch(&self, name: &str, credential: Option<&str>) {
-        if let Some(seat) = self.0.upgrade() {
-            seat.vouch(name, credential);
-        }
-    }
-
-    /// Whether the client has shown who it is.
-    pub fn is_known(&self) -> bool {
-        self.0.upgrade().is_none_or(|seat| seat.is_known())
-    }
-
-    /// Where the client is, as it is counted: at its address, or with IPv6 in its network. `None` where no server counts.
-    pub fn network(&self) -> Option<IpAddr> {
-        self.0.upgrade().map(|seat| network(seat.guest.peer().ip()))
-    }
-
-    /// Begins one of the long exchanges of this client. One that has not shown who it is may have `most`
-    /// at once: they cost more than the connection they share.
-    pub fn knock(&self, most: usize) -> Option<Knock> {
-        let Some(seat) = self.0.upgrade().filter(|seat| !seat.is_known()) else {
-            return Some(Knock(None));
-        };
-        let counted = &seat.knocks;
-        let more = |held: usize| (held < most).then_some(held + 1);
-        counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Knock(Some(Arc::clone(counted))))
-    }
-
-    /// Waits for leave to make a large answer, which [goes along](FairTurn::made) with it until it is counted.
-    /// There is always leave where no server counts.
-    ///
-    /// # Errors
-    /// When too many are asked for, or the client is not there any more.
-    pub async fn turn(&self) -> Result<FairTurn, Crowded> {
-        if self.0.ptr_eq(&Weak::new()) {
-            return Ok(FairTurn::default());
-        }
-        let (connections, guest) = {
-            // The seat itself would keep its place as long as this waits.
-            let seat = self.0.upgrade().ok_or(Crowded)?;
-            (Arc::clone(seat.connections()), Arc::clone(&seat.guest))
-        };
-        connections.turn(&guest).await
-    }
-}
-
-/// The client of a request; of one that came through no server, nobody in particular.
-impl<S: Sync> FromRequestParts<S> for Client {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
-    }
-}
-
-/// One of the few long exchanges of a client that was unknown when it began; it counts until it is dropped.
-pub struct Knock(Option<Arc<AtomicUsize>>);
-
-impl Drop for Knock {
-    fn drop(&mut self) {
-        if let Some(counted) = &self.0 {
-            counted.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// A server of one listener.
@@ -181,12 +102,12 @@ impl Server {
         router: Router,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
+        let open = TaskTracker::new();
         let mut door = ConnectionAcceptor {
             listener,
-            connections: Connections::new(self.name, self.limits),
+            connections: Connections::new(self.name, self.limits, open.clone()),
             spares: Spares::new(self.spare_files),
         };
-        let open = TaskTracker::new();
         let server = ConnectionServer { name: self.name, tls: self.tls, router, shutdown: shutdown.clone() };
         loop {
             let accepted = tokio::select! {
@@ -199,7 +120,7 @@ impl Server {
         }
         drop(door);
         open.close();
-        // Every connection bounds its own end.
+        // Every connection bounds its own end; what goes on without one is near its end.
         open.wait().await;
         Ok(())
     }
@@ -312,7 +233,7 @@ impl ConnectionServer {
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (router, client) = (self.router.clone(), Client(Arc::downgrade(seat)));
+        let (router, client) = (self.router.clone(), Client::of(seat));
         let (guest, peer) = (Arc::clone(&seat.guest), seat.guest.peer());
         let tls = encrypted.is_some();
         let shown = encrypted.and_then(|encrypted| encrypted.shown);
@@ -334,7 +255,7 @@ impl ConnectionServer {
             async move {
                 let response = tokio::select! {
                     biased;
-                    // What was begun for it is dropped.
+                    // What was begun for it is dropped, unless it is to be done to its end.
                     () = guest.displaced() => nobody_waits(),
                     response = response => response.unwrap_or_else(|never| match never {}),
                 };
