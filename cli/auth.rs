@@ -44,6 +44,9 @@ struct CanI {
     /// In this zone, or a token of it
     #[arg(short, long)]
     zone: Option<String>,
+    /// For a token of a zone with these scopes
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',')]
+    scope: Vec<String>,
     /// For this user, if you are an administrator
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
@@ -76,6 +79,9 @@ impl CanI {
         }
         query.extend(self.name.map(|name| ("name", name)));
         query.extend(self.zone.map(|zone| ("zone", zone)));
+        if !self.scope.is_empty() {
+            query.push(("scope", self.scope.join(",")));
+        }
         query.extend(self.user.map(|user| ("user", user)));
         if !self.as_groups.is_empty() {
             query.push(("groups", self.as_groups.join(",")));

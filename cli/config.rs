@@ -397,6 +397,15 @@ currentContext: prod
     }
 
     #[test]
+    fn what_stands_twice_in_the_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, format!("{KUMACTL}currentContext: test\n")).unwrap();
+        let refused = format!("{:#}", ConfigFile::open(Some(&path)).err().unwrap());
+        assert!(refused.contains("duplicate") && refused.contains("currentContext"), "{refused}");
+    }
+
+    #[test]
     fn without_a_file_this_machine_is_meant() {
         let file = ConfigFile::open(Some(Path::new("/nowhere/config"))).unwrap();
         assert_eq!(file.current().unwrap().url, DEFAULT_URL);

@@ -11,6 +11,7 @@ mod backup;
 mod body;
 mod browser;
 mod commit;
+mod completion;
 mod condition;
 mod confidential;
 mod desk;
@@ -291,7 +292,8 @@ impl Api {
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), traced::trace))
-            .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure));
+            .layer(middleware::from_fn_with_state(MeasuredServer::Api, requests::measure))
+            .layer(middleware::from_fn(completion::complete));
         // Routes are chosen before the layers of a router run, so what changes the path stands around it.
         Router::new().fallback_service(router.map_request(paths::trimmed))
     }

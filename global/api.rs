@@ -110,9 +110,7 @@ async fn recover(
 ) -> Result<Response, ApiError> {
     let query = query(asked)?;
     tracing::warn!(user = user.name, ?query, "an operator recovers global from its zones");
-    // Who asked may go away; what was begun is done.
-    let run = tokio::spawn(async move { recovery.run(query.options(), query.partial).await });
-    let report = run.await.map_err(|error| ApiError::internal(TITLE, error))?.map_err(failed)?;
+    let report = recovery.run(query.options(), query.partial).await.map_err(failed)?;
     Ok(Json(report).into_response())
 }
 

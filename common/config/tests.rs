@@ -65,6 +65,41 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn a_section_that_stands_twice_is_refused() {
+    let twice = [
+        "apiServer: {readOnly: true, authn: {anonymousMayWrite: false}}\nstore: {type: memory}\napiServer: {http: {port: 1}}\n",
+        "apiServer:\n  http: {port: 1}\n  http: {enabled: false}\n",
+        "{\"apiServer\": {\"readOnly\": true, \"readOnly\": false}}",
+        "runtime: {kubernetes: {}}\nruntime: {universal: {}}\n",
+    ];
+    for text in twice {
+        let file = file(text);
+        let path = file.path().to_str().unwrap();
+        let refused = sample(&["-c", path], &[]).unwrap_err().to_string();
+        assert!(
+            refused.contains("duplicate") && refused.contains("line") && refused.contains(path),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_file_is_read_as_yaml_says() {
+    let read = |text: &str| sample(&["-c", file(text).path().to_str().unwrap()], &[]);
+    for nothing in ["", "# apiServer: {readOnly: true}\n", "---\n", "apiServer: {}\n"] {
+        assert!(!read(nothing).unwrap().api_server.read_only, "{nothing:?}");
+    }
+    for switched in ["true", "True", "TRUE"] {
+        let config = read(&format!("apiServer: {{readOnly: {switched}}}\nzones: [a, b]\n")).unwrap();
+        assert!(config.api_server.read_only, "{switched}");
+        assert_eq!(config.zones, ["a", "b"]);
+    }
+    for none in ["- a\n", "text\n", "7\n", "a: 1\n---\nb: 2\n"] {
+        assert!(read(none).is_err(), "{none:?}");
+    }
+}
+
+#[test]
 fn secrets_are_masked() {
     let shown = masked(&Sample::default());
     assert_eq!(shown["store"]["postgres"]["password"], "*****");

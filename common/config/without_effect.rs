@@ -1,13 +1,18 @@
 //! Settings of Kuma that have nothing to say here. A file that was written for Kuma may hold them: they are passed
 //! over, which is said, instead of stopping the start. None of them changes who may do what or what is encrypted.
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use figment::{
     Error, Metadata, Profile, Provider,
-    providers::{Format, Yaml},
+    error::Kind,
     value::{Dict, Map, Value},
 };
+
+use crate::model::text::{self, TextLimits};
 
 /// Paths of settings, or of whole sections, and why they have no effect.
 pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
@@ -55,21 +60,33 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
 
 /// A file of settings without those that have no effect, and the paths that were in it.
 pub(super) struct Cleaned {
-    file: figment::providers::Data<Yaml>,
+    path: PathBuf,
     known: fn(&str) -> bool,
 }
 
 impl Cleaned {
     /// Of the file at `path`; what is `known` has an effect in this process.
     pub(super) fn new(path: &Path, known: fn(&str) -> bool) -> Self {
-        Self { file: Yaml::file_exact(path), known }
+        Self { path: path.to_owned(), known }
     }
 
     /// What has no effect, of that which the file says.
     pub(super) fn passed_over(&self) -> Vec<&'static str> {
-        let data = self.file.data().unwrap_or_default();
-        let said = |path: &&str| data.values().any(|dict| holds(dict, path));
-        self.idle().filter(said).collect()
+        let said = self.read().unwrap_or_default();
+        self.idle().filter(|path| holds(&said, path)).collect()
+    }
+
+    /// All that the file says. A section that stands twice in it is refused: one of the two would hold, and nobody
+    /// would be told that the other, perhaps what keeps strangers out, does not.
+    fn read(&self) -> Result<Dict, Error> {
+        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
+        let said = text::yaml(&text, TextLimits::BODY).map_err(|error| error.to_string())?;
+        match Value::serialize(said)? {
+            Value::Dict(_, said) => Ok(said),
+            // Comments alone.
+            Value::Empty(..) => Ok(Dict::new()),
+            other => Err(Kind::InvalidType(other.to_actual(), "settings by their names".to_owned()).into()),
+        }
     }
 
     fn idle(&self) -> impl Iterator<Item = &'static str> {
@@ -79,15 +96,15 @@ impl Cleaned {
 
 impl Provider for Cleaned {
     fn metadata(&self) -> Metadata {
-        self.file.metadata()
+        Metadata::from("YAML file", self.path.as_path())
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, Error> {
-        let mut data = self.file.data()?;
+        let mut said = self.read()?;
         for path in self.idle() {
-            data.values_mut().for_each(|dict| take_out(dict, path));
+            take_out(&mut said, path);
         }
-        Ok(data)
+        Ok(Profile::Default.collect(said))
     }
 }
 

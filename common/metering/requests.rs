@@ -64,7 +64,7 @@ pub async fn measure(
     response
 }
 
-/// A request without an answer. It counts until it has one or its client leaves.
+/// A request without an answer. It counts until it has one; one that only reads, until its client leaves.
 struct RequestInFlight {
     server: MeasuredServer,
     handler: String,

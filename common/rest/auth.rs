@@ -15,7 +15,7 @@ use super::{
     access::WAY_IN,
     audit::AuditedRequest,
     browser::{SESSION, SESSION_END, is_page},
-    routes,
+    completion, routes,
 };
 use crate::{
     clip::clip,
@@ -57,7 +57,7 @@ pub(super) async fn authenticate(
                 }
                 // Whoever has not said yet who he is must be able to.
                 false if path == SESSION || path == SESSION_END => Ok(()),
-                false => may_write(&api, &user),
+                false => may_write(&api, &user).and_then(|()| completion::require_leave(&request)),
             };
             let response = match may {
                 Ok(()) => {

@@ -26,6 +26,7 @@ use crate::{
     registry,
     roles::{AskedFor, Extent},
     store::{Write, index::Index},
+    token::scope,
 };
 
 /// Groups somebody may be asked about as a member of.
@@ -93,7 +94,7 @@ impl KindApi {
 }
 
 /// `GET /access/can-i?verb=put&kind=MeshTimeout&mesh=default&name=quick`: for the caller, or, asked by an
-/// administrator, for another `user` and `groups`.
+/// administrator, for another `user` and `groups`. Tokens of zones have a `scope` as well.
 pub(super) async fn can_i(
     State(api): State<Arc<Api>>,
     QueryOf(query): QueryOf<Query>,
@@ -138,7 +139,15 @@ fn judge(api: &Arc<Api>, user: &User, query: &Query) -> Result<Result<(), ApiErr
         return Err(ApiError::bad_request(format!("verb: must be one of {known}, {VIEW_HISTORY}")));
     };
     let named = |parameter: &str| page::value(query, parameter).filter(|value| !value.is_empty());
-    let zone = named("zone").or(api.rights.zone());
+    let scopes = named("scope").unwrap_or_default();
+    let mut scopes = scopes.split(',').filter(|scope| !scope.is_empty());
+    if scopes.clone().any(|asked| !scope::ALL.contains(&asked)) {
+        return Err(ApiError::bad_request(format!("scope: must be some of {}", scope::ALL.join(", "))));
+    }
+    let makes_zone_tokens = verb.parts().contains(&RoleVerb::GenerateZoneToken);
+    // As where such a token is made: it is one of all zones.
+    let is_of_relay = makes_zone_tokens && scopes.any(|asked| asked == scope::RELAY);
+    let zone = named("zone").or(api.rights.zone()).filter(|_| !is_of_relay);
     if !verb.names_kinds() && named("kind").is_none() {
         let extent = |limit, parameter| match named(parameter) {
             Some(value) if verb.has_limit(limit) => Extent::One(value),

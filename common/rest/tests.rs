@@ -5,6 +5,7 @@ mod authorities;
 mod compatibility;
 mod conditions;
 mod envoy;
+mod hung_up;
 mod insights;
 mod inspect;
 mod kept;

@@ -28,6 +28,8 @@ use crate::{
 const TITLE: &str = "Failed to generate a token";
 const NO_KEY: &str = "Signing Key not found";
 const INVALID: &str = "Invalid request";
+/// What somebody whose role is for some zones has to know.
+const OF_RELAYS: &str = "A token of the scope relay is one of all zones: a role with zones makes none";
 /// Longest request in bytes; a token has to fit into a header.
 const BODY_LIMIT: usize = 64 << 10;
 
@@ -129,8 +131,16 @@ async fn zone(
     violations.check(carries.iter().any(is_no_zone), "carries".into(), text);
     let valid_for = valid_for(&asked.valid_for, Some(token::TEN_YEARS), &mut violations);
     refuse(&violations)?;
-    let wanted = AskedFor { zone: named(&asked.zone), ..all_of(&api) };
-    api.rights.check(&user, RoleVerb::GenerateZoneToken, &wanted)?;
+    let wanted = match is_relay {
+        // Whatever its name, a relay is told what all zones are told together, keys of meshes among it.
+        true => AskedFor::everything(None),
+        false => AskedFor { zone: named(&asked.zone), ..all_of(&api) },
+    };
+    let judged = api.rights.check(&user, RoleVerb::GenerateZoneToken, &wanted);
+    judged.map_err(|denied| match is_relay {
+        true => ApiError::forbidden(format!("{denied}. {OF_RELAYS}")),
+        false => denied.into(),
+    })?;
     issue(&api, Purpose::Zone, &ZoneClaims { zone: asked.zone, scope: scopes, carries }, valid_for)
 }
 

@@ -10,6 +10,7 @@
 mod answers;
 mod certificate;
 mod client;
+mod completion;
 mod connections;
 mod guest;
 mod limits;
@@ -40,6 +41,7 @@ use tower::ServiceExt;
 pub use self::{
     certificate::PeerCertificate,
     client::{Client, Knock},
+    completion::{Completion, Unattended},
     limits::Limits,
     turns::{Crowded, FairTurn, FairTurns, SharedTurn, network},
 };
@@ -100,12 +102,12 @@ impl Server {
         router: Router,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
+        let open = TaskTracker::new();
         let mut door = ConnectionAcceptor {
             listener,
-            connections: Connections::new(self.name, self.limits),
+            connections: Connections::new(self.name, self.limits, open.clone()),
             spares: Spares::new(self.spare_files),
         };
-        let open = TaskTracker::new();
         let server = ConnectionServer { name: self.name, tls: self.tls, router, shutdown: shutdown.clone() };
         loop {
             let accepted = tokio::select! {
@@ -118,7 +120,7 @@ impl Server {
         }
         drop(door);
         open.close();
-        // Every connection bounds its own end.
+        // Every connection bounds its own end; what goes on without one is near its end.
         open.wait().await;
         Ok(())
     }
@@ -253,7 +255,7 @@ impl ConnectionServer {
             async move {
                 let response = tokio::select! {
                     biased;
-                    // What was begun for it is dropped.
+                    // What was begun for it is dropped, unless it is to be done to its end.
                     () = guest.displaced() => nobody_waits(),
                     response = response => response.unwrap_or_else(|never| match never {}),
                 };

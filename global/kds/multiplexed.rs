@@ -35,13 +35,14 @@ impl MultiplexService for Kds {
             ));
         }
         let caller = self.admit(&request)?;
-        let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
-        let whole = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
+        let made = self.inner.ensure_zone(&caller).await?;
+        self.inner.take_request(&caller).await?;
+        let session = self.join(&caller, made, StreamKind::GlobalToZone).await?;
+        let whole = self.join(&caller, made, StreamKind::ZoneToGlobal).await?;
         if !Arc::ptr_eq(&session, &whole) {
             // The newer one has ended the other; what this call was to be is neither.
             return Err(Status::aborted("the zone opened another stream meanwhile"));
         }
-        self.inner.take_request(&caller).await?;
         session.is_multiplexed();
         let (wire, reply, end) = wire();
         let (multiplexer, halves) = Multiplexer::new(order::requested_by_global());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use common::{
     events::StreamKind,
     kds::{
@@ -92,10 +93,13 @@ impl KdsSyncService for Kds {
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
         let caller = self.admit(&request)?;
-        let session = self.open_stream(&caller, StreamKind::GlobalToZone).await?;
+        let made = self.inner.ensure_zone(&caller).await?;
+        // All that takes long and may fail comes before there is a session: what ends it is the stream, which there is
+        // not yet when the zone hangs up here.
         if self.inner.onward.is_none() {
             self.inner.take_request(&caller).await?;
         }
+        let session = self.join(&caller, made, StreamKind::GlobalToZone).await?;
         let (outbox, reply, end) = reply();
         let serving = self.inner.serving::<Delta>(&session, outbox);
         let view = self.inner.view_of(&session);
@@ -109,7 +113,11 @@ impl KdsSyncService for Kds {
     ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
         let caller = self.admit(&request)?;
         let line = self.line_below(&request, &caller.zone)?;
-        let session = self.open_stream(&caller, StreamKind::ZoneToGlobal).await?;
+        let made = self.inner.ensure_zone(&caller).await?;
+        if line.is_some() && self.inner.onward.is_none() {
+            self.inner.take_request(&caller).await?;
+        }
+        let session = self.join(&caller, made, StreamKind::ZoneToGlobal).await?;
         let (outbox, reply, end) = reply();
         if let Some(onward) = &self.inner.onward {
             let (onward, passed) = (Arc::clone(onward), Arc::clone(&session));
@@ -119,7 +127,6 @@ impl KdsSyncService for Kds {
             return Ok(Response::new(reply));
         }
         if let Some(line) = line {
-            self.inner.take_request(&caller).await?;
             line.carry(&session);
         }
         let following = Following {
@@ -229,6 +236,16 @@ impl Kds {
         stream: StreamKind,
     ) -> Result<Arc<Session>, Status> {
         let made = self.inner.ensure_zone(caller).await?;
+        self.join(caller, made, stream).await
+    }
+
+    /// The session of a zone that is known since `made`. Whoever has it has a stream run with it before anything else.
+    pub(super) async fn join(
+        &self,
+        caller: &ZoneCaller,
+        made: DateTime<Utc>,
+        stream: StreamKind,
+    ) -> Result<Arc<Session>, Status> {
         let joined = self.inner.sessions.join(caller, made, stream).await;
         joined.map_err(|error| unavailable("open a session", &error))
     }

@@ -114,8 +114,9 @@ fn the_page_of_settings_says_what_there_is() {
         A setting has one name: it is the path in the YAML file (`--config-file`), the flag (`--store.type`) and, in \
         upper snake case, the variable of the environment (`STRAIT_STORE_TYPE`). Kuma's names with `KUMA_` in place of \
         `STRAIT_` work too; ours win. A flag wins over the environment, the environment over the file, the file over \
-        the default. Lists are written `a,b` in flags and variables, times as `1m30s`. `--print-config` shows what is in \
-        force, without secrets. [Compatibility](../compatibility.md) lists settings of Kuma that have no effect here.\n"
+        the default. A section or setting that stands twice in the file stops the start. Lists are written `a,b` in flags \
+        and variables, times as `1m30s`. `--print-config` shows what is in force, without secrets. \
+        [Compatibility](../compatibility.md) lists settings of Kuma that have no effect here.\n"
         .to_owned();
     let section = |shared: &SharedSetting| shared.setting.path.split('.').next().map(str::to_owned);
     let order: Vec<_> = all.iter().map(section).collect();

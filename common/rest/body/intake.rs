@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use axum::{body::Body, extract::Request, http::StatusCode};
+use axum::{
+    body::{Body, HttpBody},
+    extract::Request,
+    http::StatusCode,
+};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use thiserror::Error;
@@ -139,7 +143,13 @@ async fn collect(mut body: Body, limit: usize, place: &mut MemoryReservation) ->
             (due, before) = (due + STEP, length);
             continue;
         };
-        let Some(frame) = frame else { break };
+        let Some(frame) = frame else {
+            // A client that hung up is no end of what he was sending.
+            if body.size_hint().lower() > 0 {
+                return Err(BodyError::Broken(axum::Error::new("it ended before its length")));
+            }
+            break;
+        };
         let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
         length += data.len();
         if length > DRAINED {
@@ -285,6 +295,33 @@ mod tests {
         assert_eq!(free(&intake), 8 * KIB);
         assert!(matches!(intake.read(full(9 * KIB), 8 * KIB).await, Err(BodyError::TooLong(_))));
         assert_eq!(free(&intake), 8 * KIB);
+    }
+
+    /// A body that says it is longer than what comes of it.
+    struct Truncated(Option<Bytes>);
+
+    impl HttpBody for Truncated {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Ready(self.0.take().map(|bytes| Ok(hyper::body::Frame::data(bytes))))
+        }
+
+        fn size_hint(&self) -> hyper::body::SizeHint {
+            hyper::body::SizeHint::with_exact(self.0.as_ref().map_or(1, |bytes| bytes.len() as u64 + 1))
+        }
+    }
+
+    #[tokio::test]
+    async fn half_a_body_is_not_taken_for_all_of_it() {
+        let intake = Intake::default();
+        let half = Request::new(Body::new(Truncated(Some(Bytes::from_static(b"a: 1")))));
+        assert!(matches!(intake.read(half, KIB).await, Err(BodyError::Broken(_))));
+        assert_eq!(free(&intake), ROOM);
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,7 +45,7 @@ pub static TABLE: &[Route] = &[
     Route::new(Get, "/authn", Nothing, "which ways there are to log in")
         .answers(Object(&["tokens", "openIdConnect"])),
     Route::new(Get, "/access/can-i", Nothing, "whether the caller may do something, and why not")
-        .query(&["verb", "kind", "mesh", "name", "zone", "user", "groups"])
+        .query(&["verb", "kind", "mesh", "name", "zone", "scope", "user", "groups"])
         .answers(Object(&["allowed", "reason", "user", "groups"])),
     Route::new(Get, "/config", OnEverything(Settings), "the settings of this process, secrets masked")
         .answers(Object(&[])),

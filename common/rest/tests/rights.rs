@@ -101,6 +101,45 @@ async fn roles_narrow_every_way_to_write() {
     assert!(plan["left"][0]["reason"].as_str().unwrap().contains("cannot delete"), "{plan}");
 }
 
+/// A relay is told what all zones are told, so it takes the right to all of them, whatever it is called.
+#[tokio::test]
+async fn a_role_for_one_zone_makes_no_relay() {
+    let (api, ann, bob) = with_users().await;
+    for (name, group, zones) in [("of-east", "devs", json!(["east"])), ("of-all", "all", json!([]))] {
+        let rule = json!({ "verbs": ["generate-zone-token"], "zones": zones });
+        let role = json!({ "type": "AccessRole", "name": name, "spec": { "rules": [rule] } });
+        assert_eq!(ask(&api, "PUT", &format!("/accessroles/{name}"), Some(role)).await.0, 201);
+        let binding = json!({ "type": "AccessRoleBinding", "name": name, "spec": {
+            "subjects": [{ "type": "Group", "name": group }], "roles": [name] } });
+        assert_eq!(ask(&api, "PUT", &format!("/accessrolebindings/{name}"), Some(binding)).await.0, 201);
+    }
+    let all = token_of(&api, "eve", &["all"]).await;
+    let check = async |zone: &str, scopes: &[&str], of_east: u16| {
+        let asked = json!({ "zone": zone, "scope": scopes });
+        for (token, expected) in [(&ann, of_east), (&all, 200), (&bob, 403)] {
+            let (status, said) = as_user(&api, token, "POST", "/tokens/zone", Some(asked.clone())).await;
+            assert_eq!(status, expected, "{asked}: {said}");
+            let may =
+                format!("/access/can-i?verb=generate-zone-token&zone={zone}&scope={}", scopes.join(","));
+            let (_, may) = as_user(&api, token, "GET", &may, None).await;
+            assert_eq!(may["allowed"], json!(expected == 200), "{asked}: {may}");
+        }
+    };
+    check("east", &["cp"], 200).await;
+    check("east", &["cp", "ingress", "egress"], 200).await;
+    check("west", &["cp"], 403).await;
+    check("", &["ingress"], 403).await;
+    check("east", &["relay"], 403).await;
+    check("east", &["cp", "relay"], 403).await;
+    check("", &["relay"], 403).await;
+    let asked = json!({ "zone": "east", "scope": ["relay"], "carries": ["east"] });
+    let (status, said) = as_user(&api, &ann, "POST", "/tokens/zone", Some(asked)).await;
+    assert_eq!(status, 403);
+    assert!(said["detail"].as_str().unwrap().contains("one of all zones"), "{said}");
+    let unknown = "/access/can-i?verb=generate-zone-token&scope=cp,moon";
+    assert_eq!(ask(&api, "GET", unknown, None).await.0, 400);
+}
+
 #[tokio::test]
 async fn what_one_may_do_is_told_as_it_is() {
     let (api, ann, bob) = with_users().await;

@@ -12,6 +12,7 @@ use std::{
 use axum::{extract::FromRequestParts, http::request::Parts};
 
 use super::{
+    completion::{Completion, Unattended},
     connections::Seat,
     turns::{Crowded, FairTurn, SharedTurn, network},
 };
@@ -87,6 +88,23 @@ impl Client {
             (Arc::clone(seat.connections()), Arc::clone(&seat.guest))
         };
         connections.turn(&guest).await
+    }
+
+    /// Waits for leave to do what this client asks for to its end, also when he hangs up meanwhile. Where no server
+    /// counts there is always leave, but only as long as somebody waits.
+    ///
+    /// # Errors
+    /// When too much that was asked for from his address goes on like that.
+    pub async fn completion(&self) -> Result<Completion, Unattended> {
+        if self.seat.ptr_eq(&Weak::new()) {
+            return Ok(Completion::default());
+        }
+        let (connections, at) = {
+            // The seat itself would keep its place as long as this waits.
+            let seat = self.seat.upgrade().ok_or(Unattended)?;
+            (Arc::clone(seat.connections()), seat.guest.peer().ip())
+        };
+        connections.work().admit(at).await
     }
 }
 

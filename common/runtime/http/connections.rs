@@ -15,10 +15,12 @@ use tokio::{
     sync::Notify,
     time::{Instant, timeout},
 };
+use tokio_util::task::TaskTracker;
 
 use super::{
     Limits,
     answers::{Held, Ready},
+    completion::WorkInProgress,
     guest::Guest,
     refusal::{Line, ListenerRefusals, Reason},
     turns::{Crowded, FairTurn, FairTurns, network},
@@ -44,6 +46,7 @@ pub(super) struct Connections {
     limits: Limits,
     ready: Ready,
     turns: Arc<FairTurns>,
+    work: Arc<WorkInProgress>,
     inner: Mutex<ConnectionTable>,
     left: Notify,
 }
@@ -84,7 +87,8 @@ enum QuotaKey {
 }
 
 impl Connections {
-    pub(super) fn new(listener: &'static str, limits: Limits) -> Arc<Self> {
+    /// Of a listener that does its work in these tasks.
+    pub(super) fn new(listener: &'static str, limits: Limits, tasks: TaskTracker) -> Arc<Self> {
         let inner = ConnectionTable {
             listener,
             next: 0,
@@ -97,7 +101,13 @@ impl Connections {
         };
         let (ready, turns, left) =
             (Ready::new(listener), Arc::new(FairTurns::new(ANSWERS_AT_ONCE)), Notify::new());
-        Arc::new(Self { limits, ready, turns, inner: Mutex::new(inner), left })
+        let work = Arc::new(WorkInProgress::new(tasks));
+        Arc::new(Self { limits, ready, turns, work, inner: Mutex::new(inner), left })
+    }
+
+    /// What goes on whether clients are there or not.
+    pub(super) fn work(&self) -> &Arc<WorkInProgress> {
+        &self.work
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {

@@ -1,9 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
-use axum::{Extension, routing::get};
+use axum::{
+    Extension,
+    routing::{get, post},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::{Notify, watch},
     task::JoinHandle,
 };
 
@@ -18,14 +22,18 @@ struct Running {
 }
 
 async fn start(limits: Limits) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let shutdown = CancellationToken::new();
     let vouching = |Extension(client): Extension<Client>| async move {
         client.vouch("somebody", None);
         std::future::pending::<()>().await;
     };
     let router = Router::new().route("/ready", get(async || "yes")).route("/known", get(vouching));
+    start_with(limits, router).await
+}
+
+async fn start_with(limits: Limits, router: Router) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
     let server = Server::new("test", limits).serve(listener, router, shutdown.clone());
     Running { address, shutdown, server: tokio::spawn(server) }
 }
@@ -89,6 +97,44 @@ async fn slow_clients_are_cut_off_and_known_ones_are_not() {
     }
     let waits = tokio::time::timeout(short * 2, known.read(&mut [0; 64])).await;
     assert!(waits.is_err(), "the known one still waits for its answer");
+}
+
+#[tokio::test]
+async fn what_has_leave_is_done_to_its_end_and_the_server_waits_for_it() {
+    let (steps, mut seen) = watch::channel("");
+    let go = Arc::new(Notify::new());
+    let (done, going) = (Arc::new(steps), Arc::clone(&go));
+    let write = move |client: Client| async move {
+        let work = {
+            let client = client.clone();
+            async move {
+                done.send_replace("begun");
+                while client.network().is_some() {
+                    tokio::task::yield_now().await;
+                }
+                done.send_replace("left");
+                going.notified().await;
+                done.send_replace("done");
+            }
+        };
+        client.completion().await.unwrap().run(work).await;
+        "done"
+    };
+    let mut running = start_with(Limits::default(), Router::new().route("/write", post(write))).await;
+    let mut client = TcpStream::connect(running.address).await.unwrap();
+    client.write_all(b"POST /write HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    seen.wait_for(|step| *step == "begun").await.unwrap();
+    client.set_zero_linger().unwrap();
+    drop(client);
+    seen.wait_for(|step| *step == "left").await.unwrap();
+    running.shutdown.cancel();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!running.server.is_finished(), "it ends before what it has begun");
+    go.notify_one();
+    (&mut running.server).await.unwrap().unwrap();
+    assert_eq!(*seen.borrow(), "done");
 }
 
 #[tokio::test]

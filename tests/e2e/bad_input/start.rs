@@ -193,6 +193,9 @@ fn files() -> Vec<Case<Start>> {
         row("settings that are text", b"xdsServer: x\n", &["xdsServer"]),
         row("settings that are no text", b"\xff\xfe\x00", &[]),
         row("settings 2,000 deep", deep.as_bytes(), &[]),
+        row("a section that stands twice", b"apiServer: { readOnly: true }\nstore: { type: memory }\napiServer: { http: { port: 1 } }\n",
+            &["duplicate mapping key: apiServer", "line 3", "config.yaml"]),
+        row("a setting that stands twice", b"apiServer:\n  readOnly: true\n  readOnly: false\n", &["duplicate mapping key: readOnly", "config.yaml"]),
         row("the settings of global", b"multizone: { global: { kds: { grpcPort: 1 } } }\n", &["config.yaml"]),
     ]
 }

@@ -340,3 +340,14 @@ async fn put_mesh(global: &Global, issuing: &str) -> (StatusCode, Value) {
     let mesh = json!({ "type": "Mesh", "name": "m", "labels": { "strait.io/issuing": issuing } });
     global.call(Method::PUT, "/meshes/m", Some(mesh)).await
 }
+
+/// A session ends with its stream, so there is none before nothing can come in between.
+#[tokio::test]
+async fn a_zone_whose_request_is_refused_has_no_session() {
+    let global = Global::start().await;
+    let mut peer = KdsPeer::connect(&global, "zone-9").await;
+    peer.caller.issuing_request = Some("this is no request".to_owned());
+    let refused = peer.down(peer.first("Secret", Peer::default())).await.err().expect("that is no request");
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
+    assert_ne!(global.zone_status("zone-9").await.unwrap(), "online");
+}

@@ -7,7 +7,7 @@ fn peer(last: u8, port: u16) -> SocketAddr {
 }
 
 fn connections(limits: Limits) -> Arc<Connections> {
-    Connections::new("test", limits)
+    Connections::new("test", limits, TaskTracker::new())
 }
 
 fn small() -> Limits {
