@@ -14,6 +14,7 @@
 //! Only the leader of a zone does this. It decides without a clock, a store or a channel; [`Services`] is the
 //! task around that.
 
+mod departures;
 mod foreign;
 mod generation;
 mod hostnames;

@@ -12,6 +12,7 @@ mod documents;
 pub mod flood;
 mod groups;
 mod guests;
+mod hostnames;
 mod issuing;
 mod keys;
 mod logs;

@@ -20,7 +20,7 @@ use common::{
 use proto::dataplane::networking::inbound::State;
 use serde_json::Value;
 
-use crate::mesh::Protocol;
+use crate::{mesh::Protocol, share::PARTS_OF_ZONE};
 
 /// Names of resources of one kind.
 pub(super) type Names = BTreeSet<Arc<str>>;
@@ -65,7 +65,7 @@ impl ByTrait {
     }
 
     /// Those that have the rarest of `all`, and perhaps not the others.
-    fn rarest(&self, all: &[Trait]) -> impl Iterator<Item = &Arc<str>> {
+    fn rarest(&self, all: &[Trait]) -> impl Iterator<Item = &Arc<str>> + use<'_> {
         let sets = all.iter().map(|one| self.0.get(one));
         // Where nobody has one of them, nobody has all.
         let sets: Option<Vec<&Names>> = sets.collect();
@@ -233,7 +233,54 @@ pub(super) struct Population {
     labels: BTreeMap<Arc<str>, Vec<Trait>>,
     /// Services of several zones, under one label that all they are made of have.
     composing: ByTrait,
-    composed: BTreeMap<Arc<str>, MeshMultiZoneService>,
+    composed: BTreeMap<Arc<str>, Composition>,
+}
+
+/// What a service of several zones is made of.
+#[derive(Debug)]
+struct Composition {
+    /// The labels of all its parts.
+    wanted: Vec<Trait>,
+    /// The services that have them, by the zone they say they are of.
+    parts: BTreeMap<Arc<str>, Names>,
+}
+
+impl Composition {
+    /// Follows a service with these labels, if it is one of them.
+    fn join(&mut self, name: &Arc<str>, labels: &[Trait]) {
+        // Without any label none is meant.
+        if !self.wanted.is_empty() && self.wanted.iter().all(|one| labels.contains(one)) {
+            self.parts.entry(zone_of(labels)).or_default().insert(Arc::clone(name));
+        }
+    }
+
+    /// Forgets a service that had these labels.
+    fn leave(&mut self, name: &str, labels: &[Trait]) {
+        let zone = zone_of(labels);
+        if let Some(names) = self.parts.get_mut(&zone) {
+            names.remove(name);
+            if names.is_empty() {
+                self.parts.remove(&zone);
+            }
+        }
+    }
+}
+
+fn zone_of(labels: &[Trait]) -> Arc<str> {
+    let zone = labels.iter().find_map(|one| match one {
+        Trait::Label(key, value) if key == labels::ZONE => Some(value.as_str()),
+        _ => None,
+    });
+    zone.unwrap_or_default().into()
+}
+
+/// What is said of what a service of several zones is made of.
+#[derive(Debug, Default)]
+pub(super) struct ComposedOf<'a> {
+    /// Names of services.
+    pub(super) names: Vec<&'a Arc<str>>,
+    /// A zone that has more of them, which do not count.
+    pub(super) crowded: Option<&'a str>,
 }
 
 impl Population {
@@ -292,7 +339,13 @@ impl Population {
         let before = self.labels.remove(name).unwrap_or_default();
         let after: Vec<Trait> = resource.into_iter().flat_map(labels_of).collect();
         let concerned = before.iter().chain(&after).flat_map(|one| self.composing.having(one)).cloned();
-        let concerned = concerned.collect();
+        let concerned: Names = concerned.collect();
+        for composed in &concerned {
+            if let Some(composition) = self.composed.get_mut(composed) {
+                composition.leave(name, &before);
+                composition.join(name, &after);
+            }
+        }
         self.services.leave(name, before);
         self.services.join(name, after.clone());
         if resource.is_some() {
@@ -302,16 +355,21 @@ impl Population {
     }
 
     /// Follows the change of a service of several zones.
-    pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<MeshMultiZoneService>) {
-        let first = |spec: &MeshMultiZoneService| {
-            spec.wanted().iter().next().map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
-        };
+    pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<&MeshMultiZoneService>) {
         if let Some(before) = self.composed.remove(name) {
-            self.composing.leave(name, first(&before));
+            self.composing.leave(name, before.wanted.into_iter().take(1));
         }
         if let Some(after) = after {
-            self.composing.join(name, first(&after));
-            self.composed.insert(Arc::clone(name), after);
+            let wanted = after.wanted().iter();
+            let wanted: Vec<Trait> =
+                wanted.map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned())).collect();
+            self.composing.join(name, wanted.first().cloned());
+            let may: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
+            let mut composition = Composition { wanted, parts: BTreeMap::new() };
+            for service in may {
+                composition.join(service, self.labels.get(service).map_or(&[], Vec::as_slice));
+            }
+            self.composed.insert(Arc::clone(name), composition);
         }
     }
 
@@ -366,14 +424,15 @@ impl Population {
         self.selectors.keys()
     }
 
-    /// Services that have one of the labels that `service` asks for, and perhaps not the others.
-    pub(super) fn parts_of(&self, service: &MeshMultiZoneService) -> impl Iterator<Item = &Arc<str>> {
-        let wanted: Vec<Trait> = service
-            .wanted()
-            .iter()
-            .map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
-            .collect();
-        let parts: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
-        parts.into_iter()
+    /// What a service of several zones is made of: all there is in `zone`, and so many of each other zone. `None` when nobody
+    /// can read what it asks for.
+    pub(super) fn parts_of(&self, service: &str, zone: &str) -> Option<ComposedOf<'_>> {
+        let mut composed = ComposedOf::default();
+        for (of, parts) in &self.composed.get(service)?.parts {
+            let most = if of.is_empty() || **of == *zone { usize::MAX } else { PARTS_OF_ZONE };
+            composed.names.extend(parts.iter().take(most));
+            composed.crowded = composed.crowded.or((parts.len() > most).then_some(&**of));
+        }
+        Some(composed)
     }
 }

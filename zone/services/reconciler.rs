@@ -34,6 +34,7 @@ use common::{
 
 use super::{
     ServiceSettings,
+    departures::Departures,
     foreign::ForeignServices,
     generation::{self, ServiceOutcome, ServiceTag},
     hostnames::Hostnames,
@@ -64,7 +65,7 @@ pub(super) struct Reconciler {
     /// Meshes whose identities are to be looked at.
     identities: BTreeSet<Arc<str>>,
     /// When services go that nobody serves.
-    going: BTreeSet<(DateTime<Utc>, ResourceKey)>,
+    going: Departures,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +91,7 @@ impl Reconciler {
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
             identities: BTreeSet::new(),
-            going: BTreeSet::new(),
+            going: Departures::default(),
         }
     }
 
@@ -100,8 +101,7 @@ impl Reconciler {
         for key in changed {
             self.follow(key, index);
         }
-        while let Some((at, key)) = self.going.first().cloned().filter(|(at, _)| *at <= now) {
-            self.going.remove(&(at, key.clone()));
+        while let Some(key) = self.going.pop_due(now) {
             if key.kind == &workload::KIND {
                 self.workloads.insert((key.mesh, key.name));
             } else {
@@ -178,7 +178,7 @@ impl Reconciler {
 
     /// When there is something to do even if nothing changes.
     pub(super) fn next(&self) -> Option<DateTime<Utc>> {
-        self.going.first().map(|(at, _)| *at)
+        self.going.next()
     }
 
     /// Before any address is given away, all that somebody has are known.
@@ -261,16 +261,20 @@ impl Reconciler {
 
     /// Somebody may have written one of this zone, or taken it away.
     fn workload(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.retain(|(_, known)| known != key);
-        if resource.is_none_or(|resource| self.is_of_zone(resource)) {
-            let going = resource.and_then(|stored| workloads::goes_at(stored, self.grace()));
-            self.going.extend(going.map(|at| (at, key.clone())));
+        let is_ours = resource.is_none_or(|resource| self.is_of_zone(resource));
+        let going = resource.filter(|_| is_ours).and_then(|stored| workloads::goes_at(stored, self.grace()));
+        self.going.set(key, going);
+        if is_ours {
             self.workloads.insert((Arc::clone(&key.mesh), Arc::clone(&key.name)));
         }
     }
 
     fn service(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.retain(|(_, service)| service != key);
+        // When one of another zone goes is for that zone to say.
+        let ours = resource.filter(|service| self.is_of_zone(service));
+        let generated = ours.filter(|_| key.kind == &mesh_service::KIND);
+        let going = generated.and_then(|service| generation::goes_at(service, self.grace()));
+        self.going.set(key, going);
         self.dirty.extend(match resource {
             Some(service) => self.hostnames.service(service, &self.settings.zone),
             None => self.hostnames.forget(key),
@@ -278,17 +282,13 @@ impl Reconciler {
         self.dirty.insert(key.clone());
         if key.kind == &MESH_MULTI_ZONE_SERVICE {
             let spec = resource.and_then(|service| service.spec::<MeshMultiZoneService>().ok());
-            return self.in_mesh(&key.mesh).population.multi_zone(&key.name, spec);
+            return self.in_mesh(&key.mesh).population.multi_zone(&key.name, spec.as_ref());
         }
         if key.kind != &mesh_service::KIND {
             return;
         }
         let foreign = resource.filter(|service| !self.is_of_zone(service));
         self.dirty.extend(self.foreign.follow(key, foreign.map(|service| &**service)));
-        let grace = self.grace();
-        let going = resource.and_then(|service| generation::goes_at(service, grace));
-        self.going.extend(going.map(|at| (at, key.clone())));
-        let ours = resource.filter(|service| self.is_of_zone(service));
         let selector = ours
             .and_then(|service| service.spec::<MeshService>().ok())
             .map(|spec| spec.selector.unwrap_or_default());
@@ -314,7 +314,10 @@ impl Reconciler {
             };
             let key = ResourceKey::new(&mesh_service::KIND, &mesh, &service);
             let existing = index.get(&key).map(|existing| &**existing);
-            let outcome = if *generates {
+            let outcome = if existing.is_some_and(|existing| !self.is_of_zone(existing)) {
+                // What another zone made of the tags of its proxies is that zone's.
+                ServiceOutcome::Leave
+            } else if *generates {
                 let zone = &self.settings.zone;
                 let proxies = population.serving(&service);
                 let tag = ServiceTag { zone, mesh: &mesh, service: &service, proxies: &proxies, existing };
@@ -361,13 +364,15 @@ impl Reconciler {
         if let Some(mesh) = self.meshes.get(&service.key.mesh) {
             if service.kind() == &mesh_service::KIND && self.is_of_zone(&service) {
                 self.serve(&mut service, &mut status, mesh, index);
-            } else if let Some(spec) = multi_zone(&service) {
-                let parts = mesh.population.parts_of(&spec);
-                let parts = parts.filter_map(|name| index.find(&mesh_service::KIND, service.mesh(), name));
-                status::of_parts(&mut status, parts.map(|part| &**part).filter(|part| spec.selects(part)));
+            } else if service.kind() == &MESH_MULTI_ZONE_SERVICE
+                && let Some(parts) = mesh.population.parts_of(service.name(), &self.settings.zone)
+            {
+                let resource = |name| index.find(&mesh_service::KIND, service.mesh(), name);
+                let services = parts.names.into_iter().filter_map(|name| resource(name)).map(|part| &**part);
+                status::of_parts(&mut status, services, parts.crowded);
             }
         }
-        let encoded = status.encode();
+        let encoded = status::encode(&mut status);
         if service.status.as_deref().is_none_or(|stored| differs(stored, &encoded)) {
             service.status = Some(encoded.into());
         }
@@ -414,10 +419,6 @@ impl Reconciler {
         let keys = services.into_iter().map(|name| ResourceKey::new(&mesh_service::KIND, mesh, &name));
         self.dirty.extend(keys);
     }
-}
-
-fn multi_zone(service: &Resource) -> Option<MeshMultiZoneService> {
-    (service.kind() == &MESH_MULTI_ZONE_SERVICE).then(|| service.spec().ok())?
 }
 
 /// Whether two texts are different JSON: members may stand in another order.
