@@ -14,13 +14,13 @@
 //! Only the leader of a zone does this. It decides without a clock, a store or a channel; [`Services`] is the
 //! task around that.
 
-mod departures;
 mod foreign;
 mod generation;
 mod hostnames;
 mod identities;
 mod population;
 mod reconciler;
+mod retirements;
 mod status;
 mod task;
 mod vips;

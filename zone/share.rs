@@ -13,6 +13,9 @@ pub(crate) const PARTS_OF_ZONE: usize = 100;
 /// Addresses at which one other zone is reached. Each of its services has an endpoint here for each of them.
 pub(crate) const DOORS_OF_ZONE: usize = 64;
 
+/// Ports by which one service of another zone is called. Where traffic is redirected, each proxy listens for each of them.
+pub(crate) const PORTS_OF_SERVICE: usize = 64;
+
 /// Names by which the proxies of one service of another zone are believed, and bytes of each: as long as a SPIFFE id may be.
 pub(crate) const IDENTITIES_OF_SERVICE: usize = 100;
 pub(crate) const LONGEST_IDENTITY: usize = 2048;

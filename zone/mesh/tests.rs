@@ -16,7 +16,7 @@ use super::{
     Catalogue, Destination, Hosts, MeshContext, MeshError, MeshState, Protocol, Surroundings,
     catalogue::offered, topology::Difference,
 };
-use crate::share::DOORS_OF_ZONE;
+use crate::share::{DOORS_OF_ZONE, PORTS_OF_SERVICE};
 
 const MESH: &str = "
 type: Mesh
@@ -150,6 +150,24 @@ fn a_zone_is_reached_at_so_many_addresses_and_hides_no_other() {
     assert_eq!((of(tagged(), "zone-2"), of(tagged(), "zone-3")), (DOORS_OF_ZONE, 1));
     let port = |zone: &str| of(Destination::Port(format!("web-{zone}").into(), 80), zone);
     assert_eq!((port("zone-2"), port("zone-3"), port("zone-4")), (DOORS_OF_ZONE, 1, DOORS_OF_ZONE));
+}
+
+#[test]
+fn a_service_of_another_zone_has_so_many_ports() {
+    let ports: Vec<String> = (1..=1000).map(|port| format!("{{port: {port}}}")).collect();
+    let service = |zone: &str| {
+        format!(
+            "---\ntype: MeshService\nmesh: demo\nname: web-{zone}\nlabels: {{kuma.io/zone: {zone}}}\nspec: {{ports: \
+             [{}]}}\n",
+            ports.join(", ")
+        )
+    };
+    let context = context(&[MESH.to_owned(), service("zone-1"), service("zone-2")].concat());
+    let called = |name: &str| {
+        let all = context.topology.all().map(|(destination, _)| destination);
+        all.filter(|called| matches!(called, Destination::Port(of, _) if **of == *name)).count()
+    };
+    assert_eq!((called("web-zone-1"), called("web-zone-2")), (1000, PORTS_OF_SERVICE));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The proxies and services of one mesh by what they are looked up by.
 
+mod composition;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -20,7 +22,8 @@ use common::{
 use proto::dataplane::networking::inbound::State;
 use serde_json::Value;
 
-use crate::{mesh::Protocol, share::PARTS_OF_ZONE};
+use self::composition::{ComposedOf, Composition};
+use crate::mesh::Protocol;
 
 /// Names of resources of one kind.
 pub(super) type Names = BTreeSet<Arc<str>>;
@@ -236,53 +239,6 @@ pub(super) struct Population {
     composed: BTreeMap<Arc<str>, Composition>,
 }
 
-/// What a service of several zones is made of.
-#[derive(Debug)]
-struct Composition {
-    /// The labels of all its parts.
-    wanted: Vec<Trait>,
-    /// The services that have them, by the zone they say they are of.
-    parts: BTreeMap<Arc<str>, Names>,
-}
-
-impl Composition {
-    /// Follows a service with these labels, if it is one of them.
-    fn join(&mut self, name: &Arc<str>, labels: &[Trait]) {
-        // Without any label none is meant.
-        if !self.wanted.is_empty() && self.wanted.iter().all(|one| labels.contains(one)) {
-            self.parts.entry(zone_of(labels)).or_default().insert(Arc::clone(name));
-        }
-    }
-
-    /// Forgets a service that had these labels.
-    fn leave(&mut self, name: &str, labels: &[Trait]) {
-        let zone = zone_of(labels);
-        if let Some(names) = self.parts.get_mut(&zone) {
-            names.remove(name);
-            if names.is_empty() {
-                self.parts.remove(&zone);
-            }
-        }
-    }
-}
-
-fn zone_of(labels: &[Trait]) -> Arc<str> {
-    let zone = labels.iter().find_map(|one| match one {
-        Trait::Label(key, value) if key == labels::ZONE => Some(value.as_str()),
-        _ => None,
-    });
-    zone.unwrap_or_default().into()
-}
-
-/// What is said of what a service of several zones is made of.
-#[derive(Debug, Default)]
-pub(super) struct ComposedOf<'a> {
-    /// Names of services.
-    pub(super) names: Vec<&'a Arc<str>>,
-    /// A zone that has more of them, which do not count.
-    pub(super) crowded: Option<&'a str>,
-}
-
 impl Population {
     /// Follows the change of a proxy; says what services of this zone it is, or was, selected by.
     pub(super) fn proxy(&mut self, name: &Arc<str>, after: Option<ServingProxy>) -> Names {
@@ -357,7 +313,7 @@ impl Population {
     /// Follows the change of a service of several zones.
     pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<&MeshMultiZoneService>) {
         if let Some(before) = self.composed.remove(name) {
-            self.composing.leave(name, before.wanted.into_iter().take(1));
+            self.composing.leave(name, before.first().cloned());
         }
         if let Some(after) = after {
             let wanted = after.wanted().iter();
@@ -365,7 +321,7 @@ impl Population {
                 wanted.map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned())).collect();
             self.composing.join(name, wanted.first().cloned());
             let may: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
-            let mut composition = Composition { wanted, parts: BTreeMap::new() };
+            let mut composition = Composition::of(wanted);
             for service in may {
                 composition.join(service, self.labels.get(service).map_or(&[], Vec::as_slice));
             }
@@ -427,12 +383,6 @@ impl Population {
     /// What a service of several zones is made of: all there is in `zone`, and so many of each other zone. `None` when nobody
     /// can read what it asks for.
     pub(super) fn parts_of(&self, service: &str, zone: &str) -> Option<ComposedOf<'_>> {
-        let mut composed = ComposedOf::default();
-        for (of, parts) in &self.composed.get(service)?.parts {
-            let most = if of.is_empty() || **of == *zone { usize::MAX } else { PARTS_OF_ZONE };
-            composed.names.extend(parts.iter().take(most));
-            composed.crowded = composed.crowded.or((parts.len() > most).then_some(&**of));
-        }
-        Some(composed)
+        self.composed.get(service).map(|composition| composition.told(zone))
     }
 }

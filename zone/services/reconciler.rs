@@ -34,12 +34,12 @@ use common::{
 
 use super::{
     ServiceSettings,
-    departures::Departures,
     foreign::ForeignServices,
     generation::{self, ServiceOutcome, ServiceTag},
     hostnames::Hostnames,
     identities,
     population::{Names, Population, ProxyStatus, ServingProxy},
+    retirements::Retirements,
     status,
     vips::{KINDS, Vips},
     workloads::{self, Program},
@@ -65,7 +65,7 @@ pub(super) struct Reconciler {
     /// Meshes whose identities are to be looked at.
     identities: BTreeSet<Arc<str>>,
     /// When services go that nobody serves.
-    going: Departures,
+    going: Retirements,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Reconciler {
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
             identities: BTreeSet::new(),
-            going: Departures::default(),
+            going: Retirements::default(),
         }
     }
 

@@ -7,12 +7,12 @@ use common::model::ResourceKey;
 
 /// What goes, and when. Cost follows what is asked for, not how much goes.
 #[derive(Debug, Default)]
-pub(super) struct Departures {
+pub(super) struct Retirements {
     in_order: BTreeSet<(DateTime<Utc>, ResourceKey)>,
     of: BTreeMap<ResourceKey, DateTime<Utc>>,
 }
 
-impl Departures {
+impl Retirements {
     /// Notes when it goes; `None` when it stays.
     pub(super) fn set(&mut self, key: &ResourceKey, at: Option<DateTime<Utc>>) {
         if let Some(before) = self.of.remove(key) {
@@ -48,15 +48,15 @@ mod tests {
     fn each_goes_once_and_when_it_was_noted_last() {
         let at = |seconds| DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds);
         let key = |name: &str| ResourceKey::new(&mesh_service::KIND, "default", name);
-        let mut departures = Departures::default();
-        departures.set(&key("a"), Some(at(1)));
-        departures.set(&key("a"), Some(at(3)));
-        departures.set(&key("b"), Some(at(2)));
-        departures.set(&key("c"), Some(at(2)));
-        departures.set(&key("c"), None);
-        assert_eq!((departures.next(), departures.pop_due(at(1))), (Some(at(2)), None));
-        assert_eq!(departures.pop_due(at(9)), Some(key("b")));
-        assert_eq!(departures.pop_due(at(9)), Some(key("a")));
-        assert_eq!((departures.next(), departures.pop_due(at(9))), (None, None));
+        let mut retirements = Retirements::default();
+        retirements.set(&key("a"), Some(at(1)));
+        retirements.set(&key("a"), Some(at(3)));
+        retirements.set(&key("b"), Some(at(2)));
+        retirements.set(&key("c"), Some(at(2)));
+        retirements.set(&key("c"), None);
+        assert_eq!((retirements.next(), retirements.pop_due(at(1))), (Some(at(2)), None));
+        assert_eq!(retirements.pop_due(at(9)), Some(key("b")));
+        assert_eq!(retirements.pop_due(at(9)), Some(key("a")));
+        assert_eq!((retirements.next(), retirements.pop_due(at(9))), (None, None));
     }
 }
