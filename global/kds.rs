@@ -18,6 +18,7 @@ mod missed;
 mod multiplexed;
 mod offers;
 mod onward;
+mod pace;
 mod questions;
 mod registration;
 mod relay_auth;

@@ -20,6 +20,7 @@ mod hostnames;
 mod identities;
 mod population;
 mod reconciler;
+mod retirements;
 mod status;
 mod task;
 mod vips;

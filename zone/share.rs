@@ -7,6 +7,22 @@ use common::metering;
 /// Services of one other zone that get virtual addresses here, of each form; and that one ingress is believed to offer.
 pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
 
+/// Services of one other zone that one service of several zones is made of.
+pub(crate) const PARTS_OF_ZONE: usize = 100;
+
+/// Addresses at which one other zone is reached. Each of its services has an endpoint here for each of them.
+pub(crate) const DOORS_OF_ZONE: usize = 64;
+
+/// Ports by which one service of another zone is called. Where traffic is redirected, each proxy listens for each of them.
+pub(crate) const PORTS_OF_SERVICE: usize = 64;
+
+/// Names by which the proxies of one service of another zone are believed, and bytes of each: as long as a SPIFFE id may be.
+pub(crate) const IDENTITIES_OF_SERVICE: usize = 100;
+pub(crate) const LONGEST_IDENTITY: usize = 2048;
+
+/// Bytes of certificates that one other zone is believed by in one mesh. All of its proxies are sent them.
+pub(crate) const ROOTS_OF_ZONE: usize = 64 * 1024;
+
 /// What one origin brings, each thing once however often it comes: so much of it is taken, and the rest waits, in order,
 /// until something of it goes.
 #[derive(Debug)]

@@ -128,9 +128,21 @@ impl SubscriptionRecord {
                 insight.subscriptions.push(self.entry.clone());
             }
         }
+        if !self.entry.config.is_empty() {
+            // It is the longest by far, and of use while it holds.
+            let others = insight.subscriptions.iter_mut().filter(|s| s.id != self.entry.id);
+            others.for_each(|subscription| subscription.config.clear());
+        }
         let surplus = insight.subscriptions.len().saturating_sub(KEPT);
         insight.subscriptions.drain(..surplus);
         insight
+    }
+}
+
+/// Leaves the oldest subscriptions out until what is kept of a zone has no more than `most` bytes.
+pub fn fit(insight: &mut ZoneInsight, most: usize) {
+    while insight.encoded_len() > most && !insight.subscriptions.is_empty() {
+        insight.subscriptions.remove(0);
     }
 }
 
@@ -216,6 +228,32 @@ mod tests {
             .map(|s| s.id.as_str())
             .collect();
         assert_eq!(online, ["11"]);
+    }
+
+    #[test]
+    fn what_a_zone_says_of_itself_is_kept_once() {
+        let introduced = |id: &str| {
+            let mut subscription = open(id);
+            let peer = Peer { config: format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000)), ..Peer::default() };
+            subscription.introduce(&peer, "2.14.0");
+            subscription
+        };
+        let mut stored = Vec::new();
+        for id in 0..10 {
+            let id = id.to_string();
+            // It is known before it says anything.
+            stored = open(&id).put_into(&stored).encode_to_vec();
+            stored = introduced(&id).put_into(&stored).encode_to_vec();
+        }
+        let insight = ZoneInsight::decode(stored.as_slice()).unwrap();
+        let configs: Vec<usize> = insight.subscriptions.iter().map(|s| s.config.len()).collect();
+        assert_eq!(configs[..9], [0; 9]);
+        assert!(configs[9] > 60_000 && stored.len() < 64 * 1024, "{}", stored.len());
+        let mut cut = insight.clone();
+        fit(&mut cut, stored.len() - 1);
+        assert_eq!(cut.subscriptions, insight.subscriptions[1..]);
+        fit(&mut cut, 10);
+        assert_eq!(cut.subscriptions, []);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct ZoneQuota {
     pub total: usize,
     /// Resources of one kind.
     pub per_kind: usize,
-    /// Bytes of what they say.
+    /// Bytes of all that they say, names and labels included, and of what each takes besides.
     pub bytes: usize,
 }
 

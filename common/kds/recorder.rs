@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use prost::Message;
 
-use super::insight::{SubscriptionRecord, close_open, set_health, set_streams};
+use super::insight::{SubscriptionRecord, close_open, fit, set_health, set_streams};
 use crate::{
     events::StreamKind,
     model::{Origin, Resource, ResourceKey, kinds},
@@ -125,7 +125,9 @@ impl Recorder {
         }
         let key = ResourceKey::global(&kinds::zone_insight::KIND, zone);
         let existing = index.get(&key);
-        let insight = change(existing.map_or(&[], |existing| &existing.spec))?;
+        let mut insight = change(existing.map_or(&[], |existing| &existing.spec))?;
+        // What a peer says is cut where it comes in; whatever that leaves has room where others store it.
+        fit(&mut insight, key.kind.largest);
         let mut resource = match existing {
             Some(existing) => Resource { modified: self.env.now(), ..existing.as_ref().clone() },
             None => Resource::new(key, self.env.now()),

@@ -29,15 +29,23 @@ pub struct Index {
 pub struct Owned {
     /// Resources.
     pub items: usize,
-    /// Bytes of what they say, names and labels not counted.
+    /// Bytes of all that they say: names and labels too, and what each takes that says nothing.
     pub bytes: usize,
 }
+
+/// Bytes that a resource takes besides what it says: a row, a change, and its place in the index.
+pub const AROUND_RESOURCE: usize = 256;
+/// The same of a label.
+const AROUND_LABEL: usize = 8;
 
 impl Owned {
     /// One resource.
     pub fn one(resource: &Resource) -> Self {
         let status = resource.status.as_ref().map_or(0, |status| status.len());
-        Self { items: 1, bytes: resource.spec.len() + status }
+        let labels: usize =
+            resource.labels.iter().map(|(name, value)| name.len() + value.len() + AROUND_LABEL).sum();
+        let name = resource.mesh().len() + resource.name().len();
+        Self { items: 1, bytes: resource.spec.len() + status + labels + name + AROUND_RESOURCE }
     }
 
     /// As much more.

@@ -1,6 +1,10 @@
 //! Keeps the insights of zones current: at once when a zone comes or goes, counters in intervals.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use common::{
     events::{Event, Lost, Subscriber},
@@ -8,7 +12,7 @@ use common::{
     store::StoreError,
 };
 use futures::{StreamExt, stream};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{session::Session, sessions::Sessions};
@@ -17,6 +21,9 @@ use super::{session::Session, sessions::Sessions};
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 /// Insights that are written at a time: the store makes one commit of those that wait.
 const WRITERS: usize = 32;
+
+/// Between two writes of one insight because a zone came or went: one that does nothing else costs no more.
+const APART: Duration = Duration::from_secs(1);
 
 /// Writes what sessions have seen of their zones.
 pub(crate) struct ZoneInsights {
@@ -36,7 +43,9 @@ impl ZoneInsights {
     pub(crate) async fn run(self, mut events: Subscriber, drained: CancellationToken) {
         let mut tick = interval(self.interval.max(LEAST_INTERVAL));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = InsightTurns::default();
         loop {
+            let next = turns.next();
             let due = tokio::select! {
                 () = drained.cancelled() => break,
                 heard = events.next() => {
@@ -49,6 +58,13 @@ impl ZoneInsights {
                     due
                 }
                 _ = tick.tick() => Due::All,
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    Due::These(BTreeSet::new())
+                }
+            };
+            let due = match due {
+                Due::These(zones) => Due::These(turns.take(zones, Instant::now())),
+                Due::All => Due::All,
             };
             self.write(due).await;
         }
@@ -80,6 +96,32 @@ impl ZoneInsights {
     }
 }
 
+/// Whose insight was written a moment ago, and whose has to wait for that.
+#[derive(Debug, Default)]
+struct InsightTurns {
+    written: BTreeMap<Arc<str>, Instant>,
+    waiting: BTreeSet<Arc<str>>,
+}
+
+impl InsightTurns {
+    /// Of those that waited and these the ones whose turn it is.
+    fn take(&mut self, zones: BTreeSet<Arc<str>>, now: Instant) -> BTreeSet<Arc<str>> {
+        self.written.retain(|_, at| now < *at + APART);
+        self.waiting.extend(zones);
+        let all = std::mem::take(&mut self.waiting);
+        let (waiting, due): (_, BTreeSet<_>) =
+            all.into_iter().partition(|zone| self.written.contains_key(zone));
+        self.waiting = waiting;
+        self.written.extend(due.iter().map(|zone| (Arc::clone(zone), now)));
+        due
+    }
+
+    /// When it is the turn of the next one that waits.
+    fn next(&self) -> Option<Instant> {
+        self.waiting.iter().filter_map(|zone| self.written.get(zone)).min().map(|at| *at + APART)
+    }
+}
+
 impl Due {
     fn note(&mut self, heard: Result<Event, Lost>) {
         match (&mut *self, heard) {
@@ -92,5 +134,25 @@ impl Due {
             (_, Err(_lost)) => *self = Self::All,
             (_, Ok(_)) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_comes_and_goes_is_written_once_in_a_while() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let of = |zones: &[&str]| zones.iter().map(|zone| Arc::from(*zone)).collect::<BTreeSet<Arc<str>>>();
+        let mut turns = InsightTurns::default();
+        assert_eq!(turns.take(of(&["a"]), at(0)), of(&["a"]));
+        assert_eq!(turns.next(), None);
+        assert_eq!(turns.take(of(&["a", "b"]), at(400)), of(&["b"]), "a was written a moment ago");
+        assert_eq!(turns.take(of(&["a"]), at(900)), of(&[]));
+        assert_eq!(turns.next(), Some(at(1000)));
+        assert_eq!(turns.take(of(&[]), at(1000)), of(&["a"]));
+        assert_eq!((turns.next(), turns.take(of(&[]), at(5000))), (None, of(&[])));
     }
 }

@@ -49,6 +49,7 @@ use super::{
     reply::{Reply, reply},
     reverse,
     session::{Session, Tidings},
+    sessions::JoinError,
     zone_view::Downward,
 };
 
@@ -247,7 +248,10 @@ impl Kds {
         stream: StreamKind,
     ) -> Result<Arc<Session>, Status> {
         let joined = self.inner.sessions.join(caller, made, stream).await;
-        joined.map_err(|error| unavailable("open a session", &error))
+        joined.map_err(|error| match error {
+            JoinError::Store(error) => unavailable("open a session", &error),
+            too_often @ JoinError::TooOften { .. } => Status::unavailable(too_often.to_string()),
+        })
     }
 
     /// Runs a stream of the sync, one half of a session or both; the session ends with it.

@@ -12,12 +12,34 @@ use common::{
     runtime::Env,
     store::{Fence, Store, StoreError},
 };
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use thiserror::Error;
+use tokio::{
+    sync::{Mutex as AsyncMutex, watch},
+    time::Instant,
+};
 
-use super::{auth::ZoneCaller, ending::EndCause, questions::FormerSender, session::Session};
+use super::{
+    auth::ZoneCaller, ending::EndCause, pace::SessionPaces, questions::FormerSender, session::Session,
+};
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
 const LEASE: Duration = Duration::from_secs(60);
+
+/// Why a zone gets no session.
+#[derive(Debug, Error)]
+pub(crate) enum JoinError {
+    /// It begins one after the other.
+    #[error("zone {zone} has begun too many sessions in a short time: try again in {}s", wait.as_secs() + 1)]
+    TooOften {
+        /// Its name.
+        zone: String,
+        /// When it may begin the next.
+        wait: Duration,
+    },
+    /// The store does not hand out an epoch.
+    #[error("open a session: {0}")]
+    Store(#[from] StoreError),
+}
 
 /// The sessions.
 pub(crate) struct Sessions {
@@ -28,6 +50,7 @@ pub(crate) struct Sessions {
     /// Of each zone one stream at a time is taken in, so that those that come together get one session. Zones do not
     /// wait for each other: taking an epoch from the store may take long.
     admissions: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
+    paces: SessionPaces,
     /// Whether this is a relay, which has to tell global about them.
     are_relayed: bool,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
@@ -36,8 +59,8 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Sessions that show on `progress` when a zone comes further, comes or goes.
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
-        let (admissions, last) = (Mutex::default(), Mutex::default());
-        Self { store, env, bus, progress, are_relayed: false, admissions, last }
+        let (admissions, last, paces) = (Mutex::default(), Mutex::default(), SessionPaces::default());
+        Self { store, env, bus, progress, are_relayed: false, admissions, last, paces }
     }
 
     /// The same on a relay.
@@ -49,20 +72,23 @@ impl Sessions {
     /// new one, which ends the one in place. `made` is when the zone was made here.
     ///
     /// # Errors
-    /// When the store does not hand out an epoch.
+    /// [`JoinError`].
     pub(crate) async fn join(
         &self,
         caller: &ZoneCaller,
         made: DateTime<Utc>,
         stream: StreamKind,
-    ) -> Result<Arc<Session>, StoreError> {
+    ) -> Result<Arc<Session>, JoinError> {
         let admission = self.admission_of(&caller.zone);
         let _one_at_a_time = admission.lock().await;
         let current = self.of(&caller.zone);
         let session = match current.filter(|session| session.admit(caller, stream)) {
             Some(session) => session,
             None => {
+                let too_often = |wait| JoinError::TooOften { zone: caller.zone.clone(), wait };
+                self.paces.allow(&caller.zone, Instant::now()).map_err(too_often)?;
                 let session = self.open(caller, made).await?;
+                self.paces.began(&caller.zone, Instant::now());
                 session.admit(caller, stream);
                 self.replace(&session);
                 session

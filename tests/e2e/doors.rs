@@ -13,6 +13,7 @@ mod envoy_answers;
 pub mod flood;
 mod groups;
 mod guests;
+mod hostnames;
 mod hung_up;
 mod issuing;
 mod keys;

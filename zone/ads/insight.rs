@@ -27,7 +27,7 @@ use common::{
 };
 use tokio::{
     sync::Notify,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,9 @@ use super::{
 
 /// Insights written in one batch.
 const BATCH: usize = 200;
+/// Between two writes because proxies came or went: those that come in the meantime are written together, and one that does
+/// nothing else costs no more.
+const APART: Duration = Duration::from_millis(250);
 /// Bytes kept of the reason of a proxy: an insight goes to global and stays there.
 const LONGEST_REASON: usize = 1024;
 
@@ -203,10 +206,15 @@ impl ProxyInsights {
         for tick in [&mut tick, &mut life] {
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
+        let mut rested = Instant::now();
         loop {
+            let urgent = async {
+                sleep_until(rested).await;
+                self.urgent.notified().await;
+            };
             let urgent_only = tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = self.urgent.notified() => true,
+                () = urgent => true,
                 _ = tick.tick() => false,
                 _ = life.tick(), if self.sign_of_life.is_some() => {
                     self.show_life();
@@ -214,6 +222,9 @@ impl ProxyInsights {
                 }
             };
             self.flush(store.as_ref(), &index, urgent_only).await;
+            if urgent_only {
+                rested = Instant::now() + APART;
+            }
         }
         drained.await;
         self.flush(store.as_ref(), &index, false).await;

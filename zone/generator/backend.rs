@@ -23,10 +23,13 @@ use super::{
     outward::{self, Outward},
     sni, type_url, zone_listener,
 };
-use crate::mesh::{
-    Abroad, Destination, Exit, ExternalService, MeshContext, MultiZoneService, Protocol, ZoneService,
-    egress_identity,
-    topology::{self, Service},
+use crate::{
+    mesh::{
+        Abroad, Destination, Exit, ExternalService, MeshContext, MultiZoneService, Protocol, ZoneService,
+        egress_identity,
+        topology::{self, Service},
+    },
+    share::{IDENTITIES_OF_SERVICE, LONGEST_IDENTITY},
 };
 
 /// A destination with what has to be known to send traffic there.
@@ -292,7 +295,10 @@ impl Backend {
 
 /// SPIFFE identities the proxies behind a port may have.
 fn identities(mesh: &MeshContext, service: &ZoneService, port: &Port) -> BTreeSet<String> {
-    let known = service.spec.identities.iter().map(|identity| match identity.r#type.as_str() {
+    let is_here = service.remote_zone.is_none();
+    let told = service.spec.identities.iter().filter(|told| is_here || told.value.len() <= LONGEST_IDENTITY);
+    let told = told.take(if is_here { usize::MAX } else { IDENTITIES_OF_SERVICE });
+    let known = told.map(|identity| match identity.r#type.as_str() {
         "SpiffeID" => identity.value.clone(),
         _ => format!("spiffe://{}/{}", mesh.mesh, identity.value),
     });

@@ -18,7 +18,7 @@ pub(super) fn believed<'a, I>(
 where
     I: Iterator<Item = (&'a Resource, &'a identity::MeshIdentity)>,
 {
-    let mut believed = trusts.domains(|stated| may_vouch(stated, zone, identities()));
+    let mut believed = trusts.domains(zone, |stated| may_vouch(stated, zone, identities()));
     if let Some(mtls) = mtls {
         // Nobody but its own authorities speaks for members of the mesh.
         believed.remove(mesh);
@@ -69,6 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::share::ROOTS_OF_ZONE;
 
     /// Whether it is by zone or by `MeshIdentity` that its workloads are known.
     #[test]
@@ -106,6 +107,28 @@ mod tests {
         assert!(believes("zone-2", own, &by_zone("")));
         assert!(!believes("zone-2", own, &by_zone("zone-2")), "there is only its word");
         assert!(!believes("example", own, &by_zone("")));
+    }
+
+    /// Each of its roots goes to every proxy of every other zone.
+    #[test]
+    fn a_zone_is_believed_by_so_much_and_no_more() {
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        let root = ca::create_root("prod", &key, TimeDelta::days(1), DateTime::<Utc>::UNIX_EPOCH).unwrap();
+        let trust = |n: usize, owner: &str| {
+            let spec = json!({"trustDomain": format!("prod.{owner}.mesh.local"),
+                "caBundles": [{"type": "Pem", "pem": {"value": root.certificate}}]});
+            let key = ResourceKey::new(&mesh_trust::KIND, "prod", &format!("{owner}-{n:04}"));
+            let trust = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(spec.to_string());
+            Arc::new(trust.with_label(labels::ZONE, owner))
+        };
+        let many = 2 * ROOTS_OF_ZONE / root.certificate.len();
+        let stolen = (0..many).map(|n| trust(n, "stolen"));
+        let own = (0..many).map(|n| trust(n, "zone-1"));
+        let all: Vec<_> = stolen.chain(own).chain([trust(0, "west")]).collect();
+        let believed = super::believed("prod", "zone-1", None, &Trusts::of(all.iter()), || [].into_iter());
+        let of = |zone: &str| believed[&format!("prod.{zone}.mesh.local")].pem.len();
+        assert!(of("stolen") <= ROOTS_OF_ZONE && of("stolen") > ROOTS_OF_ZONE / 2);
+        assert!(of("zone-1") > ROOTS_OF_ZONE && of("west") > 0);
     }
 
     fn believed(domains: &[(&str, &str)]) -> BTreeMap<String, TrustBundle> {

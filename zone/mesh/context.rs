@@ -38,6 +38,8 @@ pub struct MeshContext {
     pub dataplanes: OrdMap<Arc<str>, Arc<Dataplane>>,
     /// Ingresses of every zone, by name.
     pub ingresses: OrdMap<Arc<str>, Arc<ZoneIngress>>,
+    /// The zones they are of.
+    pub zones: Arc<BTreeSet<String>>,
     /// Egresses of every zone, by name.
     pub egresses: OrdMap<Arc<str>, Arc<ZoneEgress>>,
     /// Where the ingresses of this mesh in other zones are reached, by name.

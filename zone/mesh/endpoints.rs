@@ -16,7 +16,7 @@ use common::model::{
 };
 use imbl::OrdMap;
 
-use self::edges::{at, counted, doors, remote, remote_in};
+use self::edges::{Doors, at, counted, doors, open, remote, remote_in};
 use super::{
     Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
     MultiZoneService, Protocol, ZoneAddress, ZoneEgress, ZoneIngress, ZoneService,
@@ -46,9 +46,9 @@ pub(super) struct EndpointIndex {
     /// Those by the services they offer.
     offering: BTreeMap<Arc<str>, ResourceNames>,
     /// Where each zone is reached.
-    doors: BTreeMap<String, BTreeSet<(IpAddr, u32)>>,
+    doors: Doors,
     /// Where the ingresses of this mesh alone are reached in other zones.
-    own_doors: BTreeMap<String, BTreeSet<(IpAddr, u32)>>,
+    own_doors: Doors,
     /// Where the egresses of this zone are reached.
     exits: BTreeSet<(IpAddr, u32)>,
     /// Where those of this mesh alone are, and who they prove to be, by the name of their proxy.
@@ -127,7 +127,7 @@ impl EndpointIndex {
     pub(super) fn readdressed<'a>(&mut self, all: impl Iterator<Item = &'a Arc<ZoneAddress>>) {
         self.own_doors.clear();
         for address in all {
-            self.own_doors.entry(address.zone.clone()).or_default().insert(address.door);
+            open(&mut self.own_doors, &address.zone, address.door);
         }
     }
 

@@ -18,6 +18,7 @@ use super::{
     problem::{Problem, Subject},
     referable::{Referable, Referables},
 };
+use crate::share::PORTS_OF_SERVICE;
 
 /// A service of this or another zone.
 #[derive(Clone, Debug)]
@@ -41,9 +42,19 @@ impl ZoneService {
     /// The problem, when the spec does not decode.
     pub fn read(resource: &Arc<Resource>, zone: &str) -> Result<Self, Problem> {
         let problem = |reason: String| Problem { subject: Subject::of(resource), reason };
-        let spec = resource.spec::<kind::MeshService>().map_err(|error| problem(error.to_string()))?;
+        let mut spec = resource.spec::<kind::MeshService>().map_err(|error| problem(error.to_string()))?;
         let kri = Kri::of(resource).ok_or_else(|| problem("the kind has no identifier".to_owned()))?;
         let owner = resource.label(labels::ZONE).filter(|owner| *owner != zone);
+        if owner.is_some() && spec.ports.len() > PORTS_OF_SERVICE {
+            let (service, ports) = (resource.name(), spec.ports.len());
+            tracing::warn!(
+                service,
+                ports,
+                most = PORTS_OF_SERVICE,
+                "a service of another zone has more ports than are called"
+            );
+            spec.ports.truncate(PORTS_OF_SERVICE);
+        }
         let status: Option<Value> = resource.status.as_ref().and_then(|s| serde_json::from_slice(s).ok());
         let tls = status.as_ref().and_then(|s| s.pointer("/tls/status"));
         Ok(Self {

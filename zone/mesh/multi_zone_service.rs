@@ -1,6 +1,6 @@
 //! A service made of those of several zones, as the generator sees it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use common::model::{
     Resource,
@@ -13,6 +13,7 @@ use super::{
     problem::{Problem, Subject},
     referable::{Referable, Referables},
 };
+use crate::share::PARTS_OF_ZONE;
 
 /// A service of several zones.
 #[derive(Clone, Debug)]
@@ -47,9 +48,15 @@ impl MultiZoneService {
         meaning(self) == meaning(other)
     }
 
-    /// The services it is made of, by name.
+    /// The services it is made of, by name: all of this zone, and so many of each other one.
     pub fn parts<'a>(&'a self, among: &'a MeshServices) -> impl Iterator<Item = &'a Arc<ZoneService>> {
-        among.labelled(self.spec.wanted())
+        let mut of_zones: BTreeMap<&str, usize> = BTreeMap::new();
+        among.labelled(self.spec.wanted()).filter(move |part: &&'a Arc<ZoneService>| {
+            let Some(zone) = &part.remote_zone else { return true };
+            let number = of_zones.entry(zone).or_default();
+            *number += 1;
+            *number <= PARTS_OF_ZONE
+        })
     }
 
     /// What is called by one port.

@@ -33,8 +33,8 @@ pub trait Referable {
 #[derive(Clone, Debug)]
 pub struct Referables<S> {
     by_name: OrdMap<Arc<str>, Arc<S>>,
-    /// By the name their author gave them, which those of several zones may share.
-    by_authored: OrdMap<String, OrdSet<Arc<str>>>,
+    /// By the name their author gave them, which those of several zones may share: in the order in which they are meant.
+    by_authored: OrdMap<String, OrdSet<(bool, Arc<str>)>>,
     by_label: OrdMap<(String, String), OrdSet<Arc<str>>>,
 }
 
@@ -57,34 +57,30 @@ impl<S: Referable> Referables<S> {
 
     /// The service and port that a reference means, where one of this zone comes before those of others.
     pub fn find(&self, reference: &Reference) -> Option<(&Arc<S>, &Port)> {
-        let none = OrdSet::new();
-        let named = |name: &str| {
-            let authored = self.by_authored.get(name).unwrap_or(&none).iter();
-            let found = authored.filter_map(|name| self.by_name.get(name)).chain(self.by_name.get(name));
-            found.min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
-        };
         let service = match &reference.name {
             _ if !reference.labels.is_empty() => {
                 self.labelled(&reference.labels).min_by_key(|service| service.is_elsewhere())
             }
-            Some(name) => named(name),
+            Some(name) => self.named(name),
             None => None,
         };
         let service = service?;
         service.port(&reference.port).map(|port| (service, port))
     }
 
+    /// The service that a name means, whoever gave it. A zone may give one name to all of its services, so the others are not
+    /// looked at.
+    fn named(&self, name: &str) -> Option<&Arc<S>> {
+        let first = self.by_authored.get(name).and_then(OrdSet::get_min);
+        let authored = first.and_then(|(_, name)| self.by_name.get(name));
+        let found = authored.into_iter().chain(self.by_name.get(name));
+        found.min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
+    }
+
     /// All services that a reference may mean, with the ports it may mean: all of them where it names none.
     pub fn meant<'a>(&'a self, reference: &'a Reference) -> Vec<(&'a Arc<S>, &'a Port)> {
         let services: Vec<&Arc<S>> = match reference.name.as_deref().filter(|_| reference.labels.is_empty()) {
-            Some(name) => {
-                let authored = self.by_authored.get(name).into_iter().flatten();
-                let found = authored.filter_map(|name| self.by_name.get(name)).chain(self.by_name.get(name));
-                found
-                    .min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
-                    .into_iter()
-                    .collect()
-            }
+            Some(name) => self.named(name).into_iter().collect(),
             None => self.labelled(&reference.labels).collect(),
         };
         let wanted = |port: &&Port| {
@@ -119,14 +115,16 @@ impl<S: Referable> Referables<S> {
             None => self.by_name.remove(name),
         };
         if let Some(before) = &before {
-            leave(&mut self.by_authored, &before.authored_name().to_owned(), name);
+            let place = (before.is_elsewhere(), Arc::clone(name));
+            leave(&mut self.by_authored, &before.authored_name().to_owned(), &place);
             for (key, value) in &before.resource().labels {
                 leave(&mut self.by_label, &(key.to_owned(), value.to_owned()), name);
             }
         }
         if let Some(service) = &service {
             let authored = service.authored_name().to_owned();
-            self.by_authored.entry(authored).or_default().insert(Arc::clone(name));
+            let place = (service.is_elsewhere(), Arc::clone(name));
+            self.by_authored.entry(authored).or_default().insert(place);
             for (key, value) in &service.resource().labels {
                 self.by_label.entry((key.to_owned(), value.to_owned())).or_default().insert(Arc::clone(name));
             }
@@ -135,7 +133,7 @@ impl<S: Referable> Referables<S> {
     }
 }
 
-fn leave<K: Ord + Clone>(index: &mut OrdMap<K, OrdSet<Arc<str>>>, key: &K, name: &Arc<str>) {
+fn leave<K: Ord + Clone, V: Ord + Clone>(index: &mut OrdMap<K, OrdSet<V>>, key: &K, name: &V) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);
         if names.is_empty() {

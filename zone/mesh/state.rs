@@ -108,6 +108,8 @@ struct MeshUpdate {
     identities: BTreeSet<Arc<str>>,
     /// The virtual addresses of services that are known by their tags may be others.
     tagged: bool,
+    /// Zones whose ingresses of this mesh are reached elsewhere.
+    readdressed: BTreeSet<String>,
 }
 
 impl MeshState {
@@ -125,6 +127,7 @@ impl MeshState {
             spec: Arc::default(),
             dataplanes: OrdMap::new(),
             ingresses: OrdMap::new(),
+            zones: Arc::default(),
             egresses: OrdMap::new(),
             zone_addresses: OrdMap::new(),
             neighbours: OrdMap::new(),
@@ -263,6 +266,7 @@ impl MeshState {
         if update.change.everything || update.tagged {
             self.tagged_addresses(&mut update);
         }
+        self.readdressed(&mut update);
         self.neighbours(around, &mut update);
         self.ingresses(around, &mut update);
         self.egresses(around, &mut update);

@@ -16,6 +16,7 @@ use super::{
     Catalogue, Destination, Hosts, MeshContext, MeshError, MeshState, Protocol, Surroundings,
     catalogue::offered, topology::Difference,
 };
+use crate::share::{DOORS_OF_ZONE, PORTS_OF_SERVICE};
 
 const MESH: &str = "
 type: Mesh
@@ -115,6 +116,58 @@ fn endpoints_are_local_proxies_and_remote_ingresses() {
     check("not ready", &[dataplane("near", "10.0.0.1", &not_ready)], "");
     let advertised = near.replace("address: 10.0.0.1,", "address: 10.0.0.1, advertisedAddress: 9.9.9.9,");
     check("advertised", &[advertised], "9.9.9.9:80*1");
+}
+
+/// A zone that was taken over may say that it is reached anywhere: where another is, and at more places than there are.
+#[test]
+fn a_zone_is_reached_at_so_many_addresses_and_hides_no_other() {
+    let address = |n: usize| format!("1.1.{}.{}", n / 200, n % 200 + 1);
+    let all = 0..3 * DOORS_OF_ZONE;
+    let ingresses = all.clone().map(|n| ingress(&format!("a-{n}"), "zone-2", &address(n), FAR_WEB));
+    let ingresses: String = ingresses.chain([ingress("z", "zone-3", &address(0), FAR_WEB)]).collect();
+    let addresses: String = all
+        .map(|n| {
+            format!(
+                "---\ntype: MeshZoneAddress\nmesh: demo\nname: a-{n}\nlabels: {{kuma.io/zone: zone-4}}\nspec: \
+                 {{address: {}, port: 10001}}\n",
+                address(n)
+            )
+        })
+        .collect();
+    let service = |zone: &str| {
+        format!(
+            "---\ntype: MeshService\nmesh: demo\nname: web-{zone}\nlabels: {{kuma.io/zone: {zone}}}\nspec: {{ports: \
+             [{{port: 80}}]}}\n"
+        )
+    };
+    let services = [service("zone-2"), service("zone-3"), service("zone-4")].concat();
+    let context = context(&[MESH, &ingresses, &addresses, &services].concat());
+    let of = |destination: Destination, zone: &str| {
+        let service = context.topology.service(&destination);
+        service.endpoints.iter().filter(|e| e.locality.zone.as_deref() == Some(zone)).count()
+    };
+    let tagged = || Destination::Service("web".into());
+    assert_eq!((of(tagged(), "zone-2"), of(tagged(), "zone-3")), (DOORS_OF_ZONE, 1));
+    let port = |zone: &str| of(Destination::Port(format!("web-{zone}").into(), 80), zone);
+    assert_eq!((port("zone-2"), port("zone-3"), port("zone-4")), (DOORS_OF_ZONE, 1, DOORS_OF_ZONE));
+}
+
+#[test]
+fn a_service_of_another_zone_has_so_many_ports() {
+    let ports: Vec<String> = (1..=1000).map(|port| format!("{{port: {port}}}")).collect();
+    let service = |zone: &str| {
+        format!(
+            "---\ntype: MeshService\nmesh: demo\nname: web-{zone}\nlabels: {{kuma.io/zone: {zone}}}\nspec: {{ports: \
+             [{}]}}\n",
+            ports.join(", ")
+        )
+    };
+    let context = context(&[MESH.to_owned(), service("zone-1"), service("zone-2")].concat());
+    let called = |name: &str| {
+        let all = context.topology.all().map(|(destination, _)| destination);
+        all.filter(|called| matches!(called, Destination::Port(of, _) if **of == *name)).count()
+    };
+    assert_eq!((called("web-zone-1"), called("web-zone-2")), (1000, PORTS_OF_SERVICE));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use imbl::OrdMap;
 use sha2::{Digest, Sha256};
 
 use super::problem::{Problem, Subject};
+use crate::share::ROOTS_OF_ZONE;
 
 /// Of a certificate.
 pub(crate) type Fingerprint = [u8; 32];
@@ -112,10 +113,30 @@ impl Trusts {
         self.0.is_empty()
     }
 
-    /// Trust domains and who vouches for their members, as far as `counts` says.
-    pub(super) fn domains(&self, counts: impl Fn(&StatedTrust) -> bool) -> BTreeMap<String, TrustBundle> {
+    /// Trust domains and who vouches for their members, as far as `counts` says, seen from `zone`: of what another zone says
+    /// so many bytes and no more, since every proxy here gets them.
+    pub(super) fn domains(
+        &self,
+        zone: &str,
+        counts: impl Fn(&StatedTrust) -> bool,
+    ) -> BTreeMap<String, TrustBundle> {
         let mut domains: BTreeMap<String, TrustBundle> = BTreeMap::new();
+        let mut left: BTreeMap<&str, usize> = BTreeMap::new();
         for trust in self.0.values().filter(|trust| counts(trust)) {
+            if let Some(owner) = trust.came_from(zone) {
+                let left = left.entry(owner).or_insert(ROOTS_OF_ZONE);
+                let Some(then) = left.checked_sub(trust.bundle.pem.len()) else {
+                    let name = &*trust.resource.key.name;
+                    tracing::warn!(
+                        zone = owner,
+                        name,
+                        most = ROOTS_OF_ZONE,
+                        "a zone states too much trust: the rest is left out"
+                    );
+                    continue;
+                };
+                *left = then;
+            }
             let known = domains.entry(trust.domain.clone()).or_default();
             known.pem.push_str(&trust.bundle.pem);
             known.certificates.extend(&trust.bundle.certificates);

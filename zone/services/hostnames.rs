@@ -22,6 +22,8 @@ use common::{
 const GENERATED: &str = "Generated";
 /// What is told of a name that could not be made, in bytes.
 const LONGEST_REASON: usize = 512;
+/// How many of those who do not get a name are told who has it: so many have to be told anew when another has it.
+const TOLD: usize = 8;
 
 /// What all generators make of all services.
 #[derive(Debug, Default)]
@@ -92,7 +94,6 @@ impl Hostnames {
 
     /// Makes the names of `service`, seen from `zone`, again; says whose status may differ for that.
     pub(super) fn service(&mut self, service: &Resource, zone: &str) -> BTreeSet<ResourceKey> {
-        let mut concerned = self.forget(&service.key);
         let mut made = BTreeMap::new();
         for (name, generator) in self.generators.iter().filter(|(_, g)| g.spec.selects(service)) {
             let hostname = generator.spec.hostname(service, zone).map_err(|error| error.to_string());
@@ -112,9 +113,6 @@ impl Hostnames {
                         created: service.created,
                         service: service.key.clone(),
                     };
-                    let claims = self.claims.entry(claimed.clone()).or_default();
-                    concerned.extend(claims.iter().map(|claim| claim.service.clone()));
-                    claims.insert(claim.clone());
                     GeneratedHostname::Name(claimed, claim)
                 }
                 // Templates and what they make may be long.
@@ -122,28 +120,53 @@ impl Hostnames {
             };
             made.insert(Arc::clone(name), outcome);
         }
-        if !made.is_empty() {
-            self.made.insert(service.key.clone(), made);
-        }
-        concerned.remove(&service.key);
-        concerned
+        self.replace(&service.key, made)
     }
 
     /// The service is gone; says whose status may differ for that.
     pub(super) fn forget(&mut self, service: &ResourceKey) -> BTreeSet<ResourceKey> {
-        let mut concerned = BTreeSet::new();
-        for made in self.made.remove(service).into_iter().flat_map(BTreeMap::into_values) {
-            let GeneratedHostname::Name(claimed, claim) = made else { continue };
-            if let Some(claims) = self.claims.get_mut(&claimed) {
-                claims.remove(&claim);
-                concerned.extend(claims.iter().map(|claim| claim.service.clone()));
+        self.replace(service, BTreeMap::new())
+    }
+
+    /// Takes in what is made of a service now; says whose status may differ for that: never more than a few for each name,
+    /// however many ask for it.
+    fn replace(
+        &mut self,
+        service: &ResourceKey,
+        made: BTreeMap<Arc<str>, GeneratedHostname>,
+    ) -> BTreeSet<ResourceKey> {
+        let after = claims(&made);
+        let before = match made.is_empty() {
+            true => self.made.remove(service),
+            false => self.made.insert(service.clone(), made),
+        };
+        let before = before.as_ref().map(claims).unwrap_or_default();
+        let names: BTreeSet<&ClaimedHostname> =
+            before.symmetric_difference(&after).map(|(claimed, _)| claimed).collect();
+        let told = |known: &Self| names.iter().map(|claimed| known.told(claimed)).collect::<Vec<_>>();
+        let told_before = told(self);
+        for (claimed, claim) in before.difference(&after) {
+            if let Some(claims) = self.claims.get_mut(claimed) {
+                claims.remove(claim);
                 if claims.is_empty() {
-                    self.claims.remove(&claimed);
+                    self.claims.remove(claimed);
                 }
             }
         }
+        for (claimed, claim) in after.difference(&before) {
+            self.claims.entry(claimed.clone()).or_default().insert(claim.clone());
+        }
+        let moved = told_before.into_iter().zip(told(self)).filter(|(former, now)| former != now);
+        let mut concerned: BTreeSet<ResourceKey> =
+            moved.flat_map(|(former, now)| former.into_iter().chain(now)).collect();
         concerned.remove(service);
         concerned
+    }
+
+    /// Whose status names who has a name: the holder, and the first of those who would have it next.
+    fn told(&self, claimed: &ClaimedHostname) -> Vec<ResourceKey> {
+        let claims = self.claims.get(claimed).into_iter().flatten();
+        claims.take(1 + TOLD).map(|claim| claim.service.clone()).collect()
     }
 
     /// The host names of a service, and what became of each generator that is for it.
@@ -155,9 +178,13 @@ impl Hostnames {
                 GeneratedHostname::Nothing(reason) => {
                     Condition::new(GENERATED, false, "TemplateError", reason.clone())
                 }
-                GeneratedHostname::Name(claimed, _) => match self.holder(claimed) {
-                    Some(holder) if holder != service => {
-                        let reason = format!("{} is the host name of {holder}", claimed.hostname);
+                GeneratedHostname::Name(claimed, _) => match self.told(claimed).split_first() {
+                    Some((holder, next)) if holder != service => {
+                        let hostname = &claimed.hostname;
+                        let reason = match next.contains(service) {
+                            true => format!("{hostname} is the host name of {holder}"),
+                            false => format!("{hostname} is the host name of another service"),
+                        };
                         Condition::new(GENERATED, false, "Collision", reason)
                     }
                     _ => {
@@ -175,8 +202,63 @@ impl Hostnames {
         }
         (addresses, statuses)
     }
+}
 
-    fn holder(&self, claimed: &ClaimedHostname) -> Option<&ResourceKey> {
-        self.claims.get(claimed)?.first().map(|claim| &claim.service)
+/// The names among what is made of a service.
+fn claims(made: &BTreeMap<Arc<str>, GeneratedHostname>) -> BTreeSet<(ClaimedHostname, HostnameClaim)> {
+    let claims = made.values().filter_map(|made| match made {
+        GeneratedHostname::Name(claimed, claim) => Some((claimed.clone(), claim.clone())),
+        GeneratedHostname::Nothing(_) => None,
+    });
+    claims.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use common::model::kinds::{destinations::HOSTNAME_GENERATOR, mesh_service};
+
+    use super::*;
+
+    fn service(number: usize) -> Resource {
+        let key = ResourceKey::new(&mesh_service::KIND, "default", &format!("web-{number:05}"));
+        // Each newer one comes before all that are there.
+        let created = DateTime::UNIX_EPOCH - TimeDelta::seconds(i64::try_from(number).unwrap());
+        Resource::new(key, created).with_label(labels::DISPLAY_NAME, "web")
+    }
+
+    /// A zone that was taken over may give one name to all of its services, and each in turn to another.
+    #[test]
+    fn however_many_ask_for_a_name_a_few_are_concerned() {
+        let key = ResourceKey::global(&HOSTNAME_GENERATOR, "g");
+        let spec = r#"{"selector": {"meshService": {}}, "template": "{{ .DisplayName }}.mesh"}"#;
+        let generator = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec(spec);
+        let mut hostnames = Hostnames::default();
+        hostnames.generator(&key.name, Some(&generator), [].iter());
+        let most = 2 + TOLD;
+        let all: Vec<Resource> = (0..3000).map(service).collect();
+        for service in &all {
+            assert!(hostnames.service(service, "east").len() <= most);
+            assert!(hostnames.service(service, "east").is_empty(), "nothing is new");
+        }
+        let reason = |hostnames: &Hostnames, number: usize| {
+            let (names, statuses) = hostnames.of(&all[number].key);
+            (names.len(), statuses[0].conditions[0].message.clone())
+        };
+        assert_eq!(reason(&hostnames, 2999).0, 1);
+        let named = format!("web.mesh is the host name of {}", all[2999].key);
+        let unnamed = "web.mesh is the host name of another service".to_owned();
+        assert_eq!(reason(&hostnames, 2999 - TOLD), (0, named));
+        assert_eq!(reason(&hostnames, 2999 - TOLD - 1), (0, unnamed.clone()));
+        assert_eq!(reason(&hostnames, 0), (0, unnamed));
+
+        assert!(hostnames.forget(&all[0].key).is_empty(), "it was told of nobody");
+        let concerned = hostnames.forget(&all[2999].key);
+        assert!(concerned.contains(&all[2998].key) && concerned.len() <= most, "{concerned:?}");
+        assert_eq!(reason(&hostnames, 2998).0, 1);
+        for service in all.iter().rev() {
+            assert!(hostnames.forget(&service.key).len() <= most);
+        }
+        assert!(hostnames.claims.is_empty() && hostnames.made.is_empty());
     }
 }

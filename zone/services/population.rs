@@ -1,5 +1,7 @@
 //! The proxies and services of one mesh by what they are looked up by.
 
+mod composition;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -20,6 +22,7 @@ use common::{
 use proto::dataplane::networking::inbound::State;
 use serde_json::Value;
 
+use self::composition::{ComposedOf, Composition};
 use crate::mesh::Protocol;
 
 /// Names of resources of one kind.
@@ -65,7 +68,7 @@ impl ByTrait {
     }
 
     /// Those that have the rarest of `all`, and perhaps not the others.
-    fn rarest(&self, all: &[Trait]) -> impl Iterator<Item = &Arc<str>> {
+    fn rarest(&self, all: &[Trait]) -> impl Iterator<Item = &Arc<str>> + use<'_> {
         let sets = all.iter().map(|one| self.0.get(one));
         // Where nobody has one of them, nobody has all.
         let sets: Option<Vec<&Names>> = sets.collect();
@@ -233,7 +236,7 @@ pub(super) struct Population {
     labels: BTreeMap<Arc<str>, Vec<Trait>>,
     /// Services of several zones, under one label that all they are made of have.
     composing: ByTrait,
-    composed: BTreeMap<Arc<str>, MeshMultiZoneService>,
+    composed: BTreeMap<Arc<str>, Composition>,
 }
 
 impl Population {
@@ -292,7 +295,13 @@ impl Population {
         let before = self.labels.remove(name).unwrap_or_default();
         let after: Vec<Trait> = resource.into_iter().flat_map(labels_of).collect();
         let concerned = before.iter().chain(&after).flat_map(|one| self.composing.having(one)).cloned();
-        let concerned = concerned.collect();
+        let concerned: Names = concerned.collect();
+        for composed in &concerned {
+            if let Some(composition) = self.composed.get_mut(composed) {
+                composition.leave(name, &before);
+                composition.join(name, &after);
+            }
+        }
         self.services.leave(name, before);
         self.services.join(name, after.clone());
         if resource.is_some() {
@@ -302,16 +311,21 @@ impl Population {
     }
 
     /// Follows the change of a service of several zones.
-    pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<MeshMultiZoneService>) {
-        let first = |spec: &MeshMultiZoneService| {
-            spec.wanted().iter().next().map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
-        };
+    pub(super) fn multi_zone(&mut self, name: &Arc<str>, after: Option<&MeshMultiZoneService>) {
         if let Some(before) = self.composed.remove(name) {
-            self.composing.leave(name, first(&before));
+            self.composing.leave(name, before.first().cloned());
         }
         if let Some(after) = after {
-            self.composing.join(name, first(&after));
-            self.composed.insert(Arc::clone(name), after);
+            let wanted = after.wanted().iter();
+            let wanted: Vec<Trait> =
+                wanted.map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned())).collect();
+            self.composing.join(name, wanted.first().cloned());
+            let may: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
+            let mut composition = Composition::of(wanted);
+            for service in may {
+                composition.join(service, self.labels.get(service).map_or(&[], Vec::as_slice));
+            }
+            self.composed.insert(Arc::clone(name), composition);
         }
     }
 
@@ -366,14 +380,9 @@ impl Population {
         self.selectors.keys()
     }
 
-    /// Services that have one of the labels that `service` asks for, and perhaps not the others.
-    pub(super) fn parts_of(&self, service: &MeshMultiZoneService) -> impl Iterator<Item = &Arc<str>> {
-        let wanted: Vec<Trait> = service
-            .wanted()
-            .iter()
-            .map(|(key, value)| Trait::Label(key.to_owned(), value.to_owned()))
-            .collect();
-        let parts: Vec<&Arc<str>> = self.services.rarest(&wanted).collect();
-        parts.into_iter()
+    /// What a service of several zones is made of: all there is in `zone`, and so many of each other zone. `None` when nobody
+    /// can read what it asks for.
+    pub(super) fn parts_of(&self, service: &str, zone: &str) -> Option<ComposedOf<'_>> {
+        self.composed.get(service).map(|composition| composition.told(zone))
     }
 }

@@ -39,11 +39,11 @@ use super::{
     hostnames::Hostnames,
     identities,
     population::{Names, Population, ProxyStatus, ServingProxy},
+    retirements::Retirements,
     status,
     vips::{KINDS, Vips},
     workloads::{self, Program},
 };
-use crate::deadlines::Deadlines;
 
 /// What the state of identities follows from, besides their mesh.
 const OF_IDENTITIES: [&Kind; 3] = [&MESH_IDENTITY, &mesh_trust::KIND, &secret::SECRET];
@@ -65,7 +65,7 @@ pub(super) struct Reconciler {
     /// Meshes whose identities are to be looked at.
     identities: BTreeSet<Arc<str>>,
     /// When services go that nobody serves.
-    going: Deadlines<ResourceKey, DateTime<Utc>>,
+    going: Retirements,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Reconciler {
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
             identities: BTreeSet::new(),
-            going: Deadlines::default(),
+            going: Retirements::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Reconciler {
         for key in changed {
             self.follow(key, index);
         }
-        for key in self.going.take(now) {
+        while let Some(key) = self.going.pop_due(now) {
             if key.kind == &workload::KIND {
                 self.workloads.insert((key.mesh, key.name));
             } else {
@@ -261,17 +261,20 @@ impl Reconciler {
 
     /// Somebody may have written one of this zone, or taken it away.
     fn workload(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.remove(key);
-        if resource.is_none_or(|resource| self.is_of_zone(resource)) {
-            if let Some(at) = resource.and_then(|stored| workloads::goes_at(stored, self.grace())) {
-                self.going.set(key.clone(), at);
-            }
+        let is_ours = resource.is_none_or(|resource| self.is_of_zone(resource));
+        let going = resource.filter(|_| is_ours).and_then(|stored| workloads::goes_at(stored, self.grace()));
+        self.going.set(key, going);
+        if is_ours {
             self.workloads.insert((Arc::clone(&key.mesh), Arc::clone(&key.name)));
         }
     }
 
     fn service(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
-        self.going.remove(key);
+        // When one of another zone goes is for that zone to say.
+        let ours = resource.filter(|service| self.is_of_zone(service));
+        let generated = ours.filter(|_| key.kind == &mesh_service::KIND);
+        let going = generated.and_then(|service| generation::goes_at(service, self.grace()));
+        self.going.set(key, going);
         self.dirty.extend(match resource {
             Some(service) => self.hostnames.service(service, &self.settings.zone),
             None => self.hostnames.forget(key),
@@ -279,18 +282,13 @@ impl Reconciler {
         self.dirty.insert(key.clone());
         if key.kind == &MESH_MULTI_ZONE_SERVICE {
             let spec = resource.and_then(|service| service.spec::<MeshMultiZoneService>().ok());
-            return self.in_mesh(&key.mesh).population.multi_zone(&key.name, spec);
+            return self.in_mesh(&key.mesh).population.multi_zone(&key.name, spec.as_ref());
         }
         if key.kind != &mesh_service::KIND {
             return;
         }
         let foreign = resource.filter(|service| !self.is_of_zone(service));
         self.dirty.extend(self.foreign.follow(key, foreign.map(|service| &**service)));
-        let grace = self.grace();
-        if let Some(at) = resource.and_then(|service| generation::goes_at(service, grace)) {
-            self.going.set(key.clone(), at);
-        }
-        let ours = resource.filter(|service| self.is_of_zone(service));
         let selector = ours
             .and_then(|service| service.spec::<MeshService>().ok())
             .map(|spec| spec.selector.unwrap_or_default());
@@ -316,7 +314,10 @@ impl Reconciler {
             };
             let key = ResourceKey::new(&mesh_service::KIND, &mesh, &service);
             let existing = index.get(&key).map(|existing| &**existing);
-            let outcome = if *generates {
+            let outcome = if existing.is_some_and(|existing| !self.is_of_zone(existing)) {
+                // What another zone made of the tags of its proxies is that zone's.
+                ServiceOutcome::Leave
+            } else if *generates {
                 let zone = &self.settings.zone;
                 let proxies = population.serving(&service);
                 let tag = ServiceTag { zone, mesh: &mesh, service: &service, proxies: &proxies, existing };
@@ -363,13 +364,15 @@ impl Reconciler {
         if let Some(mesh) = self.meshes.get(&service.key.mesh) {
             if service.kind() == &mesh_service::KIND && self.is_of_zone(&service) {
                 self.serve(&mut service, &mut status, mesh, index);
-            } else if let Some(spec) = multi_zone(&service) {
-                let parts = mesh.population.parts_of(&spec);
-                let parts = parts.filter_map(|name| index.find(&mesh_service::KIND, service.mesh(), name));
-                status::of_parts(&mut status, parts.map(|part| &**part).filter(|part| spec.selects(part)));
+            } else if service.kind() == &MESH_MULTI_ZONE_SERVICE
+                && let Some(parts) = mesh.population.parts_of(service.name(), &self.settings.zone)
+            {
+                let resource = |name| index.find(&mesh_service::KIND, service.mesh(), name);
+                let services = parts.names.into_iter().filter_map(|name| resource(name)).map(|part| &**part);
+                status::of_parts(&mut status, services, parts.crowded);
             }
         }
-        let encoded = status.encode();
+        let encoded = status::encode(&mut status);
         if service.status.as_deref().is_none_or(|stored| differs(stored, &encoded)) {
             service.status = Some(encoded.into());
         }
@@ -416,10 +419,6 @@ impl Reconciler {
         let keys = services.into_iter().map(|name| ResourceKey::new(&mesh_service::KIND, mesh, &name));
         self.dirty.extend(keys);
     }
-}
-
-fn multi_zone(service: &Resource) -> Option<MeshMultiZoneService> {
-    (service.kind() == &MESH_MULTI_ZONE_SERVICE).then(|| service.spec().ok())?
 }
 
 /// Whether two texts are different JSON: members may stand in another order.

@@ -2,20 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use common::model::{
-    Resource,
-    kinds::{
-        mesh_service::{MeshService, Port, ServiceIdentity, ServiceState},
-        service_status::{
-            Condition, DataplaneProxies, MatchedService, ServiceStatus, TLS_NOT_READY, TLS_READY,
-            TlsReadiness,
+use common::{
+    clip::clipped,
+    model::{
+        Kind, Resource,
+        kinds::{
+            mesh_service::{MeshService, Port, ServiceIdentity, ServiceState},
+            service_status::{
+                Condition, DataplaneProxies, MatchedService, ServiceStatus, TLS_NOT_READY, TLS_READY,
+                TlsReadiness,
+            },
         },
+        kri::Kri,
     },
-    kri::Kri,
 };
 use serde_json::Value;
 
 use super::population::{ProxyStatus, ServingProxy, WorkloadPort};
+use crate::share::PARTS_OF_ZONE;
 
 /// The type of an identity that a `MeshIdentity` gives.
 pub(super) const SPIFFE_ID: &str = "SpiffeID";
@@ -77,21 +81,86 @@ fn tls(before: Option<&TlsReadiness>, proxies: &[(&ServingProxy, ProxyStatus)], 
     TlsReadiness { status: if ready { TLS_READY } else { TLS_NOT_READY }.to_owned() }
 }
 
-/// Writes into the status of a service of several zones which `services` it is made of.
-pub(super) fn of_parts<'a>(status: &mut ServiceStatus, services: impl Iterator<Item = &'a Resource>) {
+/// Bytes that a status may have: as many as an insight, and far more than one needs.
+const LONGEST_STATUS: usize = Kind::LARGEST_PROXY;
+
+/// The form in which a status is stored. Where it is too long, what is for people goes first, and of its host names those
+/// that come last.
+pub(super) fn encode(status: &mut ServiceStatus) -> Vec<u8> {
+    let fits = |encoded: &Vec<u8>| encoded.len() <= LONGEST_STATUS;
+    let mut encoded = status.encode();
+    while !fits(&encoded) {
+        if !status.hostname_generators.is_empty() {
+            status.hostname_generators.clear();
+        } else if !status.mesh_services.is_empty() {
+            status.mesh_services.clear();
+        } else if !status.addresses.is_empty() {
+            status.addresses.truncate(status.addresses.len() / 2);
+        } else {
+            break;
+        }
+        encoded = status.encode();
+    }
+    encoded
+}
+
+/// What is told of a name or namespace in another zone, in bytes: as long as such a name should be.
+const LONGEST_NAME: usize = 253;
+
+/// Writes into the status of a service of several zones which `services` it is made of. More of zone `crowded` there are
+/// and do not count, so nothing that is said follows from how many more.
+pub(super) fn of_parts<'a>(
+    status: &mut ServiceStatus,
+    services: impl Iterator<Item = &'a Resource>,
+    crowded: Option<&str>,
+) {
     const MATCHED: &str = "MeshServicesMatched";
     let matched = services.filter_map(Kri::of).map(|kri| MatchedService {
-        name: kri.name,
-        namespace: kri.namespace,
+        name: clipped(kri.name, LONGEST_NAME),
+        namespace: clipped(kri.namespace, LONGEST_NAME),
         zone: kri.zone,
         mesh: kri.mesh,
     });
     let matched: BTreeSet<MatchedService> = matched.collect();
-    let condition = match matched.len() {
-        0 => Condition::new(MATCHED, false, "NoMatchesFound", "no MeshService of this mesh has these labels"),
-        number => Condition::new(MATCHED, true, "MatchesFound", format!("{number} have these labels")),
+    let found = |message: String| Condition::new(MATCHED, true, "MatchesFound", message);
+    let condition = match (matched.len(), crowded) {
+        (0, _) => {
+            Condition::new(MATCHED, false, "NoMatchesFound", "no MeshService of this mesh has these labels")
+        }
+        (number, None) => found(format!("{number} have these labels")),
+        (number, Some(zone)) => found(format!(
+            "{number} that have these labels are used: zone {zone} has more than {PARTS_OF_ZONE}, of which the rest is not"
+        )),
     };
     status.conditions.retain(|known| known.r#type != MATCHED);
     status.conditions.push(condition);
     status.mesh_services = matched.into_iter().collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use common::model::kinds::service_status::{Address, GeneratorStatus, Vip};
+
+    use super::*;
+
+    #[test]
+    fn a_status_has_a_longest_form() {
+        let condition = Condition::new("Generated", false, "TemplateError", "x".repeat(500));
+        let generator = GeneratorStatus { conditions: vec![condition], ..GeneratorStatus::default() };
+        let address =
+            |n: usize| Address { hostname: format!("{n}.{}", "x".repeat(200)), ..Address::default() };
+        let with = |generators: usize, addresses: usize| ServiceStatus {
+            vips: vec![Vip { ip: "241.0.0.1".to_owned() }],
+            hostname_generators: vec![generator.clone(); generators],
+            addresses: (0..addresses).map(address).collect(),
+            ..ServiceStatus::default()
+        };
+        for (generators, addresses) in [(10, 10), (1000, 10), (10, 5000), (1000, 5000)] {
+            let mut status = with(generators, addresses);
+            assert!(encode(&mut status).len() <= LONGEST_STATUS, "{generators} {addresses}");
+            assert_eq!(status.vips.len(), 1);
+            assert!(addresses > 10 || status.addresses.len() == addresses);
+            assert_eq!(status.hostname_generators.len() == generators, generators + addresses == 20);
+        }
+    }
 }

@@ -1,15 +1,20 @@
 //! The task that keeps services as they should be while this replica leads its zone.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, panic::resume_unwind, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use common::{
+    model::ResourceKey,
     runtime::Env,
     store::{
         Batch, Fence, Store, StoreError, Write,
         index::{Index, IndexReader},
     },
 };
-use tokio::time::sleep;
+use tokio::{
+    task::{JoinError, spawn_blocking},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{ServiceSettings, reconciler::Reconciler};
@@ -69,6 +74,25 @@ impl Services {
     }
 }
 
+/// What follows from what changed. How much that is others decide, so it is found out on a thread of its own.
+async fn stepped(
+    mut reconciler: Reconciler,
+    index: Arc<Index>,
+    changed: Vec<ResourceKey>,
+    now: DateTime<Utc>,
+) -> (Reconciler, Vec<Write>) {
+    let worked = spawn_blocking(move || {
+        let writes = reconciler.step(&index, &changed, now);
+        (reconciler, writes)
+    });
+    match worked.await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // The process ends, and this with it.
+        Err(Err(_cancelled)) => pending().await,
+    }
+}
+
 impl Work for Services {
     async fn lead(&self, fence: Fence, stop: CancellationToken) {
         let mut reconciler = Reconciler::new(self.settings.clone());
@@ -79,7 +103,8 @@ impl Work for Services {
             let changed = index.changed_since(&known);
             known = index;
             let now = self.env.now();
-            let writes = reconciler.step(&known, &changed, now);
+            let (back, writes) = stepped(reconciler, Arc::clone(&known), changed, now).await;
+            reconciler = back;
             let idle = writes.is_empty();
             let done = self.write(writes, &fence, &mut reconciler).await;
             let due = reconciler.next().map(|at| (at - now).to_std().unwrap_or_default());

@@ -21,10 +21,16 @@ use common::model::{
     },
     names,
 };
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 /// How long an address is nobody else's after its service has gone: clients may still have it for that one.
 const REST: Duration = Duration::hours(1);
+
+/// Whose address is another's looks at so many behind it, and then so many times anywhere, before it goes through all: in
+/// a range that is not nearly used up one of them is free.
+const NEAR: u128 = 8;
+const LEAPS: u8 = 64;
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,9 +160,20 @@ impl Vips {
             None => true,
             Some((owner, until)) => until.is_some_and(|until| until <= now || *owner == service.key),
         };
-        // As many as are taken cannot be in the way of one more than that.
-        let looked_at = range.usable().min(self.taken.len() as u128 + 1);
-        (0..looked_at).map(|step| range.nth(first.wrapping_add(step))).find(is_free)
+        // Names can be chosen so that all of them lead to one address. Where those go on to look follows from a digest.
+        let leap = |number: u8| {
+            let name = names::hashed_name(service);
+            let digest = Sha256::new().chain_update([number]).chain_update(service.mesh()).chain_update(name);
+            let digest: [u8; 32] = digest.finalize().into();
+            u128::from_be_bytes(digest[..16].try_into().expect("a digest is long enough"))
+        };
+        let near = (0..NEAR).map(|step| range.nth(first.wrapping_add(step)));
+        let found = near.chain((0..LEAPS).map(|number| range.nth(leap(number)))).find(is_free);
+        found.or_else(|| {
+            // As many as are taken cannot be in the way of one more than that.
+            let looked_at = range.usable().min(self.taken.len() as u128 + 1);
+            (NEAR..looked_at).map(|step| range.nth(first.wrapping_add(step))).find(is_free)
+        })
     }
 
     /// `service` is gone. Its address rests before another service gets it.
@@ -226,6 +243,22 @@ mod tests {
         assert_eq!(again, Some(web), "a zone that remembers nothing comes to the same");
         let six = super::tests::vips("fd00:1::/64").of(&service("web"), now).unwrap();
         assert!(six.to_string().starts_with("fd00:1::"), "{six}");
+    }
+
+    /// Whoever makes up the names of services in one zone can make them lead to the same address.
+    #[test]
+    fn what_is_taken_behind_an_address_is_not_gone_through() {
+        let (mut vips, now) = (vips("10.0.0.0/16"), DateTime::UNIX_EPOCH);
+        let wanted = vips.free(&service("web"), now).unwrap();
+        let range = vips.ranges.mesh_service;
+        let first = (0..range.usable()).find(|number| range.nth(*number) == wanted).unwrap();
+        let behind = |number: u128| range.nth(first + number);
+        for number in 0..20_000 {
+            vips.reserve(&service(&format!("other-{number}")).key, behind(number));
+        }
+        let found = vips.of(&service("web"), now).unwrap();
+        assert!(found != behind(20_000), "it went through all of them");
+        assert!(!(0..20_000).any(|number| behind(number) == found), "it is somebody else's");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
     model::Labels,
     policy::mesh_timeout,
     runtime::{Clock, Entropy},
-    store::{Snapshot, StoreIdentity, feed::Feed, memory::MemoryStore},
+    store::{Snapshot, StoreIdentity, feed::Feed, index::Owned, memory::MemoryStore},
 };
 
 const SPEC: &[u8] = br#"{"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}"#;
@@ -269,13 +269,18 @@ fn a_zone_gets_no_more_than_its_quota_and_keeps_what_it_has() {
         let (writes, refused) = plan_with(quota, &[new.clone(), other.clone()], &[], true);
         assert_eq!((writes, refused.len()), (4, 0));
     }
-    let full = ZoneQuota { bytes: 2 * SPEC.len(), ..unlimited };
-    let mut longer = changed.clone();
+    let held = ["a", "b"].map(|name| Owned::one(&up(from_global(name))).bytes).iter().sum();
+    let full = ZoneQuota { bytes: held, ..unlimited };
+    let (mut longer, mut changed) = (up(from_global("a")), up(from_global("b")));
     longer.spec = [SPEC, b"  "].concat().into();
+    changed.spec = String::from_utf8_lossy(SPEC).replace("20s", "30s").into();
+    let labelled = up(from_global("a").with_label("team", "x"));
     assert_eq!(plan_with(full, &[changed], &[], false), (1, vec![]), "what gets no longer is taken");
     let (writes, refused) = plan_with(full, &[longer, new], &[], false);
     assert_eq!((writes, refused.len()), (0, 2));
     assert!(refused[0].contains("zoneQuota.bytes"), "{refused:?}");
+    let (writes, refused) = plan_with(full, &[labelled], &[], false);
+    assert_eq!((writes, refused.len()), (0, 1), "a label is as long as anything else: {refused:?}");
 }
 
 #[test]
@@ -287,7 +292,9 @@ fn an_index_knows_what_zones_own() {
         assert_eq!(of_kind, all);
         (all.items, all.bytes)
     };
-    assert_eq!(owned(&index, "zone-1"), (2, 2 * SPEC.len()));
+    let one = Owned::one(&held("a", "zone-1")).bytes;
+    assert!(one > SPEC.len());
+    assert_eq!(owned(&index, "zone-1"), (2, 2 * one));
     assert_eq!((owned(&index, "zone-2").0, owned(&index, "zone").0), (1, 0));
     let mut change = |resource: Resource, stays: bool| {
         let (key, revision) = (resource.key.clone(), index.revision + 1);
@@ -295,9 +302,11 @@ fn an_index_knows_what_zones_own() {
         index.apply(&crate::store::Change { revision, key, resource });
         (owned(&index, "zone-1"), owned(&index, "zone-2"))
     };
-    assert_eq!(change(held("a", "zone-2"), true), ((1, SPEC.len()), (2, 2 * SPEC.len())));
-    assert_eq!(change(held("b", "zone-1").with_spec(&b"x"[..]), true).0, (1, 1));
-    assert_eq!(change(held("b", "zone-1"), false), ((0, 0), (2, 2 * SPEC.len())));
+    assert_eq!(change(held("a", "zone-2"), true), ((1, one), (2, 2 * one)));
+    assert_eq!(change(held("b", "zone-1").with_spec(&b"x"[..]), true).0, (1, one - SPEC.len() + 1));
+    let labelled = held("b", "zone-1").with_label("team", &"x".repeat(1000));
+    assert!(change(labelled, true).0.1 > one + 1000);
+    assert_eq!(change(held("b", "zone-1"), false), ((0, 0), (2, 2 * one)));
     assert_eq!(change(held("b", "zone-1"), false).0, (0, 0));
 }
 

@@ -15,6 +15,8 @@ const TOTAL: usize = 60;
 /// Bytes of what a zone owns.
 const BYTES: usize = 64 * 1024;
 
+const PLAIN: &str = r#"{"networking": {"address": "10.9.9.9", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web"}}]}}"#;
+
 async fn narrow() -> (Global, Vec<Zone>) {
     let quota = "multizone.global.kds.zoneQuota";
     let options = Options::default()
@@ -22,6 +24,15 @@ async fn narrow() -> (Global, Vec<Zone>) {
         .with(&format!("{quota}.total"), &TOTAL.to_string())
         .with(&format!("{quota}.bytes"), &BYTES.to_string());
     federation_with(1, options, Options::default()).await
+}
+
+/// A dataplane of this zone with nearly as many labels as one may have, each as long as it may be.
+fn labelled(peer: &KdsPeer, name: &str) -> Item {
+    let mut labelled = peer.honest(&dataplane::KIND, "default", name, PLAIN);
+    for n in 0..100 {
+        labelled.labels.insert(format!("label-{n}"), "x".repeat(1000));
+    }
+    item(&labelled)
 }
 
 /// A dataplane of this zone, with so many tags more.
@@ -86,4 +97,20 @@ async fn a_zone_owns_so_much_and_what_is_beyond_is_refused_item_by_item() {
     assert!(overview.contains("zoneQuota"), "{overview}");
     drop(up);
     let _deleted = global.call(Method::DELETE, "/zones/greedy", None).await;
+}
+
+#[tokio::test]
+async fn labels_fill_nothing_either() {
+    let (global, _zones) = narrow().await;
+    let kind = &dataplane::KIND;
+    let peer = KdsPeer::connect(&global, "wordy").await;
+    let mut up = peer.up().await.expect("its token is good");
+    // Each is as long as all of the zone may be.
+    let refused = up.offer(kind, (0..8).map(|n| labelled(&peer, &format!("d-{n}"))).collect()).await.unwrap();
+    assert!(refused.is_some_and(|why| why.contains("zoneQuota.bytes")));
+    assert_eq!(owned(&global, "wordy").await, Vec::<String>::new());
+    assert_eq!(up.offer(kind, vec![dataplane(&peer, "short", 0)]).await.unwrap(), None);
+    let refused = up.offer(kind, vec![labelled(&peer, "short")]).await.unwrap();
+    assert!(refused.is_some_and(|why| why.contains("zoneQuota.bytes")), "by growing neither");
+    assert_eq!(owned(&global, "wordy").await, ["short"]);
 }

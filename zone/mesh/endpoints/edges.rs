@@ -9,10 +9,16 @@ use std::{
 use common::model::{Labels, labels};
 use imbl::OrdMap;
 
-use crate::mesh::{
-    MeshContext, ZoneIngress,
-    topology::{Endpoint, Locality},
+use crate::{
+    mesh::{
+        MeshContext, ZoneIngress,
+        topology::{Endpoint, Locality},
+    },
+    share::DOORS_OF_ZONE,
 };
+
+/// Addresses and ports by zone.
+pub(super) type Doors = BTreeMap<String, BTreeSet<(IpAddr, u32)>>;
 
 /// Egresses as endpoints with these tags.
 pub(super) fn at<'a>(
@@ -70,30 +76,38 @@ pub(super) fn remote_in(
     }
 }
 
-/// The ingresses of other zones than `zone` that count. Several resources may stand behind one load
-/// balancer, of which one counts; one that announces nothing yet must not hide the others.
+/// The ingresses of other zones than `zone` that count, so many of each. Several resources of a zone may stand behind one
+/// load balancer, of which one counts; one that announces nothing yet must not hide the others. What another zone says of
+/// the same address hides nothing.
 pub(super) fn counted(
     ingresses: &OrdMap<Arc<str>, Arc<ZoneIngress>>,
     zone: &str,
 ) -> BTreeMap<Arc<str>, Arc<ZoneIngress>> {
-    let mut seen = BTreeSet::new();
+    let mut seen = Doors::new();
     let counts = |(_, ingress): &(&Arc<str>, &Arc<ZoneIngress>)| {
         ingress.is_remote(zone)
             && ingress.offers_anything()
-            && ingress.public.is_some_and(|at| seen.insert(at))
+            && ingress.zone().zip(ingress.public).is_some_and(|(of, at)| open(&mut seen, of, at))
     };
     ingresses.iter().filter(counts).map(|(name, ingress)| (Arc::clone(name), Arc::clone(ingress))).collect()
 }
 
 /// Where each zone is reached.
-pub(super) fn doors(
-    ingresses: &OrdMap<Arc<str>, Arc<ZoneIngress>>,
-) -> BTreeMap<String, BTreeSet<(IpAddr, u32)>> {
-    let mut doors: BTreeMap<String, BTreeSet<(IpAddr, u32)>> = BTreeMap::new();
+pub(super) fn doors(ingresses: &OrdMap<Arc<str>, Arc<ZoneIngress>>) -> Doors {
+    let mut doors = Doors::new();
     for ingress in ingresses.values() {
         if let (Some(zone), Some(at)) = (ingress.zone(), ingress.public) {
-            doors.entry(zone.to_owned()).or_default().insert(at);
+            open(&mut doors, zone, at);
         }
     }
     doors
+}
+
+/// Adds where a zone is reached, unless it is reached at as many addresses as count; says whether that is new.
+pub(super) fn open(doors: &mut Doors, zone: &str, at: (IpAddr, u32)) -> bool {
+    let of_zone = match doors.get_mut(zone) {
+        Some(of_zone) => of_zone,
+        None => doors.entry(zone.to_owned()).or_default(),
+    };
+    of_zone.len() < DOORS_OF_ZONE && of_zone.insert(at)
 }

@@ -2,13 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use common::model::ResourceKey;
-use imbl::OrdMap;
-
 use super::{MeshState, MeshUpdate};
-use crate::mesh::{
-    Abroad, Destination, Neighbour, Problem, Surroundings, ZoneAddress, ZoneIngress, topology::Difference,
-};
+use crate::mesh::{Abroad, Destination, Neighbour, Problem, Surroundings, ZoneAddress, topology::Difference};
+use common::model::ResourceKey;
 
 impl MeshState {
     /// Takes in the other meshes. Whoever is called there is looked at.
@@ -68,10 +64,10 @@ impl MeshState {
         if self.context.ingresses.ptr_eq(&around.ingresses) {
             return;
         }
-        let zones = |all: &OrdMap<Arc<str>, Arc<ZoneIngress>>| -> BTreeSet<String> {
-            all.values().filter_map(|ingress| ingress.zone()).map(str::to_owned).collect()
-        };
-        update.change.zones = zones(&self.context.ingresses) != zones(&around.ingresses);
+        let zones = around.ingresses.values().filter_map(|ingress| ingress.zone());
+        let zones: BTreeSet<String> = zones.map(str::to_owned).collect();
+        update.change.zones = *self.context.zones != zones;
+        self.context.zones = Arc::new(zones);
         self.context.ingresses = around.ingresses.clone();
         // What they offer of other meshes is not looked through.
         let abroad: Vec<Destination> = self.abroad().collect();
@@ -110,9 +106,16 @@ impl MeshState {
         if before == after {
             return;
         }
-        let zones = before.iter().chain(&after).map(|address| address.zone.clone()).collect();
-        self.population.readdressed(self.context.zone_addresses.values());
-        self.zones_moved(&zones, update);
+        update.readdressed.extend(before.iter().chain(&after).map(|address| address.zone.clone()));
+    }
+
+    /// Looks at what is reached by addresses that came, went or changed: once, however many did.
+    pub(super) fn readdressed(&mut self, update: &mut MeshUpdate) {
+        let zones = std::mem::take(&mut update.readdressed);
+        if !zones.is_empty() {
+            self.population.readdressed(self.context.zone_addresses.values());
+            self.zones_moved(&zones, update);
+        }
     }
 
     /// Takes in the egresses of this zone, through which everything outside is reached.

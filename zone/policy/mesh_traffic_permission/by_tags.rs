@@ -1,6 +1,6 @@
 //! Permissions for groups of clients, told apart by the tags in their certificates.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use common::{
     issuing,
@@ -127,8 +127,7 @@ fn elsewhere(context: &MeshContext, zone: &str) -> Principal {
     let somewhere = proven(tls::dns(tls::suffix(issuing::domain("", mesh))));
     let not_there = unless(true, below(&issuing::domain(zone, mesh)));
     let proven = principal(Identifier::AndIds(principal::Set { ids: vec![somewhere, not_there.clone()] }));
-    let others: BTreeSet<&str> = context.ingresses.values().filter_map(|ingress| ingress.zone()).collect();
-    let others = others.into_iter().filter(|other| {
+    let others = context.zones.iter().map(String::as_str).filter(|other| {
         *other != zone
             && *other != &*context.zone
             && !context.mtls.as_ref().is_some_and(|mtls| mtls.proves(other))

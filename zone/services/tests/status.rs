@@ -1,12 +1,15 @@
+use std::collections::BTreeSet;
+
 use chrono::Duration;
 use common::model::kinds::{
     dataplane,
     destinations::{MESH_EXTERNAL_SERVICE, MESH_MULTI_ZONE_SERVICE},
     mesh_service::{self, ServiceState},
-    service_status::DataplaneProxies,
+    service_status::{DataplaneProxies, ServiceStatus},
 };
 
 use super::world::{World, proxy};
+use crate::share::PARTS_OF_ZONE;
 
 const MTLS: &str = "{type: Mesh, name: default, meshServices: {mode: Everywhere}, mtls: {enabledBackend: ca, \
                     backends: [{name: ca, type: builtin}]}}";
@@ -156,6 +159,70 @@ fn services_of_several_zones_name_their_parts() {
     world.delete(&mesh_service::KIND, "web-west");
     world.settle();
     assert_eq!(shown(&world), (vec!["east".to_owned()], "True".to_owned()));
+}
+
+/// Of what a zone that was taken over makes, so much counts; what it adds to that costs nobody a word.
+#[test]
+fn a_zone_is_so_many_parts_of_a_service_of_several_zones() {
+    let mut world = World::generating();
+    world.put(
+        "{type: MeshMultiZoneService, mesh: default, name: web, labels: {kuma.io/origin: global}, spec: {selector: \
+         {meshService: {matchLabels: {kuma.io/display-name: web}}}, ports: [{port: 80}]}}",
+    );
+    let part = |name: &str, zone: &str, namespace: &str| {
+        let labels = format!(
+            "kuma.io/origin: global, kuma.io/zone: {zone}, kuma.io/display-name: web, k8s.kuma.io/namespace: {namespace}"
+        );
+        format!(
+            "{{type: MeshService, mesh: default, name: {name}, labels: {{{labels}}}, spec: {{ports: [{{port: 80}}]}}}}"
+        )
+    };
+    for n in 0..2 * PARTS_OF_ZONE {
+        world.put(&part(&format!("web-{n:05}"), "stolen", &format!("n{n}-{}", "x".repeat(900))));
+    }
+    world.put(&part("web-west", "west", "shop"));
+    world.put(&proxy("a", "web", 80, "Ready", ""));
+    world.settle();
+    let status = |world: &World| world.status(&MESH_MULTI_ZONE_SERVICE, "web");
+    let told = status(&world);
+    let of = |zone: &str| told.mesh_services.iter().filter(|part| part.zone == zone).count();
+    assert_eq!((of("stolen"), of("west"), of("east")), (PARTS_OF_ZONE, 1, 1));
+    assert!(told.conditions[0].message.contains("zone stolen has more than 100"), "{:?}", told.conditions);
+    assert!(told.encode().len() < 100 * 1024, "{}", told.encode().len());
+
+    world.put(&part("web-99999", "stolen", "one-more"));
+    world.settle();
+    assert_eq!(status(&world), told);
+    world.delete(&mesh_service::KIND, "web-00000");
+    world.settle();
+    let namespaces = |status: &ServiceStatus| {
+        status.mesh_services.iter().map(|part| part.namespace.clone()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(namespaces(&told).symmetric_difference(&namespaces(&status(&world))).count(), 2);
+}
+
+#[test]
+fn what_another_zone_made_of_its_tags_is_that_zones() {
+    let mut world = World::generating();
+    let service = |more: &str| {
+        format!(
+            "{{type: MeshService, mesh: default, name: web-west, labels: {{kuma.io/origin: global, kuma.io/zone: west, \
+             kuma.io/display-name: web, kuma.io/managed-by: meshservice-generator{more}}}, spec: {{ports: [{{port: \
+             80}}]}}}}"
+        )
+    };
+    world.put(&service(""));
+    world.settle();
+    let labels = |world: &World| world.service("web-west").expect("it stays").labels.clone();
+    assert_eq!(labels(&world).get("kuma.io/deletion-grace-period-started-at"), None);
+    world.put(&service(", kuma.io/deletion-grace-period-started-at: '1970-01-01T00:00:00Z'"));
+    world.settle();
+    world.now += Duration::days(1);
+    world.settle();
+    assert_eq!(labels(&world).get("kuma.io/zone"), Some("west"));
+    world.put("{type: Mesh, name: default, meshServices: {mode: Disabled}}");
+    world.settle();
+    assert!(world.service("web-west").is_some());
 }
 
 fn generator(name: &str, origin: &str, kind: &str, template: &str) -> String {
