@@ -24,6 +24,14 @@ impl<K: Ord + Clone, T: Ord + Copy> Deadlines<K, T> {
         self.by_key.insert(key, at);
     }
 
+    /// This is due then; `None`: at no time.
+    pub(crate) fn note(&mut self, key: &K, at: Option<T>) {
+        match at {
+            Some(at) => self.set(key.clone(), at),
+            None => self.remove(key),
+        }
+    }
+
     /// This is not due any more.
     pub(crate) fn remove(&mut self, key: &K) {
         if let Some(at) = self.by_key.remove(key) {

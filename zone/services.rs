@@ -20,7 +20,6 @@ mod hostnames;
 mod identities;
 mod population;
 mod reconciler;
-mod retirements;
 mod status;
 mod task;
 mod vips;

@@ -39,11 +39,11 @@ use super::{
     hostnames::Hostnames,
     identities,
     population::{Names, Population, ProxyStatus, ServingProxy},
-    retirements::Retirements,
     status,
     vips::{KINDS, Vips},
     workloads::{self, Program},
 };
+use crate::deadlines::Deadlines;
 
 /// What the state of identities follows from, besides their mesh.
 const OF_IDENTITIES: [&Kind; 3] = [&MESH_IDENTITY, &mesh_trust::KIND, &secret::SECRET];
@@ -65,7 +65,7 @@ pub(super) struct Reconciler {
     /// Meshes whose identities are to be looked at.
     identities: BTreeSet<Arc<str>>,
     /// When services go that nobody serves.
-    going: Retirements,
+    going: Deadlines<ResourceKey, DateTime<Utc>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Reconciler {
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
             identities: BTreeSet::new(),
-            going: Retirements::default(),
+            going: Deadlines::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Reconciler {
         for key in changed {
             self.follow(key, index);
         }
-        while let Some(key) = self.going.pop_due(now) {
+        for key in self.going.take(now) {
             if key.kind == &workload::KIND {
                 self.workloads.insert((key.mesh, key.name));
             } else {
@@ -263,7 +263,7 @@ impl Reconciler {
     fn workload(&mut self, key: &ResourceKey, resource: Option<&Arc<Resource>>) {
         let is_ours = resource.is_none_or(|resource| self.is_of_zone(resource));
         let going = resource.filter(|_| is_ours).and_then(|stored| workloads::goes_at(stored, self.grace()));
-        self.going.set(key, going);
+        self.going.note(key, going);
         if is_ours {
             self.workloads.insert((Arc::clone(&key.mesh), Arc::clone(&key.name)));
         }
@@ -274,7 +274,7 @@ impl Reconciler {
         let ours = resource.filter(|service| self.is_of_zone(service));
         let generated = ours.filter(|_| key.kind == &mesh_service::KIND);
         let going = generated.and_then(|service| generation::goes_at(service, self.grace()));
-        self.going.set(key, going);
+        self.going.note(key, going);
         self.dirty.extend(match resource {
             Some(service) => self.hostnames.service(service, &self.settings.zone),
             None => self.hostnames.forget(key),
