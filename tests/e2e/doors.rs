@@ -10,6 +10,7 @@ mod conditions;
 mod crowds;
 mod documents;
 pub mod flood;
+mod greedy;
 mod groups;
 mod guests;
 mod issuing;
