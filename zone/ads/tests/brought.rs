@@ -163,7 +163,7 @@ async fn a_proxy_brings_along_what_one_has_and_an_operator_may_apply_more() {
     assert!(!stored(&zone), "nothing of it is kept");
     comes(&zone, Protocol::Delta, Some(&large(128, 64)), &named).await;
     // It stays the operator's, and a proxy may bring the same.
-    zone.put(&large(300, 100)).await;
+    zone.put(&large(300, 100).replace("tags: {", "tags: {kuma.io/zone: east, ")).await;
     comes(&zone, Protocol::Delta, Some(&large(300, 100)), &named).await;
     comes(&zone, Protocol::Delta, None, &named).await;
     zone.stop().await;
