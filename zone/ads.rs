@@ -14,6 +14,7 @@
 pub(crate) mod absence;
 mod addresses;
 pub mod admin_authority;
+mod allowance;
 pub mod auth;
 mod availability;
 pub mod bootstrap;
@@ -36,6 +37,7 @@ mod kept;
 mod metrics;
 pub mod node;
 mod nodes;
+mod pace;
 mod places;
 pub mod preview;
 pub mod proxies;
@@ -333,12 +335,13 @@ impl Ads {
 
     fn streams(&self, insights: &Arc<ProxyInsights>, shutdown: &CancellationToken) -> Arc<Streams> {
         let identity = serde_json::json!({"identifier": &*self.env.instance_id, "zone": &*self.zone});
-        let (store, index, env) = (Arc::clone(&self.store), self.index.clone(), self.env.clone());
+        let (store, index) = (Arc::clone(&self.store), self.index.clone());
+        let rules = RegistrationRules::new(self.config.mode.clone(), self.env.clone());
         Arc::new(Streams {
             proxies: Arc::clone(&self.proxies),
             nodes: Arc::clone(&self.nodes),
             insights: Arc::clone(insights),
-            registrar: Registrar::new(store, index, RegistrationRules::new(self.config.mode.clone(), env)),
+            registrar: Registrar::new(store, index, rules, self.config.streams),
             authenticator: self.authenticator.clone(),
             grants: Arc::default(),
             names: Arc::default(),
@@ -361,7 +364,8 @@ impl Ads {
     fn health(&self, streams: &Arc<Streams>, hosts: &watch::Receiver<Hosts>) -> Option<Arc<Health>> {
         let settings = self.config.health.clone()?;
         let (store, env) = (Arc::clone(&self.store), self.env.clone());
-        Some(Arc::new(Health::new(Arc::clone(streams), store, env, hosts.clone(), settings)))
+        let (streams, proxies) = (Arc::clone(streams), self.config.streams);
+        Some(Arc::new(Health::new(streams, store, env, hosts.clone(), settings, proxies)))
     }
 
     fn router(
@@ -385,7 +389,7 @@ impl Ads {
             ipv4_only: address.is_ipv4(),
         };
         let judge = Judge::new(streams.authenticator.clone(), self.config.mode.clone(), self.env.clone());
-        let single = fetch::router(streams, message_bytes)
+        let single = fetch::router(streams, message_bytes, tasks)
             .merge(bootstrap::handler::router(bootstraps, judge, self.index.clone()))
             .layer(middleware::from_fn_with_state(MeasuredServer::Proxies, requests::measure));
         service

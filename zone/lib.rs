@@ -1,5 +1,6 @@
 //! The zone control plane.
 
+pub mod account;
 pub mod ads;
 mod api;
 pub mod app;

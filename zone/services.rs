@@ -4,6 +4,7 @@
 //! ```text
 //!   index ──► reconciler (facts, then what differs) ──► store
 //!               ├─ generation   which services the tags of proxies ask for
+//!               ├─ shares       how many of them are made on whose account
 //!               ├─ status       who serves a service, and how they identify themselves
 //!               ├─ vips         virtual addresses
 //!               ├─ identities   authorities of those that identify proxies, and how they are
@@ -20,6 +21,7 @@ mod hostnames;
 mod identities;
 mod population;
 mod reconciler;
+mod shares;
 mod status;
 mod task;
 mod vips;

@@ -6,6 +6,8 @@ use common::metering;
 
 /// Services of one other zone that get virtual addresses here, of each form; and that one ingress is believed to offer.
 pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
+/// Services of this zone that proxies with one token bring along.
+pub(crate) const SERVICES_OF_ACCOUNT: usize = SERVICES_OF_ZONE / 2;
 
 /// Services of one other zone that one service of several zones is made of.
 pub(crate) const PARTS_OF_ZONE: usize = 100;

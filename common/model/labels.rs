@@ -66,6 +66,8 @@ pub const PROPAGATED_PREFIX: &str = "kuma.io/pkey-";
 pub const REGISTERED: &str = "kuma.io/registered-by";
 /// Value of [`REGISTERED`].
 pub const REGISTERED_BY_PROXY: &str = "proxy";
+/// On what a proxy brought along: the beginning of the fingerprint of the token it showed, on whose account it is.
+pub const REGISTERED_WITH: &str = "strait.io/registered-with";
 /// On a zone: what becomes of what it exports. Written by global, which takes it away again.
 pub const EXPORTS: &str = "strait.io/exports";
 /// Nothing of it is sent to other zones: the zone is lost.

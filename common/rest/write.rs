@@ -282,6 +282,7 @@ impl ValidBody {
         resource.labels.clone_from(&self.document.labels);
         // Whoever writes a resource here answers for it from now on.
         resource.labels.remove(labels::REGISTERED);
+        resource.labels.remove(labels::REGISTERED_WITH);
         resource.labels.remove(labels::PROVIDED_BY);
         resource.spec = self.document.spec.clone().into();
         match existing {

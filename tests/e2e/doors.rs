@@ -11,6 +11,7 @@ mod crowds;
 mod documents;
 mod envoy_answers;
 pub mod flood;
+mod greedy;
 mod groups;
 mod guests;
 mod hostnames;

@@ -6,7 +6,10 @@
 //!   every subscription ended, and the age has passed      ──► the proxy is deleted
 //! ```
 //!
-//! What is due follows from the insights alone, so whoever begins anew comes to the same.
+//! A proxy that brought its resource along and of which nobody ever wrote an insight, because the process ended that let
+//! it in, has been away since that was written.
+//!
+//! What is due follows from what is stored alone, so whoever begins anew comes to the same.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +34,7 @@ use super::{
     insight::{subscriptions, with_all_ended},
     node::{ProxyId, ProxyKind},
     proxies::Proxies,
+    resource::is_registered,
 };
 use crate::leader::Work;
 
@@ -143,9 +147,13 @@ impl Absence {
         index: &Index,
         now: DateTime<Utc>,
     ) -> Option<(ProxyId, Vec<Write>)> {
-        let stored = index.get(insight)?;
         let kind = kind_of(insight)?;
         let proxy = ProxyId::new(kind, &insight.mesh, &insight.name);
+        let Some(stored) = index.get(insight) else {
+            let unseen = index.get(&proxy.key()).filter(|resource| is_registered(resource))?;
+            let delete = Write::delete_when(proxy.key(), Precondition::At(unseen.revision));
+            return Some((proxy, vec![delete]));
+        };
         let when = Precondition::At(stored.revision);
         let writes = match due {
             AbsenceDeadline::Silent => {
@@ -171,9 +179,9 @@ impl Work for Absence {
         loop {
             let index = reader.latest();
             let now = self.env.now();
-            for insight in index.changed_since(&known) {
+            for key in index.changed_since(&known) {
                 let own = &*self.env.instance_id;
-                calendar.follow(&insight, &index, (&self.zone, own), &self.patience, now);
+                calendar.follow(&key, &index, (&self.zone, own), &self.patience, now);
             }
             known = index;
             self.act(&known, &mut calendar, &fence).await;
@@ -233,13 +241,32 @@ impl Calendar {
         patience: &AbsenceTimeouts,
         now: DateTime<Utc>,
     ) {
-        let Some(kind) = kind_of(key) else { return };
-        self.remove(key);
-        let ours = index.get(key).filter(|insight| insight.origin == Origin::Zone(Arc::clone(zone)));
-        if let Some((at, due)) =
-            ours.and_then(|insight| patience.due(kind, &subscriptions(insight), own, now))
+        let is_ours = |resource: &&Arc<Resource>| resource.origin == Origin::Zone(Arc::clone(zone));
+        let (kind, insight) = match (kind_of(key), KINDS.into_iter().find(|kind| kind.resource() == key.kind))
         {
-            self.set(key.clone(), at, due);
+            (Some(kind), _) => (kind, key.clone()),
+            (None, Some(kind)) => (kind, ProxyId::new(kind, &key.mesh, &key.name).insight_key()),
+            (None, None) => return,
+        };
+        let seen = index.get(&insight);
+        if seen.is_some() && insight != *key {
+            // What is said of it decides, and has not changed.
+            return;
+        }
+        self.remove(&insight);
+        let due = match seen {
+            Some(seen) => Some(seen)
+                .filter(is_ours)
+                .and_then(|insight| patience.due(kind, &subscriptions(insight), own, now)),
+            None => {
+                let proxy = ProxyId::new(kind, &insight.mesh, &insight.name);
+                let unseen = index.get(&proxy.key()).filter(is_ours).filter(|r| is_registered(r));
+                let gone = unseen.and_then(|r| r.modified.checked_add_signed(delta(patience.of(kind))));
+                gone.map(|at| (at, AbsenceDeadline::Gone))
+            }
+        };
+        if let Some((at, due)) = due {
+            self.set(insight, at, due);
         }
     }
 

@@ -27,12 +27,14 @@ use common::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    account::Account,
     mesh::{
         AddressBook, Naming,
         address_book::{self, Named, OutboundEntry},
+        catalogue::fair_part_of_zone,
         neighbour,
     },
-    share::{self, FairShare, SERVICES_OF_ZONE, Vacated},
+    share::{self, FairShare, SERVICES_OF_ACCOUNT, SERVICES_OF_ZONE, Vacated},
 };
 
 /// Pause after the store refused.
@@ -48,11 +50,20 @@ const MADE_UP: &str = "VirtualOutbound";
 /// What wants an address and why.
 type Wish = (Named, OutboundEntry);
 
+/// Who wants no more than a share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum WishPayer {
+    /// Another zone.
+    Zone(Arc<str>),
+    /// Who brought proxies along.
+    Account(Account),
+}
+
 /// What one resource wants.
 #[derive(Debug, Default)]
 struct Wishes {
-    /// The zone it is of, when that is another one.
-    zone: Option<Arc<str>>,
+    /// On whose account, unless it is an operator of this zone.
+    payer: Option<WishPayer>,
     all: BTreeSet<(Arc<str>, Wish)>,
 }
 
@@ -66,10 +77,10 @@ pub(super) struct Addresses {
     index: Arc<Index>,
     /// Names somebody makes up, by mesh and their resource.
     made_up: BTreeMap<Arc<str>, BTreeMap<ResourceKey, Arc<proto::VirtualOutbound>>>,
-    /// What each resource wants, by mesh, and the other zone that has it.
+    /// What each resource wants, by mesh, and on whose account.
     wishes: BTreeMap<ResourceKey, Wishes>,
-    /// What counts of that, by other zones.
-    foreign: BTreeMap<Arc<str>, FairShare<(Arc<str>, Wish)>>,
+    /// What counts of that.
+    shares: BTreeMap<WishPayer, FairShare<(Arc<str>, Wish)>>,
     /// How many want the same in a mesh.
     wanted: BTreeMap<Arc<str>, BTreeMap<Wish, usize>>,
     /// Meshes of which it is to be looked whether what is stored is right.
@@ -88,8 +99,8 @@ impl Addresses {
         let index = Arc::new(Index::empty(store.identity()));
         let (made_up, wishes) = (BTreeMap::new(), BTreeMap::new());
         let (wanted, open) = (BTreeMap::new(), BTreeSet::new());
-        let foreign = BTreeMap::new();
-        Self { zone, naming, store, env, reader, index, made_up, wishes, foreign, wanted, open }
+        let shares = BTreeMap::new();
+        Self { zone, naming, store, env, reader, index, made_up, wishes, shares, wanted, open }
     }
 
     /// Works until `shutdown`.
@@ -183,27 +194,26 @@ impl Addresses {
         let resource = index.get(key);
         let after = resource.map(|resource| self.wishes_of(resource, index)).unwrap_or_default();
         let before = self.wishes.remove(key).unwrap_or_default();
-        let same_zone = before.zone == after.zone;
+        let same_payer = before.payer == after.payer;
         // What stays wanted is never let go in between.
-        for wish in after.all.iter().filter(|wish| !same_zone || !before.all.contains(wish)) {
-            self.more(after.zone.as_ref(), wish);
+        for wish in after.all.iter().filter(|wish| !same_payer || !before.all.contains(wish)) {
+            self.more(after.payer.as_ref(), wish);
         }
-        for wish in before.all.iter().filter(|wish| !same_zone || !after.all.contains(wish)) {
-            self.less(before.zone.as_ref(), wish);
+        for wish in before.all.iter().filter(|wish| !same_payer || !after.all.contains(wish)) {
+            self.less(before.payer.as_ref(), wish);
         }
-        for zone in [&before.zone, &after.zone].into_iter().flatten() {
-            self.tell(key, zone);
+        for payer in [&before.payer, &after.payer].into_iter().flatten() {
+            self.tell(key, payer);
         }
         if !after.all.is_empty() {
             self.wishes.insert(key.clone(), after);
         }
     }
 
-    /// One more wants this, on the account of its zone.
-    fn more(&mut self, zone: Option<&Arc<str>>, wish: &(Arc<str>, Wish)) {
-        let is_taken = zone.is_none_or(|zone| {
-            let share =
-                self.foreign.entry(Arc::clone(zone)).or_insert_with(|| FairShare::new(SERVICES_OF_ZONE));
+    /// One more wants this.
+    fn more(&mut self, payer: Option<&WishPayer>, wish: &(Arc<str>, Wish)) {
+        let is_taken = payer.is_none_or(|payer| {
+            let share = self.shares.entry(payer.clone()).or_insert_with(|| FairShare::new(payer.most()));
             share.add(wish)
         });
         if is_taken {
@@ -212,8 +222,8 @@ impl Addresses {
     }
 
     /// One less wants this.
-    fn less(&mut self, zone: Option<&Arc<str>>, wish: &(Arc<str>, Wish)) {
-        let vacated = match zone.and_then(|zone| self.foreign.get_mut(zone)) {
+    fn less(&mut self, payer: Option<&WishPayer>, wish: &(Arc<str>, Wish)) {
+        let vacated = match payer.and_then(|payer| self.shares.get_mut(payer)) {
             Some(share) => share.remove(wish),
             None => Vacated { let_go: true, follows: None },
         };
@@ -225,19 +235,21 @@ impl Addresses {
         }
     }
 
-    /// Says how much of what a zone offers is not taken.
-    fn tell(&mut self, key: &ResourceKey, zone: &Arc<str>) {
-        let Some(share) = self.foreign.get(zone) else { return };
-        let beyond = share.beyond();
-        share::note_left_out(zone, "tags", beyond);
+    /// Says how much of what somebody has is not taken.
+    fn tell(&mut self, key: &ResourceKey, payer: &WishPayer) {
+        let Some(share) = self.shares.get(payer) else { return };
+        let (beyond, is_empty) = (share.beyond(), share.is_empty());
+        if let WishPayer::Zone(zone) = payer {
+            share::note_left_out(zone, "tags", beyond);
+        }
         if beyond > 0 {
             tracing::warn!(
-                ingress = %key, zone = &**zone, beyond, most = SERVICES_OF_ZONE,
-                "a zone offers more services than get virtual addresses here: the rest has none"
+                resource = %key, ?payer, beyond, most = payer.most(),
+                "more services than get virtual addresses here on one account: the rest has none"
             );
         }
-        if share.is_empty() {
-            self.foreign.remove(zone);
+        if is_empty {
+            self.shares.remove(payer);
         }
     }
 
@@ -260,7 +272,9 @@ impl Addresses {
 
     fn wishes_of(&self, resource: &Resource, index: &Index) -> Wishes {
         if resource.kind() != &zone_ingress::KIND {
-            return Wishes { zone: None, all: self.local_wishes(resource, index) };
+            let account = Some(Account::of(resource)).filter(|account| *account != Account::Operators);
+            let payer = account.map(WishPayer::Account);
+            return Wishes { payer, all: self.local_wishes(resource, index) };
         }
         let spec = resource.spec::<proto::ZoneIngress>().ok().filter(|_| !self.is_ours(resource));
         let Some(spec) = spec else { return Wishes::default() };
@@ -268,8 +282,9 @@ impl Addresses {
         let wishes = |offered: &proto::zone_ingress::AvailableService| {
             self.of_tags(&offered.mesh.as_str().into(), &offered.tags, 0)
         };
-        let all = spec.available_services.iter().take(SERVICES_OF_ZONE).flat_map(wishes).collect();
-        Wishes { zone: Some(zone), all }
+        let (taken, _) = fair_part_of_zone(spec.available_services.clone());
+        let all = taken.iter().flat_map(wishes).collect();
+        Wishes { payer: Some(WishPayer::Zone(zone)), all }
     }
 
     /// What a resource wants that is no ingress.
@@ -341,6 +356,16 @@ impl Addresses {
         resource.origin = Origin::Zone(Arc::clone(&self.zone));
         let before = stored.map_or(Precondition::Absent, |stored| Precondition::At(stored.revision));
         Some(Write::put_when(resource, before))
+    }
+}
+
+impl WishPayer {
+    /// How many it gets.
+    fn most(&self) -> usize {
+        match self {
+            Self::Zone(_) => SERVICES_OF_ZONE,
+            Self::Account(_) => SERVICES_OF_ACCOUNT,
+        }
     }
 }
 

@@ -24,7 +24,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::hosts::HostUsers;
-use crate::mesh::{Catalogue, Hosts, Surroundings, catalogue::offered, read_inbounds};
+use crate::{
+    account::Account,
+    mesh::{
+        Catalogue, Hosts, Surroundings,
+        catalogue::{CatalogueEntry, Offers, fair_part, offered},
+        read_inbounds,
+    },
+};
 
 /// Pause after the store refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,7 +45,7 @@ pub(super) struct Availability {
     hosts: watch::Receiver<Hosts>,
     index: Arc<Index>,
     /// What each proxy of the zone offers, as tag sets.
-    proxies: BTreeMap<ResourceKey, Vec<BTreeMap<String, String>>>,
+    proxies: BTreeMap<ResourceKey, Offers>,
     /// What they offer together.
     catalogue: Catalogue,
     /// What gateways show to other meshes.
@@ -53,6 +60,8 @@ pub(super) struct Availability {
     users: HostUsers,
     /// Whether the last write did not go through.
     behind: bool,
+    /// How much of what is offered no other zone is told.
+    left_out: usize,
 }
 
 impl Availability {
@@ -80,6 +89,7 @@ impl Availability {
             leaving: BTreeSet::new(),
             users: HostUsers::default(),
             behind: false,
+            left_out: 0,
         }
     }
 
@@ -143,10 +153,13 @@ impl Availability {
         if key.kind == &dataplane::KIND {
             let ours = resource.filter(|r| is_of(r, &self.zone));
             let read = ours.and_then(|r| read_inbounds(r, &self.around.hosts).ok());
-            let offers = read.map(|inbounds| offered(&inbounds)).unwrap_or_default();
+            let offers = ours
+                .zip(read)
+                .map(|(resource, inbounds)| Offers { by: Account::of(resource), tags: offered(&inbounds) });
+            let offers = offers.unwrap_or_default();
             let before = self.proxies.remove(key).unwrap_or_default();
             let differs = self.catalogue.moved(&key.mesh, &before, &offers);
-            if !offers.is_empty() {
+            if !offers.tags.is_empty() {
                 self.proxies.insert(key.clone(), offers);
             }
             return differs;
@@ -176,23 +189,14 @@ impl Availability {
         [&mesh::KIND, &zone_ingress::KIND].contains(&key.kind)
     }
 
-    fn writes(&self) -> Vec<Write> {
-        let ours = self.index.list(&zone_ingress::KIND).filter(|r| is_of(r, &self.zone));
+    fn writes(&mut self) -> Vec<Write> {
+        let index = Arc::clone(&self.index);
+        let ours = index.list(&zone_ingress::KIND).filter(|r| is_of(r, &self.zone));
         let ours: Vec<&Arc<Resource>> = ours.collect();
         if ours.is_empty() {
             return Vec::new();
         }
-        let mut offered = self.catalogue.services(&self.exclusive);
-        let published = |mesh: &Arc<str>| self.leaving.contains(mesh) && !self.exclusive.contains(mesh);
-        let outside = self.outside.iter().filter(|(key, _)| published(&key.mesh));
-        offered.extend(outside.map(|(key, tags)| AvailableService {
-            tags: tags.clone(),
-            instances: 1,
-            mesh: key.mesh.to_string(),
-            external_service: true,
-        }));
-        offered.extend(self.for_other_meshes());
-        offered.sort_by(|a, b| (&a.mesh, &a.tags).cmp(&(&b.mesh, &b.tags)));
+        let offered = self.told();
         let differs = ours.into_iter().filter_map(|ingress| {
             let mut spec = ingress.spec::<proto::ZoneIngress>().ok()?;
             if spec.available_services == offered {
@@ -209,8 +213,37 @@ impl Availability {
 }
 
 impl Availability {
-    /// The listeners of gateways that proxies of other meshes may call, with how many proxies have each.
-    fn for_other_meshes(&self) -> Vec<AvailableService> {
+    /// What other zones are told, by mesh, then tags.
+    fn told(&mut self) -> Vec<AvailableService> {
+        let mut offered = self.catalogue.services(&self.exclusive);
+        let published = |mesh: &Arc<str>| self.leaving.contains(mesh) && !self.exclusive.contains(mesh);
+        let outside = self.outside.iter().filter(|(key, _)| published(&key.mesh));
+        offered.extend(outside.map(|(key, tags)| CatalogueEntry {
+            service: AvailableService {
+                tags: tags.clone(),
+                instances: 1,
+                mesh: key.mesh.to_string(),
+                external_service: true,
+            },
+            by: [Account::Operators].into(),
+        }));
+        offered.extend(self.for_other_meshes());
+        offered.sort_by(|a, b| (&a.service.mesh, &a.service.tags).cmp(&(&b.service.mesh, &b.service.tags)));
+        let (told, left_out) = fair_part(offered);
+        if left_out > 0 && self.left_out == 0 {
+            tracing::warn!(
+                left_out,
+                told = told.len(),
+                "the proxies of this zone have more tag sets than other zones are told: of each service some are left out"
+            );
+        }
+        self.left_out = left_out;
+        told
+    }
+
+    /// The listeners of gateways that proxies of other meshes may call, with how many proxies have each. All of them are
+    /// on one account: they are told by their tags alone.
+    fn for_other_meshes(&self) -> Vec<CatalogueEntry> {
         let published = self.around.neighbours.iter().filter(|(mesh, _)| !self.exclusive.contains(*mesh));
         let mut counted: BTreeMap<(String, BTreeMap<String, String>), u32> = BTreeMap::new();
         for (mesh, neighbour) in published {
@@ -218,8 +251,10 @@ impl Availability {
                 *counted.entry((mesh.to_string(), tags.clone())).or_default() += 1;
             }
         }
-        let service = |((mesh, tags), instances): ((String, BTreeMap<String, String>), u32)| {
-            AvailableService { tags, instances, mesh, external_service: false }
+        let by = Account::Proxy("".into());
+        let service = |((mesh, tags), instances): ((String, BTreeMap<String, String>), u32)| CatalogueEntry {
+            service: AvailableService { tags, instances, mesh, external_service: false },
+            by: [by.clone()].into(),
         };
         counted.into_iter().map(service).collect()
     }

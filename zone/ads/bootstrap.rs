@@ -221,7 +221,7 @@ impl Judge {
         if token.is_some() {
             authenticator.check_inline(&proxy, &document, token, index)?;
         }
-        self.rules.decide(&proxy, document, index)?;
+        self.rules.decide(&proxy, document, None, index)?;
         Ok(())
     }
 }

@@ -21,12 +21,14 @@ use common::{
     xds::{Dialect, Sotw, envoy},
 };
 use prost::Message;
+use tokio::task::JoinError;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Status};
 
 use super::{
     places::StreamPlace,
     service,
-    stream::{EnvoyPeer, Streams},
+    stream::{EnvoyPeer, Streams, stopping},
 };
 use crate::generator::{from_json, to_json};
 
@@ -54,6 +56,8 @@ struct Fetch {
     intake: Intake,
     /// Largest request, in bytes.
     limit: usize,
+    /// What is done for clients, whether they are still there or not.
+    tasks: TaskTracker,
 }
 
 /// Why there is no answer.
@@ -65,21 +69,35 @@ enum FetchError {
     Request(String),
     #[error("{}", .0.message())]
     Refused(#[from] Status),
+    #[error("the answer was not made")]
+    Abandoned(#[from] JoinError),
 }
 
 /// The routes, for requests of at most `limit` bytes.
-pub(super) fn router(streams: &Arc<Streams>, limit: usize) -> Router {
-    let fetch = Arc::new(Fetch { streams: Arc::clone(streams), intake: Intake::default(), limit });
+pub(super) fn router(streams: &Arc<Streams>, limit: usize, tasks: &TaskTracker) -> Router {
+    let (streams, tasks) = (Arc::clone(streams), tasks.clone());
+    let fetch = Arc::new(Fetch { streams, intake: Intake::default(), limit, tasks });
     TYPES.into_iter().fold(Router::new(), |router, (rest, type_url)| {
         let fetch = Arc::clone(&fetch);
-        let answer = async move |request: Request| fetch.answer(type_url, request).await;
+        let answer = async move |request: Request| Arc::clone(&fetch).answer(type_url, request).await;
         router.route(&format!("/v3/discovery:{rest}"), post(answer))
     })
 }
 
 impl Fetch {
-    async fn answer(&self, type_url: &'static str, request: Request) -> Response {
-        match self.fetch(type_url, request).await {
+    /// A client that leaves takes its request with it, and nothing that was begun: who stored what it brought along has to
+    /// see it leave.
+    async fn answer(self: Arc<Self>, type_url: &'static str, request: Request) -> Response {
+        let left = CancellationToken::new();
+        let _leaves_with_this = left.clone().drop_guard();
+        let fetch = Arc::clone(&self);
+        let work = self.tasks.spawn(async move {
+            tokio::select! {
+                () = fetch.streams.shutdown.cancelled() => Err(stopping().into()),
+                answer = fetch.fetch(type_url, request, &left) => answer,
+            }
+        });
+        match work.await.unwrap_or_else(|error| Err(error.into())) {
             Ok(Some(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
             Ok(None) => StatusCode::NOT_MODIFIED.into_response(),
             Err(error) => {
@@ -97,7 +115,12 @@ impl Fetch {
     }
 
     /// The answer as JSON; `None` when it is the one the client has.
-    async fn fetch(&self, type_url: &'static str, request: Request) -> Result<Option<String>, FetchError> {
+    async fn fetch(
+        &self,
+        type_url: &'static str,
+        request: Request,
+        left: &CancellationToken,
+    ) -> Result<Option<String>, FetchError> {
         let (peer, _knock) = service::admit(&request)?;
         let wait = wait(request.headers());
         // Before anything is read of who shows nothing.
@@ -105,7 +128,10 @@ impl Fetch {
         let mut place = self.streams.place(&peer)?;
         let body = self.intake.read(request, self.limit).await?;
         let asked = self.intake.work(body, read).await.map_err(FetchError::Request)?;
-        let response = self.answer_to(type_url, (&peer, &mut place), asked, wait).await?;
+        if left.is_cancelled() {
+            return Err(Status::cancelled("the client left").into());
+        }
+        let response = self.answer_to(type_url, (&peer, &mut place), asked, (wait, left)).await?;
         let Some(response) = response else { return Ok(None) };
         let written = self.streams.readers.run(response.len(), move || to_json(RESPONSE, &response)).await;
         let written = written.map_err(|error| {
@@ -120,7 +146,7 @@ impl Fetch {
         type_url: &'static str,
         of: (&EnvoyPeer, &mut StreamPlace),
         asked: DiscoveryRequest,
-        wait: Duration,
+        wait: (Duration, &CancellationToken),
     ) -> Result<Option<Vec<u8>>, Status> {
         let parts = self.streams.fetch(type_url, of, asked, "rest", wait).await?;
         Ok(parts.map(|parts| Sotw::message(&parts).encode_to_vec()))
@@ -147,6 +173,7 @@ impl FetchError {
         match self {
             Self::Body(error) => error.status(),
             Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Abandoned(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Refused(status) => match status.code() {
                 Code::Unauthenticated => StatusCode::UNAUTHORIZED,
                 Code::PermissionDenied => StatusCode::FORBIDDEN,

@@ -32,7 +32,7 @@ use common::{
     store::{Batch, Precondition, Store, StoreError, Write},
 };
 use prost::Message;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -42,6 +42,7 @@ use super::{
     grant::{Grant, GrantWatch, Lookout},
     metrics,
     node::{Proxy, ProxyId, ProxyKind},
+    pace::{WritePace, WriteRate},
     signals::StreamSignals,
     stream::{EnvoyPeer, Streams},
 };
@@ -69,6 +70,8 @@ pub(super) struct Health {
     pub(super) settings: CheckSettings,
     /// Whose resource or token changed.
     pub(super) watch: Arc<GrantWatch>,
+    /// How often what a proxy found is written.
+    pace: WritePace,
     next: AtomicU64,
 }
 
@@ -87,20 +90,24 @@ struct HealthSession<'a> {
     clusters: BTreeSet<String>,
     /// What it found.
     found: ObservedHealth,
-    /// What it found is not written yet.
-    behind: bool,
+    /// When what it found is to be written, if that is not done yet.
+    behind: Option<Instant>,
 }
 
 impl Health {
-    /// For the proxies of `streams`.
+    /// For the proxies of `streams`, which are so many at most.
     pub(super) fn new(
         streams: Arc<Streams>,
         store: Arc<dyn Store>,
         env: Env,
         hosts: tokio::sync::watch::Receiver<Hosts>,
         settings: CheckSettings,
+        proxies: usize,
     ) -> Self {
-        Self { streams, store, env, hosts, settings, watch: Arc::default(), next: AtomicU64::new(0) }
+        // A change and the next are written at once; a workload that is well and sick in turn as often as it is told.
+        let rate = WriteRate { at_once: 2, every: settings.report_interval };
+        let (watch, pace, next) = (Arc::default(), WritePace::new(rate, proxies), AtomicU64::new(0));
+        Self { streams, store, env, hosts, settings, watch, pace, next }
     }
 
     /// Tells streams of changes until `shutdown`.
@@ -164,12 +171,12 @@ impl Health {
             asked: Bytes::new(),
             clusters: BTreeSet::new(),
             found: ObservedHealth::default(),
-            behind: false,
+            behind: None,
         };
         session.vouch();
         session.ask(answers)?;
         loop {
-            let (retry, again) = (session.behind, self.env.entropy.about(RETRY));
+            let behind = session.behind;
             let expiry = self.streams.authenticator.good_for(&session.grant);
             tokio::select! {
                 request = requests.next() => match request.transpose()? {
@@ -177,7 +184,9 @@ impl Health {
                     None => return Ok(()),
                 },
                 _ = session.signals.raised() => session.look_again(answers).await?,
-                () = tokio::time::sleep(again), if retry => session.note().await?,
+                () = sleep_until(behind.unwrap_or_else(Instant::now)), if behind.is_some() => {
+                    session.note().await?;
+                }
                 () = tokio::time::sleep(expiry.unwrap_or_default().max(SHORTEST)), if expiry.is_some() => {
                     session.uphold().await?;
                 }
@@ -249,32 +258,44 @@ impl HealthSession<'_> {
         metrics::health_heard();
         let Some(RequestType::EndpointHealthResponse(report)) = read(request)? else { return Ok(()) };
         let before = std::mem::replace(&mut self.found, ObservedHealth::of(&report, &self.clusters));
-        if before == self.found && !self.behind {
+        // What is to be written later will be the newest there is then.
+        if before == self.found || self.behind.is_some() {
             return Ok(());
         }
         self.note().await
     }
 
-    /// Writes what was found, where the resource says something else.
+    /// Writes what was found, where the resource says something else and was not written a moment ago.
     async fn note(&mut self) -> Result<(), Status> {
         self.uphold().await?;
-        self.behind = false;
+        self.behind = None;
         let Some(stored) = self.stored() else { return Ok(()) };
         let hosts = self.health.hosts.borrow().clone();
         let Some(spec) = self.found.applied_to(&stored, &hosts) else { return Ok(()) };
+        let authenticator = &self.health.streams.authenticator;
+        let token = authenticator.credential(&self.proxy, self.peer.token.as_deref());
+        let now = Instant::now();
+        if let Err(wait) = self.health.pace.take(&self.proxy, token.as_deref(), now) {
+            self.behind = Some(now + wait);
+            return Ok(());
+        }
         let mut resource = Resource::clone(&stored).with_spec(Spec::encode(&spec));
         resource.modified = self.health.env.now();
         let write = Write::put_when(resource, Precondition::At(stored.revision));
         match self.health.store.transact(Batch::of([write])).await {
             Ok(_) => tracing::info!(proxy = %self.proxy, "the health of a workload changed"),
             // What somebody else wrote wakes this stream again.
-            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => self.behind = true,
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => self.behind = self.later(),
             Err(error) => {
                 tracing::warn!(proxy = %self.proxy, %error, "cannot store the health of a workload");
-                self.behind = true;
+                self.behind = self.later();
             }
         }
         Ok(())
+    }
+
+    fn later(&self) -> Option<Instant> {
+        Some(Instant::now() + self.health.env.entropy.about(RETRY))
     }
 
     fn stored(&self) -> Option<Arc<Resource>> {

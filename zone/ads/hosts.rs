@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::questions::{HostQuestions, NameOwner};
 pub(super) use self::users::HostUsers;
-use crate::mesh::Hosts;
+use crate::{account::Account, mesh::Hosts};
 
 /// Publishes what the host names in use stand for.
 pub(super) struct Resolver {
@@ -114,7 +114,7 @@ impl Resolver {
 /// On whose account the names of a resource are asked for.
 fn owner_of(resource: &Resource, zone: &str) -> NameOwner {
     if matches!(&resource.origin, Origin::Zone(owner) if **owner == *zone) {
-        return NameOwner::Proxy(resource.key.clone());
+        return NameOwner::Proxy(Account::of(resource), resource.key.clone());
     }
     let of_ingress = || {
         let spec = Some(resource).filter(|resource| resource.kind() == &zone_ingress::KIND)?;

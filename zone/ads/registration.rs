@@ -6,8 +6,8 @@ use common::{
     document::Document,
     keys::KeySupply,
     mode::Mode,
-    model::{ResourceKey, SpecError, Violations, kinds::mesh},
-    proto::kuma::mesh::v1alpha1::DiscoverySubscription,
+    model::{ResourceKey, SpecError, Violations, kinds::mesh, labels},
+    proto::kuma::mesh::v1alpha1::{Dataplane, DiscoverySubscription},
     rest::{Admission, Put, standard_admissions},
     runtime::Env,
     store::{
@@ -16,20 +16,25 @@ use common::{
     },
 };
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    insight,
+    allowance::{AllowanceSpent, Allowances},
+    brought, insight,
     node::{ProxyId, ProxyKind},
+    pace::{WritePace, WriteRate},
     proxies::Proxies,
     resource,
 };
+use crate::account::Account;
 
 /// How often a write that lost a race against another is tried again.
 const ATTEMPTS: usize = 8;
 /// Longest wait for the write of another to arrive.
 const NEXT_INDEX: Duration = Duration::from_millis(250);
+/// How often a proxy brings along something else than before. Who starts again with what it had waits for nothing.
+const CHANGES: WriteRate = WriteRate { at_once: 8, every: Duration::from_secs(5) };
 
 /// Why a proxy cannot be registered.
 #[derive(Debug, Error)]
@@ -49,6 +54,12 @@ pub enum RegisterError {
          delete it, or start the proxy without a resource of its own"
     )]
     Applied(ResourceKey),
+    /// Others with its token brought along all that one token may.
+    #[error("{0}")]
+    Spent(#[from] AllowanceSpent),
+    /// It brought along something else too often.
+    #[error("the proxy brings along something else too often: try again in {} s", .0.as_secs() + 1)]
+    TooOften(Duration),
     /// It belongs to another control plane.
     #[error("{0} belongs to another control plane")]
     Foreign(ResourceKey),
@@ -74,14 +85,23 @@ pub(super) struct RegistrationRules {
     admissions: Vec<Arc<dyn Admission>>,
 }
 
+/// What is to be written so that a proxy has the resource it brings along.
+pub(super) struct RegistrationPlan {
+    batch: Batch,
+    /// Whether it had another one, or none.
+    is_change: bool,
+    /// How many inbounds it has.
+    inbounds: usize,
+}
+
 impl RegistrationRules {
     /// For the proxies of a zone.
     pub(super) fn new(mode: Mode, env: Env) -> Self {
         Self { mode, env, admissions: standard_admissions(false, None) }
     }
 
-    /// What is to be written so that `document` is the resource of `proxy`; `None` where somebody applied the
-    /// same.
+    /// What is to be written so that `document` is the resource of `proxy`, on the account of the token with this
+    /// fingerprint; `None` where somebody applied the same.
     ///
     /// # Errors
     /// [`RegisterError`] where it may not be that.
@@ -89,8 +109,9 @@ impl RegistrationRules {
         &self,
         proxy: &ProxyId,
         document: Document,
+        token: Option<&str>,
         index: &Index,
-    ) -> Result<Option<Batch>, RegisterError> {
+    ) -> Result<Option<RegistrationPlan>, RegisterError> {
         if proxy.kind == ProxyKind::Dataplane && index.find(&mesh::KIND, "", &proxy.mesh).is_none() {
             return Err(RegisterError::NoMesh(Arc::clone(&proxy.mesh)));
         }
@@ -119,8 +140,22 @@ impl RegistrationRules {
             Some(applied) if resource::agrees(&resource, applied) => return Ok(None),
             Some(_) => return Err(RegisterError::Applied(key)),
         };
+        let mut inbounds = 0;
+        if proxy.kind == ProxyKind::Dataplane {
+            let dataplane = resource.spec::<Dataplane>()?;
+            let violations = brought::check_size(&dataplane);
+            if !violations.is_empty() {
+                return Err(RegisterError::Refused(violations));
+            }
+            inbounds = brought::inbounds(&dataplane);
+        }
+        if let Some(token) = token {
+            resource.labels.insert(labels::REGISTERED_WITH, Account::note(token));
+        }
+        let is_change = existing.is_none_or(|existing| !existing.same_content(&resource));
         let put = Write::put_when(resource, when);
-        Ok(Some(Batch::of(also.into_iter().chain([put]))))
+        let batch = Batch::of(also.into_iter().chain([put]));
+        Ok(Some(RegistrationPlan { batch, is_change, inbounds }))
     }
 }
 
@@ -129,24 +164,38 @@ pub(super) struct Registrar {
     store: Arc<dyn Store>,
     index: IndexReader,
     rules: RegistrationRules,
+    allowances: Allowances,
+    pace: WritePace,
 }
 
 impl Registrar {
-    /// Where it is stored, and by which rules.
-    pub(super) fn new(store: Arc<dyn Store>, index: IndexReader, rules: RegistrationRules) -> Self {
-        Self { store, index, rules }
+    /// Where it is stored, and by which rules; with one token so many inbounds at a time.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        index: IndexReader,
+        rules: RegistrationRules,
+        inbounds: usize,
+    ) -> Self {
+        let (allowances, pace) = (Allowances::new(inbounds), WritePace::new(CHANGES, inbounds));
+        Self { store, index, rules, allowances, pace }
     }
 
-    /// Stores `document` as the resource of `proxy`, and returns once it is visible in the index. Says
-    /// whether it is the proxy's own: what somebody applied stays as it is.
+    /// Stores `document` as the resource of `proxy`, which showed the token with this fingerprint, and returns once it
+    /// is visible in the index. Says whether it is the proxy's own: what somebody applied stays as it is. Whoever it is
+    /// has to join then, however the caller fares: what nobody leaves is not cleared away.
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub(super) async fn register(&self, proxy: &ProxyId, document: Document) -> Result<bool, RegisterError> {
+    pub(super) async fn register(
+        &self,
+        proxy: &ProxyId,
+        document: Document,
+        token: Option<&str>,
+    ) -> Result<bool, RegisterError> {
         let mut attempt = 1;
         loop {
             let index = self.index.current();
-            match self.try_register(proxy, document.clone(), &index).await {
+            match self.try_register(proxy, document.clone(), token, &index).await {
                 Err(RegisterError::Store(error)) if attempt < ATTEMPTS && lost_race(&error) => {
                     attempt += 1;
                     self.see_the_winner(&index).await;
@@ -160,11 +209,21 @@ impl Registrar {
         &self,
         proxy: &ProxyId,
         document: Document,
+        token: Option<&str>,
         index: &Index,
     ) -> Result<bool, RegisterError> {
-        let Some(batch) = self.rules.decide(proxy, document, index)? else { return Ok(false) };
-        let commit = self.store.transact(batch).await?;
-        self.index.wait_for(commit.revision).await.ok_or(RegisterError::Stopping)?;
+        let Some(plan) = self.rules.decide(proxy, document, token, index)? else { return Ok(false) };
+        let is_there = |proxy: &ProxyId| index.get(&proxy.key()).is_some_and(|r| resource::is_registered(r));
+        let pending = token.map(|token| self.allowances.take(proxy, token, plan.inbounds, is_there));
+        let pending = pending.transpose()?;
+        let stored = match plan.is_change.then(|| self.pace.take(proxy, token, Instant::now())) {
+            Some(Err(wait)) => Err(RegisterError::TooOften(wait)),
+            Some(Ok(())) | None => self.store.transact(plan.batch).await.map_err(RegisterError::from),
+        };
+        if let Some(pending) = pending {
+            self.allowances.settle(proxy, pending, stored.is_ok());
+        }
+        self.index.wait_for(stored?.revision).await.ok_or(RegisterError::Stopping)?;
         Ok(true)
     }
 
@@ -185,7 +244,9 @@ impl Registrar {
                 overdue = proxies.overdue() => overdue,
             };
             for proxy in overdue.into_iter().filter(|p| !proxies.is_connected(p)) {
+                let share = self.allowances.share_of(&proxy);
                 self.deregister(&proxy).await;
+                self.allowances.release(&proxy, share);
             }
         }
     }

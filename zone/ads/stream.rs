@@ -269,12 +269,17 @@ impl Streams {
             authenticator.check_inline(&id, &described, token, index)
         })
         .await?;
-        let registered = self.registrar.register(proxy, document).await.map_err(|error| match error {
+        let token = self.authenticator.credential(proxy, peer.token.as_deref());
+        let registered = self.registrar.register(proxy, document, token.as_deref()).await;
+        let registered = registered.map_err(|error| match error {
             RegisterError::NoMesh(_) | RegisterError::Applied(_) => {
                 Status::failed_precondition(error.to_string())
             }
             RegisterError::Spec(_) | RegisterError::Refused(_) => Status::invalid_argument(error.to_string()),
             RegisterError::Foreign(_) => Status::permission_denied(error.to_string()),
+            RegisterError::Spent(_) | RegisterError::TooOften(_) => {
+                Status::resource_exhausted(error.to_string())
+            }
             RegisterError::Store(error) => {
                 tracing::warn!(%proxy, %error, "cannot store the resource of a proxy");
                 Status::unavailable("the store does not answer")
@@ -323,6 +328,6 @@ fn dismissed() -> Status {
     Status::unavailable("an operator ended this stream; connect again")
 }
 
-fn stopping() -> Status {
+pub(super) fn stopping() -> Status {
     Status::unavailable("this control plane is stopping")
 }

@@ -9,6 +9,7 @@ mod fetch;
 mod footprint;
 mod front_door;
 mod harness;
+mod health;
 mod introspection;
 mod lifecycle;
 mod nodes;

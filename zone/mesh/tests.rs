@@ -13,8 +13,9 @@ use common::{
 use serde::Deserialize;
 
 use super::{
-    Catalogue, Destination, Hosts, MeshContext, MeshError, MeshState, Protocol, Surroundings,
-    catalogue::offered, topology::Difference,
+    Catalogue, Destination, Hosts, Inbound, MeshContext, MeshError, MeshState, Protocol, Surroundings,
+    catalogue::{Offers, offered},
+    topology::Difference,
 };
 use crate::share::{DOORS_OF_ZONE, PORTS_OF_SERVICE};
 
@@ -191,21 +192,25 @@ fn the_catalogue_groups_healthy_inbounds_by_their_tags() {
                {port: 83, tags: {kuma.io/service: web, version: v2}}, {port: 84, tags: {}}";
     let context = context(&format!("{MESH}{}", dataplane("near", "10.0.0.1", two)));
     let (mut catalogue, mesh) = (Catalogue::default(), Arc::from("demo"));
+    let offers = |inbounds: &[Inbound]| Offers { tags: offered(inbounds), ..Offers::default() };
     for dataplane in context.dataplanes.values() {
-        assert!(catalogue.moved(&mesh, &[], &offered(&dataplane.inbounds)));
+        assert!(catalogue.moved(&mesh, &Offers::default(), &offers(&dataplane.inbounds)));
     }
     let services = catalogue.services(&BTreeSet::new());
-    let shown: Vec<String> =
-        services.iter().map(|s| format!("{} {:?} {}", s.mesh, s.tags, s.instances)).collect();
+    let shown: Vec<String> = services
+        .iter()
+        .map(|s| &s.service)
+        .map(|s| format!("{} {:?} {}", s.mesh, s.tags, s.instances))
+        .collect();
     assert_eq!(
         shown,
         [r#"demo {"kuma.io/service": "web"} 2"#, r#"demo {"kuma.io/service": "web", "version": "v2"} 1"#]
     );
     assert!(catalogue.services(&[Arc::clone(&mesh)].into()).is_empty(), "published as resources only");
     for dataplane in context.dataplanes.values() {
-        let offered = offered(&dataplane.inbounds);
-        assert!(!catalogue.moved(&mesh, &offered, &offered));
-        catalogue.moved(&mesh, &offered, &[]);
+        let offers = offers(&dataplane.inbounds);
+        assert!(!catalogue.moved(&mesh, &offers, &offers));
+        catalogue.moved(&mesh, &offers, &Offers::default());
     }
     assert!(catalogue.services(&BTreeSet::new()).is_empty());
 }

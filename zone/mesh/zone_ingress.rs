@@ -9,6 +9,7 @@ use common::{
 
 use super::{
     Hosts,
+    catalogue::fair_part_of_zone,
     problem::{Problem, Subject, decode},
 };
 use crate::share::SERVICES_OF_ZONE;
@@ -41,10 +42,12 @@ impl ZoneIngress {
         let offered = spec.available_services.len();
         let is_ours = matches!(resource.origin, Origin::Zone(_));
         if offered > SERVICES_OF_ZONE && !is_ours {
-            spec.available_services.truncate(SERVICES_OF_ZONE);
+            let (taken, _) = fair_part_of_zone(std::mem::take(&mut spec.available_services));
+            let number = taken.len();
+            spec.available_services = taken;
             problems.push(Problem {
                 subject: Subject::of(resource),
-                reason: format!("it offers {offered} services: the first {SERVICES_OF_ZONE} are used"),
+                reason: format!("it offers {offered} tag sets: {number} are used, of each service some"),
             });
         }
         let mut catalogue: BTreeMap<String, BTreeMap<String, Vec<_>>> = BTreeMap::new();

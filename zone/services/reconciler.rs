@@ -1,8 +1,9 @@
 //! Follows the index change by change, and says what has to be written so that services are as they should be.
 //!
 //! A step takes what changed and gives writes, each under the precondition that nobody else wrote meanwhile. Nothing
-//! is remembered that does not follow from the index, but for addresses that were given away and not stored yet; so
-//! whoever begins anew, in the middle of anything, comes to the same.
+//! is remembered that does not follow from the index, but for addresses that were given away and not stored yet, and for
+//! who brought about a service that nobody serves any more; so whoever begins anew, in the middle of anything, comes to the
+//! same.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +40,7 @@ use super::{
     hostnames::Hostnames,
     identities,
     population::{Names, Population, ProxyStatus, ServingProxy},
+    shares::{self, ServiceShares},
     status,
     vips::{KINDS, Vips},
     workloads::{self, Program},
@@ -56,6 +58,9 @@ pub(super) struct Reconciler {
     hostnames: Hostnames,
     vips: Vips,
     foreign: ForeignServices,
+    /// On whose account services of tags are, and workloads.
+    shares: ServiceShares,
+    program_shares: ServiceShares,
     /// Services to be looked at.
     dirty: BTreeSet<ResourceKey>,
     /// Service tags to be looked at, by mesh.
@@ -87,6 +92,8 @@ impl Reconciler {
             hostnames: Hostnames::default(),
             vips,
             foreign: ForeignServices::default(),
+            shares: ServiceShares::default(),
+            program_shares: ServiceShares::default(),
             dirty: BTreeSet::new(),
             tags: BTreeSet::new(),
             workloads: BTreeSet::new(),
@@ -109,13 +116,7 @@ impl Reconciler {
             }
         }
         let mut writes = BTreeMap::new();
-        for (mesh, name) in std::mem::take(&mut self.workloads) {
-            let Some(known) = self.meshes.get(&mesh) else { continue };
-            let proxies = known.population.beside(&name);
-            let program = Program { zone: &self.settings.zone, mesh: &mesh, name: &name, proxies: &proxies };
-            let write = program.settle(index, self.grace(), now);
-            writes.extend(write.map(|write| (write.key().clone(), write)));
-        }
+        self.count_programs(index, now, &mut writes);
         for mesh in std::mem::take(&mut self.identities) {
             let place = identities::IdentityContext { zone: &self.settings.zone, index, now };
             let settled = identities::settle(&mesh, place).into_iter();
@@ -138,6 +139,30 @@ impl Reconciler {
             }
         }
         writes.into_values().collect()
+    }
+
+    /// Makes the workloads that proxies name, and counts who stands beside each.
+    fn count_programs(
+        &mut self,
+        index: &Index,
+        now: DateTime<Utc>,
+        writes: &mut BTreeMap<ResourceKey, Write>,
+    ) {
+        while let Some((mesh, name)) = self.workloads.pop_first() {
+            let Some(known) = self.meshes.get(&mesh) else { continue };
+            let proxies = known.population.beside(&name);
+            let program = Program { zone: &self.settings.zone, mesh: &mesh, name: &name, proxies: &proxies };
+            let key = ResourceKey::new(&workload::KIND, &mesh, &name);
+            let (is_there, exists) =
+                index.get(&key).map_or((false, false), |stored| (true, workloads::is_generated(stored)));
+            let wanted = proxies.iter().map(|(proxy, _)| shares::payers_of(&proxy.resource));
+            let settled = self.program_shares.settle(&(Arc::clone(&mesh), Arc::clone(&name)), exists, wanted);
+            self.workloads.extend(settled.follow);
+            if is_there || settled.may {
+                let write = program.settle(index, self.grace(), now);
+                writes.extend(write.map(|write| (key, write)));
+            }
+        }
     }
 
     /// What has to be written so that `wanted` is stored, with everything the zone says of it.
@@ -307,19 +332,19 @@ impl Reconciler {
         writes: &mut BTreeMap<ResourceKey, Write>,
     ) -> BTreeMap<ResourceKey, Resource> {
         let mut made = BTreeMap::new();
-        for (mesh, service) in std::mem::take(&mut self.tags) {
+        while let Some((mesh, service)) = self.tags.pop_first() {
             let Some(PopulatedMesh { generates: Some(generates), population, .. }) = self.meshes.get(&mesh)
             else {
                 continue;
             };
             let key = ResourceKey::new(&mesh_service::KIND, &mesh, &service);
             let existing = index.get(&key).map(|existing| &**existing);
-            let outcome = if existing.is_some_and(|existing| !self.is_of_zone(existing)) {
+            let proxies = population.serving(&service);
+            let mut outcome = if existing.is_some_and(|existing| !self.is_of_zone(existing)) {
                 // What another zone made of the tags of its proxies is that zone's.
                 ServiceOutcome::Leave
             } else if *generates {
                 let zone = &self.settings.zone;
-                let proxies = population.serving(&service);
                 let tag = ServiceTag { zone, mesh: &mesh, service: &service, proxies: &proxies, existing };
                 tag.outcome(now, self.grace())
             } else if existing.is_some_and(generation::is_generated) {
@@ -327,6 +352,17 @@ impl Reconciler {
             } else {
                 ServiceOutcome::Leave
             };
+            let is_wanted = matches!(outcome, ServiceOutcome::Keep(_));
+            let wanted = proxies.iter().filter(|_| is_wanted).map(|proxy| &proxy.resource);
+            let wanted = wanted.map(|resource| shares::payers_of(resource));
+            let exists = existing.is_some_and(generation::is_generated);
+            let tag = (Arc::clone(&mesh), Arc::clone(&service));
+            let settled = self.shares.settle(&tag, exists, wanted);
+            self.tags.extend(settled.follow);
+            if is_wanted && !settled.may {
+                tracing::warn!(service = %key, "no service is made of a tag: who has it has as many as it may");
+                outcome = ServiceOutcome::Leave;
+            }
             match (outcome, existing) {
                 (ServiceOutcome::Leave, _) | (ServiceOutcome::Delete, None) => {}
                 (ServiceOutcome::Delete, Some(existing)) => {
@@ -382,9 +418,14 @@ impl Reconciler {
     fn serve(&self, service: &mut Resource, status: &mut ServiceStatus, mesh: &PopulatedMesh, index: &Index) {
         let Ok(mut spec) = service.spec::<MeshService>() else { return };
         let before = spec.clone();
-        let proxies = mesh.population.selected(&spec.selector.clone().unwrap_or_default());
+        let mut proxies = mesh.population.selected(&spec.selector.clone().unwrap_or_default());
+        // Whoever comes later does not crowd out those who are there.
+        proxies.sort_by_key(|(proxy, _)| proxy.resource.created);
         let mut spiffe_ids = BTreeSet::new();
         for (proxy, seen) in &proxies {
+            if spiffe_ids.len() >= status::MOST_IDENTITIES {
+                break;
+            }
             let identities = index.list_in_mesh(&MESH_IDENTITY, service.mesh());
             let given = mesh_identity::spiffe_id(identities, &proxy.resource, &self.settings.zone);
             let by = given.as_ref().and_then(|(identity, _)| Kri::of(identity)).map(|kri| kri.to_string());

@@ -7,13 +7,14 @@ use common::{
     model::{
         Kind, Resource,
         kinds::{
-            mesh_service::{MeshService, Port, ServiceIdentity, ServiceState},
+            mesh_service::{MeshService, Port, Selector, ServiceIdentity, ServiceState},
             service_status::{
                 Condition, DataplaneProxies, MatchedService, ServiceStatus, TLS_NOT_READY, TLS_READY,
                 TlsReadiness,
             },
         },
         kri::Kri,
+        labels,
     },
 };
 use serde_json::Value;
@@ -21,11 +22,13 @@ use serde_json::Value;
 use super::population::{ProxyStatus, ServingProxy, WorkloadPort};
 use crate::share::PARTS_OF_ZONE;
 
+/// Identities of either form in one service.
+pub(super) const MOST_IDENTITIES: usize = 4096;
 /// The type of an identity that a `MeshIdentity` gives.
 pub(super) const SPIFFE_ID: &str = "SpiffeID";
 
-/// Writes into `spec` and `status` what follows from the proxies of a service of this zone. `spiffe_ids` are those
-/// that identities of the mesh give them.
+/// Writes into `spec` and `status` what follows from the proxies of a service of this zone, of which the oldest come
+/// first. `spiffe_ids` are those that identities of the mesh give them.
 pub(super) fn of_zone(
     spec: &mut MeshService,
     status: &mut ServiceStatus,
@@ -35,7 +38,7 @@ pub(super) fn of_zone(
 ) {
     let counted = count(proxies, &spec.ports);
     spec.state = if counted.healthy > 0 { ServiceState::Available } else { ServiceState::Unavailable };
-    spec.identities = identities(proxies, spiffe_ids);
+    spec.identities = identities(spec.selector.as_ref(), proxies, spiffe_ids);
     status.tls = Some(tls(status.tls.as_ref(), proxies, mtls));
     status.dataplane_proxies = Some(counted);
 }
@@ -61,11 +64,27 @@ fn is_behind(inbound: &WorkloadPort, port: &Port) -> bool {
         }
 }
 
+/// A proxy shows all services it has, and a client wants one of them. So the one by which proxies are selected is
+/// enough: the others would stand in each of their services, and one proxy with many would make them grow by the square.
 fn identities(
+    selector: Option<&Selector>,
     proxies: &[(&ServingProxy, ProxyStatus)],
     spiffe_ids: BTreeSet<String>,
 ) -> Vec<ServiceIdentity> {
-    let tags: BTreeSet<&str> = proxies.iter().flat_map(|(proxy, _)| proxy.services()).collect();
+    let by_tags = selector.filter(|s| s.dataplane_ref.is_none() && s.dataplane_labels.is_none());
+    let named = by_tags.and_then(|selector| selector.dataplane_tags.get(labels::TAG_SERVICE));
+    let mut tags: BTreeSet<&str> = BTreeSet::new();
+    match named {
+        Some(service) => tags.extend((!proxies.is_empty()).then_some(service.as_str())),
+        None => {
+            for service in proxies.iter().flat_map(|(proxy, _)| proxy.services()) {
+                if tags.len() >= MOST_IDENTITIES {
+                    break;
+                }
+                tags.insert(service);
+            }
+        }
+    }
     let of_tags = tags
         .into_iter()
         .map(|value| ServiceIdentity { r#type: "ServiceTag".to_owned(), value: value.to_owned() });

@@ -33,7 +33,8 @@ pub(super) fn goes_at(stored: &Resource, grace: Duration) -> Option<DateTime<Utc
     is_generated(stored).then(|| since + grace)
 }
 
-fn is_generated(stored: &Resource) -> bool {
+/// Whether nobody wrote it but this.
+pub(super) fn is_generated(stored: &Resource) -> bool {
     stored.label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_WORKLOAD_GENERATOR)
 }
 

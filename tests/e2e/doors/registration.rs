@@ -1,7 +1,11 @@
 //! What an operator applied, and what a proxy brings along.
 
+use std::time::Duration;
+
 use common::proto::envoy::config::core::v3::Node;
 use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tokio::time::timeout;
 use tonic::Code;
 
 use super::ads_peer::{join, node, refused, token};
@@ -199,4 +203,33 @@ async fn a_bound_token_is_not_got_round_by_what_else_makes_a_proxy_somebody() {
     refused(&zone, node("default.web-1", Some(&second)), Some(&bound), no, "kuma.io/service=bank").await;
     assert_eq!(service(&zone, "web-1").await, None, "nothing of it was kept");
     join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it says no more than its token");
+}
+
+/// A client that leaves in the middle leaves nothing behind.
+#[tokio::test]
+async fn who_takes_its_request_back_is_deregistered_all_the_same() {
+    let (_global, zone) = zone(Options::default()).await;
+    let wide = token(&zone, &[]).await;
+    let certificate = std::fs::read(zone.certificate()).expect("the zone has a certificate");
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(&certificate).unwrap()])
+        .build()
+        .unwrap();
+    let ask = |n: u64| {
+        let name = format!("web-{n}");
+        let node = json!({"id": format!("default.{name}"), "metadata": {"dataplane.proxyType": "dataplane",
+            "dataplane.resource": dataplane(&name, "web")}});
+        let request = client.post(format!("https://{}/v3/discovery:runtime", zone.dp_server));
+        let request = request.header("authorization", &wide).header("content-type", "application/json");
+        request.body(json!({"node": node}).to_string()).send()
+    };
+    ask(1000).await.unwrap().error_for_status().expect("it is answered");
+    for n in 0..200 {
+        let _left_or_answered = timeout(Duration::from_millis(n % 14), ask(n)).await;
+    }
+    eventually("nothing of them is left", || async {
+        let all = zone.try_get("/meshes/default/dataplanes?size=1").await?;
+        if all["total"] == 0 { Ok(()) } else { Err(all["total"].to_string()) }
+    })
+    .await;
 }

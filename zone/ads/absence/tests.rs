@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use common::{
-    model::transcode,
+    model::{labels, transcode},
     proto::{google::protobuf::Timestamp, kuma::mesh::v1alpha1 as mesh},
     runtime::{Clock, Entropy},
     store::{feed::Feed, memory::MemoryStore},
@@ -61,15 +61,25 @@ impl Bench {
         self.index.wait_for(commit.revision).await.unwrap();
     }
 
-    /// A proxy of `origin`.
+    /// A proxy of `origin` that somebody applied.
     async fn proxy(&self, kind: ProxyKind, name: &str, origin: Origin) {
+        self.put(self.resource(kind, name, origin)).await;
+    }
+
+    /// One that brought its resource along.
+    async fn registered(&self, kind: ProxyKind, name: &str, origin: Origin) {
+        let resource = self.resource(kind, name, origin);
+        self.put(resource.with_label(labels::REGISTERED, labels::REGISTERED_BY_PROXY)).await;
+    }
+
+    fn resource(&self, kind: ProxyKind, name: &str, origin: Origin) -> Resource {
         let mesh = if kind == ProxyKind::Dataplane { "default" } else { "" };
         let id = ProxyId::new(kind, mesh, name);
         let spec = serde_json::json!({"networking": {"address": "10.0.0.1"}});
         let spec = transcode::from_json(kind.resource(), &spec).unwrap();
         let mut resource = Resource::new(id.key(), self.env.now()).with_spec(spec);
         resource.origin = origin;
-        self.put(resource).await;
+        resource
     }
 
     /// What is said of it: the process that has it, whether it left now, and how often it was spoken of.
@@ -184,4 +194,26 @@ async fn the_age_counts_across_leaders() {
     assert_eq!(bench.left(), ["away"]);
     sleep(2 * HOUR).await;
     assert_eq!(bench.left(), [""; 0]);
+}
+
+/// The process that let it in ended before it wrote that, or somebody else did.
+#[tokio::test(start_paused = true)]
+async fn who_registered_and_was_never_seen_goes_after_its_age() {
+    let bench = Bench::new().await;
+    let patience =
+        AbsenceTimeouts { dataplane: 10 * HOUR, zone_proxy: 20 * HOUR, ..AbsenceTimeouts::default() };
+    bench.registered(ProxyKind::Dataplane, "before", Origin::Zone("east".into())).await;
+    let _leading = bench.lead(patience).await;
+    bench.registered(ProxyKind::Dataplane, "unseen", Origin::Zone("east".into())).await;
+    bench.registered(ProxyKind::Dataplane, "of-west", Origin::Global).await;
+    bench.registered(ProxyKind::Dataplane, "seen", Origin::Zone("east".into())).await;
+    bench.registered(ProxyKind::Ingress, "in", Origin::Zone("east".into())).await;
+    bench.proxy(ProxyKind::Dataplane, "applied", Origin::Zone("east".into())).await;
+    sleep(9 * HOUR).await;
+    bench.insight(ProxyKind::Dataplane, "seen", OWN, false, 0).await;
+    assert_eq!(bench.left().len(), 6);
+    sleep(2 * HOUR).await;
+    assert_eq!(bench.left(), ["applied", "of-west", "seen", "in"]);
+    sleep(10 * HOUR).await;
+    assert_eq!(bench.left(), ["applied", "of-west", "seen"]);
 }

@@ -202,5 +202,28 @@ async fn a_zone_has_a_share_of_the_addresses_and_no_other_pays_for_it() {
     assert_eq!((of(&names, "stolen"), of(&names, "west")), (SERVICES_OF_ZONE, 3));
     bench.delete(ResourceKey::global(&zone_ingress::KIND, "s-2")).await;
     assert_eq!(of(&bench.round().await, "stolen"), 0);
-    assert!(bench.addresses.foreign.keys().all(|zone| **zone == *"west"));
+    assert!(bench.addresses.shares.keys().all(|payer| *payer == WishPayer::Zone("west".into())));
+}
+
+#[tokio::test]
+async fn proxies_with_one_token_have_a_share_of_the_addresses() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "east").await;
+    let inbounds = |services: std::ops::Range<usize>| {
+        let inbound =
+            |n| serde_json::json!({"port": n + 1, "tags": {"kuma.io/service": format!("thief-{n:05}")}});
+        serde_json::Value::from(services.map(inbound).collect::<Vec<_>>())
+    };
+    let brought = serde_json::json!({
+        "type": "Dataplane", "mesh": "default", "name": "thief", "labels": {"kuma.io/registered-by": "proxy",
+        "strait.io/registered-with": "0123"}, "networking": {"address": "10.0.0.1", "inbound": inbounds(0..6000)},
+    });
+    bench.put(&brought.to_string(), "east").await;
+    bench.put(&dataplane("web-1", "web"), "east").await;
+    let of = |names: &[String], start: &str| names.iter().filter(|name| name.starts_with(start)).count();
+    let names = bench.round().await;
+    assert_eq!((of(&names, "thief"), of(&names, "web")), (SERVICES_OF_ACCOUNT, 1));
+    bench.delete(ResourceKey::new(&dataplane::KIND, "default", "thief")).await;
+    assert_eq!(bench.round().await.len(), 1);
+    assert!(bench.addresses.shares.is_empty());
 }

@@ -122,7 +122,12 @@ fn refuse(error: &BootstrapError) -> Response {
         }
         E::Refused(RegisterError::Applied(_)) => StatusCode::CONFLICT,
         E::Refused(RegisterError::Foreign(_)) => StatusCode::FORBIDDEN,
-        E::Refused(RegisterError::Store(_) | RegisterError::Stopping) => StatusCode::SERVICE_UNAVAILABLE,
+        E::Refused(
+            RegisterError::Store(_)
+            | RegisterError::Stopping
+            | RegisterError::Spent(_)
+            | RegisterError::TooOften(_),
+        ) => StatusCode::SERVICE_UNAVAILABLE,
         E::Stored(_) => StatusCode::INTERNAL_SERVER_ERROR,
         E::Host(_) | E::HostMissing | E::NotAnAuthority(_) => StatusCode::BAD_REQUEST,
         // kuma-dp gives up after what is its own fault, and tries again after what is not.

@@ -1,6 +1,6 @@
 //! Which host name is asked for next. Names come from whoever writes an address, so nobody's names keep those of others
 //! waiting: each proxy of the zone, and each other zone, has a number of names, a few questions at a time, and its turn.
-//! Pure: it is told the time and what was answered.
+//! Proxies with one token have one turn among them, since with it come as many as its bearer likes. Pure: it is told the time and what was answered.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,7 +12,7 @@ use std::{
 use common::model::ResourceKey;
 use tokio::time::Instant;
 
-use crate::{mesh::Hosts, share::FairShare};
+use crate::{account::Account, mesh::Hosts, share::FairShare};
 
 /// How often a name is asked for again that has an address.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -25,12 +25,14 @@ const NAMES_OF_ZONE: usize = 1000;
 /// Questions at a time for one of them, for all proxies of the zone together, and for all other zones.
 const AT_ONCE: usize = 4;
 const AT_ONCE_TOGETHER: usize = 16;
+/// Questions at a time for proxies with one token.
+const AT_ONCE_IN_LINE: usize = AT_ONCE_TOGETHER / 2;
 
 /// Whose name it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameOwner {
-    /// A proxy of the zone.
-    Proxy(ResourceKey),
+    /// A proxy of the zone, and on whose account it is there.
+    Proxy(Account, ResourceKey),
     /// Another zone; global has no name.
     Zone(Arc<str>),
 }
@@ -38,15 +40,80 @@ pub(super) enum NameOwner {
 impl NameOwner {
     fn most_names(&self) -> usize {
         match self {
-            Self::Proxy(_) => NAMES_OF_PROXY,
+            Self::Proxy(..) => NAMES_OF_PROXY,
             Self::Zone(_) => NAMES_OF_ZONE,
         }
     }
 
     fn side(&self) -> AskingSide {
         match self {
-            Self::Proxy(_) => AskingSide::Here,
+            Self::Proxy(..) => AskingSide::Here,
             Self::Zone(_) => AskingSide::Elsewhere,
+        }
+    }
+
+    fn line(&self) -> TurnLine {
+        match self {
+            Self::Proxy(account @ Account::Token(_), _) => TurnLine::Account(account.clone()),
+            alone => TurnLine::Alone(alone.clone()),
+        }
+    }
+}
+
+/// Those who have one turn among them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TurnLine {
+    Alone(NameOwner),
+    Account(Account),
+}
+
+/// Who has a turn.
+#[derive(Debug, Default)]
+struct TurnQueue {
+    /// Next first.
+    lines: VecDeque<TurnLine>,
+    /// Who waits in each, next first.
+    waiting: BTreeMap<TurnLine, VecDeque<NameOwner>>,
+    /// How many questions are asked for each.
+    at_once: BTreeMap<TurnLine, usize>,
+}
+
+impl TurnQueue {
+    fn push(&mut self, owner: NameOwner) {
+        let line = owner.line();
+        let waiting = self.waiting.entry(line.clone()).or_default();
+        if waiting.is_empty() {
+            self.lines.push_back(line);
+        }
+        waiting.push_back(owner);
+    }
+
+    fn pop(&mut self) -> Option<NameOwner> {
+        let may = |line: &TurnLine| self.at_once.get(line).is_none_or(|count| *count < AT_ONCE_IN_LINE);
+        // Few have so many that they are passed over.
+        let place = self.lines.iter().position(may)?;
+        let line = self.lines.remove(place)?;
+        let waiting = self.waiting.get_mut(&line)?;
+        let owner = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&line);
+        } else {
+            self.lines.push_back(line);
+        }
+        owner
+    }
+
+    fn asked(&mut self, owner: &NameOwner) {
+        *self.at_once.entry(owner.line()).or_default() += 1;
+    }
+
+    fn answered(&mut self, owner: &NameOwner) {
+        let line = owner.line();
+        if let Some(count) = self.at_once.get_mut(&line) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.at_once.remove(&line);
+            }
         }
     }
 }
@@ -65,8 +132,7 @@ pub(super) struct HostQuestions {
     names: BTreeMap<String, AskedName>,
     /// When names are to be asked for that are not yet ready.
     timers: BTreeSet<(Instant, String)>,
-    /// Who has a turn, next first.
-    turns: BTreeMap<AskingSide, VecDeque<NameOwner>>,
+    turns: BTreeMap<AskingSide, TurnQueue>,
     /// What is being asked for, and on whose account.
     asking: BTreeMap<String, NameOwner>,
     at_once: BTreeMap<AskingSide, usize>,
@@ -158,6 +224,7 @@ impl HostQuestions {
         if let Some(owner) = self.asking.remove(name) {
             let together = self.at_once.entry(owner.side()).or_default();
             *together = together.saturating_sub(1);
+            self.turns.entry(owner.side()).or_default().answered(&owner);
             if let Some(own) = self.owners.get_mut(&owner) {
                 own.at_once = own.at_once.saturating_sub(1);
             }
@@ -266,7 +333,7 @@ impl HostQuestions {
         let Some(own) = self.owners.get_mut(owner) else { return };
         if !own.has_turn && !own.ready.is_empty() && own.at_once < AT_ONCE {
             own.has_turn = true;
-            self.turns.entry(owner.side()).or_default().push_back(owner.clone());
+            self.turns.entry(owner.side()).or_default().push(owner.clone());
         }
     }
 
@@ -275,7 +342,7 @@ impl HostQuestions {
             return None;
         }
         loop {
-            let owner = self.turns.get_mut(&side)?.pop_front()?;
+            let owner = self.turns.get_mut(&side)?.pop()?;
             let Some(own) = self.owners.get_mut(&owner) else { continue };
             own.has_turn = false;
             let Some((_, name)) = own.ready.first().cloned().filter(|_| own.at_once < AT_ONCE) else {
@@ -283,6 +350,7 @@ impl HostQuestions {
             };
             own.at_once += 1;
             *self.at_once.entry(side).or_default() += 1;
+            self.turns.entry(side).or_default().asked(&owner);
             if let Some(asked) = self.names.get_mut(&name) {
                 if let Phase::Ready(place) = asked.phase {
                     for other in &asked.owners {

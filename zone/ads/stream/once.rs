@@ -8,6 +8,7 @@ use common::{
     xds::{Dialect, Input, ResponseParts, Sotw, Source},
 };
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{
@@ -50,7 +51,8 @@ impl Streams {
         let source = Source::<Sotw>::new(self.settings(Some(only)));
         // A call has no word for "the one you have", so whoever has it is told again.
         let asked = DiscoveryRequest { version_info: String::new(), ..read_whole(&source, &message)? };
-        let parts = self.fetch(only, (peer, &mut place), asked, "fetch", Duration::ZERO).await?;
+        let at_once = (Duration::ZERO, &CancellationToken::new());
+        let parts = self.fetch(only, (peer, &mut place), asked, "fetch", at_once).await?;
         let parts = parts.ok_or_else(|| Status::internal("a first request is always answered"))?;
         let response = Sotw::encode(parts);
         metrics::sent(only, response.length());
@@ -59,14 +61,15 @@ impl Streams {
     }
 
     /// What there is of one type for who asks in this protocol, once it differs from the version it names; `None` when it does not
-    /// within `wait`.
+    /// within `wait`, nor before the client `left`. To be called where nobody drops it, but at the end of the process: a
+    /// proxy that was registered has to join and leave.
     pub(in crate::ads) async fn fetch(
         &self,
         only: &'static str,
         (peer, place): (&EnvoyPeer, &mut StreamPlace),
         mut asked: DiscoveryRequest,
         protocol: &'static str,
-        wait: Duration,
+        (wait, left): (Duration, &CancellationToken),
     ) -> Result<Option<ResponseParts>, Status> {
         metrics::received(only, !asked.response_nonce.is_empty(), asked.error_detail.is_some());
         let (proxy, resource) = self.recognise(asked.node.clone(), peer).await?;
@@ -95,6 +98,7 @@ impl Streams {
             let end = begun + if is_known { wait } else { wait.max(FIRST) };
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(stopping()),
+                () = left.cancelled() => return Err(Status::cancelled("the client left")),
                 raised = session.seat.signals.raised() => {
                     if raised.has(Signal::Dismissed) {
                         return Err(dismissed());

@@ -4,6 +4,7 @@ use common::{
     model::{ResourceKey, kinds::dataplane, labels},
     token::DataplaneClaims,
 };
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::{
@@ -131,5 +132,90 @@ async fn a_token_that_must_be_bound_names_all_by_which_a_proxy_is_known() {
     // What an operator applied says what it likes.
     zone.put(&payments("app")).await;
     comes(&zone, Protocol::Delta, Some(&payments("app")), &web).await;
+    zone.stop().await;
+}
+
+/// The web with so many inbounds, each of a service of its own or all of one.
+fn large(inbounds: usize, services: usize) -> String {
+    let inbound = |n: usize| format!("{{port: {}, tags: {{kuma.io/service: s-{}}}}}", n + 1, n % services);
+    let inbounds: Vec<String> = (0..inbounds).map(inbound).collect();
+    format!(
+        "{{type: Dataplane, mesh: default, name: web-1, networking: {{address: 127.0.0.2, inbound: [{}]}}}}",
+        inbounds.join(", ")
+    )
+}
+
+async fn turned_away(zone: &Zone, resource: &str, token: &str, code: Code, says: &str) {
+    let who = Who { resource: Some(resource), ..Who::known("default.web-1", token) };
+    let mut client = Client::connect(zone, Protocol::Delta, who).await;
+    client.subscribe(CDS, &[]).await;
+    let status = client.receive().await.unwrap_err();
+    assert!(status.code() == code && status.message().contains(says), "{says}: {status:?}");
+}
+
+#[tokio::test]
+async fn a_proxy_brings_along_what_one_has_and_an_operator_may_apply_more() {
+    let zone = Zone::start().await;
+    let named = token(&zone, |_| {});
+    let no = Code::InvalidArgument;
+    turned_away(&zone, &large(129, 1), &named, no, "networking.inbound: 129 inbounds").await;
+    turned_away(&zone, &large(65, 65), &named, no, "networking.inbound: 65 services").await;
+    assert!(!stored(&zone), "nothing of it is kept");
+    comes(&zone, Protocol::Delta, Some(&large(128, 64)), &named).await;
+    // It stays the operator's, and a proxy may bring the same.
+    zone.put(&large(300, 100).replace("tags: {", "tags: {kuma.io/zone: east, ")).await;
+    comes(&zone, Protocol::Delta, Some(&large(300, 100)), &named).await;
+    comes(&zone, Protocol::Delta, None, &named).await;
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn proxies_with_one_token_bring_along_so_much_and_others_too() {
+    let zone = Zone::start_with(|config| config.streams = 8).await;
+    let named = token(&zone, |_| {});
+    turned_away(&zone, &large(9, 1), &named, Code::ResourceExhausted, "as many inbounds as one token may")
+        .await;
+    let held = comes(&zone, Protocol::Delta, Some(&large(8, 1)), &named).await;
+    let label = |zone: &Zone| {
+        let index = zone.index.current();
+        let stored = index.get(&ResourceKey::new(&dataplane::KIND, "default", "web-1")).unwrap();
+        stored.label(labels::REGISTERED_WITH).map(str::to_owned)
+    };
+    assert_eq!(label(&zone).map(|label| label.len()), Some(16));
+    drop(held);
+    let before = label(&zone);
+    comes(&zone, Protocol::Delta, Some(&large(7, 1)), &token(&zone, of_service_0)).await;
+    assert_ne!(label(&zone), before, "it is on the account of who came last");
+    zone.stop().await;
+}
+
+fn of_service_0(claims: &mut DataplaneClaims) {
+    claims.tags = [(labels::TAG_SERVICE.to_owned(), ["s-0".to_owned()].into())].into();
+}
+
+#[tokio::test]
+async fn a_proxy_changes_what_it_brings_along_now_and_then_only() {
+    let zone = Zone::start().await;
+    let named = token(&zone, |_| {});
+    let begun = Instant::now();
+    let mut changes = 0;
+    let refused = loop {
+        let resource = large(1 + changes % 2, 1);
+        let who = Who { resource: Some(&resource), ..Who::known("default.web-1", &named) };
+        let mut client = Client::connect(&zone, Protocol::Delta, who).await;
+        client.subscribe(CDS, &[]).await;
+        if let Err(status) = client.receive().await {
+            break status;
+        }
+        changes += 1;
+        assert!(changes <= 8 + usize::try_from(begun.elapsed().as_secs() / 5).unwrap() + 1);
+    };
+    assert!(changes >= 8, "a few in a row are nothing strange: {changes}");
+    let says = refused.message().contains("too often");
+    assert!(refused.code() == Code::ResourceExhausted && says, "{refused:?}");
+    // Who starts again with what it had is let in.
+    for _ in 0..8 {
+        comes(&zone, Protocol::Delta, Some(&large(1 + (changes + 1) % 2, 1)), &named).await;
+    }
     zone.stop().await;
 }

@@ -1,17 +1,25 @@
 //! What is asked for now and then, over HTTP or by a call.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use common::proto::{
-    envoy::{
-        config::core::v3::Node,
-        service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+use common::{
+    model::{ResourceKey, kinds::dataplane as dataplane_kind},
+    proto::{
+        envoy::{
+            config::core::v3::Node,
+            service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+        },
+        google::rpc,
     },
-    google::rpc,
+    store::Store,
+    token::DataplaneClaims,
 };
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use prost::Message;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tonic::{Code, Status, client::Grpc};
 use tonic_prost::ProstCodec;
 
@@ -215,5 +223,37 @@ async fn r65_a_call_is_refused_with_the_codes_of_a_stream() {
         assert_eq!(refused.code(), Code::Unimplemented, "{method}");
     }
     assert!(zone.proxies.view().is_empty(), "nobody stays");
+    zone.stop().await;
+}
+
+#[tokio::test]
+async fn who_leaves_in_the_middle_is_seen_to_leave() {
+    let zone = Zone::start_with(|config| config.deregister_after = Duration::from_millis(50)).await;
+    let token = zone.dataplane_token(DataplaneClaims { mesh: "default".to_owned(), ..Default::default() });
+    let of = |name: &str| {
+        let resource = dataplane(name, "127.0.0.2", "web", &[]);
+        let metadata = json!({"dataplane.proxyType": "dataplane", "dataplane.resource": resource});
+        json!({"node": {"id": format!("default.{name}"), "metadata": metadata}}).to_string()
+    };
+    let (status, answer) = ask(&zone, "runtime", &token, "", &of("stays")).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    // Each is given up a little later than the one before, from the beginning to after the end.
+    for n in 0..100 {
+        let (name, mut head) = (format!("web-{n}"), zone.store.watch_head());
+        let body = of(&name);
+        let asked = ask(&zone, "runtime", &token, "wait=60", &body);
+        let given_up = async {
+            head.mark_unchanged();
+            _ = timeout(Duration::from_millis(20), head.changed()).await;
+            tokio::time::sleep(Duration::from_micros(40 * n)).await;
+        };
+        tokio::select! {
+            _ = asked => {}
+            () = given_up => {}
+        }
+    }
+    let key = |name: &str| ResourceKey::new(&dataplane_kind::KIND, "default", name);
+    let names: Vec<String> = (0..100).map(|n| format!("web-{n}")).collect();
+    zone.until(|index| names.iter().all(|name| index.get(&key(name)).is_none()).then_some(())).await;
     zone.stop().await;
 }

@@ -1,7 +1,10 @@
 use chrono::Duration;
 use common::model::{
     Labels,
-    kinds::{dataplane, mesh, mesh_service::ServiceState},
+    kinds::{
+        dataplane, mesh,
+        mesh_service::{self, ServiceState},
+    },
     labels,
 };
 use serde_json::{Value, json};
@@ -33,7 +36,7 @@ fn a_service_is_made_of_a_tag() {
                 {"name": "main", "port": 80, "targetPort": 80, "appProtocol": "http"},
                 {"name": "81", "port": 81, "targetPort": 81, "appProtocol": "tcp"},
             ],
-            "identities": [{"type": "ServiceTag", "value": "No_Label"}, {"type": "ServiceTag", "value": "web"}],
+            "identities": [{"type": "ServiceTag", "value": "web"}],
         })
     );
     let mut shown = service.labels.clone();
@@ -162,4 +165,59 @@ fn labels_are_those_of_most_proxies_and_others_stay() {
     world.settle();
     assert_eq!(label(&world, "team"), None);
     assert_eq!(label(&world, "owner").as_deref(), Some("ann"));
+}
+
+/// A dataplane that a proxy brought along with this token, with an inbound for each of these services.
+fn registered(name: &str, token: &str, services: std::ops::Range<usize>) -> String {
+    let inbounds = services.map(|n| json!({"port": n + 1, "tags": {"kuma.io/service": format!("s-{n:05}")}}));
+    json!({
+        "type": "Dataplane", "mesh": "default", "name": name,
+        "labels": {"kuma.io/registered-by": "proxy", "strait.io/registered-with": token},
+        "networking": {"address": "127.0.0.1", "inbound": inbounds.collect::<Vec<_>>()},
+    })
+    .to_string()
+}
+
+#[test]
+fn what_is_made_of_a_proxy_grows_with_what_it_says() {
+    let bytes = |world: &World| {
+        let services = world.index.list(&mesh_service::KIND);
+        services.map(|s| s.spec.len() + s.status.as_ref().map_or(0, |status| status.len())).sum::<usize>()
+    };
+    let mut of_each = Vec::new();
+    for services in [8, 64] {
+        let mut world = World::generating();
+        let text = registered("web-1", "t", 0..services);
+        world.put(&text);
+        world.settle();
+        assert!(bytes(&world) < 16 * text.len());
+        of_each.push(bytes(&world) / services);
+    }
+    assert!(of_each[1] <= of_each[0] + 16, "{of_each:?}");
+}
+
+#[test]
+fn who_comes_again_with_other_tags_has_a_share_of_the_services() {
+    let mut world = World::generating();
+    let count = |world: &World| world.index.list(&mesh_service::KIND).count();
+    for round in 0..8 {
+        world.put(&registered("web-1", "t", round * 64..(round + 1) * 64));
+        world.settle();
+        world.delete(&dataplane::KIND, "web-1");
+        world.settle();
+        world.now += Duration::minutes(1);
+    }
+    assert_eq!(count(&world), 256);
+    // Others are not concerned, nor is what they have in common with it.
+    world.put(&registered("api-1", "other", 500..510));
+    world.put(&proxy("b", "bank", 80, "Ready", ""));
+    world.settle();
+    assert_eq!(count(&world), 267);
+    // What waits is made when something of before has gone.
+    world.put(&registered("web-1", "t", 600..664));
+    world.settle();
+    assert!(world.service("s-00600").is_none());
+    world.now += Duration::minutes(55);
+    world.settle();
+    assert!(world.service("s-00600").is_some() && world.service("s-00663").is_some());
 }

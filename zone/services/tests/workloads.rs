@@ -40,3 +40,26 @@ fn a_program_is_there_for_as_long_as_proxies_stand_beside_it() {
     world.settle();
     assert!(stored(&world).is_none());
 }
+
+#[test]
+fn who_names_one_program_after_the_other_has_a_share_of_them() {
+    let mut world = World::generating();
+    let named = |proxy_name: &str, token: &str, program: &str| {
+        let labels = format!(
+            "kuma.io/registered-by: proxy, strait.io/registered-with: {token}, kuma.io/workload: {program}"
+        );
+        proxy(proxy_name, "web", 80, "Ready", &labels)
+    };
+    for n in 0..300 {
+        world.put(&named("a", "thief", &format!("w-{n}")));
+        world.settle();
+    }
+    let count = |world: &World| world.index.list(&workload::KIND).count();
+    assert_eq!(count(&world), 256);
+    world.put(&named("b", "other", "shop"));
+    world.settle();
+    assert!(stored(&world).is_some(), "others are not concerned");
+    world.now += Duration::hours(2);
+    world.settle();
+    assert_eq!(count(&world), 2, "the last it named has room now");
+}

@@ -17,8 +17,12 @@ impl Play {
     }
 
     fn proxy(&mut self, name: &str, hosts: &[&str]) -> bool {
+        self.proxy_of(Account::Operators, name, hosts)
+    }
+
+    fn proxy_of(&mut self, account: Account, name: &str, hosts: &[&str]) -> bool {
         let key = ResourceKey::new(&dataplane::KIND, "default", name);
-        let owner = NameOwner::Proxy(key.clone());
+        let owner = NameOwner::Proxy(account, key.clone());
         let names = hosts.iter().map(|host| (*host).to_owned()).collect();
         self.questions.set(&key, owner, names, self.now)
     }
@@ -178,4 +182,39 @@ fn those_of_one_owner_take_turns() {
     assert_eq!(play.ask(), ["e-5"]);
     play.answer("e-3", None);
     assert_eq!(play.ask(), ["e-1"]);
+}
+
+#[test]
+fn a_thousand_proxies_with_one_token_have_one_turn() {
+    let mut play = Play::new();
+    let thief = || Account::Token("thief".into());
+    for i in 0..1000 {
+        play.proxy_of(thief(), &format!("t-{i}"), &[&format!("dead-{i}-a"), &format!("dead-{i}-b")]);
+    }
+    assert_eq!(play.ask().len(), AT_ONCE_IN_LINE, "the rest is for others");
+    play.proxy("web", &["db.local"]);
+    play.proxy_of(Account::Token("api".into()), "api", &["cache.local"]);
+    let mut asked = play.ask();
+    asked.sort();
+    assert_eq!(asked, ["cache.local", "db.local"]);
+    // What is answered gives turns to both, however many wait in line.
+    for i in 0..30 {
+        play.proxy(&format!("o-{i}"), &[&format!("other-{i}")]);
+    }
+    play.ask();
+    let dead: Vec<String> = play.asked.iter().filter(|name| name.starts_with("dead")).cloned().collect();
+    for name in &dead {
+        play.answer(name, None);
+    }
+    let asked = play.ask();
+    let of_thief = asked.iter().filter(|name| name.starts_with("dead")).count();
+    assert_eq!((asked.len(), of_thief), (AT_ONCE_IN_LINE, 1), "{asked:?}");
+    for i in 0..1000 {
+        play.proxy_of(thief(), &format!("t-{i}"), &[]);
+    }
+    for name in play.asked.clone() {
+        play.answer(&name, Some("10.0.0.1"));
+    }
+    let queue = &play.questions.turns[&AskingSide::Here];
+    assert!(!queue.at_once.keys().any(|line| matches!(line, TurnLine::Account(_))), "nothing is kept");
 }
