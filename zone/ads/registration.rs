@@ -164,7 +164,7 @@ impl Registrar {
     ) -> Result<bool, RegisterError> {
         let Some(batch) = self.rules.decide(proxy, document, index)? else { return Ok(false) };
         let commit = self.store.transact(batch).await?;
-        self.index.wait_for(commit.revision).await.ok_or(RegisterError::Stopping)?;
+        self.index.wait_long_for(commit.revision).await.ok_or(RegisterError::Stopping)?;
         Ok(true)
     }
 
