@@ -77,6 +77,14 @@ impl MemoryStore {
         Self { identity, retained, state: Mutex::new(state), head, nudges: watch::Sender::default() }
     }
 
+    /// Has what `earlier` has, as a database under whose address a standby took over that was behind.
+    pub fn go_back_to(&self, earlier: &Self) {
+        let state = earlier.lock().clone();
+        let mut now = self.lock();
+        *now = state;
+        self.head.send_replace(now.revision);
+    }
+
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A batch applies whole or undoes itself, and nothing in between can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

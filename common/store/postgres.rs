@@ -67,14 +67,6 @@ const CHANGES_SINCE: &str = "\
         SELECT * FROM resources WHERE kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
     ) r ON true ORDER BY c.at, c.ordinal";
 
-/// What is there is written again as it is, so that it is answered by the statement that looked.
-const CLAIM_SESSION: &str = "\
-    INSERT INTO sessions AS held (key, document, checksum) VALUES ($1, $2, $3) \
-    ON CONFLICT (key) DO UPDATE SET \
-        document = CASE WHEN held.document = $4 THEN excluded.document ELSE held.document END, \
-        checksum = CASE WHEN held.document = $4 THEN excluded.checksum ELSE held.checksum END \
-    RETURNING document";
-
 /// The store in one database.
 pub struct PostgresStore {
     identity: StoreIdentity,
@@ -385,7 +377,7 @@ impl Store for PostgresStore {
         document: &str,
         instead_of: Option<&str>,
     ) -> Result<String, StoreError> {
-        sqlx::query_scalar(CLAIM_SESSION)
+        sqlx::query_scalar(sessions::CLAIM)
             .bind(key)
             .bind(document)
             .bind(session_sum(key, document))

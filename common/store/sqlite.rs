@@ -72,14 +72,6 @@ const CHANGES_SINCE: &str = "\
     LEFT JOIN resources r ON r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
     ORDER BY c.revision, c.ordinal";
 
-/// What is there is written again as it is, so that it is answered by the statement that looked.
-const CLAIM_SESSION: &str = "\
-    INSERT INTO sessions (key, document, checksum) VALUES ($1, $2, $3) \
-    ON CONFLICT (key) DO UPDATE SET \
-        document = CASE WHEN document = $4 THEN excluded.document ELSE document END, \
-        checksum = CASE WHEN document = $4 THEN excluded.checksum ELSE checksum END \
-    RETURNING document";
-
 /// The store in one file.
 pub struct SqliteStore {
     identity: StoreIdentity,
@@ -396,7 +388,7 @@ impl Store for SqliteStore {
         let doing = || format!("claim the session document {key}");
         let mut pen = self.pen().await?;
         // All of the answer is taken, as of a lease.
-        let mut there: Vec<String> = sqlx::query_scalar(CLAIM_SESSION)
+        let mut there: Vec<String> = sqlx::query_scalar(sessions::CLAIM)
             .bind(key)
             .bind(document)
             .bind(session_sum(key, document))

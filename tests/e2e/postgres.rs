@@ -64,7 +64,8 @@ fn starting(cluster: &Cluster, folder: &TempDir, name: &str) -> Process {
     let usual = ["--apiServer.http.port", "0", "--apiServer.https.enabled", "false"];
     let more = ["--diagnostics.serverPort", "0", "--general.workDir", &work_dir];
     let all = own.into_iter().chain(usual).chain(more).map(str::to_owned);
-    let options = on(cluster, "shared").flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]);
+    let options =
+        on(cluster, "shared").flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]);
     Process::start(name, program.as_ref(), all.chain(options))
 }
 

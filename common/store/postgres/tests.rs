@@ -345,6 +345,7 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
     let store = open(&cluster, "store").await;
     put(&store, "changed").await.unwrap();
     put(&store, "left").await.unwrap();
+    let before = store.snapshot().await.unwrap();
     for statement in [
         "UPDATE resources SET display_name = 'older', revision = 3 WHERE name = 'changed'",
         "INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, created, modified, \
@@ -356,6 +357,11 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
         sqlx::query(statement).execute(&store.pool).await.unwrap();
     }
     assert_eq!(unsummed(&store).await, 2);
+    // It does not say which commit it made either, which nobody holds against it.
+    let known = Point { revision: before.revision, commit: before.commit };
+    let Changes::Since { changes, upto } = store.changes_since(known, 10).await.unwrap() else { panic!() };
+    assert_eq!((changes.len(), upto, store.snapshot().await.unwrap().commit), (2, 3.into(), None));
+    assert!(matches!(store.changes_since(upto, 10).await.unwrap(), Changes::Since { .. }));
     assert_eq!(store.snapshot().await.unwrap().resources.len(), 3, "they are taken as they are");
     assert_eq!(sums::fill(&store.pool).await.unwrap(), 2, "the audit, or the next start, counts them");
     assert_eq!(sums::fill(&store.pool).await.unwrap(), 0);
