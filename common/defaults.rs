@@ -81,13 +81,13 @@ pub async fn ensure_defaults(
         match store.transact(Batch::of(writes)).await {
             Ok(commit) => {
                 tracing::info!(created = names.join(", "), "made default resources");
-                index.wait_for(commit.revision).await;
+                index.wait_long_for(commit.revision).await;
                 break;
             }
             // Another replica starts at the same moment; what it made need not be made again.
             Err(StoreError::AlreadyExists { .. }) if attempt < ATTEMPTS => {
                 let head = *store.watch_head().borrow();
-                index.wait_for(head).await;
+                index.wait_long_for(head).await;
             }
             Err(error) => return Err(error.into()),
         }

@@ -26,6 +26,7 @@ mod meter;
 mod nudge;
 mod open;
 mod past;
+mod point;
 mod recent;
 mod record;
 mod rows;
@@ -38,6 +39,7 @@ pub use self::{
     meter::StoreConnections,
     nudge::{Nudge, Nudges},
     open::{masked, open},
+    point::{CommitId, Point},
 };
 
 use std::{sync::Arc, time::Duration};
@@ -219,10 +221,13 @@ pub enum Changes {
         /// of kinds unknown here is left out.
         changes: Vec<Change>,
         /// Go on from here; the asked revision when nothing happened since.
-        upto: Revision,
+        upto: Point,
     },
-    /// The asked revision lies before the retained window or after the head: take a snapshot.
+    /// The asked revision lies before the retained window: take a snapshot.
     Resync,
+    /// The asked point lies after the head, or another commit is there now: the store lost its end, and may have gone on
+    /// without it. Take a snapshot; what was known of what is lost holds no more.
+    Parted,
 }
 
 /// All resources at one revision.
@@ -230,6 +235,8 @@ pub enum Changes {
 pub struct Snapshot {
     /// At this revision.
     pub revision: Revision,
+    /// Which commit made it, where that is known.
+    pub commit: Option<CommitId>,
     /// In key order.
     pub resources: Vec<Arc<Resource>>,
 }
@@ -331,11 +338,11 @@ pub trait Store: Send + Sync + 'static {
     /// Any [`StoreError`]; nothing of the batch is visible then.
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError>;
 
-    /// What happened after `revision`, at most about `limit` entries, whole batches.
+    /// What happened after a point, at most about `limit` entries, whole batches.
     ///
     /// # Errors
     /// [`StoreError::Backend`].
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError>;
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError>;
 
     /// Everything, at one revision.
     ///
@@ -414,6 +421,21 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Backend`].
     async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError>;
+
+    /// Writes the document `document` under `key` if there is none or it is `instead_of`, and says which one is there
+    /// then. Of several that do this at once one is first, and all are told so.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`]; [`StoreError::Foreign`] for a store that nobody claims.
+    async fn claim_session(
+        &self,
+        key: &str,
+        document: &str,
+        instead_of: Option<&str>,
+    ) -> Result<String, StoreError> {
+        let _ = (document, instead_of);
+        Err(StoreError::Foreign(format!("nothing can be claimed as {key} in this store")))
+    }
 
     /// All documents of [`Store::put_sessions`] whose key starts with `prefix`, in key order.
     ///

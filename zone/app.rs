@@ -6,7 +6,7 @@ use anyhow::Context;
 use common::{
     audit::AuditLog,
     config::{self, StoreType},
-    control_plane::{ControlPlane, host_name, role},
+    control_plane::{ControlPlane, host_name},
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::{EnvoyAdmin, Mailbox},
     gui::{self, PageParts},
@@ -78,16 +78,14 @@ pub async fn build(settings: ZoneConfig, env: Env) -> anyhow::Result<ControlPlan
     cp.reached_at(settings.dp_server.interface);
     // Only Postgres lets replicas share a store.
     let alone = settings.store.kind != StoreType::Postgres;
-    let candidate = Candidate::new(Arc::clone(&cp.store), &cp.env, alone);
-    if let Some(former) = role::former(&cp.store, &mode).await? {
-        candidate.succeed(&former, zone).await?;
+    let candidate = Candidate::new(Arc::clone(&cp.store), mode.clone(), &cp.env, alone);
+    if let Some(former) = candidate.enter().await? {
         tracing::warn!(
             former,
             zone,
             "this zone was given another name; the old one stays on global until it is deleted there"
         );
     }
-    role::take(&cp.store, &mode).await?;
     renamed::adopt(&cp.store, &cp.index, &cp.env, zone).await?;
     inherited::mark(&cp.store, &cp.index, &cp.env, zone).await?;
     ensure_defaults(&cp.store, &cp.index, &cp.env, &mode, &settings.defaults.with_api(&settings.api_server))
@@ -350,10 +348,7 @@ fn follow_global(
 /// Does `work` while this replica leads its zone.
 fn lead(cp: &mut ControlPlane, candidate: Candidate, work: impl Work + Sync + 'static) {
     let shutdown = cp.supervisor.shutdown();
-    cp.supervisor.spawn("leader", async move {
-        candidate.run(work, shutdown).await;
-        Ok(())
-    });
+    cp.supervisor.spawn("leader", async move { Ok(candidate.run(work, shutdown).await?) });
 }
 
 /// Forgets proxies that stay away.

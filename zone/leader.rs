@@ -1,5 +1,8 @@
 //! Lets one replica of a zone at a time do what only one may: follow global, take over another name.
 //!
+//! Whose store it is, is decided under the same lease: a zone takes one that is nobody's, or that of a zone of another
+//! name, only while no other zone runs on it.
+//!
 //! The leader holds a lease of the store and renews it well before it runs out. A leader that cannot renew
 //! gives up before anyone else can begin; what it might still write carries the epoch of its lease and is
 //! refused in the store.
@@ -7,6 +10,8 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{
+    control_plane::role::{self, RoleError, StoreOwner},
+    mode::Mode,
     runtime::{Entropy, Env},
     store::{Fence, Lease, Store, StoreError},
 };
@@ -23,8 +28,10 @@ const TERM: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(3);
 /// When a leader that could not renew gives up: before its term is over, with time to stop.
 const GIVE_UP: Duration = Duration::from_secs(8);
+/// How often a zone that starts looks whether the one that starts beside it has taken the store.
+const LOOK: Duration = Duration::from_millis(250);
 
-/// Why this process may not take the lead at its start.
+/// Why this process may not lead.
 #[derive(Debug, Error)]
 pub(crate) enum LeadError {
     /// The former owner still runs.
@@ -38,6 +45,9 @@ pub(crate) enum LeadError {
         /// Name of this zone.
         zone: String,
     },
+    /// The store belongs to another one, or does not say to whom.
+    #[error(transparent)]
+    Role(#[from] RoleError),
     /// The store did not answer.
     #[error("ask who leads this zone: {0}")]
     Store(#[from] StoreError),
@@ -85,6 +95,8 @@ impl<W: Work + Sync> Work for Option<W> {
 /// This replica, as a candidate.
 pub(crate) struct Candidate {
     store: Arc<dyn Store>,
+    /// Which zone it is.
+    mode: Mode,
     holder: String,
     entropy: Entropy,
     /// No other process can use the store, so a lease somebody left behind is nobody's.
@@ -92,28 +104,65 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn new(store: Arc<dyn Store>, env: &Env, alone: bool) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, mode: Mode, env: &Env, alone: bool) -> Self {
         let holder = format!("{}/{}", env.instance_id, env.entropy.uuid());
-        Self { store, holder, entropy: env.entropy.clone(), alone }
+        Self { store, mode, holder, entropy: env.entropy.clone(), alone }
     }
 
-    /// Takes the lead before `zone` takes over what zone `former` owned.
+    /// Makes sure, before this process writes anything, that the store is its zone's; says whose it was if it was taken
+    /// over from a zone of another name. If nobody leads, this process has the lease afterwards, so that no other zone
+    /// takes the store before it leads.
     ///
     /// # Errors
-    /// [`LeadError::Running`] while a replica of the former zone leads.
-    pub(crate) async fn succeed(&self, former: &str, zone: &str) -> Result<(), LeadError> {
-        match self.ask(self.alone).await? {
-            Some(_) => Ok(()),
-            None => Err(LeadError::Running { former: former.to_owned(), zone: zone.to_owned() }),
+    /// [`LeadError::Running`] while a replica of another zone leads; [`LeadError::Role`] when the store is no zone's.
+    pub(crate) async fn enter(&self) -> Result<Option<String>, LeadError> {
+        loop {
+            let leads = self.ask(self.alone).await?.is_some();
+            match role::owner(&self.store, &self.mode).await? {
+                StoreOwner::This => return Ok(None),
+                StoreOwner::Nobody if leads => {
+                    role::take(&self.store, &self.mode).await?;
+                    return Ok(None);
+                }
+                StoreOwner::Zone(former) if leads => {
+                    role::succeed(&self.store, &self.mode, &former).await?;
+                    return Ok(Some(former));
+                }
+                StoreOwner::Zone(former) => {
+                    let zone = self.mode.zone().unwrap_or_default().to_owned();
+                    return Err(LeadError::Running { former, zone });
+                }
+                // Who has the lease takes it at this moment; one that died has it for a term.
+                StoreOwner::Nobody => sleep(LOOK).await,
+            }
         }
     }
 
+    /// A zone of another name may have taken the store while nobody led.
+    async fn must_be_ours(&self) -> Result<(), RoleError> {
+        match role::owner(&self.store, &self.mode).await? {
+            StoreOwner::This | StoreOwner::Nobody => Ok(()),
+            // Refused, with the name of who has it.
+            StoreOwner::Zone(_) => role::take(&self.store, &self.mode).await,
+        }
+    }
+
+    /// The lease, if this replica has it now, of a store that still belongs to its zone.
+    async fn ask_as_owner(&self) -> Result<Option<Lease>, LeadError> {
+        let lease = self.ask(self.alone).await?;
+        self.must_be_ours().await?;
+        Ok(lease)
+    }
+
     /// Does the work whenever this replica leads, until `shutdown`; then makes room for the next one.
-    pub(crate) async fn run(self, work: impl Work, shutdown: CancellationToken) {
+    ///
+    /// # Errors
+    /// [`LeadError::Role`] when the store belongs to another zone by now: nothing here may go on.
+    pub(crate) async fn run(self, work: impl Work, shutdown: CancellationToken) -> Result<(), LeadError> {
         let mut waiting = false;
         while !shutdown.is_cancelled() {
             let asked = Instant::now();
-            match timeout(TERM, self.ask(self.alone)).await {
+            match timeout(TERM, self.ask_as_owner()).await {
                 Ok(Ok(Some(lease))) => {
                     waiting = false;
                     self.term(&work, lease, asked, &shutdown).await;
@@ -126,6 +175,7 @@ impl Candidate {
                     }
                     work.stand_by();
                 }
+                Ok(Err(error @ LeadError::Role(RoleError::Taken { .. }))) => return Err(error),
                 Ok(Err(error)) => tracing::warn!(%error, "cannot ask who leads this zone"),
                 Err(_) => tracing::warn!("the store does not say who leads this zone"),
             }
@@ -134,6 +184,7 @@ impl Candidate {
                 () = sleep(self.pause()) => {}
             }
         }
+        Ok(())
     }
 
     /// Never longer than [`RENEW`], on which the time for a takeover rests.

@@ -409,6 +409,12 @@ pub enum ApplyError {
     /// The store refused or failed.
     #[error("store what the peer sent: {0}")]
     Store(#[from] StoreError),
+    /// What was committed does not come to the index: the store may have lost it again.
+    #[error("the index does not show revision {0}, which was committed")]
+    Unseen(Revision),
+    /// The store lost its end, and what the peer sent may have gone with it: it has to be asked what this side lacks.
+    #[error("the store lost the end of what was stored")]
+    LostEnd,
     /// The process stops.
     #[error("the process is stopping")]
     Stopping,
@@ -467,7 +473,7 @@ impl Applier {
             let batch = Batch { writes, fence: self.fence.clone(), author: self.follower.author() };
             match self.store.transact(batch).await {
                 Ok(commit) => {
-                    self.index.wait_for(commit.revision).await.ok_or(ApplyError::Stopping)?;
+                    self.shown(commit.revision).await?;
                     return Ok(Applied {
                         revision: commit.revision,
                         changed: commit.changed.len(),
@@ -491,7 +497,13 @@ impl Applier {
     pub async fn newest(&self) -> Result<Arc<Index>, ApplyError> {
         let nothing = Batch { fence: self.fence.clone(), ..Batch::default() };
         let head = self.store.transact(nothing).await?.revision;
-        self.index.wait_for(head).await.ok_or(ApplyError::Stopping)
+        self.shown(head).await
+    }
+
+    /// The index that shows what was committed at `revision`.
+    async fn shown(&self, revision: Revision) -> Result<Arc<Index>, ApplyError> {
+        let index = self.index.wait_long_for(revision).await.ok_or(ApplyError::Stopping)?;
+        if index.revision < revision { Err(ApplyError::Unseen(revision)) } else { Ok(index) }
     }
 
     /// The zone that owns what is written; none on a zone itself.
@@ -501,10 +513,10 @@ impl Applier {
         zone.map(Some).ok_or(ApplyError::ZoneGone(owner.name))
     }
 
-    /// An index at the head the store has now: the plan was made on an older one.
+    /// An index at the head the store has now: the plan was made on another one.
     async fn newer_than(&self, index: &Index) -> Result<Arc<Index>, ApplyError> {
         let head = *self.store.watch_head().borrow();
-        self.index.wait_for(head.max(index.revision + 1)).await.ok_or(ApplyError::Stopping)
+        self.index.wait_for_newer(index, head).await.ok_or(ApplyError::Stopping)
     }
 }
 

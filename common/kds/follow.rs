@@ -1,6 +1,6 @@
 //! A sync stream in client role: a zone following global, and global following a zone.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use tokio::time::Instant;
@@ -111,13 +111,15 @@ impl Following {
         mut self,
         mut inbound: impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin,
     ) -> Ended {
+        // Whatever is lost from here on is not what is begun with.
+        let mut loss = std::pin::pin!(self.applier.index.loss());
         let index = match self.beginning().await {
             Ok(index) => index,
             Err(ApplyError::Store(StoreError::Fenced { .. })) => return Ended::Stopped,
             Err(error) => return error.into(),
         };
         let mut sink = self.open(&index);
-        match self.follow(&mut sink, &mut inbound).await {
+        match self.follow(&mut sink, &mut inbound, loss.as_mut()).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
@@ -164,6 +166,7 @@ impl Following {
         &mut self,
         sink: &mut Sink,
         inbound: &mut (impl Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Unpin),
+        mut loss: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<std::convert::Infallible, Ended> {
         let mut opening: Vec<DeltaDiscoveryRequest> = sink.open().collect();
         let order: Vec<&str> = self.kinds().iter().map(|kind| kind.name).collect();
@@ -175,6 +178,8 @@ impl Following {
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
+                // The peer thinks that all it has sent is here.
+                () = &mut loss => return Err(ApplyError::LostEnd.into()),
                 drained = self.outbox.drain_one(), if !self.outbox.is_empty() => drained?,
                 () = until(remind_at) => {
                     // Who does not read gets no more to read.

@@ -155,7 +155,7 @@ mod tests {
     fn index(resources: Vec<Resource>) -> Index {
         let resources = resources.into_iter().map(Arc::new).collect();
         let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        Index::of(store, Snapshot { revision: 1, resources })
+        Index::of(store, Snapshot { revision: 1, commit: None, resources })
     }
 
     fn resource(kind: &'static Kind, name: &str, origin: Origin) -> Resource {

@@ -93,7 +93,7 @@ impl Recorder {
             let Some(batch) = self.batch(&index, zone, fence.clone(), &change) else { return Ok(()) };
             match self.store.transact(batch).await {
                 Ok(commit) => {
-                    self.index.wait_for(commit.revision).await;
+                    self.index.wait_long_for(commit.revision).await;
                     return Ok(());
                 }
                 // Someone wrote it since; the index will show what.
@@ -103,7 +103,7 @@ impl Recorder {
                     | StoreError::NotFound { .. },
                 ) => {
                     let head = *self.store.watch_head().borrow();
-                    let newer = self.index.wait_for(head.max(index.revision + 1)).await;
+                    let newer = self.index.wait_for_newer(&index, head).await;
                     let Some(newer) = newer else { return Ok(()) };
                     index = newer;
                 }

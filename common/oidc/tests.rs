@@ -283,7 +283,7 @@ fn index_with(key: &ResourceKey, content: &str) -> Index {
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
     let spec = token::secret_spec(content);
     let secret = Resource::new(key.clone(), now()).with_spec(spec);
-    Index::of(store, Snapshot { revision: 1, resources: vec![Arc::new(secret)] })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources: vec![Arc::new(secret)] })
 }
 
 #[test]

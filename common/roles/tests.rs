@@ -19,7 +19,10 @@ fn index(of: &[(&'static Kind, &str, Value)]) -> Index {
         Arc::new(resource.with_spec(spec.to_string().into_bytes()))
     };
     let resources = of.iter().map(resource).collect();
-    Index::of(StoreIdentity { store_id: Uuid::nil(), epoch: 1 }, Snapshot { revision: 1, resources })
+    Index::of(
+        StoreIdentity { store_id: Uuid::nil(), epoch: 1 },
+        Snapshot { revision: 1, commit: None, resources },
+    )
 }
 
 fn user(name: &str, groups: &[&str]) -> User {

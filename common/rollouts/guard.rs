@@ -221,7 +221,10 @@ mod tests {
             resource(&rollout_insight::KIND, "", "canary").with_spec(run.encode()),
         ];
         let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        Index::of(store, Snapshot { revision: 1, resources: resources.into_iter().map(Arc::new).collect() })
+        Index::of(
+            store,
+            Snapshot { revision: 1, commit: None, resources: resources.into_iter().map(Arc::new).collect() },
+        )
     }
 
     fn put(mesh: &str, name: &str) -> Write {

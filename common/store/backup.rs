@@ -85,7 +85,7 @@ impl BackupHeader {
 pub async fn take(store: &dyn Store, now: DateTime<Utc>) -> Result<BackupLines, StoreError> {
     // The documents first: of two replicas one may take the store over between the two, never back.
     let sessions = store.sessions("").await?;
-    let Snapshot { revision, resources } = store.snapshot().await?;
+    let Snapshot { revision, resources, .. } = store.snapshot().await?;
     Ok(BackupLines::new(BackupHeader::of(store.identity(), revision, now), resources, sessions))
 }
 

@@ -42,6 +42,10 @@ pub trait Home: Send + Sync {
     async fn open(&self) -> Arc<dyn Store>;
     /// Whether it survives being dropped.
     fn durable(&self) -> bool;
+    /// Keeps aside what is there now, while it is not open.
+    async fn keep_aside(&self);
+    /// Puts back what was kept aside, while it is not open: whatever was written since is lost.
+    async fn go_back(&self);
 }
 
 type Case = for<'a> fn(&'a dyn Stores) -> BoxFuture<'a, ()>;
@@ -67,10 +71,12 @@ pub const CASES: &[(&str, Case)] = cases![
     feed::pages_end_with_a_whole_batch,
     feed::outside_the_window_a_reader_starts_over,
     feed::concurrent_writers_lose_nothing,
+    feed::a_store_that_lost_its_end_is_noticed_wherever_it_goes_on,
     feed::the_head_wakes_a_reader,
     leases::epochs_only_rise,
     leases::a_fence_stops_the_writer_of_an_old_epoch,
     leases::sessions_stay_out_of_the_feed,
+    leases::of_many_claims_at_once_one_counts,
     past::a_change_keeps_what_it_replaced_and_who_made_it,
     past::writers_of_one_resource_leave_an_unbroken_line,
     past::statuses_insights_and_secrets_are_not_kept,
@@ -135,13 +141,13 @@ pub async fn index_of(store: &dyn Store) -> Index {
 /// Moves `index` to the end of the feed in pages of about `page` entries.
 async fn follow(store: &dyn Store, index: &mut Index, page: usize) {
     loop {
-        match store.changes_since(index.revision, page).await.unwrap() {
-            Changes::Since { upto, .. } if upto == index.revision => return,
+        match store.changes_since(index.point(), page).await.unwrap() {
+            Changes::Since { upto, .. } if upto.revision == index.revision => return,
             Changes::Since { changes, upto } => {
                 changes.iter().for_each(|change| index.apply(change));
-                index.revision = upto;
+                index.reach(upto);
             }
-            Changes::Resync => panic!("revision {} is within the window", index.revision),
+            other => panic!("revision {} is within the window: {other:?}", index.revision),
         }
     }
 }
@@ -153,10 +159,10 @@ fn assert_same(left: &Index, right: &Index) {
 
 /// The entries after `since`, all of them.
 async fn entries(store: &dyn Store, since: Revision) -> Vec<(Revision, ResourceKey, bool)> {
-    match store.changes_since(since, usize::MAX).await.unwrap() {
+    match store.changes_since(since.into(), usize::MAX).await.unwrap() {
         Changes::Since { changes, .. } => {
             changes.into_iter().map(|c| (c.revision, c.key, c.resource.is_some())).collect()
         }
-        Changes::Resync => panic!("revision {since} is within the window"),
+        other => panic!("revision {since} is within the window: {other:?}"),
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps the index equal to the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rand::Rng;
 use tokio::{sync::watch, time::Instant};
@@ -10,7 +10,10 @@ use super::{
     Changes, Store, StoreError,
     index::{Index, IndexReader},
 };
-use crate::events::{Event, EventBus};
+use crate::{
+    events::{Event, EventBus},
+    model::ResourceKey,
+};
 
 /// Entries read from the feed at once.
 const PAGE: usize = 1_000;
@@ -26,6 +29,7 @@ const AUDIT: Duration = Duration::from_secs(600);
 pub struct Feed {
     store: Arc<dyn Store>,
     index: watch::Sender<Arc<Index>>,
+    losses: watch::Sender<u64>,
     bus: EventBus,
 }
 
@@ -37,7 +41,8 @@ impl Feed {
     pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let index = Index::of(store.identity(), store.snapshot().await?);
         measure(&index);
-        Ok(Self { store, index: watch::Sender::new(Arc::new(index)), bus: EventBus::new(1) })
+        let (index, losses) = (watch::Sender::new(Arc::new(index)), watch::Sender::new(0));
+        Ok(Self { store, index, losses, bus: EventBus::new(1) })
     }
 
     /// Tells `bus` what changes, once the index shows it.
@@ -48,7 +53,7 @@ impl Feed {
 
     /// A handle for readers.
     pub fn reader(&self) -> IndexReader {
-        IndexReader::new(self.index.subscribe())
+        IndexReader::new(self.index.subscribe()).hearing_of(self.losses.subscribe())
     }
 
     /// Follows the store until `shutdown`. A store that cannot be read is tried again: readers keep the
@@ -102,11 +107,11 @@ impl Feed {
         let current = Arc::clone(&self.index.borrow());
         let (mut next, mut told) = (Index::clone(&current), Vec::new());
         loop {
-            match self.store.changes_since(next.revision, PAGE).await? {
+            match self.store.changes_since(next.point(), PAGE).await? {
                 Changes::Since { changes, upto } => {
-                    let is_last = upto == next.revision || changes.len() < PAGE;
+                    let is_last = upto.revision == next.revision || changes.len() < PAGE;
                     changes.iter().for_each(|change| next.apply(change));
-                    next.revision = upto;
+                    next.reach(upto);
                     told.extend(changes);
                     if is_last {
                         break;
@@ -120,6 +125,10 @@ impl Feed {
                     self.replace(Index::of(self.store.identity(), self.store.snapshot().await?));
                     return Ok(true);
                 }
+                Changes::Parted => {
+                    self.start_over(&current).await?;
+                    return Ok(true);
+                }
             }
         }
         if next.revision == current.revision {
@@ -129,6 +138,20 @@ impl Feed {
         self.index.send_replace(Arc::new(next));
         self.bus.resources_changed(&told);
         Ok(true)
+    }
+
+    /// Shows what is left of a store that lost its end.
+    async fn start_over(&self, known: &Index) -> Result<(), StoreError> {
+        let left = Index::of(self.store.identity(), self.store.snapshot().await?);
+        tracing::error!(
+            known.revision,
+            left.revision,
+            "the database lost the end of what was stored, as by a failover to a standby that was behind: what was \
+             acknowledged last may be gone; taking what is there"
+        );
+        self.replace(left);
+        self.losses.send_modify(|losses| *losses += 1);
+        Ok(())
     }
 
     fn replace(&self, index: Index) {
@@ -142,18 +165,25 @@ impl Feed {
     async fn audit(&self) -> Result<(), StoreError> {
         self.store.check().await?;
         let stored = Index::of(self.store.identity(), self.store.snapshot().await?);
+        // Whatever was written before the snapshot is in the index then, and what was written since is known.
+        self.catch_up().await?;
         let current = Arc::clone(&self.index.borrow());
-        // When a commit came between, the next audit looks.
+        let Changes::Since { changes, .. } = self.store.changes_since(stored.point(), usize::MAX).await?
+        else {
+            // The next audit looks.
+            return Ok(());
+        };
+        let later: BTreeSet<&ResourceKey> = changes.iter().map(|change| &change.key).collect();
         let mut differing = stored.changed_since(&current);
-        differing.retain(|key| stored.get(key) != current.get(key));
-        if stored.revision == current.revision && !differing.is_empty() {
+        differing.retain(|key| !later.contains(key) && stored.get(key) != current.get(key));
+        if !differing.is_empty() {
             tracing::error!(
                 revision = stored.revision,
                 ?differing,
-                "the index differs from the store although both are at one revision; something wrote past \
-                 the change feed; taking what is stored"
+                "the index differs from the store in what nobody has changed since; something wrote past the change \
+                 feed; taking what is stored"
             );
-            self.replace(stored);
+            self.replace(Index::of(self.store.identity(), self.store.snapshot().await?));
         }
         Ok(())
     }
@@ -168,6 +198,11 @@ fn measure(index: &Index) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    };
+
     use async_trait::async_trait;
     use uuid::Uuid;
 
@@ -175,38 +210,48 @@ mod tests {
     use crate::{
         model::{Resource, ResourceKey, kinds},
         store::{
-            Batch, Commit, Lease, Revision, Snapshot, StoreIdentity, Write, contract::index_of,
+            Batch, Commit, Lease, Point, Revision, Snapshot, StoreIdentity, Write, contract::index_of,
             memory::MemoryStore,
         },
     };
 
-    /// A store whose wake-ups are all lost, and which can be made to write past its feed.
+    /// A store whose wake-ups are all lost, and which can be made to write past its feed, to be written to whenever
+    /// somebody takes a snapshot, and to become another.
     struct Deaf {
-        store: MemoryStore,
+        store: Mutex<Arc<MemoryStore>>,
         head: watch::Sender<Revision>,
-        past: std::sync::Mutex<Option<Arc<Resource>>>,
+        past: Mutex<Option<Arc<Resource>>>,
+        is_busy: AtomicBool,
     }
 
     impl Deaf {
         fn with_retention(retained: usize) -> Arc<Self> {
-            let store = MemoryStore::with_retention(Uuid::nil(), retained);
-            Arc::new(Self { store, head: watch::Sender::new(0), past: std::sync::Mutex::default() })
+            let store = Mutex::new(Arc::new(MemoryStore::with_retention(Uuid::nil(), retained)));
+            let (head, past) = (watch::Sender::new(0), Mutex::default());
+            Arc::new(Self { store, head, past, is_busy: AtomicBool::default() })
+        }
+
+        fn store(&self) -> Arc<MemoryStore> {
+            Arc::clone(&self.store.lock().unwrap())
         }
     }
 
     #[async_trait]
     impl Store for Deaf {
         fn identity(&self) -> StoreIdentity {
-            self.store.identity()
+            self.store().identity()
         }
         async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
-            self.store.transact(batch).await
+            self.store().transact(batch).await
         }
-        async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
-            self.store.changes_since(revision, limit).await
+        async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
+            self.store().changes_since(after, limit).await
         }
         async fn snapshot(&self) -> Result<Snapshot, StoreError> {
-            let mut snapshot = self.store.snapshot().await?;
+            if self.is_busy.load(Ordering::Relaxed) {
+                put(self, format!("busy-{}", self.store().snapshot().await?.revision)).await;
+            }
+            let mut snapshot = self.store().snapshot().await?;
             snapshot.resources.extend(self.past.lock().unwrap().clone());
             Ok(snapshot)
         }
@@ -220,16 +265,16 @@ mod tests {
             ttl: Duration,
             steal: bool,
         ) -> Result<Option<Lease>, StoreError> {
-            self.store.acquire(name, holder, ttl, steal).await
+            self.store().acquire(name, holder, ttl, steal).await
         }
         async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-            self.store.release(lease).await
+            self.store().release(lease).await
         }
         async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
-            self.store.put_sessions(rows).await
+            self.store().put_sessions(rows).await
         }
         async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
-            self.store.sessions(prefix).await
+            self.store().sessions(prefix).await
         }
     }
 
@@ -288,5 +333,57 @@ mod tests {
         };
         let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), found);
         followed.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_past_the_feed_is_found_also_where_somebody_writes_all_the_time() {
+        let store = Deaf::with_retention(1_000);
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let mut reader = feed.reader();
+        *store.past.lock().unwrap() = Some(Arc::new(zone("smuggled")));
+        store.is_busy.store(true, Ordering::Relaxed);
+        let shutdown = CancellationToken::new();
+        let found = async {
+            while reader.latest().find(&kinds::zone::KIND, "", "smuggled").is_none() {
+                assert!(reader.changed().await);
+            }
+            shutdown.cancel();
+        };
+        let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), found);
+        followed.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_store_has_lost_is_lost_also_when_it_is_past_its_old_end_already() {
+        for written_instead in [0, 2, 9] {
+            let store = Deaf::with_retention(1_000);
+            put(&*store, "kept".to_owned()).await;
+            let behind = store.store().copy();
+            put(&*store, "revoked".to_owned()).await;
+            put(&*store, "revoked".to_owned() + "-too").await;
+            let bus = EventBus::new(64);
+            let mut events = bus.subscribe("test");
+            let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap().telling(bus);
+            let reader = feed.reader();
+            let (loss, shutdown) = (reader.loss(), CancellationToken::new());
+            assert_eq!(reader.current().count(&kinds::zone::KIND), 3);
+            *store.store.lock().unwrap() = Arc::new(behind);
+            for n in 0..written_instead {
+                put(&*store, format!("instead-{n}")).await;
+            }
+            let noticed = async {
+                loss.await;
+                let (index, stored) = (reader.current(), index_of(&*store).await);
+                assert!(index.point() == stored.point() && index.iter().eq(stored.iter()));
+                assert_eq!(events.next().await, Ok(Event::IndexReplaced { revision: 1 + written_instead }));
+                // Who waits for what was lost is not kept waiting, and who comes now hears of no loss.
+                let stale = reader.wait_long_for(100).await.unwrap();
+                assert_eq!(stale.revision, 1 + written_instead);
+                assert!(futures::poll!(std::pin::pin!(reader.loss())).is_pending());
+                shutdown.cancel();
+            };
+            let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), noticed);
+            followed.unwrap();
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The truth everyone reads: all resources at one revision, immutable and cheap to share.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use imbl::{OrdMap, ordmap::DiffItem};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
-use super::{Change, Revision, Snapshot, StoreIdentity};
+use super::{Change, CommitId, Point, Revision, Snapshot, StoreIdentity};
 use crate::model::{Kind, Origin, Resource, ResourceKey};
 
 /// Mesh and name of a resource inside its kind, in list order.
@@ -19,6 +19,8 @@ pub struct Index {
     pub store: StoreIdentity,
     /// The revision this is at.
     pub revision: Revision,
+    /// Which commit made it, where that is known.
+    commit: Option<CommitId>,
     by_kind: OrdMap<&'static str, OrdMap<ListKey, Arc<Resource>>>,
     /// What zones own, by zone and kind.
     owned: OrdMap<(Arc<str>, &'static str), Owned>,
@@ -64,7 +66,7 @@ impl Owned {
 impl Index {
     /// The index of an empty store.
     pub fn empty(store: StoreIdentity) -> Self {
-        Self { store, revision: 0, by_kind: OrdMap::new(), owned: OrdMap::new() }
+        Self { store, revision: 0, commit: None, by_kind: OrdMap::new(), owned: OrdMap::new() }
     }
 
     /// The index of a snapshot.
@@ -73,11 +75,21 @@ impl Index {
         for resource in snapshot.resources {
             index.put(resource);
         }
-        index.revision = snapshot.revision;
+        index.reach(Point { revision: snapshot.revision, commit: snapshot.commit });
         index
     }
 
-    /// Moves to the revision of `change`.
+    /// Where in the history of the store this is.
+    pub fn point(&self) -> Point {
+        Point { revision: self.revision, commit: self.commit }
+    }
+
+    /// Everything up to this point is applied.
+    pub fn reach(&mut self, point: Point) {
+        (self.revision, self.commit) = (point.revision, point.commit);
+    }
+
+    /// Moves to the revision of `change`; which commit made it, [`Index::reach`] says.
     pub fn apply(&mut self, change: &Change) {
         match &change.resource {
             Some(resource) => self.put(Arc::clone(resource)),
@@ -88,7 +100,7 @@ impl Index {
                 }
             }
         }
-        self.revision = change.revision;
+        self.reach(change.revision.into());
     }
 
     fn put(&mut self, resource: Arc<Resource>) {
@@ -202,36 +214,88 @@ fn place(key: &ResourceKey) -> ListKey {
     (Arc::clone(&key.mesh), Arc::clone(&key.name))
 }
 
+/// How long somebody waits for the index to show what the store has.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// A reader's handle on the newest index.
 #[derive(Clone)]
-pub struct IndexReader(watch::Receiver<Arc<Index>>);
+pub struct IndexReader {
+    index: watch::Receiver<Arc<Index>>,
+    /// How often the store was found to have lost its end.
+    losses: watch::Receiver<u64>,
+}
 
 impl IndexReader {
     /// A handle on what the sender of `receiver` publishes.
     pub fn new(receiver: watch::Receiver<Arc<Index>>) -> Self {
-        Self(receiver)
+        Self { index: receiver, losses: watch::channel(0).1 }
+    }
+
+    /// The same, of a store that may lose its end: `losses` is told after the index is that of what is left.
+    #[must_use]
+    pub(super) fn hearing_of(self, losses: watch::Receiver<u64>) -> Self {
+        Self { losses, ..self }
     }
 
     /// The newest index.
     pub fn current(&self) -> Arc<Index> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.index.borrow())
     }
 
     /// The newest index, marking it seen for [`IndexReader::changed`].
     pub fn latest(&mut self) -> Arc<Index> {
-        Arc::clone(&self.0.borrow_and_update())
+        Arc::clone(&self.index.borrow_and_update())
     }
 
     /// Waits until an index newer than the last seen one is published; `false` when the publisher is
     /// gone, at shutdown.
     pub async fn changed(&mut self) -> bool {
-        self.0.changed().await.is_ok()
+        self.index.changed().await.is_ok()
     }
 
     /// Waits until the index has reached `revision`: read your own writes. `None` at shutdown.
     pub async fn wait_for(&self, revision: Revision) -> Option<Arc<Index>> {
-        let mut receiver = self.0.clone();
+        let mut receiver = self.index.clone();
         let index = receiver.wait_for(|index| index.revision >= revision).await.ok()?;
         Some(Arc::clone(&index))
+    }
+
+    /// The same, but for a store that does not get there: one that lost its end may not have this revision for long. Then
+    /// what there is.
+    pub async fn wait_long_for(&self, revision: Revision) -> Option<Arc<Index>> {
+        match timeout(PATIENCE, self.wait_for(revision)).await {
+            Ok(reached) => reached,
+            Err(_) => {
+                tracing::warn!(
+                    revision,
+                    "the index does not come to what the store has, or had: going on without"
+                );
+                Some(self.current())
+            }
+        }
+    }
+
+    /// Waits until the index shows more than `seen`, up to the revision `head` which somebody else may have written; or
+    /// less, when the store lost its end. `None` at shutdown.
+    pub async fn wait_for_newer(&self, seen: &Index, head: Revision) -> Option<Arc<Index>> {
+        let newer = head.max(seen.revision + 1);
+        let mut receiver = self.index.clone();
+        let moved = receiver.wait_for(|index| index.revision >= newer || index.revision < seen.revision);
+        match timeout(PATIENCE, moved).await {
+            Ok(moved) => moved.ok().map(|index| Arc::clone(&index)),
+            Err(_) => Some(self.current()),
+        }
+    }
+
+    /// Ends when the store, from now on, is found to have lost its end: what was stored may not be there any more. The
+    /// index shows what is left then.
+    pub fn loss(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut losses = self.losses.clone();
+        losses.mark_unchanged();
+        async move {
+            if losses.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,12 +17,15 @@ use uuid::Uuid;
 use crate::model::{Resource, ResourceKey};
 
 use super::{
-    Batch, Change, Changes, Commit, Lease, Nudge, Nudges, RETAINED, Revision, Snapshot, Store, StoreError,
-    StoreIdentity,
+    Batch, Change, Changes, Commit, CommitId, Lease, Nudge, Nudges, Point, RETAINED, Revision, Snapshot,
+    Store, StoreError, StoreIdentity,
     history::{Author, HistoryLimits, HistoryQuery, PastChange, PastChanges},
     nudge,
     rows::Rows,
 };
+
+/// Numbers of commits, over all stores of the process.
+static COMMITS: AtomicI64 = AtomicI64::new(1);
 
 /// The store. Cheap to share as `Arc<MemoryStore>`.
 pub struct MemoryStore {
@@ -30,11 +36,13 @@ pub struct MemoryStore {
     nudges: watch::Sender<Nudges>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct MemoryState {
     revision: Revision,
     rows: Rows,
     changes: VecDeque<Change>,
+    /// Which commit made each revision that `changes` reach back to.
+    commits: BTreeMap<Revision, CommitId>,
     /// Oldest first, whole batches.
     history: VecDeque<PastChange>,
     floor: Revision,
@@ -42,6 +50,7 @@ struct MemoryState {
     sessions: BTreeMap<String, String>,
 }
 
+#[derive(Clone)]
 struct HeldLease {
     lease: Lease,
     until: Instant,
@@ -58,6 +67,22 @@ impl MemoryStore {
         let identity = StoreIdentity { store_id, epoch: 1 };
         let (head, nudges) = (watch::Sender::new(0), watch::Sender::default());
         Self { identity, retained, state: Mutex::default(), head, nudges }
+    }
+
+    /// A store that has what this one has now, and goes on by itself.
+    pub fn copy(&self) -> Self {
+        let state = self.lock().clone();
+        let head = watch::Sender::new(state.revision);
+        let (identity, retained) = (self.identity, self.retained);
+        Self { identity, retained, state: Mutex::new(state), head, nudges: watch::Sender::default() }
+    }
+
+    /// Has what `earlier` has, as a database under whose address a standby took over that was behind.
+    pub fn go_back_to(&self, earlier: &Self) {
+        let state = earlier.lock().clone();
+        let mut now = self.lock();
+        *now = state;
+        self.head.send_replace(now.revision);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
@@ -97,6 +122,9 @@ impl MemoryState {
             while self.changes.front().is_some_and(|c| c.revision == oldest) {
                 self.changes.pop_front();
             }
+            while self.commits.first_key_value().is_some_and(|(revision, _)| *revision < oldest) {
+                self.commits.pop_first();
+            }
         }
     }
 }
@@ -125,6 +153,7 @@ impl Store for MemoryStore {
             state.changes.push_back(Change { revision, key: key.clone(), resource });
         }
         state.revision = revision;
+        state.commits.insert(revision, CommitId::from_column(COMMITS.fetch_add(1, Ordering::Relaxed)));
         state.trim(self.retained);
         state.forget(self.retained as u64, u64::MAX);
         // Sent under the lock, so that the head never seems to go back.
@@ -132,13 +161,17 @@ impl Store for MemoryStore {
         Ok(Commit { revision, changed })
     }
 
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
         let state = self.lock();
         let oldest = state.changes.front().map_or(state.revision, |c| c.revision - 1);
-        if revision > state.revision || revision < oldest {
+        if after.revision < oldest {
             return Ok(Changes::Resync);
         }
-        let start = state.changes.partition_point(|c| c.revision <= revision);
+        let commit_of = |revision| state.commits.get(&revision).copied();
+        if after.revision > state.revision || !after.is_where(commit_of(after.revision)) {
+            return Ok(Changes::Parted);
+        }
+        let start = state.changes.partition_point(|c| c.revision <= after.revision);
         let mut taken: Vec<Change> = Vec::new();
         for change in state.changes.range(start..) {
             let in_batch = taken.last().is_some_and(|last| last.revision == change.revision);
@@ -149,7 +182,7 @@ impl Store for MemoryStore {
         }
         let whole = start + taken.len() == state.changes.len();
         let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
-        Ok(Changes::Since { changes: taken, upto })
+        Ok(Changes::Since { changes: taken, upto: Point { revision: upto, commit: commit_of(upto) } })
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
@@ -181,7 +214,8 @@ impl Store for MemoryStore {
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let state = self.lock();
-        Ok(Snapshot { revision: state.revision, resources: state.rows.values().cloned().collect() })
+        let commit = state.commits.get(&state.revision).copied();
+        Ok(Snapshot { revision: state.revision, commit, resources: state.rows.values().cloned().collect() })
     }
 
     fn watch_head(&self) -> watch::Receiver<Revision> {
@@ -226,6 +260,20 @@ impl Store for MemoryStore {
             };
         }
         Ok(())
+    }
+
+    async fn claim_session(
+        &self,
+        key: &str,
+        document: &str,
+        instead_of: Option<&str>,
+    ) -> Result<String, StoreError> {
+        let mut state = self.lock();
+        let there = state.sessions.entry(key.to_owned()).or_insert_with(|| document.to_owned());
+        if instead_of == Some(there.as_str()) {
+            document.clone_into(there);
+        }
+        Ok(there.clone())
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {

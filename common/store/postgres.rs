@@ -26,7 +26,7 @@ use uuid::Uuid;
 pub(super) use self::salvage::PostgresWreck;
 use self::{hint::Hints, ledger::PostgresLedger};
 use super::{
-    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreConnections, StoreError,
+    Batch, Changes, Commit, Lease, Point, RETAINED, Revision, Snapshot, Store, StoreConnections, StoreError,
     StoreHealth, StoreIdentity, epoch,
     health::Vitals,
     history::{HistoryLimits, HistoryQuery, PastChanges},
@@ -34,7 +34,7 @@ use super::{
     meter::MeasuredWrite,
     nudge::{Nudge, Nudges},
     past,
-    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
+    record::{self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
 };
@@ -55,12 +55,13 @@ const SESSION: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; 
 /// limit keeps the planner, which does not know how short a page is, from reading all resources.
 const CHANGES_SINCE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
-        c.at, c.c_kind, c.c_mesh, c.c_name, c.op, c.c_checksum, \
+        (SELECT commit_id FROM changes WHERE revision = $1 LIMIT 1) AS after_commit, \
+        c.at, c.c_kind, c.c_mesh, c.c_name, c.op, c.c_checksum, c.commit_id, \
         r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
         r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, r.checksum \
     FROM meta m LEFT JOIN (\
         SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name, op, \
-            checksum AS c_checksum FROM changes \
+            checksum AS c_checksum, commit_id FROM changes \
         WHERE revision > $1 ORDER BY revision FETCH FIRST ($2) ROWS WITH TIES\
     ) c ON true LEFT JOIN LATERAL (\
         SELECT * FROM resources WHERE kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
@@ -249,14 +250,14 @@ impl Store for PostgresStore {
             .to_vec()
     }
 
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
         let rows = sqlx::query(CHANGES_SINCE)
-            .bind(number(revision))
+            .bind(number(after.revision))
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
             .fetch_all(&self.pool)
             .await
             .map_err(|error| self.noticed(unread("read the change feed", error)))?;
-        record::changes(&rows, self.identity, revision).map_err(|error| self.noticed(error))
+        record::changes(&rows, self.identity, after).map_err(|error| self.noticed(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
@@ -265,10 +266,12 @@ impl Store for PostgresStore {
         let mut view = self.pool.begin_with(begin).await.map_err(failed)?;
         let meta: MetaRecord = sqlx::query_as(META).fetch_one(&mut *view).await.map_err(failed)?;
         meta.must_be(self.identity)?;
+        let commit: Option<Option<i64>> =
+            sqlx::query_scalar(HEAD_COMMIT).fetch_optional(&mut *view).await.map_err(failed)?;
         let rows: Vec<ResourceRecord> =
             sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await.map_err(failed)?;
         view.rollback().await.map_err(failed)?;
-        record::snapshot(&meta, rows).map_err(|error| self.noticed(error))
+        record::snapshot(&meta, commit.flatten(), rows).map_err(|error| self.noticed(error))
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
@@ -366,6 +369,22 @@ impl Store for PostgresStore {
         .await
         .map_err(|error| StoreError::backend("write session documents", error))?;
         Ok(())
+    }
+
+    async fn claim_session(
+        &self,
+        key: &str,
+        document: &str,
+        instead_of: Option<&str>,
+    ) -> Result<String, StoreError> {
+        sqlx::query_scalar(sessions::CLAIM)
+            .bind(key)
+            .bind(document)
+            .bind(session_sum(key, document))
+            .bind(instead_of)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| StoreError::backend(format!("claim the session document {key}"), error))
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Change, Changes, Revision,
-    rows::{LogEntry, Rows},
+    Change, Changes, CommitId, Point,
+    rows::{GroupCommit, LogEntry, Rows},
 };
 
 /// Changes kept at most.
@@ -17,7 +17,7 @@ const CAPACITY: usize = 4_096;
 /// The last changes, oldest first, without a gap between their revisions.
 pub(super) struct Recent {
     capacity: usize,
-    changes: Mutex<VecDeque<Change>>,
+    changes: Mutex<VecDeque<(CommitId, Change)>>,
 }
 
 impl Recent {
@@ -28,53 +28,64 @@ impl Recent {
     }
 
     /// Takes in what was committed; `rows` is what it left. Call it before readers learn of the new head.
-    pub(super) fn push(&self, log: &[LogEntry], rows: &Rows) {
+    pub(super) fn push(&self, commit: &GroupCommit, rows: &Rows) {
+        self.take(commit.commit, &commit.log, rows);
+    }
+
+    fn take(&self, commit: CommitId, log: &[LogEntry], rows: &Rows) {
         let mut changes = self.lock();
         let follows = |last: &Change, first: &LogEntry| first.revision == last.revision + 1;
-        if let (Some(last), Some(first)) = (changes.back(), log.first())
+        if let (Some((_, last)), Some(first)) = (changes.back(), log.first())
             && !follows(last, first)
         {
             // The outcome of a commit was not learnt, or somebody else wrote: the database knows, we do not.
             changes.clear();
         }
-        changes.extend(log.iter().map(|entry| Change {
-            revision: entry.revision,
-            key: entry.key.clone(),
-            resource: rows.get(&entry.key).cloned(),
+        changes.extend(log.iter().map(|entry| {
+            let resource = rows.get(&entry.key).cloned();
+            (commit, Change { revision: entry.revision, key: entry.key.clone(), resource })
         }));
         while changes.len() > self.capacity {
             forget_oldest(&mut changes);
         }
     }
 
-    /// The feed after `revision`, about `limit` entries and whole batches only; `None` when the database has
-    /// to be asked: what is kept starts later, or there is nothing newer here.
-    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Changes> {
+    /// The feed after a point, about `limit` entries and whole batches only; `None` when the database has to be asked:
+    /// what is kept starts later, there is nothing newer here, or it is not known here which commit is at that point.
+    pub(super) fn since(&self, after: Point, limit: usize) -> Option<Changes> {
         let changes = self.lock();
-        let oldest = changes.front()?.revision;
-        let newest = changes.back()?.revision;
-        if revision + 1 < oldest || revision >= newest {
+        let (oldest, newest) = (changes.front()?.1.revision, end(changes.back()?));
+        if after.revision + 1 < oldest || after.revision >= newest.revision {
             return None;
         }
-        let start = changes.partition_point(|change| change.revision <= revision);
+        let start = changes.partition_point(|(_, change)| change.revision <= after.revision);
+        let there = start.checked_sub(1).map(|last| changes[last].0);
+        if after.commit.is_some() && after.commit != there {
+            return None;
+        }
         let page = changes.range(start..);
-        let upto = page.clone().nth(limit.max(1) - 1).map_or(newest, |last| last.revision);
-        let changes = page.take_while(|change| change.revision <= upto).cloned().collect();
-        Some(Changes::Since { changes, upto })
+        let upto = page.clone().nth(limit.max(1) - 1).map_or(newest, end);
+        let page = page.map(|(_, change)| change).take_while(|change| change.revision <= upto.revision);
+        Some(Changes::Since { changes: page.cloned().collect(), upto })
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Change>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(CommitId, Change)>> {
         // A panic half way through a push leaves a gap at the end only, which the next push notices.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Drops the oldest batch: half of one must not be shown.
-fn forget_oldest(changes: &mut VecDeque<Change>) {
-    let Some(oldest) = changes.front().map(|change| change.revision) else { return };
-    while changes.front().is_some_and(|change| change.revision == oldest) {
+fn forget_oldest(changes: &mut VecDeque<(CommitId, Change)>) {
+    let Some(oldest) = changes.front().map(|(_, change)| change.revision) else { return };
+    while changes.front().is_some_and(|(_, change)| change.revision == oldest) {
         changes.pop_front();
     }
+}
+
+/// Where a reader is who has read up to this.
+fn end((commit, change): &(CommitId, Change)) -> Point {
+    Point { revision: change.revision, commit: Some(*commit) }
 }
 
 #[cfg(test)]
@@ -86,7 +97,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Resource, ResourceKey, kinds};
+    use crate::{
+        model::{Resource, ResourceKey, kinds},
+        store::Revision,
+    };
+
+    const COMMIT: CommitId = CommitId::from_column(1);
 
     fn key(name: usize) -> ResourceKey {
         ResourceKey::global(&kinds::zone::KIND, &format!("z{name}"))
@@ -109,7 +125,7 @@ mod tests {
 
     fn shown(changes: Option<Changes>) -> Option<(Vec<(Revision, bool)>, Revision)> {
         let Changes::Since { changes, upto } = changes? else { panic!("never asks to start over") };
-        Some((changes.iter().map(|c| (c.revision, c.resource.is_some())).collect(), upto))
+        Some((changes.iter().map(|c| (c.revision, c.resource.is_some())).collect(), upto.revision))
     }
 
     proptest! {
@@ -123,11 +139,11 @@ mod tests {
             let recent = Recent::new(retained);
             let whole = log(1, &batches);
             for (n, size) in batches.iter().enumerate() {
-                recent.push(&log(n as u64 + 1, &[*size]), &rows());
+                recent.take(COMMIT, &log(n as u64 + 1, &[*size]), &rows());
             }
             let head = batches.len() as u64;
             let newer: Vec<_> = whole.iter().filter(|e| e.revision > since).collect();
-            let Some((shown, upto)) = shown(recent.since(since, limit)) else {
+            let Some((shown, upto)) = shown(recent.since(since.into(), limit)) else {
                 // Only what is older than the room, or not there at all, has to be asked for elsewhere.
                 prop_assert!(newer.len() > retained || since >= head);
                 return Ok(());
@@ -143,10 +159,10 @@ mod tests {
     #[test]
     fn a_gap_empties_it() {
         let recent = Recent::new(100);
-        recent.push(&log(1, &[1, 1]), &rows());
-        assert!(recent.since(0, 10).is_some());
-        recent.push(&log(5, &[1]), &rows());
-        assert_eq!(shown(recent.since(2, 10)), None, "3 and 4 are not known here");
-        assert_eq!(shown(recent.since(4, 10)), Some((vec![(5, false)], 5)));
+        recent.take(COMMIT, &log(1, &[1, 1]), &rows());
+        assert!(recent.since(0.into(), 10).is_some());
+        recent.take(COMMIT, &log(5, &[1]), &rows());
+        assert_eq!(shown(recent.since(2.into(), 10)), None, "3 and 4 are not known here");
+        assert_eq!(shown(recent.since(4.into(), 10)), Some((vec![(5, false)], 5)));
     }
 }

@@ -9,7 +9,8 @@ use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
 pub(super) use self::raw::RawColumns;
 use super::{
-    Change, Changes, Revision, Snapshot, StoreError, StoreIdentity, checksum::Checksum, rows::LogEntry,
+    Change, Changes, CommitId, Point, Revision, Snapshot, StoreError, StoreIdentity, checksum::Checksum,
+    rows::LogEntry,
 };
 use crate::{
     model::{Labels, Origin, Resource, ResourceKey},
@@ -46,6 +47,10 @@ pub(super) fn out_of_step((kind, mesh, name): &(String, String, String)) -> Stor
 
 /// The one row of `meta`.
 pub(super) const META: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta";
+
+/// Which commit made the head. No row where nothing tells, and `NULL` where an older version wrote it.
+pub(super) const HEAD_COMMIT: &str =
+    "SELECT c.commit_id FROM changes c JOIN meta m ON m.revision = c.revision LIMIT 1";
 
 /// A row of `resources`.
 #[derive(FromRow)]
@@ -186,7 +191,7 @@ fn known_key(kind: &str, mesh: &str, name: &str) -> Option<ResourceKey> {
 ///
 /// # Errors
 /// When a row is damaged, or the store is not `opened` any more.
-pub(super) fn changes<R>(rows: &[R], opened: StoreIdentity, since: Revision) -> Result<Changes, StoreError>
+pub(super) fn changes<R>(rows: &[R], opened: StoreIdentity, after: Point) -> Result<Changes, StoreError>
 where
     R: Row,
     for<'a> MetaRecord: FromRow<'a, R>,
@@ -201,14 +206,19 @@ where
     };
     let meta = MetaRecord::from_row(first).map_err(failed)?;
     meta.must_be(opened)?;
-    if since > meta.head() || since < meta.oldest.unsigned_abs() {
+    if after.revision < meta.oldest.unsigned_abs() {
         return Ok(Changes::Resync);
     }
+    let there = first.try_get::<Option<i64>, _>("after_commit").map_err(failed)?.map(CommitId::from_column);
+    if after.revision > meta.head() || !after.is_where(there) {
+        return Ok(Changes::Parted);
+    }
     let mut changes = Vec::new();
-    let mut upto = since;
+    let mut upto = Point { commit: after.commit.or(there), ..after };
     for row in rows {
         let Some(at) = row.try_get::<Option<i64>, _>("at").map_err(failed)? else { break };
-        upto = at.unsigned_abs();
+        let commit = row.try_get::<Option<i64>, _>("commit_id").map_err(failed)?;
+        upto = Point { revision: at.unsigned_abs(), commit: commit.map(CommitId::from_column) };
         let text = |column: &'static str| row.try_get::<String, _>(column).map_err(failed);
         let (kind, mesh, name) = (text("c_kind")?, text("c_mesh")?, text("c_name")?);
         let logged = LoggedColumns { revision: at, kind: &kind, mesh: &mesh, name: &name, op: &text("op")? };
@@ -224,21 +234,25 @@ where
                 present => present,
             },
         };
-        changes.push(Change { revision: upto, key, resource });
+        changes.push(Change { revision: upto.revision, key, resource });
     }
     Ok(Changes::Since { changes, upto })
 }
 
-/// Turns the rows of [`ALL_RESOURCES`] into the answer.
+/// Turns the row of [`HEAD_COMMIT`] and those of [`ALL_RESOURCES`] into the answer.
 ///
 /// # Errors
 /// When a row is damaged.
-pub(super) fn snapshot(meta: &MetaRecord, rows: Vec<ResourceRecord>) -> Result<Snapshot, StoreError> {
+pub(super) fn snapshot(
+    meta: &MetaRecord,
+    commit: Option<i64>,
+    rows: Vec<ResourceRecord>,
+) -> Result<Snapshot, StoreError> {
     let mut resources = Vec::with_capacity(rows.len());
     for row in rows {
         resources.extend(row.into_resource()?);
     }
-    Ok(Snapshot { revision: meta.head(), resources })
+    Ok(Snapshot { revision: meta.head(), commit: commit.map(CommitId::from_column), resources })
 }
 
 /// Said when the tables are there but the one row of `meta` is not.

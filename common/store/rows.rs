@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use super::{Batch, Commit, Fence, Precondition, Revision, StoreError, Write, history::PastChange};
+use super::{Batch, Commit, CommitId, Fence, Precondition, Revision, StoreError, Write, history::PastChange};
 use crate::model::{Resource, ResourceKey};
 
 /// Resources by key, and who owns whom. The memory store keeps everything in one; a SQL store loads
 /// what a group of batches may touch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rows {
     by_key: BTreeMap<ResourceKey, Arc<Resource>>,
     owned: BTreeMap<ResourceKey, BTreeSet<ResourceKey>>,
@@ -195,6 +195,8 @@ pub(super) struct GroupCommit {
     pub(super) replies: Vec<Result<Commit, StoreError>>,
     /// Revision of the store after the group.
     pub(super) head: Revision,
+    /// What makes its revisions, if it makes any.
+    pub(super) commit: CommitId,
     /// Every change, in order.
     pub(super) log: Vec<LogEntry>,
     /// What the history keeps of them.
@@ -211,8 +213,13 @@ impl GroupCommit {
         head: Revision,
         leases: &BTreeMap<String, u64>,
     ) -> Self {
-        let mut verdict =
-            Self { replies: Vec::with_capacity(group.len()), head, log: Vec::new(), history: Vec::new() };
+        let mut verdict = Self {
+            replies: Vec::with_capacity(group.len()),
+            head,
+            commit: CommitId::by_chance(),
+            log: Vec::new(),
+            history: Vec::new(),
+        };
         for batch in group {
             let reply = verdict.judge(batch, rows, leases);
             verdict.replies.push(reply);

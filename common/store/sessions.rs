@@ -14,7 +14,16 @@ pub(super) const WITH_PREFIX: &str = "\
     SELECT key, document, checksum FROM sessions \
     WHERE key >= $1 AND substr(key, 1, length($1)) = $1 ORDER BY key";
 
-/// The documents of such a query.
+/// Writes `$2`, with its sum `$3`, under the key `$1` if there is none or it is `$4`. What is there otherwise is written
+/// again as it is, so that the statement that looked also answers.
+pub(super) const CLAIM: &str = "\
+    INSERT INTO sessions AS held (key, document, checksum) VALUES ($1, $2, $3) \
+    ON CONFLICT (key) DO UPDATE SET \
+        document = CASE WHEN held.document = $4 THEN excluded.document ELSE held.document END, \
+        checksum = CASE WHEN held.document = $4 THEN excluded.checksum ELSE held.checksum END \
+    RETURNING document";
+
+/// The documents of a query [`WITH_PREFIX`].
 ///
 /// # Errors
 /// When one is damaged.

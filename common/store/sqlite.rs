@@ -42,13 +42,13 @@ use self::{
     mend::Keeper,
 };
 use super::{
-    Batch, Changes, Commit, Lease, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
+    Batch, Changes, Commit, Lease, Point, RETAINED, Revision, Snapshot, Store, StoreError, StoreHealth,
     StoreIdentity,
     health::Vitals,
     history::{HistoryLimits, HistoryQuery, PastChanges},
     meter::MeasuredWrite,
     recent::Recent,
-    record::{self, ALL_RESOURCES, META, MetaRecord, ResourceRecord, number, session_sum},
+    record::{self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, ResourceRecord, number, session_sum},
     sessions,
     writer::Writer,
 };
@@ -59,8 +59,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 /// resource as it is now. There is always one row, which says where the store is.
 const CHANGES_SINCE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
+        (SELECT commit_id FROM changes WHERE revision = $1 LIMIT 1) AS after_commit, \
         c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, c.op, \
-        IFNULL(c.checksum, -1) AS c_checksum, \
+        IFNULL(c.checksum, -1) AS c_checksum, c.commit_id, \
         r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
         r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, \
         IFNULL(r.checksum, -1) AS checksum \
@@ -174,13 +175,14 @@ impl SqliteStore {
     async fn snapshot_of(
         &self,
         reader: &mut SqliteConnection,
-    ) -> sqlx::Result<(MetaRecord, Vec<ResourceRecord>)> {
+    ) -> sqlx::Result<(MetaRecord, Option<i64>, Vec<ResourceRecord>)> {
         // The first read fixes what the transaction sees.
         let mut view = reader.begin().await?;
         let meta = sqlx::query_as(META).fetch_one(&mut *view).await?;
+        let commit: Option<Option<i64>> = sqlx::query_scalar(HEAD_COMMIT).fetch_optional(&mut *view).await?;
         let rows = sqlx::query_as(ALL_RESOURCES).fetch_all(&mut *view).await?;
         view.rollback().await?;
-        Ok((meta, rows))
+        Ok((meta, commit.flatten(), rows))
     }
 }
 
@@ -254,30 +256,30 @@ impl Store for SqliteStore {
         outcome
     }
 
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
         // When there is nothing new the file is read all the same: it shows whether it is still ours.
-        if let Some(changes) = self.recent.since(revision, limit) {
+        if let Some(changes) = self.recent.since(after, limit) {
             return Ok(changes);
         }
         let doing = "read the change feed";
         let mut reader = self.reader().await?;
         let rows = sqlx::query(CHANGES_SINCE)
-            .bind(number(revision))
+            .bind(number(after.revision))
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
             .fetch_all(&mut *reader)
             .await
             .map_err(|error| self.unread(doing, error))?;
         reader.put_down();
-        record::changes(&rows, self.identity, revision).map_err(|error| self.misread(error))
+        record::changes(&rows, self.identity, after).map_err(|error| self.misread(error))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let mut reader = self.reader().await?;
         let read = self.snapshot_of(&mut reader).await;
-        let (meta, rows) = read.map_err(|error| self.unread("read a snapshot", error))?;
+        let (meta, commit, rows) = read.map_err(|error| self.unread("read a snapshot", error))?;
         reader.put_down();
         meta.must_be(self.identity).map_err(|error| self.misread(error))?;
-        record::snapshot(&meta, rows).map_err(|error| self.misread(error))
+        record::snapshot(&meta, commit, rows).map_err(|error| self.misread(error))
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
@@ -375,6 +377,27 @@ impl Store for SqliteStore {
             .map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         self.written(pen).await
+    }
+
+    async fn claim_session(
+        &self,
+        key: &str,
+        document: &str,
+        instead_of: Option<&str>,
+    ) -> Result<String, StoreError> {
+        let doing = || format!("claim the session document {key}");
+        let mut pen = self.pen().await?;
+        // All of the answer is taken, as of a lease.
+        let mut there: Vec<String> = sqlx::query_scalar(sessions::CLAIM)
+            .bind(key)
+            .bind(document)
+            .bind(session_sum(key, document))
+            .bind(instead_of)
+            .fetch_all(&mut *pen)
+            .await
+            .map_err(|error| self.unwritten(doing(), error))?;
+        self.written(pen).await?;
+        there.pop().ok_or_else(|| StoreError::backend(doing(), sqlx::Error::RowNotFound))
     }
 
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {

@@ -21,7 +21,7 @@ impl LastWritten {
         // They are replaced whole, so a panic while holding the lock leaves the last ones intact.
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = match place.take() {
-            Some((at, written)) if at.store == index.store => match at.revision == index.revision {
+            Some((at, written)) if at.store == index.store => match at.point() == index.point() {
                 true => written,
                 false => written.moved(&at, index),
             },

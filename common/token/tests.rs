@@ -39,7 +39,7 @@ fn index(env: &Env, keys: &[ResourceKey], revoked: Option<(ResourceKey, &str)>) 
     let mut resources: Vec<_> =
         keys.iter().map(|key| secret(key, new_signing_key().unwrap().pem())).collect();
     resources.extend(revoked.map(|(key, ids)| secret(&key, ids)));
-    Index::of(store, Snapshot { revision: 1, resources })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources })
 }
 
 fn dataplane(service: &str) -> Dataplane {

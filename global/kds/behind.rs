@@ -48,13 +48,13 @@ impl KdsInner {
 impl KdsInner {
     /// Whether the log of changes tells nothing of what came after this revision.
     async fn is_unknown(&self, revision: Revision) -> Result<bool, Status> {
-        let changes = self.store.changes_since(revision, 1).await.map_err(|error| {
+        let changes = self.store.changes_since(revision.into(), 1).await.map_err(|error| {
             tracing::debug!(%error, "cannot find out whether this instance is behind");
             Status::unavailable(
                 "this instance of global cannot read its store: try again, or another instance",
             )
         })?;
-        Ok(changes == Changes::Resync)
+        Ok(matches!(changes, Changes::Resync | Changes::Parted))
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             revisions.push(put(&store, &format!("zone-{n}")).await);
         }
         assert_eq!(
-            store.changes_since(revisions[0], 1).await.unwrap(),
+            store.changes_since(revisions[0].into(), 1).await.unwrap(),
             Changes::Resync,
             "the log begins later"
         );

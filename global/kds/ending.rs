@@ -61,9 +61,11 @@ impl EndCause {
             // What stops for another cause, stops when that was said.
             None | Some(Ended::Stopped | Ended::Apply(ApplyError::Stopping)) => Self::Stopping,
             Some(Ended::ByPeer) => Self::Goodbye,
-            Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_) | StoreError::Backend { .. }))) => {
-                Self::Unwritable
-            }
+            Some(Ended::Apply(
+                ApplyError::Store(StoreError::Unwritable(_) | StoreError::Backend { .. })
+                | ApplyError::Unseen(_),
+            )) => Self::Unwritable,
+            Some(Ended::Apply(ApplyError::LostEnd)) => Self::Renewed,
             Some(ended @ Ended::Broken(_)) => Self::Broken(ended.to_string()),
             Some(ended) => Self::Failed(ended.to_string()),
         }

@@ -78,7 +78,7 @@ impl KdsInner {
         match self.store.transact(Batch::of([Write::put_when(secret, when)])).await {
             Ok(commit) => {
                 tracing::info!(zone = caller.zone, "the zone asks to sign with a key of its own");
-                self.index.wait_for(commit.revision).await;
+                self.index.wait_long_for(commit.revision).await;
                 Ok(())
             }
             // It connects twice at this moment, and the other connection was quicker.

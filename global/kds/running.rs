@@ -149,7 +149,7 @@ mod tests {
 
     fn empty() -> Index {
         let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        Index::of(store, Snapshot { revision: 0, resources: Vec::new() })
+        Index::of(store, Snapshot { revision: 0, commit: None, resources: Vec::new() })
     }
 
     fn secret(mesh: &str, name: &str) -> Resource {

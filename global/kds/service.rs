@@ -333,6 +333,7 @@ pub(super) fn status(ended: Option<Ended>, session: &Session) -> Status {
         }
         Some(ended @ (Ended::Outbox(_) | Ended::Stalled(_))) => Status::internal(ended.to_string()),
         Some(Ended::Apply(ApplyError::Store(StoreError::Unwritable(_)))) => EndCause::Unwritable.into(),
+        Some(Ended::Apply(ApplyError::LostEnd)) => EndCause::Renewed.into(),
         // What is wrong with the store is none of the zone's business.
         Some(Ended::Apply(_)) => Status::internal("stream failed"),
     }

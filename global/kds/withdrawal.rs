@@ -141,7 +141,7 @@ impl Withdrawal {
                     ),
                     false => tracing::info!(zone = name, "the others get again what the zone exports"),
                 }
-                self.kds.inner.index.wait_for(commit.revision).await;
+                self.kds.inner.index.wait_long_for(commit.revision).await;
             }
             // Somebody else wrote it at this moment; it is looked at again.
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
@@ -254,7 +254,7 @@ mod tests {
         let out = zone(0).with_label(labels::EXPORTS, labels::EXPORTS_WITHDRAWN);
         let resources = [out, zone(1)].map(Arc::new).to_vec();
         let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        let index = Index::of(store, Snapshot { revision: 1, resources });
+        let index = Index::of(store, Snapshot { revision: 1, commit: None, resources });
         let service = ExportedService::Tag { mesh: "default".to_owned(), name: "web".to_owned() };
         let exports = Exports::from([(service, zones(0b11))]);
         let out_of = |long: u8, online: u8| {

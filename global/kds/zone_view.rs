@@ -251,7 +251,7 @@ mod tests {
     fn index(revision: u64, resources: Vec<Resource>) -> Arc<Index> {
         let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
         let resources = resources.into_iter().map(Arc::new).collect();
-        Arc::new(Index::of(store, Snapshot { revision, resources }))
+        Arc::new(Index::of(store, Snapshot { revision, commit: None, resources }))
     }
 
     fn shared() -> Arc<SharedOutgoing<Downward>> {

@@ -124,7 +124,7 @@ impl Recovery {
         }
         let mut report = self.report(RecoveryPlan { writes: Vec::new(), next, report }, unasked);
         let commit = self.store.transact(Batch::of(writes)).await?;
-        self.index.wait_for(commit.revision).await.ok_or(RecoveryError::Stopping)?;
+        self.index.wait_long_for(commit.revision).await.ok_or(RecoveryError::Stopping)?;
         // Only now: a zone that followed before would be told that everything is gone.
         if let Some(next) = next {
             self.kds.go_on_as(next, commit.revision).await?;

@@ -62,7 +62,7 @@ fn zone(name: &str, taken: Option<Upstream>, sent: &[Resource]) -> ZoneHoldings 
 fn planned(own: &[Resource], zones: &[ZoneHoldings], remove_absent: bool) -> RecoveryPlan {
     let numbered = own.iter().zip(1..).map(|(r, revision)| Arc::new(Resource { revision, ..r.clone() }));
     let store = StoreIdentity { store_id: Uuid::from_u128(1), epoch: 1 };
-    let snapshot = Snapshot { revision: own.len() as u64, resources: numbered.collect() };
+    let snapshot = Snapshot { revision: own.len() as u64, commit: None, resources: numbered.collect() };
     let index = Index::of(store, snapshot);
     let standing = GlobalStanding { index: &index, shown: store, form: &form(), now: at(1_000_000) };
     plan(standing, zones, RecoveryOptions { remove_absent, believe_one: false })

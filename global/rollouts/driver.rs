@@ -225,7 +225,7 @@ impl RolloutDriver {
             Ok(commit) => {
                 tracing::info!(rollout, step = name, wave = run.wave + 1, "a rollout goes on");
                 metrics::counter!("rollout_steps_total", "step" => name).increment(1);
-                self.index.wait_for(commit.revision).await;
+                self.index.wait_long_for(commit.revision).await;
             }
             // Somebody else wrote it at this moment; it is looked at again.
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Fenced { .. }) => {}

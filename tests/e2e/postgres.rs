@@ -2,6 +2,7 @@
 
 use common::testing::postgres::Cluster;
 use reqwest::StatusCode;
+use tempfile::TempDir;
 
 use crate::{
     harness::{Global, Options, Zone, eventually, process::Process},
@@ -49,6 +50,43 @@ async fn global_and_zone_run_on_postgres() {
     .await;
     global.straitctl(&["delete", "meshtrafficpermission", "allow-all"]);
     client.gets(0, StatusCode::FORBIDDEN).await;
+}
+
+/// A control plane that shares nothing with another one but a database of `cluster`.
+fn starting(cluster: &Cluster, folder: &TempDir, name: &str) -> Process {
+    let (program, own) = match name {
+        "global" => (env!("CARGO_BIN_EXE_strait-global"), vec!["--multizone.global.kds.grpcPort", "0"]),
+        zone => {
+            (env!("CARGO_BIN_EXE_strait-zone"), vec!["--multizone.zone.name", zone, "--dpServer.port", "0"])
+        }
+    };
+    let work_dir = folder.path().join(name).display().to_string();
+    let usual = ["--apiServer.http.port", "0", "--apiServer.https.enabled", "false"];
+    let more = ["--diagnostics.serverPort", "0", "--general.workDir", &work_dir];
+    let all = own.into_iter().chain(usual).chain(more).map(str::to_owned);
+    let options =
+        on(cluster, "shared").flags.into_iter().flat_map(|(flag, value)| [format!("--{flag}"), value]);
+    Process::start(name, program.as_ref(), all.chain(options))
+}
+
+#[tokio::test]
+async fn of_control_planes_that_start_at_once_on_one_database_one_runs() {
+    let (cluster, folder) = (Cluster::start().await.unwrap(), TempDir::new().unwrap());
+    let _made = cluster.connection("shared");
+    let mut all = ["east", "global", "west"].map(|name| starting(&cluster, &folder, name));
+    eventually("one of them is left", || {
+        let left = all.iter_mut().filter_map(|one| one.runs().then(|| one.name().to_owned()));
+        let left: Vec<_> = left.collect();
+        async move { if left.len() == 1 { Ok(()) } else { Err(left.join(", ")) } }
+    })
+    .await;
+    for process in &mut all {
+        if !process.runs() {
+            assert!(!process.ended().await.success());
+            let log = process.log();
+            assert!(log.contains("a store of its own"), "{log}");
+        }
+    }
 }
 
 const QUICK: &str = "

@@ -116,5 +116,5 @@ fn resources(yaml: &str) -> Result<Vec<Resource>, String> {
 
 fn index(resources: Vec<Arc<Resource>>) -> Index {
     let store = StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 };
-    Index::of(store, Snapshot { revision: 1, resources })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources })
 }

@@ -104,6 +104,31 @@ fn a_zone_that_answers_is_never_called_anything_but_online() {
     assert_eq!(federation.health("zone-1"), (ZoneHealth::Online, since));
 }
 
+/// The database of a running process fails over to a standby that was behind, and is past its old end before the process
+/// reads on. Peers that are connected think that it has all they sent.
+#[test]
+fn what_a_store_lost_under_its_process_comes_again_from_whom_it_was() {
+    for (seed, host, other) in [(61, "zone-1", GLOBAL), (62, GLOBAL, "zone-1")] {
+        let mut federation = in_sync(seed);
+        let put = |federation: &mut Federation, owner, name: &str| match owner {
+            GLOBAL => federation.put(GLOBAL, &mesh_timeout::KIND, "default", name, TIMEOUT.into()),
+            zone => {
+                let spec = br#"{"ports":[{"port":80}]}"#.to_vec();
+                federation.put(zone, &kinds::mesh_service::KIND, "default", name, spec);
+            }
+        };
+        let behind = federation.store(host).copy();
+        put(&mut federation, other, "lost");
+        federation.converge(10 * SECOND);
+        federation.store(host).go_back_to(&behind);
+        for n in 0..20 {
+            put(&mut federation, host, &format!("instead-{n}"));
+        }
+        assert!(!federation.differences().is_empty());
+        federation.converge(60 * SECOND);
+    }
+}
+
 #[test]
 fn coming_back_writes_nothing() {
     let mut federation = in_sync(5);

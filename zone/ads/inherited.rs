@@ -54,14 +54,14 @@ pub(crate) async fn mark(
         let resources = writes.len();
         match store.transact(Batch::of(writes)).await {
             Ok(commit) => {
-                index.wait_for(commit.revision).await;
+                index.wait_long_for(commit.revision).await;
                 tracing::info!(zone, resources, "marked what proxies registered under an older version");
             }
             // Another replica does the same at this moment.
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) if attempt < ATTEMPTS => {
                 attempt += 1;
                 let head = *store.watch_head().borrow();
-                index.wait_for(head).await;
+                index.wait_long_for(head).await;
             }
             Err(error) => return Err(error),
         }

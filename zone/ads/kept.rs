@@ -286,7 +286,8 @@ mod tests {
             let read = Document::parse(&serde_norway::from_str(&yaml).unwrap()).unwrap();
             Arc::new(read.into_resource(env.now()))
         };
-        let snapshot = Snapshot { revision: 1, resources: names.iter().map(dataplane).collect() };
+        let snapshot =
+            Snapshot { revision: 1, commit: None, resources: names.iter().map(dataplane).collect() };
         Index::of(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 }, snapshot)
     }
 

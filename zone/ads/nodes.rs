@@ -174,7 +174,8 @@ mod tests {
         ];
         let read = |yaml: &str| Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
         let resource = |yaml| Arc::new(read(yaml).into_resource(env.now()));
-        let snapshot = Snapshot { revision: 1, resources: documents.into_iter().map(resource).collect() };
+        let snapshot =
+            Snapshot { revision: 1, commit: None, resources: documents.into_iter().map(resource).collect() };
         Arc::new(Index::of(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 }, snapshot))
     }
 
@@ -186,7 +187,7 @@ mod tests {
         let place = Purpose::User.key(1);
         let secret = common::model::Resource::new(place, env.now())
             .with_spec(common::token::secret_spec(key.pem().as_bytes()));
-        let snapshot = Snapshot { revision: 1, resources: vec![Arc::new(secret)] };
+        let snapshot = Snapshot { revision: 1, commit: None, resources: vec![Arc::new(secret)] };
         let index = Index::of(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 }, snapshot);
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         let claims = UserClaims { name: "edge-1".to_owned(), groups };

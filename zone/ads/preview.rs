@@ -219,7 +219,7 @@ impl Preview {
             true => self.resources.iter().map(real).collect(),
             false => self.resources.clone(),
         };
-        let snapshot = Snapshot { revision: self.index.revision, resources };
+        let snapshot = Snapshot { revision: self.index.revision, commit: None, resources };
         let index = Index::of(self.index.store, snapshot);
         let keys: Vec<ResourceKey> = index.iter().map(|resource| resource.key.clone()).collect();
         let mut around = self.around.clone();

@@ -223,7 +223,7 @@ impl Registrar {
         if let Some(pending) = pending {
             self.allowances.settle(proxy, pending, stored.is_ok());
         }
-        self.index.wait_for(stored?.revision).await.ok_or(RegisterError::Stopping)?;
+        self.index.wait_long_for(stored?.revision).await.ok_or(RegisterError::Stopping)?;
         Ok(true)
     }
 

@@ -18,6 +18,7 @@ use common::{
         serve::Ended,
         signature::ResourceKeyError,
     },
+    mode::Mode,
     model::Origin,
     proto::kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
     redact,
@@ -169,8 +170,11 @@ impl Connector {
 
     /// Follows global whenever this replica leads its zone, until `shutdown`.
     pub async fn run_as_replica(self, shutdown: CancellationToken) {
-        let candidate = Candidate::new(Arc::clone(&self.store), &self.env, false);
-        candidate.run(self, shutdown).await;
+        let mode = Mode::federated_zone(&self.settings.zone);
+        let candidate = Candidate::new(Arc::clone(&self.store), mode, &self.env, false);
+        if let Err(error) = candidate.run(self, shutdown).await {
+            tracing::error!(%error, "this replica leads no more");
+        }
     }
 
     async fn follow(&self, fence: Option<Fence>, shutdown: CancellationToken) {

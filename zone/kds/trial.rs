@@ -229,15 +229,15 @@ impl Offered {
         let mut head = self.store.watch_head();
         loop {
             let current = Arc::clone(&self.index.borrow());
-            let read = match self.store.changes_since(current.revision, PAGE).await {
-                Ok(Changes::Since { changes, upto }) if upto > current.revision => {
+            let read = match self.store.changes_since(current.point(), PAGE).await {
+                Ok(Changes::Since { changes, upto }) if upto.revision > current.revision => {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
-                    next.revision = upto;
+                    next.reach(upto);
                     Some(next)
                 }
                 Ok(Changes::Since { .. }) => None,
-                Ok(Changes::Resync) => match self.store.snapshot().await {
+                Ok(Changes::Resync | Changes::Parted) => match self.store.snapshot().await {
                     Ok(snapshot) => Some(Index::of(self.store.identity(), snapshot)),
                     Err(error) => return error,
                 },

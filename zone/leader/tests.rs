@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use common::store::{Batch, Changes, Commit, Revision, Snapshot, StoreIdentity, memory::MemoryStore};
+use common::store::{Batch, Changes, Commit, Point, Revision, Snapshot, StoreIdentity, memory::MemoryStore};
 use tokio::{sync::watch, task::JoinHandle};
 use uuid::Uuid;
 
@@ -83,8 +83,8 @@ impl Store for Reached {
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
         self.store.transact(batch).await
     }
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
-        self.store.changes_since(revision, limit).await
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
+        self.store.changes_since(after, limit).await
     }
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.store.snapshot().await
@@ -103,17 +103,19 @@ impl Store for Reached {
 struct Replica {
     cut: Arc<AtomicBool>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), LeadError>>,
 }
 
-fn candidate(store: &Arc<MemoryStore>, alone: bool) -> Candidate {
-    Candidate::new(Arc::clone(store) as Arc<dyn Store>, &Env::system("test"), alone)
+fn candidate(store: &Arc<MemoryStore>, zone: &str, alone: bool) -> Candidate {
+    let store = Arc::clone(store) as Arc<dyn Store>;
+    Candidate::new(store, Mode::standalone_zone(zone), &Env::system("test"), alone)
 }
 
 fn start(store: &Arc<MemoryStore>, name: &'static str, log: &Log) -> Replica {
     let cut = Arc::new(AtomicBool::new(false));
     let reached = Reached { store: Arc::clone(store), cut: Arc::clone(&cut) };
-    let candidate = Candidate::new(Arc::new(reached), &Env::system("test"), false);
+    let candidate =
+        Candidate::new(Arc::new(reached), Mode::standalone_zone("east"), &Env::system("test"), false);
     let stop = CancellationToken::new();
     let task = tokio::spawn(candidate.run(Noted(name, log.clone()), stop.clone()));
     Replica { cut, stop, task }
@@ -134,9 +136,9 @@ async fn one_replica_leads_and_another_follows_when_it_stops() {
     first.stop.cancel();
     log.until(("b", "leads", 2)).await;
     assert!(stopped.elapsed() <= RENEW, "nobody waits for a lease that was given back");
-    first.task.await.unwrap();
+    first.task.await.unwrap().unwrap();
     second.stop.cancel();
-    second.task.await.unwrap();
+    second.task.await.unwrap().unwrap();
     let leads: Vec<_> = log.all().into_iter().filter(|(_, what, _)| *what != "stands by").collect();
     assert_eq!(leads, [("a", "leads", 1), ("a", "ends", 1), ("b", "leads", 2), ("b", "ends", 2)]);
 }
@@ -167,22 +169,59 @@ async fn a_process_that_has_its_store_alone_waits_for_nobody() {
     store.acquire(LEASE, "dead", TERM, false).await.unwrap().unwrap();
     let started = Instant::now();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(candidate(&store, true).run(Noted("a", log.clone()), stop.clone()));
+    let task = tokio::spawn(candidate(&store, "east", true).run(Noted("a", log.clone()), stop.clone()));
     log.until(("a", "leads", 2)).await;
     assert_eq!(started.elapsed(), Duration::ZERO);
     stop.cancel();
-    task.await.unwrap();
+    task.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_zone_under_another_name_waits_until_the_former_one_is_gone() {
     let (store, log) = (store(), Log::default());
+    assert_eq!(candidate(&store, "east", true).enter().await.unwrap(), None);
+    // The lease of the one that began to start runs out, and another replica leads.
+    tokio::time::advance(TERM).await;
     let running = start(&store, "east", &log);
-    log.until(("east", "leads", 1)).await;
-    let west = candidate(&store, false);
-    let refused = west.succeed("east", "west").await.unwrap_err().to_string();
+    log.until(("east", "leads", 2)).await;
+    let west = candidate(&store, "west", false);
+    let refused = west.enter().await.unwrap_err().to_string();
     assert!(refused.contains("zone east runs on this store") && refused.contains("10s"), "{refused}");
     running.stop.cancel();
-    running.task.await.unwrap();
-    west.succeed("east", "west").await.unwrap();
+    running.task.await.unwrap().unwrap();
+    assert_eq!(west.enter().await.unwrap().as_deref(), Some("east"));
+
+    // A replica of the former one that only stood by, or starts now, hears whose the store is.
+    let late = candidate(&store, "east", false).enter().await.unwrap_err().to_string();
+    assert!(late.contains("zone west runs on this store"), "{late}");
+    let standby = start(&store, "standby", &log);
+    let told = standby.task.await.unwrap().unwrap_err().to_string();
+    assert!(told.contains("belongs to zone west, and this is zone east"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_zones_that_start_at_once_on_one_store_one_has_it_and_nobody_is_renamed() {
+    for names in [["east", "west"], ["west", "east"]] {
+        let store = store();
+        let [first, second] = names.map(|name| candidate(&store, name, false));
+        let (first, second) = tokio::join!(first.enter(), second.enter());
+        assert_eq!(first.unwrap(), None);
+        let refused = second.unwrap_err().to_string();
+        assert!(refused.contains(&format!("zone {} runs on this store", names[0])), "{refused}");
+        let here = Arc::clone(&store) as Arc<dyn Store>;
+        let owner = role::owner(&here, &Mode::standalone_zone(names[1])).await.unwrap();
+        assert_eq!(owner, StoreOwner::Zone(names[0].to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_a_lease_of_a_zone_that_has_not_said_its_name_waits_for_the_name() {
+    let store = store();
+    let dead = candidate(&store, "dead", false);
+    dead.ask(false).await.unwrap().unwrap();
+    let began = Instant::now();
+    assert_eq!(candidate(&store, "east", false).enter().await.unwrap(), None);
+    assert!(began.elapsed() <= TERM + LOOK);
+    // Replicas of one zone start together.
+    assert_eq!(candidate(&store, "east", false).enter().await.unwrap(), None);
 }

@@ -41,7 +41,7 @@ fn index(yaml: &str) -> Index {
     };
     let resources: Vec<Arc<Resource>> = serde_norway::Deserializer::from_str(yaml).map(read).collect();
     let store = StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 };
-    Index::of(store, Snapshot { revision: 1, resources })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources })
 }
 
 fn around(index: &Index, hosts: Hosts) -> Surroundings {

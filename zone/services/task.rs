@@ -54,7 +54,7 @@ impl Services {
             let error = match self.store.transact(batch).await {
                 Ok(commit) => {
                     // The next look must not take what was written for what was not.
-                    self.index.wait_for(commit.revision).await;
+                    self.index.wait_long_for(commit.revision).await;
                     continue;
                 }
                 Err(error) => error,

@@ -60,7 +60,8 @@ impl Plane {
     fn show(&self) {
         let resources = self.secrets.iter().cloned().map(Arc::new).collect();
         let store = self.index.borrow().store;
-        self.index.send_replace(Arc::new(Index::of(store, Snapshot { revision: 1, resources })));
+        self.index
+            .send_replace(Arc::new(Index::of(store, Snapshot { revision: 1, commit: None, resources })));
     }
 
     fn days_pass(&self, days: i64) {

@@ -55,7 +55,7 @@ fn resource(name: &str, origin: Origin) -> Resource {
 fn index(resources: impl IntoIterator<Item = Resource>) -> Index {
     let resources = resources.into_iter().map(Arc::new).collect();
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    Index::of(store, Snapshot { revision: 1, resources })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources })
 }
 
 fn received(items: &[Resource], removed: &[&str], full: bool, follower: &Follower) -> DecodedResponse {

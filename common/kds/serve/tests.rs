@@ -416,7 +416,10 @@ async fn what_changes_for_others_is_acknowledged_and_not_looked_through() {
     let view = Even { revision: 0, looked: Arc::clone(&looked) };
     let store = publisher.borrow().store;
     let publish = |revision| {
-        publisher.send_replace(Arc::new(Index::of(store, Snapshot { revision, resources: Vec::new() })));
+        publisher.send_replace(Arc::new(Index::of(
+            store,
+            Snapshot { revision, commit: None, resources: Vec::new() },
+        )));
     };
     let peer = async {
         requests.send(Ok(request(""))).await.unwrap();

@@ -58,10 +58,10 @@ async fn a_store_is_filled_from_another_and_goes_on_in_a_later_epoch() {
     let head = store.snapshot().await.unwrap().revision;
     assert!(head > from.snapshot().await.unwrap().revision, "it does not go back");
     assert_eq!(
-        store.changes_since(head, 10).await.unwrap(),
-        crate::store::Changes::Since { changes: vec![], upto: head }
+        store.changes_since(head.into(), 10).await.unwrap(),
+        crate::store::Changes::Since { changes: vec![], upto: head.into() }
     );
-    assert_eq!(store.changes_since(head - 1, 10).await.unwrap(), crate::store::Changes::Resync);
+    assert_eq!(store.changes_since((head - 1).into(), 10).await.unwrap(), crate::store::Changes::Resync);
     store.check().await.unwrap();
     store
         .transact(Batch::of([Write::delete_when(contents(&from).await[1].key.clone(), Precondition::Exists)]))

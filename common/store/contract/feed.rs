@@ -48,23 +48,24 @@ pub async fn pages_end_with_a_whole_batch(stores: &dyn Stores) {
     store.transact(batch).await.unwrap();
     put(&*store, policy("last", 1)).await;
     for (limit, count, end) in [(0, 1, 1), (1, 1, 1), (2, 8, 2), (8, 8, 2), (9, 9, 3), (50, 9, 3)] {
-        let page = store.changes_since(0, limit).await.unwrap();
+        let page = store.changes_since(0.into(), limit).await.unwrap();
         let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
-        assert_eq!((changes.len(), upto), (count, end), "limit {limit}");
+        assert_eq!((changes.len(), upto.revision), (count, end), "limit {limit}");
         assert!(changes.is_sorted_by_key(|c| c.revision));
     }
-    let nothing = Changes::Since { changes: vec![], upto: 3 };
-    assert_eq!(store.changes_since(3, 10).await.unwrap(), nothing);
+    let end = store.changes_since(3.into(), 10).await.unwrap();
+    assert!(matches!(&end, Changes::Since { changes, upto } if changes.is_empty() && upto.revision == 3));
+    assert!(matches!(end, Changes::Since { upto, .. } if upto == index_of(&*store).await.point()));
 }
 
 pub async fn outside_the_window_a_reader_starts_over(stores: &dyn Stores) {
     let store = stores.fresh(10).await.open().await;
-    assert_eq!(store.changes_since(1, 10).await.unwrap(), Changes::Resync, "ahead of the head");
+    assert_eq!(store.changes_since(1.into(), 10).await.unwrap(), Changes::Parted, "ahead of the head");
     for n in 0..50 {
         put(&*store, policy(&format!("p{}", n % 3), n)).await;
     }
-    assert_eq!(store.changes_since(0, 10).await.unwrap(), Changes::Resync, "trimmed long ago");
-    assert_eq!(store.changes_since(51, 10).await.unwrap(), Changes::Resync, "ahead of the head");
+    assert_eq!(store.changes_since(0.into(), 10).await.unwrap(), Changes::Resync, "trimmed long ago");
+    assert_eq!(store.changes_since(51.into(), 10).await.unwrap(), Changes::Parted, "ahead of the head");
     assert_eq!(entries(&*store, 45).await.len(), 5);
     assert_eq!(entries(&*store, 50).await, []);
     // One batch larger than the window stays readable.
@@ -109,15 +110,15 @@ async fn read(store: &dyn Store, end: Revision) -> BTreeMap<ResourceKey, Vec<Rev
     let mut seen: BTreeMap<ResourceKey, Vec<Revision>> = BTreeMap::new();
     let mut at = 0;
     while at < end {
-        let page = store.changes_since(at, 7).await.unwrap();
+        let page = store.changes_since(at.into(), 7).await.unwrap();
         let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
         let revisions: Vec<Revision> = changes.iter().map(|c| c.revision).collect();
-        assert!(revisions.iter().all(|r| (at + 1..=upto).contains(r)) && revisions.is_sorted());
+        assert!(revisions.iter().all(|r| (at + 1..=upto.revision).contains(r)) && revisions.is_sorted());
         changes.into_iter().for_each(|c| seen.entry(c.key).or_default().push(c.revision));
-        if upto == at {
+        if upto.revision == at {
             head.changed().await.unwrap();
         }
-        at = upto;
+        at = upto.revision;
     }
     seen
 }
@@ -139,6 +140,50 @@ pub async fn concurrent_writers_lose_nothing(stores: &dyn Stores) {
     let mut folded = Index::empty(store.identity());
     follow(&*store, &mut folded, 5).await;
     assert_same(&folded, &index_of(&*store).await);
+}
+
+/// A database that was taken back to an earlier time, or a standby that had not got everything, takes writes again before
+/// its reader looks, and comes to the same revisions and beyond.
+pub async fn a_store_that_lost_its_end_is_noticed_wherever_it_goes_on(stores: &dyn Stores) {
+    let home = stores.fresh(RETAINED).await;
+    let store = home.open().await;
+    put(&*store, policy("kept", 1)).await;
+    let mut before = index_of(&*store).await;
+    store.close().await;
+    drop(store);
+    home.keep_aside().await;
+
+    let store = home.open().await;
+    let mut ends = Vec::new();
+    for n in 0..3 {
+        put(&*store, policy("lost", n)).await;
+        ends.push(index_of(&*store).await);
+    }
+    // Whoever followed is where one is who took a snapshot.
+    let mut followed = before.clone();
+    follow(&*store, &mut followed, 1).await;
+    assert_eq!(followed.point(), ends[2].point());
+    store.close().await;
+    drop(store);
+    home.go_back().await;
+
+    let store = home.open().await;
+    let parted = async |reader: &Index| store.changes_since(reader.point(), 10).await.unwrap();
+    for written in 0..6 {
+        for end in &ends {
+            assert_eq!(parted(end).await, Changes::Parted, "{} of {}", end.revision, written + 1);
+        }
+        put(&*store, policy("instead", written)).await;
+    }
+    let mut late = index_of(&*store).await;
+    assert!(find(&*store, &policy("lost", 0).key).await.is_none());
+    put(&*store, policy("instead", 7)).await;
+    for reader in [&mut before, &mut late] {
+        follow(&*store, reader, 2).await;
+        assert_same(reader, &index_of(&*store).await);
+    }
+    // Who does not know which commit made its revision is told what is there.
+    assert!(matches!(store.changes_since(3.into(), 10).await.unwrap(), Changes::Since { .. }));
 }
 
 pub async fn the_head_wakes_a_reader(stores: &dyn Stores) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
+
 use super::*;
 use crate::store::{Fence, Lease};
 
@@ -47,6 +49,25 @@ pub async fn a_fence_stops_the_writer_of_an_old_epoch(stores: &dyn Stores) {
     fenced(1, 1).await.unwrap_err();
     fenced(2, 3).await.unwrap();
     assert_eq!(find(&*store, &policy("a", 0).key).await.unwrap().spec, policy("a", 3).spec);
+}
+
+pub async fn of_many_claims_at_once_one_counts(stores: &dyn Stores) {
+    let store = store(stores).await;
+    let names: Vec<String> = (0..12).map(|n| format!("zone {n}")).collect();
+    let claims = names.iter().map(|name| store.claim_session("whose", name, None));
+    let told: Vec<String> = join_all(claims).await.into_iter().map(Result::unwrap).collect();
+    let owner = &told[0];
+    assert!(names.contains(owner) && told.iter().all(|one| one == owner), "{told:?}");
+    assert_eq!(store.sessions("whose").await.unwrap(), [("whose".to_owned(), owner.clone())]);
+    // Only who is named is replaced, and by one only.
+    assert_eq!(store.claim_session("whose", "other", Some("nobody")).await.unwrap(), *owner);
+    let claims = ["a", "b"].map(|name| store.claim_session("whose", name, Some(owner)));
+    let told: Vec<String> = join_all(claims).await.into_iter().map(Result::unwrap).collect();
+    assert!(told[0] == told[1] && ["a", "b"].contains(&&*told[0]), "{told:?}");
+    // It is a document like others, with its checksum.
+    store.check().await.unwrap();
+    assert_eq!(store.sessions("").await.unwrap(), [("whose".to_owned(), told[0].clone())]);
+    assert_eq!(store.claim_session("more", "x", Some("y")).await.unwrap(), "x");
 }
 
 pub async fn sessions_stay_out_of_the_feed(stores: &dyn Stores) {

@@ -1,8 +1,16 @@
 //! The contract on every store of this crate.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use proptest::{collection::vec, option, prelude::*, test_runner::TestRunner};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
@@ -18,23 +26,35 @@ use crate::{
 
 struct Memory;
 
-struct MemoryHome(Arc<MemoryStore>);
+/// What is there, and what was kept aside.
+struct MemoryHome(Mutex<[Arc<MemoryStore>; 2]>);
 
 #[async_trait]
 impl Stores for Memory {
     async fn fresh(&self, retained: usize) -> Arc<dyn Home> {
-        Arc::new(MemoryHome(Arc::new(MemoryStore::with_retention(Uuid::nil(), retained))))
+        let store = Arc::new(MemoryStore::with_retention(Uuid::nil(), retained));
+        Arc::new(MemoryHome(Mutex::new([Arc::clone(&store), store])))
     }
 }
 
 #[async_trait]
 impl Home for MemoryHome {
     async fn open(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.0) as Arc<dyn Store>
+        Arc::clone(&self.0.lock().unwrap()[0]) as Arc<dyn Store>
     }
 
     fn durable(&self) -> bool {
         false
+    }
+
+    async fn keep_aside(&self) {
+        let mut stores = self.0.lock().unwrap();
+        stores[1] = Arc::new(stores[0].copy());
+    }
+
+    async fn go_back(&self) {
+        let mut stores = self.0.lock().unwrap();
+        stores[0] = Arc::clone(&stores[1]);
     }
 }
 
@@ -52,7 +72,7 @@ impl Sqlite {
 }
 
 struct SqliteHome {
-    path: std::path::PathBuf,
+    path: PathBuf,
     retained: usize,
     remembers: bool,
 }
@@ -75,6 +95,22 @@ impl Home for SqliteHome {
 
     fn durable(&self) -> bool {
         true
+    }
+
+    async fn keep_aside(&self) {
+        replace(&self.path.with_extension("aside"), &self.path);
+    }
+
+    async fn go_back(&self) {
+        replace(&self.path, &self.path.with_extension("aside"));
+    }
+}
+
+/// Puts one store, with the note beside it, in the place of another.
+fn replace(place: &Path, by: &Path) {
+    for ending in ["", ".acknowledged"] {
+        let named = |path: &Path| format!("{}{ending}", path.display());
+        fs::copy(named(by), named(place)).unwrap();
     }
 }
 
@@ -108,6 +144,28 @@ impl Home for PostgresHome {
     fn durable(&self) -> bool {
         true
     }
+
+    async fn keep_aside(&self) {
+        copy_database(&self.0, "", "_aside").await;
+    }
+
+    async fn go_back(&self) {
+        copy_database(&self.0, "_aside", "").await;
+    }
+}
+
+/// Makes one database a copy of another; both are named after that of the URL.
+async fn copy_database(url: &str, from: &str, to: &str) {
+    let options: PgConnectOptions = url.parse().unwrap();
+    let name = options.get_database().unwrap().to_owned();
+    let mut connection = options.database("postgres").connect().await.unwrap();
+    for statement in [
+        format!("DROP DATABASE IF EXISTS {name}{to} WITH (FORCE)"),
+        format!("CREATE DATABASE {name}{to} TEMPLATE {name}{from}"),
+    ] {
+        sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
 }
 
 fn when() -> impl Strategy<Value = When> {

@@ -153,12 +153,17 @@ impl Relay {
             listener.listen(CHANNEL).await?;
             self.listener = Some(listener);
         }
+        let before = *self.head.borrow();
         let found: i64 = sqlx::query_scalar("SELECT revision FROM meta").fetch_one(&self.pool).await?;
         let found = found.unsigned_abs();
         self.head.send_if_modified(|head| {
-            let newer = found > *head;
-            *head = found.max(*head);
-            newer
+            // What was known before it was asked can only be missing now if the database lost it.
+            let is_lost = found < before && *head == before;
+            let moved = found > *head || is_lost;
+            if moved {
+                *head = found;
+            }
+            moved
         });
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::{history, sums};
 use crate::{
     model::{Resource, ResourceKey},
     store::{
-        Batch, Commit, Revision, StoreError, StoreIdentity,
+        Batch, Commit, CommitId, Revision, StoreError, StoreIdentity,
         record::{Columns, LoggedColumns, MetaRecord, ResourceRecord, nanos, number},
         rows::{GroupCommit, LogEntry, Rows},
         wanted::WantedKeys,
@@ -44,8 +44,9 @@ const DELETE: &str = "\
     WHERE r.kind = w.kind AND r.mesh = w.mesh AND r.name = w.name";
 
 const LOG: &str = "\
-    INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum) \
-    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[])";
+    INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum, commit_id) \
+    SELECT w.*, $8::int8 FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], \
+        $7::int8[]) AS w";
 
 /// The rows of the given keys.
 const BY_KEY: &str = "\
@@ -337,7 +338,7 @@ async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows
         delete.execute(&mut *connection).await?;
     }
     for (part, entries) in verdict.log.chunks(ROWS).enumerate() {
-        log(connection, entries, part * ROWS).await?;
+        log(connection, entries, part * ROWS, verdict.commit).await?;
     }
     for entries in verdict.history.chunks(ROWS) {
         history::write(&mut *connection, entries).await?;
@@ -375,7 +376,12 @@ async fn put(connection: &mut PgConnection, resources: &[&Resource]) -> sqlx::Re
 }
 
 /// Ordinals run through the whole group: within a revision they rise, and no two rows of it share one.
-async fn log(connection: &mut PgConnection, entries: &[LogEntry], from: usize) -> sqlx::Result<()> {
+async fn log(
+    connection: &mut PgConnection,
+    entries: &[LogEntry],
+    from: usize,
+    commit: CommitId,
+) -> sqlx::Result<()> {
     let keys: KeyColumns<'_> = entries.iter().map(|entry| &entry.key).collect();
     sqlx::query(LOG)
         .bind(entries.iter().map(|e| number(e.revision)).collect::<Vec<_>>())
@@ -385,6 +391,7 @@ async fn log(connection: &mut PgConnection, entries: &[LogEntry], from: usize) -
         .bind(keys.names)
         .bind(entries.iter().map(LogEntry::op).collect::<Vec<_>>())
         .bind(entries.iter().map(|e| LoggedColumns::from(e).sum()).collect::<Vec<_>>())
+        .bind(commit.column())
         .execute(connection)
         .await?;
     Ok(())

@@ -63,10 +63,12 @@ async fn replicas_share_one_history() {
     let (of_a, of_b) = (a.snapshot().await.unwrap(), b.snapshot().await.unwrap());
     assert_eq!((of_a.revision, of_a.resources.len()), (121, 121));
     assert_eq!(of_a.resources, of_b.resources);
-    let Changes::Since { changes, upto } = b.changes_since(0, usize::MAX).await.unwrap() else { panic!() };
+    let Changes::Since { changes, upto } = b.changes_since(0.into(), usize::MAX).await.unwrap() else {
+        panic!()
+    };
     let mut folded = Index::empty(b.identity());
     changes.iter().for_each(|change| folded.apply(change));
-    assert_eq!((upto, folded.iter().count()), (121, 121));
+    assert_eq!((upto.revision, folded.iter().count()), (121, 121));
 
     // A lease of one keeps the other out, by the clock of the database.
     let hour = Duration::from_secs(3600);
@@ -93,6 +95,65 @@ async fn a_server_that_comes_back_is_used_again() {
     let other = open(&cluster, "store").await;
     let commit = put(&other, "elsewhere").await.unwrap();
     head.wait_for(|head| *head >= commit.revision).await.unwrap();
+}
+
+/// Puts another database in the place of one that is in use, as an address does that leads to a standby from now on.
+async fn put_in_place(cluster: &Cluster, database: &str, other: &str) {
+    let options = cluster.connection("postgres").url();
+    let mut connection = PgConnection::connect(&options).await.unwrap();
+    for statement in [
+        format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false"),
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"),
+        format!("ALTER DATABASE {database} RENAME TO before_{other}"),
+        format!("ALTER DATABASE {other} RENAME TO {database}"),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_standby_that_was_behind_is_noticed_when_it_takes_over() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "kept").await.unwrap();
+    store.close().await;
+    let mut connection = PgConnection::connect(&cluster.connection("postgres").url()).await.unwrap();
+    for statement in ["CREATE DATABASE behind TEMPLATE store", "CREATE DATABASE further TEMPLATE store"] {
+        connection.execute(statement).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    let further = open(&cluster, "further").await;
+    for n in 0..4 {
+        put(&further, &format!("instead-{n}")).await.unwrap();
+    }
+    further.close().await;
+
+    let store = Arc::new(open(&cluster, "store").await);
+    put(&store, "lost").await.unwrap();
+    let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+    let reader = feed.reader();
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let names = || reader.current().iter().map(|zone| zone.name().to_owned()).collect::<Vec<_>>();
+    let noticed = async {
+        let loss = reader.loss();
+        put_in_place(&cluster, "store", "behind").await;
+        loss.await;
+        assert_eq!(names(), ["kept"]);
+        store.watch_head().wait_for(|head| *head == 1).await.unwrap();
+        put(&store, "also lost").await.unwrap();
+        reader.wait_for(2).await.unwrap();
+
+        let loss = reader.loss();
+        put_in_place(&cluster, "store", "further").await;
+        loss.await;
+        assert_eq!(names(), ["instead-0", "instead-1", "instead-2", "instead-3", "kept"]);
+        assert_eq!(put(&store, "new").await.unwrap().revision, 6);
+        reader.wait_for(6).await.unwrap();
+        shutdown.cancel();
+    };
+    let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), noticed);
+    followed.unwrap();
 }
 
 /// Stands between a store and its server and, once armed, swallows the answer to the next commit.
@@ -284,6 +345,7 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
     let store = open(&cluster, "store").await;
     put(&store, "changed").await.unwrap();
     put(&store, "left").await.unwrap();
+    let before = store.snapshot().await.unwrap();
     for statement in [
         "UPDATE resources SET display_name = 'older', revision = 3 WHERE name = 'changed'",
         "INSERT INTO resources (kind, mesh, name, origin_zone, display_name, labels, spec, created, modified, \
@@ -295,6 +357,11 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
         sqlx::query(statement).execute(&store.pool).await.unwrap();
     }
     assert_eq!(unsummed(&store).await, 2);
+    // It does not say which commit it made either, which nobody holds against it.
+    let known = Point { revision: before.revision, commit: before.commit };
+    let Changes::Since { changes, upto } = store.changes_since(known, 10).await.unwrap() else { panic!() };
+    assert_eq!((changes.len(), upto, store.snapshot().await.unwrap().commit), (2, 3.into(), None));
+    assert!(matches!(store.changes_since(upto, 10).await.unwrap(), Changes::Since { .. }));
     assert_eq!(store.snapshot().await.unwrap().resources.len(), 3, "they are taken as they are");
     assert_eq!(sums::fill(&store.pool).await.unwrap(), 2, "the audit, or the next start, counts them");
     assert_eq!(sums::fill(&store.pool).await.unwrap(), 0);
@@ -334,7 +401,7 @@ async fn a_database_that_is_not_ours_is_left_alone() {
     run("replaced", "UPDATE meta SET epoch = epoch + 1").await;
     let error = put(&store, "late").await.unwrap_err().to_string();
     assert!(error.contains("restart it"), "{error}");
-    assert!(matches!(store.changes_since(0, 1).await, Err(StoreError::Foreign(_))));
+    assert!(matches!(store.changes_since(0.into(), 1).await, Err(StoreError::Foreign(_))));
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn goes_on_without_what_is_damaged(home: &impl Home) {
     let names: Vec<&str> = snapshot.resources.iter().map(|resource| resource.name()).collect();
     assert_eq!(names, ["second", "third"]);
     assert_eq!(&snapshot.resources[0].labels["a"], "b");
-    assert_eq!(store.changes_since(3, 10).await.unwrap(), Changes::Resync, "everybody takes it anew");
+    assert_eq!(store.changes_since(3.into(), 10).await.unwrap(), Changes::Resync, "everybody takes it anew");
     let commit = store.transact(Batch::of([Write::put(zone("late"))])).await.unwrap();
     assert_eq!(commit.revision, snapshot.revision + 1);
     store.close().await;

@@ -11,7 +11,7 @@ use super::{history, mend::Keeper};
 use crate::{
     model::{Resource, ResourceKey},
     store::{
-        Batch, Commit, Revision, StoreError, StoreIdentity,
+        Batch, Commit, CommitId, Revision, StoreError, StoreIdentity,
         recent::Recent,
         record::{Columns, LoggedColumns, MetaRecord, NO_META, ResourceRecord, nanos, number},
         rows::{GroupCommit, LogEntry, Rows},
@@ -94,7 +94,7 @@ impl SqliteLedger {
         let committed = commit(&mut pen, group, self.keeper.identity()).await;
         let (verdict, rows) = committed.map_err(|failure| self.keeper.failed(failure))?;
         self.keeper.committed(pen, verdict.head).await?;
-        self.recent.push(&verdict.log, &rows);
+        self.recent.push(&verdict, &rows);
         self.journal += verdict.outcome(&rows).0.iter().map(|row| ROW + row.spec.len()).sum::<usize>() + ROW;
         Ok(verdict)
     }
@@ -308,7 +308,7 @@ async fn store(connection: &mut SqliteConnection, verdict: &GroupCommit, rows: &
     let (full, log) = verdict.log.as_chunks::<ROWS>();
     for (part, entries) in full.iter().enumerate() {
         let mut query = query();
-        log_entries(&mut query, entries, part * ROWS);
+        log_entries(&mut query, entries, part * ROWS, verdict.commit);
         query.build().execute(&mut *connection).await?;
     }
     for entries in verdict.history.chunks(ROWS) {
@@ -317,7 +317,7 @@ async fn store(connection: &mut SqliteConnection, verdict: &GroupCommit, rows: &
     let mut rest = query();
     put(&mut rest, kept);
     delete(&mut rest, &gone);
-    log_entries(&mut rest, log, full.len() * ROWS);
+    log_entries(&mut rest, log, full.len() * ROWS, verdict.commit);
     rest.push("UPDATE meta SET revision = ").push_bind(number(verdict.head));
     // Every number of rows is another text; the one of a lone write is worth keeping compiled.
     let lone = kept.len() + gone.len() <= 1 && log.len() <= 1;
@@ -363,11 +363,11 @@ fn delete(query: &mut QueryBuilder<Sqlite>, gone: &[&ResourceKey]) {
 }
 
 /// Ordinals run through the whole group: within a revision they rise, and no two rows of it share one.
-fn log_entries(query: &mut QueryBuilder<Sqlite>, entries: &[LogEntry], from: usize) {
+fn log_entries(query: &mut QueryBuilder<Sqlite>, entries: &[LogEntry], from: usize, commit: CommitId) {
     if entries.is_empty() {
         return;
     }
-    query.push("INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum) ");
+    query.push("INSERT INTO changes (revision, ordinal, kind, mesh, name, op, checksum, commit_id) ");
     query.push_values((from..).zip(entries), |mut row, (ordinal, entry)| {
         row.push_bind(number(entry.revision))
             .push_bind(number(ordinal as u64))
@@ -375,7 +375,8 @@ fn log_entries(query: &mut QueryBuilder<Sqlite>, entries: &[LogEntry], from: usi
             .push_bind(&*entry.key.mesh)
             .push_bind(&*entry.key.name)
             .push_bind(entry.op())
-            .push_bind(LoggedColumns::from(entry).sum());
+            .push_bind(LoggedColumns::from(entry).sum())
+            .push_bind(commit.column());
     });
     query.push("; ");
 }

@@ -110,15 +110,15 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
     for statement in [
         "INSERT INTO resources SELECT 'Unheard', mesh, name, origin_zone, display_name, labels, spec, status, \
             owner_kind, owner_mesh, owner_name, created, modified, 2, NULL FROM resources",
-        "INSERT INTO changes VALUES (2, 0, 'Unheard', '', 'east', 'put', NULL)",
+        "INSERT INTO changes VALUES (2, 0, 'Unheard', '', 'east', 'put', NULL, NULL)",
         "UPDATE meta SET revision = 2, checksum = NULL",
     ] {
         sqlx::query(statement).execute(&mut *pen).await.unwrap();
     }
     inspect::fill(&mut pen).await.unwrap();
     pen.put_down();
-    let Changes::Since { changes, upto } = store.changes_since(1, 10).await.unwrap() else { panic!() };
-    assert_eq!((changes.len(), upto), (0, 2), "a reader passes over them");
+    let Changes::Since { changes, upto } = store.changes_since(1.into(), 10).await.unwrap() else { panic!() };
+    assert_eq!((changes.len(), upto.revision), (0, 2), "a reader passes over them");
     store.close().await;
 
     let store = SqliteStore::open(&path).await.unwrap();

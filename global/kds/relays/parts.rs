@@ -246,7 +246,7 @@ mod tests {
         };
         let mesh = Resource::new(ResourceKey::global(&kinds::mesh::KIND, "default"), DateTime::UNIX_EPOCH);
         let resources = policies.iter().map(policy).chain([mesh]).map(Arc::new).collect();
-        let index = Arc::new(Index::of(store, Snapshot { revision: 7, resources }));
+        let index = Arc::new(Index::of(store, Snapshot { revision: 7, commit: None, resources }));
         Arc::new(OutgoingResources::of(&index, &ForRelays::new(&[], usize::MAX)))
     }
 

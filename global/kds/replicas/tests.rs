@@ -3,7 +3,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use common::kds::clock::ClockSkew;
-use common::store::{Batch, Changes, Commit, Lease, Revision, Snapshot, StoreIdentity, memory::MemoryStore};
+use common::store::{
+    Batch, Changes, Commit, Lease, Point, Revision, Snapshot, StoreIdentity, memory::MemoryStore,
+};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -79,8 +81,8 @@ impl Store for Away {
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError> {
         self.at_hand()?.transact(batch).await
     }
-    async fn changes_since(&self, revision: Revision, limit: usize) -> Result<Changes, StoreError> {
-        self.at_hand()?.changes_since(revision, limit).await
+    async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
+        self.at_hand()?.changes_since(after, limit).await
     }
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.at_hand()?.snapshot().await

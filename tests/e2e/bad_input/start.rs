@@ -248,6 +248,7 @@ fn older(folder: &Path, template: &Path) {
         &[
             "ALTER TABLE resources DROP COLUMN checksum",
             "ALTER TABLE changes DROP COLUMN checksum",
+            "ALTER TABLE changes DROP COLUMN commit_id",
             "ALTER TABLE sessions DROP COLUMN checksum",
             "ALTER TABLE meta DROP COLUMN checksum",
             "DROP TABLE history",

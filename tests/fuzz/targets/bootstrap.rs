@@ -61,7 +61,7 @@ fn index() -> Arc<Index> {
     let corpus = Corpus::own();
     let resources = corpus.resources.into_iter().map(Into::into).collect();
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    Arc::new(Index::of(store, Snapshot { revision: 1, resources }))
+    Arc::new(Index::of(store, Snapshot { revision: 1, commit: None, resources }))
 }
 
 fn seeds(corpus: &Corpus) -> Vec<Vec<u8>> {

@@ -73,7 +73,7 @@ fn follow(
     let received = DecodedResponse::decode(kind, items, batch.removed.clone(), batch.full, &Follower::Zone);
     let index = Index::of(
         StoreIdentity { store_id: Uuid::nil(), epoch: 1 },
-        Snapshot { revision: 1, resources: Vec::new() },
+        Snapshot { revision: 1, commit: None, resources: Vec::new() },
     );
     let plan = plan(&index, &received, &Follower::Zone, DateTime::UNIX_EPOCH);
     let refusals = plan

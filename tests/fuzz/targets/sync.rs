@@ -51,7 +51,7 @@ fn synced() -> Vec<&'static Kind> {
 
 fn index() -> Index {
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    Index::of(store, Snapshot { revision: 1, resources: Vec::new() })
+    Index::of(store, Snapshot { revision: 1, commit: None, resources: Vec::new() })
 }
 
 fn item(data: &[u8]) {

@@ -36,7 +36,7 @@ static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
     };
     let resources = purposes.map(secret).map(Into::into).into();
     let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-    let index = Index::of(store, Snapshot { revision: 1, resources });
+    let index = Index::of(store, Snapshot { revision: 1, commit: None, resources });
     let user = UserClaims { name: "ann".to_owned(), groups: vec!["ops".to_owned()] };
     let zone =
         ZoneClaims { zone: "zone-1".to_owned(), scope: vec![scope::CP.to_owned()], ..ZoneClaims::default() };

@@ -118,7 +118,7 @@ impl Fixture {
             resources.push(secret(mesh, &format!("{name}-root-ca"), &ROOT.certificate));
             resources.push(secret(mesh, &format!("{name}-private-key"), &ROOT.key));
         }
-        let snapshot = Snapshot { revision: 1, resources };
+        let snapshot = Snapshot { revision: 1, commit: None, resources };
         let index = Index::of(StoreIdentity { store_id: uuid::Uuid::nil(), epoch: 1 }, snapshot);
         let keys: Vec<ResourceKey> = index.iter().map(|r| r.key.clone()).collect();
         let mut around = Surroundings { zone: zone.into(), ..Surroundings::default() };

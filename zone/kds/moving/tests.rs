@@ -17,7 +17,10 @@ fn resource(kind: &'static Kind, name: &str, spec: &str) -> Resource {
 
 fn index(resources: Vec<Resource>) -> Index {
     let resources = resources.into_iter().map(Arc::new).collect();
-    Index::of(StoreIdentity { store_id: Uuid::nil(), epoch: 1 }, Snapshot { revision: 1, resources })
+    Index::of(
+        StoreIdentity { store_id: Uuid::nil(), epoch: 1 },
+        Snapshot { revision: 1, commit: None, resources },
+    )
 }
 
 fn target(to: &str) -> MoveTarget {

@@ -22,7 +22,7 @@ fn empty() -> Index {
 
 fn index_of(all: &[Value]) -> Arc<Index> {
     let resources = all.iter().map(resource).collect();
-    Arc::new(Index::of(empty().store, Snapshot { revision: 1, resources }))
+    Arc::new(Index::of(empty().store, Snapshot { revision: 1, commit: None, resources }))
 }
 
 fn mesh(enabled: &str) -> Value {

@@ -28,7 +28,7 @@ pub(super) struct Contents {
 
 pub(super) async fn contents(store: &SqliteStore) -> Result<Contents, StoreError> {
     let snapshot = store.snapshot().await?;
-    let Changes::Since { changes, .. } = store.changes_since(3, usize::MAX).await? else {
+    let Changes::Since { changes, .. } = store.changes_since(3.into(), usize::MAX).await? else {
         panic!("the log reaches back")
     };
     let sessions = store.sessions("").await?;
