@@ -197,7 +197,7 @@ async fn only_administrators_are_told() {
     let mut operator = Operator::of(&zone, &["mesh-system:admin"]).await;
     let custom = named(MatchPattern::Custom(Default::default()));
     let mut many = named(MatchPattern::Exact("web".to_owned()));
-    many.node_matchers = vec![many.node_matchers[0].clone(); 101];
+    many.node_matchers = vec![many.node_matchers[0].clone(); 1001];
     for (asked, code) in [
         (ClientStatusRequest::default(), Code::Ok),
         (custom, Code::InvalidArgument),
