@@ -130,9 +130,12 @@ pub fn fair_part_of_zone(services: Vec<AvailableService>) -> (Vec<AvailableServi
     fair_part(services.into_iter().map(|service| CatalogueEntry { service, by: by.clone() }).collect())
 }
 
+/// The places of entries, by their mesh and service.
+type PlacesOfServices<'a> = BTreeMap<(&'a str, Option<&'a String>), Vec<usize>>;
+
 /// The places of `entries`, those first that others are told first.
 fn in_turn(entries: &[CatalogueEntry], sizes: &[usize]) -> Vec<usize> {
-    let mut by_account: BTreeMap<&Account, BTreeMap<(&str, Option<&String>), Vec<usize>>> = BTreeMap::new();
+    let mut by_account: BTreeMap<&Account, PlacesOfServices<'_>> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
         let service = (entry.service.mesh.as_str(), entry.service.tags.get(labels::TAG_SERVICE));
         for account in &entry.by {
