@@ -126,10 +126,8 @@ async fn a_zone_that_hashes_no_names_takes_none_of_another_in_the_other_zones() 
     let mut owners = owner.up().await.unwrap();
     let web = owner.honest(kind, "default", "web", SERVICE);
     assert_eq!(owners.offer(kind, vec![item(&web)]).await.unwrap(), None);
-    eventually("the service in the other zone", || {
-        west.try_get(&format!("/meshes/default/meshservices/{}", web.name()))
-    })
-    .await;
+    let of_web = format!("/meshes/default/meshservices/{}", web.name());
+    eventually("the service in the other zone", || west.try_get(&of_web)).await;
 
     let mut thief = KdsPeer::connect(&global, "zone-1").await;
     thief.caller.features = [features::ZONE_PING_HEALTH].into_iter().collect();
@@ -161,7 +159,7 @@ async fn a_zone_that_hashes_no_names_takes_none_of_another_in_the_other_zones() 
     assert_eq!(up.offer(kind, vec![item(&posing("web.0"))]).await.unwrap(), None);
     assert_eq!(owners.say(kind, Vec::new(), vec![format!("{}.default", web.name())]).await.unwrap(), None);
     eventually("the other one", || async {
-        let shown = west.try_get(&format!("/meshes/default/meshservices/{}", web.name())).await?;
+        let shown = west.try_get(&of_web).await?;
         if shown["labels"]["kuma.io/zone"] == "zone-1" { Ok(()) } else { Err(shown.to_string()) }
     })
     .await;
