@@ -72,7 +72,8 @@ pub enum NotSent<'a> {
     ForGlobal,
     /// A policy of a zone that is about its own proxies.
     #[error(
-        "it is a policy of zone {0} for its own proxies; others get only those for a service of that zone"
+        "it is a policy of zone {0} for its own proxies; others get only those that are for a service of that zone and for all \
+         who call it"
     )]
     OfItsOwnProxies(&'a str),
     /// The zone made it.

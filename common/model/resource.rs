@@ -79,7 +79,7 @@ pub enum SpecError {
     Shape(Violations),
     /// It speaks to proxies of other zones, of what is not its own.
     #[error(
-        "it came from zone {zone:?}, which may tell others how services of its own are called, and nothing else"
+        "it came from zone {zone:?}, which may tell clients elsewhere, all alike, how services of its own are called, and nothing else"
     )]
     Overreach {
         /// The zone it came from.

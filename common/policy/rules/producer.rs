@@ -27,7 +27,8 @@ pub(super) fn guest_of(resource: &Resource) -> Option<&str> {
 }
 
 impl Policy {
-    /// Whether it says how services of its own namespace are called, and nothing else: that concerns clients everywhere.
+    /// Whether it says how services of its own namespace are called by all clients, and nothing else: that concerns clients
+    /// everywhere.
     pub fn speaks_for_services(&self) -> bool {
         self.speaks
     }
@@ -85,12 +86,27 @@ fn is_about_own_services(policy: &Policy) -> bool {
     let Some(namespace) = namespace.filter(|name| *name != labels::SYSTEM_NAMESPACE) else { return false };
     PolicyRole::of(&policy.resource) == PolicyRole::Producer
         && kind.policy.is_some_and(|traits| traits.to)
-        && policy.top.kind != TargetKind::MeshHttpRoute
+        && is_for_all(&policy.top)
         && policy.from.is_empty()
         && policy.rules.is_empty()
         && policy.default.is_none()
         && !policy.to.is_empty()
         && policy.to.iter().all(|item| is_own(&item.target, namespace) && is_harmless(kind, &item.conf))
+}
+
+/// Whether it is for clients without regard to which they are, or for those of some zones. Who tells clients apart makes
+/// as many sorts of them as he likes, and each sort costs their zone what all together did.
+fn is_for_all(top: &TargetRef) -> bool {
+    let by_zone = || top.tags().all(|(tag, _)| tag == labels::ZONE);
+    let is_whole = match top.kind {
+        TargetKind::Mesh => top.tags().next().is_none(),
+        TargetKind::MeshSubset => by_zone(),
+        TargetKind::Dataplane => {
+            top.name().is_empty() && top.namespace().is_none() && top.section().is_empty()
+        }
+        _ => false,
+    };
+    is_whole && top.labels().is_none()
 }
 
 /// Whether an item means something of this namespace, by name.

@@ -82,6 +82,22 @@ fn a_producer_speaks_of_services_of_its_own_namespace() {
     let route = json!({"kind": "MeshHTTPRoute", "name": "r"});
     timeout(json!({"targetRef": route, "to": [item(redis())]}), false);
 
+    let for_clients =
+        |top: Value, expected: bool| timeout(json!({"targetRef": top, "to": [item(redis())]}), expected);
+    for_clients(json!({"kind": "Mesh"}), true);
+    for_clients(json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), true);
+    for_clients(json!({"kind": "MeshSubset", "tags": {"kuma.io/zone": "east"}}), true);
+    for_clients(json!({"kind": "Dataplane"}), true);
+    // Each of these makes one more sort of clients.
+    for_clients(json!({"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}}), false);
+    for_clients(json!({"kind": "MeshSubset", "tags": {"kuma.io/zone": "east", "team": "a"}}), false);
+    for_clients(json!({"kind": "Mesh", "tags": {"team": "a"}}), false);
+    for_clients(json!({"kind": "Dataplane", "labels": {"app": "web"}}), false);
+    for_clients(json!({"kind": "Dataplane", "name": "web-1"}), false);
+    for_clients(json!({"kind": "Dataplane", "sectionName": "http"}), false);
+    for_clients(json!({"kind": "MeshService", "name": "web"}), false);
+    for_clients(json!({"kind": "MeshGateway", "name": "edge"}), false);
+
     let at_home = |key: &str, value: &str| parsed(&with(&guest("MeshTimeout", &to(&redis())), key, value));
     assert!(!at_home(labels::NAMESPACE, "kuma-system").speaks_for_services());
     assert!(!at_home(labels::NAMESPACE, "").speaks_for_services());
