@@ -27,6 +27,8 @@ pub struct Feed {
     store: Arc<dyn Store>,
     index: watch::Sender<Arc<Index>>,
     bus: EventBus,
+    /// When all of it was last read.
+    read: watch::Sender<Instant>,
 }
 
 impl Feed {
@@ -37,7 +39,8 @@ impl Feed {
     pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let index = Index::of(store.identity(), store.snapshot().await?);
         measure(&index);
-        Ok(Self { store, index: watch::Sender::new(Arc::new(index)), bus: EventBus::new(1) })
+        let (index, read) = (watch::Sender::new(Arc::new(index)), watch::Sender::new(Instant::now()));
+        Ok(Self { store, index, bus: EventBus::new(1), read })
     }
 
     /// Tells `bus` what changes, once the index shows it.
@@ -49,6 +52,11 @@ impl Feed {
     /// A handle for readers.
     pub fn reader(&self) -> IndexReader {
         IndexReader::new(self.index.subscribe())
+    }
+
+    /// When the store was last read up to its end.
+    pub fn last_read(&self) -> watch::Receiver<Instant> {
+        self.read.subscribe()
     }
 
     /// Follows the store until `shutdown`. A store that cannot be read is tried again: readers keep the
@@ -64,6 +72,9 @@ impl Feed {
             // Seen before it is read: a commit during the read wakes us again.
             head.mark_unchanged();
             let mut outcome = self.catch_up().await;
+            if outcome.is_ok() {
+                self.read.send_replace(Instant::now());
+            }
             if outcome.is_ok() && Instant::now() >= audit_at {
                 audit_at = Instant::now() + AUDIT;
                 outcome = self.audit().await;
