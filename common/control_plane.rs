@@ -2,6 +2,7 @@
 //! listeners, under one supervisor.
 
 mod admin_token;
+mod behind;
 mod past;
 pub mod process;
 mod restore;
@@ -16,14 +17,16 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context;
 use axum::Router;
 use chrono::{DateTime, Utc};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +63,9 @@ const API_LISTENERS: usize = 2;
 const BESIDE_CONNECTIONS: usize = 64;
 /// Files kept for diagnostics when everything else has taken what there is.
 const DIAGNOSTICS_FILES: usize = 8;
+
+/// The store has this long to close, at least.
+const CLOSE: Duration = Duration::from_secs(5);
 
 /// The parts every control plane has. Everything is bound and running once it is built.
 pub struct ControlPlane {
@@ -113,6 +119,7 @@ impl ControlPlane {
         let mut supervisor = Supervisor::new();
         let readiness = Readiness::new(Arc::clone(&env.clock));
         readiness.name("store");
+        readiness.name("index");
         let starting = ManuallyDrop::new(readiness.pending("start"));
         let mut addresses = BTreeMap::new();
 
@@ -139,7 +146,13 @@ impl ControlPlane {
         let store = store::open(&store_url(section, work_dir)).await.context("open the store")?;
         let bus = EventBus::new(EVENTS);
         let feed = Feed::load(Arc::clone(&store)).await.context("load the index")?.telling(bus.clone());
-        let index = feed.reader();
+        let (index, last_read) = (feed.reader(), feed.last_read());
+        let behind = behind::tell(store.watch_head(), index.clone(), last_read, readiness.clone());
+        let shutdown = supervisor.shutdown();
+        supervisor.spawn("index", async move {
+            shutdown.run_until_cancelled(behind).await;
+            Ok(())
+        });
         let shutdown = supervisor.shutdown();
         supervisor.spawn("feed", async move { Ok(feed.run(shutdown).await?) });
         let (kept, shutdown) = (Arc::clone(&store), supervisor.shutdown());
@@ -373,10 +386,30 @@ impl ControlPlane {
             // Whoever routes by readiness stops sending before connections end.
             std::mem::forget(readiness.pending("stopping"));
         };
-        let ended = supervisor.run(stop, general.graceful_shutdown_timeout.0).await;
-        store.close().await;
+        let grace = general.graceful_shutdown_timeout.0;
+        let ended = supervisor.run(stop, grace).await;
+        // What was acknowledged is durable: a disk or a server that does not answer keeps no process from ending.
+        if timeout(grace.max(CLOSE), store.close()).await.is_err() {
+            tracing::warn!("the store did not close in time, leaving it");
+        }
         ended
     }
+}
+
+/// Builds a control plane and runs it until `stop`, which may come before everything is there.
+///
+/// # Errors
+/// When it cannot be built, or a task ended before `stop`.
+pub async fn run(
+    building: impl Future<Output = anyhow::Result<ControlPlane>>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let mut stop = pin!(stop);
+    let built = tokio::select! {
+        () = &mut stop => return Ok(()),
+        built = building => built?,
+    };
+    built.run(stop).await
 }
 
 /// The limits of a listener with this share of the connections.

@@ -9,5 +9,6 @@ pub mod postgres;
 pub mod reference;
 pub mod rooms;
 pub mod shell;
+pub mod swallower;
 #[cfg(test)]
 mod type_names;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use common::{
     audit::AuditLog,
     config::{self, StoreType},
-    control_plane::{ControlPlane, host_name, role},
+    control_plane::{self, ControlPlane, host_name, role},
     defaults::{MeshDefaults, ensure_defaults},
     gui::{self, PageParts, ZonesSeen},
     kds::signature::KeyOfResources,
@@ -37,7 +37,7 @@ pub const ABOUT: &str = "The global control plane: holds the policies and keeps 
 pub async fn run(settings: GlobalConfig) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     let env = Env::system(&host_name());
-    build(settings, env).await?.run(stop).await
+    control_plane::run(build(settings, env), stop).await
 }
 
 /// Builds everything and binds every port; nothing else opens sockets.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use common::{
     audit::AuditLog,
     config::{self, StoreType},
-    control_plane::{ControlPlane, host_name},
+    control_plane::{self, ControlPlane, host_name},
     defaults::{MeshDefaults, ensure_defaults},
     envoy_admin::{EnvoyAdmin, Mailbox},
     gui::{self, PageParts},
@@ -63,7 +63,7 @@ pub const ABOUT: &str = "A zone control plane: configures the proxies of one zon
 pub async fn run(settings: ZoneConfig) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     let env = Env::system(&host_name());
-    build(settings, env).await?.run(stop).await
+    control_plane::run(build(settings, env), stop).await
 }
 
 /// Builds everything and binds every port; nothing else opens sockets.

@@ -1,6 +1,6 @@
 //! The frame of a server process: read the settings, start logging, run, report the end.
 
-use std::{future::Future, process::ExitCode};
+use std::{future::Future, process::ExitCode, time::Duration};
 
 use clap::Command;
 
@@ -9,6 +9,9 @@ use crate::{
     config::{self, Asked, Config, General, Logging, StoreSection},
     telemetry,
 };
+
+/// What still runs on threads of its own when everything else has ended has this long.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// The settings that every server process has.
 pub struct Sections<'a> {
@@ -88,7 +91,10 @@ where
         Ok(runtime) => runtime,
         Err(error) => return failed(1, &error.into()),
     };
-    match runtime.block_on(run(settings)) {
+    let ended = runtime.block_on(run(settings));
+    // A name that nobody resolves and a file on a disk that hangs keep a thread: nothing of it is waited for.
+    runtime.shutdown_timeout(LEAVE);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(1, &error),
     }

@@ -31,6 +31,8 @@ pub struct Feed {
     index: watch::Sender<Arc<Index>>,
     losses: watch::Sender<u64>,
     bus: EventBus,
+    /// When all of it was last read.
+    read: watch::Sender<Instant>,
 }
 
 impl Feed {
@@ -42,7 +44,7 @@ impl Feed {
         let index = Index::of(store.identity(), store.snapshot().await?);
         measure(&index);
         let (index, losses) = (watch::Sender::new(Arc::new(index)), watch::Sender::new(0));
-        Ok(Self { store, index, losses, bus: EventBus::new(1) })
+        Ok(Self { store, index, losses, bus: EventBus::new(1), read: watch::Sender::new(Instant::now()) })
     }
 
     /// Tells `bus` what changes, once the index shows it.
@@ -54,6 +56,11 @@ impl Feed {
     /// A handle for readers.
     pub fn reader(&self) -> IndexReader {
         IndexReader::new(self.index.subscribe()).hearing_of(self.losses.subscribe())
+    }
+
+    /// When the store was last read up to its end.
+    pub fn last_read(&self) -> watch::Receiver<Instant> {
+        self.read.subscribe()
     }
 
     /// Follows the store until `shutdown`. A store that cannot be read is tried again: readers keep the
@@ -69,6 +76,9 @@ impl Feed {
             // Seen before it is read: a commit during the read wakes us again.
             head.mark_unchanged();
             let mut outcome = self.catch_up().await;
+            if outcome.is_ok() {
+                self.read.send_replace(Instant::now());
+            }
             if outcome.is_ok() && Instant::now() >= audit_at {
                 audit_at = Instant::now() + AUDIT;
                 outcome = self.audit().await;

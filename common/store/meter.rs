@@ -9,7 +9,7 @@ use super::{Batch, Commit, Precondition, StoreError, Write};
 /// Connections of a store to its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreConnections {
-    /// What they are for: `read` or `write`.
+    /// What they are for: `read`, `past` or `write`.
     pub pool: &'static str,
     /// Those somebody uses.
     pub in_use: u32,

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use common::{
-    control_plane::{ControlPlane, host_name, role},
+    control_plane::{self, ControlPlane, host_name, role},
     diagnostics::Readiness,
     events::EventBus,
     kds::dial::{Dial, Trusted},
@@ -100,7 +100,7 @@ impl RelayControlPlane {
 pub async fn run(settings: RelayConfig) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     let env = Env::system(&host_name());
-    build(settings, env).await?.run(stop).await
+    control_plane::run(build(settings, env), stop).await
 }
 
 /// Builds everything and binds every port; nothing else opens sockets.

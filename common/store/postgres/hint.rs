@@ -7,13 +7,17 @@
 use std::{sync::Arc, time::Duration};
 
 use rand::Rng;
-use sqlx::{PgPool, postgres::PgListener};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::{
+    connections::PostgresConnections,
+    listener::ChannelListener,
+    silence::{PROMPT, unless_silent},
+};
 use crate::store::{
     Revision,
     nudge::{self, Nudge, Nudges},
@@ -24,27 +28,41 @@ const CHANNEL: &str = "strait";
 const GATHER: Duration = Duration::from_millis(50);
 /// The head is looked up this often (milliseconds) even when nothing was heard.
 const IDLE: std::ops::Range<u64> = 500..1_000;
+/// How long the connection that hears may say nothing when it is asked for the head.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// The task that sends and hears; it ends with the store.
 pub(super) struct Hints {
     committed: Arc<Notify>,
     closing: CancellationToken,
     task: TaskTracker,
-    listen: PgPool,
+    listen: PostgresConnections,
     nudges: Arc<watch::Sender<Nudges>>,
 }
 
 impl Hints {
     /// Starts the task. `listen` is its own, for the one connection that hears.
-    pub(super) fn start(pool: PgPool, listen: PgPool, head: Arc<watch::Sender<Revision>>) -> Self {
+    pub(super) fn start(
+        connections: PostgresConnections,
+        listen: PostgresConnections,
+        head: Arc<watch::Sender<Revision>>,
+    ) -> Self {
         let committed = Arc::new(Notify::new());
         let closing = CancellationToken::new();
         let task = TaskTracker::new();
         let nudges = Arc::new(watch::Sender::default());
         let told = Arc::clone(&nudges);
-        let relay =
-            Relay { pool, listen: listen.clone(), head, listener: None, reachable: true, nudges: told };
-        task.spawn(relay.run(Arc::clone(&committed), closing.clone()));
+        let relay = Relay {
+            connections,
+            listen: listen.clone(),
+            head,
+            listener: None,
+            reachable: true,
+            nudges: told,
+        };
+        let (noticed, until) = (Arc::clone(&committed), closing.clone());
+        // Whatever it waits for: nothing of it is worth waiting for at the end.
+        task.spawn(async move { until.run_until_cancelled(relay.run(noticed)).await });
         task.close();
         Self { committed, closing, task, listen, nudges }
     }
@@ -73,10 +91,10 @@ impl Drop for Hints {
 }
 
 struct Relay {
-    pool: PgPool,
-    listen: PgPool,
+    connections: PostgresConnections,
+    listen: PostgresConnections,
     head: Arc<watch::Sender<Revision>>,
-    listener: Option<PgListener>,
+    listener: Option<ChannelListener>,
     /// Whether the last lookup worked, so that an outage is logged once.
     reachable: bool,
     nudges: Arc<watch::Sender<Nudges>>,
@@ -86,8 +104,17 @@ struct Relay {
 ///
 /// # Errors
 /// When the server cannot be asked.
-pub(super) async fn nudge(pool: &PgPool, nudge: Nudge) -> sqlx::Result<()> {
-    sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(nudge.word()).execute(pool).await.map(|_| ())
+pub(super) async fn nudge(connections: &PostgresConnections, nudge: Nudge) -> sqlx::Result<()> {
+    notify(connections, nudge.word()).await
+}
+
+async fn notify(connections: &PostgresConnections, word: &str) -> sqlx::Result<()> {
+    unless_silent(PROMPT, async |watch| {
+        let mut connection = connections.take(&watch).await?;
+        let notify = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(word);
+        notify.execute(&mut *connection).await.map(|_| ())
+    })
+    .await
 }
 
 /// What ended the wait.
@@ -95,23 +122,20 @@ enum Woken {
     Committed,
     SendNow,
     Look,
-    Closing,
 }
 
 impl Relay {
-    async fn run(mut self, committed: Arc<Notify>, closing: CancellationToken) {
+    async fn run(mut self, committed: Arc<Notify>) {
         let mut look_at = Instant::now();
         let mut send_at: Option<Instant> = None;
         loop {
             let woken = tokio::select! {
-                () = closing.cancelled() => Woken::Closing,
                 () = committed.notified(), if send_at.is_none() => Woken::Committed,
                 () = sleep_until(send_at.unwrap_or(look_at)), if send_at.is_some() => Woken::SendNow,
                 () = sleep_until(look_at) => Woken::Look,
                 () = hear(&mut self.listener, &self.nudges) => Woken::Look,
             };
             match woken {
-                Woken::Closing => return,
                 Woken::Committed => send_at = Some(Instant::now() + GATHER),
                 Woken::SendNow => {
                     send_at = None;
@@ -127,8 +151,7 @@ impl Relay {
 
     async fn send(&self) {
         // Others look by themselves when this fails.
-        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(CHANNEL).execute(&self.pool).await;
-        if let Err(error) = sent {
+        if let Err(error) = notify(&self.connections, "").await {
             tracing::debug!(%error, "cannot notify other replicas, they find the change by themselves");
         }
     }
@@ -147,15 +170,18 @@ impl Relay {
 
     async fn try_look(&mut self) -> sqlx::Result<()> {
         // Heard from before it is looked up, so that nothing falls between the two.
-        if self.listener.is_none() {
-            let mut listener = PgListener::connect_with(&self.listen).await?;
-            listener.eager_reconnect(false);
-            listener.listen(CHANNEL).await?;
-            self.listener = Some(listener);
-        }
+        let mut listener = match self.listener.take() {
+            Some(listener) => listener,
+            None => unless_silent(PROMPT, |_| self.listen.listen(CHANNEL)).await?,
+        };
         let before = *self.head.borrow();
-        let found: i64 = sqlx::query_scalar("SELECT revision FROM meta").fetch_one(&self.pool).await?;
-        let found = found.unsigned_abs();
+        // On the connection that hears: that it is lost, or silent, would be found out by nothing else.
+        let found = unless_silent(SHORT, |_| listener.ask("SELECT revision FROM meta")).await;
+        match &found {
+            Ok(_) => self.listener = Some(listener),
+            Err(_) => nudge::note(&self.nudges, Nudge::ALL),
+        }
+        let found = found?.unsigned_abs();
         self.head.send_if_modified(|head| {
             // What was known before it was asked can only be missing now if the database lost it.
             let is_lost = found < before && *head == before;
@@ -171,9 +197,9 @@ impl Relay {
 
 /// Waits for a hint. A connection that is lost may have swallowed some, so it counts as one, and the
 /// next lookup makes a new one.
-async fn hear(listener: &mut Option<PgListener>, nudges: &watch::Sender<Nudges>) {
+async fn hear(listener: &mut Option<ChannelListener>, nudges: &watch::Sender<Nudges>) {
     let heard = match listener {
-        Some(listening) => listening.try_recv().await,
+        Some(listening) => listening.heard().await,
         None => std::future::pending().await,
     };
     match heard {

@@ -1,6 +1,6 @@
 //! The history in the database.
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 
 use crate::store::{
     history::{HistoryLimits, HistoryQuery, PastChange},
@@ -38,7 +38,10 @@ pub(super) async fn write(connection: &mut PgConnection, entries: &[PastChange])
 }
 
 /// The floor, and what is asked for.
-pub(super) async fn read(pool: &PgPool, query: &HistoryQuery) -> sqlx::Result<(i64, Vec<HistoryRecord>)> {
+pub(super) async fn read(
+    connection: &mut PgConnection,
+    query: &HistoryQuery,
+) -> sqlx::Result<(i64, Vec<HistoryRecord>)> {
     let statement = match (&query.key, query.oldest_first) {
         (Some(_), false) => OF_ONE,
         (Some(_), true) => OF_ONE_OLDEST,
@@ -56,27 +59,27 @@ pub(super) async fn read(pool: &PgPool, query: &HistoryQuery) -> sqlx::Result<(i
         .bind(query.author.as_deref().unwrap_or_default())
         .bind(number(query.limit as u64))
         .bind(query.contents)
-        .fetch_all(pool)
+        .fetch_all(&mut *connection)
         .await?;
-    let floor = sqlx::query_scalar(FLOOR).fetch_one(pool).await?;
+    let floor = sqlx::query_scalar(FLOOR).fetch_one(connection).await?;
     Ok((floor, rows))
 }
 
 /// Drops what is beyond the limits, in steps. Several replicas may do so at once.
-pub(super) async fn compact(pool: &PgPool, limits: &HistoryLimits) -> sqlx::Result<u64> {
+pub(super) async fn compact(connection: &mut PgConnection, limits: &HistoryLimits) -> sqlx::Result<u64> {
     let now: i64 = sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
     let last: Option<i64> = sqlx::query_scalar(COMPACTED)
         .bind(number(limits.changes))
         .bind(number(limits.bytes))
         .bind(limits.oldest(now))
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
     let Some(last) = last else { return Ok(0) };
     let mut dropped = 0;
     loop {
-        let mut transaction = pool.begin().await?;
+        let mut transaction = connection.begin().await?;
         let step: Option<i64> = sqlx::query_scalar(STEP).bind(last).fetch_one(&mut *transaction).await?;
         let Some(step) = step else {
             transaction.rollback().await?;

@@ -1,12 +1,17 @@
 //! One group of batches, one Postgres transaction, as few round trips as it takes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use tokio::sync::{Notify, watch};
 
-use super::{history, sums};
+use super::{
+    connections::PostgresConnections,
+    fate, history,
+    silence::{PROMPT, SILENCE, SilenceError, SilenceWatch, unless_silent},
+    sums,
+};
 use crate::{
     model::{Resource, ResourceKey},
     store::{
@@ -20,9 +25,6 @@ use crate::{
 
 /// Rows in one `INSERT`; bounds what one message carries.
 const ROWS: usize = 1_000;
-/// How long and how often the fate of a commit is asked for when its answer was lost.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(250);
 
 /// Puts the commits of all replicas in one order.
 pub(super) const LOCK: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR UPDATE";
@@ -69,7 +71,7 @@ const OWNED: &str = "\
 
 /// Writes to one database, among others.
 pub(super) struct PostgresLedger {
-    pool: PgPool,
+    connections: PostgresConnections,
     head: Arc<watch::Sender<Revision>>,
     committed: Arc<Notify>,
     identity: StoreIdentity,
@@ -92,6 +94,12 @@ impl From<sqlx::Error> for PostgresFailure {
     }
 }
 
+impl From<SilenceError> for PostgresFailure {
+    fn from(silence: SilenceError) -> Self {
+        sqlx::Error::from(silence).into()
+    }
+}
+
 impl From<StoreError> for PostgresFailure {
     fn from(error: StoreError) -> Self {
         Self::Undone(error)
@@ -100,18 +108,40 @@ impl From<StoreError> for PostgresFailure {
 
 impl PostgresLedger {
     pub(super) fn new(
-        pool: PgPool,
+        connections: PostgresConnections,
         head: Arc<watch::Sender<Revision>>,
         committed: Arc<Notify>,
         identity: StoreIdentity,
         retained: usize,
     ) -> Self {
         // As if full, so that the first write after a start trims what an earlier setting left.
-        Self { pool, head, committed, identity, retained, logged: retained }
+        Self { connections, head, committed, identity, retained, logged: retained }
     }
 
-    async fn write(&mut self, group: &[Batch]) -> Result<GroupCommit, PostgresFailure> {
-        let mut transaction = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    async fn write(&self, group: &[Batch]) -> Result<GroupCommit, PostgresFailure> {
+        let watch = SilenceWatch::default();
+        let mut connection = self.connections.take(&watch).await?;
+        let deciding = self.decide(&mut connection, group);
+        let (transaction, verdict, id) = watch.hear(SILENCE, deciding).await?;
+        let Some(id) = id else {
+            watch.hear(SILENCE, transaction.rollback()).await?;
+            return Ok(verdict);
+        };
+        match watch.hear(SILENCE, transaction.commit()).await {
+            Ok(()) => Ok(verdict),
+            // The server answered: it did not commit.
+            Err(error @ sqlx::Error::Database(_)) if !fate::is_shutdown(&error) => Err(error.into()),
+            Err(error) => Err(PostgresFailure::Doubt { verdict, transaction: id, error }),
+        }
+    }
+
+    /// Judges the group and writes down what comes of it, all but the commit. Without a number there is nothing to commit.
+    async fn decide<'c>(
+        &self,
+        connection: &'c mut PgConnection,
+        group: &[Batch],
+    ) -> Result<(Transaction<'c, Postgres>, GroupCommit, Option<String>), PostgresFailure> {
+        let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         // From here on no other replica commits. A later statement sees all that committed before.
         let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
         meta.must_be(self.identity)?;
@@ -124,65 +154,15 @@ impl PostgresLedger {
             }
         }
         let verdict = GroupCommit::of(group, &mut rows, meta.head(), &epochs);
-        if verdict.log.is_empty() {
-            transaction.rollback().await?;
-            return Ok(verdict);
-        }
-        let id = store(&mut transaction, &verdict, &rows).await?;
-        match transaction.commit().await {
-            Ok(()) => Ok(verdict),
-            // The server answered: it did not commit.
-            Err(error @ sqlx::Error::Database(_)) if !is_shutdown(&error) => Err(error.into()),
-            Err(error) => Err(PostgresFailure::Doubt { verdict, transaction: id, error }),
-        }
-    }
-
-    /// Asks what became of a transaction whose commit was not answered.
-    async fn settle(
-        &self,
-        verdict: GroupCommit,
-        id: &str,
-        error: sqlx::Error,
-    ) -> Result<GroupCommit, StoreError> {
-        let asking = async {
-            loop {
-                match self.fate(id).await {
-                    Ok(Some(committed)) => return committed,
-                    Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
-                }
-            }
-        };
-        match tokio::time::timeout(PATIENCE, asking).await {
-            Ok(true) => Ok(verdict),
-            Ok(false) => Err(StoreError::backend("commit to the database, which did not happen", error)),
-            Err(_) => {
-                let doing = "commit to the database; whether that happened could not be learnt";
-                Err(StoreError::backend(doing, error))
-            }
-        }
-    }
-
-    /// Whether the transaction committed; `None` while it is still under way.
-    pub(super) async fn fate(&self, id: &str) -> sqlx::Result<Option<bool>> {
-        let known: sqlx::Result<Option<String>> =
-            sqlx::query_scalar("SELECT pg_xact_status($1::xid8)").bind(id).fetch_one(&self.pool).await;
-        match known {
-            Ok(status) => Ok(match status.as_deref() {
-                Some("committed") => Some(true),
-                Some("in progress") => None,
-                _ => Some(false),
-            }),
-            // The server crashed before it wrote down even the number.
-            Err(error) if error.as_database_error().is_some_and(|e| e.code().as_deref() == Some("22023")) => {
-                Ok(Some(false))
-            }
-            Err(error) => Err(error),
-        }
+        let id =
+            if verdict.log.is_empty() { None } else { Some(store(&mut transaction, &verdict, &rows).await?) };
+        Ok((transaction, verdict, id))
     }
 
     /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
-    async fn trim(&self) -> sqlx::Result<()> {
-        let mut transaction = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    async fn trim(&self, watch: SilenceWatch) -> sqlx::Result<()> {
+        let mut connection = self.connections.take(&watch).await?;
+        let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
         let beyond: Option<i64> = sqlx::query_scalar(
             "SELECT revision FROM changes ORDER BY revision DESC, ordinal DESC LIMIT 1 OFFSET $1",
@@ -208,7 +188,8 @@ impl Ledger for PostgresLedger {
             Ok(verdict) => verdict,
             Err(PostgresFailure::Undone(error)) => return Err(error),
             Err(PostgresFailure::Doubt { verdict, transaction, error }) => {
-                self.settle(verdict, &transaction, error).await?
+                fate::settle(&self.connections, &transaction, error).await?;
+                verdict
             }
         };
         self.logged += verdict.log.len();
@@ -225,8 +206,11 @@ impl Ledger for PostgresLedger {
 
     async fn look(&mut self) -> Result<(), StoreError> {
         let doing = "look whether the database takes writes";
-        let looked = sqlx::query_as(LOOK).fetch_optional(&self.pool).await;
-        let meta: Option<MetaRecord> = looked.map_err(|error| StoreError::backend(doing, error))?;
+        let looked = unless_silent(PROMPT, async |watch| {
+            let mut connection = self.connections.take(&watch).await?;
+            sqlx::query_as(LOOK).fetch_optional(&mut *connection).await
+        });
+        let meta: Option<MetaRecord> = looked.await.map_err(|error| StoreError::backend(doing, error))?;
         match meta {
             Some(meta) => meta.must_be(self.identity),
             None => Err(StoreError::backend(doing, "it is read-only, a standby, or has lost its identity")),
@@ -235,19 +219,20 @@ impl Ledger for PostgresLedger {
 
     async fn probe(&mut self) -> Result<(), StoreError> {
         self.look().await?;
-        let probed = async {
-            let mut transaction = self.pool.begin().await?;
+        let probed = unless_silent(SILENCE, async |watch| {
+            let mut connection = self.connections.take(&watch).await?;
+            let mut transaction = connection.begin().await?;
             for statement in ROOM {
                 sqlx::query(statement).execute(&mut *transaction).await?;
             }
             transaction.rollback().await?;
-            sqlx::query(PROBE).execute(&self.pool).await
-        };
+            sqlx::query(PROBE).execute(&mut *connection).await
+        });
         probed.await.map(|_| ()).map_err(|error| StoreError::backend("commit to the database", error))
     }
 
     async fn heal(&mut self) -> Result<(), StoreError> {
-        sums::compare(&self.pool).await
+        unless_silent(SILENCE, |watch| sums::compare(&self.connections, watch)).await
     }
 
     async fn tidy(&mut self) {
@@ -255,7 +240,7 @@ impl Ledger for PostgresLedger {
             return;
         }
         self.logged = 0;
-        if let Err(error) = self.trim().await {
+        if let Err(error) = unless_silent(SILENCE, |watch| self.trim(watch)).await {
             tracing::warn!(%error, "cannot trim the change log, it is tried again later");
         }
     }
@@ -270,13 +255,6 @@ const ROOM: [&str; 2] =
     ["TRUNCATE probe", "INSERT INTO probe SELECT repeat('x', 2000) FROM generate_series(1, 32)"];
 /// Changes nothing, and needs the journal like any other write.
 const PROBE: &str = "UPDATE meta SET revision = revision";
-
-/// Whether the server gave this answer because it, or this connection, is going down: a commit may
-/// have happened all the same.
-fn is_shutdown(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|e| e.code());
-    code.is_some_and(|code| code.starts_with("57P") || code.starts_with("08"))
-}
 
 /// Keys as one array per column.
 struct KeyColumns<'a> {

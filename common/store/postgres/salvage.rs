@@ -4,8 +4,14 @@ use async_trait::async_trait;
 use sqlx::{
     ConnectOptions, Connection, FromRow, PgConnection, Row, postgres::PgConnectOptions, postgres::PgRow,
 };
+use tokio::time::timeout;
 
-use super::{SESSION, ledger::LOCK, place};
+use super::{
+    connections::{CONNECT, SESSION},
+    ledger::LOCK,
+    place,
+    silence::{LONG, SilenceWatch, unless_silent},
+};
 use crate::store::{
     StoreError,
     finding::{Finding, FindingSubject, Settlement, Wreck},
@@ -49,8 +55,9 @@ impl PostgresWreck {
         })?;
         let options = options.application_name("strait salvage");
         let place = place(&options);
-        let opened = async {
-            let mut connection = options.connect().await?;
+        let opened = unless_silent(LONG, async |_| {
+            let connecting = timeout(CONNECT, options.connect()).await;
+            let mut connection = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
             sqlx::raw_sql(SESSION).execute(&mut connection).await?;
             for setting in ["SET statement_timeout = 0", "SET idle_in_transaction_session_timeout = 0"] {
                 sqlx::query(setting).execute(&mut connection).await?;
@@ -65,7 +72,7 @@ impl PostgresWreck {
                     .await?;
             }
             Ok(connection)
-        };
+        });
         let failed =
             |error: sqlx::Error| StoreError::backend(format!("look into the database {place}"), error);
         let connection = opened.await.map_err(failed)?;
@@ -145,18 +152,18 @@ fn is_sound((revision, kind, mesh, name, op, sum): &RawEntry) -> bool {
 #[async_trait]
 impl Wreck for PostgresWreck {
     async fn findings(&mut self) -> Result<Vec<Finding>, StoreError> {
-        let found = self.find().await;
+        let found = SilenceWatch::default().hear(LONG, self.find()).await;
         found.map_err(|error| self.failed(error))
     }
 
     async fn settle(&mut self, finding: &Finding, settlement: Settlement) -> Result<(), StoreError> {
-        let written = self.write(finding, settlement).await;
+        let written = SilenceWatch::default().hear(LONG, self.write(finding, settlement)).await;
         written.map_err(|error| self.failed(error))
     }
 
     async fn close(self: Box<Self>) {
         // What is not committed by now is undone by the server.
-        if let Err(error) = self.connection.close().await {
+        if let Err(error) = SilenceWatch::default().hear(CONNECT, self.connection.close()).await {
             tracing::debug!(%error, "the connection did not close cleanly");
         }
     }

@@ -1,8 +1,8 @@
 //! The checksums of the rows that are there: given to those without one, compared with those that have one.
 
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 
-use super::ledger::LOCK;
+use super::{connections::PostgresConnections, ledger::LOCK, silence::SilenceWatch};
 use crate::store::{
     StoreError,
     record::{LoggedColumns, MetaRecord, OUT_OF_STEP, ResourceRecord, damaged, out_of_step},
@@ -43,8 +43,7 @@ type ChangeLogRow = (i64, i64, String, String, String, String, Option<i64>);
 
 /// Gives rows of a replica that knows no checksums theirs, a batch and a transaction at a time, and says how
 /// many those were. What they were when they were written cannot be known any more: they are taken as they are.
-pub(super) async fn fill(pool: &PgPool) -> sqlx::Result<u64> {
-    let mut connection = pool.acquire().await?;
+pub(super) async fn fill(connection: &mut PgConnection) -> sqlx::Result<u64> {
     let mut last = (String::new(), String::new(), String::new());
     let mut filled = 0;
     loop {
@@ -95,9 +94,12 @@ async fn give(connection: &mut PgConnection, rows: &[ResourceRecord]) -> sqlx::R
 ///
 /// # Errors
 /// [`StoreError::Damaged`] with the first row that is not what was written.
-pub(super) async fn compare(pool: &PgPool) -> Result<(), StoreError> {
+pub(super) async fn compare(
+    connections: &PostgresConnections,
+    watch: SilenceWatch,
+) -> Result<(), StoreError> {
     let failed = |error| super::unread("compare rows with their checksums", error);
-    let mut connection = pool.acquire().await.map_err(failed)?;
+    let mut connection = connections.take(&watch).await.map_err(failed)?;
     let mut last = (String::new(), String::new(), String::new());
     loop {
         let rows = behind(&mut connection, NEXT, &last).await.map_err(failed)?;

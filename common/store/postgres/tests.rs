@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
-use sqlx::{PgConnection, Row};
+use sqlx::{Executor, PgConnection, Row};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     model::{Resource, ResourceKey, kinds},
     store::{Write, feed::Feed, index::Index, salvage},
-    testing::postgres::Cluster,
+    testing::{postgres::Cluster, swallower::Swallower},
 };
 
 fn zone(name: &str) -> Resource {
@@ -203,6 +203,87 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, armed: Arc<AtomicBo
     }
 }
 
+/// A store behind a way on which connections can fall silent, and one that is beside it.
+async fn behind(cluster: &Cluster, database: &str) -> (Swallower, PostgresStore, PostgresStore) {
+    let beside = open(cluster, database).await;
+    let mut connection = cluster.connection(database);
+    let way = Swallower::before(connection.port).await.unwrap();
+    connection.port = way.port();
+    let store = PostgresStore::open(&connection.url()).await.unwrap();
+    put(&store, "first").await.unwrap();
+    (way, store, beside)
+}
+
+#[tokio::test]
+async fn silent_connections_that_nobody_uses_are_replaced() {
+    let cluster = Cluster::start().await.unwrap();
+    let (way, store, beside) = behind(&cluster, "store").await;
+    let several = (0..READERS).map(|_| store.sessions(""));
+    join_all(several).await.into_iter().for_each(|read| drop(read.unwrap()));
+    let mut nudged = store.nudged();
+    way.silence();
+    put(&store, "second").await.unwrap();
+    store.sessions("").await.unwrap();
+    assert_eq!(store.snapshot().await.unwrap().resources.len(), 2);
+    // So is the one that hears of others.
+    nudged.changed().await.unwrap();
+    let commit = put(&beside, "elsewhere").await.unwrap();
+    store.watch_head().wait_for(|head| *head >= commit.revision).await.unwrap();
+    nudged.mark_unchanged();
+    beside.nudge(Nudge::Mail).await.unwrap();
+    nudged.changed().await.unwrap();
+
+    way.silence_all();
+    store.changes_since(0.into(), 1).await.unwrap_err();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_while_it_is_used_is_given_up() {
+    let cluster = Cluster::start().await.unwrap();
+    let read = async {
+        let (way, store, _) = behind(&cluster, "read").await;
+        way.silence_at("c_checksum");
+        let error = store.changes_since(0.into(), 10).await.unwrap_err().to_string();
+        assert!(way.was_sent() && error.contains("no answer for 15s"), "{error}");
+        let Changes::Since { changes, .. } = store.changes_since(0.into(), 10).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!(changes.len(), 1);
+    };
+    let written = async {
+        let (way, store, beside) = behind(&cluster, "write").await;
+        way.silence_at("COMMIT");
+        let error = put(&store, "second").await.unwrap_err().to_string();
+        assert!(way.was_sent() && error.contains("did not happen"), "{error}");
+        assert_eq!(put(&store, "third").await.unwrap().revision, 2, "the number was not used up");
+        assert_eq!(beside.snapshot().await.unwrap().resources.len(), 2);
+    };
+    tokio::join!(read, written);
+}
+
+#[tokio::test]
+async fn what_is_asked_about_the_past_holds_up_nobody_else() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    put(&store, "first").await.unwrap();
+    let mut others = store.read.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE history").execute(&mut *others).await.unwrap();
+    let query = HistoryQuery { limit: 10, ..HistoryQuery::default() };
+    let mut asking = std::pin::pin!(join_all((0..3 * READERS).map(|_| store.history(&query))));
+    let reading = async {
+        while store.past.count("past").in_use < HISTORIANS {
+            tokio::task::yield_now().await;
+        }
+        store.changes_since(0.into(), 10).await.unwrap();
+        store.acquire("leader", "a", Duration::from_secs(60), false).await.unwrap();
+        store.sessions("").await.unwrap();
+    };
+    tokio::select! { biased; _ = &mut asking => panic!("the history was locked"), () = reading => {} }
+    others.rollback().await.unwrap();
+    asking.await;
+}
+
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_lost() {
     let cluster = Cluster::start().await.unwrap();
@@ -228,11 +309,11 @@ async fn a_commit_that_the_server_ended_did_not_happen() {
         "CREATE CONSTRAINT TRIGGER die AFTER INSERT ON resources DEFERRABLE INITIALLY DEFERRED \
             FOR EACH ROW EXECUTE FUNCTION die()",
     ] {
-        sqlx::query(statement).execute(&store.pool).await.unwrap();
+        sqlx::query(statement).execute(store.read.pool()).await.unwrap();
     }
     let error = put(&store, "second").await.unwrap_err().to_string();
     assert!(error.contains("did not happen"), "{error}");
-    sqlx::query("DROP TRIGGER die ON resources").execute(&store.pool).await.unwrap();
+    sqlx::query("DROP TRIGGER die ON resources").execute(store.read.pool()).await.unwrap();
     assert_eq!(put(&store, "third").await.unwrap().revision, 2, "the number was not used up");
 }
 
@@ -240,25 +321,19 @@ async fn a_commit_that_the_server_ended_did_not_happen() {
 async fn the_fate_of_a_transaction_is_learnt_from_the_server() {
     let cluster = Cluster::start().await.unwrap();
     let store = open(&cluster, "store").await;
-    let ledger = PostgresLedger::new(
-        store.write.clone(),
-        Arc::clone(&store.head),
-        store.hints.committed(),
-        store.identity,
-        RETAINED,
-    );
+    let fate = async |id: &str| fate::fate(&store.write, id).await.unwrap();
     let mut ids = Vec::new();
     for commit in [true, false] {
-        let mut transaction = store.pool.begin().await.unwrap();
+        let mut transaction = store.read.pool().begin().await.unwrap();
         let update = "UPDATE meta SET oldest = oldest RETURNING pg_current_xact_id()::text AS id";
         let row = sqlx::query(update).fetch_one(&mut *transaction).await.unwrap();
         ids.push(row.get::<String, _>("id"));
-        assert_eq!(ledger.fate(&ids[ids.len() - 1]).await.unwrap(), None, "under way");
+        assert_eq!(fate(&ids[ids.len() - 1]).await, None, "under way");
         if commit { transaction.commit().await.unwrap() } else { transaction.rollback().await.unwrap() }
     }
-    assert_eq!(ledger.fate(&ids[0]).await.unwrap(), Some(true));
-    assert_eq!(ledger.fate(&ids[1]).await.unwrap(), Some(false));
-    assert_eq!(ledger.fate("999999999").await.unwrap(), Some(false), "never reached the disk");
+    assert_eq!(fate(&ids[0]).await, Some(true));
+    assert_eq!(fate(&ids[1]).await, Some(false));
+    assert_eq!(fate("999999999").await, Some(false), "never reached the disk");
 }
 
 #[tokio::test]
@@ -277,14 +352,14 @@ async fn a_row_that_is_not_what_was_written_is_noticed() {
     let store = open(&cluster, "store").await;
     put(&store, "first").await.unwrap();
     let run = async |statement: &'static str| {
-        sqlx::query(statement).execute(&store.pool).await.unwrap();
+        sqlx::query(statement).execute(store.read.pool()).await.unwrap();
     };
     // A replica of a version without checksums changes the row and leaves the sum.
     run("UPDATE resources SET labels = '{}', display_name = 'older', revision = 1").await;
     store.snapshot().await.unwrap();
     let other = open(&cluster, "store").await;
     let unsummed: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE checksum IS NULL")
-        .fetch_one(&store.pool)
+        .fetch_one(store.read.pool())
         .await
         .unwrap();
     assert_eq!(unsummed, 0, "the next start gives it one");
@@ -311,7 +386,7 @@ async fn a_row_that_is_not_what_was_written_is_noticed() {
 
 async fn unsummed(store: &PostgresStore) -> i64 {
     let count = sqlx::query_scalar("SELECT COUNT(*) FROM resources WHERE checksum IS NULL");
-    count.fetch_one(&store.pool).await.unwrap()
+    count.fetch_one(store.read.pool()).await.unwrap()
 }
 
 #[tokio::test]
@@ -322,7 +397,7 @@ async fn rows_of_an_older_version_get_checksums_a_batch_at_a_time_while_others_w
     let writes = (0..many).map(|n| Write::put(zone(&format!("old-{n:04}"))));
     store.transact(Batch::of(writes)).await.unwrap();
     let before = store.snapshot().await.unwrap();
-    sqlx::query("UPDATE resources SET checksum = NULL").execute(&store.pool).await.unwrap();
+    sqlx::query("UPDATE resources SET checksum = NULL").execute(store.read.pool()).await.unwrap();
     let writing = join_all((0..58).map(|n| {
         let name = format!("old-{:04}", n * 7);
         let store = &store;
@@ -336,6 +411,11 @@ async fn rows_of_an_older_version_get_checksums_a_batch_at_a_time_while_others_w
     store.check().await.unwrap();
     let after = other.snapshot().await.unwrap();
     assert_eq!(after.resources.len(), before.resources.len());
+}
+
+async fn filled(store: &PostgresStore) -> u64 {
+    let mut connection = store.read.pool().acquire().await.unwrap();
+    sums::fill(&mut connection).await.unwrap()
 }
 
 /// While versions change, a replica that knows no checksums writes beside one that does.
@@ -354,7 +434,7 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
             VALUES (3, 0, 'Zone', '', 'made', 'put'), (3, 1, 'Zone', '', 'changed', 'put')",
         "UPDATE meta SET revision = 3",
     ] {
-        sqlx::query(statement).execute(&store.pool).await.unwrap();
+        sqlx::query(statement).execute(store.read.pool()).await.unwrap();
     }
     assert_eq!(unsummed(&store).await, 2);
     // It does not say which commit it made either, which nobody holds against it.
@@ -363,14 +443,17 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
     assert_eq!((changes.len(), upto, store.snapshot().await.unwrap().commit), (2, 3.into(), None));
     assert!(matches!(store.changes_since(upto, 10).await.unwrap(), Changes::Since { .. }));
     assert_eq!(store.snapshot().await.unwrap().resources.len(), 3, "they are taken as they are");
-    assert_eq!(sums::fill(&store.pool).await.unwrap(), 2, "the audit, or the next start, counts them");
-    assert_eq!(sums::fill(&store.pool).await.unwrap(), 0);
+    assert_eq!(filled(&store).await, 2, "the audit, or the next start, counts them");
+    assert_eq!(filled(&store).await, 0);
     store.check().await.unwrap();
     sqlx::query("ALTER TABLE resources DISABLE TRIGGER forget_old_checksum")
-        .execute(&store.pool)
+        .execute(store.read.pool())
         .await
         .unwrap();
-    sqlx::query("UPDATE resources SET spec = 'x' WHERE name = 'made'").execute(&store.pool).await.unwrap();
+    sqlx::query("UPDATE resources SET spec = 'x' WHERE name = 'made'")
+        .execute(store.read.pool())
+        .await
+        .unwrap();
     store.check().await.unwrap_err();
 }
 

@@ -23,6 +23,8 @@ use crate::store::StoreError;
 
 /// Connections that read.
 const READERS: u32 = 4;
+/// Connections for what people ask about the past, which may take long: the others never wait for these.
+const HISTORIANS: u32 = 2;
 /// How long a connection waits for the write lock; only an operator's own tool can hold it that long.
 const BUSY: Duration = Duration::from_secs(10);
 /// The journal is cut back to this size after a checkpoint.
@@ -41,6 +43,7 @@ struct Pools {
     /// One connection, shared by the writer task with leases and sessions.
     write: SqlitePool,
     read: SqlitePool,
+    past: SqlitePool,
 }
 
 /// Why there is no connection.
@@ -110,6 +113,11 @@ impl SqliteConnections {
         Ok(Reader { connection: self.connection(&self.pools().read).await?, sound: false })
     }
 
+    /// A connection that reads what people ask about the past.
+    pub(super) async fn historian(&self) -> Result<Reader, NoPen> {
+        Ok(Reader { connection: self.connection(&self.pools().past).await?, sound: false })
+    }
+
     /// One that is there already; a new one only to our own file, since opening another one writes to it.
     async fn connection(&self, pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, NoPen> {
         if let Some(idle) = pool.try_acquire() {
@@ -121,10 +129,11 @@ impl SqliteConnections {
 
     /// Closes the pools. `pen` is the last to write.
     pub(super) async fn close(&self, pen: Option<Pen>) {
-        let Pools { write, read } = self.pools();
-        let (write, read) = (write.close(), read.close());
+        let Pools { write, read, past } = self.pools();
+        let (write, read, past) = (write.close(), read.close(), past.close());
         drop(pen);
         read.await;
+        past.await;
         // The last connection to close folds the journal back into the file.
         write.await;
     }
@@ -149,11 +158,12 @@ impl SqliteConnections {
 impl Pools {
     fn to(path: &Path, files: &Arc<Files>) -> Self {
         let one = SqlitePoolOptions::new().max_connections(1);
-        let several = SqlitePoolOptions::new().max_connections(READERS);
+        let several = |most| lasting(SqlitePoolOptions::new().max_connections(most), files);
         let reading = options(path).pragma("query_only", "ON");
         Self {
             write: lasting(one, files).connect_lazy_with(options(path)),
-            read: lasting(several, files).connect_lazy_with(reading),
+            read: several(READERS).connect_lazy_with(reading.clone()),
+            past: several(HISTORIANS).connect_lazy_with(reading),
         }
     }
 }

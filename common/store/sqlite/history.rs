@@ -39,7 +39,8 @@ pub(super) async fn write(connection: &mut SqliteConnection, entries: &[PastChan
 impl SqliteStore {
     /// What is asked for.
     pub(super) async fn past(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
-        let mut reader = self.reader().await?;
+        let reader = self.connections.historian().await;
+        let mut reader = reader.map_err(|error| error.into_error(self.connections.path()))?;
         let read = read(&mut reader, query).await;
         let (floor, rows) = read.map_err(|error| self.unread("read the history", error))?;
         reader.put_down();

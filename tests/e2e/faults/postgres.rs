@@ -1,8 +1,11 @@
-//! The server of the database: full, read-only, away.
+//! The server of the database: full, read-only, away, silent.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use common::testing::postgres::{Cluster, Places};
+use common::testing::{
+    postgres::{Cluster, Places},
+    swallower::Swallower,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::Connection;
@@ -13,9 +16,9 @@ use super::{
     writers::{Book, Writers, say},
 };
 use crate::{
-    harness::{Global, Options, eventually},
+    harness::{Global, Options, eventually, wait::within},
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
-    postgres::on,
+    postgres::{on, through},
 };
 
 /// Room for an empty server and a few databases.
@@ -130,4 +133,42 @@ async fn a_zone_without_its_server_serves_the_proxies_it_has_and_those_that_come
     })
     .await;
     say("Postgres of a zone away: proxies served, healed");
+}
+
+/// A shutdown takes the grace period (`general.gracefulShutdownTimeout`, 5 s), as long again for the store, and what a
+/// loaded machine adds.
+const SHUTDOWN: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn connections_that_fall_silent_are_replaced_and_hold_up_no_shutdown() {
+    let cluster = Cluster::start().await.unwrap();
+    let way = Swallower::before(cluster.connection("global").port).await.unwrap();
+    let mut global = Global::start_with(through(&cluster, "global", way.port())).await;
+    let book = Arc::new(Book::default());
+    let writers = Writers::on(&global, &book, 0);
+    writers.more(30).await;
+    // In the middle of writes; and what is connected then falls silent while the feed is read.
+    way.silence_at("FROM meta m LEFT JOIN");
+    way.silence();
+    eventually("the feed is read anew", || async { if way.was_sent() { Ok(()) } else { Err("not yet") } })
+        .await;
+    writers.more(30).await;
+    writers.end().await;
+    global.ready().await;
+    // It shows what it acknowledged, so its index follows.
+    book.check(&global).await;
+    book.print("silent connections to Postgres", 2);
+
+    let writers = Writers::on(&global, &book, 1);
+    writers.more(10).await;
+    way.silence_all();
+    writers.refused(4).await;
+    global.process.signal("TERM");
+    let process = &mut global.process;
+    within(SHUTDOWN, "end of a process whose database is silent", || {
+        let runs = process.runs();
+        async move { if runs { Err("it runs") } else { Ok(()) } }
+    })
+    .await;
+    writers.end().await;
 }
