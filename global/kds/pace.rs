@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 /// Sessions that a zone may begin one right after the other. A zone of which several replicas come and go, or whose line
 /// is bad, needs a few.
-const BURST: u32 = 60;
+const BURST: u32 = 300;
 /// Time in which it may begin one more.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How often each zone began one.
 #[derive(Debug, Default)]

@@ -35,7 +35,7 @@ does a reconnect; a type that does not fit into one message (`maxMsgSize`) stays
 zone says so. Relays speak v2 only, and so does a zone that looks at another global before it moves there. Messages in
 version 2 of Envoy's interface, of zones that do not say `kds-version: v3`, end the stream.
 
-A zone begins 60 sessions at once and then one in a second, where Kuma's global takes any number; of the last ten, its
+A zone begins 300 sessions at once and then five in a second, where Kuma's global takes any number; of the last ten, its
 insight holds the settings (`config`) of the newest that said any, where Kuma's holds those of each. Both keep a zone that
 does nothing but come and go from filling the disk of global.
 ";

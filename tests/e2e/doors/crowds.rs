@@ -104,7 +104,11 @@ async fn whoever_waits_for_news_of_metrics_keeps_nobody_from_them() {
     let (_global, zones) = federation_with(1, Options::default(), options).await;
     let url = format!("http://{address}:{port}/v3/discovery:monitoringassignments");
     let clients: Vec<_> = (0..SOURCES)
-        .map(|_| http::builder().local_address(IpAddr::V4(addresses::loopback())).build().unwrap())
+        .map(|_| {
+            // A connection that nobody uses makes way first.
+            let fresh = http::builder().pool_max_idle_per_host(0);
+            fresh.local_address(IpAddr::V4(addresses::loopback())).build().unwrap()
+        })
         .collect();
     let ask = async |client: usize, version: &str, wait: &str| {
         let asked = json!({"version_info": version, "node": {"id": "prometheus"}, "resource_names": [],

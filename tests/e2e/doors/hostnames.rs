@@ -59,7 +59,7 @@ async fn are_told(zone: &Zone) {
 async fn is_online(global: &crate::harness::Global) {
     eventually("the zone with its services", || async {
         let status = global.zone_status("zone-1").await?;
-        if status == "Online" { Ok(()) } else { Err(status) }
+        if status == "online" { Ok(()) } else { Err(status) }
     })
     .await;
 }

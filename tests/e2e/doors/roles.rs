@@ -182,7 +182,8 @@ async fn roles_of_global_count_in_its_zones_as_far_as_they_say() {
     }
     global.apply(FOR_EAST);
     for (zone, (ann, bob)) in zones.iter().zip(&tokens) {
-        eventually("the role in the zone", || zone.try_get("/accessrolebindings/timeouts-in-east")).await;
+        eventually("the binding in the zone", || zone.try_get("/accessrolebindings/timeouts-in-east")).await;
+        eventually("the role in the zone", || zone.try_get("/accessroles/timeouts-in-east")).await;
         let is_east = zone.zone == "east";
         assert_eq!(write(zone, ann, "ann").await, if is_east { 201 } else { 403 }, "{}", zone.zone);
         assert_eq!(write(zone, bob, "bob").await, 403, "{}", zone.zone);
