@@ -78,14 +78,17 @@ impl Cleaned {
 
     /// All that the file says. A section that stands twice in it is refused: one of the two would hold, and nobody
     /// would be told that the other, perhaps what keeps strangers out, does not.
-    fn read(&self) -> Result<Dict, Error> {
-        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
-        let said = text::yaml(&text, TextLimits::BODY).map_err(|error| error.to_string())?;
+    fn read(&self) -> Result<Dict, Box<Error>> {
+        let text = fs::read_to_string(&self.path).map_err(|error| Error::from(error.to_string()))?;
+        let said = text::yaml(&text, TextLimits::BODY).map_err(|error| Error::from(error.to_string()))?;
         match Value::serialize(said)? {
             Value::Dict(_, said) => Ok(said),
             // Comments alone.
             Value::Empty(..) => Ok(Dict::new()),
-            other => Err(Kind::InvalidType(other.to_actual(), "settings by their names".to_owned()).into()),
+            other => {
+                let kind = Kind::InvalidType(other.to_actual(), "settings by their names".to_owned());
+                Err(Box::new(kind.into()))
+            }
         }
     }
 
@@ -100,7 +103,7 @@ impl Provider for Cleaned {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, Error> {
-        let mut said = self.read()?;
+        let mut said = self.read().map_err(|error| *error)?;
         for path in self.idle() {
             take_out(&mut said, path);
         }
