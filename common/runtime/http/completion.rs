@@ -216,7 +216,8 @@ mod tests {
         go.send(()).unwrap();
         assert_eq!(is_done.await.unwrap(), "done");
         joined.await;
-        assert_eq!((all.lock().all, all.lock().at.len()), (0, 0));
+        let left = all.lock();
+        assert_eq!((left.all, left.at.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
