@@ -27,6 +27,7 @@ mod kubernetes;
 mod logging;
 mod meta;
 mod metadata;
+mod namesakes;
 mod openapi;
 mod overview;
 mod page;

@@ -37,6 +37,8 @@ use crate::{
 
 /// What is kept of the name of an item in a response, in bytes; a longer one is no name.
 const LONGEST_NAME: usize = 1024;
+/// Names of others in one response whose owners are looked for: each costs as much as there are zones.
+const OWNERS: usize = 3;
 /// Attempts to commit a plan while others write the same resources.
 const ATTEMPTS: usize = 10;
 
@@ -198,6 +200,11 @@ impl DecodedResponse {
         if let Follower::Global { zone, foreign, .. } = follower {
             // Only global signs.
             item.labels.remove(labels::SIGNATURE);
+            // It is part of names, and any name can be made with what is no namespace.
+            let namespace = item.labels.get(labels::NAMESPACE).filter(|name| !name.is_empty());
+            if let Some(problem) = namespace.and_then(labels::dns_1123_problem) {
+                return Err(format!("its label {}: {problem}", labels::NAMESPACE));
+            }
             let claim = attribution::pin(self.kind, &mut item.labels, &mut item.spec, zone);
             if let Some(claim) = claim.map_err(|e| e.to_string())? {
                 let reason = format!(
@@ -275,8 +282,10 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
         }
         Follower::Zone => None,
     };
+    let mut owners = OWNERS;
     for item in received.items.values() {
-        let written = may_be_called_so(index, item, follower).and_then(|()| put(index, item, follower, now));
+        let written = may_be_called_so(index, item, follower, &mut owners)
+            .and_then(|()| put(index, item, follower, now));
         let admitted = written.and_then(|write| {
             let Some(Write::Put { resource, .. }) = &write else { return Ok(write) };
             let before = index.get(&item.key).filter(|resource| follower.in_scope(resource));
@@ -316,17 +325,25 @@ fn removed<'a>(
         .filter(|resource| !received.items.contains_key(&resource.key))
 }
 
-/// Whether a zone sends an item under a name that is its own: another one's must be there for its owner.
-fn may_be_called_so(index: &Index, item: &Item, follower: &Follower) -> Result<(), Verdict> {
+/// Whether a zone sends an item under a name that is its own: another one's must be there for its owner, who is looked for
+/// `owners` times.
+fn may_be_called_so(
+    index: &Index,
+    item: &Item,
+    follower: &Follower,
+    owners: &mut usize,
+) -> Result<(), Verdict> {
     let Follower::Global { zone, naming, .. } = follower else { return Ok(()) };
-    match ownership::refusal(&item.key, &item.labels, zone, *naming, index) {
-        None => Ok(()),
-        Some(reason) => Err(Verdict {
-            name: delta_name(&item.key.name, &item.key.mesh),
-            cause: RefusalCause::Conflict,
-            reason,
-        }),
+    if ownership::is_own(&item.key, &item.labels, zone, *naming) {
+        return Ok(());
     }
+    let searched = (*owners > 0).then_some(index);
+    *owners = owners.saturating_sub(1);
+    Err(Verdict {
+        name: delta_name(&item.key.name, &item.key.mesh),
+        cause: RefusalCause::Conflict,
+        reason: ownership::refusal(&item.key, &item.labels, zone, *naming, searched),
+    })
 }
 
 /// The write that makes what is stored equal `item`; none when it is equal already.

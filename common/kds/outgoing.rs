@@ -8,22 +8,26 @@ use std::{
     sync::Arc,
 };
 
-use imbl::{OrdMap, ordmap::DiffItem};
+use imbl::{OrdMap, OrdSet, ordmap::DiffItem};
 
-use super::{codec, filter::Audience, mapper::MapError, names::delta_name};
+use self::{
+    namesakes::{NamesakeStanding, Namesakes},
+    withheld::WithheldReasons,
+};
+use super::{codec, filter::Audience, mapper::MapError};
 use crate::{
     model::{Resource, ResourceKey, kinds, labels, transcode},
     store::index::Index,
     xds::{Name, Wanted},
 };
 
+mod namesakes;
 mod selection;
 mod shared;
+mod withheld;
 pub use selection::{Everything, ReceiverSelection, SelectedOfType, SelectedTypes};
 pub use shared::SharedOutgoing;
-
-/// Withheld resources of one type that are told by name.
-const TOLD: usize = 10;
+pub use withheld::WithheldResource;
 
 /// Which resources leave in one direction, and how they look then.
 pub trait OutgoingForm: Send + Sync + 'static {
@@ -49,6 +53,8 @@ pub struct OutgoingResource {
     pub audience: Audience,
     /// As it leaves.
     pub wanted: Wanted,
+    /// Its place among others that would leave under this name.
+    standing: NamesakeStanding,
 }
 
 impl PartialEq for OutgoingResource {
@@ -58,16 +64,7 @@ impl PartialEq for OutgoingResource {
     }
 }
 
-/// A resource that should leave and cannot.
-#[derive(Debug)]
-pub struct WithheldResource {
-    /// Whom it is for.
-    pub audience: Audience,
-    /// Why it stays, for the person who can change it.
-    pub reason: String,
-}
-
-type ByKind = OrdMap<&'static str, OrdMap<Name, Arc<OutgoingResource>>>;
+type ByKind = OrdMap<&'static str, OrdMap<Name, Namesakes>>;
 
 /// All resources that leave, at the revision of one index.
 #[derive(Clone, Debug)]
@@ -77,6 +74,8 @@ pub struct OutgoingResources {
     /// Zones an operator took out of cross-zone traffic.
     pub disabled: Arc<BTreeSet<Arc<str>>>,
     by_kind: ByKind,
+    /// Names under which several would leave.
+    contested: OrdMap<&'static str, OrdSet<Name>>,
     withheld: OrdMap<ResourceKey, Vec<Arc<WithheldResource>>>,
 }
 
@@ -87,8 +86,8 @@ impl OutgoingResources {
     /// Those of `index`.
     pub fn of(index: &Arc<Index>, form: &impl OutgoingForm) -> Self {
         let disabled = Arc::new(disabled_zones(index));
-        let (by_kind, withheld) = (OrdMap::new(), OrdMap::new());
-        let mut outgoing = Self { index: Arc::clone(index), disabled, by_kind, withheld };
+        let (by_kind, contested, withheld) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
+        let mut outgoing = Self { index: Arc::clone(index), disabled, by_kind, contested, withheld };
         for resource in index.iter() {
             outgoing.put(resource, form);
         }
@@ -131,16 +130,12 @@ impl OutgoingResources {
     fn put(&mut self, resource: &Arc<Resource>, form: &impl OutgoingForm) {
         for audience in form.audiences(resource) {
             match leaving(resource, &audience, form) {
-                Ok(wanted) => {
-                    let item = OutgoingResource { resource: Arc::clone(resource), audience, wanted };
-                    let kind = self.by_kind.entry(resource.kind().name).or_default();
-                    kind.insert(Arc::clone(&item.wanted.name), Arc::new(item));
+                Ok((wanted, standing)) => {
+                    let resource = Arc::clone(resource);
+                    self.join(Arc::new(OutgoingResource { resource, audience, wanted, standing }));
                 }
                 Err(reason) => {
-                    let type_name = resource.kind().name;
-                    metrics::counter!("kds_resources_withheld_total", "resource_type" => type_name)
-                        .increment(1);
-                    tracing::warn!(resource = %resource.key, reason, "resource is withheld from sync");
+                    withheld::note(&resource.key, &reason);
                     let withheld = self.withheld.entry(resource.key.clone()).or_default();
                     withheld.push(Arc::new(WithheldResource { audience, reason }));
                 }
@@ -148,27 +143,60 @@ impl OutgoingResources {
         }
     }
 
-    fn remove(&mut self, resource: &Resource, form: &impl OutgoingForm) {
-        // Most changes are of what stays; they leave this as it is, and every reader sees that at once.
-        for audience in form.audiences(resource) {
-            self.withheld.remove(&resource.key);
-            let Ok(mapped) = form.map(resource, &audience) else { continue };
-            let name = delta_name(mapped.name(), mapped.mesh());
-            let Some(kind) = self.by_kind.get_mut(resource.kind().name) else { return };
-            if kind.get(name.as_str()).is_some_and(|item| item.resource.key == resource.key) {
-                kind.remove(name.as_str());
+    /// Puts `item` to those that would leave under its name.
+    fn join(&mut self, item: Arc<OutgoingResource>) {
+        let (kind, name) = (item.resource.kind().name, Arc::clone(&item.wanted.name));
+        let of_kind = self.by_kind.entry(kind).or_default();
+        match of_kind.get_mut(&name) {
+            None => drop(of_kind.insert(name, Namesakes::of(item))),
+            Some(namesakes) => {
+                if let Some(behind) = namesakes.put(item) {
+                    withheld::note(&behind.resource.key, &behind.behind(namesakes.first()));
+                    self.contested.entry(kind).or_default().insert(name);
+                }
             }
         }
     }
 
-    /// All of one type, by name.
-    pub fn list<'a>(&'a self, type_name: &str) -> impl Iterator<Item = &'a Arc<OutgoingResource>> + use<'a> {
-        self.by_kind.get(type_name).into_iter().flat_map(OrdMap::values)
+    fn remove(&mut self, resource: &Resource, form: &impl OutgoingForm) {
+        let kind = resource.kind().name;
+        // Most changes are of what stays; they leave this as it is, and every reader sees that at once.
+        for audience in form.audiences(resource) {
+            self.withheld.remove(&resource.key);
+            let Ok(mapped) = form.map(resource, &audience) else { continue };
+            let (name, rank) = namesakes::place(resource, &mapped);
+            let Some(of_kind) = self.by_kind.get_mut(kind) else { return };
+            let Some(namesakes) = of_kind.get(name.as_str()).filter(|all| all.get(&rank).is_some()) else {
+                continue;
+            };
+            let rest = namesakes.without(&rank);
+            let is_contested = rest.as_ref().is_some_and(Namesakes::are_several);
+            match rest {
+                Some(rest) => drop(of_kind.insert(Arc::clone(&rest.first().wanted.name), rest)),
+                None => drop(of_kind.remove(name.as_str())),
+            }
+            if !is_contested && let Some(names) = self.contested.get_mut(kind) {
+                names.remove(name.as_str());
+            }
+        }
     }
 
-    /// One by type and delta name.
+    /// Those of one type that go first under their names, by name.
+    pub fn list<'a>(&'a self, type_name: &str) -> impl Iterator<Item = &'a Arc<OutgoingResource>> + use<'a> {
+        self.by_kind.get(type_name).into_iter().flat_map(OrdMap::values).map(Namesakes::first)
+    }
+
+    /// All of one type, by name, with those that others go before.
+    pub fn candidates<'a>(
+        &'a self,
+        type_name: &str,
+    ) -> impl Iterator<Item = &'a Arc<OutgoingResource>> + use<'a> {
+        self.by_kind.get(type_name).into_iter().flat_map(OrdMap::values).flat_map(Namesakes::iter)
+    }
+
+    /// The one that goes first, by type and delta name.
     pub fn get(&self, type_name: &str, name: &str) -> Option<&Arc<OutgoingResource>> {
-        self.by_kind.get(type_name)?.get(name)
+        self.by_kind.get(type_name)?.get(name).map(Namesakes::first)
     }
 
     /// The forms in which `resource` leaves; `form` is the one that these have.
@@ -178,9 +206,16 @@ impl OutgoingResources {
         form: &impl OutgoingForm,
     ) -> impl Iterator<Item = &'a Arc<OutgoingResource>> {
         let mapped = form.audiences(resource).into_iter().filter_map(|to| form.map(resource, &to).ok());
-        let names: Vec<String> = mapped.map(|mapped| delta_name(mapped.name(), mapped.mesh())).collect();
-        let found = names.into_iter().filter_map(|name| self.get(resource.kind().name, &name));
-        found.filter(|item| item.resource.key == resource.key)
+        let places: Vec<_> = mapped.map(|mapped| namesakes::place(resource, &mapped)).collect();
+        let of_kind = self.by_kind.get(resource.kind().name);
+        places.into_iter().filter_map(move |(name, rank)| of_kind?.get(name.as_str())?.get(&rank))
+    }
+
+    /// What `receiver` gets under the name of `item` instead of it, in words for who can change that.
+    pub fn hidden(&self, item: &OutgoingResource, receives: impl Fn(&Audience) -> bool) -> Option<String> {
+        let namesakes = self.by_kind.get(item.resource.kind().name)?.get(&item.wanted.name)?;
+        let first = namesakes.iter().find(|other| receives(&other.audience))?;
+        (first.resource.key != item.resource.key).then(|| item.behind(first))
     }
 
     /// Why `resource` cannot leave in some form, and for whom that one would be.
@@ -216,47 +251,37 @@ impl OutgoingResources {
         changed
     }
 
-    /// What should leave and cannot, in the order of keys.
-    pub fn withheld(&self) -> impl Iterator<Item = (&ResourceKey, &Arc<WithheldResource>)> {
-        self.withheld.iter().flat_map(|(key, withheld)| withheld.iter().map(move |withheld| (key, withheld)))
-    }
-
-    /// The key under which what is called `name` on the wire is stored here.
-    pub fn key_of(&self, type_name: &str, name: &str) -> Option<&ResourceKey> {
-        self.get(type_name, name).map(|item| &item.resource.key)
+    /// What should reach a receiver with this selection and does not, and why: a few words by type.
+    pub fn withheld_from(&self, to: &impl ReceiverSelection) -> BTreeMap<&'static str, String> {
+        let mut reasons = WithheldReasons::default();
+        let withheld = self.withheld.iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)));
+        for (key, withheld) in withheld.filter(|(_, withheld)| to.is_meant(&withheld.audience)) {
+            reasons.add(key, &withheld.reason);
+        }
+        for (kind, names) in &self.contested {
+            let of_kind = self.by_kind.get(kind);
+            let contested = names.iter().filter_map(|name| of_kind?.get(name));
+            reasons.add_namesakes(kind, contested.flat_map(Namesakes::iter), to);
+        }
+        reasons.told()
     }
 }
 
-/// A resource as it leaves, or why it cannot.
-fn leaving(resource: &Resource, audience: &Audience, form: &impl OutgoingForm) -> Result<Wanted, String> {
-    let wanted = codec::encode(&form.map(resource, audience).map_err(|error| error.to_string())?);
+/// A resource as it leaves and its place among others of that name, or why it cannot leave.
+fn leaving(
+    resource: &Resource,
+    audience: &Audience,
+    form: &impl OutgoingForm,
+) -> Result<(Wanted, NamesakeStanding), String> {
+    let mapped = form.map(resource, audience).map_err(|error| error.to_string())?;
+    let wanted = codec::encode(&mapped);
     let (size, largest) = (wanted.size(), form.largest());
     if size > largest {
         return Err(format!(
             "it has {size} bytes, and no more than {largest} fit into a message: make it smaller"
         ));
     }
-    Ok(wanted)
-}
-
-/// A few words for each resource that is withheld, by type.
-pub fn reasons<'a>(
-    withheld: impl Iterator<Item = (&'a ResourceKey, &'a Arc<WithheldResource>)>,
-) -> BTreeMap<&'static str, String> {
-    let mut by_type: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
-    for (key, withheld) in withheld {
-        let (count, text) = by_type.entry(key.kind.name).or_default();
-        *count += 1;
-        if *count <= TOLD {
-            text.push_str(if text.is_empty() { "" } else { "\n" });
-            text.push_str(&format!("{key}: {}", withheld.reason));
-        }
-    }
-    let told = |(count, text): (usize, String)| match count.checked_sub(TOLD) {
-        None | Some(0) => text,
-        Some(more) => format!("{text}\nand {more} more"),
-    };
-    by_type.into_iter().map(|(type_name, reasons)| (type_name, told(reasons))).collect()
+    Ok((wanted, NamesakeStanding::of(resource, &mapped)))
 }
 
 fn disabled_zones(index: &Index) -> BTreeSet<Arc<str>> {
@@ -276,129 +301,4 @@ pub fn is_enabled(zone: &Resource) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use chrono::DateTime;
-    use proptest::prelude::*;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::{
-        kds::{features::Features, mapper},
-        policy::mesh_timeout,
-        store::{Change, StoreIdentity},
-    };
-
-    struct Down;
-
-    impl OutgoingForm for Down {
-        fn audiences(&self, resource: &Resource) -> Vec<Audience> {
-            match (resource.label("stays"), resource.label("x")) {
-                (Some(_), _) => Vec::new(),
-                (None, Some("halves")) => Audience::of(&signing_key()),
-                (None, _) => vec![Audience::default()],
-            }
-        }
-
-        fn map(&self, resource: &Resource, audience: &Audience) -> Result<Resource, MapError> {
-            let mut resource = resource.clone();
-            if audience.gets_public_half() {
-                let name = format!("half-of-{}", resource.name());
-                resource.key = ResourceKey::new(resource.kind(), resource.mesh(), &name);
-            }
-            mapper::down(&resource, &mapper::DownForm::of(&Features::ours(), &[]))
-        }
-
-        fn largest(&self) -> usize {
-            LARGEST
-        }
-    }
-
-    const LARGEST: usize = 1000;
-
-    /// What leaves in two forms.
-    fn signing_key() -> Resource {
-        let key =
-            ResourceKey::new(&kinds::secret::SECRET, "default", "dataplane-token-signing-key-default-1");
-        Resource::new(key, DateTime::UNIX_EPOCH).with_label(labels::ISSUING, labels::ISSUING_ZONE)
-    }
-
-    fn contents(outgoing: &OutgoingResources) -> Vec<(String, String)> {
-        outgoing
-            .list("MeshTimeout")
-            .map(|s| (s.wanted.name.to_string(), s.wanted.version.to_string()))
-            .collect()
-    }
-
-    fn key(name: usize) -> ResourceKey {
-        ResourceKey::new(&mesh_timeout::KIND, "default", &format!("t{name}"))
-    }
-
-    #[test]
-    fn what_stays_leaves_the_outgoing_resources_as_they_are() {
-        let store = StoreIdentity { store_id: Uuid::nil(), epoch: 1 };
-        let mut index = Index::empty(store);
-        let mut write = |revision, name, label: &str| {
-            let resource = Resource::new(key(name), DateTime::UNIX_EPOCH).with_label(label, "x");
-            index.apply(&Change { revision, key: key(name), resource: Some(Arc::new(resource)) });
-            Arc::new(index.clone())
-        };
-        let sent = OutgoingResources::of(&write(1, 1, "sent"), &Down);
-        let first = sent.moved_to(&write(2, 2, "stays"), &Down);
-        let second = first.moved_to(&write(3, 2, "stays"), &Down);
-        assert!(first.by_kind.ptr_eq(&sent.by_kind) && second.by_kind.ptr_eq(&sent.by_kind));
-        assert_eq!(second.index.revision, 3);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_withheld_alone_until_it_does() {
-        let mut index = Index::empty(StoreIdentity { store_id: Uuid::nil(), epoch: 1 });
-        let mut outgoing = OutgoingResources::of(&Arc::new(index.clone()), &Down);
-        let mut step = |revision, name, text: usize| {
-            let resource = Resource::new(key(name), DateTime::UNIX_EPOCH).with_label("x", &"x".repeat(text));
-            index.apply(&Change { revision, key: key(name), resource: Some(Arc::new(resource)) });
-            outgoing = outgoing.moved_to(&Arc::new(index.clone()), &Down);
-            (outgoing.list("MeshTimeout").count(), reasons(outgoing.withheld()))
-        };
-        assert_eq!(step(1, 1, 1), (1, BTreeMap::new()));
-        let (sent, withheld) = step(2, 2, LARGEST);
-        assert_eq!(sent, 1);
-        assert!(withheld["MeshTimeout"].contains("t2: it has ") && withheld.len() == 1, "{withheld:?}");
-        assert_eq!(step(3, 2, 1), (2, BTreeMap::new()));
-    }
-
-    proptest! {
-        #[test]
-        fn moving_on_equals_starting_over(
-            steps in proptest::collection::vec((0..5usize, 0..5usize), 0..20),
-            cut in 0..20usize,
-        ) {
-            let mut index = Index::empty(StoreIdentity { store_id: Uuid::nil(), epoch: 1 });
-            let mut moved = OutgoingResources::of(&Arc::new(index.clone()), &Down);
-            let mut seen = moved.clone();
-            for (revision, (name, what)) in steps.iter().enumerate() {
-                let resource = Resource::new(key(*name), DateTime::UNIX_EPOCH);
-                let resource = match what {
-                    0 => None,
-                    1 => Some(resource.with_label("stays", "here")),
-                    2 => Some(resource.with_label("x", "halves")),
-                    label => Some(resource.with_label("x", &label.to_string())),
-                };
-                let change = Change { revision: revision as u64 + 1, key: key(*name), resource: resource.map(Arc::new) };
-                index.apply(&change);
-                moved = moved.moved_to(&Arc::new(index.clone()), &Down);
-                if revision == cut {
-                    seen = moved.clone();
-                }
-            }
-            let fresh = OutgoingResources::of(&Arc::new(index), &Down);
-            prop_assert_eq!(contents(&moved), contents(&fresh));
-            // Whatever differs is named.
-            let named = moved.changed_since(&seen).remove("MeshTimeout").unwrap_or_default();
-            let (old, new) = (contents(&seen), contents(&moved));
-            for (name, _) in old.iter().filter(|e| !new.contains(e)).chain(new.iter().filter(|e| !old.contains(e))) {
-                prop_assert!(named.iter().any(|n| **n == **name), "{} is not named", name);
-            }
-        }
-    }
-}
+mod tests;

@@ -3,7 +3,8 @@
 //!
 //! The hash is no signature: its input is joined without separators, so that `zone-1` with namespace `0` and
 //! `zone-10` without one make the same name, and who may choose the namespace can make any. So when two zones
-//! can show that a name is theirs, it belongs to the one that was free to choose less of what makes it.
+//! can show that a name is theirs, it belongs to the one that was free to choose less of what makes it, and to the one that
+//! has it where both chose as much as it takes to make any.
 
 use crate::{
     clip::clip,
@@ -13,6 +14,9 @@ use crate::{
 
 /// How much of a name from outside a refusal shows, in bytes.
 const SHOWN: usize = names::MAX_NAME;
+/// Bytes of a DNS label that are enough to make a given hash: who was free to choose so many shows nothing by it. Of
+/// shorter ones there are too few.
+const FORGEABLE: usize = 11;
 
 /// How the resources of a zone are called on global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +34,14 @@ pub fn claim(key: &ResourceKey, labels: &Labels, zone: &str) -> Option<usize> {
     let (display, namespace) = (text(labels::DISPLAY_NAME), text(labels::NAMESPACE));
     let hashed =
         display.filter(|display| names::hashed(&key.mesh, display, Some(zone), namespace) == *key.name);
+    hashed.map(|display| chosen(&key.name, display, namespace)).or_else(|| below(&key.name, zone))
+}
+
+/// How many bytes a zone was free to choose to make `name` of these: as far as that says something.
+pub(super) fn chosen(name: &str, display: &str, namespace: Option<&str>) -> usize {
     // Of a long name the hash covers more than is left of it to see.
-    let unseen = |display: &str| (display.len() + names::SUFFIX).saturating_sub(key.name.len());
-    hashed.map(|display| unseen(display) + namespace.map_or(0, str::len)).or_else(|| below(&key.name, zone))
+    let unseen = (display.len() + names::SUFFIX).saturating_sub(name.len());
+    (unseen + namespace.map_or(0, str::len)).min(FORGEABLE)
 }
 
 /// The claim to `<zone>.<name>`; nobody has one to what looks like a hashed name.
@@ -47,31 +56,59 @@ pub(super) fn outranks(existing: &Resource, holder: &str, labels: &Labels, zone:
     claim(&existing.key, labels, zone).is_some_and(|claimed| held.is_none_or(|held| claimed < held))
 }
 
-/// Why the name of `key` is not one for `zone` to give; `None` when it is. `naming` is how its names are made.
+/// Whether the name of `key` is one for `zone` to give. `naming` is how its names are made.
+pub(super) fn is_own(key: &ResourceKey, labels: &Labels, zone: &str, naming: ZoneNaming) -> bool {
+    match naming {
+        ZoneNaming::Hashed => claim(key, labels, zone).is_some() && names::is_hashed(&key.name),
+        ZoneNaming::Below => below(&key.name, zone).is_some() && misnomer(key, labels, zone).is_none(),
+    }
+}
+
+/// The name its labels give to what stands below `zone`, when that is another one than it has there. Other zones are sent
+/// it under a name that is made of the label, and it would be anybody's.
+fn misnomer<'a>(key: &ResourceKey, labels: &'a Labels, zone: &str) -> Option<&'a str> {
+    let text = |label: &str| labels.get(label).filter(|text| !text.is_empty());
+    let name = key.name.strip_prefix(zone).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
+    let called = text(labels::DISPLAY_NAME).filter(|called| *called != name)?;
+    // In Kubernetes it is called by both.
+    let in_namespace = text(labels::NAMESPACE).is_some_and(|namespace| {
+        name.strip_prefix(called).and_then(|n| n.strip_prefix('.')) == Some(namespace)
+    });
+    (!in_namespace).then_some(called)
+}
+
+/// Why the name of `key`, which is not its own, is not one for `zone` to give. The owner is looked for among the zones of
+/// `owners`, which costs as much as there are.
 pub(super) fn refusal(
     key: &ResourceKey,
     labels: &Labels,
     zone: &str,
     naming: ZoneNaming,
-    index: &Index,
-) -> Option<String> {
-    let is_own = match naming {
-        ZoneNaming::Hashed => claim(key, labels, zone).is_some() && names::is_hashed(&key.name),
-        ZoneNaming::Below => below(&key.name, zone).is_some(),
-    };
-    if is_own {
-        return None;
+    owners: Option<&Index>,
+) -> String {
+    if naming == ZoneNaming::Below
+        && below(&key.name, zone).is_some()
+        && let Some(called) = misnomer(key, labels, zone)
+    {
+        let called = clip(called, SHOWN);
+        return format!(
+            "its label {} calls what zone {zone:?} sends as {:?} {called:?}: take the label away",
+            labels::DISPLAY_NAME,
+            key.name
+        );
     }
     let called = labels.get(labels::DISPLAY_NAME).unwrap_or(&key.name);
     let namespace = labels.get(labels::NAMESPACE);
     let name_in = |zone: &str| names::hashed(&key.mesh, called, Some(zone), namespace);
-    let mut zones = index.list(&kinds::zone::KIND).map(|zone| zone.name());
-    let owner = match zones.find(|other| *other != zone && name_in(other) == *key.name) {
+    let is_theirs = |other: &&str| *other != zone && name_in(other) == *key.name;
+    let zones =
+        owners.filter(|_| called.len() <= names::MAX_NAME).map(|index| index.list(&kinds::zone::KIND));
+    let owner = match zones.into_iter().flatten().map(|zone| zone.name()).find(is_theirs) {
         Some(owner) => format!("it is the name of what zone {owner:?} calls so"),
         None => "it may be another zone's".to_owned(),
     };
     let called = clip(called, SHOWN);
-    Some(match naming {
+    match naming {
         ZoneNaming::Hashed => format!(
             "{:?} is not the name on global of what zone {zone:?} calls {called:?}, which is {:?}; {owner}",
             key.name,
@@ -81,7 +118,7 @@ pub(super) fn refusal(
             "{:?} of zone {zone:?} has the form of a hashed name; {owner}: rename it, or let the zone send hashed names",
             key.name
         ),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +169,44 @@ mod tests {
         check("a.b.web", "a.b", Some(3));
         // What zone-2 calls `x.foo`, sent by a zone `x` as what it calls `foo-…`.
         check(sent("zone-2", "x.foo", None).name(), "x", None);
+    }
+
+    #[test]
+    fn who_could_have_made_any_name_takes_none_from_who_has_it() {
+        let held = sent("zone-2", "web", Some("payments-production"));
+        let forged = labelled("web", "0123456789ab");
+        assert_eq!(chosen(&held.key.name, "web", Some("payments-production")), FORGEABLE);
+        assert_eq!(chosen(&held.key.name, "web", forged.get(labels::NAMESPACE)), FORGEABLE);
+        assert_eq!(chosen(&held.key.name, "web", Some("kuma-demo")), 9);
+        assert_eq!(claim(&held.key, &held.labels, "zone-2"), Some(FORGEABLE));
+    }
+
+    fn labelled(display: &str, namespace: &str) -> Labels {
+        let own = [(labels::DISPLAY_NAME, display), (labels::NAMESPACE, namespace)];
+        let mut all = Labels::new();
+        all.extend(own.into_iter().filter(|(_, value)| !value.is_empty()));
+        all
+    }
+
+    #[test]
+    fn what_stands_below_a_zone_is_called_as_it_is_there() {
+        let check = |name: &str, display: &str, namespace: &str, expected: bool| {
+            let key = ResourceKey::new(&kinds::dataplane::KIND, "default", name);
+            let labels = labelled(display, namespace);
+            let is = is_own(&key, &labels, "zone-1", ZoneNaming::Below);
+            assert_eq!(is, expected, "{name} {display} {namespace}");
+            let why = refusal(&key, &labels, "zone-1", ZoneNaming::Below, None);
+            assert!(is || why.contains("kuma.io/display-name"), "{why}");
+        };
+        check("zone-1.web", "", "", true);
+        check("zone-1.web", "", "demo", true);
+        check("zone-1.web", "web", "", true);
+        check("zone-1.web", "web", "demo", true);
+        check("zone-1.web.demo", "web", "demo", true);
+        check("zone-1.web.demo", "web.demo", "demo", true);
+        check("zone-1.x", "web", "0", false);
+        check("zone-1.web.demo", "web", "other", false);
+        check("zone-1.web.demo", "web", "", false);
     }
 
     proptest! {

@@ -136,7 +136,7 @@ pub const ALL: &[Metric] = &[
     histogram("kds_resources_sync", Seconds, SECONDS, &[],
         "How long it took to store a sync message").kumas(),
     counter("kds_resources_withheld_total", &[("resource_type", Kinds)],
-        "Resources that do not fit into a sync message and are not sent"),
+        "Resources that do not fit into a sync message, or whose name there another one has, and are not sent"),
     gauge("kds_zone_active_connections", Count, &[ZONE],
         "Open streams of a zone with this process, those of reverse calls included; 0 for one that is not connected here").kumas(),
     counter("kds_zone_attribution_refusals_total", &[("resource_type", Kinds)],

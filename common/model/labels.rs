@@ -4,7 +4,7 @@ mod map;
 mod syntax;
 
 pub use map::Labels;
-pub use syntax::{dns_1035_problem, key_problems, subdomain_problem, value_problem};
+pub use syntax::{dns_1035_problem, dns_1123_problem, key_problems, subdomain_problem, value_problem};
 
 use super::Resource;
 

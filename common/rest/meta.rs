@@ -79,6 +79,12 @@ impl BodyClaims<'_> {
             violations.add(label(labels::ORIGIN), format!("the origin label must be set to '{expected}'"));
             return;
         }
+        // Global takes nothing of a zone under another.
+        let namespace = self.labels.get(labels::NAMESPACE).filter(|name| !name.is_empty());
+        let namespace = namespace.filter(|_| config.mode.is_federated_zone());
+        if let Some(problem) = namespace.and_then(labels::dns_1123_problem) {
+            violations.add(label(labels::NAMESPACE), problem);
+        }
         let Some(zone) = config.mode.zone().filter(|_| origin != Some(labels::ORIGIN_GLOBAL)) else { return };
         let other = |key, expected: &str| self.labels.get(key).is_some_and(|v| v != expected);
         violations.check(

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Api, ApiError, Deletion, KindApi, Put, User, absent,
     commit::Prepared,
-    meta,
+    meta, namesakes,
     page::{self, Query},
     precondition::Conditions,
     preview,
@@ -258,6 +258,7 @@ impl ValidBody {
         }
         let title = if existing.is_some() { UPDATE } else { CREATE };
         conditions.check(title, existing)?;
+        let namesake = namesakes::check(&api.config.mode, index, existing, &resource)?;
         let mut writes =
             admit(api, index, keys, existing, resource).map_err(|v| ApiError::invalid(title, &v))?;
         // What was decided holds for the mesh as it was seen, and only while it exists: an equal put writes
@@ -267,6 +268,7 @@ impl ValidBody {
             writes.also.push(Write::put_when(Resource::clone(mesh), when));
         }
         let mut warnings = warnings::of(writes.resource());
+        warnings.extend(namesake.map(|warning| clipped(warning, WARNING)));
         // Nobody reads what is said about a file.
         if by != WrittenBy::File {
             let absent = absent::of(writes.resource(), index).into_iter().take(WARNINGS);

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, ordmap::DiffItem};
+use imbl::{OrdMap, OrdSet, ordmap::DiffItem};
 use tokio::sync::watch;
 
 use super::{Change, Revision, Snapshot, StoreIdentity};
-use crate::model::{Kind, Origin, Resource, ResourceKey};
+use crate::model::{Kind, Origin, Resource, ResourceKey, names};
 
 /// Mesh and name of a resource inside its kind, in list order.
 type ListKey = (Arc<str>, Arc<str>);
@@ -22,6 +22,8 @@ pub struct Index {
     by_kind: OrdMap<&'static str, OrdMap<ListKey, Arc<Resource>>>,
     /// What zones own, by zone and kind.
     owned: OrdMap<(Arc<str>, &'static str), Owned>,
+    /// Names of what is called otherwise by its label, and not by a hash that is made of it; by kind, and by mesh and label.
+    renamed: OrdMap<&'static str, OrdMap<ListKey, OrdSet<Arc<str>>>>,
 }
 
 /// How much a zone owns.
@@ -56,7 +58,7 @@ impl Owned {
 impl Index {
     /// The index of an empty store.
     pub fn empty(store: StoreIdentity) -> Self {
-        Self { store, revision: 0, by_kind: OrdMap::new(), owned: OrdMap::new() }
+        Self { store, revision: 0, by_kind: OrdMap::new(), owned: OrdMap::new(), renamed: OrdMap::new() }
     }
 
     /// The index of a snapshot.
@@ -77,6 +79,7 @@ impl Index {
                 let kind = self.by_kind.get_mut(change.key.kind.name);
                 if let Some(gone) = kind.and_then(|kind| kind.remove(&place(&change.key))) {
                     self.account(&gone, false);
+                    self.call(&gone, false);
                 }
             }
         }
@@ -86,9 +89,44 @@ impl Index {
     fn put(&mut self, resource: Arc<Resource>) {
         self.account(&resource, true);
         let kind = self.by_kind.entry(resource.kind().name).or_default();
-        if let Some(before) = kind.insert(place(&resource.key), resource) {
+        let before = kind.insert(place(&resource.key), Arc::clone(&resource));
+        if let Some(before) = before {
             self.account(&before, false);
+            self.call(&before, false);
         }
+        self.call(&resource, true);
+    }
+
+    fn call(&mut self, resource: &Resource, is_there: bool) {
+        let (kind, called) = (resource.kind().name, resource.display_name());
+        // All that came from elsewhere has a hashed name, and is found by that.
+        if called == resource.name() || names::hashed_name(resource) == resource.name() {
+            return;
+        }
+        let of_kind = self.renamed.entry(kind).or_default();
+        let place: ListKey = (Arc::clone(&resource.key.mesh), called.into());
+        let namesakes = of_kind.entry(place.clone()).or_default();
+        match is_there {
+            true => drop(namesakes.insert(Arc::clone(&resource.key.name))),
+            false => drop(namesakes.remove(&resource.key.name)),
+        }
+        if namesakes.is_empty() {
+            of_kind.remove(&place);
+        }
+    }
+
+    /// What is called so in a mesh by who wrote it, whatever it is stored under, other than under a hashed name.
+    pub fn called<'a>(
+        &'a self,
+        kind: &'static Kind,
+        mesh: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let place: ListKey = (mesh.into(), name.into());
+        let renamed = self.renamed.get(kind.name).and_then(|of_kind| of_kind.get(&place));
+        let plain = self.find(kind, mesh, name).filter(|resource| resource.display_name() == name);
+        let renamed = renamed.into_iter().flatten().filter_map(move |name| self.find(kind, mesh, name));
+        plain.into_iter().chain(renamed)
     }
 
     fn account(&mut self, resource: &Resource, is_there: bool) {

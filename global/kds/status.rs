@@ -11,7 +11,7 @@ use common::{
     kds::{
         features::{Features, ISSUING},
         filter::{self, Receiver},
-        outgoing::exports,
+        outgoing::{OutgoingResource, exports},
         watch::Position,
     },
     model::{Origin, Resource, kinds, labels},
@@ -113,6 +113,15 @@ impl ZoneStatusSource for Kds {
         let mut withheld = outgoing.withheld_of(&resource.key);
         if let Some(withheld) = withheld.find(|withheld| withheld.audience.includes(receiver, is_enabled)) {
             return Sending::Withheld(withheld.reason.clone());
+        }
+        let mut meant = outgoing
+            .of_resource(resource, shared.form())
+            .filter(|item| item.audience.includes(receiver, is_enabled));
+        let hidden = |item: &Arc<OutgoingResource>| {
+            outgoing.hidden(item, |audience| audience.includes(receiver, is_enabled))
+        };
+        if let Some(reason) = meant.find_map(hidden) {
+            return Sending::Withheld(reason);
         }
         let kind = resource.kind().name;
         let mut forms = outgoing.of_resource(resource, shared.form());

@@ -13,7 +13,7 @@ use common::{
         headers::Upstream,
         mapper::{self, DownForm, MapError},
         outgoing::{
-            self, ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, ReceiverSelection,
+            ChangedNames, OutgoingForm, OutgoingResource, OutgoingResources, ReceiverSelection,
             SelectedTypes, SharedOutgoing,
         },
         serve::View,
@@ -89,17 +89,15 @@ struct ZoneReceiver {
     issues: bool,
 }
 
-impl MeantFor {
-    fn includes_audience(&self, audience: &Audience) -> bool {
-        let ZoneReceiver { zone, features, issues } = &*self.receiver;
-        audience.includes(Receiver { zone, features, issues: *issues }, |zone| !self.disabled.contains(zone))
-    }
-}
-
 impl ReceiverSelection for MeantFor {
     fn includes(&self, item: &OutgoingResource) -> bool {
         let needed = self.runs.as_ref().is_none_or(|meshes| meshes.need(&item.resource));
-        needed && self.includes_audience(&item.audience)
+        needed && self.is_meant(&item.audience)
+    }
+
+    fn is_meant(&self, audience: &Audience) -> bool {
+        let ZoneReceiver { zone, features, issues } = &*self.receiver;
+        audience.includes(Receiver { zone, features, issues: *issues }, |zone| !self.disabled.contains(zone))
     }
 }
 
@@ -142,7 +140,7 @@ impl ZoneView {
             return;
         }
         let differs = |item: &&Arc<OutgoingResource>| known.need(&item.resource) != now.need(&item.resource);
-        let secrets = outgoing.list(SECRET.name).filter(differs);
+        let secrets = outgoing.candidates(SECRET.name).filter(differs);
         let names: Vec<Name> = secrets.map(|item| Arc::clone(&item.wanted.name)).collect();
         if !names.is_empty() {
             changed.entry(SECRET.name).or_default().extend(names);
@@ -153,7 +151,7 @@ impl ZoneView {
 
 impl View for ZoneView {
     fn key_of(&self, type_name: &str, name: &str) -> Option<ResourceKey> {
-        self.outgoing.key_of(type_name, name).cloned()
+        self.selected.of_type(type_name).item(name).map(|item| item.resource.key.clone())
     }
 
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
@@ -180,8 +178,7 @@ impl View for ZoneView {
     }
 
     fn withheld(&self) -> BTreeMap<&'static str, String> {
-        let withheld = self.outgoing.withheld();
-        outgoing::reasons(withheld.filter(|(_, withheld)| self.meant.includes_audience(&withheld.audience)))
+        self.outgoing.withheld_from(&self.meant)
     }
 }
 
@@ -218,7 +215,10 @@ fn cross_zone_names(outgoing: &OutgoingResources, zone: &str) -> Vec<(&'static s
     let owned = |item: &&Arc<OutgoingResource>| matches!(&item.resource.origin, Origin::Zone(owner) if **owner == *zone);
     kinds
         .flat_map(|kind| {
-            outgoing.list(kind.name).filter(owned).map(|item| (kind.name, Arc::clone(&item.wanted.name)))
+            outgoing
+                .candidates(kind.name)
+                .filter(owned)
+                .map(|item| (kind.name, Arc::clone(&item.wanted.name)))
         })
         .collect()
 }
@@ -335,6 +335,57 @@ mod tests {
         // What a zone may not have any more is not in there either.
         view.advance(&index(3, vec![timeout("t"), timeout("u"), ingress(), zone("zone-2", false)]));
         assert_eq!((len(&view, timeouts), len(&view, ingresses)), (2, 0));
+    }
+
+    /// `zone-1` with namespace `0` and `zone-10` without one make the same name.
+    #[test]
+    fn of_two_with_one_name_a_zone_has_the_better_one_that_is_for_it() {
+        let kind = &kinds::mesh_service::KIND;
+        let sent = |zone: &str, namespace: &str| {
+            let mut own = resource(kind, "web", "");
+            own.labels.extend((!namespace.is_empty()).then_some((labels::NAMESPACE, namespace)));
+            let sent = mapper::up(&own, zone, &[]).unwrap();
+            Resource { origin: Origin::Zone(zone.into()), ..sent }
+        };
+        let (honest, mut thief) = (sent("zone-10", ""), sent("zone-1", "0"));
+        assert_eq!(honest.key, thief.key);
+        // A zone that hashes no names is free in what they are here.
+        thief.key = ResourceKey::new(kind, "default", "zone-1.web.0");
+        let shared = shared();
+        let both = || vec![honest.clone(), thief.clone()];
+        let before = index(1, both());
+        let mut views = ["west", "zone-10", "zone-1"]
+            .map(|zone| ZoneView::new(zone.into(), Features::ours(), None, Arc::clone(&shared), &before));
+        let has = |views: &[ZoneView; 3]| {
+            views.each_ref().map(|view| {
+                let names = names(view, kind);
+                names.first().and_then(|name| view.key_of(kind.name, name)).map(|key| key.name.to_string())
+            })
+        };
+        let (h, t) = (Some(honest.name().to_owned()), Some(thief.name().to_owned()));
+        assert_eq!(has(&views), [h.clone(), t.clone(), h.clone()]);
+        let withheld = views.each_ref().map(|view| view.withheld().remove(kind.name).unwrap_or_default());
+        assert!(
+            withheld[0].starts_with("MeshService default/zone-1.web.0: it would be sent as"),
+            "{withheld:?}"
+        );
+        assert!(withheld[0].contains("of zone zone-10, which goes before it"), "{withheld:?}");
+        assert_eq!(withheld[1..], ["", ""], "only one of them is for these");
+
+        let mut advance = |revision, resources| {
+            let next = index(revision, resources);
+            let named = views.each_mut().map(|view| view.advance(&next).contains_key(kind.name));
+            (has(&views), named)
+        };
+        let taken_out = both().into_iter().chain([zone("zone-10", false)]).collect();
+        let (now, named) = advance(2, taken_out);
+        assert_eq!((now, named[0]), ([t.clone(), t.clone(), None], true));
+        assert_eq!(advance(3, both()).0, [h.clone(), t.clone(), h.clone()]);
+        // The thief goes, and takes nothing with him.
+        assert_eq!(advance(4, vec![honest.clone()]).0, [h.clone(), None, h.clone()]);
+        assert_eq!(advance(5, both()).0, [h, t.clone(), Some(honest.name().to_owned())]);
+        let (now, named) = advance(6, vec![thief.clone()]);
+        assert_eq!((now, named), ([t.clone(), t, None], [true; 3]));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use common::{
         filter::{self, Audience},
         headers::Upstream,
         mapper::{self, MapError},
-        outgoing::{self, ChangedNames, Everything, OutgoingForm, OutgoingResources, SelectedTypes},
+        outgoing::{ChangedNames, Everything, OutgoingForm, OutgoingResources, SelectedTypes},
         serve::View,
     },
     model::{Resource, ResourceKey},
@@ -56,7 +56,7 @@ impl OwnView {
 
 impl View for OwnView {
     fn key_of(&self, type_name: &str, name: &str) -> Option<ResourceKey> {
-        self.outgoing.key_of(type_name, name).cloned()
+        self.outgoing.get(type_name, name).map(|item| item.resource.key.clone())
     }
 
     fn advance(&mut self, index: &Arc<Index>) -> ChangedNames {
@@ -68,7 +68,7 @@ impl View for OwnView {
     }
 
     fn withheld(&self) -> BTreeMap<&'static str, String> {
-        outgoing::reasons(self.outgoing.withheld())
+        self.outgoing.withheld_from(&Everything)
     }
 }
 

@@ -428,6 +428,60 @@ fn a_name_of_another_zone_is_refused_and_both_are_named() {
 }
 
 #[test]
+fn owners_of_refused_names_are_looked_for_a_few_times() {
+    let zones = (0..500).map(|n| format!("zone-{n}"));
+    let zones: Vec<Resource> = zones
+        .map(|name| Resource::new(ResourceKey::global(&kinds::zone::KIND, &name), DateTime::UNIX_EPOCH))
+        .collect();
+    let theirs = (0..100).map(|n| mapper::up(&from_global(&format!("t-{n}")), "zone-499", &[]).unwrap());
+    let theirs: Vec<Resource> = theirs.collect();
+    let follower = global(Foreign::Rewrite);
+    let plan =
+        plan(&index(zones), &received(&theirs, &[], false, &follower), &follower, DateTime::UNIX_EPOCH);
+    assert_eq!((plan.verdicts.len(), plan.writes.len()), (100, 0));
+    let told =
+        plan.verdicts.iter().filter(|verdict| verdict.reason.contains("what zone \"zone-499\" calls so"));
+    assert_eq!(told.count(), OWNERS);
+}
+
+#[test]
+fn a_namespace_is_a_dns_label() {
+    let follower = global(Foreign::Rewrite);
+    // Anything else can be chosen so that the hash is that of another name.
+    let forged = "\u{1}2\u{6}{\u{7f}";
+    let sent = ["demo", forged, "Demo", "a.b"].map(|namespace| {
+        let own = from_global("t").with_label(labels::NAMESPACE, namespace);
+        up(own)
+    });
+    let received = received(&sent, &[], false, &follower);
+    let plan = plan(&index([]), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), [format!("create {}", sent[0].name())]);
+    let told =
+        |verdict: &&Verdict| verdict.reason.contains("k8s.kuma.io/namespace: a lowercase RFC 1123 label");
+    assert_eq!(plan.verdicts.iter().filter(told).count(), 3, "{:?}", plan.verdicts);
+}
+
+#[test]
+fn what_an_old_zone_sends_is_called_as_it_is_there() {
+    let follower = Follower::Global {
+        zone: "zone-1".into(),
+        foreign: Foreign::Rewrite,
+        naming: ZoneNaming::Below,
+        quota: ZoneQuota::default(),
+    };
+    let honest = [
+        from_global("a"),
+        from_global("b").with_label(labels::DISPLAY_NAME, "b"),
+        from_global("c.demo").with_label(labels::DISPLAY_NAME, "c").with_label(labels::NAMESPACE, "demo"),
+    ];
+    let posing = from_global("x").with_label(labels::DISPLAY_NAME, "web").with_label(labels::NAMESPACE, "0");
+    let sent: Vec<Resource> = honest.into_iter().chain([posing]).collect();
+    let plan = plan(&index([]), &received(&sent, &[], false, &follower), &follower, DateTime::UNIX_EPOCH);
+    assert_eq!(words(&plan), ["create zone-1.a", "create zone-1.b", "create zone-1.c.demo"]);
+    assert!(plan.verdicts[0].reason.contains("take the label away"), "{:?}", plan.verdicts);
+}
+
+#[test]
 fn whose_name_it_is_gets_it_back() {
     let follower = global(Foreign::Rewrite);
     let mine = up(from_global("t"));

@@ -5,13 +5,19 @@ use std::{collections::BTreeMap, fmt, ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
 
-use super::{ChangedNames, OutgoingResource, OutgoingResources};
-use crate::xds::{Collection, Name, Version, Wanted};
+use super::{ChangedNames, OutgoingResource, OutgoingResources, namesakes::Namesakes};
+use crate::{
+    kds::filter::Audience,
+    xds::{Collection, Name, Version, Wanted},
+};
 
 /// Which of the outgoing resources one receiver gets.
 pub trait ReceiverSelection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether it gets this one.
     fn includes(&self, item: &OutgoingResource) -> bool;
+
+    /// Whether it is one of these, who should get something that cannot be sent.
+    fn is_meant(&self, audience: &Audience) -> bool;
 }
 
 /// The selection of a receiver that gets them all.
@@ -20,6 +26,10 @@ pub struct Everything;
 
 impl ReceiverSelection for Everything {
     fn includes(&self, _item: &OutgoingResource) -> bool {
+        true
+    }
+
+    fn is_meant(&self, _audience: &Audience) -> bool {
         true
     }
 }
@@ -72,17 +82,23 @@ impl<S: ReceiverSelection> SelectedTypes<S> {
 /// What a selection leaves of one type.
 #[derive(Clone)]
 pub struct SelectedOfType<S> {
-    items: OrdMap<Name, Arc<OutgoingResource>>,
+    items: OrdMap<Name, Namesakes>,
     selection: S,
 }
 
 impl<S: ReceiverSelection> SelectedOfType<S> {
     fn iter(&self) -> impl Iterator<Item = &Arc<OutgoingResource>> {
-        self.items.values().filter(|item| self.selection.includes(item))
+        self.items.values().filter_map(|namesakes| self.chosen(namesakes))
     }
 
-    fn item(&self, name: &str) -> Option<&Arc<OutgoingResource>> {
-        self.items.get(name).filter(|item| self.selection.includes(item))
+    /// What this receiver gets of those with one name: the first that is for it.
+    fn chosen<'a>(&self, namesakes: &'a Namesakes) -> Option<&'a Arc<OutgoingResource>> {
+        namesakes.iter().find(|item| self.selection.includes(item))
+    }
+
+    /// What this receiver gets under a name.
+    pub fn item(&self, name: &str) -> Option<&Arc<OutgoingResource>> {
+        self.chosen(self.items.get(name)?)
     }
 
     /// Visits the name and version of each.
@@ -113,8 +129,8 @@ impl<S: ReceiverSelection> Collection for SelectedOfType<S> {
     fn under(&self, prefix: &str, visit: &mut dyn FnMut(Wanted)) {
         let after = (Bound::Included(prefix), Bound::Unbounded);
         let named = self.items.range::<_, str>(after).take_while(|(name, _)| name.starts_with(prefix));
-        let selected = named.filter(|(_, item)| self.selection.includes(item));
-        selected.for_each(|(_, item)| visit(item.wanted.clone()));
+        let selected = named.filter_map(|(_, namesakes)| self.chosen(namesakes));
+        selected.for_each(|item| visit(item.wanted.clone()));
     }
 
     fn len(&self) -> usize {

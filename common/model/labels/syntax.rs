@@ -9,6 +9,9 @@ const VALUE_FORM: &str = "a valid label must be an empty string or consist of al
 const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
     characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex \
     used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const DNS_1123_FORM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or \
+    '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS_1035_FORM: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', \
     start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or \
     'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -62,6 +65,14 @@ pub fn subdomain_problem(name: &str) -> Option<String> {
     }
     let good = name.split('.').all(|label| is_bounded(label, |b| b == b'-', is_lower_alphanumeric));
     (!good).then(|| SUBDOMAIN_FORM.to_owned())
+}
+
+/// What is wrong with a name that must be a DNS label.
+pub fn dns_1123_problem(name: &str) -> Option<String> {
+    if name.len() > MAX_PART {
+        return Some(format!("must be no more than {MAX_PART} characters"));
+    }
+    (!is_bounded(name, |b| b == b'-', is_lower_alphanumeric)).then(|| DNS_1123_FORM.to_owned())
 }
 
 /// What is wrong with a name that must be a DNS label starting with a letter.

@@ -405,7 +405,13 @@ async fn page() -> String {
          zones as in Kuma, and means less there, because its zone may have been taken over: names in `to`, backends and \
          mirrors mean MeshServices of its zone only, and no services known by tags. One that has `rules` beside `to`, is \
          for a MeshHTTPRoute as a whole, logs to another file than `/dev/stdout` and `/dev/stderr`, or shows the \
-         environment or a file of a proxy (`%ENVIRONMENT(…)%`, `%FILE_CONTENT(…)%`), stays in its zone.\n\n## Kinds\n\nWhere each is written; the others \
+         environment or a file of a proxy (`%ENVIRONMENT(…)%`, `%FILE_CONTENT(…)%`), stays in its zone. So does one whose top `targetRef` tells \
+         clients apart by anything but `kuma.io/zone`: each sort of clients has its configuration made for it.\n\nA \
+         resource whose labels `kuma.io/display-name`, `kuma.io/zone` and `k8s.kuma.io/namespace` would give it the name of \
+         another one where it is sent is answered 409. In Kuma the one that is listed last takes the place of the other \
+         there. Global takes a namespace from a zone only if it is a DNS label, as those of Kubernetes are, and the API of \
+         a zone says so; from a zone without `hash-suffix` it takes `kuma.io/display-name` only if that is the name, or \
+         the name before the namespace, under which the zone sends it.\n\n## Kinds\n\nWhere each is written; the others \
          receive it.\n\n| kind | path | written on |\n| --- | --- | --- |\n",
     );
     let zone = Mode::Zone { name: "east".into(), federated: true };

@@ -3,7 +3,7 @@
 
 use common::{
     kds::mapper,
-    model::{Resource, ResourceKey, labels},
+    model::{Resource, ResourceKey, labels, names},
     registry,
 };
 use serde_json::{Value, json};
@@ -143,6 +143,55 @@ async fn a_stolen_zone_turns_no_calls_of_others_to_itself() {
     let routes = |config: &Value| config["xds"]["RouteConfiguration"].clone();
     assert_eq!(routes(&after), routes(&before));
     client.reaches(0, "bank-1").await;
+}
+
+/// Each sort of clients that somebody tells apart costs their zone what all of them cost together.
+#[tokio::test]
+async fn a_stolen_zone_tells_no_clients_of_others_apart() {
+    let (global, mut zones) = federation(1).await;
+    let zone = zones.remove(0);
+    let mut up = KdsPeer::connect(&global, THIEF).await.up().await.expect("its token is good");
+    let home =
+        json!([{"targetRef": {"kind": "MeshService", "name": "home"}, "default": {"idleTimeout": "1s"}}]);
+    let top = [
+        ("by-tag", json!({"kind": "MeshSubset", "tags": {"kuma.io/service": "client"}})),
+        ("by-label", json!({"kind": "Dataplane", "labels": {"app": "client"}})),
+        ("by-name", json!({"kind": "Dataplane", "name": "client-1"})),
+        ("to-all", json!({"kind": "Mesh"})),
+    ];
+    for (name, top) in top {
+        let policy = json!({"targetRef": top, "to": home});
+        tell(&mut up, &loot("MeshTimeout", name, Some("producer"), &policy)).await;
+    }
+    let last = json!({"type": "MeshTimeout", "mesh": "default", "name": "last", "spec": {
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "7s"}}]}});
+    let names = names_after(&global, &zone, "MeshTimeout", "meshtimeouts", last).await;
+    assert!(names.iter().any(|name| name == "to-all"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("by-")), "{names:?}");
+}
+
+/// The hash in a name is short, and a namespace can be found that makes it the one of a policy of global.
+#[tokio::test]
+async fn a_stolen_zone_takes_the_name_of_no_policy_of_global() {
+    const FORGED: &str = "pppoae\u{1e}\r/>\u{7}\u{8}?\u{b}\u{1}=\u{18}\u{3}\u{8}\u{5}";
+    const TAKEN: &str = "mesh-timeout-all-default";
+    let (global, mut zones) = federation(1).await;
+    let zone = zones.remove(0);
+    let theirs = names::hashed("default", TAKEN, None, None);
+    assert_eq!(names::hashed("default", TAKEN, Some(THIEF), Some(FORGED)), theirs);
+    let mut up = KdsPeer::connect(&global, THIEF).await.up().await.expect("its token is good");
+    let home = json!({"to": [{"targetRef": {"kind": "MeshService", "name": "home"}, "default": {"idleTimeout": "1s"}}]});
+    let honest = loot("MeshTimeout", TAKEN, Some("producer"), &home);
+    let key = ResourceKey::new(honest.kind(), "default", &theirs);
+    let forged = Resource { key, ..honest }.with_label(labels::NAMESPACE, FORGED);
+    let refused = up.offer(forged.kind(), vec![item(&forged)]).await.expect("the stream goes on");
+    let refused = refused.expect("it is no namespace");
+    assert!(refused.contains("k8s.kuma.io/namespace: a lowercase RFC 1123 label"), "{refused}");
+    let last = json!({"type": "MeshTimeout", "mesh": "default", "name": "last", "spec": {
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "7s"}}]}});
+    names_after(&global, &zone, "MeshTimeout", "meshtimeouts", last).await;
+    let policy = zone.get(&format!("/meshes/default/meshtimeouts/{theirs}")).await;
+    assert!(policy["labels"][labels::ZONE].is_null() && !policy.to_string().contains("home"), "{policy}");
 }
 
 /// Whom to believe about the domain of somebody else is not a zone's to say.

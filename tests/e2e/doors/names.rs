@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use common::{
-    kds::{mapper, metadata::Peer},
+    kds::{features, mapper, metadata::Peer},
     model::{Resource, ResourceKey, kinds, labels},
     proto::envoy::{
         config::core::v3::Node,
@@ -98,6 +98,71 @@ async fn a_name_that_two_zones_can_make_goes_to_the_one_that_chose_less_of_it() 
     let refused = again.expect("it is the other's now");
     assert!(refused.contains("belongs to zone zone-10; the one of zone zone-1"), "{refused}");
     is_web_of(&global, "zone-10").await;
+}
+
+/// Whose service `web` the zone has, once it has the policy of global of this name.
+async fn web_in(zone: &Zone, global: &Global, policy: &str) -> Vec<String> {
+    global.apply(&ALLOW_ALL.replace("allow-all", policy));
+    eventually(&format!("{policy} in the zone"), || async move {
+        let list = zone.try_get("/meshes/default/meshtrafficpermissions").await?;
+        if list.to_string().contains(policy) { Ok(()) } else { Err(list.to_string()) }
+    })
+    .await;
+    let list = zone.get("/meshes/default/meshservices").await;
+    let items = list["items"].as_array().into_iter().flatten();
+    let web = items.filter(|item| item["labels"]["kuma.io/display-name"] == "web");
+    web.map(|item| item["labels"]["kuma.io/zone"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A zone that hashes no names is free in what they are on global, and its labels make the names that others are sent.
+#[tokio::test]
+async fn a_zone_that_hashes_no_names_takes_none_of_another_in_the_other_zones() {
+    const SERVICE: &str = r#"{"ports": [{"port": 80, "targetPort": 80}], "selector": {"dataplaneTags": {"kuma.io/service": "web"}}}"#;
+    let global = Global::start().await;
+    global.apply(MESH);
+    let west = Zone::start_with(&global, "west", Options::default()).await;
+    let kind = &kinds::mesh_service::KIND;
+    let owner = KdsPeer::connect(&global, "zone-10").await;
+    let mut owners = owner.up().await.unwrap();
+    let web = owner.honest(kind, "default", "web", SERVICE);
+    assert_eq!(owners.offer(kind, vec![item(&web)]).await.unwrap(), None);
+    let of_web = format!("/meshes/default/meshservices/{}", web.name());
+    eventually("the service in the other zone", || west.try_get(&of_web)).await;
+
+    let mut thief = KdsPeer::connect(&global, "zone-1").await;
+    thief.caller.features = [features::ZONE_PING_HEALTH].into_iter().collect();
+    let mut up = thief.up().await.unwrap();
+    let posing = |name: &str| {
+        let key = ResourceKey::new(kind, "default", name);
+        let posing = Resource { key, ..web.clone() }.with_label(labels::ZONE, "zone-1");
+        posing.with_label(labels::NAMESPACE, "0")
+    };
+    let refused = up.offer(kind, vec![item(&posing("x"))]).await.unwrap().expect("it is not called so there");
+    assert!(refused.contains("kuma.io/display-name") && refused.contains("take the label away"), "{refused}");
+    // So it is called in Kubernetes, in the namespace `0`.
+    assert_eq!(up.offer(kind, vec![item(&posing("web.0"))]).await.unwrap(), None);
+    eventually("a note about it", || async {
+        let overview = global.try_get("/zones/west/_overview").await?;
+        let notes = overview["strait"]["notes"].to_string();
+        let says = [
+            "the zone does not get some MeshService",
+            "zone-1.web.0",
+            "of zone zone-10, which goes before it",
+        ];
+        if says.iter().all(|words| notes.contains(words)) { Ok(()) } else { Err(notes) }
+    })
+    .await;
+    assert_eq!(web_in(&west, &global, "posing").await, ["zone-10"]);
+    assert_eq!(up.say(kind, Vec::new(), vec!["web.0.default".to_owned()]).await.unwrap(), None);
+    assert_eq!(web_in(&west, &global, "gone").await, ["zone-10"]);
+    // What it keeps under the name is sent once nobody goes before it.
+    assert_eq!(up.offer(kind, vec![item(&posing("web.0"))]).await.unwrap(), None);
+    assert_eq!(owners.say(kind, Vec::new(), vec![format!("{}.default", web.name())]).await.unwrap(), None);
+    eventually("the other one", || async {
+        let shown = west.try_get(&of_web).await?;
+        if shown["labels"]["kuma.io/zone"] == "zone-1" { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test]

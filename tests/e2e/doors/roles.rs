@@ -295,3 +295,83 @@ async fn a_role_reaches_as_far_as_it_says() {
         assert!(is || why.contains("an AccessRole must allow it"), "{words:?}: {why}");
     }
 }
+
+const FOR_PAYMENTS: &str = "
+type: AccessRole
+name: payments
+spec: { rules: [{ verbs: [write, delete], kinds: [MeshTrafficPermission], names: ['payments-*'] }] }
+---
+type: AccessRoleBinding
+name: payments
+spec: { subjects: [{ type: User, name: ann }], roles: [payments] }
+";
+
+/// In zones a resource is called by a label.
+#[tokio::test]
+async fn who_may_write_some_names_takes_no_others_by_a_label() {
+    let global = Global::start().await;
+    let zone = Zone::start_with(&global, "west", Options::default()).await;
+    global.apply(FOR_PAYMENTS);
+    let ann = user_token(&global, "ann");
+    let admin = global.admin_token();
+    let path = |name: &str| format!("/meshes/default/meshtrafficpermissions/{name}");
+    let put = async |token: &str, name: &str, called: &str, action: &str| {
+        let labels = if called.is_empty() { json!({}) } else { json!({ "kuma.io/display-name": called }) };
+        let policy = json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": name, "labels": labels,
+            "spec": { "targetRef": { "kind": "Mesh" },
+                      "from": [{ "targetRef": { "kind": "Mesh" }, "default": { "action": action } }] } });
+        let request = http::client().put(global.url(&path(name))).bearer_auth(token.trim()).json(&policy);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    // What the zone says of all that is called so.
+    let says = async |called: &str, action: &str| {
+        eventually(&format!("{called} in the zone says {action}"), || async {
+            let list = zone.try_get("/meshes/default/meshtrafficpermissions").await?;
+            let items = list["items"].as_array().into_iter().flatten();
+            let items: Vec<&Value> =
+                items.filter(|item| item["labels"]["kuma.io/display-name"] == called).collect();
+            let is = |item: &Value| item["spec"]["from"][0]["default"]["action"] == action;
+            if items.len() == 1 && is(items[0]) { Ok(()) } else { Err(list.to_string()) }
+        })
+        .await;
+    };
+    assert_eq!(put(&admin, "deny-all", "", "Deny").await.0, 201);
+    says("deny-all", "Deny").await;
+    assert_eq!(put(&ann, "deny-all", "", "Allow").await.0, 403);
+    for first in ["deny-all", ""] {
+        let (status, said) = put(&ann, "payments-x", first, "Allow").await;
+        assert_eq!(status, if first.is_empty() { 201 } else { 409 }, "{said}");
+    }
+    // Nor later, to what she has.
+    let (status, said) = put(&ann, "payments-x", "deny-all", "Allow").await;
+    assert_eq!(status, 409, "{said}");
+    assert!(
+        said.contains("MeshTrafficPermission default/deny-all") && said.contains("kuma.io/display-name"),
+        "{said}"
+    );
+    says("payments-x", "Allow").await;
+    says("deny-all", "Deny").await;
+
+    // A name that is free is hers until it is somebody's.
+    assert_eq!(put(&ann, "payments-y", "later", "Allow").await.0, 201);
+    says("later", "Allow").await;
+    let (status, said) = put(&admin, "later", "", "Deny").await;
+    assert!(status == 201 && said.contains("payments-y"), "{said}");
+    says("later", "Deny").await;
+    eventually("a note about it", || async {
+        let overview = global.try_get("/zones/west/_overview").await?;
+        let notes = overview["strait"]["notes"].to_string();
+        if notes.contains("MeshTrafficPermission default/payments-y") { Ok(()) } else { Err(notes) }
+    })
+    .await;
+    let request = http::client().delete(global.url(&path("payments-y"))).bearer_auth(&ann);
+    assert_eq!(request.send().await.unwrap().status().as_u16(), 200);
+    eventually("the note is gone", || async {
+        let overview = global.try_get("/zones/west/_overview").await?;
+        let notes = overview["strait"]["notes"].to_string();
+        if notes.contains("payments-y") { Err(notes) } else { Ok(()) }
+    })
+    .await;
+    says("later", "Deny").await;
+}
