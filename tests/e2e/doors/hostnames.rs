@@ -81,7 +81,7 @@ async fn one_host_name_of_thousands_of_services_holds_nobody_up() {
     zone.start_again().await;
     is_online(&global).await;
     zone.apply(
-        "{type: MeshService, mesh: default, name: honest, spec: {ports: [{port: 80}], selector: {dataplaneTags: \
+        "{type: MeshService, mesh: default, name: honest, labels: {kuma.io/origin: zone}, spec: {ports: [{port: 80}], selector: {dataplaneTags: \
          {kuma.io/service: honest}}}}",
     );
     eventually("the host name of an honest service", || async {
