@@ -426,16 +426,13 @@ pub trait Store: Send + Sync + 'static {
     /// then. Of several that do this at once one is first, and all are told so.
     ///
     /// # Errors
-    /// [`StoreError::Backend`]; [`StoreError::Foreign`] for a store that nobody claims.
+    /// [`StoreError::Backend`].
     async fn claim_session(
         &self,
         key: &str,
         document: &str,
         instead_of: Option<&str>,
-    ) -> Result<String, StoreError> {
-        let _ = (document, instead_of);
-        Err(StoreError::Foreign(format!("nothing can be claimed as {key} in this store")))
-    }
+    ) -> Result<String, StoreError>;
 
     /// All documents of [`Store::put_sessions`] whose key starts with `prefix`, in key order.
     ///

@@ -283,6 +283,14 @@ mod tests {
         async fn put_sessions(&self, rows: Vec<(String, Option<String>)>) -> Result<(), StoreError> {
             self.store().put_sessions(rows).await
         }
+        async fn claim_session(
+            &self,
+            key: &str,
+            document: &str,
+            instead_of: Option<&str>,
+        ) -> Result<String, StoreError> {
+            self.store().claim_session(key, document, instead_of).await
+        }
         async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
             self.store().sessions(prefix).await
         }

@@ -107,6 +107,14 @@ impl Store for Away {
         self.written.fetch_add(rows.len(), Ordering::Relaxed);
         store.put_sessions(rows).await
     }
+    async fn claim_session(
+        &self,
+        key: &str,
+        document: &str,
+        instead_of: Option<&str>,
+    ) -> Result<String, StoreError> {
+        self.at_hand()?.claim_session(key, document, instead_of).await
+    }
     async fn sessions(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
         let _free = self.hangs.lock().await;
         self.at_hand()?.sessions(prefix).await

@@ -110,17 +110,18 @@ async fn an_epoch_is_raised_as_a_whole_or_not_at_all() {
         reset(&global, &Method::POST, "/strait/epoch", "", STEP * n).await;
     }
     let cp = &global.cp;
-    let raised = eventually("as many epochs as were taken down", || async move {
-        let shown = epoch(&cp.try_get("/strait/epoch").await?) - before;
-        let known = done(cp, "POST").await?.iter().filter(|path| *path == "/strait/epoch").count() as u64;
-        if shown == known && shown > 0 {
-            Ok(shown)
-        } else {
-            Err(format!("{shown} raised, {known} taken down"))
+    let one = || async move {
+        match epoch(&cp.try_get("/strait/epoch").await?) - before {
+            0 => Err("no epoch was raised".to_owned()),
+            _ => Ok(()),
         }
-    })
-    .await;
+    };
+    eventually("an epoch that was raised", one).await;
+    // A stop waits for what has begun, so nothing is under way any more.
     assert!(global.process.stop().await.success());
     global.start_again().await;
-    assert_eq!(epoch(&global.get("/strait/epoch").await), before + raised, "what is shown is what is stored");
+    let raised = epoch(&global.get("/strait/epoch").await) - before;
+    let known = done(&global, "POST").await.unwrap().iter().filter(|path| *path == "/strait/epoch").count();
+    assert!(raised > 0);
+    assert_eq!(raised, known as u64, "what is stored is what was taken down");
 }

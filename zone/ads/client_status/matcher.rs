@@ -17,7 +17,9 @@ use thiserror::Error;
 use self::expression::ExpressionRoom;
 use crate::ads::node::Proxy;
 
-/// Matchers of a request with all their conditions.
+/// Matchers of a request: each is tried on every node.
+const MATCHERS: usize = 100;
+/// And those with all their conditions.
 const CONDITIONS: usize = 1000;
 
 /// The matchers of a request; one that holds is enough.
@@ -62,7 +64,7 @@ enum TextPattern {
 /// Why matchers cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum MatcherError {
-    #[error("there are more than {CONDITIONS} matchers and conditions in them")]
+    #[error("there are more than {MATCHERS} matchers, or more than {CONDITIONS} with all conditions in them")]
     TooMany,
     #[error("all regular expressions together take more than {room} bytes compiled", room = expression::ROOM)]
     TooLarge,
@@ -77,6 +79,9 @@ pub(super) enum MatcherError {
 impl NodeFilter {
     /// Reads the matchers of a request; without any it means everybody.
     pub(super) fn read(matchers: &[NodeMatcher]) -> Result<Self, MatcherError> {
+        if matchers.len() > MATCHERS {
+            return Err(MatcherError::TooMany);
+        }
         let mut room = ConditionRoom { left: CONDITIONS, expressions: ExpressionRoom::default() };
         matchers.iter().map(|one| NodeTest::read(one, &mut room)).collect::<Result<_, _>>().map(Self)
     }
@@ -327,10 +332,11 @@ mod tests {
                 "regular expressions together",
             ),
             (
-                json!(vec![json!({"nodeId": {"safeRegex": {"regex": "a"}}}); 200]),
+                json!([{"nodeMetadatas": vec![json!({"path": [{"key": "a"}], "value": {"stringMatch":
+                    {"safeRegex": {"regex": "a"}}}}); 200]}]),
                 "regular expressions together",
             ),
-            (json!(vec![json!({"nodeId": {"exact": "a"}}); CONDITIONS + 1]), "more than 1000"),
+            (json!(vec![json!({"nodeId": {"exact": "a"}}); MATCHERS + 1]), "more than 100 matchers"),
             (
                 json!([{"nodeMetadatas": [{"path": [{"key": "a"}], "value": {"orMatch":
                     {"valueMatchers": vec![json!({"boolMatch": true}); CONDITIONS]}}}]}]),
