@@ -42,6 +42,7 @@ pub use self::{
     certificate::PeerCertificate,
     client::{Client, Knock},
     completion::{Completion, Unattended},
+    guest::Parked,
     limits::Limits,
     turns::{Crowded, FairTurn, FairTurns, SharedTurn, network},
 };

@@ -1,6 +1,6 @@
 //! The two ways to ask.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -109,8 +109,7 @@ async fn assignments(
     let body = body.map_err(|error| ApiError::new(error.status(), TITLE, error.to_string()))?;
     let asked = api.intake.work(body, read).await.map_err(wrong)?;
     let id = asked.node.map(|node| node.id).unwrap_or_default();
-    let waits = (wait.min(LONGEST_WAIT), client.network());
-    let told = api.monitoring.differing(&id, &asked.version_info, waits).await?;
+    let told = api.monitoring.differing(&id, &asked.version_info, wait.min(LONGEST_WAIT), &client).await?;
     let Some(told) = told else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
     api.make(&client, told.len(), move || {
         told.answers.assignments.get(|| {
@@ -211,7 +210,8 @@ impl Monitoring {
         &self,
         client: &str,
         version: &str,
-        (wait, at): (Duration, Option<IpAddr>),
+        wait: Duration,
+        at: &Client,
     ) -> Result<Option<ClientAssignments>, ApiError> {
         let (told, mut changes) = self.told().await.ok_or_else(stopping)?;
         let now = of_client(&told, client);
@@ -221,7 +221,7 @@ impl Monitoring {
         if wait.is_zero() {
             return Ok(None);
         }
-        let place = self.waits.begin(at);
+        let (place, _parked) = (self.waits.begin(at.network()), at.park());
         let differs = |told: &Option<ToldAssignments>| {
             told.as_ref().is_some_and(|told| of_client(told, client).version() != version)
         };

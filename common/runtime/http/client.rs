@@ -14,6 +14,7 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use super::{
     completion::{Completion, Unattended},
     connections::Seat,
+    guest::Parked,
     turns::{Crowded, FairTurn, SharedTurn, network},
 };
 
@@ -59,6 +60,12 @@ impl Client {
         let more = |held: usize| (held < most).then_some(held + 1);
         counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Knock(Some(Arc::clone(counted))))
+    }
+
+    /// From now on this exchange waits for what others do, such as for news, until what is returned is dropped. Where
+    /// places are short, its connection makes way for clients something is done for.
+    pub fn park(&self) -> Parked {
+        self.seat.upgrade().map_or_else(Parked::default, |seat| seat.guest.park())
     }
 
     /// Waits for leave to make a large answer, which [goes along](FairTurn::made) with it until it is counted.

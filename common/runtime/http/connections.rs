@@ -138,7 +138,8 @@ impl Connections {
     }
 
     /// Waits for leave to make a large answer for this client, and for the memory of those who made way.
-    pub(super) async fn turn(&self, guest: &Guest) -> Result<FairTurn, Crowded> {
+    pub(super) async fn turn(&self, guest: &Arc<Guest>) -> Result<FairTurn, Crowded> {
+        let _parked = guest.park();
         let turn = async {
             let turn = self.turns.take(guest.peer().ip()).await?;
             self.ready.settled(self.limits.answers).await;
@@ -215,23 +216,24 @@ impl ConnectionTable {
     }
 
     /// Who makes way for a newcomer when everything is taken. First whoever keeps us waiting at an address that
-    /// has a large part of everything, then one that is silent for a while wherever it is, then anybody of that
-    /// address, and last whoever keeps us waiting for longest. So those who hold places make way for each other;
-    /// and on a machine so busy that requests lie unread, nobody who is alone at his address makes way for them.
+    /// has a large part of everything, then one that is silent for a while wherever it is, then anybody at the
+    /// address that has most, and last whoever keeps us waiting for longest. So those who hold places make way for
+    /// each other; and on a machine so busy that requests lie unread, nobody who is alone at his address makes way
+    /// for them.
     fn least_missed(&self, limits: &Limits, now: Instant) -> Option<u64> {
-        let most = self.unknown_at.values().max_by_key(|here| here.len());
+        let most = self.unknown_at.values().max_by_key(|here| here.len()).filter(|most| most.len() > 1);
         let crowd = most.filter(|most| most.len() > (limits.unknown / CROWD).max(1));
-        let of_crowd = |patience| crowd.and_then(|here| self.least_missed_of(here, patience, now));
         let is_silent = |guest: &Guest| guest.progress().silence(now) >= Some(SILENT);
         let silent = || self.unknown.iter().find(|(_, guest)| is_silent(guest));
-        of_crowd(SILENT)
+        crowd
+            .and_then(|here| self.least_missed_of(here, SILENT, now))
             .or_else(|| silent().map(|(number, _)| *number))
-            .or_else(|| of_crowd(Duration::ZERO))
+            .or_else(|| most.and_then(|here| self.least_missed_of(here, Duration::ZERO, now)))
             .or_else(|| self.longest_waiting(self.unknown.keys(), now))
     }
 
-    /// Of the connections of a crowded address one that never asked anything, else the one that has asked
-    /// nothing more or taken nothing of its answer for longest; none that did so for less than `patience`.
+    /// Of the connections of an address one that never asked anything, else the one that has asked nothing more,
+    /// taken nothing of its answer or waited for longest; none that did so for less than `patience`.
     fn least_missed_of(&self, here: &BTreeSet<u64>, patience: Duration, now: Instant) -> Option<u64> {
         let waits = |number: &u64| {
             let guest = self.unknown.get(number)?;

@@ -49,13 +49,19 @@ impl Guest {
         &self.lying
     }
 
-    /// Since when it keeps us waiting, by asking nothing or by taking nothing of its answer, and whether it has
-    /// ever asked; `None` while something is done for it.
+    /// Since when it keeps us waiting, by asking nothing or by taking nothing of its answer, or waits for what others
+    /// do, and whether it has ever asked; `None` while something is done for it.
     pub(super) fn keeps_waiting_since(&self) -> Option<(Instant, bool)> {
         let (bytes, since) = self.lying.now();
         let progress = self.progress();
         let lies = (bytes > 0).then_some(since);
         Some((lies.or_else(|| progress.asks_nothing_since())?, progress.has_asked()))
+    }
+
+    /// One of its exchanges waits for what others do, until what is returned is dropped.
+    pub(super) fn park(self: &Arc<Self>) -> Parked {
+        self.progress().parked(Instant::now());
+        Parked(Some(Arc::clone(self)))
     }
 
     /// Bytes went to it.
@@ -104,6 +110,19 @@ impl Guest {
                 // It may have moved away meanwhile.
                 () = overdue => {}
             }
+        }
+    }
+}
+
+/// An exchange for which nothing is done: it waits for what others do, and its client makes way before those who are
+/// worked for.
+#[derive(Default)]
+pub struct Parked(Option<Arc<Guest>>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(guest) = &self.0 {
+            guest.progress().unparked();
         }
     }
 }

@@ -1,22 +1,28 @@
 //! Those who have shown who they are, or need not, and take all the places there are.
 
+use std::{net::IpAddr, time::Duration};
+
 use common::{
     kds::carrier::Carrier,
     proto::strait::relay::v1alpha1::{
         RelayFollowRequest, RelayReport, relay_service_client::RelayServiceClient,
     },
 };
-use futures::{StreamExt, stream};
-use tokio::{sync::mpsc, time::timeout};
+use futures::{StreamExt, future::join_all, stream};
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
 
 use super::ads_peer::{Stream, channel, join, node, token};
 use crate::{
     harness::{
-        Options,
+        Options, addresses,
         budget::{Before, Budget},
-        eventually,
+        eventually, http,
         kds_peer::dial,
         relay::Relay,
         wait::PATIENCE,
@@ -81,6 +87,54 @@ async fn a_proxy_has_so_many_streams_and_others_are_served() {
     })
     .await;
     drop(serves);
+}
+
+/// Clients that wait for news of whom to collect metrics from, and from how many addresses.
+const WAITING: usize = 600;
+const SOURCES: usize = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_waits_for_news_of_metrics_keeps_nobody_from_them() {
+    let address = addresses::loopback();
+    let port = addresses::free_port(address).to_string();
+    let options = Options::default()
+        .with("monitoringAssignmentServer.enabled", "true")
+        .with("monitoringAssignmentServer.interface", &address.to_string())
+        .with("monitoringAssignmentServer.port", &port);
+    let (_global, zones) = federation_with(1, Options::default(), options).await;
+    let url = format!("http://{address}:{port}/v3/discovery:monitoringassignments");
+    let clients: Vec<_> = (0..SOURCES)
+        .map(|_| {
+            // A connection that nobody uses makes way first.
+            let fresh = http::builder().pool_max_idle_per_host(0);
+            fresh.local_address(IpAddr::V4(addresses::loopback())).build().unwrap()
+        })
+        .collect();
+    let ask = async |client: usize, version: &str, wait: &str| {
+        let asked = json!({"version_info": version, "node": {"id": "prometheus"}, "resource_names": [],
+            "type_url": "type.googleapis.com/kuma.observability.v1.MonitoringAssignment", "response_nonce": ""});
+        let answer = clients[client].post(format!("{url}?fetch-timeout={wait}")).json(&asked).send().await?;
+        Ok::<_, reqwest::Error>((answer.status().as_u16(), answer.text().await?))
+    };
+    let (status, answer) = ask(0, "", "1s").await.unwrap();
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let version = answer["version_info"].as_str().unwrap();
+    let before = Before::of(&zones[0].process);
+    let crowd = join_all((0..WAITING).map(|n| ask(1 + n % (SOURCES - 1), version, "20s")));
+    let honest = async {
+        for _ in 0..20 {
+            let begin = Instant::now();
+            let (status, _) = ask(0, "another", "20s").await.expect("it is let in");
+            assert_eq!(status, 200);
+            assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        }
+    };
+    let (answers, ()) = tokio::join!(crowd, honest);
+    // Those of one address that wait longest make way for others, as everywhere; nobody is told anything wrong.
+    let answered: Vec<u16> = answers.into_iter().filter_map(|answer| Some(answer.ok()?.0)).collect();
+    assert!(answered.iter().all(|status| matches!(status, 304 | 503)), "{answered:?}");
+    println!("{WAITING} waited, {} till the end: {}", answered.len(), before.spent(BUDGET).expect("little"));
 }
 
 /// Streams that the bearer of a relay's token opens.

@@ -11,7 +11,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::harness::{Global, control_plane::ControlPlane, eventually};
+use crate::harness::{Global, Options, control_plane::ControlPlane, eventually};
 
 /// Writes of each kind, each hung up on a little later than the one before.
 const WRITES: u32 = 60;
@@ -103,25 +103,31 @@ async fn what_is_written_is_taken_down_though_its_client_hung_up() {
 
 #[tokio::test]
 async fn an_epoch_is_raised_as_a_whole_or_not_at_all() {
-    let mut global = Global::start().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let audit = folder.path().join("audit.log");
+    let options = Options::default().with("apiServer.audit.file", &audit.display().to_string());
+    let mut global = Global::start_with(options).await;
     let epoch = |shown: &Value| shown["epoch"].as_u64().unwrap();
     let before = epoch(&global.get("/strait/epoch").await);
     for n in 0..WRITES {
         reset(&global, &Method::POST, "/strait/epoch", "", STEP * n).await;
     }
     let cp = &global.cp;
-    let one = || async move {
-        match epoch(&cp.try_get("/strait/epoch").await?) - before {
-            0 => Err("no epoch was raised".to_owned()),
-            _ => Ok(()),
-        }
-    };
-    eventually("an epoch that was raised", one).await;
-    // A stop waits for what has begun, so nothing is under way any more.
+    eventually("an epoch that was raised", || async move {
+        let raised = epoch(&cp.try_get("/strait/epoch").await?) > before;
+        raised.then_some(()).ok_or_else(|| "none was".to_owned())
+    })
+    .await;
+    // A stop waits for what has begun, and the file has it then.
     assert!(global.process.stop().await.success());
+    let file = std::fs::read_to_string(&audit).unwrap();
+    let entries = file.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let raises = |entry: &Value| {
+        entry["method"] == "POST" && entry["path"] == "/strait/epoch" && entry["outcome"] == "done"
+    };
+    let known = entries.filter(raises).count() as u64;
     global.start_again().await;
     let raised = epoch(&global.get("/strait/epoch").await) - before;
-    let known = done(&global, "POST").await.unwrap().iter().filter(|path| *path == "/strait/epoch").count();
+    assert_eq!(raised, known, "what is stored is what was taken down");
     assert!(raised > 0);
-    assert_eq!(raised, known as u64, "what is stored is what was taken down");
 }

@@ -124,6 +124,27 @@ fn a_crowd_whose_answers_the_system_took_makes_way_for_who_has_just_connected() 
 }
 
 #[test]
+fn those_who_wait_for_news_make_way_and_nobody_who_is_alone_does() {
+    let limits = Limits { connections: 32, unknown: 16, unknown_per_address: 8, ..Limits::default() };
+    for addresses in [3, 9, 14] {
+        let (connections, now) = (connections(limits.clone()), Instant::now());
+        let waits = |last: u8, port: u16| {
+            let seat = connections.enter(peer(last, port), now).unwrap();
+            let request = seat.guest.progress().asked(false, now);
+            seat.guest.progress().arrived(request);
+            let parked = seat.guest.park();
+            (seat, parked)
+        };
+        let alone = waits(1, 1);
+        let crowd: Vec<_> = (0..60).map(|n| waits(10 + n % addresses, u16::from(n))).collect();
+        let newcomer = waits(2, 1);
+        assert!(!displaced(&alone.0) && !displaced(&newcomer.0), "{addresses}");
+        let left = crowd.iter().filter(|(seat, _)| !displaced(seat)).count();
+        assert!((8..=14).contains(&left), "{addresses}: {left}");
+    }
+}
+
+#[test]
 fn without_a_crowd_who_says_nothing_goes_first() {
     let limits = Limits { unknown: 8, ..Limits::default() };
     let (connections, now) = (connections(limits), Instant::now());
