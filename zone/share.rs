@@ -17,6 +17,8 @@ pub(crate) const DOORS_OF_ZONE: usize = 64;
 
 /// Ports by which one service of another zone is called. Where traffic is redirected, each proxy listens for each of them.
 pub(crate) const PORTS_OF_SERVICE: usize = 64;
+/// And by which all services of one other zone are called that get virtual addresses here.
+pub(crate) const PORTS_OF_ZONE: usize = 2 * SERVICES_OF_ZONE;
 
 /// Names by which the proxies of one service of another zone are believed, and bytes of each: as long as a SPIFFE id may be.
 pub(crate) const IDENTITIES_OF_SERVICE: usize = 100;

@@ -384,7 +384,10 @@ impl Reconciler {
     /// `service` with everything that the zone says of it.
     fn complete(&mut self, mut service: Resource, index: &Index, now: DateTime<Utc>) -> Resource {
         let mut status = ServiceStatus::of(&service);
-        if status.ips().next().is_none() && self.foreign.admit(&service.key) {
+        let may_have_one = self.foreign.admit(&service.key);
+        if !may_have_one {
+            (status.vip, status.vips) = (None, Vec::new());
+        } else if status.ips().next().is_none() {
             match self.vips.of(&service, now) {
                 None => {
                     metrics::counter!("vip_allocation_exhaustion_total").increment(1);

@@ -10,7 +10,7 @@ use super::{RulesError, Subset};
 pub(super) const LIMIT: usize = 1 << 14;
 /// Steps of work on the items of one list of policies, such as to hold two tags against each other: a few nanoseconds
 /// each. A thousand groups that all overlap each other fit.
-const WORK: usize = 1 << 26;
+const WORK: usize = 1 << 25;
 /// Steps for a value that is merged, and how many bytes of a text are one.
 const MERGED: usize = 32;
 const MERGED_BYTES: usize = 2;
