@@ -7,7 +7,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::ads_peer::{join, meanwhile, node, token};
+use super::ads_peer::{Stream, channel, join, meanwhile, node, token};
 use crate::{
     harness::{
         Global, Options, Zone,
@@ -53,7 +53,7 @@ fn crowds() -> Vec<(&'static str, Vec<Value>)> {
 }
 
 /// Policies for all of these groups.
-fn policies(targets: &[Value]) -> Vec<(String, Value)> {
+fn policies(targets: &[Value], of_one: usize) -> Vec<(String, Value)> {
     let item = |target: &Value| json!({"targetRef": target, "default": {"action": "Allow"}});
     let policy = |(n, targets): (usize, &[Value])| {
         let from: Value = targets.iter().map(item).collect();
@@ -62,7 +62,7 @@ fn policies(targets: &[Value]) -> Vec<(String, Value)> {
         let path = format!("/meshes/default/meshtrafficpermissions/{name}");
         (path, json!({"type": "MeshTrafficPermission", "mesh": "default", "name": name, "spec": spec}))
     };
-    targets.chunks(OF_ONE).enumerate().map(policy).collect()
+    targets.chunks(of_one).enumerate().map(policy).collect()
 }
 
 /// Waits until the zone has so many of the policies.
@@ -117,20 +117,30 @@ async fn looked_at(zone: &Zone) -> Duration {
     longest
 }
 
+const PROBE: &str = "{type: Dataplane, mesh: default, name: probe, networking: {address: 127.0.0.1, inbound: [\
+    {port: 80, servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: probe, kuma.io/protocol: http}}]}}";
+
+/// Waits until the status of the probe says that nobody knows who may call it, or does not say it any more.
+async fn told_of(zone: &Zone, is_told: bool) {
+    eventually(&format!("the status says it: {is_told}"), || async move {
+        let shown = zone.try_get("/meshes/default/dataplanes/probe/_overview").await?;
+        let says = shown.to_string().contains("who may call probe cannot be told");
+        if says == is_told { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn policies_for_endless_groups_hold_up_nobody() {
     let (global, zones) = federation_with(1, Options::default(), Options::default()).await;
     let zone = &zones[0];
-    zone.apply(
-        "{type: Dataplane, mesh: default, name: probe, networking: {address: 127.0.0.1, inbound: [{port: 80, \
-         servicePort: 8080, serviceAddress: 127.0.0.1, tags: {kuma.io/service: probe, kuma.io/protocol: http}}]}}",
-    );
+    zone.apply(PROBE);
     let probe = token(zone, &["--name", "probe"]).await;
     let mut cases = 0;
     for (called, targets) in crowds() {
         cases += 1;
         let before = [Before::of(&global.process), Before::of(&zone.process)];
-        let policies = policies(&targets);
+        let policies = policies(&targets, OF_ONE);
         let attack = async {
             let (taken, applied) = apply(&global, &policies).await;
             arrived(zone, taken).await;
@@ -149,4 +159,37 @@ async fn policies_for_endless_groups_hold_up_nobody() {
         arrived(zone, 0).await;
     }
     println!("endless groups: {cases} cases");
+}
+
+/// None of these policies is too much, and all of them are. Who has a configuration keeps it, who has none gets none that
+/// lets in the wrong ones, and the status says so.
+#[tokio::test]
+async fn policies_that_are_too_much_together_only_change_nothing_until_they_are_fewer() {
+    let (global, zones) = federation_with(1, Options::default(), Options::default()).await;
+    let zone = &zones[0];
+    zone.apply(PROBE);
+    let probe = token(zone, &["--name", "probe"]).await;
+    let mut held = join(zone, node("default.probe", None), Some(&probe)).await.expect("it is served");
+    let values = (0..SIZE).map(|i| json!({"kind": "MeshSubset", "tags": {"team": format!("t{i}")}}));
+    let policies = policies(&values.collect::<Vec<_>>(), 1000);
+    let before = [Before::of(&global.process), Before::of(&zone.process)];
+    let (taken, applied) = apply(&global, &policies).await;
+    assert_eq!(taken, policies.len(), "each has few enough");
+    arrived(zone, taken).await;
+    told_of(zone, true).await;
+    let looked = looked_at(zone).await;
+    assert!(applied < LONGEST && looked < LONGEST, "{applied:?}, {looked:?}");
+    let mut newcomer =
+        Stream::open(channel(zone).await, node("default.probe", None), Some(&probe)).await.unwrap();
+    for (path, _) in &policies {
+        global.call(Method::DELETE, path, None).await;
+    }
+    arrived(zone, 0).await;
+    told_of(zone, false).await;
+    newcomer.admitted().await.expect("it is served again");
+    // Its stream never ended, and it is told of a change on it.
+    zone.apply(&PROBE.replace("8080", "8081"));
+    held.take().await.expect("another cluster for another port");
+    let spent = before.map(|it| it.spent(BUDGET).expect("little"));
+    println!("too much together: applied in {applied:?}, looked at in {looked:?}: {}", spent.join("; "));
 }
