@@ -160,6 +160,11 @@ impl MetaRecord {
         self.head.unsigned_abs()
     }
 
+    /// The log has what came after this revision.
+    pub(super) fn oldest(&self) -> Revision {
+        self.oldest.unsigned_abs()
+    }
+
     /// Refuses to go on when the database is no longer the one that was opened.
     pub(super) fn must_be(&self, opened: StoreIdentity) -> Result<(), StoreError> {
         if self.identity()? == opened {

@@ -2,25 +2,44 @@
 
 use std::time::Duration;
 
+use sqlx::Connection;
+
 use super::{
     connections::PostgresConnections,
     silence::{PROMPT, unless_silent},
 };
-use crate::store::StoreError;
+use crate::store::{
+    CommitId, Revision, StoreError, StoreIdentity,
+    record::{MetaRecord, number},
+};
 
 /// How long and how often it is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// Waits for whoever is committing: the transaction itself, if it is still under way.
+const SETTLED: &str = "SELECT store_id, epoch, revision AS head, oldest FROM meta FOR SHARE";
+const LOGGED: &str = "SELECT EXISTS (SELECT FROM changes WHERE revision = $1 AND commit_id = $2)";
+
+/// A commit whose answer was lost, by what no other has. The number of its transaction is none of that: a server that took
+/// over without it gives the same one to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DoubtfulCommit {
+    pub(super) store: StoreIdentity,
+    /// Its last revision.
+    pub(super) revision: Revision,
+    pub(super) commit: CommitId,
+}
+
 /// Asks what became of a transaction whose commit was not answered; fails unless it happened.
 pub(super) async fn settle(
     connections: &PostgresConnections,
-    id: &str,
+    doubtful: DoubtfulCommit,
     error: sqlx::Error,
 ) -> Result<(), StoreError> {
     let asking = async {
         loop {
-            match fate(connections, id).await {
+            match fate(connections, doubtful).await {
                 Ok(Some(committed)) => return committed,
                 Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
             }
@@ -36,26 +55,29 @@ pub(super) async fn settle(
     }
 }
 
-/// Whether the transaction committed; `None` while it is still under way.
-pub(super) async fn fate(connections: &PostgresConnections, id: &str) -> sqlx::Result<Option<bool>> {
-    let known: sqlx::Result<Option<String>> = unless_silent(PROMPT, async |watch| {
+/// Whether it happened; `None` where the log does not reach back to it any more.
+///
+/// # Errors
+/// When the server cannot be asked, does not take writes, or has another store.
+pub(super) async fn fate(
+    connections: &PostgresConnections,
+    doubtful: DoubtfulCommit,
+) -> Result<Option<bool>, StoreError> {
+    let asked: sqlx::Result<(MetaRecord, bool)> = unless_silent(PROMPT, async |watch| {
         let mut connection = connections.take(&watch).await?;
-        let status = sqlx::query_scalar("SELECT pg_xact_status($1::xid8)").bind(id);
-        status.fetch_one(&mut *connection).await
+        let mut transaction = connection.begin().await?;
+        let meta = sqlx::query_as(SETTLED).fetch_one(&mut *transaction).await?;
+        let logged = sqlx::query_scalar(LOGGED).bind(number(doubtful.revision)).bind(doubtful.commit.column());
+        let is_logged = logged.fetch_one(&mut *transaction).await?;
+        transaction.rollback().await?;
+        Ok((meta, is_logged))
     })
     .await;
-    match known {
-        Ok(status) => Ok(match status.as_deref() {
-            Some("committed") => Some(true),
-            Some("in progress") => None,
-            _ => Some(false),
-        }),
-        // The server crashed before it wrote down even the number.
-        Err(error) if error.as_database_error().is_some_and(|e| e.code().as_deref() == Some("22023")) => {
-            Ok(Some(false))
-        }
-        Err(error) => Err(error),
-    }
+    let (meta, is_logged) =
+        asked.map_err(|error| StoreError::backend("ask what became of a commit", error))?;
+    meta.must_be(doubtful.store)?;
+    let is_told = is_logged || meta.oldest() < doubtful.revision;
+    Ok(is_told.then_some(is_logged))
 }
 
 /// Whether the server gave this answer because it, or this connection, is going down: a commit may

@@ -8,7 +8,8 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     connections::PostgresConnections,
-    fate, history,
+    fate::{self, DoubtfulCommit},
+    history,
     silence::{PROMPT, SILENCE, SilenceError, SilenceWatch, unless_silent},
     sums,
 };
@@ -85,7 +86,7 @@ enum PostgresFailure {
     /// Nothing is committed.
     Undone(StoreError),
     /// The answer to the commit was lost.
-    Doubt { verdict: GroupCommit, transaction: String, error: sqlx::Error },
+    Doubt { verdict: GroupCommit, error: sqlx::Error },
 }
 
 impl From<sqlx::Error> for PostgresFailure {
@@ -122,25 +123,25 @@ impl PostgresLedger {
         let watch = SilenceWatch::default();
         let mut connection = self.connections.take(&watch).await?;
         let deciding = self.decide(&mut connection, group);
-        let (transaction, verdict, id) = watch.hear(SILENCE, deciding).await?;
-        let Some(id) = id else {
+        let (transaction, verdict) = watch.hear(SILENCE, deciding).await?;
+        if verdict.log.is_empty() {
             watch.hear(SILENCE, transaction.rollback()).await?;
             return Ok(verdict);
-        };
+        }
         match watch.hear(SILENCE, transaction.commit()).await {
             Ok(()) => Ok(verdict),
             // The server answered: it did not commit.
             Err(error @ sqlx::Error::Database(_)) if !fate::is_shutdown(&error) => Err(error.into()),
-            Err(error) => Err(PostgresFailure::Doubt { verdict, transaction: id, error }),
+            Err(error) => Err(PostgresFailure::Doubt { verdict, error }),
         }
     }
 
-    /// Judges the group and writes down what comes of it, all but the commit. Without a number there is nothing to commit.
+    /// Judges the group and writes down what comes of it, all but the commit.
     async fn decide<'c>(
         &self,
         connection: &'c mut PgConnection,
         group: &[Batch],
-    ) -> Result<(Transaction<'c, Postgres>, GroupCommit, Option<String>), PostgresFailure> {
+    ) -> Result<(Transaction<'c, Postgres>, GroupCommit), PostgresFailure> {
         let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         // From here on no other replica commits. A later statement sees all that committed before.
         let meta: MetaRecord = sqlx::query_as(LOCK).fetch_one(&mut *transaction).await?;
@@ -154,9 +155,10 @@ impl PostgresLedger {
             }
         }
         let verdict = GroupCommit::of(group, &mut rows, meta.head(), &epochs);
-        let id =
-            if verdict.log.is_empty() { None } else { Some(store(&mut transaction, &verdict, &rows).await?) };
-        Ok((transaction, verdict, id))
+        if !verdict.log.is_empty() {
+            store(&mut transaction, &verdict, &rows).await?;
+        }
+        Ok((transaction, verdict))
     }
 
     /// Cuts the log back to about `retained` entries, whole batches, never the newest one.
@@ -187,8 +189,10 @@ impl Ledger for PostgresLedger {
         let verdict = match self.write(group).await {
             Ok(verdict) => verdict,
             Err(PostgresFailure::Undone(error)) => return Err(error),
-            Err(PostgresFailure::Doubt { verdict, transaction, error }) => {
-                fate::settle(&self.connections, &transaction, error).await?;
+            Err(PostgresFailure::Doubt { verdict, error }) => {
+                let (revision, commit) = (verdict.head, verdict.commit);
+                let doubtful = DoubtfulCommit { store: self.identity, revision, commit };
+                fate::settle(&self.connections, doubtful, error).await?;
                 verdict
             }
         };
@@ -304,8 +308,8 @@ async fn epochs(
     Ok(rows.into_iter().map(|(name, epoch)| (name, epoch.unsigned_abs())).collect())
 }
 
-/// Writes the verdict down and returns the number of the transaction.
-async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows) -> sqlx::Result<String> {
+/// Writes the verdict down.
+async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows) -> sqlx::Result<()> {
     let (kept, gone) = verdict.outcome(rows);
     for part in kept.chunks(ROWS) {
         put(connection, part).await?;
@@ -321,10 +325,8 @@ async fn store(connection: &mut PgConnection, verdict: &GroupCommit, rows: &Rows
     for entries in verdict.history.chunks(ROWS) {
         history::write(&mut *connection, entries).await?;
     }
-    sqlx::query_scalar("UPDATE meta SET revision = $1 RETURNING pg_current_xact_id()::text")
-        .bind(number(verdict.head))
-        .fetch_one(connection)
-        .await
+    sqlx::query("UPDATE meta SET revision = $1").bind(number(verdict.head)).execute(connection).await?;
+    Ok(())
 }
 
 async fn put(connection: &mut PgConnection, resources: &[&Resource]) -> sqlx::Result<()> {

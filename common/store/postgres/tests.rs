@@ -12,10 +12,10 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::*;
+use super::{fate::DoubtfulCommit, *};
 use crate::{
     model::{Resource, ResourceKey, kinds},
-    store::{Write, feed::Feed, index::Index, salvage},
+    store::{CommitId, Write, feed::Feed, index::Index, salvage},
     testing::{postgres::Cluster, swallower::Swallower},
 };
 
@@ -322,19 +322,29 @@ async fn a_commit_that_the_server_ended_did_not_happen() {
 async fn the_fate_of_a_transaction_is_learnt_from_the_server() {
     let cluster = Cluster::start().await.unwrap();
     let store = open(&cluster, "store").await;
-    let fate = async |id: &str| fate::fate(&store.write, id).await.unwrap();
-    let mut ids = Vec::new();
-    for commit in [true, false] {
+    put(&store, "first").await.unwrap();
+    let of = |commit| DoubtfulCommit { store: store.identity(), revision: 2, commit };
+    let log = "INSERT INTO changes (revision, ordinal, kind, mesh, name, op, commit_id) \
+        VALUES (2, 0, 'Zone', '', 'x', 'put', $1)";
+    for happens in [false, true] {
+        let commit = CommitId::by_chance();
         let mut transaction = store.read.pool().begin().await.unwrap();
-        let update = "UPDATE meta SET oldest = oldest RETURNING pg_current_xact_id()::text AS id";
-        let row = sqlx::query(update).fetch_one(&mut *transaction).await.unwrap();
-        ids.push(row.get::<String, _>("id"));
-        assert_eq!(fate(&ids[ids.len() - 1]).await, None, "under way");
-        if commit { transaction.commit().await.unwrap() } else { transaction.rollback().await.unwrap() }
+        sqlx::query("UPDATE meta SET revision = 2").execute(&mut *transaction).await.unwrap();
+        sqlx::query(log).bind(commit.column()).execute(&mut *transaction).await.unwrap();
+        let asked = fate::fate(&store.write, of(commit));
+        let ends = async {
+            if happens { transaction.commit().await.unwrap() } else { transaction.rollback().await.unwrap() }
+        };
+        let (fate, ()) = tokio::join!(asked, ends);
+        assert_eq!(fate.unwrap(), Some(happens), "it is waited for while it is under way");
     }
-    assert_eq!(fate(&ids[0]).await, Some(true));
-    assert_eq!(fate(&ids[1]).await, Some(false));
-    assert_eq!(fate("999999999").await, Some(false), "never reached the disk");
+    // Another transaction has its revision, as where a server took over that never heard of it.
+    let lost = of(CommitId::by_chance());
+    assert_eq!(fate::fate(&store.write, lost).await.unwrap(), Some(false));
+    let another = StoreIdentity { epoch: store.identity().epoch + 1, ..store.identity() };
+    assert!(fate::fate(&store.write, DoubtfulCommit { store: another, ..lost }).await.is_err());
+    sqlx::query("UPDATE meta SET oldest = 2").execute(store.read.pool()).await.unwrap();
+    assert_eq!(fate::fate(&store.write, lost).await.unwrap(), None, "nobody can tell any more");
 }
 
 #[tokio::test]
