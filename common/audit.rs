@@ -2,7 +2,7 @@
 //!
 //! The newest entries are kept to be searched; all of them go to a file, or to standard output, as JSON, one a line.
 //! An entry says a path and never a body or a query, so there is no secret in it. Callers nobody vouches for have
-//! room of their own, and so has each user for what was not done: they cannot crowd out the others, in memory or in the
+//! room of their own, and so has each user for what changed nothing: they cannot crowd out the others, in memory or in the
 //! file.
 
 mod file;
@@ -100,6 +100,18 @@ impl AuditEntry {
             revision: None,
             left_out: 0,
         }
+    }
+}
+
+/// Where what is done makes no revision, and is done all the same: tokens are made, and a control plane is led.
+const WITHOUT_REVISION: [&str; 2] = ["/tokens/", "/strait/"];
+
+impl AuditEntry {
+    /// Whether it says that something is not as it was. A look that was granted changed nothing, however it was asked for.
+    fn is_about_a_change(&self) -> bool {
+        let acts = || WITHOUT_REVISION.iter().any(|prefix| self.path.starts_with(prefix));
+        let reads = matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+        self.outcome == AuditOutcome::Done && !reads && (self.revision.is_some() || acts())
     }
 }
 
@@ -229,7 +241,7 @@ impl AuditLog {
     fn has_room(&self, entry: &mut AuditEntry, is_known: bool) -> bool {
         let mut inner = self.lock();
         let room = match is_known {
-            true => inner.of_users.allow(&entry.user, entry.at, entry.outcome == AuditOutcome::Done),
+            true => inner.of_users.allow(&entry.user, entry.at, entry.is_about_a_change()),
             false => inner.of_strangers.allow(entry.at),
         };
         entry.left_out = room.unwrap_or(0);

@@ -22,7 +22,11 @@ mod without_effect;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
-use figment::{Figment, providers::Serialized};
+use figment::{
+    Figment,
+    error::{Actual, Kind},
+    providers::Serialized,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
@@ -88,10 +92,30 @@ pub enum ConfigError {
 fn describe(error: &figment::Error) -> String {
     let file = error.metadata.as_ref().and_then(|from| from.source.as_ref()?.file_path());
     let place = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
+    let reason = match &error.kind {
+        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
+            format!("found {}, expected {expected}", form(found))
+        }
+        other => other.to_string(),
+    };
     if error.path.is_empty() {
-        return format!("{}{place}", error.kind);
+        return format!("{reason}{place}");
     }
-    format!("setting {}{place}: {}", error.path.join("."), error.kind)
+    format!("setting {}{place}: {reason}", error.path.join("."))
+}
+
+/// What was found, without the value: it may be a password in the wrong place or without quotes.
+fn form(found: &Actual) -> &'static str {
+    match found {
+        Actual::Bool(_) => "a boolean",
+        Actual::Unsigned(_) | Actual::Signed(_) => "a number without a fraction",
+        Actual::Float(_) => "a number with a fraction",
+        Actual::Char(_) | Actual::Str(_) => "a text",
+        Actual::Unit | Actual::Option => "nothing",
+        Actual::Seq => "a list",
+        Actual::Map => "a section",
+        _ => "something else",
+    }
 }
 
 impl ConfigError {

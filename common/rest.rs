@@ -5,6 +5,7 @@
 
 mod absent;
 mod admission;
+mod asking;
 mod audit;
 mod auth;
 mod backup;
@@ -93,6 +94,8 @@ pub use zone_status::{
     ProxyProgressSource, RefusedType, RefusingSide, Sending, SyncProgress, ZoneCredential, ZoneHealth,
     ZoneProof, ZoneStatus, ZoneStatusSource,
 };
+
+use self::asking::AskingTurns;
 
 /// Longest wait for the index to show a committed write.
 const READ_YOUR_WRITES: Duration = Duration::from_secs(5);
@@ -202,9 +205,11 @@ pub struct Api {
     /// Where long answers are made, and searched for secrets.
     making: Offload,
     /// Those who ask Envoys.
-    asking: envoy::AskingTurns,
+    asking: AskingTurns,
     /// Those who look at pages about what Envoys say.
-    paging: envoy::AskingTurns,
+    paging: AskingTurns,
+    /// Those who ask about what was, or have much written at once.
+    past: AskingTurns,
     /// Those who wait for zones.
     sync_waits: sync::SyncWaits,
     /// What stands against writes.
@@ -223,7 +228,8 @@ impl Api {
     pub fn new(store: Arc<dyn Store>, index: IndexReader, env: Env, config: ApiConfig) -> Arc<Self> {
         let (keys, intake, making) = (KeyMaker::default(), Intake::default(), Offload::default());
         let (sync_waits, rollouts) = (sync::SyncWaits::default(), RolloutGuard::default());
-        let [asking, paging] = [envoy::ASKED_AT_ONCE, envoy::SHOWN_AT_ONCE].map(envoy::AskingTurns::new);
+        let [asking, paging, past] =
+            [asking::ASKED_AT_ONCE, asking::SHOWN_AT_ONCE, asking::PAST_AT_ONCE].map(AskingTurns::new);
         let rights = Rights::new(config.access.clone(), config.mode.zone(), index.clone())
             .with_anonymous_writers(config.anonymous_may_write);
         let rights = Arc::new(rights);
@@ -238,6 +244,7 @@ impl Api {
             making,
             asking,
             paging,
+            past,
             sync_waits,
             rollouts,
         })

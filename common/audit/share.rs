@@ -1,4 +1,4 @@
-//! How much of the file those get whom nobody vouches for, and each user for what was not done. It holds so many bytes
+//! How much of the file those get whom nobody vouches for, and each user for what changed nothing. It holds so many bytes
 //! and no more, so whoever could fill it could make others' entries go: a burst, then one in a second, and the next one
 //! says how many were left out.
 
@@ -52,9 +52,9 @@ pub(super) struct UserShares(HashMap<String, LineShare>);
 
 impl UserShares {
     /// Whether an entry of this time about `user` is written: how many were left out before it, or `None`. What was
-    /// done is always written.
-    pub(super) fn allow(&mut self, user: &str, at: DateTime<Utc>, was_done: bool) -> Option<u64> {
-        if was_done {
+    /// changed is always written.
+    pub(super) fn allow(&mut self, user: &str, at: DateTime<Utc>, is_about_a_change: bool) -> Option<u64> {
+        if is_about_a_change {
             return Some(self.0.get_mut(user).map(LineShare::told).unwrap_or_default());
         }
         if self.0.len() >= USERS && !self.0.contains_key(user) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn each_user_has_his_own_and_what_was_done_takes_nothing_of_it() {
+    fn each_user_has_his_own_and_what_was_changed_takes_nothing_of_it() {
         let mut shares = UserShares::default();
         let written = (0..1_000).filter(|_| shares.allow("mallory", at(0), false).is_some()).count();
         assert_eq!(written, 100);

@@ -135,3 +135,41 @@ async fn strangers_fill_no_file_and_keep_nobody_out_of_it() {
     assert_eq!((of("ann"), of("nobody")), (2, 101));
     assert!(written.lines().last().unwrap().contains("\"leftOut\":19900"), "{written}");
 }
+
+#[tokio::test]
+async fn who_may_change_nothing_pushes_no_change_out_of_the_file() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("audit.log");
+    let target = path.to_str().unwrap();
+    let made = |path: &str, method: &str, revision: Option<u64>| AuditEntry {
+        path: path.to_owned(),
+        method: method.to_owned(),
+        revision,
+        outcome: AuditOutcome::Done,
+        at: entry(0, "").at,
+        ..entry(0, "ann")
+    };
+    let length = serde_json::to_string(&made("/history/undo", "POST", None)).unwrap().len() as u64 + 1;
+    let (log, file) = AuditLog::to(target, length * 100).unwrap();
+    let writing = tokio::spawn(file.run());
+    log.record(made("/meshes/a", "PUT", Some(7)), true);
+    log.record(made("/tokens/user", "POST", None), true);
+    for n in 0..5_000 {
+        let (path, method) = if n % 2 == 0 { ("/config", "GET") } else { ("/history/undo", "POST") };
+        log.record(made(path, method, None), true);
+    }
+    // Changes are never too many.
+    (0..200).for_each(|n| log.record(made("/meshes/b", "PUT", Some(n)), true));
+    drop(log);
+    writing.await.unwrap().unwrap();
+    let lines = || {
+        (0..5).flat_map(|n| {
+            let name = if n == 0 { path.clone() } else { folder.path().join(format!("audit.log.{n}")) };
+            std::fs::read_to_string(name).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+    };
+    let count = |part: &str| lines().filter(|line| line.contains(part)).count();
+    assert_eq!((count("/meshes/a"), count("/tokens/user"), count("/meshes/b")), (1, 1, 200));
+    assert_eq!(count("/config") + count("/history/undo"), 100);
+    assert_eq!(count("\"leftOut\":4900"), 1, "the next one tells of them");
+}

@@ -30,7 +30,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "apiServer.rootUrl",
         "Address of this API for browsers, where they do not say it: https://global.example",
     ),
-    ("apiServer.readOnly", "Refuse every write"),
+    (
+        "apiServer.readOnly",
+        "Refuse writes of resources; tokens, epochs and what else an operator does keep their rights",
+    ),
     ("apiServer.gui.enabled", "Serve the page for operators at /gui of the REST API"),
     ("diagnostics.interface", "Address of health, readiness and metrics"),
     ("diagnostics.serverPort", "Port of health, readiness and metrics; 0: a free one"),

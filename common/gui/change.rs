@@ -314,13 +314,14 @@ pub(super) async fn progress(
     };
     let number: u64 = revision.parse().unwrap_or_default();
     let now = gui.desk.now();
+    // The store is asked before anything is made: nobody waits for it in the turn in which a page is made.
+    let changes = format!("/history/{}", encode(&revision));
+    let changes = gui.part(&visit, &changes, move |changes| what_changed(&changes, now)).await;
     let reached = format!("/sync/revisions/{}?of=proxies", encode(&revision));
     let reached = match gui.part(&visit, &reached, move |reached| how_far(&reached, number, now)).await {
         Ok(reached) => reached,
         Err(why) => return frame.fail(&gui, &visit, &why),
     };
-    let changes = format!("/history/{}", encode(&revision));
-    let changes = gui.part(&visit, &changes, move |changes| what_changed(&changes, now)).await;
     let content = html! {
         section.panel { h2 { "How far it is" } div #progress data-live { (reached) } }
         @if let Ok(changes) = changes { (changes) }

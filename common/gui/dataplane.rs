@@ -11,7 +11,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Gui, dump, explanation,
+    Gui, dump,
+    explanation::{self, AskedConfig},
     layout::PageFrame,
     parts::{chip, items, resource_address, since, table, text_of, title_of, until, yaml},
     tables::condition,
@@ -44,6 +45,8 @@ pub(super) async fn show(
         let tab = tab.clone();
         move |overview: Value| SeenDataplane::of(&overview, &tab, now)
     };
+    // Others are asked before anything is made: nobody waits for them in the turn in which a page is made.
+    let asked = AskedOthers::of(&gui, &visit, &path, &tab).await;
     let seen = match gui.part(&visit, &format!("{path}/_overview"), look).await {
         Ok(seen) => seen,
         Err(why) => return frame.fail(&gui, &visit, &why),
@@ -55,16 +58,32 @@ pub(super) async fn show(
                 a href=(address(&visit.path, &[("show", show)])) aria-current=[(show == tab).then_some("page")] { (title) }
             }
         }
-        @match tab.as_str() {
-            "rules" => (rules(&gui, &visit, &path).await),
-            "explain" => (explanation::show(&gui, &visit, &mesh, &path, seen.issued_by).await),
-            "config" => (of_envoy(&gui, &visit, &path, "xds").await),
-            "stats" => (of_envoy(&gui, &visit, &path, "stats").await),
-            "clusters" => (of_envoy(&gui, &visit, &path, "clusters").await),
-            _ => (seen.shown),
+        @match asked {
+            AskedOthers::Envoy(shown) => (shown),
+            AskedOthers::Config(config) => (explanation::show(&gui, &visit, (&mesh, &path), seen.issued_by, config).await),
+            AskedOthers::Nobody if tab == "rules" => (rules(&gui, &visit, &path).await),
+            AskedOthers::Nobody => (seen.shown),
         }
     };
     frame.respond(&gui, &visit, &content)
+}
+
+/// What others say for a view, who may take their time.
+enum AskedOthers {
+    Nobody,
+    Config(AskedConfig),
+    Envoy(Markup),
+}
+
+impl AskedOthers {
+    async fn of(gui: &Gui, visit: &Visit, path: &str, tab: &str) -> Self {
+        match tab {
+            "explain" => Self::Config(AskedConfig::of(gui, visit, path).await),
+            "config" => Self::Envoy(of_envoy(gui, visit, path, "xds").await),
+            "stats" | "clusters" => Self::Envoy(of_envoy(gui, visit, path, tab).await),
+            _ => Self::Nobody,
+        }
+    }
 }
 
 /// What is kept of an overview.

@@ -21,10 +21,29 @@ use crate::{
 const MOST_POLICIES: usize = 8 << 20;
 
 /// Of the dataplane that the API has at `path`, whose certificate the backend `issued_by` signed.
-pub(super) async fn show(gui: &Gui, visit: &Visit, mesh: &str, path: &str, issued_by: String) -> Markup {
-    match gathered(gui, visit, mesh, path, issued_by).await {
+/// Its Envoy has this configuration.
+pub(super) async fn show(
+    gui: &Gui,
+    visit: &Visit,
+    (mesh, path): (&str, &str),
+    issued_by: String,
+    config: AskedConfig,
+) -> Markup {
+    match gathered(gui, visit, (mesh, path), issued_by, config).await {
         Ok(gathered) => gui.desk.work(gathered.bytes, move || gathered.explained()).await,
         Err(why) => html! { p.note.bad { (why) } },
+    }
+}
+
+/// What the Envoy of a dataplane has, with how long that was.
+pub(super) struct AskedConfig(Result<(Value, usize), Unanswered>);
+
+impl AskedConfig {
+    /// Of the dataplane that the API has at `path`. Its zone is asked, which may take its time.
+    pub(super) async fn of(gui: &Gui, visit: &Visit, path: &str) -> Self {
+        let mut asked = Gathered::default();
+        let config = asked.get(gui, visit, &format!("{path}/_config")).await;
+        Self(config.map(|config| (config, asked.bytes)))
     }
 }
 
@@ -88,9 +107,9 @@ impl Gathered {
 async fn gathered(
     gui: &Gui,
     visit: &Visit,
-    mesh: &str,
-    path: &str,
+    (mesh, path): (&str, &str),
     issued_by: String,
+    config: AskedConfig,
 ) -> Result<Gathered, Unanswered> {
     let mut all = Gathered { issued_by, ..Gathered::default() };
     all.rules = all.get(gui, visit, &format!("{path}/_rules")).await?;
@@ -114,8 +133,11 @@ async fn gathered(
             all.policies.insert((kind, name), policy);
         }
     }
-    match all.get(gui, visit, &format!("{path}/_config")).await {
-        Ok(config) => all.config = config,
+    match config.0 {
+        Ok((config, bytes)) => {
+            all.config = config;
+            all.bytes += bytes;
+        }
         Err(why) => all.hidden.push(format!("the configuration of its Envoy is not shown: {why}")),
     }
     Ok(all)

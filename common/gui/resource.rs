@@ -74,13 +74,16 @@ pub(super) async fn show(
     let trail = [(back.as_str(), kind.name)];
     let frame = PageFrame { title: &name, section, trail: &trail, watches: &watches };
     let shown = |document: Value| (title_of(&document).to_owned(), yaml(&document));
+    // The store is asked before anything is made: nobody waits for it in the turn in which a page is made.
+    let (differences, history) =
+        (differences(&gui, &visit, &subject).await, history(&gui, &visit, &subject).await);
     let (title, document) = match gui.part(&visit, &subject.path, shown).await {
         Ok(shown) => shown,
         Err(why) => return frame.fail(&gui, &visit, &why),
     };
     let frame = PageFrame { title: &title, ..frame };
     let content = html! {
-        (differences(&gui, &visit, &subject).await)
+        (differences)
         div.grid.two {
             section.panel {
                 h2 { (kind.name) @if !mesh.is_empty() { span.soft { "in mesh " (mesh) } } }
@@ -92,7 +95,7 @@ pub(super) async fn show(
                     section.panel { h2 { "Proxies it is for" } div #proxies data-live { (proxies(&gui, &visit, &subject).await) } }
                 }
                 section.panel { h2 { "Who has it" } div #acknowledged data-live { (acknowledged(&gui, &visit, &subject).await) } }
-                section.panel { h2 { "History" } div #history data-live { (history(&gui, &visit, &subject).await) } }
+                section.panel { h2 { "History" } div #history data-live { (history) } }
             }
         }
     };

@@ -1,19 +1,12 @@
 //! What the Envoy of a proxy says about itself: `…/{name}/xds`, `…/{name}/stats`, `…/{name}/clusters`; and, on
 //! global, what its zone has for it: `…/{name}/_config`.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-    time::Duration,
-};
-
 use axum::{
     extract::{Path, Query as QueryOf, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, de::IgnoredAny};
-use tokio::time::timeout;
 
 use super::{
     ApiError, KindApi, Mounted,
@@ -29,38 +22,10 @@ use crate::{
         labels,
     },
     redact,
-    runtime::http::{Client, Crowded, FairTurn, FairTurns},
+    runtime::http::Client,
 };
 
 const TITLE: &str = "Could not execute admin operation";
-/// Questions to Envoys at once. What each of them says may be tens of megabytes, and lies here until it was looked
-/// through.
-pub(super) const ASKED_AT_ONCE: usize = 8;
-/// Pages at once that are made of it.
-pub(super) const SHOWN_AT_ONCE: usize = 2;
-/// How long one may wait to ask. That is no turn of those who read long answers: an Envoy may take its time.
-const TURN: Duration = Duration::from_secs(10);
-
-/// Turns to ask Envoys, in turn between the addresses that do.
-#[derive(Debug)]
-pub(super) struct AskingTurns(Arc<FairTurns>);
-
-impl AskingTurns {
-    /// So many at once.
-    pub(super) fn new(at_once: usize) -> Self {
-        Self(Arc::new(FairTurns::new(at_once)))
-    }
-
-    /// Waits for one.
-    ///
-    /// # Errors
-    /// When too many wait, or it takes too long.
-    pub(super) async fn take(&self, client: &Client) -> Result<FairTurn, Crowded> {
-        let at = client.network().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        timeout(TURN, self.0.take(at)).await.unwrap_or(Err(Crowded))
-    }
-}
-
 /// What can be asked of the proxies of a kind. Zones answer `_config` themselves.
 pub(super) fn routes(at: &KindApi) -> Mounted {
     let mounted = Mounted::new()

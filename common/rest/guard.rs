@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
+    extract::{Query as QueryOf, RawPathParams, Request, State, rejection::RawPathParamsRejection},
     http::{Method, Uri},
     middleware::{self, Next},
     response::{IntoResponse, Redirect, Response},
@@ -16,7 +16,9 @@ use super::{
     access::WAY_IN,
     browser::{PAGE, SESSION},
     confidential::Confidential,
+    page::Query,
     routes::{Mounted, MountedRoute, Needs, Route, RoutePlace},
+    write::DRY_RUN,
 };
 use crate::{
     access::Denied,
@@ -58,7 +60,8 @@ async fn judge(
     let nobody = User::anonymous();
     let user = request.extensions().get::<User>().unwrap_or(&nobody);
     let is_of_few = guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only);
-    let mut response = match guard.admit(user, &path) {
+    let admitted = guard.admit(user, &path).and_then(|()| guard.knows_of_dry_run(&request));
+    let mut response = match admitted {
         Ok(()) => next.run(request).await,
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
@@ -83,6 +86,19 @@ fn sign_in(was: &Uri) -> String {
 }
 
 impl RouteGuard {
+    /// Whoever only tries something wants nothing done where that is not known.
+    fn knows_of_dry_run(&self, request: &Request) -> Result<(), ApiError> {
+        let query = || QueryOf::<Query>::try_from_uri(request.uri());
+        let named = || query().is_ok_and(|QueryOf(query)| query.iter().any(|(name, _)| name == DRY_RUN));
+        if request.method().is_safe() || self.route.parameters().contains(&DRY_RUN) || !named() {
+            return Ok(());
+        }
+        let (method, path) = (self.route.method().as_str(), self.route.path());
+        Err(ApiError::bad_request(format!(
+            "dryRun: {method} {path} does not have this parameter, so nothing was done"
+        )))
+    }
+
     fn admit(&self, user: &User, path: &RawPathParams) -> Result<(), ApiError> {
         let rights = &self.rights;
         let in_path = |name: &str| path.iter().find(|(key, _)| *key == name).map(|(_, value)| value);

@@ -11,15 +11,8 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Api, ApiError, Deletion, KindApi, Put, User, absent,
-    commit::Prepared,
-    meta, namesakes,
-    page::{self, Query},
-    precondition::Conditions,
-    preview,
-    read::ResourcePath,
-    sync::Preference,
-    warnings,
+    Api, ApiError, Deletion, KindApi, Put, User, absent, commit::Prepared, meta, namesakes, page::Query,
+    precondition::Conditions, preview, read::ResourcePath, sync::Preference, warnings,
 };
 use crate::{
     clip::clipped,
@@ -42,6 +35,9 @@ use crate::{
     store::{Batch, Precondition, Write, index::Index},
 };
 
+/// The parameter that says that a write is only tried.
+pub(super) const DRY_RUN: &str = "dryRun";
+
 /// What a failing put is called before it is known whether it creates or updates.
 const PROCESS: &str = "Could not process a resource";
 const UPDATE: &str = "Could not update a resource";
@@ -52,6 +48,15 @@ const DELETE: &str = "Could not delete a resource";
 const WARNINGS: usize = 100;
 /// Bytes of one of them; it names the field.
 const WARNING: usize = 512;
+
+/// Whether a write is only tried. Whoever wants that, in words that are not understood, wants nothing written.
+fn is_only_tried(query: &Query) -> Result<bool, ApiError> {
+    match query.iter().find(|(name, _)| name == DRY_RUN).map(|(_, value)| value.as_str()) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ApiError::bad_request("dryRun: must be true or false")),
+    }
+}
 
 /// `PUT` of one resource.
 pub(super) async fn put(
@@ -71,7 +76,7 @@ pub(super) async fn put(
     let (kind, length) = (at.kind, body.len());
     let draft = at.api.intake.work(body, move |body| ValidBody::parse(kind, body)).await?;
     at.api.see_what_is_known(&conditions).await;
-    if page::value(&query, "dryRun") == Some("true") {
+    if is_only_tried(&query)? {
         let (api, bytes) = (Arc::clone(&at.api), preview::weight(&at).saturating_add(length));
         let preview = move || {
             preview::preview(&at, &user, &at.key(&target), |index, keys| {

@@ -37,6 +37,12 @@ impl Readable {
         }
     }
 
+    /// Whether nothing of `kind` is shown, whatever it is called and wherever it is.
+    pub fn shows_none(&self, kind: &Kind) -> bool {
+        let verb = RoleVerb::Read.on(kind);
+        !self.shows_all(kind) && !self.rules().iter().any(|rule| rule.verbs.contains(&verb))
+    }
+
     /// Whether the settings alone show all of `kind`.
     fn shows_all(&self, kind: &Kind) -> bool {
         if kind.admin_only { self.of_administrators } else { self.everything }

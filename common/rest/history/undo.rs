@@ -76,9 +76,9 @@ pub(super) async fn undo(
     let body = api.intake.read(request, BODY_LIMIT).await?;
     let asked: UndoRequest =
         serde_json::from_slice(&body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    // It holds what resources were until all is answered.
+    let _past = api.past.take(&client).await?;
     let (mut plan, until) = api.plan(&user, &asked).await?;
-    // From here on it holds what resources were.
-    let turn = client.turn().await?;
     let index = api.index.current();
     api.read_steps(&user, &index, &mut plan).await?;
     if let Some(revision) = until {
@@ -94,6 +94,7 @@ pub(super) async fn undo(
             undoing.prepared(&index, &mut KeySupply::default())?;
             Ok(undoing.view(&index).answer(None))
         };
+        let turn = client.turn().await?;
         return api.make_in(turn, answer).await;
     }
     let deciding = Arc::clone(&undoing);
@@ -104,6 +105,8 @@ pub(super) async fn undo(
         answer.headers_mut().insert(REVISION, HeaderValue::from(revision));
         Ok(answer)
     };
+    // What is done is answered in any case: no more of these are made at once than have their turn above.
+    let turn = client.turn().await.unwrap_or_default();
     api.make_in(turn, answer).await
 }
 

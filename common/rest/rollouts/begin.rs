@@ -59,8 +59,8 @@ pub(super) async fn begin(
     require_global(&at)?;
     let api = Arc::clone(&at.api);
     let body = api.intake.read(request, api.config.body_limit).await?;
-    // From here on it holds many documents.
-    let turn = client.turn().await?;
+    // It holds many documents until all is answered.
+    let _past = api.past.take(&client).await?;
     let (drafts, dry_run) = api.intake.work(body, drafts).await?;
     let (rollout, author) = (target.name.clone(), user.author());
     let run_id = api.env.entropy.uuid().to_string();
@@ -71,6 +71,7 @@ pub(super) async fn begin(
             let (done, run) = beginning.prepared(&index, &mut KeySupply::default())?;
             Ok(json_response(StatusCode::OK, &shown(&rollout, &run, &done.warnings, true)))
         };
+        let turn = client.turn().await?;
         return api.make_in(turn, answer).await;
     }
     let decide = move |index: &Index, keys: &mut KeySupply| {
@@ -84,6 +85,8 @@ pub(super) async fn begin(
         answer["revision"] = revision.into();
         Ok(Preference::Usual.answer(StatusCode::CREATED, answer, revision))
     };
+    // What is done is answered in any case: no more of these are made at once than have their turn above.
+    let turn = client.turn().await.unwrap_or_default();
     api.make_in(turn, answer).await
 }
 

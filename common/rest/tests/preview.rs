@@ -33,6 +33,18 @@ async fn a_write_that_is_tried_says_what_it_would_do_and_does_nothing() {
     let (status, refused) = ask(&api, "PUT", &format!("{path}?dryRun=true"), Some(json!({}))).await;
     assert_eq!(status, 400, "it is checked as the write would be: {refused}");
 
+    // In words that are not understood nothing is done either.
+    let head = *api.store.watch_head().borrow();
+    for (method, query) in
+        [("PUT", "dryRun=1"), ("PUT", "dryRun"), ("DELETE", "dryRun=true"), ("DELETE", "dryRun")]
+    {
+        let (status, refused) = ask(&api, method, &format!("{path}?{query}"), Some(timeout(7))).await;
+        assert_eq!(status, 400, "{method} {query}: {refused}");
+        assert!(refused.to_string().contains("dryRun"), "{refused}");
+    }
+    assert_eq!(*api.store.watch_head().borrow(), head);
+    assert_eq!(ask(&api, "PUT", &format!("{path}?dryRun=false"), Some(timeout(1))).await.0, 200);
+
     let request = Request::put(format!("{path}?dryRun=true"))
         .header("host", "cp")
         .body(Body::from(timeout(2).to_string()));

@@ -67,7 +67,8 @@ pub(super) async fn fate(
         let mut connection = connections.take(&watch).await?;
         let mut transaction = connection.begin().await?;
         let meta = sqlx::query_as(SETTLED).fetch_one(&mut *transaction).await?;
-        let logged = sqlx::query_scalar(LOGGED).bind(number(doubtful.revision)).bind(doubtful.commit.column());
+        let logged =
+            sqlx::query_scalar(LOGGED).bind(number(doubtful.revision)).bind(doubtful.commit.column());
         let is_logged = logged.fetch_one(&mut *transaction).await?;
         transaction.rollback().await?;
         Ok((meta, is_logged))

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
-use sqlx::{Executor, PgConnection, Row};
+use sqlx::{Executor, PgConnection};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

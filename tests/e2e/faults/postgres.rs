@@ -6,6 +6,7 @@ use common::testing::{
     postgres::{Cluster, Places},
     swallower::Swallower,
 };
+use futures::future::select_all;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::Connection;
@@ -16,7 +17,7 @@ use super::{
     writers::{Book, Writers, say},
 };
 use crate::{
-    harness::{Global, Options, eventually, wait::within},
+    harness::{Global, Options, eventually, http, wait::within},
     mesh::{ALLOW_ALL, Member, Shape, federation_with},
     postgres::{on, through},
 };
@@ -139,6 +140,25 @@ async fn a_zone_without_its_server_serves_the_proxies_it_has_and_those_that_come
 /// loaded machine adds.
 const SHUTDOWN: Duration = Duration::from_secs(30);
 
+/// Those who ask a silent database for what was have their turn as long as it is silent. Whoever wants what needs no
+/// database waits for none of them.
+async fn history_holds_up_no_list(global: &Global) {
+    let asked = async || {
+        let request = http::client().get(global.url("/history")).bearer_auth(global.admin_token().trim());
+        request.send().await.expect("an answer").status()
+    };
+    let asking = (0..3).map(|_| Box::pin(asked()));
+    // The third gives up to wait for its turn, so the others have theirs.
+    let (first, _, others) = select_all(asking).await;
+    assert_eq!((first, others.len()), (StatusCode::SERVICE_UNAVAILABLE, 2));
+    for _ in 0..3 {
+        let list =
+            http::client().get(global.url("/meshes/default/meshtimeouts?size=1000")).send().await.unwrap();
+        assert_eq!(list.status(), StatusCode::OK);
+        assert!(list.bytes().await.unwrap().len() > 8 << 10, "short answers need no turn");
+    }
+}
+
 #[tokio::test]
 async fn connections_that_fall_silent_are_replaced_and_hold_up_no_shutdown() {
     let cluster = Cluster::start().await.unwrap();
@@ -163,6 +183,7 @@ async fn connections_that_fall_silent_are_replaced_and_hold_up_no_shutdown() {
     writers.more(10).await;
     way.silence_all();
     writers.refused(4).await;
+    history_holds_up_no_list(&global).await;
     global.process.signal("TERM");
     let process = &mut global.process;
     within(SHUTDOWN, "end of a process whose database is silent", || {
