@@ -57,11 +57,16 @@ impl History {
         };
         query.extend(self.author.iter().map(|author| ("author", author.clone())));
         query.extend(self.since.iter().map(|since| ("since", since.clone())));
-        let items = changes(client, &path, query, self.size).await?;
+        let (items, known_after) = changes(client, &path, query, self.size).await?;
+        let reaches = items.last().and_then(|oldest| oldest["revision"].as_u64());
         self.output.print(&output::list(&items), || match items.is_empty() {
             true => crate::output::note!("nothing that is kept changed"),
             false => print(&items),
-        })
+        })?;
+        if reaches.is_some_and(|oldest| oldest <= known_after) {
+            crate::output::note!("up to revision {known_after}, some changes may not be kept any more");
+        }
+        Ok(())
     }
 
     fn mesh(&self) -> &str {
@@ -85,14 +90,14 @@ pub(crate) async fn at(
     client.get(&format!("{}/{revision}", past_of(kind, mesh, name))).await
 }
 
-/// The newest `size` changes.
+/// The newest `size` changes, and the revision up to which there may be others.
 async fn changes(
     client: &ApiClient,
     path: &str,
     query: Vec<(&str, String)>,
     size: usize,
-) -> anyhow::Result<Vec<Value>> {
-    let mut items = Vec::new();
+) -> anyhow::Result<(Vec<Value>, u64)> {
+    let (mut items, mut known_after) = (Vec::new(), 0);
     let mut before: Option<u64> = None;
     while items.len() < size {
         let mut query = query.clone();
@@ -101,12 +106,13 @@ async fn changes(
         let mut page: Value = client.get(&format!("{path}{}", kinds::query(&query))).await?;
         let Value::Array(found) = page["items"].take() else { bail!("the answer has no items") };
         items.extend(found);
+        known_after = page["knownAfter"].as_u64().unwrap_or(0);
         before = page["next"].as_u64();
         if before.is_none() {
             break;
         }
     }
-    Ok(items)
+    Ok((items, known_after))
 }
 
 fn print(items: &[Value]) {

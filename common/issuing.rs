@@ -15,7 +15,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Duration, Utc};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    GeneralSubtree, IsCa, Issuer, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256,
+    GeneralSubtree, IsCa, Issuer, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
 use x509_parser::prelude::FromDer;
 
@@ -142,6 +142,15 @@ pub fn read_request(text: &str) -> Result<CertificateSigningRequestParams, CaErr
     Ok(request)
 }
 
+/// The public key that the request `text` is for. Only this counts: a signature is another each time, so a zone that starts
+/// again sends other bytes for the same key.
+///
+/// # Errors
+/// As [`read_request`].
+pub fn requested_key(text: &str) -> Result<Vec<u8>, CaError> {
+    Ok(read_request(text)?.public_key.subject_public_key_info())
+}
+
 /// Signs the certificate by which `zone` may sign workloads of `mesh`. Of the request only the key counts.
 ///
 /// # Errors
@@ -208,9 +217,15 @@ mod tests {
         assert!(names.critical);
         let permitted = format!("{:?}", names.value.permitted_subtrees);
         assert!(permitted.contains("zone-1.demo.zone.mesh.local"), "{permitted}");
-        let own = read_request(&asked).unwrap().public_key;
-        use rcgen::PublicKeyData;
-        assert_eq!(certificate.public_key().raw, own.subject_public_key_info());
+        assert_eq!(certificate.public_key().raw, requested_key(&asked).unwrap());
+    }
+
+    #[test]
+    fn requests_for_one_key_are_told_by_it() {
+        let (one, other) = (key(), key());
+        let asked = |key: &PrivateKey| requested_key(&request(key.pem()).unwrap()).unwrap();
+        assert_eq!(asked(&one), asked(&one));
+        assert_ne!(asked(&one), asked(&other));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod recent;
 mod record;
 mod rows;
 mod sessions;
+mod shares;
 mod wanted;
 mod writer;
 

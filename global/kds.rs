@@ -84,6 +84,7 @@ use self::{
     insights::ZoneInsights,
     instances::Instances,
     missed::MissedByZones,
+    pace::{ISSUING_KEYS, ZonePaces},
     relays::Relays,
     replicas::Replicas,
     reverse::AskHere,
@@ -116,6 +117,8 @@ pub(crate) struct KdsInner {
     pub(crate) env: Env,
     pub(crate) authenticator: Arc<dyn ZoneAuthenticator>,
     pub(crate) sessions: Arc<Sessions>,
+    /// How often each asked to sign with another key.
+    issuing_keys: ZonePaces,
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
@@ -202,6 +205,7 @@ impl Kds {
             env,
             authenticator,
             sessions,
+            issuing_keys: ZonePaces::new(ISSUING_KEYS),
             progress,
             replicas,
             mailbox,

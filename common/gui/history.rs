@@ -8,7 +8,7 @@ use maud::html;
 use super::{
     Gui,
     layout::PageFrame,
-    parts::{items, resource_address, since, table, text_of},
+    parts::{gaps, items, resource_address, since, table, text_of},
     visit::{Visit, address},
 };
 use crate::registry;
@@ -54,6 +54,7 @@ pub(super) async fn show(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
         }
         section.panel { div #changes data-live {
             (table(&["Revision", "Ago", "By", "What", "Type", "Mesh", "Name"], &rows, "Nothing changed."))
+            (gaps(&found))
             @if let Some(next) = found["next"].as_u64() { p.pages { a rel="next" href=(visit.with("before", &next.to_string())) { "older →" } } }
         } }
     };

@@ -209,6 +209,17 @@ pub(super) fn title_of(item: &Value) -> &str {
     }
 }
 
+/// What a list of changes, the newest first, may lack.
+pub(super) fn gaps(found: &Value) -> Markup {
+    let known_after = found["knownAfter"].as_u64().unwrap_or(0);
+    let reaches = items(&found["items"]).last().and_then(|oldest| oldest["revision"].as_u64());
+    html! {
+        @if reaches.is_some_and(|oldest| oldest <= known_after) {
+            p.quiet { "Up to revision " (known_after) ", some changes may not be kept any more." }
+        }
+    }
+}
+
 /// The list at `value`.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{
     Gui,
     layout::PageFrame,
-    parts::{chip, dataplane_address, diff, items, since, table, text_of, title_of, yaml},
+    parts::{chip, dataplane_address, diff, gaps, items, since, table, text_of, title_of, yaml},
     tables::list_path,
     visit::{Unanswered, Visit, address, encode},
 };
@@ -190,7 +190,11 @@ async fn history(gui: &Gui, visit: &Visit, subject: &ShownResource<'_>) -> Marku
             } },
         ]
     });
-    table(&["Revision", "Ago", "By", "What", ""], &rows.collect::<Vec<_>>(), "Nothing is known of its past.")
+    let rows: Vec<_> = rows.collect();
+    html! {
+        (table(&["Revision", "Ago", "By", "What", ""], &rows, "Nothing is known of its past."))
+        (gaps(&found))
+    }
 }
 
 /// How it was at one revision and at another, when that is asked for.

@@ -266,14 +266,15 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
     if received.guarded {
         plan.held = in_scope().count();
     }
-    let gone: Vec<&Arc<Resource>> = if received.full {
+    // Each once: a name may be said often, and means the same in several forms.
+    let gone: BTreeMap<&ResourceKey, &Arc<Resource>> = if received.full {
         let stays = |key| received.items.contains_key(key) || received.spares(key);
-        in_scope().filter(|resource| !stays(&resource.key)).collect()
+        in_scope().filter(|resource| !stays(&resource.key)).map(|gone| (&gone.key, gone)).collect()
     } else {
         // One name can be parted in many ways, and few of them name a mesh in which anything is.
         let meshes = index.meshes_of(received.kind);
         let gone = |name: &String| removed(index, &meshes, received, follower, name);
-        received.removed.iter().filter_map(gone).collect()
+        received.removed.iter().filter_map(gone).map(|gone| (&gone.key, gone)).collect()
     };
     plan.removed = gone.len();
     let mut room = match follower {
@@ -304,7 +305,7 @@ pub fn plan(index: &Index, received: &DecodedResponse, follower: &Follower, now:
         }
     }
     plan.writes.extend(
-        gone.into_iter()
+        gone.into_values()
             .map(|gone| Write::delete_when(gone.key.clone(), Precondition::OwnedBy(gone.origin.clone()))),
     );
     plan

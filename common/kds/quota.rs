@@ -1,10 +1,10 @@
 //! How much of global one zone may fill: its items are refused one by one beyond that, and what it has can still be
 //! changed and taken away.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Kind, Resource},
+    model::{Kind, Resource, ResourceKey},
     store::index::{Index, Owned},
 };
 
@@ -42,9 +42,9 @@ impl<'a> QuotaRoom<'a> {
         zone: &'a Arc<str>,
         kind: &'static Kind,
         index: &Index,
-        gone: &[&Arc<Resource>],
+        gone: &BTreeMap<&ResourceKey, &Arc<Resource>>,
     ) -> Self {
-        let gone = gone.iter().fold(Owned::default(), |all, resource| all.and(Owned::one(resource)));
+        let gone = gone.values().fold(Owned::default(), |all, resource| all.and(Owned::one(resource)));
         let (of_kind, all) = (index.owned_of(zone, kind).without(gone), index.owned(zone).without(gone));
         Self { zone, quota, kind, of_kind, all }
     }

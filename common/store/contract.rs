@@ -82,6 +82,7 @@ pub const CASES: &[(&str, Case)] = cases![
     past::statuses_insights_and_secrets_are_not_kept,
     past::lists_are_narrowed_and_ordered,
     past::what_is_beyond_the_limits_goes_oldest_first,
+    past::a_zone_pushes_none_but_its_own_changes_out,
     past::the_history_survives_a_restart,
     rollouts::what_a_rollout_changes_comes_and_goes_with_its_run,
     durability::a_reader_catches_up_when_the_wakeup_was_lost,

@@ -2,7 +2,8 @@
 //!
 //! A change keeps what it replaced. So the resource at any revision is what the next change replaced, or what is
 //! stored now, and nothing has to be there from before the history began. Entries are written in the transaction
-//! of the change and dropped oldest first, away from it, so everything after one revision, the floor, is complete.
+//! of the change and dropped away from it, of each author the oldest first (module `shares`). So everything after one
+//! revision, the floor, is complete; of what is older, some may be there still.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,7 +18,13 @@ use crate::{
 const LONGEST_AUTHOR: usize = 256;
 
 /// Before the name of a user.
-const USER: &str = "user ";
+pub(super) const USER: &str = "user ";
+/// Before the name of a zone.
+pub(super) const ZONE: &str = "zone ";
+/// The control plane itself.
+pub(super) const CONTROL_PLANE: &str = "control plane";
+/// Global, in a zone.
+pub(super) const GLOBAL: &str = "global";
 
 /// Who changed something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +58,10 @@ impl Author {
 impl fmt::Display for Author {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ControlPlane => f.write_str("control plane"),
+            Self::ControlPlane => f.write_str(CONTROL_PLANE),
             Self::User(name) => write!(f, "{USER}{}", kept(name)),
-            Self::Zone(name) => write!(f, "zone {}", kept(name)),
-            Self::Global => f.write_str("global"),
+            Self::Zone(name) => write!(f, "{ZONE}{}", kept(name)),
+            Self::Global => f.write_str(GLOBAL),
             Self::File => f.write_str("file"),
             Self::Recorded(text) => f.write_str(text),
         }
@@ -206,10 +213,19 @@ impl HistoryQuery {
 /// An answer of the history.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastChanges {
-    /// What happened after this revision is known, nothing else is.
+    /// All that happened after this revision is known. What is older may lack something.
     pub floor: Revision,
+    /// The same for what users did; no later than `floor`.
+    pub users_floor: Revision,
     /// In the order that was asked for; within a revision by kind, mesh and name.
     pub changes: Vec<PastChange>,
+}
+
+impl PastChanges {
+    /// The floor for what users did, when the oldest of that which is there is of this revision.
+    pub(super) fn users_floor(floor: Revision, oldest: Option<Revision>) -> Revision {
+        oldest.map_or(floor, |oldest| floor.min(oldest.saturating_sub(1)))
+    }
 }
 
 /// How much is kept.
@@ -217,9 +233,9 @@ pub struct PastChanges {
 pub struct HistoryLimits {
     /// No longer than this.
     pub age: Duration,
-    /// So many changes.
+    /// So many changes, shared out between their authors.
     pub changes: u64,
-    /// What they replaced, in bytes.
+    /// What they replaced, in bytes, shared out likewise.
     pub bytes: u64,
 }
 

@@ -22,6 +22,7 @@ use super::{
     history::{Author, HistoryLimits, HistoryQuery, PastChange, PastChanges},
     nudge,
     rows::Rows,
+    shares::{Amount, HistoryShare, HistoryShares},
 };
 
 /// Numbers of commits, over all stores of the process.
@@ -43,7 +44,7 @@ struct MemoryState {
     changes: VecDeque<Change>,
     /// Which commit made each revision that `changes` reach back to.
     commits: BTreeMap<Revision, CommitId>,
-    /// Oldest first, whole batches.
+    /// Oldest first, of whole batches.
     history: VecDeque<PastChange>,
     floor: Revision,
     leases: BTreeMap<String, HeldLease>,
@@ -92,21 +93,26 @@ impl MemoryStore {
 }
 
 impl MemoryState {
-    /// Drops the oldest whole batches of the history beyond these numbers.
-    fn forget(&mut self, changes: u64, bytes: u64) -> u64 {
+    /// Drops the oldest whole batches of the history beyond these numbers, of each share by itself.
+    fn forget(&mut self, limits: &HistoryLimits) -> u64 {
         let weight =
             |change: &PastChange| change.before.as_ref().map_or(0, |before| before.spec.len() as u64);
         let before = self.history.len();
-        if bytes == u64::MAX && before as u64 <= changes {
-            return 0;
+        let mut held = HistoryShares::default();
+        for change in &self.history {
+            held.add(&change.author.to_string(), 1, weight(change));
         }
-        let mut total: u64 = self.history.iter().map(weight).sum();
-        while self.history.len() as u64 > changes || total > bytes {
-            let Some(oldest) = self.history.front().map(|change| change.revision) else { break };
-            while let Some(change) = self.history.pop_front_if(|change| change.revision == oldest) {
-                total -= weight(&change);
+        for (share, most) in held.excessive(limits) {
+            let is_of = |change: &PastChange| HistoryShare::of(&change.author.to_string()) == share;
+            let mut stays = Amount::default();
+            let gone = self.history.iter().rev().filter(|change| is_of(change)).find(|change| {
+                stays.add(1, weight(change));
+                stays.exceeds(most)
+            });
+            if let Some(last) = gone.map(|change| change.revision) {
+                self.history.retain(|change| change.revision > last || !is_of(change));
+                self.floor = self.floor.max(last);
             }
-            self.floor = oldest;
         }
         (before - self.history.len()) as u64
     }
@@ -155,7 +161,11 @@ impl Store for MemoryStore {
         state.revision = revision;
         state.commits.insert(revision, CommitId::from_column(COMMITS.fetch_add(1, Ordering::Relaxed)));
         state.trim(self.retained);
-        state.forget(self.retained as u64, u64::MAX);
+        // Twice as much, because to look takes as long as there is.
+        if state.history.len() / 2 > self.retained {
+            let changes = self.retained as u64;
+            state.forget(&HistoryLimits { age: Duration::MAX, changes, bytes: u64::MAX });
+        }
         // Sent under the lock, so that the head never seems to go back.
         self.head.send_replace(revision);
         Ok(Commit { revision, changed })
@@ -204,12 +214,14 @@ impl Store for MemoryStore {
                 Some(_) => Arc::new(Resource { status: None, ..Resource::clone(&before) }),
             });
         }
-        Ok(PastChanges { floor: state.floor, changes })
+        let oldest = state.history.iter().find(|change| change.author.is_operator());
+        let users_floor = PastChanges::users_floor(state.floor, oldest.map(|change| change.revision));
+        Ok(PastChanges { floor: state.floor, users_floor, changes })
     }
 
     async fn compact_history(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
         // Nothing here outlives the process, and there is no clock to tell how old something is.
-        Ok(self.lock().forget(limits.changes, limits.bytes))
+        Ok(self.lock().forget(limits))
     }
 
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {

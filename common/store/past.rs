@@ -48,29 +48,18 @@ pub(super) const OF_ALL_OLDEST: &str = select!(
     "($1 = '' OR kind = $1) AND ($2 = '' OR mesh = $2) AND ($3 = '' OR name = $3)",
     "revision, kind, mesh, name"
 );
-/// Read after the changes: it only rises, so what lies above it was there.
-pub(super) const FLOOR: &str = "SELECT revision FROM history_floor";
+/// The floor, and the oldest of what users did where something is gone. Read after the changes: both only rise, so what lies
+/// above them was there.
+pub(super) const FLOOR: &str = "\
+    SELECT revision, CASE WHEN revision > 0 \
+        THEN (SELECT MIN(revision) FROM history WHERE author >= 'user ' AND author < 'user!') END FROM history_floor";
 
-/// The newest revision that goes, when so many changes (`$1`) of so many bytes (`$2`) that are no older (`$3`, in
-/// milliseconds since 1970) may stay. What is old goes only when everything before it is old as well: a clock may
-/// have been wrong for a while.
-pub(super) const COMPACTED: &str = "\
-    SELECT MAX(last) FROM (\
-        SELECT MAX(revision) AS last FROM (\
-            SELECT revision, COUNT(*) OVER newest AS n, SUM(bytes) OVER newest AS total FROM history \
-            WINDOW newest AS (ORDER BY revision DESC)) AS sized \
-        WHERE n > CAST($1 AS BIGINT) OR total > CAST($2 AS BIGINT) \
-        UNION ALL \
-        SELECT COALESCE((SELECT MIN(revision) - 1 FROM history WHERE at >= CAST($3 AS BIGINT)), \
-            (SELECT MAX(revision) FROM history))\
-    ) AS doomed";
-/// How far one step goes, so that nobody waits for long.
-pub(super) const STEP: &str = "\
-    SELECT MAX(revision) FROM (\
-        SELECT revision FROM history WHERE revision <= $1 ORDER BY revision LIMIT 1000) AS step";
-/// Drops what goes.
-pub(super) const DELETE: &str = "DELETE FROM history WHERE revision <= $1";
-/// And says so.
+/// The newest revision that goes when nothing may be older than `$1`, in milliseconds since 1970. What is old goes only when
+/// everything before it is old as well: a clock may have been wrong for a while.
+pub(super) const AGED: &str = "\
+    SELECT COALESCE((SELECT MIN(revision) - 1 FROM history WHERE at >= CAST($1 AS BIGINT)), \
+        (SELECT MAX(revision) FROM history))";
+/// Says that something went: from here on nothing is missing.
 pub(super) const RAISE_FLOOR: &str = "UPDATE history_floor SET revision = $1 WHERE revision < $1";
 
 /// What was replaced, as it is stored.
@@ -206,7 +195,7 @@ impl HistoryRecord {
 /// # Errors
 /// When one is damaged.
 pub(super) fn changes(
-    floor: i64,
+    (floor, oldest): (i64, Option<i64>),
     rows: Vec<HistoryRecord>,
     query: &HistoryQuery,
 ) -> Result<PastChanges, StoreError> {
@@ -214,5 +203,7 @@ pub(super) fn changes(
     for row in rows {
         changes.extend(row.into_change(query.contents)?);
     }
-    Ok(PastChanges { floor: floor.unsigned_abs(), changes })
+    let floor = floor.unsigned_abs();
+    let users_floor = PastChanges::users_floor(floor, oldest.map(i64::unsigned_abs));
+    Ok(PastChanges { floor, users_floor, changes })
 }

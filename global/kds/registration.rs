@@ -12,10 +12,10 @@ use common::{
     token,
 };
 use prost::Message;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::KdsInner;
+use super::{KdsInner, sessions::JoinError};
 
 /// How long what was just written may take to be shown here.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
@@ -28,6 +28,7 @@ impl KdsInner {
         if let Some(known) = self.index.current().get(&key) {
             return Ok(known.created);
         }
+        self.sessions.require_pace(zone)?;
         if let Some(onward) = &self.onward {
             let revision = onward.introduce(caller).await?;
             return self.shown(&key, revision).await;
@@ -68,10 +69,23 @@ impl KdsInner {
         let index = self.index.current();
         let key = ResourceKey::global(&kinds::secret::GLOBAL_SECRET, &issuing::request_secret(&caller.zone));
         let known = index.get(&key);
-        if known.and_then(|known| token::data_of(known)).is_some_and(|known| known == request.as_bytes()) {
+        let kept = known.and_then(|known| token::data_of(known));
+        if kept.as_deref() == Some(request.as_bytes()) {
             return Ok(());
         }
-        issuing::read_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.sessions.require_pace(&caller.zone)?;
+        let wanted = issuing::requested_key(request);
+        let wanted = wanted.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let kept = kept.and_then(|kept| issuing::requested_key(std::str::from_utf8(&kept).ok()?).ok());
+        if kept == Some(wanted) {
+            return Ok(());
+        }
+        self.issuing_keys.begin(&caller.zone, Instant::now()).map_err(|wait| {
+            let (zone, wait) = (&caller.zone, wait.as_secs() + 1);
+            Status::unavailable(format!(
+                "zone {zone} has asked to sign with too many keys in a short time: try again in {wait}s"
+            ))
+        })?;
         // It has no owner: when the zone is deleted, nobody gets by its name what was kept from it.
         let secret = Resource::new(key, self.env.now()).with_spec(token::secret_spec(request));
         let when = known.map_or(Precondition::Absent, |known| Precondition::At(known.revision));
@@ -84,6 +98,15 @@ impl KdsInner {
             // It connects twice at this moment, and the other connection was quicker.
             Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(unavailable("keep the request of the zone", &error)),
+        }
+    }
+}
+
+impl From<JoinError> for Status {
+    fn from(error: JoinError) -> Self {
+        match error {
+            JoinError::Store(error) => unavailable("open a session", &error),
+            too_often @ JoinError::TooOften { .. } => Self::unavailable(too_often.to_string()),
         }
     }
 }

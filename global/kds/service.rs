@@ -43,13 +43,10 @@ use super::{
     auth::{self, ZoneCaller},
     ending::EndCause,
     inbound::{self, ZoneMessages},
-    questions,
-    registration::unavailable,
-    relays,
+    questions, relays,
     reply::{Reply, reply},
     reverse,
     session::{Session, Tidings},
-    sessions::JoinError,
     zone_view::Downward,
 };
 
@@ -247,11 +244,7 @@ impl Kds {
         made: DateTime<Utc>,
         stream: StreamKind,
     ) -> Result<Arc<Session>, Status> {
-        let joined = self.inner.sessions.join(caller, made, stream).await;
-        joined.map_err(|error| match error {
-            JoinError::Store(error) => unavailable("open a session", &error),
-            too_often @ JoinError::TooOften { .. } => Status::unavailable(too_often.to_string()),
-        })
+        self.inner.sessions.join(caller, made, stream).await.map_err(Status::from)
     }
 
     /// Runs a stream of the sync, one half of a session or both; the session ends with it.

@@ -19,7 +19,11 @@ use tokio::{
 };
 
 use super::{
-    auth::ZoneCaller, ending::EndCause, pace::SessionPaces, questions::FormerSender, session::Session,
+    auth::ZoneCaller,
+    ending::EndCause,
+    pace::{SESSIONS, ZonePaces},
+    questions::FormerSender,
+    session::Session,
 };
 
 /// The epoch of a lease is what counts; it is taken by force, so its lifetime does not matter.
@@ -41,6 +45,12 @@ pub(crate) enum JoinError {
     Store(#[from] StoreError),
 }
 
+impl JoinError {
+    fn too_often(zone: &str, wait: Duration) -> Self {
+        Self::TooOften { zone: zone.to_owned(), wait }
+    }
+}
+
 /// The sessions.
 pub(crate) struct Sessions {
     store: Arc<dyn Store>,
@@ -50,7 +60,7 @@ pub(crate) struct Sessions {
     /// Of each zone one stream at a time is taken in, so that those that come together get one session. Zones do not
     /// wait for each other: taking an epoch from the store may take long.
     admissions: Mutex<BTreeMap<String, Weak<AsyncMutex<()>>>>,
-    paces: SessionPaces,
+    paces: ZonePaces,
     /// Whether this is a relay, which has to tell global about them.
     are_relayed: bool,
     last: Mutex<BTreeMap<Arc<str>, Arc<Session>>>,
@@ -59,7 +69,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Sessions that show on `progress` when a zone comes further, comes or goes.
     pub(crate) fn new(store: Arc<dyn Store>, env: Env, bus: EventBus, progress: watch::Sender<()>) -> Self {
-        let (admissions, last, paces) = (Mutex::default(), Mutex::default(), SessionPaces::default());
+        let (admissions, last, paces) = (Mutex::default(), Mutex::default(), ZonePaces::new(SESSIONS));
         Self { store, env, bus, progress, are_relayed: false, admissions, last, paces }
     }
 
@@ -85,10 +95,9 @@ impl Sessions {
         let session = match current.filter(|session| session.admit(caller, stream)) {
             Some(session) => session,
             None => {
-                let too_often = |wait| JoinError::TooOften { zone: caller.zone.clone(), wait };
-                self.paces.allow(&caller.zone, Instant::now()).map_err(too_often)?;
+                let begun = self.paces.begin(&caller.zone, Instant::now());
+                begun.map_err(|wait| JoinError::too_often(&caller.zone, wait))?;
                 let session = self.open(caller, made).await?;
-                self.paces.began(&caller.zone, Instant::now());
                 session.admit(caller, stream);
                 self.replace(&session);
                 session
@@ -97,6 +106,15 @@ impl Sessions {
         let (zone, epoch) = (Arc::clone(&session.zone), session.epoch());
         self.bus.publish(Event::ZoneOpenedStream { zone, stream, epoch });
         Ok(session)
+    }
+
+    /// Whether `zone` may begin a session: who may not has nothing written on its behalf before that is found either.
+    ///
+    /// # Errors
+    /// [`JoinError::TooOften`].
+    pub(crate) fn require_pace(&self, zone: &str) -> Result<(), JoinError> {
+        let allowed = self.paces.allow(zone, Instant::now());
+        allowed.map_err(|wait| JoinError::too_often(zone, wait))
     }
 
     /// The stream of reverse calls that took what was sent to `questions` ended; the session goes on.
@@ -201,3 +219,6 @@ impl Sessions {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

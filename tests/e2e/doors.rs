@@ -21,6 +21,7 @@ mod keys;
 mod logs;
 mod metrics_labels;
 mod names;
+mod new_keys;
 mod openapi;
 mod oversize;
 mod proxied;

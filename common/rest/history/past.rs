@@ -91,7 +91,14 @@ impl Api {
             ..HistoryQuery::default()
         };
         let found = self.store.history(&next).await.map_err(|error| failed(&error))?;
-        require_known_since(revision, found.floor)?;
+        // What was written no later, and replaced after, was there in between, whatever is not known any more.
+        let there = match found.changes.first() {
+            None => index.get(key),
+            Some(change) => change.before.as_ref(),
+        };
+        if there.is_none_or(|there| there.revision > revision) {
+            require_known_since(revision, found.floor)?;
+        }
         match found.changes.first() {
             None => Ok(index.get(key).cloned()),
             Some(change) => replaced(change).map(Option::<&Arc<Resource>>::cloned).ok_or_else(|| {

@@ -39,7 +39,7 @@ use crate::{
     runtime::http::Client,
     store::{
         Batch, Precondition, Revision, Write,
-        history::{HistoryQuery, PastChanges},
+        history::{HistoryOp, HistoryQuery},
         index::Index,
     },
 };
@@ -84,6 +84,7 @@ pub(super) async fn undo(
     if let Some(revision) = until {
         api.require_last(&plan, revision).await?;
     }
+    plan.require_last_known(&index)?;
     let author = user.author();
     let drafting = Arc::clone(&api);
     let undoing = api.making.long(move || Undoing::drafted(drafting, user, plan)).await?;
@@ -131,7 +132,9 @@ impl Api {
             None => query,
         };
         let found = self.store.history(&query).await.map_err(|error| failed(&error))?;
-        require_known_since(after, found.floor)?;
+        // Of others, only what lies on what users did matters: see `require_last_known`.
+        require_known_since(after, found.users_floor)?;
+        let is_whole = after >= found.floor;
         if found.changes.len() > MOST {
             let detail = format!("these are more than {MOST} changes: take them back in smaller steps");
             return Err(ApiError::bad_request(detail));
@@ -144,7 +147,7 @@ impl Api {
             return Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, detail));
         }
         let index = self.index.current();
-        let mut plan = UndoPlan::of(known, &found.changes, |verb, key| {
+        let mut plan = UndoPlan::of(known, is_whole, &found.changes, |verb, key| {
             let at = KindApi { api: Arc::clone(self), kind: key.kind };
             at.require_written_here().and_then(|()| at.require_right(&index, user, verb, key))
         });
@@ -212,19 +215,25 @@ impl Api {
             return Ok(revision);
         }
         let since = time(text, self.env.now())?;
-        let oldest = |since| HistoryQuery { since, oldest_first: true, limit: 1, ..HistoryQuery::default() };
-        let found = self.store.history(&oldest(Some(since))).await.map_err(|error| failed(&error))?;
-        let all = self.store.history(&oldest(None)).await.map_err(|error| failed(&error))?;
-        let first = |changes: &PastChanges| changes.changes.first().map(|c| c.revision);
-        match (first(&found), first(&all)) {
+        let oldest =
+            HistoryQuery { since: Some(since), oldest_first: true, limit: 1, ..HistoryQuery::default() };
+        let found = self.store.history(&oldest).await.map_err(|error| failed(&error))?;
+        let Some(first) = found.changes.first() else {
+            return Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, "nothing changed since then"));
+        };
+        // From the change before that time on: what is gone may have been right after it.
+        let until = first.revision.saturating_sub(1);
+        let before = HistoryQuery { until, limit: 1, ..HistoryQuery::default() };
+        let before = self.store.history(&before).await.map_err(|error| failed(&error))?;
+        match before.changes.first() {
+            Some(last) => Ok(last.revision),
+            None if before.floor == 0 => Ok(until),
             // Whether what is gone lies before that time is not known.
-            (Some(first), Some(oldest)) if first == oldest && all.floor > 0 => Err(ApiError::new(
+            None => Err(ApiError::new(
                 StatusCode::NOT_FOUND,
                 TITLE,
-                format!("the history reaches back to revision {} and not to that time", all.floor),
+                format!("the history reaches back to revision {} and not to that time", before.floor),
             )),
-            (Some(first), _) => Ok(first.saturating_sub(1)),
-            (None, _) => Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, "nothing changed since then")),
         }
     }
 
@@ -318,6 +327,23 @@ impl Undoing {
 }
 
 impl UndoPlan {
+    /// 404 when something is not as the newest change of a user left it, and who changed it is not known any more: whether it
+    /// is one of those that are left alone cannot be told.
+    fn require_last_known(&self, index: &Index) -> Result<(), ApiError> {
+        let is_unknown = |step: &&UndoStep| match index.get(&step.key) {
+            Some(resource) => resource.revision > step.last(),
+            None => step.newest != HistoryOp::Delete,
+        };
+        match self.steps.iter().find(is_unknown).filter(|_| !self.is_whole) {
+            None => Ok(()),
+            Some(step) => {
+                let detail =
+                    format!("who changed {} after revision {} is not known any more", step.key, step.last());
+                Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, detail))
+            }
+        }
+    }
+
     /// Whether `write` belongs to carrying out `step`. What a rule adds that another step decides about is left out,
     /// and so are policies that a new mesh would get; keys of a mesh are made anew.
     fn admits(&self, step: &UndoStep, write: &Write) -> bool {

@@ -261,3 +261,46 @@ async fn who_may_not_write_takes_nothing_back() {
     let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
     assert_eq!(undo(&api, json!({ "revision": 1 })).await.0, 405);
 }
+
+#[tokio::test]
+async fn what_a_zone_changes_hides_nothing_of_what_users_did() {
+    let api = global(&[mesh("default")]).await;
+    let first = put(&api, TIMEOUT, timeout("a", 1)).await;
+    let second = put(&api, TIMEOUT, timeout("a", 2)).await;
+    let as_zone = async |name: &str, seconds: u32| {
+        let document = crate::document::Document::parse(&timeout(name, seconds)).unwrap();
+        let write = crate::store::Write::put(document.into_resource(api.env.now()));
+        let author = crate::store::history::Author::Zone("stolen".to_owned());
+        let batch = crate::store::Batch::of([write]).by(author);
+        let told = api.store.transact(batch).await.unwrap().revision;
+        api.index.wait_for(told).await.unwrap();
+    };
+    let turn_over = async || {
+        for seconds in 1..40 {
+            as_zone("of-zone", seconds).await;
+        }
+        let age = std::time::Duration::from_secs(1 << 32);
+        let limits = crate::store::history::HistoryLimits { age, changes: 20, bytes: u64::MAX };
+        assert!(api.store.compact_history(&limits).await.unwrap() > 0);
+    };
+    turn_over().await;
+    let (_, list) = ask(&api, "GET", "/history?author=user%20mesh-system%3Aadmin", None).await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{list}");
+    assert!(list["knownAfter"].as_u64().unwrap() > second, "{list}");
+    let at = async |name: &str, revision: u64| {
+        let path = format!("/meshes/default/meshtimeouts/{name}/_history/{revision}");
+        ask(&api, "GET", &path, None).await.0
+    };
+    assert_eq!((at("a", first).await, at("a", second).await), (200, 200), "what replaced it is there");
+    assert_eq!((at("a", first - 1).await, at("of-zone", second + 1).await), (404, 404), "nobody knows");
+    let (status, done) = undo(&api, json!({ "revision": second })).await;
+    assert_eq!((status, done["steps"][0]["op"].as_str()), (200, Some("update")), "{done}");
+
+    // What lies on it is refused though the change itself is gone.
+    as_zone("a", 7).await;
+    turn_over().await;
+    let (status, refused) = undo(&api, json!({ "revision": done["revision"] })).await;
+    assert_eq!(status, 404, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("is not known any more"), "{refused}");
+    assert_eq!(undo(&api, json!({ "since": first - 1 })).await.0, 404);
+}

@@ -146,6 +146,41 @@ pub async fn what_is_beyond_the_limits_goes_oldest_first(stores: &dyn Stores) {
     assert_eq!((found.floor, told(&found.changes)), (10, vec![(11, "update", "user ann".to_owned())]));
 }
 
+pub async fn a_zone_pushes_none_but_its_own_changes_out(stores: &dyn Stores) {
+    let store = store(stores).await;
+    let zone = |name: &str| Author::Zone(name.to_owned());
+    for n in 0..4 {
+        write(&*store, [Write::put(policy("of-ann", n))], by("ann")).await;
+    }
+    write(&*store, [Write::put(policy("of-nobody", 0))], Author::ControlPlane).await;
+    for n in 0..30 {
+        let pair = [Write::put(policy("a", n)), Write::put(policy("b", n))];
+        write(&*store, pair, zone("stolen")).await;
+    }
+    write(&*store, [Write::put(policy("c", 0))], zone("honest")).await;
+    let limits = |changes| HistoryLimits { age: Duration::from_secs(1 << 32), changes, bytes: u64::MAX };
+    let left = async || {
+        let found = past(&*store, whole()).await;
+        let of = |author: &str| found.changes.iter().filter(|c| c.author.to_string() == author).count();
+        let of = ["user ann", "control plane", "zone stolen", "zone honest"].map(of);
+        (found.floor, found.users_floor, of)
+    };
+    assert_eq!(left().await, (0, 0, [4, 1, 60, 1]));
+    assert_eq!(store.compact_history(&limits(20)).await.unwrap(), 46);
+    assert_eq!(left().await, (28, 0, [4, 1, 14, 1]), "all is known from there on, and of ann everything");
+    assert_eq!(store.compact_history(&limits(20)).await.unwrap(), 0);
+    // Of each share the oldest go.
+    assert_eq!(store.compact_history(&limits(8)).await.unwrap(), 13);
+    assert_eq!(left().await, (34, 1, [3, 1, 2, 1]));
+    let found = past(&*store, HistoryQuery { author: Some("user ann".to_owned()), ..whole() }).await.changes;
+    assert_eq!(found.iter().map(|change| change.revision).collect::<Vec<_>>(), [4, 3, 2]);
+    // By bytes as well.
+    let bytes = HistoryLimits { bytes: 0, ..limits(u64::MAX) };
+    store.compact_history(&bytes).await.unwrap();
+    let (floor, users_floor, left) = left().await;
+    assert_eq!((floor, users_floor, left[0], left[2]), (35, 35, 0, 0));
+}
+
 pub async fn the_history_survives_a_restart(stores: &dyn Stores) {
     let home = stores.fresh(RETAINED).await;
     if !home.durable() {

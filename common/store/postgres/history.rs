@@ -5,10 +5,10 @@ use sqlx::{Connection, PgConnection};
 use crate::store::{
     history::{HistoryLimits, HistoryQuery, PastChange},
     past::{
-        COMPACTED, DELETE, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE,
-        OF_ONE_OLDEST, RAISE_FLOOR, STEP,
+        AGED, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE, OF_ONE_OLDEST, RAISE_FLOOR,
     },
     record::number,
+    shares::{self, OF_EVERYBODY, Trimming},
 };
 
 const WRITE: &str = "\
@@ -41,7 +41,7 @@ pub(super) async fn write(connection: &mut PgConnection, entries: &[PastChange])
 pub(super) async fn read(
     connection: &mut PgConnection,
     query: &HistoryQuery,
-) -> sqlx::Result<(i64, Vec<HistoryRecord>)> {
+) -> sqlx::Result<((i64, Option<i64>), Vec<HistoryRecord>)> {
     let statement = match (&query.key, query.oldest_first) {
         (Some(_), false) => OF_ONE,
         (Some(_), true) => OF_ONE_OLDEST,
@@ -61,7 +61,7 @@ pub(super) async fn read(
         .bind(query.contents)
         .fetch_all(&mut *connection)
         .await?;
-    let floor = sqlx::query_scalar(FLOOR).fetch_one(connection).await?;
+    let floor = sqlx::query_as(FLOOR).fetch_one(connection).await?;
     Ok((floor, rows))
 }
 
@@ -70,24 +70,43 @@ pub(super) async fn compact(connection: &mut PgConnection, limits: &HistoryLimit
     let now: i64 = sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
         .fetch_one(&mut *connection)
         .await?;
-    let last: Option<i64> = sqlx::query_scalar(COMPACTED)
-        .bind(number(limits.changes))
-        .bind(number(limits.bytes))
-        .bind(limits.oldest(now))
-        .fetch_one(&mut *connection)
-        .await?;
+    let aged = sqlx::query_scalar(AGED).bind(limits.oldest(now)).fetch_one(&mut *connection).await?;
+    let mut dropped = drop_until(connection, &OF_EVERYBODY, "", aged).await?;
+    let held = shares::held(sqlx::query_as(shares::HELD).fetch_all(&mut *connection).await?);
+    for (share, most) in held.excessive(limits) {
+        let (of, author) = (share.trimming(), share.author());
+        let last = sqlx::query_scalar(of.beyond)
+            .bind(&author)
+            .bind(number(most.changes))
+            .bind(number(most.bytes))
+            .fetch_one(&mut *connection)
+            .await?;
+        dropped += drop_until(connection, of, &author, last).await?;
+    }
+    Ok(dropped)
+}
+
+/// Drops what of a share lies at or before `last`, and says how many changes that were.
+async fn drop_until(
+    connection: &mut PgConnection,
+    of: &Trimming,
+    author: &str,
+    last: Option<i64>,
+) -> sqlx::Result<u64> {
     let Some(last) = last else { return Ok(0) };
     let mut dropped = 0;
     loop {
         let mut transaction = connection.begin().await?;
-        let step: Option<i64> = sqlx::query_scalar(STEP).bind(last).fetch_one(&mut *transaction).await?;
+        let step = sqlx::query_scalar(of.step).bind(author).bind(last).fetch_one(&mut *transaction);
+        let step: Option<i64> = step.await?;
         let Some(step) = step else {
             transaction.rollback().await?;
             return Ok(dropped);
         };
         // The floor first: whoever reads between the two must not miss what goes.
         sqlx::query(RAISE_FLOOR).bind(step).execute(&mut *transaction).await?;
-        dropped += sqlx::query(DELETE).bind(step).execute(&mut *transaction).await?.rows_affected();
+        let delete = sqlx::query(of.delete).bind(author).bind(step).execute(&mut *transaction);
+        dropped += delete.await?.rows_affected();
         transaction.commit().await?;
     }
 }

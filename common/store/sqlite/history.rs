@@ -7,10 +7,11 @@ use crate::store::{
     Revision, StoreError, StoreIdentity, epoch,
     history::{HistoryLimits, HistoryQuery, PastChange, PastChanges},
     past::{
-        self, COMPACTED, DELETE, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE,
-        OF_ONE_OLDEST, RAISE_FLOOR, STEP,
+        self, AGED, FLOOR, HistoryColumns, HistoryRecord, OF_ALL, OF_ALL_OLDEST, OF_ONE, OF_ONE_OLDEST,
+        RAISE_FLOOR,
     },
     record::number,
+    shares::{self, Amount, HistoryShare, HistoryShares, OF_EVERYBODY, Trimming},
 };
 
 /// Writes entries down, within the transaction of the changes.
@@ -49,15 +50,30 @@ impl SqliteStore {
 
     /// Drops what is beyond the limits, in steps between which others write.
     pub(super) async fn drop_past(&self, limits: &HistoryLimits) -> Result<u64, StoreError> {
-        let doing = "look what of the history is over";
+        let unread = |error| self.unread("look what of the history is over", error);
         let mut reader = self.reader().await?;
-        let last = beyond(&mut reader, limits).await.map_err(|error| self.unread(doing, error))?;
+        let aged = aged(&mut reader, limits).await.map_err(unread)?;
         reader.put_down();
+        let mut dropped = self.drop_until(&OF_EVERYBODY, "", aged).await?;
+        let mut reader = self.reader().await?;
+        let held = held(&mut reader).await.map_err(unread)?;
+        reader.put_down();
+        for (share, most) in held.excessive(limits) {
+            let mut reader = self.reader().await?;
+            let last = beyond(&mut reader, &share, most).await.map_err(unread)?;
+            reader.put_down();
+            dropped += self.drop_until(share.trimming(), &share.author(), last).await?;
+        }
+        Ok(dropped)
+    }
+
+    /// Drops what of a share lies at or before `last`, and says how many changes that were.
+    async fn drop_until(&self, of: &Trimming, author: &str, last: Option<i64>) -> Result<u64, StoreError> {
         let Some(last) = last else { return Ok(0) };
         let mut dropped = 0;
         loop {
             let mut pen = self.pen().await?;
-            let step = drop_step(&mut pen, last).await;
+            let step = drop_step(&mut pen, of, author, last).await;
             let step = step.map_err(|error| self.unwritten("drop what of the history is over", error))?;
             self.written(pen).await?;
             if step == 0 {
@@ -93,7 +109,7 @@ impl SqliteStore {
 async fn read(
     connection: &mut SqliteConnection,
     query: &HistoryQuery,
-) -> sqlx::Result<(i64, Vec<HistoryRecord>)> {
+) -> sqlx::Result<((i64, Option<i64>), Vec<HistoryRecord>)> {
     let statement = match (&query.key, query.oldest_first) {
         (Some(_), false) => OF_ONE,
         (Some(_), true) => OF_ONE_OLDEST,
@@ -113,32 +129,52 @@ async fn read(
         .bind(query.contents)
         .fetch_all(&mut *connection)
         .await?;
-    let floor = sqlx::query_scalar(FLOOR).fetch_one(connection).await?;
+    let floor = sqlx::query_as(FLOOR).fetch_one(connection).await?;
     Ok((floor, rows))
 }
 
-/// The newest revision beyond the limits.
-async fn beyond(connection: &mut SqliteConnection, limits: &HistoryLimits) -> sqlx::Result<Option<i64>> {
+/// The newest revision that is too old.
+async fn aged(connection: &mut SqliteConnection, limits: &HistoryLimits) -> sqlx::Result<Option<i64>> {
     let now: i64 = sqlx::query_scalar("SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)")
         .fetch_one(&mut *connection)
         .await?;
-    sqlx::query_scalar(COMPACTED)
-        .bind(number(limits.changes))
-        .bind(number(limits.bytes))
-        .bind(limits.oldest(now))
+    sqlx::query_scalar(AGED).bind(limits.oldest(now)).fetch_one(connection).await
+}
+
+async fn held(connection: &mut SqliteConnection) -> sqlx::Result<HistoryShares> {
+    Ok(shares::held(sqlx::query_as(shares::HELD).fetch_all(connection).await?))
+}
+
+/// The newest revision of a share that goes when so much of it may stay.
+async fn beyond(
+    connection: &mut SqliteConnection,
+    share: &HistoryShare,
+    most: Amount,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar(share.trimming().beyond)
+        .bind(share.author())
+        .bind(number(most.changes))
+        .bind(number(most.bytes))
         .fetch_one(connection)
         .await
 }
 
 /// Drops a part of what lies at or before `last`, and says how many changes that were.
-async fn drop_step(connection: &mut SqliteConnection, last: i64) -> sqlx::Result<u64> {
+async fn drop_step(
+    connection: &mut SqliteConnection,
+    of: &Trimming,
+    author: &str,
+    last: i64,
+) -> sqlx::Result<u64> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    let step: Option<i64> = sqlx::query_scalar(STEP).bind(last).fetch_one(&mut *transaction).await?;
+    let step = sqlx::query_scalar(of.step).bind(author).bind(last).fetch_one(&mut *transaction);
+    let step: Option<i64> = step.await?;
     let Some(step) = step else {
         transaction.rollback().await?;
         return Ok(0);
     };
-    let dropped = sqlx::query(DELETE).bind(step).execute(&mut *transaction).await?.rows_affected();
+    let delete = sqlx::query(of.delete).bind(author).bind(step).execute(&mut *transaction);
+    let dropped = delete.await?.rows_affected();
     sqlx::query(RAISE_FLOOR).bind(step).execute(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(dropped)

@@ -109,3 +109,44 @@ fn whose_name_it_is_gets_it_back() {
     let [Write::Put { resource, .. }] = &plan.writes[..] else { panic!("{:?}", plan.writes) };
     assert_eq!((&resource.origin, plan.verdicts.len()), (&zone("zone-1"), 0));
 }
+
+#[test]
+fn a_removed_name_counts_once_however_often_it_is_said() {
+    let own = |name: &str| Resource { origin: zone("zone-1"), ..up(from_global(name)) };
+    let held: usize = ["a", "b"].map(|name| Owned::one(&own(name)).bytes).iter().sum();
+    let unlimited = ZoneQuota { total: 0, per_kind: 0, bytes: 0 };
+    let of_two = [
+        ZoneQuota { total: 2, ..unlimited },
+        ZoneQuota { per_kind: 2, ..unlimited },
+        ZoneQuota { bytes: held, ..unlimited },
+    ];
+    let gone = format!("{}.default", called("b"));
+    for quota in of_two {
+        let follower = Follower::Global {
+            zone: "zone-1".into(),
+            foreign: Foreign::Rewrite,
+            naming: ZoneNaming::Hashed,
+            quota,
+        };
+        let sent = ["c", "d", "e"].map(|name| up(from_global(name)));
+        let received = received(&sent, &[&*gone; 50], false, &follower);
+        let plan = plan(&index([own("a"), own("b")]), &received, &follower, DateTime::UNIX_EPOCH);
+        assert_eq!((plan.removed, plan.writes.len(), plan.verdicts.len()), (1, 2, 2), "{quota:?}");
+    }
+
+    let repeated = received(&[], &["b.default"; 50], false, &Follower::Zone);
+    let guarded = DecodedResponse { guarded: true, ..repeated };
+    let held = [from_global("a"), from_global("b")];
+    let on_zone = plan(&index(held), &guarded, &Follower::Zone, DateTime::UNIX_EPOCH);
+    assert_eq!((on_zone.removed, on_zone.held), (1, 2));
+    assert_eq!(words(&on_zone), ["delete b"]);
+
+    // What is in no mesh has two names.
+    let (kind, follower) = (&kinds::zone_ingress::KIND, global(Foreign::Rewrite));
+    let names = ["ingress", "ingress.", "ingress"].map(str::to_owned).to_vec();
+    let received = DecodedResponse::decode(kind, [], names, false, &follower);
+    let ingress = Resource::new(ResourceKey::global(kind, "ingress"), DateTime::UNIX_EPOCH);
+    let ingress = Resource { origin: zone("zone-1"), ..ingress };
+    let plan = plan(&index([ingress]), &received, &follower, DateTime::UNIX_EPOCH);
+    assert_eq!((plan.removed, words(&plan).len()), (1, 1));
+}

@@ -16,6 +16,8 @@ use crate::{
 pub(super) struct UndoPlan {
     /// The revision of the index before the history was read.
     pub(super) known: Revision,
+    /// Whether all changes were there, rather than those of users alone.
+    pub(super) is_whole: bool,
     pub(super) steps: Vec<UndoStep>,
     /// With why.
     pub(super) left: Vec<(PastChange, String)>,
@@ -28,6 +30,8 @@ pub(super) struct UndoStep {
     pub(super) oldest: PastChange,
     /// The changes that are taken back, oldest first.
     pub(super) changes: Vec<Revision>,
+    /// What the newest of them did.
+    pub(super) newest: HistoryOp,
     /// Whether something is to be there.
     pub(super) restores: bool,
     /// What that is, once it was read.
@@ -39,6 +43,7 @@ impl UndoPlan {
     /// that, and of the steps alone.
     pub(super) fn of(
         known: Revision,
+        is_whole: bool,
         changes: &[PastChange],
         may: impl Fn(RoleVerb, &ResourceKey) -> Result<(), ApiError>,
     ) -> Self {
@@ -60,7 +65,7 @@ impl UndoPlan {
             (false, true) => 2,
             (false, false) => 3,
         });
-        Self { known, steps, left }
+        Self { known, is_whole, steps, left }
     }
 }
 
@@ -84,6 +89,7 @@ impl UndoStep {
             key: key.clone(),
             oldest: oldest.clone(),
             changes: changes.iter().map(|change| change.revision).collect(),
+            newest: changes.last().map_or(oldest.op, |change| change.op),
             restores,
             before: None,
         })
@@ -98,9 +104,14 @@ impl UndoStep {
         Ok(())
     }
 
+    /// The revision of the newest change that is taken back.
+    pub(super) fn last(&self) -> Revision {
+        self.changes.last().copied().unwrap_or(0)
+    }
+
     /// 409 when the resource was changed after the plan was made.
     pub(super) fn require_unchanged(&self, index: &Index, known: Revision) -> Result<(), ApiError> {
-        let seen = self.changes.last().copied().unwrap_or(0).max(known);
+        let seen = self.last().max(known);
         match index.get(&self.key) {
             Some(resource) if resource.revision > seen => {
                 Err(ApiError::conflict(format!("{} was changed meanwhile: look at it again", self.key)))
