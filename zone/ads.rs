@@ -49,6 +49,7 @@ mod resource;
 mod seat;
 mod service;
 pub mod signals;
+mod size;
 mod stream;
 #[cfg(test)]
 mod tests;

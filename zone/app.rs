@@ -354,10 +354,15 @@ fn lead(cp: &mut ControlPlane, candidate: Candidate, work: impl Work + Sync + 's
 /// Forgets proxies that stay away.
 fn absence(cp: &ControlPlane, settings: &ZoneConfig, proxies: Arc<Proxies>) -> Absence {
     let universal = &settings.runtime.universal;
+    let idle = settings.metrics.dataplane.idle_timeout.0;
+    let brought = settings.xds_server.dataplane_deregistration_delay.0.max(idle);
+    let shares_store = settings.store.kind == StoreType::Postgres;
     let patience = AbsenceTimeouts {
         dataplane: universal.dataplane_cleanup_age.0,
         zone_proxy: universal.zone_resource_cleanup_age.0,
-        idle: settings.metrics.dataplane.idle_timeout.0,
+        brought,
+        unseen: (!shares_store).then_some(brought),
+        idle,
     };
     let zone = settings.multizone.zone.name.as_str().into();
     Absence::new(zone, patience, Arc::clone(&cp.store), cp.index.clone(), proxies, cp.env.clone())

@@ -32,6 +32,11 @@ impl<K: Ord + Clone, T: Ord + Copy> Deadlines<K, T> {
         }
     }
 
+    /// Whether this is due at some time.
+    pub(crate) fn has(&self, key: &K) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     /// This is not due any more.
     pub(crate) fn remove(&mut self, key: &K) {
         if let Some(at) = self.by_key.remove(key) {
@@ -69,6 +74,7 @@ mod tests {
         deadlines.remove(&"c");
         deadlines.remove(&"d");
         assert_eq!(deadlines.next(), Some(1));
+        assert!(deadlines.has(&"a") && !deadlines.has(&"c"));
         assert_eq!(deadlines.take(0), [""; 0]);
         assert_eq!(deadlines.take(4), ["a", "b"]);
         assert_eq!((deadlines.next(), deadlines.take(9)), (None, vec![]));

@@ -6,10 +6,13 @@
 //!   every subscription ended, and the age has passed      ──► the proxy is deleted
 //! ```
 //!
-//! A proxy that brought its resource along and of which nobody ever wrote an insight, because the process ended that let
-//! it in, has been away since that was written.
+//! Who brought its resource along is usually deleted soon after it leaves, by the process it leaves. Where that process ended
+//! first, it is not expected back for longer than proxies take that lost their control plane, counted from when somebody leads
+//! again. One of which nobody ever wrote an insight, because the process ended that let it in, has been away since its
+//! resource was written.
 //!
-//! What is due follows from what is stored alone, so whoever begins anew comes to the same.
+//! What is due follows from what is stored, and for who brought something along from when this replica began to lead; so
+//! whoever begins anew comes to the same, or gives those more time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,6 +54,11 @@ pub(crate) struct AbsenceTimeouts {
     pub dataplane: Duration,
     /// An offline zone ingress or zone egress is deleted.
     pub zone_proxy: Duration,
+    /// One is deleted that brought its resource along, if that is sooner.
+    pub brought: Duration,
+    /// The same of one of which no stream was ever noted; `None`: as if somebody had applied it. Another process that
+    /// shares the store may know it.
+    pub unseen: Option<Duration>,
     /// A proxy of another process, of which that process says nothing any more, is offline.
     pub idle: Duration,
 }
@@ -58,7 +66,14 @@ pub(crate) struct AbsenceTimeouts {
 impl Default for AbsenceTimeouts {
     fn default() -> Self {
         let three_days = Duration::from_secs(3 * 24 * 60 * 60);
-        Self { dataplane: three_days, zone_proxy: three_days, idle: Duration::from_secs(5 * 60) }
+        let five_minutes = Duration::from_secs(5 * 60);
+        Self {
+            dataplane: three_days,
+            zone_proxy: three_days,
+            brought: five_minutes,
+            unseen: Some(five_minutes),
+            idle: five_minutes,
+        }
     }
 }
 
@@ -101,8 +116,9 @@ impl Absence {
         let mut work = Vec::new();
         for (insight, due) in due {
             let Some((proxy, writes)) = self.writes(&insight, due, index, now) else { continue };
-            if self.proxies.is_connected(&proxy) {
-                // It came back, and that is about to be written.
+            let is_seen = index.get(&insight).is_some();
+            if self.proxies.is_connected(&proxy) || (!is_seen && self.proxies.is_expected(&proxy)) {
+                // It came back, and that is about to be written; or it comes and goes without a stream.
                 calendar.set(insight, now + delta(RETRY), due);
                 continue;
             }
@@ -133,8 +149,7 @@ impl Absence {
                 tracing::info!(%proxy, "nobody says anything of the proxy any more: it is offline")
             }
             AbsenceDeadline::Gone => {
-                let age = self.patience.of(proxy.kind);
-                tracing::info!(%proxy, ?age, "the proxy has been offline for too long, it is deleted");
+                tracing::info!(%proxy, "the proxy has been offline for too long, it is deleted");
             }
         }
     }
@@ -173,7 +188,7 @@ impl Absence {
 
 impl Work for Absence {
     async fn lead(&self, fence: Fence, stop: CancellationToken) {
-        let mut calendar = Calendar::default();
+        let mut calendar = Calendar { began: self.env.now(), ..Calendar::default() };
         let mut reader = self.index.clone();
         let mut known = Arc::new(Index::empty(self.store.identity()));
         loop {
@@ -205,13 +220,34 @@ impl AbsenceTimeouts {
         }
     }
 
-    /// What is due for a proxy of which this was written, and when; `None` while `own` process has it.
-    fn due(
+    /// When a proxy of this kind is deleted that left then and that somebody applied.
+    fn applied_goes(&self, kind: ProxyKind, left: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        left.checked_add_signed(delta(self.of(kind)))
+    }
+
+    /// The same of one that brought its resource along, where this replica has led since `began`.
+    fn brought_goes(
         &self,
         kind: ProxyKind,
+        left: DateTime<Utc>,
+        is_seen: bool,
+        began: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        let (most, brought) = (self.of(kind), Some(self.brought));
+        let age = if is_seen { brought } else { self.unseen }.unwrap_or(most).min(most);
+        // Those who lost their control plane have to find it again.
+        let earliest = began.checked_add_signed(delta(self.brought.min(most)))?;
+        Some(left.checked_add_signed(delta(age))?.max(earliest))
+    }
+
+    /// What is due for a proxy of which this was written, and when; `None` while `own` process has it. `goes` says when it is
+    /// deleted if it left then.
+    fn due(
+        &self,
         subscriptions: &[DiscoverySubscription],
         own: &str,
         now: DateTime<Utc>,
+        goes: impl Fn(DateTime<Utc>) -> Option<DateTime<Utc>>,
     ) -> Option<(DateTime<Utc>, AbsenceDeadline)> {
         let mut open = subscriptions.iter().filter(|s| s.disconnect_time.is_none()).peekable();
         if open.peek().is_some() {
@@ -220,13 +256,15 @@ impl AbsenceTimeouts {
         }
         let left = subscriptions.last()?.disconnect_time.as_ref()?;
         let left = DateTime::from_timestamp(left.seconds, left.nanos.try_into().ok()?)?;
-        Some((left.checked_add_signed(delta(self.of(kind)))?, AbsenceDeadline::Gone))
+        Some((goes(left)?, AbsenceDeadline::Gone))
     }
 }
 
 /// What is due when, by insight.
 #[derive(Debug, Default)]
 struct Calendar {
+    /// Since when this replica leads.
+    began: DateTime<Utc>,
     by_time: BTreeSet<(DateTime<Utc>, ResourceKey, AbsenceDeadline)>,
     by_insight: BTreeMap<ResourceKey, (DateTime<Utc>, AbsenceDeadline)>,
 }
@@ -249,21 +287,23 @@ impl Calendar {
             (None, None) => return,
         };
         let seen = index.get(&insight);
-        if seen.is_some() && insight != *key {
+        let is_going = matches!(self.by_insight.get(&insight), Some((_, AbsenceDeadline::Gone)));
+        if seen.is_some() && insight != *key && !is_going {
             // What is said of it decides, and has not changed.
             return;
         }
         self.remove(&insight);
+        let proxy = ProxyId::new(kind, &insight.mesh, &insight.name);
+        let brought = index.get(&proxy.key()).filter(is_ours).filter(|resource| is_registered(resource));
+        let goes = |left| match brought {
+            Some(_) => patience.brought_goes(kind, left, seen.is_some(), self.began),
+            None => patience.applied_goes(kind, left),
+        };
         let due = match seen {
             Some(seen) => Some(seen)
                 .filter(is_ours)
-                .and_then(|insight| patience.due(kind, &subscriptions(insight), own, now)),
-            None => {
-                let proxy = ProxyId::new(kind, &insight.mesh, &insight.name);
-                let unseen = index.get(&proxy.key()).filter(is_ours).filter(|r| is_registered(r));
-                let gone = unseen.and_then(|r| r.modified.checked_add_signed(delta(patience.of(kind))));
-                gone.map(|at| (at, AbsenceDeadline::Gone))
-            }
+                .and_then(|insight| patience.due(&subscriptions(insight), own, now, goes)),
+            None => brought.and_then(|unseen| Some((goes(unseen.modified)?, AbsenceDeadline::Gone))),
         };
         if let Some((at, due)) = due {
             self.set(insight, at, due);

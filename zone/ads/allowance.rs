@@ -2,7 +2,7 @@
 //! takes memory and work here, on global and in other zones.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -10,7 +10,10 @@ use std::{
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::node::{ProxyId, ProxyKind};
+use super::{
+    node::{ProxyId, ProxyKind},
+    size::{BYTES_OF_INBOUND, TAGS_OF_INBOUND},
+};
 
 /// Ingresses and egresses with one token: each has a catalogue of the whole zone.
 const EDGES: usize = 128;
@@ -20,8 +23,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Proxies with one token bring along all that they may.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "proxies with this token bring along as many inbounds as one token may have, which are {0}; give each a token of its \
-     own"
+    "proxies with this token bring along as many inbounds as one token may have, which are {0} of {bytes} bytes and {tags} \
+     tags each; give each a token of its own",
+    bytes = BYTES_OF_INBOUND,
+    tags = TAGS_OF_INBOUND
 )]
 pub struct AllowanceSpent(usize);
 
@@ -33,27 +38,29 @@ pub(super) struct Allowances {
 
 #[derive(Default)]
 struct TakenAllowances {
-    by_proxy: BTreeMap<ProxyId, BroughtShare>,
+    by_proxy: BTreeMap<ProxyId, SharesOfProxy>,
     by_token: HashMap<Arc<str>, usize>,
     next: u64,
     looked: Option<Instant>,
 }
 
-/// What one proxy has of it.
+/// What one proxy has of it: what is stored, and what may be about to be, each with its number.
+#[derive(Debug, Default)]
+struct SharesOfProxy {
+    stored: Option<(u64, BroughtShare)>,
+    pending: BTreeMap<u64, BroughtShare>,
+}
+
+/// What it brought along at one time.
 #[derive(Clone, Debug)]
 struct BroughtShare {
     token: Arc<str>,
     weight: usize,
-    number: u64,
-    is_stored: bool,
 }
 
 /// Something is about to be stored, for which there is room.
 #[must_use]
-pub(super) struct PendingShare {
-    number: u64,
-    before: Option<BroughtShare>,
-}
+pub(super) struct PendingShare(u64);
 
 impl Allowances {
     /// So many inbounds for each token.
@@ -66,8 +73,8 @@ impl Allowances {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for what `proxy` brings along, with so many inbounds, by the token with this fingerprint. `is_there` says
-    /// of a proxy whether what it brought is still stored.
+    /// Makes room for what `proxy` brings along, which counts as so many inbounds, by the token with this fingerprint.
+    /// `is_there` says of a proxy whether what it brought is still stored.
     ///
     /// # Errors
     /// [`AllowanceSpent`].
@@ -75,78 +82,91 @@ impl Allowances {
         &self,
         proxy: &ProxyId,
         token: &str,
-        inbounds: usize,
+        weight: usize,
         is_there: impl Fn(&ProxyId) -> bool,
     ) -> Result<PendingShare, AllowanceSpent> {
         let weight = match proxy.kind {
-            ProxyKind::Dataplane => inbounds.max(1),
+            ProxyKind::Dataplane => weight.max(1),
             ProxyKind::Ingress | ProxyKind::Egress => self.most.div_ceil(EDGES),
         };
         let mut taken = self.lock();
-        let before = taken.remove(proxy);
+        // What it has goes when this is stored, so the larger of the two counts.
         let exceeds = |taken: &TakenAllowances| {
-            taken.by_token.get(token).copied().unwrap_or_default() + weight > self.most
+            let own = taken.by_proxy.get(proxy).map_or(0, |shares| shares.weight_of(token));
+            let all = taken.by_token.get(token).copied().unwrap_or_default();
+            weight > own && all - own + weight > self.most
         };
         if exceeds(&taken) {
             taken.forget_gone(is_there);
         }
         if exceeds(&taken) {
-            if let Some(before) = before {
-                taken.put(proxy, before);
-            }
             return Err(AllowanceSpent(self.most));
         }
         taken.next += 1;
         let number = taken.next;
-        taken.put(proxy, BroughtShare { token: token.into(), weight, number, is_stored: false });
-        Ok(PendingShare { number, before })
+        let share = BroughtShare { token: token.into(), weight };
+        taken.change(proxy, |shares| _ = shares.pending.insert(number, share));
+        Ok(PendingShare(number))
     }
 
-    /// What there was room for is stored; or not, and what was there before counts again.
+    /// What there was room for is stored; or not, and what was there before is what counts.
     pub(super) fn settle(&self, proxy: &ProxyId, pending: PendingShare, is_stored: bool) {
-        let mut taken = self.lock();
-        let Some(share) = taken.by_proxy.get_mut(proxy).filter(|share| share.number == pending.number) else {
-            return;
-        };
-        if is_stored {
-            share.is_stored = true;
-            return;
-        }
-        taken.remove(proxy);
-        if let Some(before) = pending.before {
-            taken.put(proxy, before);
-        }
+        let PendingShare(number) = pending;
+        self.lock().change(proxy, |shares| {
+            let Some(share) = shares.pending.remove(&number).filter(|_| is_stored) else { return };
+            // Each that is stored saw the one before it.
+            if shares.stored.as_ref().is_none_or(|(stored, _)| *stored < number) {
+                shares.stored = Some((number, share));
+            }
+        });
     }
 
-    /// Which share `proxy` has at the moment.
+    /// Which share of `proxy` is stored at the moment.
     pub(super) fn share_of(&self, proxy: &ProxyId) -> Option<u64> {
-        self.lock().by_proxy.get(proxy).map(|share| share.number)
+        self.lock().by_proxy.get(proxy)?.stored.as_ref().map(|(number, _)| *number)
     }
 
     /// What `proxy` brought along and had this share is deleted. It may have come back meanwhile.
     pub(super) fn release(&self, proxy: &ProxyId, share: Option<u64>) {
-        let mut taken = self.lock();
-        if taken.by_proxy.get(proxy).is_some_and(|now| Some(now.number) == share) {
-            taken.remove(proxy);
-        }
+        self.lock().change(proxy, |shares| _ = shares.stored.take_if(|(number, _)| Some(*number) == share));
+    }
+}
+
+impl SharesOfProxy {
+    fn all(&self) -> impl Iterator<Item = &BroughtShare> {
+        self.stored.iter().map(|(_, share)| share).chain(self.pending.values())
+    }
+
+    /// One of them is what it has in the end, so the largest counts.
+    fn weight_of(&self, token: &str) -> usize {
+        self.all().filter(|share| *share.token == *token).map(|share| share.weight).max().unwrap_or_default()
+    }
+
+    fn tokens(&self) -> BTreeSet<Arc<str>> {
+        self.all().map(|share| Arc::clone(&share.token)).collect()
     }
 }
 
 impl TakenAllowances {
-    fn put(&mut self, proxy: &ProxyId, share: BroughtShare) {
-        *self.by_token.entry(Arc::clone(&share.token)).or_default() += share.weight;
-        self.by_proxy.insert(proxy.clone(), share);
-    }
-
-    fn remove(&mut self, proxy: &ProxyId) -> Option<BroughtShare> {
-        let share = self.by_proxy.remove(proxy)?;
-        if let Some(weight) = self.by_token.get_mut(&share.token) {
-            *weight = weight.saturating_sub(share.weight);
-            if *weight == 0 {
-                self.by_token.remove(&share.token);
+    /// Changes what a proxy has, and what its tokens have by that.
+    fn change(&mut self, proxy: &ProxyId, change: impl FnOnce(&mut SharesOfProxy)) {
+        let mut shares = self.by_proxy.remove(proxy).unwrap_or_default();
+        for token in shares.tokens() {
+            if let Some(weight) = self.by_token.get_mut(&token) {
+                *weight = weight.saturating_sub(shares.weight_of(&token));
+                if *weight == 0 {
+                    self.by_token.remove(&token);
+                }
             }
         }
-        Some(share)
+        change(&mut shares);
+        for token in shares.tokens() {
+            let weight = shares.weight_of(&token);
+            *self.by_token.entry(token).or_default() += weight;
+        }
+        if shares.all().next().is_some() {
+            self.by_proxy.insert(proxy.clone(), shares);
+        }
     }
 
     /// Somebody else may have deleted what was brought along.
@@ -156,10 +176,10 @@ impl TakenAllowances {
             return;
         }
         self.looked = Some(now);
-        let stored = self.by_proxy.iter().filter(|(_, share)| share.is_stored);
+        let stored = self.by_proxy.iter().filter(|(_, shares)| shares.stored.is_some());
         let gone: Vec<ProxyId> = stored.map(|(proxy, _)| proxy).filter(|p| !is_there(p)).cloned().collect();
         for proxy in &gone {
-            self.remove(proxy);
+            self.change(proxy, |shares| shares.stored = None);
         }
     }
 }
@@ -167,7 +187,16 @@ impl TakenAllowances {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use common::{
+        model::Labels,
+        proto::kuma::mesh::v1alpha1::{
+            Dataplane,
+            dataplane::{Networking, networking::TransparentProxying},
+        },
+    };
+
     use super::*;
+    use crate::ads::size;
 
     fn proxy(name: &str) -> ProxyId {
         ProxyId::new(ProxyKind::Dataplane, "default", name)
@@ -208,6 +237,50 @@ mod tests {
         allowances.settle(&proxy("a"), pending, false);
         assert!(comes(&allowances, "b", "t", 8));
         assert_eq!(allowances.lock().by_token["t"], 10);
+    }
+
+    #[test]
+    fn what_comes_twice_at_once_and_is_not_stored_leaves_nothing() {
+        let allowances = Allowances::new(10);
+        let a = proxy("a");
+        let take = |weight| allowances.take(&a, "t", weight, |_| true).unwrap();
+        let has = || allowances.lock().by_token.get("t").copied().unwrap_or_default();
+        let (first, second) = (take(4), take(3));
+        assert_eq!(has(), 4, "one of them is what it has in the end");
+        allowances.settle(&a, first, false);
+        assert_eq!(has(), 3);
+        allowances.settle(&a, second, false);
+        assert_eq!(has(), 0);
+        assert!(allowances.lock().by_proxy.is_empty());
+        // What was stored before either of them stays, and what was stored last counts, whichever is told first.
+        assert!(comes(&allowances, "a", "t", 2));
+        let (first, second) = (take(9), take(8));
+        allowances.settle(&a, second, false);
+        allowances.settle(&a, first, false);
+        assert_eq!(has(), 2);
+        let (first, second) = (take(9), take(8));
+        allowances.settle(&a, second, true);
+        allowances.settle(&a, first, true);
+        assert_eq!(has(), 8);
+        // What is pending is not released with what is stored.
+        let (stored, pending) = (allowances.share_of(&a), take(5));
+        allowances.release(&a, stored);
+        assert_eq!((has(), allowances.share_of(&a)), (5, None));
+        allowances.settle(&a, pending, false);
+        assert_eq!(has(), 0);
+    }
+
+    /// Whatever of it is long: tags, outbounds, names it may reach.
+    #[test]
+    fn a_token_has_its_part_by_bytes() {
+        let allowances = Allowances::new(20_000);
+        let reachable_services = vec!["x".repeat(250); 1000];
+        let transparent_proxying = Some(TransparentProxying { reachable_services, ..Default::default() });
+        let networking = Some(Networking { transparent_proxying, ..Networking::default() });
+        let weight = size::weight(&Dataplane { networking, ..Dataplane::default() }, &Labels::default());
+        let let_in = (0..1000).filter(|n| comes(&allowances, &format!("p-{n}"), "thief", weight)).count();
+        assert!((30..=40).contains(&let_in), "ten megabytes: {let_in}");
+        assert!(comes(&allowances, "web", "other", 1));
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl Availability {
                 *counted.entry((mesh.to_string(), tags.clone())).or_default() += 1;
             }
         }
-        let by = Account::Proxy("".into());
+        let by = Account::Proxy { token: None, mesh: "".into(), name: "".into() };
         let service = |((mesh, tags), instances): ((String, BTreeMap<String, String>), u32)| CatalogueEntry {
             service: AvailableService { tags, instances, mesh, external_service: false },
             by: [by.clone()].into(),

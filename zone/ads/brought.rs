@@ -1,16 +1,11 @@
 //! What a proxy may say about itself in the resource it brings along: what its token says. Whatever gives it a part to
 //! play for others, an identity or a place behind a service would otherwise be for whoever has any token of the mesh.
 
-use std::collections::BTreeSet;
-
 use common::{
     model::{FieldPath, Labels, Violations, labels},
     proto::kuma::mesh::v1alpha1::{
         Dataplane,
-        dataplane::{
-            Networking,
-            networking::{Gateway, gateway::GatewayType, listener},
-        },
+        dataplane::networking::{Gateway, gateway::GatewayType, listener},
     },
     token::{DataplaneClaims, scope},
 };
@@ -22,45 +17,6 @@ const OF_PROXIES: [&str; 4] =
 const OF_CONTROL_PLANES: [&str; 2] = ["kuma.io", "strait.io"];
 /// Tags that need no token: the zone writes one itself, and the other says how the workload is spoken to.
 const OF_ANYBODY: [&str; 2] = [labels::ZONE, labels::TAG_PROTOCOL];
-
-/// Inbounds of a Dataplane that a proxy brings along, its listeners for others among them.
-pub(super) const INBOUNDS: usize = 128;
-/// Services that their tags name, and those of its gateway.
-pub(super) const SERVICES: usize = 64;
-
-/// How many inbounds a Dataplane has, with its listeners for others.
-pub(super) fn inbounds(dataplane: &Dataplane) -> usize {
-    dataplane
-        .networking
-        .as_ref()
-        .map_or(0, |networking| networking.inbound.len() + networking.listeners.len())
-}
-
-/// What of a Dataplane is more than a proxy brings along, whatever its token: from each inbound and service follow
-/// resources, certificates and configuration of others.
-pub(super) fn check_size(dataplane: &Dataplane) -> Violations {
-    let mut violations = Violations::none();
-    let (path, found) = (FieldPath::new("networking").field("inbound"), inbounds(dataplane));
-    let reason = |what: &str, found: usize, most: usize| {
-        format!(
-            "{found} {what}: a proxy brings along {most} at most; an operator may apply a Dataplane with more"
-        )
-    };
-    if found > INBOUNDS {
-        violations.add(path.clone(), reason("inbounds", found, INBOUNDS));
-    }
-    let services = dataplane.networking.as_ref().map_or(0, |networking| services(networking).len());
-    if services > SERVICES {
-        violations.add(path, reason("services", services, SERVICES));
-    }
-    violations
-}
-
-fn services(networking: &Networking) -> BTreeSet<&String> {
-    let of_inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
-    let tags = of_inbounds.chain(networking.gateway.iter().map(|gateway| &gateway.tags));
-    tags.filter_map(|tags| tags.get(labels::TAG_SERVICE)).collect()
-}
 
 /// Whether a proxy has a say in this label: whose it is, who wrote it and what it is are not for it to say.
 pub(super) fn is_for_proxies(label: &str) -> bool {
@@ -141,7 +97,10 @@ fn check_labels(claims: &DataplaneClaims, labels: &Labels, violations: &mut Viol
 
 #[cfg(test)]
 mod tests {
-    use common::proto::kuma::mesh::v1alpha1::dataplane::networking::{Inbound, Listener};
+    use common::proto::kuma::mesh::v1alpha1::dataplane::{
+        Networking,
+        networking::{Inbound, Listener},
+    };
 
     use super::*;
 
@@ -198,24 +157,6 @@ mod tests {
                 assert_eq!(fields(&claims, listeners(edges), &[], bound), expected, "{type} {edges:?}");
             }
         }
-    }
-
-    #[test]
-    fn what_a_proxy_brings_has_a_size() {
-        let inbound = |service: usize| Inbound {
-            tags: [(labels::TAG_SERVICE.to_owned(), format!("s-{service}"))].into(),
-            ..Inbound::default()
-        };
-        let of = |number: usize, services: usize| {
-            let inbound = (0..number).map(|n| inbound(n % services)).collect();
-            let networking = Networking { inbound, ..Networking::default() };
-            let dataplane = Dataplane { networking: Some(networking), ..Dataplane::default() };
-            check_size(&dataplane).iter().map(|v| format!("{}: {}", v.field, v.reason)).collect::<Vec<_>>()
-        };
-        assert!(of(INBOUNDS, SERVICES).is_empty());
-        assert!(of(INBOUNDS + 1, 1)[0].starts_with("networking.inbound: 129 inbounds: "));
-        assert!(of(SERVICES + 1, SERVICES + 1)[0].starts_with("networking.inbound: 65 services: "));
-        assert_eq!(of(4000, 4000).len(), 2);
     }
 
     #[test]

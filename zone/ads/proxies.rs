@@ -219,9 +219,25 @@ impl Proxies {
         }
     }
 
+    /// What to do about the absence of `proxy` could not be done, and is due again after a while, unless it came back.
+    pub fn due_again(&self, proxy: &ProxyId, after: Duration) {
+        let mut state = self.lock();
+        if !state.connected.contains_key(proxy) {
+            state.departures.set(proxy.clone(), Instant::now() + after);
+            drop(state);
+            self.departed.notify_one();
+        }
+    }
+
     /// Whether a stream of `proxy` is here.
     pub fn is_connected(&self, proxy: &ProxyId) -> bool {
         self.lock().connected.contains_key(proxy)
+    }
+
+    /// Whether one is here, or what it brought along is still to be seen to because it left.
+    pub fn is_expected(&self, proxy: &ProxyId) -> bool {
+        let state = self.lock();
+        state.connected.contains_key(proxy) || state.departures.has(proxy)
     }
 
     /// Everyone, for those who look from outside.
@@ -443,5 +459,13 @@ mod tests {
         drop(back);
         assert_eq!(proxies.overdue().await, [proxy("back").id.clone()]);
         assert_eq!(start.elapsed(), 2 * DELAY);
+        // What could not be done then is due again, for who is still away.
+        let gone = proxy("gone").id.clone();
+        let here = join(&proxies, "back");
+        for id in [&gone, here.id()] {
+            proxies.due_again(id, DELAY);
+        }
+        assert_eq!(proxies.overdue().await, [gone]);
+        assert_eq!(start.elapsed(), 3 * DELAY);
     }
 }

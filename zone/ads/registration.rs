@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     allowance::{AllowanceSpent, Allowances},
-    brought, insight,
+    insight,
     node::{ProxyId, ProxyKind},
     pace::{WritePace, WriteRate},
     proxies::Proxies,
-    resource,
+    resource, size,
 };
 use crate::account::Account;
 
@@ -33,6 +33,8 @@ use crate::account::Account;
 const ATTEMPTS: usize = 8;
 /// Longest wait for the write of another to arrive.
 const NEXT_INDEX: Duration = Duration::from_millis(250);
+/// When it is looked again after a proxy that stays away, of which something was left.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How often a proxy brings along something else than before. Who starts again with what it had waits for nothing.
 const CHANGES: WriteRate = WriteRate { at_once: 8, every: Duration::from_secs(5) };
 
@@ -90,8 +92,8 @@ pub(super) struct RegistrationPlan {
     batch: Batch,
     /// Whether it had another one, or none.
     is_change: bool,
-    /// How many inbounds it has.
-    inbounds: usize,
+    /// How many inbounds it counts as.
+    weight: usize,
 }
 
 impl RegistrationRules {
@@ -140,22 +142,20 @@ impl RegistrationRules {
             Some(applied) if resource::agrees(&resource, applied) => return Ok(None),
             Some(_) => return Err(RegisterError::Applied(key)),
         };
-        let mut inbounds = 0;
-        if proxy.kind == ProxyKind::Dataplane {
-            let dataplane = resource.spec::<Dataplane>()?;
-            let violations = brought::check_size(&dataplane);
-            if !violations.is_empty() {
-                return Err(RegisterError::Refused(violations));
-            }
-            inbounds = brought::inbounds(&dataplane);
+        let is_dataplane = proxy.kind == ProxyKind::Dataplane;
+        let dataplane = is_dataplane.then(|| resource.spec::<Dataplane>()).transpose()?;
+        let violations = size::check(dataplane.as_ref(), &resource.labels);
+        if !violations.is_empty() {
+            return Err(RegisterError::Refused(violations));
         }
+        let weight = dataplane.map_or(0, |dataplane| size::weight(&dataplane, &resource.labels));
         if let Some(token) = token {
             resource.labels.insert(labels::REGISTERED_WITH, Account::note(token));
         }
         let is_change = existing.is_none_or(|existing| !existing.same_content(&resource));
         let put = Write::put_when(resource, when);
         let batch = Batch::of(also.into_iter().chain([put]));
-        Ok(Some(RegistrationPlan { batch, is_change, inbounds }))
+        Ok(Some(RegistrationPlan { batch, is_change, weight }))
     }
 }
 
@@ -214,7 +214,7 @@ impl Registrar {
     ) -> Result<bool, RegisterError> {
         let Some(plan) = self.rules.decide(proxy, document, token, index)? else { return Ok(false) };
         let is_there = |proxy: &ProxyId| index.get(&proxy.key()).is_some_and(|r| resource::is_registered(r));
-        let pending = token.map(|token| self.allowances.take(proxy, token, plan.inbounds, is_there));
+        let pending = token.map(|token| self.allowances.take(proxy, token, plan.weight, is_there));
         let pending = pending.transpose()?;
         let stored = match plan.is_change.then(|| self.pace.take(proxy, token, Instant::now())) {
             Some(Err(wait)) => Err(RegisterError::TooOften(wait)),
@@ -245,42 +245,47 @@ impl Registrar {
             };
             for proxy in overdue.into_iter().filter(|p| !proxies.is_connected(p)) {
                 let share = self.allowances.share_of(&proxy);
-                self.deregister(&proxy).await;
-                self.allowances.release(&proxy, share);
+                if self.deregister(&proxy).await {
+                    self.allowances.release(&proxy, share);
+                } else {
+                    proxies.due_again(&proxy, AGAIN);
+                }
             }
         }
     }
 
-    async fn deregister(&self, proxy: &ProxyId) {
+    /// Says whether nothing is left of what the proxy brought along.
+    async fn deregister(&self, proxy: &ProxyId) -> bool {
         for _ in 0..ATTEMPTS {
             let index = self.index.current();
-            let Some(resource) = index.get(&proxy.key()) else { return };
             // Somebody may have applied another one meanwhile, and that stays.
-            if !resource::is_registered(resource) || self.is_elsewhere(proxy, &index) {
-                return;
+            let Some(resource) = index.get(&proxy.key()).filter(|r| resource::is_registered(r)) else {
+                return true;
+            };
+            if self.is_elsewhere(proxy, &index) {
+                return false;
             }
             let delete = Write::delete_when(proxy.key(), Precondition::At(resource.revision));
             match self.store.transact(Batch::of([delete])).await {
                 Ok(_) => {
                     tracing::info!(%proxy, "the proxy stays away, its resource is deleted");
-                    return;
+                    return true;
                 }
                 Err(error) if lost_race(&error) => self.see_the_winner(&index).await,
                 Err(error) => {
                     tracing::warn!(%proxy, %error, "cannot delete the resource of a proxy that stays away");
-                    return;
+                    return false;
                 }
             }
         }
-        tracing::warn!(%proxy, "the resource of a proxy that stays away keeps changing, so it is left");
+        tracing::warn!(%proxy, "the resource of a proxy that stays away keeps changing, so it is left for now");
+        false
     }
 
-    /// Whether the newest stream of the proxy goes to another process that shares the store.
+    /// Whether another process that shares the store had the newest stream of the proxy, and sees to it.
     fn is_elsewhere(&self, proxy: &ProxyId, index: &Index) -> bool {
         let newest = newest_subscription(proxy.insight_key(), index);
-        newest.is_some_and(|s| {
-            s.disconnect_time.is_none() && s.control_plane_instance_id != *self.rules.env.instance_id
-        })
+        newest.is_some_and(|newest| newest.control_plane_instance_id != *self.rules.env.instance_id)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::{account::Account, share::SERVICES_OF_ZONE};
 
 /// What an entry takes besides itself.
 const FRAME: usize = 6;
+/// Bytes of one entry. Every client of its service is sent its tags, and other zones keep them with each of its endpoints.
+const LONGEST_ENTRY: usize = 4 * 1024;
 
 /// Bytes of all entries of a catalogue: what does not fit into a message is told to nobody, so one entry too much would
 /// keep others from hearing of all that follows.
@@ -100,12 +102,19 @@ impl Catalogue {
     }
 }
 
-/// As many of `entries` as others take, in their order, and how many are left out. Where they are too many, what operators
-/// applied comes first, and then everybody else in turn, each with his services in turn: a thousand tag sets of one
-/// service, or with one token, leave room for others.
+/// Whether nobody is told of it, or takes it, however little there is besides.
+pub(super) fn is_too_long(service: &AvailableService) -> bool {
+    service.encoded_len() > LONGEST_ENTRY
+}
+
+/// As many of `entries` as others take, in their order, and how many are left out: those that are too long, whosever they
+/// are. Where the others are too many, what operators applied comes first, and then everybody else in turn, each with his
+/// services in turn: a thousand tag sets of one service, or with one token, leave room for others.
 pub fn fair_part(mut entries: Vec<CatalogueEntry>) -> (Vec<AvailableService>, usize) {
+    let all = entries.len();
+    entries.retain(|entry| !is_too_long(&entry.service));
     let sizes: Vec<usize> = entries.iter().map(|entry| entry.service.encoded_len() + FRAME).collect();
-    let mut left_out = 0;
+    let mut left_out = all - entries.len();
     if entries.len() > SERVICES_OF_ZONE || sizes.iter().sum::<usize>() > most_bytes() {
         let (mut taken, mut bytes) = (BTreeSet::new(), 0);
         for place in in_turn(&entries, &sizes) {
@@ -114,7 +123,7 @@ pub fn fair_part(mut entries: Vec<CatalogueEntry>) -> (Vec<AvailableService>, us
                 bytes += sizes[place];
             }
         }
-        left_out = entries.len() - taken.len();
+        left_out += entries.len() - taken.len();
         let mut place = 0;
         entries.retain(|_| {
             place += 1;
@@ -202,6 +211,30 @@ mod tests {
         let few: Vec<_> =
             (0..SERVICES_OF_ZONE).map(|n| entry(&format!("s-{n:05}"), &[], token("t"))).collect();
         assert_eq!(told(few).1, 0);
+    }
+
+    #[test]
+    fn what_is_long_is_told_to_nobody() {
+        let many = |number: usize| -> Vec<(String, String)> {
+            (0..number).map(|n| (format!("t{n:05}"), "x".to_owned())).collect()
+        };
+        let long = |service: &str, number: usize, by: Account| {
+            let tags = many(number);
+            let tags: Vec<(&str, String)> = tags.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+            entry(service, &tags, by)
+        };
+        // As many tags as one inbound may bring along are told, and an operator's are as long as anybody's for others.
+        let entries = vec![
+            long("bank", 64, token("bank")),
+            long("thief", 12_000, token("thief")),
+            long("big", 12_000, Account::Operators),
+            entry("web", &[("a", "x".repeat(LONGEST_ENTRY))], token("web")),
+        ];
+        let (services, left_out) = fair_part(entries.clone());
+        let told: Vec<&str> = services.iter().map(|s| &*s.tags[labels::TAG_SERVICE]).collect();
+        assert_eq!((told, left_out), (vec!["bank"], 3));
+        let of_zone = fair_part_of_zone(entries.into_iter().map(|entry| entry.service).collect());
+        assert_eq!((of_zone.0.len(), of_zone.1), (1, 3));
     }
 
     #[test]

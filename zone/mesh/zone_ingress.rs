@@ -9,7 +9,7 @@ use common::{
 
 use super::{
     Hosts,
-    catalogue::fair_part_of_zone,
+    catalogue::{fair_part_of_zone, is_too_long},
     problem::{Problem, Subject, decode},
 };
 use crate::share::SERVICES_OF_ZONE;
@@ -41,13 +41,16 @@ impl ZoneIngress {
         let mut problems = Vec::new();
         let offered = spec.available_services.len();
         let is_ours = matches!(resource.origin, Origin::Zone(_));
-        if offered > SERVICES_OF_ZONE && !is_ours {
+        let is_too_much = || offered > SERVICES_OF_ZONE || spec.available_services.iter().any(is_too_long);
+        if !is_ours && is_too_much() {
             let (taken, _) = fair_part_of_zone(std::mem::take(&mut spec.available_services));
             let number = taken.len();
             spec.available_services = taken;
             problems.push(Problem {
                 subject: Subject::of(resource),
-                reason: format!("it offers {offered} tag sets: {number} are used, of each service some"),
+                reason: format!(
+                    "it offers {offered} tag sets: {number} are used, of each service some, and none that is too long"
+                ),
             });
         }
         let mut catalogue: BTreeMap<String, BTreeMap<String, Vec<_>>> = BTreeMap::new();
@@ -110,7 +113,10 @@ impl ZoneIngress {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use common::document::Document;
+    use common::{
+        document::Document,
+        model::{ResourceKey, Spec, kinds::zone_ingress},
+    };
 
     use super::*;
 
@@ -131,5 +137,22 @@ mod tests {
         let hosts = Hosts([("edge".to_owned(), address)].into_iter().collect());
         let resolved = ZoneIngress::read(&resource, &hosts).unwrap();
         assert_eq!((resolved.listen, resolved.public), (Some(address), Some((address, 2))));
+    }
+
+    #[test]
+    fn what_another_zone_offers_is_taken_without_what_is_long() {
+        let offered = |service: &str, tags: usize| {
+            let tags = (0..tags).map(|n| (format!("t{n:05}"), "x".to_owned()));
+            let tags = tags.chain([(labels::TAG_SERVICE.to_owned(), service.to_owned())]).collect();
+            AvailableService { tags, instances: 1, mesh: "default".to_owned(), external_service: false }
+        };
+        let available_services = vec![offered("long", 12_000), offered("web", 8)];
+        let spec = proto::ZoneIngress { available_services, ..proto::ZoneIngress::default() };
+        let key = ResourceKey::global(&zone_ingress::KIND, "west");
+        let resource = Resource::new(key, chrono::DateTime::UNIX_EPOCH).with_spec(Spec::encode(&spec));
+        let ingress = ZoneIngress::read(&Arc::new(resource), &Hosts::default()).unwrap();
+        let services: Vec<&str> = ingress.services("default").map(|(name, _)| name).collect();
+        assert_eq!(services, ["web"]);
+        assert!(ingress.problems[0].reason.contains("2 tag sets: 1 are used"), "{:?}", ingress.problems);
     }
 }

@@ -7,11 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use common::model::Resource;
+use common::model::{Resource, ResourceKey};
 
 use crate::{account::Account, share::SERVICES_OF_ACCOUNT};
 
-/// Services made for proxies of one name, those included that are about to go.
+/// Services made for proxies of one name in a mesh, with one token where they need one. Those that are about to go are among
+/// them.
 const OF_PROXY: usize = 256;
 
 /// A service tag or a workload: its mesh and its name.
@@ -24,8 +25,8 @@ pub(super) struct ServiceShares {
     granted: BTreeMap<TagName, Vec<Account>>,
     /// How many each pays for.
     counts: BTreeMap<Account, usize>,
-    /// Those for which somebody pays for too many others, and who that is.
-    waits_for: BTreeMap<TagName, Account>,
+    /// Those for which somebody pays for too many others, and all who do.
+    waits_for: BTreeMap<TagName, BTreeSet<Account>>,
     waiting: BTreeMap<Account, BTreeSet<TagName>>,
 }
 
@@ -55,30 +56,32 @@ impl ServiceShares {
             {
                 self.grant(tag, accounts);
             }
-            return SettledShare { may: true, follow: self.next_for(waited_for) };
+            return SettledShare { may: true, follow: self.next_for(&waited_for) };
         }
-        let mut full = None;
+        let mut full = BTreeSet::new();
         for accounts in wanted {
-            match accounts.iter().find(|account| !self.has_room(account, tag)) {
-                Some(account) => _ = full.get_or_insert(account.clone()),
-                None if self.granted.get(tag) == Some(&accounts) => {
-                    return SettledShare { may: true, follow: Vec::new() };
-                }
-                None => {
-                    let mut follow = self.release(tag);
-                    self.grant(tag, accounts);
-                    follow.extend(self.next_for(waited_for));
-                    return SettledShare { may: true, follow };
-                }
+            let lacking: Vec<&Account> = accounts.iter().filter(|a| !self.has_room(a, tag)).collect();
+            if !lacking.is_empty() {
+                full.extend(lacking.into_iter().cloned());
+                continue;
             }
+            if self.granted.get(tag) == Some(&accounts) {
+                return SettledShare { may: true, follow: self.next_for(&waited_for) };
+            }
+            let mut follow = self.release(tag);
+            self.grant(tag, accounts);
+            follow.extend(self.next_for(&waited_for));
+            return SettledShare { may: true, follow };
         }
         let mut follow = self.release(tag);
-        if let Some(account) = full {
+        for account in &full {
             self.waiting.entry(account.clone()).or_default().insert(tag.clone());
-            self.waits_for.insert(tag.clone(), account);
+        }
+        if !full.is_empty() {
+            self.waits_for.insert(tag.clone(), full);
         }
         // What it did not take is for the next.
-        follow.extend(self.next_for(waited_for));
+        follow.extend(self.next_for(&waited_for));
         SettledShare { may: false, follow }
     }
 
@@ -104,29 +107,32 @@ impl ServiceShares {
                     self.counts.remove(&account);
                 }
             }
-            follow.extend(self.next_for(Some(account)));
+            follow.extend(self.next_for([&account]));
         }
         follow
     }
 
-    /// The next that waits for this one, if that has room.
-    fn next_for(&self, account: Option<Account>) -> Vec<TagName> {
-        let next = account.and_then(|account| {
-            let tag = self.waiting.get(&account)?.first()?;
-            self.has_room(&account, tag).then(|| tag.clone())
+    /// The next that waits for each of these, if that has room.
+    fn next_for<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) -> Vec<TagName> {
+        let next = accounts.into_iter().filter_map(|account| {
+            let tag = self.waiting.get(account)?.first()?;
+            self.has_room(account, tag).then(|| tag.clone())
         });
-        next.into_iter().collect()
+        next.collect()
     }
 
-    fn stop_waiting(&mut self, tag: &TagName) -> Option<Account> {
-        let account = self.waits_for.remove(tag)?;
-        if let Some(waiting) = self.waiting.get_mut(&account) {
-            waiting.remove(tag);
-            if waiting.is_empty() {
-                self.waiting.remove(&account);
+    /// Gives those it waited for.
+    fn stop_waiting(&mut self, tag: &TagName) -> BTreeSet<Account> {
+        let accounts = self.waits_for.remove(tag).unwrap_or_default();
+        for account in &accounts {
+            if let Some(waiting) = self.waiting.get_mut(account) {
+                waiting.remove(tag);
+                if waiting.is_empty() {
+                    self.waiting.remove(account);
+                }
             }
         }
-        Some(account)
+        accounts
     }
 }
 
@@ -137,13 +143,16 @@ fn limited(accounts: Vec<Account>) -> impl Iterator<Item = Account> {
 
 /// What the proxy with this resource pays with.
 pub(super) fn payers_of(resource: &Resource) -> Vec<Account> {
-    payers(Account::of(resource), &resource.key.name)
+    payers(Account::of(resource), &resource.key)
 }
 
-fn payers(account: Account, name: &Arc<str>) -> Vec<Account> {
-    match account {
-        Account::Operators | Account::Proxy(_) => vec![account],
-        Account::Token(_) => vec![account, Account::Proxy(Arc::clone(name))],
+fn payers(account: Account, proxy: &ResourceKey) -> Vec<Account> {
+    match &account {
+        Account::Operators | Account::Proxy { .. } => vec![account],
+        Account::Token(token) => {
+            let alone = Account::proxy(Some(token), proxy);
+            vec![account, alone]
+        }
     }
 }
 
@@ -151,13 +160,15 @@ fn most(account: &Account) -> Option<usize> {
     match account {
         Account::Operators => None,
         Account::Token(_) => Some(SERVICES_OF_ACCOUNT),
-        Account::Proxy(_) => Some(OF_PROXY),
+        Account::Proxy { .. } => Some(OF_PROXY),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::iter;
+
+    use common::model::kinds::dataplane;
 
     use super::*;
 
@@ -166,7 +177,19 @@ mod tests {
     }
 
     fn of(token: &str, proxy: &str) -> Vec<Account> {
-        payers(Account::Token(token.into()), &proxy.into())
+        payers(Account::Token(token.into()), &ResourceKey::new(&dataplane::KIND, "default", proxy))
+    }
+
+    /// Where no token is asked for.
+    fn unproven(mesh: &str, proxy: &str) -> Vec<Account> {
+        let key = ResourceKey::new(&dataplane::KIND, mesh, proxy);
+        payers(Account::proxy(None, &key), &key)
+    }
+
+    /// How many of so many tags get a service.
+    fn made(shares: &mut ServiceShares, mesh: &str, number: usize, payers: &[Account]) -> usize {
+        let tags = (0..number).map(|n| -> TagName { (mesh.into(), tag(n).1) });
+        tags.filter(|tag| shares.settle(tag, false, iter::once(payers.to_vec())).may).count()
     }
 
     #[test]
@@ -178,7 +201,7 @@ mod tests {
         let again = shares.settle(&tag(0), false, iter::once(of("t", "web")));
         assert_eq!(again, SettledShare { may: true, follow: Vec::new() });
         let mut also = |accounts: Vec<Account>| shares.settle(&tag(5000), false, iter::once(accounts)).may;
-        assert!(!also(of("other", "web")) && also(of("t", "api")) && also(vec![Account::Operators]));
+        assert!(!also(of("t", "web")) && also(of("t", "api")) && also(vec![Account::Operators]));
         // That others have it too is enough.
         let both = [of("t", "web"), of("t", "api")].into_iter();
         assert!(shares.settle(&tag(999), false, both).may);
@@ -197,6 +220,41 @@ mod tests {
         }
         assert!(shares.granted.is_empty() && shares.counts.is_empty());
         assert!(shares.waits_for.is_empty() && shares.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_name_is_somebody_else_in_another_mesh_and_with_another_token() {
+        let mut shares = ServiceShares::default();
+        let in_dev = ResourceKey::new(&dataplane::KIND, "dev", "web");
+        let thief = payers(Account::Token("thief".into()), &in_dev);
+        assert_eq!(made(&mut shares, "dev", 1000, &thief), OF_PROXY);
+        assert_eq!(made(&mut shares, "default", 1000, &of("bank", "web")), OF_PROXY);
+        // Who has a token in the same mesh takes nothing from who has another.
+        let mut shares = ServiceShares::default();
+        assert_eq!(made(&mut shares, "a", 1000, &of("thief", "web")), OF_PROXY);
+        assert_eq!(made(&mut shares, "b", 1000, &of("bank", "web")), OF_PROXY);
+        // Where no token is asked for, whoever has the name in the mesh is one.
+        let mut shares = ServiceShares::default();
+        assert_eq!(made(&mut shares, "dev", 1000, &unproven("dev", "web")), OF_PROXY);
+        assert_eq!(made(&mut shares, "more", 1000, &unproven("dev", "web")), 0);
+        assert_eq!(made(&mut shares, "default", 1000, &unproven("default", "web")), OF_PROXY);
+    }
+
+    #[test]
+    fn what_several_want_waits_for_each_of_them() {
+        let mut shares = ServiceShares::default();
+        for proxy in ["a", "b"] {
+            assert_eq!(made(&mut shares, proxy, OF_PROXY, &of("t", proxy)), OF_PROXY);
+        }
+        let both = || [of("t", "a"), of("t", "b")].into_iter();
+        assert!(!shares.settle(&tag(9000), false, both()).may);
+        // The second has room first.
+        let gone = shares.settle(&("b".into(), tag(0).1), false, iter::empty());
+        assert_eq!(gone.follow, [tag(9000)]);
+        assert!(shares.settle(&tag(9000), false, both()).may);
+        assert!(shares.waits_for.is_empty() && shares.waiting.is_empty(), "it waits for nobody any more");
+        let after = shares.settle(&("a".into(), tag(0).1), false, iter::empty());
+        assert_eq!(after, SettledShare::default());
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! Proxies that bring along as much as they can, by a token that lets them.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-use reqwest::Method;
-use serde_json::json;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
 use tonic::Code;
 
 use super::ads_peer::{join, node, refused, token};
 use crate::{
-    harness::{Options, Zone, eventually},
+    harness::{
+        Options, Zone,
+        budget::{Before, Budget},
+        eventually,
+    },
     mesh::{ALLOW_ALL, MESH, Member, Shape, federation, federation_with, ingress},
 };
 
@@ -103,4 +107,96 @@ async fn a_token_for_one_service_hides_no_other_from_other_zones() {
     })
     .await;
     client.reaches(0, "payments-1").await;
+}
+
+/// What two hundred kilobytes in one inbound, or beside it, may cost again and again.
+const LONG: Budget = Budget { memory: 256 << 20, log: 1 << 20 };
+
+/// A dataplane of the web with this in its inbound and its networking, in place of what is usual.
+fn long(name: &str, tags: usize, more: &Value) -> String {
+    let mut all: BTreeMap<String, String> = (0..tags).map(|n| (format!("t{n}"), "x".to_owned())).collect();
+    all.insert("kuma.io/service".to_owned(), "web".to_owned());
+    let mut networking = json!({"address": "127.0.0.9", "inbound": [{"port": 80, "tags": all}]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        networking[key.as_str()] = value.clone();
+    }
+    json!({"type": "Dataplane", "mesh": "default", "name": name, "networking": networking}).to_string()
+}
+
+#[tokio::test]
+async fn what_is_long_is_refused_by_its_field_or_counts_by_its_length() {
+    let (_global, zones) = federation(1).await;
+    let zone = &zones[0];
+    let web = token(zone, &["--tag", "kuma.io/service=web"]).await;
+    let before = Before::of(&zone.process);
+    let outbound: Vec<Value> =
+        (0..3000).map(|n| json!({"port": 10_000 + n, "tags": {"kuma.io/service": "web"}})).collect();
+    let reaches = |services: Vec<String>| json!({"transparentProxying": {"reachableServices": services}});
+    for round in 0..10 {
+        let name = format!("web-{round}");
+        for (brought, field) in [
+            (long(&name, 12_000, &Value::Null), "networking.inbound[0].tags"),
+            (long(&name, 0, &json!({"outbound": outbound})), "networking.outbound"),
+            (
+                long(&name, 0, &reaches((0..12_000).map(|n| format!("s-{n}")).collect())),
+                "networking.transparentProxying.reachableServices",
+            ),
+        ] {
+            let who = node(&format!("default.{name}"), Some(&brought));
+            refused(zone, who, Some(&web), Code::InvalidArgument, field).await;
+        }
+    }
+    // What is no longer than one may be counts as what it is: some ten megabytes are all there is for one token.
+    let brought = |name: &str| long(name, 0, &reaches((0..1000).map(|n| format!("{n:0400}")).collect()));
+    let mut held = Vec::new();
+    let refusal = loop {
+        let name = format!("web-{}", held.len());
+        match join(zone, node(&format!("default.{name}"), Some(&brought(&name))), Some(&web)).await {
+            Ok(stream) => held.push(stream),
+            Err(refusal) => break refusal,
+        }
+    };
+    let says = refusal.message().contains("as many inbounds as one token may have");
+    assert!(refusal.code() == Code::ResourceExhausted && says, "{refusal:?}");
+    assert!((20..=30).contains(&held.len()), "{}", held.len());
+    println!("{}", before.spent(LONG).expect("it costs little"));
+    let other = token(zone, &["--name", "bank-1"]).await;
+    join(zone, node("default.bank-1", Some(&long("bank-1", 8, &Value::Null))), Some(&other))
+        .await
+        .expect("others are let in as before");
+}
+
+#[tokio::test]
+async fn what_was_brought_along_does_not_survive_a_restart_without_its_proxy() {
+    let options = Options::default()
+        .with("xdsServer.dataplaneDeregistrationDelay", "1s")
+        .with("metrics.dataplane.idleTimeout", "2s");
+    let (_global, mut zones) = federation_with(1, Options::default(), options).await;
+    let zone = &zones[0];
+    let web = token(zone, &["--tag", "kuma.io/service=web"]).await;
+    let mut held = Vec::new();
+    for n in 0..5 {
+        let name = format!("web-{n}");
+        let brought = long(&name, 60, &Value::Null);
+        let stream = join(zone, node(&format!("default.{name}"), Some(&brought)), Some(&web)).await;
+        held.push(stream.expect("its token says so"));
+    }
+    zone.apply(&long("applied", 60, &Value::Null));
+    zones[0].process.kill();
+    drop(held);
+    zones[0].start_again().await;
+    let zone = &zones[0];
+    let back = long("web-0", 60, &Value::Null);
+    let _back = join(zone, node("default.web-0", Some(&back)), Some(&web)).await.expect("it comes back");
+    for n in 1..5 {
+        let path = format!("/meshes/default/dataplanes/web-{n}");
+        eventually("what nobody came back for is deleted", || async {
+            let (status, _) = zone.call(Method::GET, &path, None).await;
+            if status == StatusCode::NOT_FOUND { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+    for name in ["web-0", "applied"] {
+        zone.get(&format!("/meshes/default/dataplanes/{name}")).await;
+    }
 }

@@ -200,8 +200,12 @@ async fn the_age_counts_across_leaders() {
 #[tokio::test(start_paused = true)]
 async fn who_registered_and_was_never_seen_goes_after_its_age() {
     let bench = Bench::new().await;
-    let patience =
-        AbsenceTimeouts { dataplane: 10 * HOUR, zone_proxy: 20 * HOUR, ..AbsenceTimeouts::default() };
+    let patience = AbsenceTimeouts {
+        dataplane: 10 * HOUR,
+        zone_proxy: 20 * HOUR,
+        unseen: None,
+        ..AbsenceTimeouts::default()
+    };
     bench.registered(ProxyKind::Dataplane, "before", Origin::Zone("east".into())).await;
     let _leading = bench.lead(patience).await;
     bench.registered(ProxyKind::Dataplane, "unseen", Origin::Zone("east".into())).await;
@@ -216,4 +220,67 @@ async fn who_registered_and_was_never_seen_goes_after_its_age() {
     assert_eq!(bench.left(), ["applied", "of-west", "seen", "in"]);
     sleep(10 * HOUR).await;
     assert_eq!(bench.left(), ["applied", "of-west", "seen"]);
+}
+
+/// Nobody saw them leave, or whoever did ended before it deleted what they had brought along.
+#[tokio::test(start_paused = true)]
+async fn what_was_brought_along_goes_soon_after_the_start_unless_its_proxy_comes_back() {
+    let bench = Bench::new().await;
+    let east = || Origin::Zone("east".into());
+    for name in ["gone", "back", "there", "lost", "unseen", "taken"] {
+        bench.registered(ProxyKind::Dataplane, name, east()).await;
+    }
+    bench.registered(ProxyKind::Ingress, "in", east()).await;
+    bench.proxy(ProxyKind::Dataplane, "applied", east()).await;
+    for name in ["gone", "back", "applied", "taken"] {
+        bench.insight(ProxyKind::Dataplane, name, "former", true, 0).await;
+    }
+    bench.insight(ProxyKind::Ingress, "in", "former", true, 0).await;
+    // One of another replica that shares the store, and one of a replica that is no more.
+    for name in ["there", "lost"] {
+        bench.insight(ProxyKind::Dataplane, name, "cp-2", false, 0).await;
+    }
+    sleep(24 * HOUR).await;
+    let patience = AbsenceTimeouts {
+        brought: 4 * HOUR,
+        unseen: Some(4 * HOUR),
+        idle: 3 * HOUR,
+        ..AbsenceTimeouts::default()
+    };
+    let _leading = bench.lead(patience).await;
+    sleep(2 * HOUR).await;
+    assert_eq!(bench.left().len(), 8, "they have time to come back");
+    bench.insight(ProxyKind::Dataplane, "back", OWN, false, 1).await;
+    bench.insight(ProxyKind::Dataplane, "there", "cp-2", false, 1).await;
+    // Somebody applies the same, so it is the operator's.
+    bench.proxy(ProxyKind::Dataplane, "taken", east()).await;
+    sleep(HOUR * 5 / 2).await;
+    bench.insight(ProxyKind::Dataplane, "there", "cp-2", false, 2).await;
+    assert_eq!(bench.left(), ["applied", "back", "lost", "taken", "there"]);
+    sleep(HOUR * 5 / 2).await;
+    bench.insight(ProxyKind::Dataplane, "there", "cp-2", false, 3).await;
+    sleep(HOUR * 5 / 2).await;
+    assert_eq!(bench.left(), ["applied", "back", "taken", "there"], "it fell silent, and stayed away");
+}
+
+/// It comes and goes without a stream, as who asks once in a while does.
+#[tokio::test(start_paused = true)]
+async fn who_is_expected_back_is_left_to_whoever_saw_it_leave() {
+    let bench = Bench::new().await;
+    let (store, index) = (Arc::clone(&bench.store) as Arc<dyn Store>, bench.index.clone());
+    let proxies: Arc<Proxies> = Arc::default();
+    bench.registered(ProxyKind::Dataplane, "asks", Origin::Zone("east".into())).await;
+    let id = ProxyId::new(ProxyKind::Dataplane, "default", "asks");
+    proxies.due_again(&id, 3 * HOUR);
+    let lease = bench.store.acquire("zone/leader", OWN, 1000 * HOUR, true).await.unwrap();
+    let fence = Fence { name: "zone/leader".to_owned(), epoch: lease.unwrap().epoch };
+    let patience = AbsenceTimeouts { brought: HOUR, unseen: Some(HOUR), ..AbsenceTimeouts::default() };
+    let (env, stop) = (bench.env.clone(), bench.stop.clone());
+    let absence = Absence::new("east".into(), patience, store, index, Arc::clone(&proxies), env);
+    let _leading = tokio::spawn(async move { absence.lead(fence, stop).await });
+    sleep(2 * HOUR).await;
+    assert_eq!(bench.left(), ["asks"]);
+    assert_eq!(proxies.overdue().await, [id]);
+    sleep(HOUR).await;
+    assert_eq!(bench.left(), [""; 0]);
 }
