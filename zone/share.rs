@@ -15,6 +15,16 @@ pub(crate) const PARTS_OF_ZONE: usize = 100;
 /// Addresses at which one other zone is reached. Each of its services has an endpoint here for each of them.
 pub(crate) const DOORS_OF_ZONE: usize = 64;
 
+/// Tag sets that all ingresses of one other zone offer in a mesh, each counted once for every ingress, and their bytes: as much
+/// as four ingresses that offer all they can. Each makes an endpoint.
+pub(crate) const OFFERS_OF_ZONE: usize = 4 * SERVICES_OF_ZONE;
+pub(crate) const OFFERED_BYTES_OF_ZONE: usize = 16 * 1024 * 1024;
+
+/// Endpoints of one service in one other zone, and bytes of their tags. Its ingresses share them evenly, and every client of the
+/// service gets them.
+pub(crate) const ENDPOINTS_OF_SERVICE: usize = 16 * DOORS_OF_ZONE;
+pub(crate) const ENDPOINT_BYTES_OF_SERVICE: usize = 1024 * 1024;
+
 /// Ports by which one service of another zone is called. Where traffic is redirected, each proxy listens for each of them.
 pub(crate) const PORTS_OF_SERVICE: usize = 64;
 /// And by which all services of one other zone are called that get virtual addresses here.

@@ -1,6 +1,7 @@
 //! Who serves what: found by what proxies and ingresses have, not by walking all of them.
 
 mod edges;
+mod offers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,10 @@ use common::model::{
 };
 use imbl::OrdMap;
 
-use self::edges::{Doors, at, counted, doors, open, remote, remote_in};
+use self::{
+    edges::{Doors, at, counted, doors, open, remote},
+    offers::{CountedIngress, OF_ZONE, of_service, offers, shared},
+};
 use super::{
     Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
     MultiZoneService, Protocol, ZoneAddress, ZoneEgress, ZoneIngress, ZoneService,
@@ -41,8 +45,8 @@ pub(super) struct EndpointIndex {
     selecting: Selecting,
     /// Services of several zones, under a label that all they are made of have.
     composing: ByPair,
-    /// Ingresses of other zones that count, by name.
-    counted: BTreeMap<Arc<str>, Arc<ZoneIngress>>,
+    /// Ingresses of other zones that count, by name, and how much of what they offer does.
+    counted: BTreeMap<Arc<str>, CountedIngress>,
     /// Those by the services they offer.
     offering: BTreeMap<Arc<str>, ResourceNames>,
     /// Where each zone is reached.
@@ -241,31 +245,32 @@ impl EndpointIndex {
         rerouted.zones = moved.cloned().collect();
         self.doors = doors;
 
-        let counted = counted(after, zone);
+        let counted = shared(counted(after, zone), mesh, OF_ZONE);
         rerouted.number = counted.len() != self.counted.len();
         let names: ResourceNames = counted.keys().chain(self.counted.keys()).cloned().collect();
         for name in names {
             let (old, new) = (self.counted.get(&name), counted.get(&name));
             if let (Some(old), Some(new)) = (old, new)
-                && Arc::ptr_eq(old, new)
+                && old.is_like(new)
             {
                 continue;
             }
-            let same_place = old.map(|i| (i.public, i.zone())) == new.map(|i| (i.public, i.zone()));
+            let place = |counted: &CountedIngress| {
+                (counted.ingress.public, counted.ingress.zone().map(str::to_owned))
+            };
+            let same_place = old.map(place) == new.map(place);
             let offered: BTreeSet<&str> = [old, new]
                 .into_iter()
                 .flatten()
-                .flat_map(|i| i.services(mesh))
+                .flat_map(|counted| counted.ingress.services(mesh))
                 .map(|(name, _)| name)
                 .collect();
             for service in offered {
-                let of = |ingress: Option<&Arc<ZoneIngress>>| {
-                    ingress.map(|i| i.service(mesh, service).to_vec()).unwrap_or_default()
-                };
-                if !same_place || of(old) != of(new) {
+                let (before, now) = (offers(old, mesh, service), offers(new, mesh, service));
+                if !same_place || before != now {
                     rerouted.services.insert(service.into());
                 }
-                match of(new).is_empty() {
+                match now.is_empty() {
                     true => leave(&mut self.offering, &service.into(), &name),
                     false => join(&mut self.offering, service.into(), &name),
                 }
@@ -330,9 +335,9 @@ impl EndpointIndex {
             known = true;
             service.endpoints.extend(door.endpoints(&mesh.zone));
         }
-        for ingress in self.counted.values() {
-            remote_in(ingress, &abroad.service, &abroad.mesh, mesh, &mut service.endpoints);
-        }
+        let ingresses = self.counted.values().map(|counted| &*counted.ingress);
+        let offers = of_service(ingresses.map(|i| (i, i.service(&abroad.mesh, &abroad.service))));
+        service.endpoints.extend(offers.into_iter().filter_map(|(i, offer)| remote(i, offer, mesh)));
         let is_believed = neighbour.has_domains() || neighbour.roots().is_some();
         if !mesh.is_encrypted() || !is_believed {
             service.endpoints.clear();
@@ -360,15 +365,13 @@ impl EndpointIndex {
     fn tagged(&self, name: &Arc<str>, mesh: &MeshContext) -> Service {
         let mut service = Service::ready();
         let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
-        let mut remote_ones = Vec::new();
-        for ingress in offering.into_iter().flatten().filter_map(|name| self.counted.get(name)) {
-            remote(ingress, name, mesh, &mut remote_ones);
-            let offered = ingress.service(&mesh.mesh, name);
-            if offered.iter().any(|available| available.external_service) {
-                service.exit = Some(Exit::Egress);
-            }
+        let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
+        let offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));
+        if offers.iter().any(|(_, offer)| offer.external_service) {
+            service.exit = Some(Exit::Egress);
         }
-        self.reach(remote_ones, mesh, &mut service);
+        let remote = offers.into_iter().filter_map(|(ingress, offer)| remote(ingress, offer, mesh));
+        self.reach(remote.collect(), mesh, &mut service);
         let here = self.by_tag.get(&(labels::TAG_SERVICE.to_owned(), name.to_string()));
         for dataplane in here.into_iter().flatten().filter_map(|name| mesh.dataplanes.get(name)) {
             let inbounds = dataplane.inbounds.iter().filter(|i| i.healthy && i.service() == Some(name));

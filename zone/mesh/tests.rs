@@ -17,7 +17,7 @@ use super::{
     catalogue::{Offers, offered},
     topology::Difference,
 };
-use crate::share::{DOORS_OF_ZONE, PORTS_OF_SERVICE};
+use crate::share::{DOORS_OF_ZONE, ENDPOINTS_OF_SERVICE, PORTS_OF_SERVICE};
 
 const MESH: &str = "
 type: Mesh
@@ -151,6 +151,27 @@ fn a_zone_is_reached_at_so_many_addresses_and_hides_no_other() {
     assert_eq!((of(tagged(), "zone-2"), of(tagged(), "zone-3")), (DOORS_OF_ZONE, 1));
     let port = |zone: &str| of(Destination::Port(format!("web-{zone}").into(), 80), zone);
     assert_eq!((port("zone-2"), port("zone-3"), port("zone-4")), (DOORS_OF_ZONE, 1, DOORS_OF_ZONE));
+}
+
+/// Every client of a service gets all of its endpoints.
+#[test]
+fn a_zone_has_so_many_endpoints_of_a_service() {
+    let offered = |sets: usize| {
+        let one = |n: usize| FAR_WEB.replace("kuma.io/zone: zone-2", &format!("a: v-{n}"));
+        (0..sets).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let all = (1..=DOORS_OF_ZONE)
+        .map(|n| ingress(&format!("a-{n}"), "zone-2", &format!("1.1.1.{n}"), &offered(20)));
+    let few = (1..=3).map(|n| ingress(&format!("b-{n}"), "zone-3", &format!("1.1.3.{n}"), &offered(20)));
+    let one = ingress("c", "zone-4", "1.1.4.1", &offered(ENDPOINTS_OF_SERVICE + 1));
+    let context = context(&[MESH.to_owned(), all.chain(few).collect(), one].concat());
+    let web = context.topology.service(&Destination::Service("web".into()));
+    let of =
+        |zone: &'static str| web.endpoints.iter().filter(move |e| e.locality.zone.as_deref() == Some(zone));
+    assert_eq!(of("zone-2").count(), ENDPOINTS_OF_SERVICE);
+    let addresses: BTreeSet<_> = of("zone-2").map(|e| e.address).collect();
+    assert_eq!(addresses.len(), DOORS_OF_ZONE, "through all of its ingresses");
+    assert_eq!((of("zone-3").count(), of("zone-4").count()), (60, ENDPOINTS_OF_SERVICE));
 }
 
 #[test]
