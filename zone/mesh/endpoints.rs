@@ -19,7 +19,7 @@ use imbl::OrdMap;
 
 use self::{
     edges::{Doors, at, counted, doors, open, remote},
-    offers::{CountedIngress, OF_ZONE, of_service, offers, shared},
+    offers::{CountedIngress, OF_ZONE, Offer, of_service, offers, shared, spoken},
 };
 use super::{
     Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
@@ -361,31 +361,69 @@ impl EndpointIndex {
         together
     }
 
-    /// Other zones are reached over mesh TLS only, so without it they do not exist.
+    /// Who is served here comes first, then what global says is outside the mesh, and then what other zones say. What comes
+    /// later decides nothing for what comes before it: neither who is believed nor what is spoken.
     fn tagged(&self, name: &Arc<str>, mesh: &MeshContext) -> Service {
         let mut service = Service::ready();
-        let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
-        let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
-        let offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));
+        let mut unhealthy = Vec::new();
+        let here = self.by_tag.get(&(labels::TAG_SERVICE.to_owned(), name.to_string()));
+        for dataplane in here.into_iter().flatten().filter_map(|name| mesh.dataplanes.get(name)) {
+            for inbound in dataplane.inbounds.iter().filter(|i| i.service() == Some(name)) {
+                if inbound.healthy {
+                    service.tls_ready &= self.is_ready(dataplane, mesh);
+                    service.endpoints.push(self.local(dataplane, inbound, mesh));
+                } else {
+                    unhealthy.push(inbound.protocol);
+                }
+            }
+        }
+        let is_served = !service.endpoints.is_empty();
+        if !is_served && self.tagged_outside(name, mesh, &mut service) {
+            return service;
+        }
+        let is_known_here = is_served || !unhealthy.is_empty();
+        let of_here = Protocol::common(service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags)));
+        let outside: Vec<_> = mesh.external.tagged(name).filter(|_| !is_served).collect();
+        let offers = self.offers(name, mesh, is_known_here, &outside);
+        service.protocol = match is_served {
+            true => of_here,
+            false if !outside.is_empty() => {
+                Protocol::common(outside.iter().map(|external| external.protocol))
+            }
+            false if is_known_here => Protocol::common(unhealthy),
+            false => spoken(&offers),
+        };
         if offers.iter().any(|(_, offer)| offer.external_service) {
             service.exit = Some(Exit::Egress);
         }
         let remote = offers.into_iter().filter_map(|(ingress, offer)| remote(ingress, offer, mesh));
         self.reach(remote.collect(), mesh, &mut service);
-        let here = self.by_tag.get(&(labels::TAG_SERVICE.to_owned(), name.to_string()));
-        for dataplane in here.into_iter().flatten().filter_map(|name| mesh.dataplanes.get(name)) {
-            let inbounds = dataplane.inbounds.iter().filter(|i| i.healthy && i.service() == Some(name));
-            for inbound in inbounds {
-                service.tls_ready &= self.is_ready(dataplane, mesh);
-                service.endpoints.push(self.local(dataplane, inbound, mesh));
-            }
-        }
-        let is_served = !service.endpoints.is_empty() || !service.beyond.is_empty();
-        if is_served || !self.tagged_outside(name, mesh, &mut service) {
-            let known = service.endpoints.iter().chain(&service.beyond);
-            service.protocol = Protocol::common(known.map(|e| Protocol::of_tags(&e.tags)));
-        }
         service
+    }
+
+    /// What other zones say they offer of a service, as far as that is theirs to say: all of it is in the mesh, or all
+    /// outside. They are reached over mesh TLS only, so without it they do not exist. What global says is outside is reached
+    /// from the zone that global names.
+    fn offers<'a>(
+        &'a self,
+        name: &str,
+        mesh: &MeshContext,
+        is_known_here: bool,
+        outside: &[&Arc<ExternalService>],
+    ) -> Vec<Offer<'a>> {
+        let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
+        let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
+        let mut offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));
+        if !outside.is_empty() {
+            offers.retain(|(ingress, offer)| {
+                let from_there =
+                    |external: &&Arc<ExternalService>| external.zone.as_deref() == ingress.zone();
+                offer.external_service && outside.iter().any(from_there)
+            });
+        } else if is_known_here || offers.iter().any(|(_, offer)| !offer.external_service) {
+            offers.retain(|(_, offer)| !offer.external_service);
+        }
+        offers
     }
 
     /// Adds endpoints of other zones: as they are, or with the egresses of this zone before them.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod other_zones;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
@@ -17,7 +19,7 @@ use super::{
     catalogue::{Offers, offered},
     topology::Difference,
 };
-use crate::share::{DOORS_OF_ZONE, ENDPOINTS_OF_SERVICE, PORTS_OF_SERVICE};
+use crate::share::{DOORS_OF_ZONE, PORTS_OF_SERVICE};
 
 const MESH: &str = "
 type: Mesh
@@ -153,27 +155,6 @@ fn a_zone_is_reached_at_so_many_addresses_and_hides_no_other() {
     assert_eq!((port("zone-2"), port("zone-3"), port("zone-4")), (DOORS_OF_ZONE, 1, DOORS_OF_ZONE));
 }
 
-/// Every client of a service gets all of its endpoints.
-#[test]
-fn a_zone_has_so_many_endpoints_of_a_service() {
-    let offered = |sets: usize| {
-        let one = |n: usize| FAR_WEB.replace("kuma.io/zone: zone-2", &format!("a: v-{n}"));
-        (0..sets).map(one).collect::<Vec<_>>().join(", ")
-    };
-    let all = (1..=DOORS_OF_ZONE)
-        .map(|n| ingress(&format!("a-{n}"), "zone-2", &format!("1.1.1.{n}"), &offered(20)));
-    let few = (1..=3).map(|n| ingress(&format!("b-{n}"), "zone-3", &format!("1.1.3.{n}"), &offered(20)));
-    let one = ingress("c", "zone-4", "1.1.4.1", &offered(ENDPOINTS_OF_SERVICE + 1));
-    let context = context(&[MESH.to_owned(), all.chain(few).collect(), one].concat());
-    let web = context.topology.service(&Destination::Service("web".into()));
-    let of =
-        |zone: &'static str| web.endpoints.iter().filter(move |e| e.locality.zone.as_deref() == Some(zone));
-    assert_eq!(of("zone-2").count(), ENDPOINTS_OF_SERVICE);
-    let addresses: BTreeSet<_> = of("zone-2").map(|e| e.address).collect();
-    assert_eq!(addresses.len(), DOORS_OF_ZONE, "through all of its ingresses");
-    assert_eq!((of("zone-3").count(), of("zone-4").count()), (60, ENDPOINTS_OF_SERVICE));
-}
-
 #[test]
 fn a_service_of_another_zone_has_so_many_ports() {
     let ports: Vec<String> = (1..=1000).map(|port| format!("{{port: {port}}}")).collect();
@@ -201,8 +182,8 @@ fn other_zones_are_reached_over_mutual_tls_only_and_last_when_asked_so() {
     assert_eq!(endpoints(&local, "web"), "10.0.0.1:80*1 ^1.1.1.1:10001*3");
     assert_eq!(
         local.topology.service(&Destination::Service("web".into())).protocol,
-        Protocol::Tcp,
-        "http and http2 have bytes in common"
+        Protocol::Http,
+        "what another zone speaks decides nothing here"
     );
 }
 

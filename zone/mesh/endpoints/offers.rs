@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use common::proto::kuma::mesh::v1alpha1::zone_ingress::AvailableService;
 
 use crate::{
-    mesh::{ZoneIngress, catalogue::OfferedSize},
+    mesh::{Protocol, ZoneIngress, catalogue::OfferedSize},
     share::{ENDPOINT_BYTES_OF_SERVICE, ENDPOINTS_OF_SERVICE, OFFERED_BYTES_OF_ZONE, OFFERS_OF_ZONE},
 };
 
@@ -112,6 +112,25 @@ pub(super) fn of_service<'a>(
         }
     }
     counting
+}
+
+/// What is spoken to who is in other zones only: what most zones say that say anything, so that none decides for the others.
+/// Of what equally many say it is what most can be done with.
+pub(super) fn spoken(offers: &[Offer<'_>]) -> Protocol {
+    let mut of_zones: BTreeMap<Option<&str>, Vec<Protocol>> = BTreeMap::new();
+    for (ingress, available) in offers {
+        of_zones.entry(ingress.zone()).or_default().push(Protocol::of_tags(&available.tags));
+    }
+    let mut said: BTreeMap<Protocol, usize> = BTreeMap::new();
+    for protocol in of_zones.into_values().map(Protocol::common) {
+        *said.entry(protocol).or_default() += 1;
+    }
+    said.remove(&Protocol::Unknown);
+    said.into_iter()
+        .map(|(protocol, zones)| (zones, protocol))
+        .max()
+        .map(|(_, protocol)| protocol)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
