@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{FAR_WEB, MESH, WEB, context, dataplane, endpoints, ingress};
 use crate::{
     mesh::{Destination, MeshContext, Protocol, topology::Exit},
-    share::{DOORS_OF_ZONE, ENDPOINTS_OF_SERVICE},
+    share::{DOORS_OF_ZONE, ENDPOINTS_OF_SERVICE, IDENTITY_BYTES_OF_PARTS},
 };
 
 const EGRESS: &str = "---\ntype: ZoneEgress\nname: out\nnetworking: {address: 9.9.9.9, port: 10002}\n";
@@ -117,6 +117,36 @@ fn what_is_outside_is_offered_by_the_zone_that_global_names() {
         assert_eq!(through(&[honest.clone(), stolen.clone()]), reached, "{said}");
         assert_eq!(through(&[stolen]), ((Protocol::Unknown, None), Vec::new()), "{said}");
     }
+}
+
+/// They are in the cluster of whoever calls it.
+#[test]
+fn the_identities_of_a_zone_in_a_service_of_several_zones_are_so_much() {
+    let part = |name: &str, zone: &str, long: usize| {
+        let identities: Vec<String> = (0..10)
+            .map(|n| format!("{{type: SpiffeID, value: 'spiffe://{n}/{name}-{}'}}", "x".repeat(long)))
+            .collect();
+        format!(
+            "---\ntype: MeshService\nmesh: demo\nname: {name}\nlabels: {{kuma.io/zone: {zone}, app: x}}\nspec: \
+             {{ports: [{{port: 80}}], identities: [{}]}}\n",
+            identities.join(", ")
+        )
+    };
+    let composed = "---\ntype: MeshMultiZoneService\nmesh: demo\nname: all\nspec: {selector: {meshService: \
+                    {matchLabels: {app: x}}}, ports: [{port: 80}]}\n";
+    let stolen: String = (0..30).map(|n| part(&format!("a-{n}"), "zone-2", 1900)).collect();
+    let honest = part("b", "zone-3", 100);
+    let here: String = (0..30).map(|n| part(&format!("c-{n}"), "zone-1", 100)).collect();
+    let context = context(&[MESH, composed, &stolen, &honest, &here].concat());
+    let all = context.multi_zone_services.get("all").unwrap();
+    let of = |zone: &str| {
+        let parts = all.parts(&context.mesh_services);
+        let of_zone = parts.filter(|part| part.resource.label("kuma.io/zone") == Some(zone));
+        let identities = of_zone.flat_map(|part| part.spec.identities.iter().map(|one| one.value.len()));
+        let lengths: Vec<usize> = identities.collect();
+        (lengths.len(), lengths.iter().sum::<usize>() <= IDENTITY_BYTES_OF_PARTS)
+    };
+    assert_eq!((of("zone-2"), of("zone-3"), of("zone-1").0), ((30, true), (10, true), 300));
 }
 
 /// Every client of a service gets all of its endpoints.
