@@ -1,7 +1,7 @@
 //! What a stolen zone says to the proxies of others by policies that it calls a producer's, and what it says about whom to
 //! believe.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use common::{
     kds::mapper,
@@ -197,7 +197,7 @@ async fn a_stolen_zone_takes_the_name_of_no_policy_of_global() {
 }
 
 /// How a client calls a service: its cluster without what is for single zones, and the listener before it.
-fn called(config: &Value, name: &str, outbound: std::net::SocketAddr) -> (Value, Value) {
+fn called(config: &Value, name: &str, outbound: SocketAddr) -> (Value, Value) {
     let mut cluster = config["xds"][xds::envoy::CLUSTER][name].clone();
     cluster.as_object_mut().expect("it has a cluster").remove("transportSocketMatches");
     let listeners = config["xds"][xds::envoy::LISTENER].as_object().expect("it has listeners");

@@ -88,12 +88,12 @@ fn take(left: &mut OfferedSize, ingress: &ZoneIngress, mesh: &str) -> Option<Box
 
 /// What one ingress says of a service.
 pub(super) type Offer<'a> = (&'a ZoneIngress, &'a AvailableService);
+/// And all that it says of it.
+type OffersOfIngress<'a> = (&'a ZoneIngress, &'a [AvailableService]);
 
 /// Who offers a service: of each zone so much, evenly through all of its ingresses that offer it.
-pub(super) fn of_service<'a>(
-    all: impl Iterator<Item = (&'a ZoneIngress, &'a [AvailableService])>,
-) -> Vec<Offer<'a>> {
-    let mut of_zones: BTreeMap<Option<&str>, Vec<(&ZoneIngress, &[AvailableService])>> = BTreeMap::new();
+pub(super) fn of_service<'a>(all: impl Iterator<Item = OffersOfIngress<'a>>) -> Vec<Offer<'a>> {
+    let mut of_zones: BTreeMap<Option<&str>, Vec<OffersOfIngress<'a>>> = BTreeMap::new();
     for (ingress, offered) in all.filter(|(_, offered)| !offered.is_empty()) {
         of_zones.entry(ingress.zone()).or_default().push((ingress, offered));
     }
