@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use common::metering;
+use common::{metering, model::kinds::mesh_service::MeshService};
 
 /// Services of one other zone that get virtual addresses here, of each form; and that one ingress is believed to offer.
 pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
@@ -15,6 +15,16 @@ pub(crate) const PARTS_OF_ZONE: usize = 100;
 /// Addresses at which one other zone is reached. Each of its services has an endpoint here for each of them.
 pub(crate) const DOORS_OF_ZONE: usize = 64;
 
+/// Tag sets that all ingresses of one other zone offer in a mesh, each counted once for every ingress, and their bytes: as much
+/// as four ingresses that offer all they can. Each makes an endpoint.
+pub(crate) const OFFERS_OF_ZONE: usize = 4 * SERVICES_OF_ZONE;
+pub(crate) const OFFERED_BYTES_OF_ZONE: usize = 16 * 1024 * 1024;
+
+/// Endpoints of one service in one other zone, and bytes of their tags. Its ingresses share them evenly, and every client of the
+/// service gets them.
+pub(crate) const ENDPOINTS_OF_SERVICE: usize = 16 * DOORS_OF_ZONE;
+pub(crate) const ENDPOINT_BYTES_OF_SERVICE: usize = 1024 * 1024;
+
 /// Ports by which one service of another zone is called. Where traffic is redirected, each proxy listens for each of them.
 pub(crate) const PORTS_OF_SERVICE: usize = 64;
 /// And by which all services of one other zone are called that get virtual addresses here.
@@ -23,6 +33,11 @@ pub(crate) const PORTS_OF_ZONE: usize = 2 * SERVICES_OF_ZONE;
 /// Names by which the proxies of one service of another zone are believed, and bytes of each: as long as a SPIFFE id may be.
 pub(crate) const IDENTITIES_OF_SERVICE: usize = 100;
 pub(crate) const LONGEST_IDENTITY: usize = 2048;
+
+/// Names by which the parts of one other zone in one service of several zones are believed together, two for each part, and
+/// bytes of them: they are in the cluster of whoever calls it.
+pub(crate) const IDENTITIES_OF_PARTS: usize = 2 * PARTS_OF_ZONE;
+pub(crate) const IDENTITY_BYTES_OF_PARTS: usize = 64 * 1024;
 
 /// Bytes of certificates that one other zone is believed by in one mesh. All of its proxies are sent them.
 pub(crate) const ROOTS_OF_ZONE: usize = 64 * 1024;
@@ -93,6 +108,44 @@ impl<K: Ord + Clone> FairShare<K> {
     }
 }
 
+/// How much the identities are by which the proxies of a service of another zone are believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdentitySize {
+    number: usize,
+    bytes: usize,
+}
+
+impl IdentitySize {
+    /// Those of one service.
+    pub(crate) fn of(service: &MeshService) -> Self {
+        let values = service.identities.iter().map(|identity| identity.value.len());
+        let believed = values.filter(|bytes| *bytes <= LONGEST_IDENTITY).take(IDENTITIES_OF_SERVICE);
+        believed.fold(Self::default(), |all, bytes| Self { number: all.number + 1, bytes: all.bytes + bytes })
+    }
+}
+
+/// What one other zone may be of one service of several zones: its first services by name, as far as their identities are not
+/// too much together.
+#[derive(Debug, Default)]
+pub(crate) struct PartsShare {
+    seen: usize,
+    taken: IdentitySize,
+}
+
+impl PartsShare {
+    /// Whether the next service, with so much of identities, is a part. One that is too large leaves room to others.
+    pub(crate) fn takes(&mut self, size: IdentitySize) -> bool {
+        self.seen += 1;
+        let (number, bytes) = (self.taken.number + size.number, self.taken.bytes + size.bytes);
+        let fits = number <= IDENTITIES_OF_PARTS && bytes <= IDENTITY_BYTES_OF_PARTS;
+        if self.seen > PARTS_OF_ZONE || !fits {
+            return false;
+        }
+        self.taken = IdentitySize { number, bytes };
+        true
+    }
+}
+
 /// Notes how many services of a zone have no address here.
 pub(crate) fn note_left_out(zone: &str, form: &'static str, beyond: usize) {
     let beyond = f64::from(u32::try_from(beyond).unwrap_or(u32::MAX));
@@ -103,6 +156,20 @@ pub(crate) fn note_left_out(zone: &str, form: &'static str, beyond: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_share_their_identities() {
+        let size = |number: usize, bytes: usize| IdentitySize { number, bytes };
+        let mut two_each = PartsShare::default();
+        assert!((0..PARTS_OF_ZONE).all(|_| two_each.takes(size(2, 200))));
+        assert!(!two_each.takes(size(0, 0)));
+        let mut large = PartsShare::default();
+        assert!(
+            !large.takes(size(1, IDENTITY_BYTES_OF_PARTS + 1))
+                && !large.takes(size(IDENTITIES_OF_PARTS + 1, 1))
+        );
+        assert!(large.takes(size(1, IDENTITY_BYTES_OF_PARTS)) && !large.takes(size(1, 1)));
+    }
 
     #[test]
     fn what_is_beyond_waits_for_room() {

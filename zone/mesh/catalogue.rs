@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::AddAssign,
     sync::Arc,
 };
 
@@ -137,6 +138,45 @@ pub fn fair_part(mut entries: Vec<CatalogueEntry>) -> (Vec<AvailableService>, us
 pub fn fair_part_of_zone(services: Vec<AvailableService>) -> (Vec<AvailableService>, usize) {
     let by = BTreeSet::from([Account::Operators]);
     fair_part(services.into_iter().map(|service| CatalogueEntry { service, by: by.clone() }).collect())
+}
+
+/// How much is offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfferedSize {
+    /// Tag sets.
+    pub(super) sets: usize,
+    /// What they take in a message.
+    pub(super) bytes: usize,
+}
+
+impl OfferedSize {
+    /// That of one entry.
+    pub(super) fn of(service: &AvailableService) -> Self {
+        Self { sets: 1, bytes: service.encoded_len() }
+    }
+
+    /// Whether no more of it is there than `most`.
+    pub(super) fn fits(self, most: Self) -> bool {
+        self.sets <= most.sets && self.bytes <= most.bytes
+    }
+
+    /// How much there is besides `taken`.
+    pub(super) fn without(self, taken: Self) -> Self {
+        let sets = self.sets.saturating_sub(taken.sets);
+        Self { sets, bytes: self.bytes.saturating_sub(taken.bytes) }
+    }
+
+    /// The share of each of so many.
+    pub(super) fn shared_by(self, number: usize) -> Self {
+        Self { sets: self.sets / number.max(1), bytes: self.bytes / number.max(1) }
+    }
+}
+
+impl AddAssign for OfferedSize {
+    fn add_assign(&mut self, more: Self) {
+        self.sets = self.sets.saturating_add(more.sets);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
 }
 
 /// The places of entries, by their mesh and service.

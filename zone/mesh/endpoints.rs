@@ -1,6 +1,7 @@
 //! Who serves what: found by what proxies and ingresses have, not by walking all of them.
 
 mod edges;
+mod offers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,10 @@ use common::model::{
 };
 use imbl::OrdMap;
 
-use self::edges::{Doors, at, counted, doors, open, remote, remote_in};
+use self::{
+    edges::{Doors, at, counted, doors, open, remote},
+    offers::{CountedIngress, OF_ZONE, Offer, of_service, offers, shared, spoken},
+};
 use super::{
     Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
     MultiZoneService, Protocol, ZoneAddress, ZoneEgress, ZoneIngress, ZoneService,
@@ -41,8 +45,8 @@ pub(super) struct EndpointIndex {
     selecting: Selecting,
     /// Services of several zones, under a label that all they are made of have.
     composing: ByPair,
-    /// Ingresses of other zones that count, by name.
-    counted: BTreeMap<Arc<str>, Arc<ZoneIngress>>,
+    /// Ingresses of other zones that count, by name, and how much of what they offer does.
+    counted: BTreeMap<Arc<str>, CountedIngress>,
     /// Those by the services they offer.
     offering: BTreeMap<Arc<str>, ResourceNames>,
     /// Where each zone is reached.
@@ -241,31 +245,32 @@ impl EndpointIndex {
         rerouted.zones = moved.cloned().collect();
         self.doors = doors;
 
-        let counted = counted(after, zone);
+        let counted = shared(counted(after, zone), mesh, OF_ZONE);
         rerouted.number = counted.len() != self.counted.len();
         let names: ResourceNames = counted.keys().chain(self.counted.keys()).cloned().collect();
         for name in names {
             let (old, new) = (self.counted.get(&name), counted.get(&name));
             if let (Some(old), Some(new)) = (old, new)
-                && Arc::ptr_eq(old, new)
+                && old.is_like(new)
             {
                 continue;
             }
-            let same_place = old.map(|i| (i.public, i.zone())) == new.map(|i| (i.public, i.zone()));
+            let place = |counted: &CountedIngress| {
+                (counted.ingress.public, counted.ingress.zone().map(str::to_owned))
+            };
+            let same_place = old.map(place) == new.map(place);
             let offered: BTreeSet<&str> = [old, new]
                 .into_iter()
                 .flatten()
-                .flat_map(|i| i.services(mesh))
+                .flat_map(|counted| counted.ingress.services(mesh))
                 .map(|(name, _)| name)
                 .collect();
             for service in offered {
-                let of = |ingress: Option<&Arc<ZoneIngress>>| {
-                    ingress.map(|i| i.service(mesh, service).to_vec()).unwrap_or_default()
-                };
-                if !same_place || of(old) != of(new) {
+                let (before, now) = (offers(old, mesh, service), offers(new, mesh, service));
+                if !same_place || before != now {
                     rerouted.services.insert(service.into());
                 }
-                match of(new).is_empty() {
+                match now.is_empty() {
                     true => leave(&mut self.offering, &service.into(), &name),
                     false => join(&mut self.offering, service.into(), &name),
                 }
@@ -330,9 +335,9 @@ impl EndpointIndex {
             known = true;
             service.endpoints.extend(door.endpoints(&mesh.zone));
         }
-        for ingress in self.counted.values() {
-            remote_in(ingress, &abroad.service, &abroad.mesh, mesh, &mut service.endpoints);
-        }
+        let ingresses = self.counted.values().map(|counted| &*counted.ingress);
+        let offers = of_service(ingresses.map(|i| (i, i.service(&abroad.mesh, &abroad.service))));
+        service.endpoints.extend(offers.into_iter().filter_map(|(i, offer)| remote(i, offer, mesh)));
         let is_believed = neighbour.has_domains() || neighbour.roots().is_some();
         if !mesh.is_encrypted() || !is_believed {
             service.endpoints.clear();
@@ -356,33 +361,69 @@ impl EndpointIndex {
         together
     }
 
-    /// Other zones are reached over mesh TLS only, so without it they do not exist.
+    /// Who is served here comes first, then what global says is outside the mesh, and then what other zones say. What comes
+    /// later decides nothing for what comes before it: neither who is believed nor what is spoken.
     fn tagged(&self, name: &Arc<str>, mesh: &MeshContext) -> Service {
         let mut service = Service::ready();
-        let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
-        let mut remote_ones = Vec::new();
-        for ingress in offering.into_iter().flatten().filter_map(|name| self.counted.get(name)) {
-            remote(ingress, name, mesh, &mut remote_ones);
-            let offered = ingress.service(&mesh.mesh, name);
-            if offered.iter().any(|available| available.external_service) {
-                service.exit = Some(Exit::Egress);
-            }
-        }
-        self.reach(remote_ones, mesh, &mut service);
+        let mut unhealthy = Vec::new();
         let here = self.by_tag.get(&(labels::TAG_SERVICE.to_owned(), name.to_string()));
         for dataplane in here.into_iter().flatten().filter_map(|name| mesh.dataplanes.get(name)) {
-            let inbounds = dataplane.inbounds.iter().filter(|i| i.healthy && i.service() == Some(name));
-            for inbound in inbounds {
-                service.tls_ready &= self.is_ready(dataplane, mesh);
-                service.endpoints.push(self.local(dataplane, inbound, mesh));
+            for inbound in dataplane.inbounds.iter().filter(|i| i.service() == Some(name)) {
+                if inbound.healthy {
+                    service.tls_ready &= self.is_ready(dataplane, mesh);
+                    service.endpoints.push(self.local(dataplane, inbound, mesh));
+                } else {
+                    unhealthy.push(inbound.protocol);
+                }
             }
         }
-        let is_served = !service.endpoints.is_empty() || !service.beyond.is_empty();
-        if is_served || !self.tagged_outside(name, mesh, &mut service) {
-            let known = service.endpoints.iter().chain(&service.beyond);
-            service.protocol = Protocol::common(known.map(|e| Protocol::of_tags(&e.tags)));
+        let is_served = !service.endpoints.is_empty();
+        if !is_served && self.tagged_outside(name, mesh, &mut service) {
+            return service;
         }
+        let is_known_here = is_served || !unhealthy.is_empty();
+        let of_here = Protocol::common(service.endpoints.iter().map(|e| Protocol::of_tags(&e.tags)));
+        let outside: Vec<_> = mesh.external.tagged(name).filter(|_| !is_served).collect();
+        let offers = self.offers(name, mesh, is_known_here, &outside);
+        service.protocol = match is_served {
+            true => of_here,
+            false if !outside.is_empty() => {
+                Protocol::common(outside.iter().map(|external| external.protocol))
+            }
+            false if is_known_here => Protocol::common(unhealthy),
+            false => spoken(&offers),
+        };
+        if offers.iter().any(|(_, offer)| offer.external_service) {
+            service.exit = Some(Exit::Egress);
+        }
+        let remote = offers.into_iter().filter_map(|(ingress, offer)| remote(ingress, offer, mesh));
+        self.reach(remote.collect(), mesh, &mut service);
         service
+    }
+
+    /// What other zones say they offer of a service, as far as that is theirs to say: all of it is in the mesh, or all
+    /// outside. They are reached over mesh TLS only, so without it they do not exist. What global says is outside is reached
+    /// from the zone that global names.
+    fn offers<'a>(
+        &'a self,
+        name: &str,
+        mesh: &MeshContext,
+        is_known_here: bool,
+        outside: &[&Arc<ExternalService>],
+    ) -> Vec<Offer<'a>> {
+        let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
+        let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
+        let mut offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));
+        if !outside.is_empty() {
+            offers.retain(|(ingress, offer)| {
+                let from_there =
+                    |external: &&Arc<ExternalService>| external.zone.as_deref() == ingress.zone();
+                offer.external_service && outside.iter().any(from_there)
+            });
+        } else if is_known_here || offers.iter().any(|(_, offer)| !offer.external_service) {
+            offers.retain(|(_, offer)| !offer.external_service);
+        }
+        offers
     }
 
     /// Adds endpoints of other zones: as they are, or with the egresses of this zone before them.

@@ -13,7 +13,7 @@ use super::{
     problem::{Problem, Subject},
     referable::{Referable, Referables},
 };
-use crate::share::PARTS_OF_ZONE;
+use crate::share::{IdentitySize, PartsShare};
 
 /// A service of several zones.
 #[derive(Clone, Debug)]
@@ -48,14 +48,12 @@ impl MultiZoneService {
         meaning(self) == meaning(other)
     }
 
-    /// The services it is made of, by name: all of this zone, and so many of each other one.
+    /// The services it is made of, by name: all of this zone, and so many of each other one, with so many identities.
     pub fn parts<'a>(&'a self, among: &'a MeshServices) -> impl Iterator<Item = &'a Arc<ZoneService>> {
-        let mut of_zones: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut of_zones: BTreeMap<&str, PartsShare> = BTreeMap::new();
         among.labelled(self.spec.wanted()).filter(move |part: &&'a Arc<ZoneService>| {
             let Some(zone) = &part.remote_zone else { return true };
-            let number = of_zones.entry(zone).or_default();
-            *number += 1;
-            *number <= PARTS_OF_ZONE
+            of_zones.entry(zone).or_default().takes(IdentitySize::of(&part.spec))
         })
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod other_zones;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
@@ -180,8 +182,8 @@ fn other_zones_are_reached_over_mutual_tls_only_and_last_when_asked_so() {
     assert_eq!(endpoints(&local, "web"), "10.0.0.1:80*1 ^1.1.1.1:10001*3");
     assert_eq!(
         local.topology.service(&Destination::Service("web".into())).protocol,
-        Protocol::Tcp,
-        "http and http2 have bytes in common"
+        Protocol::Http,
+        "what another zone speaks decides nothing here"
     );
 }
 

@@ -9,7 +9,7 @@ use common::{
 
 use super::{
     Hosts,
-    catalogue::{fair_part_of_zone, is_too_long},
+    catalogue::{OfferedSize, fair_part_of_zone, is_too_long},
     problem::{Problem, Subject, decode},
 };
 use crate::share::SERVICES_OF_ZONE;
@@ -23,6 +23,8 @@ pub struct ZoneIngress {
     pub spec: proto::ZoneIngress,
     /// What it says it can reach: by mesh, then by service.
     catalogue: BTreeMap<String, BTreeMap<String, Vec<AvailableService>>>,
+    /// How much that is, by mesh.
+    sizes: BTreeMap<String, OfferedSize>,
     /// Where it listens, when its address is resolved.
     pub listen: Option<IpAddr>,
     /// Where other zones connect to, when both parts are set and resolved.
@@ -54,7 +56,9 @@ impl ZoneIngress {
             });
         }
         let mut catalogue: BTreeMap<String, BTreeMap<String, Vec<_>>> = BTreeMap::new();
+        let mut sizes: BTreeMap<String, OfferedSize> = BTreeMap::new();
         for available in std::mem::take(&mut spec.available_services) {
+            *sizes.entry(available.mesh.clone()).or_default() += OfferedSize::of(&available);
             let of_mesh = catalogue.entry(available.mesh.clone()).or_default();
             let service = available.tags.get(labels::TAG_SERVICE).cloned();
             of_mesh.entry(service.unwrap_or_default()).or_default().push(available);
@@ -71,7 +75,7 @@ impl ZoneIngress {
                 }),
             }
         }
-        Ok(Self { resource: Arc::clone(resource), spec, catalogue, listen, public, problems })
+        Ok(Self { resource: Arc::clone(resource), spec, catalogue, sizes, listen, public, problems })
     }
 
     /// Core name.
@@ -102,6 +106,11 @@ impl ZoneIngress {
     pub fn services(&self, mesh: &str) -> impl Iterator<Item = (&str, &[AvailableService])> {
         let of_mesh = self.catalogue.get(mesh).into_iter().flatten();
         of_mesh.filter(|(name, _)| !name.is_empty()).map(|(name, all)| (name.as_str(), all.as_slice()))
+    }
+
+    /// How much it says it can reach of `mesh`.
+    pub(super) fn size(&self, mesh: &str) -> OfferedSize {
+        self.sizes.get(mesh).copied().unwrap_or_default()
     }
 
     /// What it says it can reach of one service.

@@ -11,8 +11,10 @@ use common::{
     model::{
         Resource,
         kinds::{
-            dataplane_networking::networking, destinations::MESH_IDENTITY,
-            mesh_multi_zone_service::MeshMultiZoneService, mesh_service::Selector,
+            dataplane_networking::networking,
+            destinations::MESH_IDENTITY,
+            mesh_multi_zone_service::MeshMultiZoneService,
+            mesh_service::{MeshService, Selector},
         },
         kri::Kri,
         labels,
@@ -23,7 +25,7 @@ use proto::dataplane::networking::inbound::State;
 use serde_json::Value;
 
 use self::composition::{ComposedOf, Composition};
-use crate::mesh::Protocol;
+use crate::{mesh::Protocol, share::IdentitySize};
 
 /// Names of resources of one kind.
 pub(super) type Names = BTreeSet<Arc<str>>;
@@ -237,6 +239,8 @@ pub(super) struct Population {
     /// Services of several zones, under one label that all they are made of have.
     composing: ByTrait,
     composed: BTreeMap<Arc<str>, Composition>,
+    /// How much the identities of services are, where they have some.
+    sizes: BTreeMap<Arc<str>, IdentitySize>,
 }
 
 impl Population {
@@ -307,6 +311,11 @@ impl Population {
         if resource.is_some() {
             self.labels.insert(Arc::clone(name), after);
         }
+        let spec = resource.and_then(|resource| resource.spec::<MeshService>().ok());
+        match spec.map(|spec| IdentitySize::of(&spec)).filter(|size| *size != IdentitySize::default()) {
+            Some(size) => self.sizes.insert(Arc::clone(name), size),
+            None => self.sizes.remove(name),
+        };
         concerned
     }
 
@@ -383,6 +392,6 @@ impl Population {
     /// What a service of several zones is made of: all there is in `zone`, and so many of each other zone. `None` when nobody
     /// can read what it asks for.
     pub(super) fn parts_of(&self, service: &str, zone: &str) -> Option<ComposedOf<'_>> {
-        self.composed.get(service).map(|composition| composition.told(zone))
+        self.composed.get(service).map(|composition| composition.told(zone, &self.sizes))
     }
 }

@@ -20,7 +20,7 @@ use common::{
 use serde_json::Value;
 
 use super::population::{ProxyStatus, ServingProxy, WorkloadPort};
-use crate::share::PARTS_OF_ZONE;
+use crate::share::{IDENTITIES_OF_PARTS, PARTS_OF_ZONE};
 
 /// Identities of either form in one service.
 pub(super) const MOST_IDENTITIES: usize = 4096;
@@ -148,7 +148,8 @@ pub(super) fn of_parts<'a>(
         }
         (number, None) => found(format!("{number} have these labels")),
         (number, Some(zone)) => found(format!(
-            "{number} that have these labels are used: zone {zone} has more than {PARTS_OF_ZONE}, of which the rest is not"
+            "{number} that have these labels are used: zone {zone} has more than {PARTS_OF_ZONE}, or with more than \
+             {IDENTITIES_OF_PARTS} identities or 64 KiB of them together, of which the rest is not"
         )),
     };
     status.conditions.retain(|known| known.r#type != MATCHED);

@@ -1,12 +1,12 @@
 //! What a stolen zone says to the proxies of others by policies that it calls a producer's, and what it says about whom to
 //! believe.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use common::{
     kds::mapper,
     model::{Resource, ResourceKey, kinds::zone_ingress, labels, names},
-    registry,
+    registry, xds,
 };
 use serde_json::{Value, json};
 
@@ -194,6 +194,68 @@ async fn a_stolen_zone_takes_the_name_of_no_policy_of_global() {
     names_after(&global, &zone, "MeshTimeout", "meshtimeouts", last).await;
     let policy = zone.get(&format!("/meshes/default/meshtimeouts/{theirs}")).await;
     assert!(policy["labels"][labels::ZONE].is_null() && !policy.to_string().contains("home"), "{policy}");
+}
+
+/// How a client calls a service: its cluster without what is for single zones, and the listener before it.
+fn called(config: &Value, name: &str, outbound: SocketAddr) -> (Value, Value) {
+    let mut cluster = config["xds"][xds::envoy::CLUSTER][name].clone();
+    cluster.as_object_mut().expect("it has a cluster").remove("transportSocketMatches");
+    let listeners = config["xds"][xds::envoy::LISTENER].as_object().expect("it has listeners");
+    let listener = listeners.iter().find(|(name, _)| name.ends_with(&outbound.to_string()));
+    (cluster, listener.expect("it listens for it").1.clone())
+}
+
+/// Whether a service is outside, whom its callers believe and what they speak is for those to say who have it.
+#[tokio::test]
+async fn a_stolen_zone_decides_nothing_about_services_of_others() {
+    let (global, mut zones) = federation(1).await;
+    let zone = zones.remove(0);
+    global.apply(ALLOW_ALL);
+    global.apply(
+        "
+type: ExternalService
+name: httpbin
+mesh: default
+tags: { kuma.io/service: httpbin, kuma.io/protocol: http }
+networking: { address: '192.0.2.7:443' }
+",
+    );
+    let _payments = Member::join(&zone, Shape::http("payments-1", "payments", &[])).await;
+    let calls = ["payments", "httpbin", "first", "last"];
+    let client = Member::join(&zone, Shape::http("client-1", "client", &calls)).await;
+    client.reaches(0, "payments-1").await;
+    let peer = KdsPeer::connect(&global, THIEF).await;
+    let mut up = peer.up().await.expect("its token is good");
+    let ingress = |offers: &[(&str, bool)]| {
+        let one = |&(service, external): &(&str, bool)| json!({"mesh": "default", "instances": 1, "externalService": external, "tags": {"kuma.io/service": service}});
+        let spec = json!({"networking": {"address": "10.66.0.1", "port": 10001,
+            "advertisedAddress": "10.66.0.1", "advertisedPort": 10001},
+            "availableServices": offers.iter().map(one).collect::<Vec<_>>()});
+        item(&peer.honest(&zone_ingress::KIND, "", "thief-1", &spec.to_string()))
+    };
+    // A service that nobody else has shows that the offers arrived.
+    let arrived = async |name: &str| {
+        eventually(&format!("{name} before the client"), || async {
+            let config = zone.try_get("/meshes/default/dataplanes/client-1/_config").await?;
+            if config["xds"][xds::envoy::CLUSTER][name].is_object() {
+                Ok(config)
+            } else {
+                Err(config.to_string())
+            }
+        })
+        .await
+    };
+    let refused = up.offer(&zone_ingress::KIND, vec![ingress(&[("first", false)])]).await;
+    assert_eq!(refused.expect("the stream goes on"), None);
+    let before = arrived("first").await;
+    let offers =
+        [("payments", true), ("payments", false), ("httpbin", true), ("httpbin", false), ("last", false)];
+    let refused = up.offer(&zone_ingress::KIND, vec![ingress(&offers)]).await;
+    assert_eq!(refused.expect("the stream goes on"), None);
+    let after = arrived("last").await;
+    for (name, outbound) in calls.iter().zip(&client.outbounds).take(2) {
+        assert_eq!(called(&after, name, *outbound), called(&before, name, *outbound), "{name}");
+    }
 }
 
 /// Whom to believe about the domain of somebody else is not a zone's to say.

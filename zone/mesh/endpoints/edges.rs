@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use common::model::{Labels, labels};
+use common::{
+    model::{Labels, labels},
+    proto::kuma::mesh::v1alpha1::zone_ingress::AvailableService,
+};
 use imbl::OrdMap;
 
 use crate::{
@@ -39,41 +42,27 @@ pub(super) fn at<'a>(
     doors.map(endpoint).collect()
 }
 
-/// What `ingress` announces of a service. Where it is is known from who sent it; what it says may be
-/// somebody else's zone.
+/// What `ingress` says it can reach, as an endpoint seen from `mesh`. Where it is is known from who sent it; what it says may
+/// be somebody else's zone.
 pub(super) fn remote(
     ingress: &ZoneIngress,
-    service: &str,
+    available: &AvailableService,
     mesh: &MeshContext,
-    endpoints: &mut Vec<Endpoint>,
-) {
-    remote_in(ingress, service, &mesh.mesh, mesh, endpoints);
-}
-
-/// The same of a service of the mesh `of`, seen from `mesh`.
-pub(super) fn remote_in(
-    ingress: &ZoneIngress,
-    service: &str,
-    of: &str,
-    mesh: &MeshContext,
-    endpoints: &mut Vec<Endpoint>,
-) {
-    let Some((address, port)) = ingress.public else { return };
+) -> Option<Endpoint> {
+    let (address, port) = ingress.public?;
     let zone = ingress.zone().map(str::to_owned);
-    for available in ingress.service(of, service) {
-        let mut tags = available.tags.clone();
-        tags.extend(zone.clone().map(|zone| (labels::ZONE.to_owned(), zone)));
-        endpoints.push(Endpoint {
-            address,
-            port,
-            weight: available.instances,
-            tags,
-            labels: Labels::new(),
-            locality: Locality { zone: zone.clone(), priority: u32::from(mesh.locality_aware()) },
-            remote: true,
-            by_identifier: false,
-        });
-    }
+    let mut tags = available.tags.clone();
+    tags.extend(zone.clone().map(|zone| (labels::ZONE.to_owned(), zone)));
+    Some(Endpoint {
+        address,
+        port,
+        weight: available.instances,
+        tags,
+        labels: Labels::new(),
+        locality: Locality { zone, priority: u32::from(mesh.locality_aware()) },
+        remote: true,
+        by_identifier: false,
+    })
 }
 
 /// The ingresses of other zones than `zone` that count, so many of each. Several resources of a zone may stand behind one

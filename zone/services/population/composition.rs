@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use common::model::labels;
 
 use super::{Names, Trait};
-use crate::share::PARTS_OF_ZONE;
+use crate::share::{IdentitySize, PARTS_OF_ZONE, PartsShare};
 
 /// What a service of several zones is made of.
 #[derive(Debug)]
@@ -27,13 +27,20 @@ impl Composition {
         self.wanted.first()
     }
 
-    /// All there is in `zone`, and so many of each other zone.
-    pub(super) fn told(&self, zone: &str) -> ComposedOf<'_> {
+    /// All there is in `zone`, and so many of each other zone, whose identities are of these sizes by name.
+    pub(super) fn told(&self, zone: &str, sizes: &BTreeMap<Arc<str>, IdentitySize>) -> ComposedOf<'_> {
         let mut composed = ComposedOf::default();
         for (of, parts) in &self.parts {
-            let most = if of.is_empty() || **of == *zone { usize::MAX } else { PARTS_OF_ZONE };
-            composed.names.extend(parts.iter().take(most));
-            composed.crowded = composed.crowded.or((parts.len() > most).then_some(&**of));
+            if of.is_empty() || **of == *zone {
+                composed.names.extend(parts);
+                continue;
+            }
+            let mut share = PartsShare::default();
+            let size = |name: &Arc<str>| sizes.get(name).copied().unwrap_or_default();
+            let before = composed.names.len();
+            composed.names.extend(parts.iter().take(PARTS_OF_ZONE).filter(|name| share.takes(size(name))));
+            let is_crowded = composed.names.len() - before < parts.len();
+            composed.crowded = composed.crowded.or(is_crowded.then_some(&**of));
         }
         composed
     }

@@ -201,6 +201,37 @@ fn a_zone_is_so_many_parts_of_a_service_of_several_zones() {
     assert_eq!(namespaces(&told).symmetric_difference(&namespaces(&status(&world))).count(), 2);
 }
 
+/// They are in the cluster of whoever calls the service.
+#[test]
+fn the_parts_of_a_zone_share_their_identities() {
+    let mut world = World::generating();
+    world.put(
+        "{type: MeshMultiZoneService, mesh: default, name: web, labels: {kuma.io/origin: global}, spec: {selector: \
+         {meshService: {matchLabels: {kuma.io/display-name: web}}}, ports: [{port: 80}]}}",
+    );
+    let part = |name: &str, zone: &str, long: usize| {
+        let labels = format!("kuma.io/origin: global, kuma.io/zone: {zone}, kuma.io/display-name: web");
+        let identities: Vec<String> = (0..10)
+            .map(|n| format!("{{type: SpiffeID, value: 'spiffe://{n}/{name}-{}'}}", "x".repeat(long)))
+            .collect();
+        format!(
+            "{{type: MeshService, mesh: default, name: {name}, labels: {{{labels}}}, spec: {{ports: [{{port: 80}}], \
+             identities: [{}]}}}}",
+            identities.join(", ")
+        )
+    };
+    for n in 0..30 {
+        world.put(&part(&format!("many-{n:02}"), "stolen", 1));
+        world.put(&part(&format!("long-{n:02}"), "taken", 1900));
+    }
+    world.put(&part("web-west", "west", 100));
+    world.settle();
+    let told = world.status(&MESH_MULTI_ZONE_SERVICE, "web");
+    let of = |zone: &str| told.mesh_services.iter().filter(|part| part.zone == zone).count();
+    assert_eq!((of("stolen"), of("taken"), of("west")), (20, 3, 1));
+    assert!(told.conditions[0].message.contains("zone stolen has more than"), "{:?}", told.conditions);
+}
+
 #[test]
 fn what_another_zone_made_of_its_tags_is_that_zones() {
     let mut world = World::generating();
