@@ -21,6 +21,7 @@ pub mod events;
 pub mod explain;
 pub mod frames;
 pub mod gui;
+pub mod incoming;
 pub mod interner;
 pub mod issuing;
 pub mod kds;

@@ -44,6 +44,7 @@ use axum::middleware::map_request;
 use common::{
     envoy_admin::Mailbox,
     events::EventBus,
+    frames::FrameRoom,
     kds::{
         features::Features, mapper::DownForm, outgoing::SharedOutgoing, recorder::Recorder,
         signature::KeyOfResources, size::largest_sent,
@@ -99,6 +100,8 @@ use self::{
 
 /// What a peer may send before it must wait for this side.
 const WINDOW: u32 = 1024 * 1024;
+/// Bytes of messages that are not whole yet, of all zones together: all there is of a type may come in one of them.
+const INCOMING: usize = 1 << 30;
 /// Time for streams to say why they end.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -136,6 +139,8 @@ pub(crate) struct KdsInner {
     pub(crate) kept_exports: KeptExports,
     /// Where secrets go only to zones that run their mesh.
     pub(crate) running: Option<Arc<RunningMeshes>>,
+    /// Where messages lie until they are whole. A slow zone may take long over one, as long as it keeps coming.
+    pub(crate) incoming: FrameRoom,
     pub(crate) streams: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) started: Instant,
@@ -197,6 +202,7 @@ impl Kds {
         let downward = Downward { form, signatures, largest };
         let running = settings.secrets_where_run.then(Arc::default);
         let history = ZoneHistory::of(Arc::clone(&store));
+        let incoming = FrameRoom::new(INCOMING.max(settings.max_message.saturating_mul(16)));
         let inner = KdsInner {
             settings,
             store,
@@ -219,6 +225,7 @@ impl Kds {
             missed: MissedByZones::default(),
             kept_exports: KeptExports::default(),
             running,
+            incoming,
             streams: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             started: Instant::now(),

@@ -380,8 +380,13 @@ impl Ads {
         let message_bytes = self.config.message_bytes;
         let settings =
             bootstrap::BootstrapSettings { health: health.is_some(), ..self.config.bootstrap.clone() };
-        let service =
-            AdsService { streams: Arc::clone(streams), tasks: tasks.clone(), message_bytes, health };
+        let service = AdsService {
+            streams: Arc::clone(streams),
+            tasks: tasks.clone(),
+            message_bytes,
+            incoming: service::incoming(message_bytes),
+            health,
+        };
         let bootstraps = Bootstraps {
             settings,
             requirement: self.config.requirement,

@@ -246,7 +246,7 @@ pub const ALL: &[Metric] = &[
     gauge("xds_streams_active", Count, &[],
         "Streams of proxies and of other clients of xDS").kumas(),
     counter("xds_streams_refused_total", &[("reason", Constants)],
-        "Streams for which their proxy, its token, its address or the process had no place left"),
+        "Streams for which their proxy, its token, its address or the process had no place left, or that said nothing"),
     counter("zone_events_total", &[("event", Constants), ZONE],
         "What happened to zones: streams opened, sessions ended, lost"),
 ];

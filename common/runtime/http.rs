@@ -44,7 +44,7 @@ pub use self::{
     completion::{Completion, Unattended},
     guest::Parked,
     limits::Limits,
-    turns::{Crowded, FairTurn, FairTurns, SharedTurn, network},
+    turns::{Crowded, FairTurn, FairTurns, SharedTurn, TurnOwner, network},
 };
 use self::{
     connections::{Connections, Seat},

@@ -7,7 +7,10 @@ use std::{
 };
 
 use axum::{body::Body, extract};
-use common::{frames::Frames, parts};
+use common::{
+    frames::{FrameRoom, Frames},
+    parts,
+};
 use futures::{Stream, stream};
 use prost::Message;
 use tonic::{Request, Status, Streaming};
@@ -32,8 +35,12 @@ pub(super) async fn keep(mut request: extract::Request) -> extract::Request {
     request
 }
 
-/// The messages of a call, none of them longer than `limit`.
-pub(super) fn messages<T>(mut request: Request<Streaming<T>>, limit: usize) -> ZoneMessages<T>
+/// The messages of a call, none of them longer than `limit`; until they are whole they lie in `room`.
+pub(super) fn messages<T>(
+    mut request: Request<Streaming<T>>,
+    limit: usize,
+    room: &FrameRoom,
+) -> ZoneMessages<T>
 where
     T: Message + Default + 'static,
 {
@@ -43,7 +50,8 @@ where
     // It is taken out whole, so a panic elsewhere leaves nothing half done.
     let body = kept.and_then(|CallBody(body)| body.lock().unwrap_or_else(PoisonError::into_inner).take());
     let Some(body) = body else { return Box::pin(request.into_inner()) };
-    let frames = if is_compressed { Frames::gzipped(body, limit) } else { Frames::new(body, limit) };
+    let read = if is_compressed { Frames::gzipped } else { Frames::new };
+    let frames = read(body, limit, room);
     Box::pin(stream::unfold(Some(frames), |frames| async move {
         let mut frames = frames?;
         let message = frames.next().await?.and_then(parts::decode);

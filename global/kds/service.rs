@@ -225,7 +225,7 @@ impl Kds {
         &self,
         request: Request<Streaming<T>>,
     ) -> ZoneMessages<T> {
-        inbound::messages(request, self.inner.settings.max_message)
+        inbound::messages(request, self.inner.settings.max_message, &self.inner.incoming)
     }
 
     pub(super) async fn open_stream(

@@ -126,7 +126,7 @@ impl Fetch {
         // Before anything is read of who shows nothing.
         self.streams.screen(&peer).await?;
         let mut place = self.streams.place(&peer)?;
-        let body = self.intake.read(request, self.limit).await?;
+        let body = place.hear(self.intake.read(request, self.limit)).await.map_err(Status::from)??;
         let asked = self.intake.work(body, read).await.map_err(FetchError::Request)?;
         if left.is_cancelled() {
             return Err(Status::cancelled("the client left").into());

@@ -32,7 +32,7 @@ use common::{
     store::{Batch, Precondition, Store, StoreError, Write},
 };
 use prost::Message;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -44,14 +44,12 @@ use super::{
     node::{Proxy, ProxyId, ProxyKind},
     pace::{WritePace, WriteRate},
     signals::StreamSignals,
-    stream::{EnvoyPeer, Streams},
+    stream::{EnvoyPeer, Streams, first_request},
 };
 use crate::{generator::AdminEndpoint, mesh::Hosts};
 
 /// Where it is served.
 pub(super) const PATH: &str = "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck";
-/// How long a new stream may stay silent.
-const FIRST_REQUEST: Duration = Duration::from_secs(15);
 /// Pause after the store refused.
 const RETRY: Duration = Duration::from_secs(1);
 /// The time of a token is at least so far away when it is waited for: clocks differ.
@@ -143,9 +141,7 @@ impl Health {
     ) -> Result<(), Status> {
         self.streams.screen(peer).await?;
         let mut place = self.streams.place(peer)?;
-        let first = timeout(FIRST_REQUEST, requests.next()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
-        let Some(first) = first.transpose()? else { return Ok(()) };
+        let Some(first) = first_request(&mut place, requests).await? else { return Ok(()) };
         let node = match read(&first)? {
             Some(RequestType::HealthCheckRequest(request)) => request.node,
             Some(RequestType::EndpointHealthResponse(_)) | None => None,

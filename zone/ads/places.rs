@@ -1,14 +1,17 @@
-//! How many streams there are, and of whom: nobody who has shown who he is takes the places of all others.
+//! How many streams there are, and of whom: nobody who has shown who he is takes the places of all others, and nobody who
+//! says nothing takes the places of those who do.
 
 use std::{
-    collections::HashMap,
-    net::IpAddr,
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use common::runtime::ToldNowAndThen;
 use thiserror::Error;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::node::ProxyId;
@@ -16,6 +19,10 @@ use super::node::ProxyId;
 /// Streams of one proxy. One that asks for each type on a stream of its own has a dozen and, while it connects again,
 /// twice as many; a gRPC library may have one for each service its application calls.
 const PER_PROXY: usize = 128;
+/// Streams with one token that have said nothing yet. Who comes says something at once.
+const SILENT: usize = 128;
+/// All of those are no more than such a part of the others, beside which they are.
+const SILENT_PART: usize = 8;
 
 /// Why there is no place for a stream.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -34,10 +41,13 @@ pub(super) enum NoPlace {
     /// There is none left.
     #[error("too many streams on this control plane")]
     Full,
+    /// It said nothing, and others came.
+    #[error("a stream that says nothing makes way for others")]
+    Silent,
 }
 
 impl NoPlace {
-    const ALL: [Self; 4] = [Self::Proxy, Self::Credential, Self::Address, Self::Full];
+    const ALL: [Self; 5] = [Self::Proxy, Self::Credential, Self::Address, Self::Full, Self::Silent];
 
     /// Its value of the metric's label.
     fn label(self) -> &'static str {
@@ -46,6 +56,7 @@ impl NoPlace {
             Self::Credential => "credential",
             Self::Address => "address",
             Self::Full => "full",
+            Self::Silent => "silent",
         }
     }
 }
@@ -62,6 +73,8 @@ pub(super) struct StreamPlaces {
     per_proxy: usize,
     /// Of those with one token, and of those from one address: half, as of connections.
     per_share: usize,
+    /// Of those that say nothing: all, and with one token.
+    silent: (usize, usize),
     taken: Mutex<TakenPlaces>,
 }
 
@@ -69,6 +82,7 @@ pub(super) struct StreamPlaces {
 struct TakenPlaces {
     all: usize,
     by: HashMap<PlaceShare, usize>,
+    silent: SilentPlaces,
     refusals: [ToldNowAndThen; NoPlace::ALL.len()],
 }
 
@@ -90,10 +104,75 @@ impl PlaceShare {
     }
 }
 
+/// Streams that have said nothing yet.
+#[derive(Default)]
+struct SilentPlaces {
+    all: usize,
+    next: u64,
+    /// By whose they are, the oldest first; never empty.
+    by: HashMap<PlaceShare, BTreeMap<u64, CancellationToken>>,
+}
+
+impl SilentPlaces {
+    /// One more of `whose`, and its number. The oldest of theirs makes way for it if they have enough; where there is no
+    /// room at all, the oldest of whoever has most.
+    fn add(&mut self, whose: &PlaceShare, gives_way: &CancellationToken, (all, each): (usize, usize)) -> u64 {
+        if self.by.get(whose).is_some_and(|silent| silent.len() >= each) {
+            self.end_oldest(whose);
+        } else if self.all >= all {
+            let rank = |silent: &BTreeMap<u64, CancellationToken>| {
+                (silent.len(), Reverse(silent.keys().next().copied()))
+            };
+            let most = self.by.iter().max_by_key(|(_, silent)| rank(silent));
+            if let Some(most) = most.map(|(whose, _)| whose.clone()) {
+                self.end_oldest(&most);
+            }
+        }
+        self.next += 1;
+        self.all += 1;
+        self.by.entry(whose.clone()).or_default().insert(self.next, gives_way.clone());
+        self.next
+    }
+
+    fn end_oldest(&mut self, whose: &PlaceShare) {
+        let oldest = self.by.get(whose).and_then(|silent| silent.keys().next().copied());
+        if let Some(gone) = oldest.and_then(|oldest| self.remove(whose, oldest)) {
+            gone.cancel();
+        }
+    }
+
+    fn remove(&mut self, whose: &PlaceShare, number: u64) -> Option<CancellationToken> {
+        let silent = self.by.get_mut(whose)?;
+        let gone = silent.remove(&number)?;
+        self.all -= 1;
+        if silent.is_empty() {
+            self.by.remove(whose);
+        }
+        Some(gone)
+    }
+}
+
 /// The place of one stream, free again when it is dropped.
 pub(super) struct StreamPlace {
     places: Arc<StreamPlaces>,
+    from: Option<IpAddr>,
+    /// What it counts against once it says something.
     shares: Vec<PlaceShare>,
+    state: PlaceState,
+}
+
+enum PlaceState {
+    /// It has said nothing yet. It is counted by this number, and is to make way when this is cancelled.
+    Silent { number: u64, gives_way: CancellationToken },
+    /// It counts against its shares.
+    Counted,
+    /// It is counted nowhere, and about to end.
+    Refused,
+}
+
+/// Whose silent stream it is that will count against these.
+fn silent_share(shares: &[PlaceShare]) -> PlaceShare {
+    shares.last().cloned().unwrap_or(PlaceShare::Address(Ipv4Addr::UNSPECIFIED.into()))
 }
 
 impl StreamPlaces {
@@ -104,7 +183,9 @@ impl StreamPlaces {
         }
         let per_share = all.div_ceil(2);
         let per_proxy = PER_PROXY.min(per_share);
-        Arc::new(Self { all, per_proxy, per_share, taken: Mutex::default() })
+        let silent = all.div_ceil(SILENT_PART);
+        let silent = (silent, SILENT.min(silent));
+        Arc::new(Self { all, per_proxy, per_share, silent, taken: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, TakenPlaces> {
@@ -116,10 +197,20 @@ impl StreamPlaces {
         if matches!(share, PlaceShare::Proxy(_)) { self.per_proxy } else { self.per_share }
     }
 
-    /// A place for who comes from there and shows a token with this fingerprint. Which proxy that is shows later.
+    /// Why there is no place for one more that counts against these.
+    fn refusal(&self, taken: &TakenPlaces, shares: &[PlaceShare]) -> Option<NoPlace> {
+        let is_full =
+            |share: &&PlaceShare| taken.by.get(*share).is_some_and(|count| *count >= self.most(share));
+        match shares.iter().rev().find(is_full) {
+            Some(full) => Some(full.refusal()),
+            None => (taken.all >= self.all).then_some(NoPlace::Full),
+        }
+    }
+
+    /// A place for who comes from there and shows a token with this fingerprint, among those that have said nothing yet.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// [`NoPlace`] when there would be none for it once it says something.
     pub(super) fn take(
         self: &Arc<Self>,
         from: Option<IpAddr>,
@@ -128,29 +219,60 @@ impl StreamPlaces {
         let credential = credential.map(|shown| PlaceShare::Credential(shown.into()));
         let shares: Vec<_> = from.map(PlaceShare::Address).into_iter().chain(credential).collect();
         let mut taken = self.lock();
-        let is_full =
-            |share: &&PlaceShare| taken.by.get(*share).is_some_and(|count| *count >= self.most(share));
-        let refusal = match shares.iter().rev().find(is_full) {
-            Some(full) => Some(full.refusal()),
-            None => (taken.all >= self.all).then_some(NoPlace::Full),
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = self.refusal(&taken, &shares) {
             return Err(refuse(taken, refusal, from, None));
         }
-        taken.all += 1;
-        for share in &shares {
-            *taken.by.entry(share.clone()).or_default() += 1;
-        }
-        Ok(StreamPlace { places: Arc::clone(self), shares })
+        let gives_way = CancellationToken::new();
+        let number = taken.silent.add(&silent_share(&shares), &gives_way, self.silent);
+        drop(taken);
+        let state = PlaceState::Silent { number, gives_way };
+        Ok(StreamPlace { places: Arc::clone(self), from, shares, state })
     }
 }
 
 impl StreamPlace {
+    /// What it says first, unless it has to make way before that: then it says nothing. Which proxy it is shows later.
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub(super) async fn hear<T>(&mut self, first: impl Future<Output = T>) -> Result<T, NoPlace> {
+        let PlaceState::Silent { gives_way, .. } = &self.state else { return Ok(first.await) };
+        let said = tokio::select! {
+            // What lies there already was said in time.
+            biased;
+            said = first => said,
+            () = gives_way.cancelled() => {
+                return Err(refuse(self.places.lock(), NoPlace::Silent, self.from, None));
+            }
+        };
+        self.spoke()?;
+        Ok(said)
+    }
+
+    /// It counts among those that say something.
+    fn spoke(&mut self) -> Result<(), NoPlace> {
+        let PlaceState::Silent { number, .. } = self.state else { return Ok(()) };
+        let mut taken = self.places.lock();
+        // If it is not there, it was to make way and said something before it noticed.
+        let _silent = taken.silent.remove(&silent_share(&self.shares), number);
+        if let Some(refusal) = self.places.refusal(&taken, &self.shares) {
+            self.state = PlaceState::Refused;
+            return Err(refuse(taken, refusal, self.from, None));
+        }
+        self.state = PlaceState::Counted;
+        taken.all += 1;
+        for share in &self.shares {
+            *taken.by.entry(share.clone()).or_default() += 1;
+        }
+        Ok(())
+    }
+
     /// It is the place of this proxy, as which its bearer was let in.
     ///
     /// # Errors
     /// [`NoPlace`] when that has enough.
     pub(super) fn of(&mut self, proxy: &ProxyId) -> Result<(), NoPlace> {
+        self.spoke()?;
         let share = PlaceShare::Proxy(proxy.clone());
         let mut taken = self.places.lock();
         let count = taken.by.entry(share.clone()).or_default();
@@ -167,6 +289,14 @@ impl StreamPlace {
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
+        match self.state {
+            PlaceState::Silent { number, .. } => {
+                let _made_way = taken.silent.remove(&silent_share(&self.shares), number);
+                return;
+            }
+            PlaceState::Counted => {}
+            PlaceState::Refused => return,
+        }
         taken.all -= 1;
         for share in &self.shares {
             if let Some(count) = taken.by.get_mut(share) {
@@ -197,58 +327,4 @@ fn refuse(
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::net::Ipv4Addr;
-
-    use super::*;
-    use crate::ads::node::ProxyKind;
-
-    fn at(last: u8) -> Option<IpAddr> {
-        Some(Ipv4Addr::new(10, 0, 0, last).into())
-    }
-
-    fn proxy(name: &str) -> ProxyId {
-        ProxyId::new(ProxyKind::Dataplane, "default", name)
-    }
-
-    #[test]
-    fn half_of_all_is_the_most_for_one_token_or_one_address() {
-        let places = StreamPlaces::new(8);
-        let of_thief: Vec<_> = (0..4).map(|n| places.take(at(n), Some("thief")).unwrap()).collect();
-        assert_eq!(places.take(at(9), Some("thief")).err(), Some(NoPlace::Credential), "from anywhere");
-        let here: Vec<_> = (0..3).map(|n| places.take(at(0), Some(&n.to_string())).unwrap()).collect();
-        assert_eq!(places.take(at(0), Some("4")).err(), Some(NoPlace::Address), "with any token");
-        let last = places.take(at(5), None).unwrap();
-        assert_eq!(places.take(at(6), Some("other")).err(), Some(NoPlace::Full));
-        drop(last);
-        drop(places.take(at(6), Some("other")).unwrap());
-        drop((of_thief, here));
-        let taken = places.lock();
-        assert_eq!((taken.all, taken.by.len()), (0, 0), "nothing is kept");
-    }
-
-    #[test]
-    fn a_proxy_has_some_and_others_get_in() {
-        let places = StreamPlaces::new(1000);
-        let open = |name: &str| {
-            let mut place = places.take(at(1), Some(name)).unwrap();
-            place.of(&proxy(name)).map(|()| place)
-        };
-        let held: Vec<_> = (0..PER_PROXY).map(|_| open("thief").ok().unwrap()).collect();
-        assert_eq!(open("thief").err(), Some(NoPlace::Proxy));
-        assert_eq!(places.lock().all, PER_PROXY, "who is refused gives his place back");
-        let other = open("other").ok().unwrap();
-        drop(held);
-        assert!(open("thief").is_ok());
-        drop(other);
-        assert!(places.lock().by.is_empty());
-    }
-
-    #[test]
-    fn the_number_of_a_reason_is_its_place() {
-        for (place, reason) in NoPlace::ALL.into_iter().enumerate() {
-            assert_eq!(place, reason as usize);
-        }
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //! buffer as large as the largest of them. Beside ADS each type has a service of its own: streams of one type each, in
 //! no order with each other.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -14,7 +14,7 @@ use axum::{
     routing::post,
 };
 use common::{
-    frames::Frames,
+    frames::{FrameRoom, Frames},
     runtime::http::{Client, Connection, Knock, network},
     token,
     xds::{Delta, Sotw, envoy},
@@ -29,6 +29,10 @@ use super::{
 
 /// Streams on a connection of which no proxy was let in yet.
 const UNKNOWN: usize = 10;
+/// Bytes of requests that are not whole yet, of all streams together.
+const INCOMING: usize = 128 << 20;
+/// How long one may take.
+const ARRIVAL: Duration = Duration::from_secs(30);
 /// Where ADS is served.
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -65,6 +69,11 @@ const SERVICES: [TypeService; 10] = [
     service("extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", envoy::EXTENSION_CONFIG),
 ];
 
+/// Where requests of at most `limit` bytes lie until they are whole.
+pub(super) fn incoming(limit: usize) -> FrameRoom {
+    FrameRoom::new(INCOMING.max(limit.saturating_mul(4))).within(ARRIVAL)
+}
+
 /// Serves ADS and the services of single types in both protocols, and health discovery.
 #[derive(Clone)]
 pub(super) struct AdsService {
@@ -72,6 +81,8 @@ pub(super) struct AdsService {
     pub(super) tasks: TaskTracker,
     /// Largest request, in bytes.
     pub(super) message_bytes: usize,
+    /// Where requests lie until they are whole.
+    pub(super) incoming: FrameRoom,
     /// Present where proxies are asked how their workloads are.
     pub(super) health: Option<Arc<Health>>,
 }
@@ -123,7 +134,7 @@ impl AdsService {
             Err(refused) => return refused.into_http(),
         };
         let (responses, response) = Responses::new();
-        let requests = Frames::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes, &self.incoming);
         let streams = Arc::clone(&self.streams);
         self.tasks.spawn(async move {
             streams.call(only, peer, requests, responses).await;
@@ -139,7 +150,7 @@ impl AdsService {
             Err(refused) => return refused.into_http(),
         };
         let (answers, response) = health::answers();
-        let requests = Frames::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes, &self.incoming);
         let health = Arc::clone(health);
         self.tasks.spawn(async move {
             health.serve(peer, requests, answers).await;
@@ -155,7 +166,7 @@ impl AdsService {
     ) -> Result<Response<Body>, Status> {
         let (peer, knock) = admit(&request)?;
         let (responses, response) = Responses::new();
-        let requests = Frames::new(request.into_body(), self.message_bytes);
+        let requests = Frames::new(request.into_body(), self.message_bytes, &self.incoming);
         let streams = Arc::clone(&self.streams);
         self.tasks.spawn(async move {
             streams.serve::<D>(only, peer, requests, responses).await;

@@ -9,6 +9,7 @@ mod wire;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use common::{
     clip::clip,
     frames::Frames,
@@ -152,9 +153,7 @@ impl Streams {
     ) -> Result<Option<Admitted<D>>, Status> {
         self.screen(peer).await?;
         let mut place = self.place(peer)?;
-        let first = timeout(FIRST_REQUEST, requests.next()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no request came"))?;
-        let Some(first) = first.transpose()? else { return Ok(None) };
+        let Some(first) = first_request(&mut place, requests).await? else { return Ok(None) };
         let mut source = Source::<D>::new(self.settings(only));
         let first = read(&source, &first)?;
         let node = match &first {
@@ -311,6 +310,15 @@ impl Streams {
         let busy = || Status::unavailable("too many tokens are being checked at the moment; try again");
         Ok(judged.ok_or_else(busy)??)
     }
+}
+
+/// The first message of a stream, which makes it one of those that say something; `None` when it leaves without a word.
+pub(super) async fn first_request(
+    place: &mut StreamPlace,
+    requests: &mut Frames,
+) -> Result<Option<Bytes>, Status> {
+    let first = place.hear(timeout(FIRST_REQUEST, requests.next())).await?;
+    first.map_err(|_| Status::deadline_exceeded("no request came"))?.transpose()
 }
 
 /// Tells `peer` how its stream ends.

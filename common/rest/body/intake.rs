@@ -1,11 +1,6 @@
 //! Bodies on their way in: what they may hold of the memory together, and how long each may take.
 
-use std::{
-    collections::BTreeMap,
-    ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{ops::Deref, time::Duration};
 
 use axum::{
     body::{Body, HttpBody},
@@ -16,18 +11,16 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
-use crate::runtime::Offload;
+use crate::{
+    incoming::{Arrival, IncomingRoom, MemoryReservation, NoRoom, PROGRESS, STEP, TooSlow},
+    runtime::Offload,
+};
 
 /// Bytes that all bodies of one listener hold together.
 const ROOM: usize = 64 << 20;
 /// Longest time a body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(30);
-/// How often a body that is still coming must have made progress.
-const STEP: Duration = Duration::from_secs(5);
-/// And how much: a modem is faster.
-const PROGRESS: usize = 5 * 1024;
 /// How much of a body that is too long is read and dropped, so that a client that is still sending gets to
 /// the answer instead of a broken connection.
 const DRAINED: usize = 128 << 20;
@@ -38,7 +31,7 @@ const DRAINED: usize = 128 << 20;
 /// one and waits cannot keep others out.
 #[derive(Clone, Debug)]
 pub struct Intake {
-    room: Arc<Mutex<BodyMemory>>,
+    room: IncomingRoom,
     offload: Offload,
 }
 
@@ -63,6 +56,18 @@ pub enum BodyError {
     /// The connection or its encoding is broken.
     #[error("the request body could not be read: {0}")]
     Broken(axum::Error),
+}
+
+impl From<NoRoom> for BodyError {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::Busy
+    }
+}
+
+impl From<TooSlow> for BodyError {
+    fn from(TooSlow: TooSlow) -> Self {
+        Self::Slow
+    }
 }
 
 impl BodyError {
@@ -101,8 +106,7 @@ impl Default for Intake {
 impl Intake {
     /// With room for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        let room = BodyMemory { free: bytes, next: 0, coming: BTreeMap::new() };
-        Self { room: Arc::new(Mutex::new(room)), offload: Offload::default() }
+        Self { room: IncomingRoom::new(bytes), offload: Offload::default() }
     }
 
     /// The whole body of `request`, of at most `limit` bytes.
@@ -110,8 +114,8 @@ impl Intake {
     /// # Errors
     /// [`BodyError`].
     pub async fn read(&self, request: Request, limit: usize) -> Result<ReceivedBody, BodyError> {
-        let mut place = MemoryReservation::take(&self.room);
-        let gives_way = place.gives_way.clone();
+        let mut place = self.room.begin();
+        let gives_way = place.gives_way().clone();
         let collected = tokio::select! {
             () = gives_way.cancelled() => return Err(BodyError::Busy),
             collected = collect(request.into_body(), limit, &mut place) => collected?,
@@ -133,14 +137,10 @@ impl Intake {
 async fn collect(mut body: Body, limit: usize, place: &mut MemoryReservation) -> Result<Bytes, BodyError> {
     let mut collected = BytesMut::new();
     let mut length = 0;
-    let end = Instant::now() + ARRIVAL;
-    let (mut due, mut before) = (Instant::now() + STEP, 0);
+    let mut arrival = Arrival::begin(Instant::now(), Some(ARRIVAL));
     loop {
-        let Ok(frame) = timeout_at(due.min(end), body.frame()).await else {
-            if due >= end || length < before + PROGRESS {
-                return Err(BodyError::Slow);
-            }
-            (due, before) = (due + STEP, length);
+        let Ok(frame) = timeout_at(arrival.due(), body.frame()).await else {
+            arrival.look(length)?;
             continue;
         };
         let Some(frame) = frame else {
@@ -166,99 +166,6 @@ async fn collect(mut body: Body, limit: usize, place: &mut MemoryReservation) ->
     if length > limit { Err(BodyError::TooLong(limit)) } else { Ok(collected.freeze()) }
 }
 
-/// What is left of the memory, and which bodies that are still coming hold the rest.
-#[derive(Debug)]
-struct BodyMemory {
-    free: usize,
-    next: u64,
-    /// By age, the oldest first.
-    coming: BTreeMap<u64, Coming>,
-}
-
-#[derive(Debug)]
-struct Coming {
-    held: usize,
-    gives_way: CancellationToken,
-}
-
-impl BodyMemory {
-    /// Makes room for `bytes` of the body `id`: the oldest of those that are still coming go.
-    fn make(&mut self, id: u64, bytes: usize) -> Result<(), BodyError> {
-        while self.free < bytes {
-            let oldest = self.coming.iter().find(|(other, coming)| **other != id && coming.held > 0);
-            let oldest = oldest.map(|(id, _)| *id).ok_or(BodyError::Busy)?;
-            let Some(gone) = self.coming.remove(&oldest) else { return Err(BodyError::Busy) };
-            gone.gives_way.cancel();
-            self.free += gone.held;
-        }
-        self.free -= bytes;
-        Ok(())
-    }
-}
-
-/// The memory of one body; free again when dropped.
-#[derive(Debug)]
-struct MemoryReservation {
-    room: Arc<Mutex<BodyMemory>>,
-    id: u64,
-    gives_way: CancellationToken,
-    /// What it holds once it has arrived; until then the room knows.
-    arrived: usize,
-}
-
-impl MemoryReservation {
-    fn take(room: &Arc<Mutex<BodyMemory>>) -> Self {
-        let gives_way = CancellationToken::new();
-        let mut state = lock(room);
-        let id = state.next;
-        state.next += 1;
-        state.coming.insert(id, Coming { held: 0, gives_way: gives_way.clone() });
-        drop(state);
-        Self { room: Arc::clone(room), id, gives_way, arrived: 0 }
-    }
-
-    fn grow(&self, bytes: usize) -> Result<(), BodyError> {
-        let mut room = lock(&self.room);
-        room.make(self.id, bytes)?;
-        // Another body took its place meanwhile.
-        let Some(coming) = room.coming.get_mut(&self.id) else {
-            room.free += bytes;
-            return Err(BodyError::Busy);
-        };
-        coming.held += bytes;
-        Ok(())
-    }
-
-    /// Nothing of the body is kept any more.
-    fn give_back(&self) {
-        let mut room = lock(&self.room);
-        if let Some(coming) = room.coming.get_mut(&self.id) {
-            let held = std::mem::take(&mut coming.held);
-            room.free += held;
-        }
-    }
-
-    /// The body is complete, and from now on it stays.
-    fn arrived(&mut self) -> Result<(), BodyError> {
-        let coming = lock(&self.room).coming.remove(&self.id).ok_or(BodyError::Busy)?;
-        self.arrived = coming.held;
-        Ok(())
-    }
-}
-
-impl Drop for MemoryReservation {
-    fn drop(&mut self) {
-        let mut room = lock(&self.room);
-        let coming = room.coming.remove(&self.id).map_or(0, |coming| coming.held);
-        room.free += coming + self.arrived;
-    }
-}
-
-fn lock(room: &Mutex<BodyMemory>) -> MutexGuard<'_, BodyMemory> {
-    // Nothing below panics between two related changes.
-    room.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -281,7 +188,7 @@ mod tests {
     }
 
     fn free(intake: &Intake) -> usize {
-        lock(&intake.room).free
+        intake.room.free()
     }
 
     #[tokio::test]

@@ -1,8 +1,10 @@
-//! What strangers can make a process do that is dear, such as large answers: a few at once, in turn between the
-//! addresses that ask for them. So it has a bound, and whoever asks for much waits behind himself.
+//! What strangers can make a process do that is dear, such as large answers: a few at once, in turn between those who
+//! ask, by their addresses or by what they show. So it has a bound, and whoever asks for much waits behind himself.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    hash::Hash,
     net::{IpAddr, Ipv6Addr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -24,27 +26,64 @@ const WAITING: usize = 1024;
 #[error("too many long answers are asked for at the moment; try again in a few seconds")]
 pub struct Crowded;
 
+/// Between whom turns go round.
+pub trait TurnOwner: Clone + Debug + Eq + Hash {}
+
+impl<T: Clone + Debug + Eq + Hash> TurnOwner for T {}
+
 /// Turns to do something of which only so much is done at once.
 #[derive(Debug)]
-pub struct FairTurns {
-    at_once: usize,
-    queues: Mutex<Queues>,
+pub struct FairTurns<K: TurnOwner = IpAddr> {
+    limits: TurnLimits,
+    queues: Mutex<Queues<K>>,
 }
 
-#[derive(Debug, Default)]
-struct Queues {
+#[derive(Clone, Copy, Debug)]
+struct TurnLimits {
+    at_once: usize,
+    /// Of them, those of one owner.
+    each: usize,
+    waiting: usize,
+    /// Of those who wait, those of one owner.
+    waiting_each: usize,
+}
+
+#[derive(Debug)]
+struct Queues<K: TurnOwner> {
     taken: usize,
     waiting: usize,
-    /// Those who wait, by address; never empty.
-    at: HashMap<IpAddr, VecDeque<oneshot::Sender<Taken>>>,
-    /// The addresses at which somebody waits, the next one first.
-    order: VecDeque<IpAddr>,
+    /// Of everybody who has a turn or waits for one.
+    of: HashMap<K, Queue<K>>,
+    /// Those who wait for one, the next one first.
+    order: BTreeMap<u64, K>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Queue<K: TurnOwner> {
+    taken: usize,
+    /// Where it is in the order, while somebody waits.
+    place: u64,
+    /// The oldest first.
+    waiting: BTreeMap<u64, oneshot::Sender<Taken<K>>>,
+}
+
+impl<K: TurnOwner> Default for Queue<K> {
+    fn default() -> Self {
+        Self { taken: 0, place: 0, waiting: BTreeMap::new() }
+    }
 }
 
 /// Leave to do it once, until the last copy is dropped: the one to make a large answer goes with that.
-#[derive(Clone, Debug, Default)]
-pub struct FairTurn {
-    _taken: Option<Arc<Taken>>,
+#[derive(Clone, Debug)]
+pub struct FairTurn<K: TurnOwner = IpAddr> {
+    _taken: Option<Arc<Taken<K>>>,
+}
+
+impl<K: TurnOwner> Default for FairTurn<K> {
+    fn default() -> Self {
+        Self { _taken: None }
+    }
 }
 
 impl FairTurn {
@@ -94,16 +133,23 @@ impl SharedTurn {
 
 /// One of the few; when it is dropped it is somebody else's.
 #[derive(Debug)]
-struct Taken(Arc<FairTurns>);
+struct Taken<K: TurnOwner> {
+    turns: Arc<FairTurns<K>>,
+    owner: K,
+}
+
+/// Somebody who waits; when this is dropped he does not wait any more.
+struct Waiter<'a, K: TurnOwner> {
+    turns: &'a FairTurns<K>,
+    owner: &'a K,
+    number: u64,
+}
 
 impl FairTurns {
-    /// So many at once.
+    /// So many at once, in turn between addresses.
     pub fn new(at_once: usize) -> Self {
-        Self { at_once, queues: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        let (waiting, waiting_each) = (WAITING, WAITING_PER_ADDRESS);
+        Self::limited(TurnLimits { at_once, each: at_once, waiting, waiting_each })
     }
 
     /// Waits for a turn, behind those of the same address.
@@ -111,86 +157,164 @@ impl FairTurns {
     /// # Errors
     /// When too many wait already, of that address or of all.
     pub async fn take(self: &Arc<Self>, at: IpAddr) -> Result<FairTurn, Crowded> {
+        self.take_as(network(at)).await
+    }
+}
+
+impl<K: TurnOwner> FairTurns<K> {
+    /// So many at once, and so many of them of `each` owner. Nobody is turned away: those who may ask are counted elsewhere.
+    pub fn shared_out(at_once: usize, each: usize) -> Self {
+        Self::limited(TurnLimits { at_once, each, waiting: usize::MAX, waiting_each: usize::MAX })
+    }
+
+    fn limited(limits: TurnLimits) -> Self {
+        let queues = Queues { taken: 0, waiting: 0, of: HashMap::new(), order: BTreeMap::new(), next: 0 };
+        Self { limits, queues: Mutex::new(queues) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues<K>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn of `owner`, if there is one without waiting.
+    pub fn try_take(self: &Arc<Self>, owner: &K) -> Option<FairTurn<K>> {
+        let is_taken = self.lock().take(owner, &self.limits);
+        is_taken.then(|| self.taken(owner.clone()))
+    }
+
+    /// Waits for a turn of `owner`, behind those who wait for one of his already.
+    ///
+    /// # Errors
+    /// When too many wait already, of that owner or of all, and when it has to make way for somebody of whom fewer do.
+    pub async fn take_as(self: &Arc<Self>, owner: K) -> Result<FairTurn<K>, Crowded> {
         let waiting = {
             let mut queues = self.lock();
-            if queues.taken < self.at_once {
-                queues.taken += 1;
-                None
-            } else {
-                Some(queues.wait(network(at))?)
+            match queues.take(&owner, &self.limits) {
+                true => None,
+                false => Some(queues.wait(&owner, &self.limits)?),
             }
         };
-        let taken = match waiting {
-            None => Taken(Arc::clone(self)),
-            Some(waiting) => waiting.await.map_err(|_| Crowded)?,
-        };
-        Ok(FairTurn { _taken: Some(Arc::new(taken)) })
+        let Some((number, turn)) = waiting else { return Ok(self.taken(owner)) };
+        let waiter = Waiter { turns: self, owner: &owner, number };
+        let taken = turn.await.map_err(|_| Crowded);
+        drop(waiter);
+        Ok(FairTurn { _taken: Some(Arc::new(taken?)) })
+    }
+
+    fn taken(self: &Arc<Self>, owner: K) -> FairTurn<K> {
+        FairTurn { _taken: Some(Arc::new(Taken { turns: Arc::clone(self), owner })) }
     }
 }
 
-impl Queues {
-    fn wait(&mut self, at: IpAddr) -> Result<oneshot::Receiver<Taken>, Crowded> {
-        if self.waiting >= WAITING || self.at.get(&at).is_some_and(|queue| queue.len() >= WAITING_PER_ADDRESS)
+impl<K: TurnOwner> Queues<K> {
+    /// Takes a turn if one is free. Then nobody waits who may have it.
+    fn take(&mut self, owner: &K, limits: &TurnLimits) -> bool {
+        if self.taken >= limits.at_once || self.of.get(owner).is_some_and(|queue| queue.taken >= limits.each)
         {
-            self.forget_the_gone();
+            return false;
         }
-        let (sender, receiver) = oneshot::channel();
-        let full = self.waiting >= WAITING;
-        let queue = self.at.entry(at).or_default();
-        if full || queue.len() >= WAITING_PER_ADDRESS {
-            if queue.is_empty() {
-                self.at.remove(&at);
-            }
+        self.taken += 1;
+        self.of.entry(owner.clone()).or_default().taken += 1;
+        true
+    }
+
+    fn wait(
+        &mut self,
+        owner: &K,
+        limits: &TurnLimits,
+    ) -> Result<(u64, oneshot::Receiver<Taken<K>>), Crowded> {
+        let own = self.waiting_of(owner);
+        if own >= limits.waiting_each {
             return Err(Crowded);
         }
-        if queue.is_empty() {
-            self.order.push_back(at);
+        if self.waiting >= limits.waiting {
+            self.make_room(own)?;
         }
-        queue.push_back(sender);
+        let (sender, receiver) = oneshot::channel();
+        let number = self.number();
+        let queue = self.of.entry(owner.clone()).or_default();
+        if queue.waiting.is_empty() {
+            queue.place = number;
+            self.order.insert(number, owner.clone());
+        }
+        queue.waiting.insert(number, sender);
         self.waiting += 1;
-        Ok(receiver)
+        Ok((number, receiver))
     }
 
-    /// Takes out those who wait no more.
-    fn forget_the_gone(&mut self) {
-        self.at.retain(|_, queue| {
-            queue.retain(|waiting| !waiting.is_closed());
-            !queue.is_empty()
-        });
-        self.order.retain(|at| self.at.contains_key(at));
-        self.waiting = self.at.values().map(VecDeque::len).sum();
+    /// Who came last of those of whom most wait goes, for somebody of whom so many do, if that makes them more equal.
+    fn make_room(&mut self, own: usize) -> Result<(), Crowded> {
+        let most = self.order.values().max_by_key(|owner| self.waiting_of(owner)).cloned();
+        let most = most.filter(|owner| self.waiting_of(owner) > own + 1).ok_or(Crowded)?;
+        let last = self.of.get(&most).and_then(|queue| queue.waiting.keys().next_back().copied());
+        self.leave(&most, last.ok_or(Crowded)?);
+        Ok(())
     }
 
-    /// Whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Taken>> {
-        while let Some(at) = self.order.pop_front() {
-            let Some(queue) = self.at.get_mut(&at) else { continue };
-            let next = queue.pop_front();
-            self.waiting -= usize::from(next.is_some());
-            if queue.is_empty() {
-                self.at.remove(&at);
-            } else {
-                self.order.push_back(at);
-            }
-            if let Some(next) = next.filter(|next| !next.is_closed()) {
-                return Some(next);
-            }
+    fn waiting_of(&self, owner: &K) -> usize {
+        self.of.get(owner).map_or(0, |queue| queue.waiting.len())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// This one waits no more.
+    fn leave(&mut self, owner: &K, number: u64) {
+        let Some(queue) = self.of.get_mut(owner) else { return };
+        if queue.waiting.remove(&number).is_none() {
+            return;
         }
-        None
+        self.waiting -= 1;
+        if queue.waiting.is_empty() {
+            self.order.remove(&queue.place);
+        }
+        self.forget_idle(owner);
+    }
+
+    fn forget_idle(&mut self, owner: &K) {
+        if self.of.get(owner).is_some_and(|queue| queue.taken == 0 && queue.waiting.is_empty()) {
+            self.of.remove(owner);
+        }
+    }
+
+    /// A turn of `owner` is over; says whose it is now.
+    fn pass_on(&mut self, owner: &K, each: usize) -> Option<(K, oneshot::Sender<Taken<K>>)> {
+        self.taken -= 1;
+        if let Some(queue) = self.of.get_mut(owner) {
+            queue.taken -= 1;
+        }
+        self.forget_idle(owner);
+        // No more are passed over than can have all the turns one may have.
+        let may = |owner: &K| self.of.get(owner).is_some_and(|queue| queue.taken < each);
+        let place = self.order.iter().find(|(_, owner)| may(owner)).map(|(place, _)| *place)?;
+        let (owner, number) = (self.order.remove(&place)?, self.number());
+        let queue = self.of.get_mut(&owner)?;
+        let (_, next) = queue.waiting.pop_first()?;
+        self.waiting -= 1;
+        self.taken += 1;
+        queue.taken += 1;
+        if !queue.waiting.is_empty() {
+            queue.place = number;
+            self.order.insert(number, owner.clone());
+        }
+        Some((owner, next))
     }
 }
 
-impl Drop for Taken {
+impl<K: TurnOwner> Drop for Waiter<'_, K> {
     fn drop(&mut self) {
-        let next = {
-            let mut queues = self.0.lock();
-            let next = queues.next();
-            queues.taken -= usize::from(next.is_none());
-            next
-        };
-        if let Some(next) = next {
+        self.turns.lock().leave(self.owner, self.number);
+    }
+}
+
+impl<K: TurnOwner> Drop for Taken<K> {
+    fn drop(&mut self) {
+        let next = self.turns.lock().pass_on(&self.owner, self.turns.limits.each);
+        if let Some((owner, next)) = next {
             // Whoever left meanwhile passes it on.
-            let _left = next.send(Self(Arc::clone(&self.0)));
+            let _left = next.send(Self { turns: Arc::clone(&self.turns), owner });
         }
     }
 }
@@ -204,115 +328,4 @@ pub fn network(ip: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::pin::Pin;
-
-    use futures::poll;
-
-    use super::*;
-
-    const AT_ONCE: usize = 2;
-
-    fn at(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    type Waiting = Pin<Box<dyn Future<Output = Result<FairTurn, Crowded>>>>;
-
-    fn take(turns: &Arc<FairTurns>, last: u8) -> Waiting {
-        let turns = Arc::clone(turns);
-        Box::pin(async move { turns.take(at(last)).await })
-    }
-
-    /// One that waits already.
-    async fn waits(turns: &Arc<FairTurns>, last: u8) -> Waiting {
-        let mut waiting = take(turns, last);
-        assert!(poll!(&mut waiting).is_pending());
-        waiting
-    }
-
-    async fn all(turns: &Arc<FairTurns>) -> Vec<FairTurn> {
-        futures::future::try_join_all((0..AT_ONCE).map(|_| take(turns, 1))).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn addresses_take_turns() {
-        let turns = Arc::new(FairTurns::new(AT_ONCE));
-        let mut taken = all(&turns).await;
-        let (mut first, mut second) = (waits(&turns, 1).await, waits(&turns, 1).await);
-        let mut other = waits(&turns, 2).await;
-        taken.pop();
-        assert!(poll!(&mut first).is_ready());
-        assert!(
-            poll!(&mut second).is_pending() && poll!(&mut other).is_ready(),
-            "one of each, and it goes on"
-        );
-        assert!(poll!(&mut second).is_ready());
-        drop(taken);
-        let queues = turns.lock();
-        assert_eq!((queues.taken, queues.waiting, queues.order.len(), queues.at.len()), (0, 0, 0, 0));
-    }
-
-    #[tokio::test]
-    async fn who_left_is_passed_over_and_a_turn_ends_with_its_last_copy() {
-        let turns = Arc::new(FairTurns::new(AT_ONCE));
-        let mut taken = all(&turns).await;
-        let (left, mut stays) = (waits(&turns, 1).await, waits(&turns, 1).await);
-        drop(left);
-        let copy = taken[0].clone();
-        drop(taken.remove(0));
-        assert!(poll!(&mut stays).is_pending());
-        drop(copy);
-        let turn = stays.await.unwrap();
-        assert_eq!(turns.lock().taken, AT_ONCE);
-        drop((taken, turn));
-        assert_eq!(turns.lock().taken, 0);
-    }
-
-    #[tokio::test]
-    async fn a_turn_that_nobody_came_for_is_passed_on() {
-        let turns = Arc::new(FairTurns::new(AT_ONCE));
-        let taken = all(&turns).await;
-        let given = waits(&turns, 1).await;
-        drop(taken);
-        drop(given);
-        assert_eq!(turns.lock().taken, 0);
-    }
-
-    #[tokio::test]
-    async fn what_is_made_of_several_large_parts_takes_one_turn_and_keeps_it() {
-        let turns = Arc::new(FairTurns::new(AT_ONCE));
-        let shared = SharedTurn::default();
-        assert!(shared.made(Response::new(())).extensions().get::<FairTurn>().is_none());
-        for _ in 0..3 {
-            let part = shared.get_or_take(turns.take(at(1))).await.unwrap();
-            drop(part.made(Response::new(())));
-            assert_eq!(turns.lock().taken, 1, "also between two parts");
-        }
-        let answer = shared.made(Response::new(()));
-        drop(shared);
-        assert_eq!(turns.lock().taken, 1, "until it is counted");
-        drop(answer);
-        assert_eq!(turns.lock().taken, 0);
-        let refused = SharedTurn::default();
-        assert_eq!(refused.get_or_take(async { Err(Crowded) }).await.unwrap_err(), Crowded);
-        assert!(refused.is_refused());
-    }
-
-    #[tokio::test]
-    async fn who_would_wait_for_too_long_is_told_to_come_again() {
-        let turns = Arc::new(FairTurns::new(AT_ONCE));
-        let _taken = all(&turns).await;
-        let mut waiting = Vec::new();
-        for _ in 0..WAITING_PER_ADDRESS {
-            waiting.push(waits(&turns, 1).await);
-        }
-        assert_eq!(take(&turns, 1).await.unwrap_err(), Crowded);
-        let _other_address = waits(&turns, 2).await;
-        waiting.truncate(1);
-        let _room_again = waits(&turns, 1).await;
-        assert_eq!(turns.lock().waiting, 3);
-    }
-}
+mod tests;

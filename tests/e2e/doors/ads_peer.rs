@@ -75,17 +75,26 @@ impl Stream {
         self.take().await.map(|_| ())
     }
 
+    /// The next response, whenever it comes, which is left unanswered.
+    pub async fn hear(&mut self) -> Result<DiscoveryResponse, Status> {
+        self.responses.message().await?.ok_or_else(|| Status::unknown("the stream ended"))
+    }
+
+    /// Says this.
+    pub async fn say(&self, request: DiscoveryRequest) -> Result<(), Status> {
+        self.requests.send(request).await.map_err(|_| Status::unknown("the stream ended"))
+    }
+
     /// The next response, accepted.
     pub async fn take(&mut self) -> Result<DiscoveryResponse, Status> {
-        let answer = timeout(PATIENCE, self.responses.message()).await.expect("an answer")?;
-        let answer = answer.ok_or_else(|| Status::unknown("the stream ended"))?;
+        let answer = timeout(PATIENCE, self.hear()).await.expect("an answer")?;
         let accepted = DiscoveryRequest {
             version_info: answer.version_info.clone(),
             response_nonce: answer.nonce.clone(),
             type_url: answer.type_url.clone(),
             ..Default::default()
         };
-        self.requests.send(accepted).await.map_err(|_| Status::unknown("the stream ended"))?;
+        self.say(accepted).await?;
         Ok(answer)
     }
 }

@@ -1,15 +1,17 @@
-//! Strangers who open more streams than there is room for, each with a token that looks right.
+//! Who opens more streams than there is room for: strangers, each with a token that looks right, and the bearer of a good one
+//! who says nothing on them.
 
 use std::time::Duration;
 
 use common::proto::envoy::service::discovery::v3::{
     DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
 };
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use tokio::time::timeout;
 use tonic::{Code, Request, Status, transport::Channel};
 
-use super::ads_peer::{channel, join, meanwhile, node, token};
-use crate::harness::{Global, Options, Zone, eventually};
+use super::ads_peer::{Stream, channel, join, meanwhile, node, token};
+use crate::harness::{Global, Options, Zone, eventually, wait::PATIENCE};
 
 /// Connections of the strangers.
 const CONNECTIONS: usize = 4;
@@ -60,4 +62,32 @@ async fn many_streams_with_forged_tokens_keep_no_proxy_out() {
     // Most are not even looked at.
     assert!(!judged.is_empty() && !turned_away.is_empty(), "{} {}", judged.len(), turned_away.len());
     join(&zone, node("default.probe", None), Some(&good)).await.expect("it is served afterwards");
+}
+
+/// Streams with one token that may say nothing, as SECURITY.md says.
+const SILENT: usize = 128;
+/// Of which so many are opened, over connections that may have many.
+const OPENED: usize = 180;
+
+#[tokio::test]
+async fn who_says_nothing_on_his_streams_makes_way() {
+    let (_global, zone) = zone().await;
+    let good = token(&zone, &["--name", "probe", "--tag", "kuma.io/service=probe"]).await;
+    let (mut known, mut ends) = (Vec::new(), FuturesUnordered::new());
+    for _ in 0..2 {
+        let channel = channel(&zone).await;
+        let node = node("default.probe", None);
+        let mut stream = Stream::open(channel.clone(), node, Some(&good)).await.unwrap();
+        stream.admitted().await.unwrap();
+        known.push(stream);
+        ends.extend((0..OPENED / 2).map(|_| silent(channel.clone(), &good)));
+    }
+    for _ in SILENT..OPENED {
+        let end = timeout(PATIENCE, ends.next()).await.expect("it makes way").unwrap();
+        let status = end.expect_err("it is ended");
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        assert!(status.message().contains("makes way"), "{status:?}");
+    }
+    join(&zone, node("default.probe", None), Some(&good)).await.expect("whoever speaks is served");
+    drop(known);
 }

@@ -1,26 +1,30 @@
 //! Those who have shown who they are, or need not, and take all the places there are.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use common::{
     kds::carrier::Carrier,
-    proto::strait::relay::v1alpha1::{
-        RelayFollowRequest, RelayReport, relay_service_client::RelayServiceClient,
+    proto::{
+        envoy::service::discovery::v3::DiscoveryRequest,
+        strait::relay::v1alpha1::{
+            RelayFollowRequest, RelayReport, relay_service_client::RelayServiceClient,
+        },
     },
 };
 use futures::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};
 use tokio::{
-    sync::mpsc,
-    time::{Instant, timeout},
+    sync::{Notify, mpsc},
+    task::JoinSet,
+    time::{Instant, interval, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
 
-use super::ads_peer::{Stream, channel, join, node, token};
+use super::ads_peer::{CDS, Stream, channel, join, node, token};
 use crate::{
     harness::{
-        Options, addresses,
+        Options, Zone, addresses,
         budget::{Before, Budget},
         eventually, http,
         kds_peer::dial,
@@ -35,16 +39,20 @@ use crate::{
 const PER_PROXY: usize = 128;
 const BUDGET: Budget = Budget { memory: 256 << 20, log: 256 << 10 };
 
-#[tokio::test]
-async fn a_proxy_has_so_many_streams_and_others_are_served() {
-    let (_global, zones) = federation_with(1, Options::default(), Options::default()).await;
-    let zone = &zones[0];
+fn apply_two(zone: &Zone) {
     for name in ["greedy", "honest"] {
         zone.apply(&format!(
             "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 127.0.0.1, inbound: [{{port: 80, \
              servicePort: 8080, serviceAddress: 127.0.0.1, tags: {{kuma.io/service: {name}}}}}]}}}}"
         ));
     }
+}
+
+#[tokio::test]
+async fn a_proxy_has_so_many_streams_and_others_are_served() {
+    let (_global, zones) = federation_with(1, Options::default(), Options::default()).await;
+    let zone = &zones[0];
+    apply_two(zone);
     let greedy = token(zone, &["--name", "greedy"]).await;
     let honest = token(zone, &["--name", "honest"]).await;
     let before = Before::of(&zone.process);
@@ -87,6 +95,62 @@ async fn a_proxy_has_so_many_streams_and_others_are_served() {
     })
     .await;
     drop(serves);
+}
+
+/// Streams of one stolen proxy that ask for everything, and answer nothing.
+const IDLERS: usize = 96;
+/// How often each says something that answers nothing: before others would go on without it.
+const NOISE: Duration = Duration::from_millis(10);
+/// What anybody else is told comes within this.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Asks for clusters and does not answer; once it has some, it says again and again what is out of date.
+async fn idle(mut stream: Stream, has_some: Arc<Notify>) {
+    if stream.hear().await.is_err() {
+        return;
+    }
+    has_some.notify_one();
+    let stale =
+        DiscoveryRequest { type_url: CDS.to_owned(), response_nonce: "99".to_owned(), ..Default::default() };
+    let mut noise = interval(NOISE);
+    loop {
+        noise.tick().await;
+        if stream.say(stale.clone()).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stolen_proxy_that_answers_nothing_keeps_nobody_from_his_configuration() {
+    let (_global, zones) = federation_with(1, Options::default(), Options::default()).await;
+    let zone = &zones[0];
+    apply_two(zone);
+    let greedy = token(zone, &["--name", "greedy", "--tag", "kuma.io/service=greedy"]).await;
+    let honest = token(zone, &["--name", "honest", "--tag", "kuma.io/service=honest"]).await;
+    let before = Before::of(&zone.process);
+    let greedy_node = || node("default.greedy", None);
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        let channel = channel(zone).await;
+        // From then on its connection may have many.
+        let mut known = Stream::open(channel.clone(), greedy_node(), Some(&greedy)).await.unwrap();
+        known.admitted().await.unwrap();
+        connections.push((channel, known));
+    }
+    let (mut idlers, has_some) = (JoinSet::new(), Arc::new(Notify::new()));
+    for n in 0..IDLERS {
+        let (channel, _) = &connections[n % connections.len()];
+        let stream = Stream::open(channel.clone(), greedy_node(), Some(&greedy)).await.unwrap();
+        idlers.spawn(idle(stream, Arc::clone(&has_some)));
+    }
+    timeout(PATIENCE, has_some.notified()).await.expect("one of them has its turn");
+    for _ in 0..3 {
+        let served = timeout(SOON, join(zone, node("default.honest", None), Some(&honest))).await;
+        served.expect("it is told soon").expect("it is let in");
+    }
+    idlers.abort_all();
+    println!("{IDLERS} answered nothing: {}", before.spent(BUDGET).expect("little"));
 }
 
 /// Clients that wait for news of whom to collect metrics from, and from how many addresses.

@@ -18,7 +18,7 @@ use super::{
     EnvoyPeer, Responses, Streams, Wire,
     alarm::Alarm,
     dismissed,
-    turn::{FEW, Turn},
+    turn::{FEW, Turn, TurnShare},
     wire::{ReadRequest, malformed, read},
 };
 use crate::{
@@ -125,6 +125,7 @@ impl<'a, D: Wire> Driver<'a, D> {
     ) -> Self {
         session.seat.inquiries.open();
         session.attend();
+        let share = TurnShare::of(peer, &proxy.id, &streams.authenticator);
         Self {
             lookout: streams.grants.watch(session.stream, &grant, &session.seat.signals),
             _seen: InsightGuard::open(&streams.insights, session.stream, &proxy),
@@ -139,7 +140,7 @@ impl<'a, D: Wire> Driver<'a, D> {
             sent: Vec::new(),
             refusals: Refusals::default(),
             retry: Retry::new(streams.reconsider_after),
-            turn: Turn::new(&streams.turns),
+            turn: Turn::new(&streams.turns, share),
             behind: None,
             owed: None,
             unread: Vec::new(),
@@ -209,7 +210,7 @@ impl<'a, D: Wire> Driver<'a, D> {
             self.source.deadline(now),
             self.retry.due(),
             self.stalled_at(),
-            self.turn.idle_at(),
+            self.turn.lapses_at(),
             // A time that the clock cannot name does not come.
             expiry.and_then(|left| now.checked_add(left.max(Duration::from_millis(1)))),
         ];
@@ -247,7 +248,6 @@ impl<'a, D: Wire> Driver<'a, D> {
                 self.source.next_ahead(now, &self.served, FEW)
             };
             let Some(parts) = parts else { break };
-            self.turn.moved(now);
             if parts.is_heartbeat() {
                 // It delivers nothing, so it counts as no delivery.
                 let (type_url, response) = (parts.type_url.clone(), D::encode(parts));
@@ -269,6 +269,7 @@ impl<'a, D: Wire> Driver<'a, D> {
                 self.note_sent(type_url, (version, nonce), now);
             }
             responses.put(response);
+            self.turn.told(Instant::now());
         }
         if self.source.is_settled() && self.unread.is_empty() {
             self.turn.end();
@@ -327,7 +328,6 @@ impl<'a, D: Wire> Driver<'a, D> {
     }
 
     fn hear(&mut self, said: &ReadRequest<D::Request>) -> Result<(), Status> {
-        self.turn.moved(Instant::now());
         self.answer_to(said)?;
         self.session.update(|view| view.heard += 1);
         Ok(())
@@ -378,6 +378,7 @@ impl<'a, D: Wire> Driver<'a, D> {
     fn settled(&mut self, type_url: &str, delivery: Delivery, refused: &[Name], words: &str) {
         if let Some(i) = self.sent.iter().position(|(of, _)| *of == type_url) {
             metrics::delivered(self.sent.swap_remove(i).1.elapsed());
+            self.turn.moved(Instant::now());
         }
         self.refusals.retain(type_url, |name| self.source.refuses(type_url, name));
         self.refusals.add(type_url, refused, words);

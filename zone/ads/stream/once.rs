@@ -7,12 +7,12 @@ use common::{
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     xds::{Dialect, Input, ResponseParts, Sotw, Source},
 };
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{
-    EnvoyPeer, FIRST_REQUEST, Responses, Streams, dismissed, end, stopping,
+    EnvoyPeer, Responses, Streams, dismissed, end, first_request, stopping,
     wire::{malformed, read_whole},
 };
 use crate::ads::{config::ProxyConfig, metrics, places::StreamPlace, proxies::StreamView, signals::Signal};
@@ -45,9 +45,8 @@ impl Streams {
     ) -> Result<(), Status> {
         self.screen(peer).await?;
         let mut place = self.place(peer)?;
-        let message = timeout(FIRST_REQUEST, requests.next()).await;
-        let message = message.map_err(|_| Status::deadline_exceeded("no request came"))?;
-        let message = message.ok_or_else(|| Status::invalid_argument("the call has no request"))??;
+        let message = first_request(&mut place, requests).await?;
+        let message = message.ok_or_else(|| Status::invalid_argument("the call has no request"))?;
         let source = Source::<Sotw>::new(self.settings(Some(only)));
         // A call has no word for "the one you have", so whoever has it is told again.
         let asked = DiscoveryRequest { version_info: String::new(), ..read_whole(&source, &message)? };
