@@ -10,7 +10,7 @@ mod content;
 mod count;
 mod documents;
 mod forged;
-mod grpc;
+pub mod grpc;
 mod handshakes;
 mod http;
 mod identity;

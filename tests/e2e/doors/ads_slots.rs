@@ -1,5 +1,5 @@
 //! Who opens more streams than there is room for: strangers, each with a token that looks right, and the bearer of a good one
-//! who says nothing on them.
+//! who says nothing on them, or nothing to the end.
 
 use std::time::Duration;
 
@@ -10,8 +10,11 @@ use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, transport::Channel};
 
-use super::ads_peer::{Stream, channel, join, meanwhile, node, token};
-use crate::harness::{Global, Options, Zone, eventually, wait::PATIENCE};
+use super::ads_peer::{CDS, Stream, channel, join, meanwhile, node, token};
+use crate::{
+    bad_input::grpc::{Call, Grpc, framed, prefixed},
+    harness::{Global, Options, Zone, eventually, wait::PATIENCE},
+};
 
 /// Connections of the strangers.
 const CONNECTIONS: usize = 4;
@@ -90,4 +93,24 @@ async fn who_says_nothing_on_his_streams_makes_way() {
     }
     join(&zone, node("default.probe", None), Some(&good)).await.expect("whoever speaks is served");
     drop(known);
+}
+
+#[tokio::test]
+async fn a_request_that_is_begun_and_goes_no_further_ends_its_stream() {
+    let (_global, zone) = zone().await;
+    let good = token(&zone, &["--name", "probe"]).await;
+    let certificate = std::fs::read_to_string(zone.certificate()).unwrap();
+    let node = Some(node("default.probe", None));
+    let first = DiscoveryRequest { node, type_url: CDS.to_owned(), ..Default::default() };
+    let call = Call {
+        path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        metadata: vec![("authorization".to_owned(), good)],
+        body: vec![framed(&first), prefixed(0, 1 << 20, &[0; 64 << 10])],
+        closes: false,
+        until: Box::new(|_| None),
+    };
+    let ads = Grpc::new("ADS", zone.dp_server, &certificate);
+    let answer = timeout(PATIENCE, ads.call(&call)).await.expect("it ends");
+    assert_eq!(answer.verdict, "DeadlineExceeded", "{}", answer.text);
+    assert!(answer.text.contains("did not arrive"), "{}", answer.text);
 }
