@@ -19,7 +19,7 @@ use imbl::OrdMap;
 
 use self::{
     edges::{Doors, at, counted, doors, open, remote},
-    offers::{CountedIngress, OF_ZONE, Offer, of_service, offers, shared, spoken},
+    offers::{CountedIngress, OF_ZONE, ServiceOffer, of_service, offers, shared, spoken},
 };
 use super::{
     Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
@@ -410,7 +410,7 @@ impl EndpointIndex {
         mesh: &MeshContext,
         is_known_here: bool,
         outside: &[&Arc<ExternalService>],
-    ) -> Vec<Offer<'a>> {
+    ) -> Vec<ServiceOffer<'a>> {
         let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
         let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
         let mut offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));

@@ -87,12 +87,12 @@ fn take(left: &mut OfferedSize, ingress: &ZoneIngress, mesh: &str) -> Option<Box
 }
 
 /// What one ingress says of a service.
-pub(super) type Offer<'a> = (&'a ZoneIngress, &'a AvailableService);
+pub(super) type ServiceOffer<'a> = (&'a ZoneIngress, &'a AvailableService);
 /// And all that it says of it.
 type OffersOfIngress<'a> = (&'a ZoneIngress, &'a [AvailableService]);
 
 /// Who offers a service: of each zone so much, evenly through all of its ingresses that offer it.
-pub(super) fn of_service<'a>(all: impl Iterator<Item = OffersOfIngress<'a>>) -> Vec<Offer<'a>> {
+pub(super) fn of_service<'a>(all: impl Iterator<Item = OffersOfIngress<'a>>) -> Vec<ServiceOffer<'a>> {
     let mut of_zones: BTreeMap<Option<&str>, Vec<OffersOfIngress<'a>>> = BTreeMap::new();
     for (ingress, offered) in all.filter(|(_, offered)| !offered.is_empty()) {
         of_zones.entry(ingress.zone()).or_default().push((ingress, offered));
@@ -116,7 +116,7 @@ pub(super) fn of_service<'a>(all: impl Iterator<Item = OffersOfIngress<'a>>) -> 
 
 /// What is spoken to who is in other zones only: what most zones say that say anything, so that none decides for the others.
 /// Of what equally many say it is what most can be done with.
-pub(super) fn spoken(offers: &[Offer<'_>]) -> Protocol {
+pub(super) fn spoken(offers: &[ServiceOffer<'_>]) -> Protocol {
     let mut of_zones: BTreeMap<Option<&str>, Vec<Protocol>> = BTreeMap::new();
     for (ingress, available) in offers {
         of_zones.entry(ingress.zone()).or_default().push(Protocol::of_tags(&available.tags));

@@ -210,7 +210,9 @@ fn the_parts_of_a_zone_share_their_identities() {
          {meshService: {matchLabels: {kuma.io/display-name: web}}}, ports: [{port: 80}]}}",
     );
     let part = |name: &str, zone: &str, long: usize| {
-        let labels = format!("kuma.io/origin: global, kuma.io/zone: {zone}, kuma.io/display-name: web");
+        let labels = format!(
+            "kuma.io/origin: global, kuma.io/zone: {zone}, kuma.io/display-name: web, k8s.kuma.io/namespace: {name}"
+        );
         let identities: Vec<String> = (0..10)
             .map(|n| format!("{{type: SpiffeID, value: 'spiffe://{n}/{name}-{}'}}", "x".repeat(long)))
             .collect();
