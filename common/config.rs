@@ -94,7 +94,9 @@ fn describe(error: &figment::Error) -> String {
     let place = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
     let reason = match &error.kind {
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-            format!("found {}, expected {expected}", form(found))
+            let is_secret =
+                expected.contains("struct") || error.path.iter().any(|part| redact::is_secret(part));
+            format!("found {}, expected {expected}", shown(found, is_secret))
         }
         other => other.to_string(),
     };
@@ -104,18 +106,22 @@ fn describe(error: &figment::Error) -> String {
     format!("setting {}{place}: {reason}", error.path.join("."))
 }
 
-/// What was found, without the value: it may be a password in the wrong place or without quotes.
-fn form(found: &Actual) -> &'static str {
-    match found {
+/// What was found. A text, and whatever stands where a secret or a section belongs, may be a password without quotes or in the
+/// wrong place, and is not shown.
+fn shown(found: &Actual, is_secret: bool) -> String {
+    let form = match found {
+        Actual::Bool(_) | Actual::Unsigned(_) | Actual::Signed(_) | Actual::Float(_) if !is_secret => {
+            return found.to_string();
+        }
         Actual::Bool(_) => "a boolean",
-        Actual::Unsigned(_) | Actual::Signed(_) => "a number without a fraction",
-        Actual::Float(_) => "a number with a fraction",
+        Actual::Unsigned(_) | Actual::Signed(_) | Actual::Float(_) => "a number",
         Actual::Char(_) | Actual::Str(_) => "a text",
         Actual::Unit | Actual::Option => "nothing",
         Actual::Seq => "a list",
         Actual::Map => "a section",
         _ => "something else",
-    }
+    };
+    form.to_owned()
 }
 
 impl ConfigError {

@@ -65,6 +65,26 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn what_may_be_a_password_is_not_shown() {
+    let refused = |text: &str| {
+        let file = file(text);
+        sample(&["-c", file.path().to_str().unwrap()], &[]).unwrap_err().to_string()
+    };
+    for text in [
+        "store: {postgres: {password: 987654321}}",
+        "store: \"postgres://u:987654321@h/db\"",
+        "store: {postgres: 987654321}",
+        "store: {postgres: \"987654321\"}",
+        "apiServer: {http: {port: \"987654321\"}}",
+    ] {
+        let refused = refused(text);
+        assert!(refused.contains("setting ") && refused.contains("expected"), "{refused}");
+        assert!(!refused.contains("987654321"), "{refused}");
+    }
+    assert!(refused("apiServer: {http: {port: 99999}}").contains("found integer `99999`"));
+}
+
+#[test]
 fn a_section_that_stands_twice_is_refused() {
     let twice = [
         "apiServer: {readOnly: true, authn: {anonymousMayWrite: false}}\nstore: {type: memory}\napiServer: {http: {port: 1}}\n",
