@@ -6,8 +6,8 @@ set -uo pipefail
 cargo=${CARGO:-cargo}
 # More than these at once are no accident.
 most=3
-# End-to-end tests wait more than they work, so there is room for one more than there are cores.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
+# End-to-end tests wait more than they work, so there is room for two more than there are cores.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
