@@ -93,7 +93,8 @@ pub fn create_root(
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = x509_time(now - CLOCK_SKEW);
-    params.not_after = x509_time(now + valid_for);
+    // The mesh says how long, and no check of what somebody wrote elsewhere stands before this.
+    params.not_after = x509_time(now.checked_add_signed(valid_for).unwrap_or(DateTime::<Utc>::MAX_UTC));
 
     let certificate = params.self_signed(&signing_key(key.pem())?)?;
     Ok(KeyPairPem { certificate: certificate.pem(), key: key.pem().to_owned() })
@@ -152,6 +153,19 @@ mod tests {
             );
             let names = certificate.subject_alternative_name().unwrap().unwrap();
             assert_eq!(format!("{:?}", names.value.general_names), "[URI(\"spiffe://demo\")]");
+        }
+    }
+
+    #[test]
+    fn a_root_that_outlives_the_calendar_ends_with_it() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let key = PrivateKey::generate(KeyForm::P256).unwrap();
+        for valid_for in [Duration::days(365 * 9_000), Duration::days(365 * 100_000), Duration::MAX] {
+            let root = create_root("demo", &key, valid_for, now).unwrap();
+            let (_, pem) = x509_parser::pem::parse_x509_pem(root.certificate.as_bytes()).unwrap();
+            let end = pem.parse_x509().unwrap().validity().not_after.timestamp();
+            let end = DateTime::from_timestamp(end, 0).unwrap();
+            assert_eq!(end.to_rfc3339(), "9999-12-31T23:59:59+00:00");
         }
     }
 

@@ -23,7 +23,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use self::effort::{Effort, Nesting};
 use crate::{
-    clip::{BoundedText, clipped},
+    clip::{BoundedText, clip, clipped},
     model::{
         self,
         text::{TextError, TextLimits},
@@ -79,9 +79,30 @@ pub fn text(text: &str) -> Cow<'_, str> {
     text_at(text, effort.start())
 }
 
-/// What is kept and shown of the words of a peer: without secrets, and so many bytes at most.
+/// Bytes that are looked through of the words of a peer, for each that is shown and beyond that: what is taken out makes
+/// room for what stands behind it.
+const SEARCHED: usize = 8;
+const SEARCHED_ANYWAY: usize = 4 << 10;
+
+/// What is kept and shown of the words of a peer: without secrets, and so many bytes at most. However much he says, no more
+/// is looked through than it takes to show that.
 pub fn words(words: &str, longest: usize) -> String {
-    clipped(text(words).into_owned(), longest)
+    let shown = searched(words, longest).map_or(Cow::Borrowed(REDACTED), text);
+    clipped(shown.into_owned(), longest)
+}
+
+/// What is looked through of them; `None` where that would be half of a document, which has no members to tell secrets by.
+fn searched(words: &str, longest: usize) -> Option<&str> {
+    let part = clip(words, longest.saturating_mul(SEARCHED).saturating_add(SEARCHED_ANYWAY));
+    if part.len() == words.len() {
+        return Some(words);
+    }
+    if part.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    // Half of a line may be no document any more, and half of a word no secret that is known by its looks.
+    let end = part.rfind('\n').or_else(|| part.rfind(char::is_whitespace));
+    Some(end.map_or(part, |end| &part[..end]))
 }
 
 fn text_at<'a>(text: &'a str, at: Nesting<'_>) -> Cow<'a, str> {

@@ -265,10 +265,12 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// A wall-clock time in the form certificates want.
+/// A wall-clock time in the form certificates want. Their calendar has the years 0 to 9999, and ends there.
 pub fn x509_time(time: chrono::DateTime<chrono::Utc>) -> time::OffsetDateTime {
-    time::OffsetDateTime::from_unix_timestamp(time.timestamp())
-        .expect("a chrono time lies within the years the time crate knows")
+    const BEGINS: i64 = -62_167_219_200;
+    const ENDS: i64 = 253_402_300_799;
+    time::OffsetDateTime::from_unix_timestamp(time.timestamp().clamp(BEGINS, ENDS))
+        .expect("the time crate knows the years of this calendar")
 }
 
 fn roots(pem: &str) -> Result<RootCertStore, TlsError> {

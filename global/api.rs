@@ -133,6 +133,6 @@ fn failed(error: RecoveryError) -> ApiError {
             ApiError::new(StatusCode::CONFLICT, TITLE, error.to_string())
         }
         RecoveryError::Store(error) => ApiError::store(TITLE, &error),
-        RecoveryError::Stopping => ApiError::busy(TITLE, error.to_string()),
+        RecoveryError::Unplanned | RecoveryError::Stopping => ApiError::busy(TITLE, error.to_string()),
     }
 }

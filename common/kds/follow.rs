@@ -22,7 +22,6 @@ use super::{
     watch::{Position, Watch},
 };
 use crate::{
-    clip::clipped,
     metering,
     model::Kind,
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
@@ -295,7 +294,7 @@ impl Following {
     ) -> Option<DeltaDiscoveryRequest> {
         let refusal = |v: &Verdict| Refusal { name: v.name.clone(), reason: v.reason.clone() };
         let refused: Vec<Refusal> = applied.verdicts.iter().map(refusal).collect();
-        let text = nack_text(&applied.verdicts).map(|text| clipped(text, LONGEST_REFUSAL));
+        let text = nack_text(&applied.verdicts, LONGEST_REFUSAL);
         let outcome = if text.is_some() { Outcome::Rejected } else { Outcome::Acknowledged };
         self.watch.counted(batch.type_url, outcome);
         self.note(batch, &applied.verdicts);
@@ -320,8 +319,11 @@ impl Following {
         let named: BTreeSet<&str> = added.chain(batch.removed.iter().map(String::as_str)).collect();
         let mentioned = |name: &str| batch.full || name == WHOLE || named.contains(name);
         self.refusals.retain(batch.type_url, |name| !mentioned(name));
-        for verdict in verdicts {
+        for verdict in worth_telling(verdicts) {
             let name = Name::from(verdict.name.as_str());
+            if !self.refusals.has_room(batch.type_url, &name) {
+                continue;
+            }
             // Why something is refused is told in words of whoever sent it.
             self.refusals.add(batch.type_url, [&name], &redact::words(&verdict.to_string(), LONGEST_LOGGED));
         }
@@ -333,6 +335,13 @@ impl Following {
             self.watch.reached(Position { head: upstream.revision, acked: upstream.revision, lag: 0 });
         }
     }
+}
+
+/// What of one response is looked through and kept: of each name the first verdict, and no more than are kept. A response
+/// may have as many items as it likes that are refused, also of one name, or of none.
+fn worth_telling(verdicts: &[Verdict]) -> impl Iterator<Item = &Verdict> {
+    let mut told = BTreeSet::new();
+    verdicts.iter().filter(move |verdict| told.insert(verdict.name.as_str())).take(Refusals::KEPT)
 }
 
 /// Whether the store may take the same at another time.
@@ -353,4 +362,22 @@ fn held(index: &Index, kind: &'static Kind, follower: &Follower) -> Versions {
         _ => codec::encode(resource),
     });
     wanted.map(|wanted| ((*wanted.name).into(), wanted.version.to_string().into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kds::verdict::RefusalCause;
+
+    #[test]
+    fn of_a_response_full_of_what_is_refused_no_more_is_told_than_is_kept() {
+        let verdict = |name: String| Verdict { name, cause: RefusalCause::Invalid, reason: "why".to_owned() };
+        let told = |names: &mut dyn Iterator<Item = String>| {
+            let verdicts: Vec<Verdict> = names.map(verdict).collect();
+            worth_telling(&verdicts).count()
+        };
+        assert_eq!(told(&mut (0..200_000).map(|n| n.to_string())), Refusals::KEPT);
+        assert_eq!(told(&mut (0..200_000).map(|_| String::new())), 1, "what has no name is told once");
+        assert_eq!(told(&mut (0..200_000).map(|n| (n % 3).to_string())), 3);
+    }
 }

@@ -238,6 +238,32 @@ fn of_the_words_of_a_peer_a_part_is_shown() {
 }
 
 #[test]
+fn of_endless_words_no_more_is_looked_through_than_is_shown() {
+    let most = |longest: usize| longest * SEARCHED + SEARCHED_ANYWAY;
+    let endless = |words: &str| words.repeat((10 << 20) / words.len());
+    for longest in [0, 200, 4096] {
+        for said in ["no ", "a", "ż", "eyJ", "a line\n", "password=", "a: b\n"].map(endless) {
+            let looked_through = searched(&said, longest).unwrap();
+            assert!(said.starts_with(looked_through) && looked_through.len() <= most(longest));
+            assert!(words(&said, longest).len() <= longest);
+        }
+    }
+    // What is short is looked through as a whole.
+    let short = "no ".repeat(most(200) / 3);
+    assert_eq!(searched(&short, 200), Some(short.as_str()));
+    // Half of a document is none.
+    let document = json!({"password": "hunter2", "more": endless("a ")}).to_string();
+    assert_eq!(words(&document, 200), REDACTED);
+    // What is cut is no secret that nobody knows any more: the line it stands in goes.
+    for (what, secret) in secrets() {
+        let before = "no ".repeat((most(200) - 100) / 3);
+        let said = format!("{before}\nit says {secret}: {}", endless("no "));
+        let looked_through = searched(&said, 200).unwrap();
+        assert!(traces(&secret).iter().all(|trace| !text(looked_through).contains(trace)), "{what}");
+    }
+}
+
+#[test]
 fn names_that_become_one_keep_their_members() {
     let token = |name: &str| format!("{}.{name}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#));
     let mut document =

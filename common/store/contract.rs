@@ -83,6 +83,7 @@ pub const CASES: &[(&str, Case)] = cases![
     past::lists_are_narrowed_and_ordered,
     past::what_is_beyond_the_limits_goes_oldest_first,
     past::a_zone_pushes_none_but_its_own_changes_out,
+    past::users_have_one_share_of_which_the_oldest_go_whoever_made_them,
     past::the_history_survives_a_restart,
     rollouts::what_a_rollout_changes_comes_and_goes_with_its_run,
     durability::a_reader_catches_up_when_the_wakeup_was_lost,

@@ -1,8 +1,9 @@
-//! How much of the history each author may take: none pushes another's changes out of it.
+//! How much of the history each class of authors may take: none pushes another's changes out of it.
 //!
 //! There are four classes: what people asked for and what files say, what the control plane did by itself, what global sent,
 //! and what zones sent. While all of it fits, everybody has what he has. When it does not, those who have most give first, so
-//! a class with no more than a quarter loses nothing. Zones do the same among themselves.
+//! a class with no more than a quarter loses nothing. Zones do the same among themselves. People do not: an undo has to know
+//! everything that users did since a revision, so of that the oldest goes, whoever made it.
 
 use std::collections::BTreeMap;
 

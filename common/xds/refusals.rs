@@ -11,8 +11,6 @@ use crate::clip::clip;
 
 /// Reasons shown at once.
 const SHOWN: usize = 10;
-/// Names of one type that are kept: who refuses, or is refused, more than that is not helped by a list.
-const KEPT: usize = 1000;
 /// Bytes kept of a name, and of a reason.
 const LONGEST_NAME: usize = 1024;
 const LONGEST_REASON: usize = 1024;
@@ -22,6 +20,16 @@ const LONGEST_REASON: usize = 1024;
 pub struct Refusals(BTreeMap<String, BTreeMap<Name, Arc<str>>>);
 
 impl Refusals {
+    /// Names of one type that are kept: who refuses, or is refused, more than that is not helped by a list.
+    pub const KEPT: usize = 1000;
+
+    /// Whether a refusal of this name would be kept.
+    pub fn has_room(&self, type_url: &str, name: &str) -> bool {
+        let is_kept =
+            |of_type: &BTreeMap<Name, Arc<str>>| of_type.len() < Self::KEPT || of_type.contains_key(name);
+        name.len() <= LONGEST_NAME && self.0.get(type_url).is_none_or(is_kept)
+    }
+
     /// Notes that these names were refused with these words, which may name each on a line of its own.
     pub fn add<'a>(&mut self, type_url: &str, names: impl IntoIterator<Item = &'a Name>, words: &str) {
         let of_type = self.0.entry(type_url.to_owned()).or_default();
@@ -31,7 +39,7 @@ impl Refusals {
         let whole: Arc<str> = clip(words.trim(), LONGEST_REASON).into();
         let brief = |line: &str| Arc::from(clip(line, LONGEST_REASON));
         for name in names.into_iter().filter(|name| name.len() <= LONGEST_NAME) {
-            if of_type.len() == KEPT && !of_type.contains_key(name) {
+            if of_type.len() == Self::KEPT && !of_type.contains_key(name) {
                 break;
             }
             let reason = lines.get(&**name).map_or_else(|| Arc::clone(&whole), |line| brief(line));
@@ -96,7 +104,8 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut refusals = Refusals::default();
         let long = "x".repeat(10 * LONGEST_REASON);
-        for n in 0..2 * KEPT {
+        for n in 0..2 * Refusals::KEPT {
+            assert_eq!(refusals.has_room("T", &n.to_string()), n < Refusals::KEPT);
             refusals.add(
                 "T",
                 &[Name::from(n.to_string()), Name::from(long.as_str())],
@@ -104,7 +113,8 @@ mod tests {
             );
         }
         let kept = &refusals.0["T"];
-        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept.len(), Refusals::KEPT);
+        assert!(refusals.has_room("T", "0") && !refusals.has_room("T", &long) && refusals.has_room("U", "0"));
         assert!(kept.iter().all(|(name, reason)| name.len() + reason.len() <= LONGEST_NAME + LONGEST_REASON));
     }
 }

@@ -138,6 +138,10 @@ const MAX_OUTSTANDING: usize = 4;
 /// Bytes of refusal text in one request.
 const MAX_REASONS: usize = 16 * 1024;
 
+/// Bytes of the details that name what is refused, in one request. Where there is more to name, none is: that stands for all
+/// of the response, of which the upstream knows then that it may have been taken or not.
+const MAX_DETAILS: usize = 192 * 1024;
+
 #[derive(Debug)]
 struct TypeExchange {
     resumed: bool,
@@ -419,7 +423,8 @@ fn refusal_status(refused: &[Refusal]) -> Option<Status> {
     Some(status(reasons.trim_end().to_owned(), refused))
 }
 
-/// A refusal that names its items in `details`, for the peers that look there; the others read the text.
+/// A refusal that names its items in `details`, as far as they have room, for the peers that look there; the others read
+/// the text.
 fn status(message: String, refused: &[Refusal]) -> Status {
     const INVALID_ARGUMENT: i32 = 3;
     let detail = |refusal: &Refusal| {
@@ -427,5 +432,15 @@ fn status(message: String, refused: &[Refusal]) -> Status {
         let error = ResourceError { resource_name: Some(name), error_detail: None };
         Any { type_url: ResourceError::type_url(), value: error.encode_to_vec() }
     };
-    Status { code: INVALID_ARGUMENT, message, details: refused.iter().map(detail).collect() }
+    let (mut details, mut bytes) = (Vec::new(), 0);
+    for refusal in refused {
+        let detail = detail(refusal);
+        bytes += detail.encoded_len();
+        if bytes > MAX_DETAILS {
+            details = Vec::new();
+            break;
+        }
+        details.push(detail);
+    }
+    Status { code: INVALID_ARGUMENT, message, details }
 }

@@ -1,6 +1,6 @@
 //! What a zone sent in the name of another one, and was taken as its own: for as long as it goes on saying so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{kds::follow::BatchReport, redact};
 
@@ -36,7 +36,9 @@ impl ForeignClaims {
                 of_type.remove(name);
             });
         }
-        for (name, claim) in &report.misattributed {
+        // A response may say the same name as often as it likes.
+        let mut said = BTreeSet::new();
+        for (name, claim) in report.misattributed.iter().filter(|(name, _)| said.insert(name.as_str())) {
             if of_type.len() < KEPT || of_type.contains_key(name) {
                 self.number += 1;
                 let words = redact::words(&format!("{kind} {name}: {claim}"), LONGEST);

@@ -59,12 +59,15 @@ pub(super) async fn ask(
                 }
                 owed = Some((request_id, reply));
             }
-            page = inbound.next() => match page {
+            page = next_page(session, &mut inbound) => match page {
                 Some(Ok(page)) => {
                     session.hear();
                     session.holdings.hears(&page);
-                    if let Some((_, reply)) = owed.take_if(|(asked, _)| *asked == page.request_id) {
-                        let _nobody_waits = reply.send(page);
+                    match owed.take_if(|(asked, _)| *asked == page.request_id) {
+                        Some((_, reply)) => {
+                            let _nobody_waits = reply.send(page);
+                        }
+                        None => session.holdings.heard_unasked(),
                     }
                 }
                 Some(Err(status)) => return Ended::Broken(status),
@@ -77,6 +80,15 @@ pub(super) async fn ask(
             }
         }
     }
+}
+
+/// The next page, once the zone is heard again. Until then what it sends stays on its way.
+async fn next_page(
+    session: &Session,
+    inbound: &mut (impl Stream<Item = Result<HoldingsPage, Status>> + Unpin),
+) -> Option<Result<HoldingsPage, Status>> {
+    session.holdings.rest().await;
+    inbound.next().await
 }
 
 /// What one zone holds.

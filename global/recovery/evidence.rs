@@ -1,4 +1,7 @@
 //! What zones hold, as resources of global: which name and owner each has there. Pure.
+//!
+//! A zone has one say about each: what it tells of one once more is refused, so that nobody counts for several by
+//! repeating himself, and there are no more contents of a resource than zones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +29,7 @@ pub(super) struct HeldVersion {
     /// As it would stand on global; `modified` is the latest among its holders.
     pub(super) resource: Resource,
     /// Who holds it.
-    pub(super) zones: Vec<Arc<str>>,
+    pub(super) zones: BTreeSet<Arc<str>>,
     /// The furthest of them.
     pub(super) taken: Option<Upstream>,
 }
@@ -39,29 +42,37 @@ pub(super) struct Evidence {
     /// Keys of which zones have no more than the public half, and that. Of one about which they differ nobody can say
     /// what it is, so it is not among these.
     pub(super) public_halves: BTreeMap<ResourceKey, HeldVersion>,
-    /// What is not restored, by zone: it claims to be another's, or the like.
+    /// What is not restored, by zone: it claims to be another's, or the like. The first of it.
     pub(super) refused: BTreeMap<Arc<str>, Vec<String>>,
 }
+
+/// Reasons that are kept of one zone.
+pub(super) const REASONS: usize = 20;
 
 impl Evidence {
     /// Reads what `zones` hold.
     pub(super) fn of(zones: &[ZoneHoldings], index: &Index) -> Self {
         let mut evidence = Self::default();
         let guarded = zone_only_meshes(zones, index);
+        let asked: BTreeSet<&str> = zones.iter().map(|zone| &*zone.zone).collect();
         let mut disputed = BTreeSet::new();
         for zone in zones {
+            // The whole of a key and its public half go by the same name, and are two things to hold.
+            let (mut resources, mut halves) = (BTreeSet::new(), BTreeSet::new());
             for held in &zone.held {
-                match on_global(held, &zone.zone, zones, &guarded) {
-                    Found::Resource(resource) => evidence.add(*resource, zone),
-                    Found::PublicHalf(key, half) => {
+                match on_global(held, &zone.zone, &asked, &guarded) {
+                    Found::Resource(resource) if resources.insert(resource.key.clone()) => {
+                        evidence.add(*resource, zone);
+                    }
+                    Found::Resource(resource) => evidence.refuse(&zone.zone, repeated(&resource.key)),
+                    Found::PublicHalf(key, half) if halves.insert(key.clone()) => {
                         if !evidence.add_half(&key, *half, zone) {
                             disputed.insert(key);
                         }
                     }
+                    Found::PublicHalf(_, half) => evidence.refuse(&zone.zone, repeated(&half.key)),
                     Found::Elsewhere => {}
-                    Found::Refused(reason) => {
-                        evidence.refused.entry(Arc::clone(&zone.zone)).or_default().push(reason);
-                    }
+                    Found::Refused(reason) => evidence.refuse(&zone.zone, reason),
                 }
             }
         }
@@ -69,15 +80,22 @@ impl Evidence {
         for key in disputed {
             let named = evidence.public_halves.remove(&key);
             for zone in named.into_iter().flat_map(|half| half.zones) {
-                let reason = format!("{key}: zones hold different public halves of it");
-                evidence.refused.entry(zone).or_default().push(reason);
+                evidence.refuse(&zone, format!("{key}: zones hold different public halves of it"));
             }
         }
         evidence
     }
 
+    fn refuse(&mut self, zone: &Arc<str>, reason: String) {
+        let reasons = self.refused.entry(Arc::clone(zone)).or_default();
+        if reasons.len() < REASONS {
+            reasons.push(reason);
+        }
+    }
+
     /// Of a key of which somebody holds the public half no other is believed.
     fn refuse_other_keys(&mut self) {
+        let mut refused = Vec::new();
         for (key, half) in &self.public_halves {
             let Some(versions) = self.versions.get_mut(key) else { continue };
             let is_whole = |held: &HeldVersion| {
@@ -88,8 +106,11 @@ impl Evidence {
             *versions = whole;
             for zone in others.into_iter().flat_map(|held| held.zones) {
                 let reason = format!("{key}: others hold the public half of another key of this name");
-                self.refused.entry(zone).or_default().push(reason);
+                refused.push((zone, reason));
             }
+        }
+        for (zone, reason) in refused {
+            self.refuse(&zone, reason);
         }
         self.versions.retain(|_, versions| !versions.is_empty());
     }
@@ -106,10 +127,10 @@ impl Evidence {
                     version.taken = zone.taken;
                 }
                 version.resource.modified = version.resource.modified.max(resource.modified);
-                version.zones.push(Arc::clone(&zone.zone));
+                version.zones.insert(Arc::clone(&zone.zone));
             }
             None => {
-                let zones = vec![Arc::clone(&zone.zone)];
+                let zones = BTreeSet::from([Arc::clone(&zone.zone)]);
                 versions.push(HeldVersion { resource, zones, taken: zone.taken });
             }
         }
@@ -118,11 +139,12 @@ impl Evidence {
     /// Whether it is the half that others hold, or nobody else holds any.
     fn add_half(&mut self, key: &ResourceKey, resource: Resource, zone: &ZoneHoldings) -> bool {
         let Some(known) = self.public_halves.get_mut(key) else {
-            let held = HeldVersion { resource, zones: vec![Arc::clone(&zone.zone)], taken: zone.taken };
+            let held =
+                HeldVersion { resource, zones: BTreeSet::from([Arc::clone(&zone.zone)]), taken: zone.taken };
             self.public_halves.insert(key.clone(), held);
             return true;
         };
-        known.zones.push(Arc::clone(&zone.zone));
+        known.zones.insert(Arc::clone(&zone.zone));
         if is_further((zone.taken, resource.modified), (known.taken, known.resource.modified)) {
             known.taken = zone.taken;
         }
@@ -131,8 +153,7 @@ impl Evidence {
 
     /// Whether `zone` holds any content of `key`.
     pub(super) fn holds(&self, zone: &str, key: &ResourceKey) -> bool {
-        let versions = self.versions.get(key).into_iter().flatten();
-        versions.flat_map(|version| &version.zones).any(|holder| **holder == *zone)
+        self.versions.get(key).into_iter().flatten().any(|version| version.zones.contains(zone))
     }
 }
 
@@ -148,6 +169,10 @@ pub(super) fn is_further(
         }
         _ => a_modified > b_modified,
     }
+}
+
+fn repeated(key: &ResourceKey) -> String {
+    format!("{key}: told more than once, and the first counts")
 }
 
 /// What a holding is on global.
@@ -173,7 +198,7 @@ fn zone_only_meshes(zones: &[ZoneHoldings], index: &Index) -> BTreeSet<String> {
 fn on_global(
     held: &HeldResource,
     zone: &Arc<str>,
-    zones: &[ZoneHoldings],
+    asked: &BTreeSet<&str>,
     guarded: &BTreeSet<String>,
 ) -> Found {
     let mut resource = held.resource.clone();
@@ -187,7 +212,7 @@ fn on_global(
     if !resource.kind().flow.across_zones() {
         return Found::Elsewhere;
     }
-    if !held.own && zones.iter().any(|asked| asked.zone == owner) {
+    if !held.own && asked.contains(&*owner) {
         return Found::Elsewhere;
     }
     of_zone(resource, &owner)

@@ -1,6 +1,10 @@
 //! Decides what a recovery writes, what it leaves, and how the history goes on. Pure.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use common::{
@@ -305,8 +309,8 @@ impl RecoveryDraft<'_> {
     fn lost(&mut self) {
         let is_there =
             |key: &ResourceKey| self.at.index.get(key).is_some() || self.evidence.versions.contains_key(key);
-        let known =
-            |key: &&ResourceKey| !self.writes.iter().any(|write| write.key() == *key) && is_there(key);
+        let written: BTreeSet<&ResourceKey> = self.writes.iter().map(Write::key).collect();
+        let known = |key: &&ResourceKey| !written.contains(*key) && is_there(key);
         let halves: Vec<_> = self.evidence.public_halves.keys().filter(|key| !known(key)).cloned().collect();
         let roots = self.evidence.versions.keys().filter(|key| key.kind == &kinds::secret::SECRET);
         let roots = roots.filter_map(|key| {
@@ -359,7 +363,7 @@ fn in_order(mut writes: Vec<Write>, at: GlobalStanding<'_>) -> Vec<Write> {
         _ => None,
     });
     let is_new_zone = |key: &ResourceKey| key.kind == &kinds::zone::KIND && at.index.get(key).is_none();
-    let zones: std::collections::BTreeSet<ResourceKey> = owners.filter(is_new_zone).collect();
+    let zones: BTreeSet<ResourceKey> = owners.filter(is_new_zone).collect();
     let spec = Zone { enabled: Some(BoolValue { value: true }) }.encode_to_vec();
     let made = zones.into_iter().map(|key| Resource::new(key, at.now).with_spec(spec.clone()));
     let mut ordered: Vec<Write> = made.map(|zone| Write::put_when(zone, Precondition::Absent)).collect();

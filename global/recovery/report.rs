@@ -16,13 +16,11 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::evidence::HeldVersion;
+use super::evidence::{HeldVersion, REASONS};
 use crate::kds::ZoneHoldings;
 
 /// Items of one list that are shown; all are counted.
 const SHOWN: usize = 1000;
-/// Reasons shown for one zone.
-const REASONS: usize = 20;
 
 /// Everything about one recovery.
 #[derive(Debug, Default, Serialize)]
@@ -189,7 +187,7 @@ impl RestoredResource {
             Origin::Zone(zone) => Some(zone.to_string()),
         };
         let resource = NamedResource::of(&version.resource.key);
-        let zones = version.zones.clone();
+        let zones = version.zones.iter().cloned().collect();
         Self { resource, change: "created", owner, zones, missing: Vec::new(), alone: false }
     }
 
@@ -256,7 +254,7 @@ impl ConflictSide {
     pub(super) fn of_zones(version: &HeldVersion) -> Self {
         Self {
             on: None,
-            zones: version.zones.clone(),
+            zones: version.zones.iter().cloned().collect(),
             at: version.taken.map(common::kds::headers::Upstream::to_text),
             modified: Some(version.resource.modified),
             content: content(&version.resource),

@@ -11,7 +11,7 @@ use common::{
 };
 use futures::{StreamExt, stream};
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 use super::{
     plan::{GlobalStanding, RecoveryOptions, RecoveryPlan, epoch_after, plan},
@@ -57,6 +57,9 @@ pub enum RecoveryError {
         /// Who says so.
         zones: String,
     },
+    /// The process stops, or deciding failed.
+    #[error("what zones hold could not be looked through: ask again")]
+    Unplanned,
     /// The store refused or failed.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -93,11 +96,11 @@ impl Recovery {
     /// What a recovery would do now.
     ///
     /// # Errors
-    /// [`RecoveryError::Busy`].
+    /// [`RecoveryError::Busy`] and [`RecoveryError::Unplanned`].
     pub async fn dry_run(&self, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
         let _alone = self.alone.try_lock().map_err(|_| RecoveryError::Busy)?;
         let (zones, unasked) = self.ask().await;
-        Ok(self.report(self.plan(&zones, options), unasked))
+        Ok(self.report(self.plan(zones, options).await?, unasked))
     }
 
     /// Recovers, also without zones that are online and were not heard if that is `partial`ly enough.
@@ -117,7 +120,7 @@ impl Recovery {
         if !unheard.is_empty() && !partial {
             return Err(RecoveryError::Unheard(unheard.join(", ")));
         }
-        let RecoveryPlan { writes, next, report } = self.plan(&zones, options);
+        let RecoveryPlan { writes, next, report } = self.plan(zones, options).await?;
         if report.alone > 0 && !options.believe_one {
             let loners: Vec<_> = report.loners.iter().map(AsRef::as_ref).collect();
             return Err(RecoveryError::Alone { resources: report.alone, zones: loners.join(", ") });
@@ -149,11 +152,19 @@ impl Recovery {
         Ok(next)
     }
 
-    fn plan(&self, zones: &[ZoneHoldings], options: RecoveryOptions) -> RecoveryPlan {
+    /// How much zones hold is up to them, so that is not looked through on a thread that serves others.
+    async fn plan(
+        &self,
+        zones: Vec<ZoneHoldings>,
+        options: RecoveryOptions,
+    ) -> Result<RecoveryPlan, RecoveryError> {
         let index = self.index.current();
         let form = DownForm::of(&Features::ours(), &self.skip_label_prefixes);
         let (shown, now) = (self.kds.shown(), self.env.now());
-        plan(GlobalStanding { index: &index, shown, form: &form, now }, zones, options)
+        let planned = spawn_blocking(move || {
+            plan(GlobalStanding { index: &index, shown, form: &form, now }, &zones, options)
+        });
+        planned.await.map_err(|_| RecoveryError::Unplanned)
     }
 
     fn report(&self, plan: RecoveryPlan, unasked: Vec<AskedZone>) -> RecoveryReport {

@@ -23,6 +23,8 @@ use super::{
 };
 use crate::kds::ZoneHoldings;
 
+mod repetition;
+
 fn form() -> DownForm {
     DownForm::of(&Features::ours(), &["internal.".to_owned()])
 }

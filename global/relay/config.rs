@@ -94,7 +94,7 @@ impl Config for RelayConfig {
             "multizone.global.kds.zoneQuota.bytes",
             "Bytes that what one zone owns here may have, with labels and 256 for each resource; 0: any number",
         ),
-        ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings"),
+        ("multizone.global.kds.zoneHealthCheck.pollInterval", "How often a zone pings, from 100ms to 1h"),
         ("multizone.global.kds.zoneHealthCheck.timeout", "Silence after which a zone is offline"),
         (
             "multizone.global.kds.zoneHealthCheck.withdrawAfter",

@@ -50,6 +50,8 @@ const HELD: usize = 2000;
 const FRAMING: usize = 8;
 /// Shortest time between two reports, so that zones which move together are told of together.
 const PACE: Duration = Duration::from_millis(50);
+/// Shortest time between two beats, whatever the settings say: a clock that ticks without a pause is none.
+const LEAST_BEAT: Duration = Duration::from_millis(100);
 /// Questions of global that are answered at a time.
 const AT_ONCE: usize = 64;
 /// Bytes of the reason a connection ended for; global may have said it.
@@ -218,7 +220,7 @@ impl RelayLink {
         let mut reporter = RelayReporter::default();
         let mut answers = FuturesUnordered::new();
         let mut progress = kds.inner.progress.subscribe();
-        let mut beat = interval(self.settings.beat);
+        let mut beat = interval(self.settings.beat.max(LEAST_BEAT));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut due = None;
         loop {

@@ -7,11 +7,11 @@ use std::{
 };
 
 use common::{
-    kds::{features::HASH_SUFFIX, metadata::Peer},
+    kds::{features::HASH_SUFFIX, headers::Upstream, metadata::Peer},
     model::Resource,
     proto::{
         envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
-        google::rpc,
+        google::{protobuf, rpc},
         kuma::mesh::v1alpha1::{
             ClustersRequest, ClustersResponse, Message, StatsRequest, StatsResponse, XdsConfigRequest,
             XdsConfigResponse, ZoneHealthCheckRequest, ZoneHealthCheckResponse,
@@ -47,8 +47,18 @@ pub type Stats = Call<StatsResponse, StatsRequest>;
 pub type Both = Call<Message, Message>;
 pub type Clusters = Call<ClustersResponse, ClustersRequest>;
 
+/// What a global says to a ping.
+#[derive(Clone, Copy, Default)]
+pub struct PingAnswer {
+    /// When the next one is due. Health checks are off by default, which is told by no time at all.
+    pub interval: protobuf::Duration,
+    /// The history it shows, which a global of Kuma does not.
+    pub shows: Option<Upstream>,
+}
+
 /// The global: what zones open comes out of its queues.
 pub struct KumasGlobal {
+    pub address: String,
     pub dial: Arc<dyn Dial>,
     pub down: mpsc::Receiver<Down>,
     pub up: mpsc::Receiver<Up>,
@@ -69,6 +79,11 @@ impl Drop for KumasGlobal {
 impl KumasGlobal {
     /// `answers_pings` is false for one that knows nothing but the sync streams.
     pub async fn start(answers_pings: bool) -> Self {
+        Self::answering(answers_pings.then(PingAnswer::default)).await
+    }
+
+    /// The same, which answers pings so.
+    pub async fn answering(pings_with: Option<PingAnswer>) -> Self {
         let (down_calls, down) = mpsc::channel(8);
         let (up_calls, up) = mpsc::channel(8);
         let (both_calls, both) = mpsc::channel(8);
@@ -84,7 +99,7 @@ impl KumasGlobal {
             stats_calls,
             cluster_calls,
             pings: Arc::clone(&pings),
-            answers_pings,
+            pings_with,
         };
         let gzip = CompressionEncoding::Gzip;
         let sync = KdsSyncServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip);
@@ -97,7 +112,7 @@ impl KumasGlobal {
         let incoming = TcpListenerStream::new(listener);
         let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
         let dial = Arc::new(Trusted::new(&address, &Trust::System).unwrap());
-        Self { dial, down, up, both, dumps, stats, clusters, pings, server }
+        Self { address, dial, down, up, both, dumps, stats, clusters, pings, server }
     }
 
     /// The next connection of a zone.
@@ -212,15 +227,16 @@ struct Service {
     stats_calls: mpsc::Sender<Stats>,
     cluster_calls: mpsc::Sender<Clusters>,
     pings: Arc<Mutex<Vec<MetadataMap>>>,
-    answers_pings: bool,
+    pings_with: Option<PingAnswer>,
 }
 
 impl Service {
     fn known(&self, method: &str) -> Result<(), Status> {
-        if self.answers_pings {
-            return Ok(());
-        }
-        Err(Status::unimplemented(format!("unknown method {method}")))
+        self.pinged(method).map(drop)
+    }
+
+    fn pinged(&self, method: &str) -> Result<PingAnswer, Status> {
+        self.pings_with.ok_or_else(|| Status::unimplemented(format!("unknown method {method}")))
     }
 }
 
@@ -295,9 +311,11 @@ impl GlobalKdsService for Service {
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         self.pings.lock().unwrap().push(request.metadata().clone());
-        self.known("HealthCheck")?;
-        // Health checks are off by default, which is told by an interval of zero.
-        let interval = Some(common::proto::google::protobuf::Duration::default());
-        Ok(Response::new(ZoneHealthCheckResponse { interval }))
+        let PingAnswer { interval, shows } = self.pinged("HealthCheck")?;
+        let mut answer = Response::new(ZoneHealthCheckResponse { interval: Some(interval) });
+        if let Some(upstream) = shows {
+            upstream.write(answer.metadata_mut());
+        }
+        Ok(answer)
     }
 }

@@ -18,6 +18,7 @@ mod narrowing;
 mod network;
 mod oracle;
 mod peers;
+mod pings;
 #[path = "../plane.rs"]
 mod plane;
 mod recovery;

@@ -252,7 +252,8 @@ impl AbsenceTimeouts {
         let mut open = subscriptions.iter().filter(|s| s.disconnect_time.is_none()).peekable();
         if open.peek().is_some() {
             let elsewhere = open.all(|s| s.control_plane_instance_id != own);
-            return elsewhere.then(|| (now + delta(self.idle), AbsenceDeadline::Silent));
+            let silent = now.checked_add_signed(delta(self.idle)).filter(|_| elsewhere);
+            return silent.map(|at| (at, AbsenceDeadline::Silent));
         }
         let left = subscriptions.last()?.disconnect_time.as_ref()?;
         let left = DateTime::from_timestamp(left.seconds, left.nanos.try_into().ok()?)?;

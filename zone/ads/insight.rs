@@ -41,6 +41,8 @@ const BATCH: usize = 200;
 /// Between two writes because proxies came or went: those that come in the meantime are written together, and one that does
 /// nothing else costs no more.
 const APART: Duration = Duration::from_millis(250);
+/// Shortest interval in which counters are written, whatever the settings say.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes kept of the reason of a proxy: an insight goes to global and stays there.
 const LONGEST_REASON: usize = 1024;
 
@@ -202,7 +204,8 @@ impl ProxyInsights {
         shutdown: CancellationToken,
         drained: impl Future<Output = ()>,
     ) {
-        let [mut tick, mut life] = [every, self.sign_of_life.unwrap_or(every)].map(interval);
+        let [mut tick, mut life] =
+            [every, self.sign_of_life.unwrap_or(every)].map(|period| interval(period.max(LEAST_INTERVAL)));
         for tick in [&mut tick, &mut life] {
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }

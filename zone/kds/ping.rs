@@ -12,8 +12,9 @@ use common::{
         proxies::ProxyProgress,
         watch::Position,
     },
-    proto::kuma::mesh::v1alpha1::{
-        ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient,
+    proto::{
+        google::protobuf,
+        kuma::mesh::v1alpha1::{ZoneHealthCheckRequest, global_kds_service_client::GlobalKdsServiceClient},
     },
     rest::ProxyProgressSource,
     store::{Revision, index::IndexReader},
@@ -33,6 +34,10 @@ use super::{
 
 /// Acknowledgements go first: global is not asked how it sees them before they are likely to be there.
 const LATER: Duration = Duration::from_millis(250);
+/// How often global may have a zone ping. It asks for any time it likes: for one that no clock can add to now, or for
+/// none between two pings.
+const MOST_OFTEN: Duration = Duration::from_millis(100);
+const LEAST_OFTEN: Duration = Duration::from_secs(3600);
 /// How long a goodbye may take.
 const HANDOVER: Duration = Duration::from_secs(1);
 
@@ -199,17 +204,21 @@ impl Pings<'_> {
                         proxies.covers(self.index.current().revision, down.acked);
                     }
                 }
-                let asked = response.into_inner().interval.and_then(|interval| {
-                    let seconds = interval.seconds.try_into().ok()?;
-                    Some(Duration::new(seconds, interval.nanos.try_into().ok()?))
-                });
-                let asked = asked.filter(|period| !period.is_zero());
+                let asked = response.into_inner().interval.as_ref().and_then(period);
                 Ok((Some(asked.unwrap_or(self.settings.ping_interval)), upstream))
             }
             Err(status) if status.code() == Code::Unimplemented => Ok((None, None)),
             Err(status) => Err(status),
         }
     }
+}
+
+/// How often global asks for pings; `None` where it leaves that to the zone, as one of Kuma does with a zero.
+fn period(asked: &protobuf::Duration) -> Option<Duration> {
+    let seconds = Duration::from_secs(asked.seconds.try_into().ok()?);
+    let nanos = Duration::from_nanos(asked.nanos.try_into().ok()?);
+    let period = Some(seconds.saturating_add(nanos)).filter(|period| !period.is_zero());
+    period.map(|period| period.clamp(MOST_OFTEN, LEAST_OFTEN))
 }
 
 /// Waits for the next change; for ever where there is none to come.
@@ -244,5 +253,29 @@ pub(super) fn unanswered(status: &Status) -> String {
             format!("global does not let this zone in: {}", status.message())
         }
         code => format!("global does not answer pings: {code}: {}", status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_global_asks_for_there_is_a_next_ping_and_a_pause_before_it() {
+        let check = |seconds, nanos, expected: Option<Duration>| {
+            let asked = protobuf::Duration { seconds, nanos };
+            assert_eq!(period(&asked), expected, "{asked:?}");
+        };
+        check(0, 500_000_000, Some(Duration::from_millis(500)));
+        check(5, 0, Some(Duration::from_secs(5)));
+        for endless in [3601, 1 << 40, i64::MAX] {
+            check(endless, 0, Some(LEAST_OFTEN));
+            check(endless, i32::MAX, Some(LEAST_OFTEN));
+        }
+        check(0, 1, Some(MOST_OFTEN));
+        // What is no time at all leaves it to the zone.
+        for (seconds, nanos) in [(0, 0), (-1, 0), (0, -1), (i64::MIN, i32::MIN), (1, -1)] {
+            check(seconds, nanos, None);
+        }
     }
 }

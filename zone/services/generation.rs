@@ -62,7 +62,9 @@ impl ServiceTag<'_> {
                 ServiceOutcome::Keep(Box::new(kept))
             }
             (Some(existing), None) => match going_since(existing) {
-                Some(since) if since + grace <= now => ServiceOutcome::Delete,
+                Some(since) if since.checked_add_signed(grace).is_some_and(|end| end <= now) => {
+                    ServiceOutcome::Delete
+                }
                 Some(_) => ServiceOutcome::Keep(Box::new(existing.clone())),
                 None => {
                     let since = now.to_rfc3339_opts(SecondsFormat::AutoSi, true);
@@ -122,7 +124,7 @@ fn going_since(service: &Resource) -> Option<DateTime<Utc>> {
 
 /// When `service` goes, if nobody serves it until then.
 pub(super) fn goes_at(service: &Resource, grace: Duration) -> Option<DateTime<Utc>> {
-    going_since(service).filter(|_| is_generated(service)).map(|since| since + grace)
+    going_since(service).filter(|_| is_generated(service))?.checked_add_signed(grace)
 }
 
 fn ports_of(proxy: &ServingProxy, service: &str) -> Vec<Port> {

@@ -30,7 +30,7 @@ pub(super) struct Program<'a> {
 pub(super) fn goes_at(stored: &Resource, grace: Duration) -> Option<DateTime<Utc>> {
     let since = stored.label(labels::DELETION_GRACE_PERIOD_STARTED_AT)?;
     let since = DateTime::parse_from_rfc3339(since).ok()?.with_timezone(&Utc);
-    is_generated(stored).then(|| since + grace)
+    since.checked_add_signed(grace).filter(|_| is_generated(stored))
 }
 
 /// Whether nobody wrote it but this.

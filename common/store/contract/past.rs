@@ -181,6 +181,23 @@ pub async fn a_zone_pushes_none_but_its_own_changes_out(stores: &dyn Stores) {
     assert_eq!((floor, users_floor, left[0], left[2]), (35, 35, 0, 0));
 }
 
+/// What users did is known from one revision on, which an undo goes by: so they have no shares among themselves.
+pub async fn users_have_one_share_of_which_the_oldest_go_whoever_made_them(stores: &dyn Stores) {
+    let store = store(stores).await;
+    for n in 0..4 {
+        write(&*store, [Write::put(policy("of-ann", n))], by("ann")).await;
+    }
+    for n in 0..30 {
+        write(&*store, [Write::put(policy("of-bob", n))], by("bob")).await;
+    }
+    let limits = HistoryLimits { age: Duration::from_secs(1 << 32), changes: 20, bytes: u64::MAX };
+    assert_eq!(store.compact_history(&limits).await.unwrap(), 14);
+    let found = past(&*store, whole()).await;
+    let of = |author: &str| found.changes.iter().filter(|c| c.author.to_string() == author).count();
+    assert_eq!((of("user ann"), of("user bob")), (0, 20));
+    assert_eq!((found.floor, found.users_floor), (14, 14), "all is known from there on");
+}
+
 pub async fn the_history_survives_a_restart(stores: &dyn Stores) {
     let home = stores.fresh(RETAINED).await;
     if !home.durable() {

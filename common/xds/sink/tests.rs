@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::xds::{Confirmation, verdict};
 
 fn node() -> Node {
     Node { id: "zone-1".into(), cluster: "metadata".into(), ..Node::default() }
@@ -138,6 +139,19 @@ fn refusal_text_is_bounded() {
     let refused: Vec<Refusal> = (0..5_000).map(|i| refusal(&format!("name-{i}"))).collect();
     let status = refusal_status(&refused).unwrap();
     assert!(status.message.len() <= MAX_REASONS + 10 && status.message.ends_with("and more"));
+}
+
+#[test]
+fn an_answer_is_short_however_much_it_refuses() {
+    for (name, items) in [(String::new(), 200_000), ("n".repeat(LONGEST), 2_000)] {
+        let refused: Vec<Refusal> = (0..items).map(|_| refusal(&name)).collect();
+        let status = refusal_status(&refused).unwrap();
+        assert!(status.encoded_len() < 256 * 1024, "{}", status.encoded_len());
+        assert_eq!(verdict(Some(&status)), Confirmation::Refused { items: Vec::new() }, "all of it");
+        // What has room is named.
+        let status = refusal_status(&refused[..100]).unwrap();
+        assert_eq!(status.details.len(), 100);
+    }
 }
 
 #[test]
