@@ -7,6 +7,7 @@ use common::{
     kds::{
         headers::Upstream,
         holdings::{self, HeldResource},
+        needless::NeedlessWords,
         outbox::Outbox,
         serve::Ended,
     },
@@ -18,7 +19,10 @@ use common::{
 };
 use futures::{Stream, StreamExt};
 use thiserror::Error;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tonic::Status;
 
 use super::{
@@ -47,6 +51,7 @@ pub(super) async fn ask(
 ) -> Ended {
     let mut questions = session.holdings.open();
     let mut owed: Option<(String, oneshot::Sender<HoldingsPage>)> = None;
+    let mut needless = NeedlessWords::default();
     loop {
         tokio::select! {
             () = session.stop.cancelled() => return Ended::Stopped,
@@ -65,6 +70,8 @@ pub(super) async fn ask(
                     session.holdings.hears(&page);
                     if let Some((_, reply)) = owed.take_if(|(asked, _)| *asked == page.request_id) {
                         let _nobody_waits = reply.send(page);
+                    } else if let Err(talkative) = needless.said(Instant::now()) {
+                        return talkative.into();
                     }
                 }
                 Some(Err(status)) => return Ended::Broken(status),
