@@ -109,6 +109,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("rules.bin"), rules::table(rules).encode_to_vec())?;
     fs::write(out.join("envoy.bin"), protox::compile(ENVOY_ROOTS, &includes)?.encode_to_vec())?;
 
+    fs::write(out.join("calls.rs"), calls(&all))?;
+
     tonic_prost_build::configure()
         .extern_path(".google.protobuf", "::envoy_types::pb::google::protobuf")
         .extern_path(".envoy", "::envoy_types::pb::envoy")
@@ -119,6 +121,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         .codec_path("crate::parts::CountedCodec")
         .compile_fds(all)?;
     Ok(())
+}
+
+/// The calls of our own services, as an array of Rust.
+fn calls(all: &FileDescriptorSet) -> String {
+    let own =
+        all.file.iter().filter(|file| ["kuma.", "strait."].iter().any(|own| file.package().starts_with(own)));
+    let mut calls = String::from("[\n");
+    for file in own {
+        for service in &file.service {
+            for method in &service.method {
+                let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                let is_stream = method.client_streaming();
+                calls += &format!("DeclaredCall {{ path: {path:?}, is_stream: {is_stream} }},\n");
+            }
+        }
+    }
+    calls + "]"
 }
 
 fn third_party_includes(root: &std::path::Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {

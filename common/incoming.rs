@@ -25,6 +25,15 @@ pub struct IncomingRoom(Arc<Mutex<IncomingMemory>>);
 #[error("others take up all the room")]
 pub struct NoRoom;
 
+/// How much of a room somebody may take up with all that comes of him.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RoomShare {
+    /// Who.
+    pub owner: String,
+    /// So many bytes.
+    pub bytes: usize,
+}
+
 /// What is left of the memory, and what is still coming and holds the rest.
 #[derive(Debug)]
 struct IncomingMemory {
@@ -37,6 +46,7 @@ struct IncomingMemory {
 #[derive(Debug)]
 struct Coming {
     held: usize,
+    share: Option<Arc<RoomShare>>,
     gives_way: CancellationToken,
 }
 
@@ -49,11 +59,16 @@ impl IncomingRoom {
 
     /// Something begins to come.
     pub fn begin(&self) -> MemoryReservation {
+        self.begin_in(None)
+    }
+
+    /// The same of somebody who has a share.
+    pub fn begin_in(&self, share: Option<Arc<RoomShare>>) -> MemoryReservation {
         let gives_way = CancellationToken::new();
         let mut memory = self.lock();
         let id = memory.next;
         memory.next += 1;
-        memory.coming.insert(id, Coming { held: 0, gives_way: gives_way.clone() });
+        memory.coming.insert(id, Coming { held: 0, share, gives_way: gives_way.clone() });
         drop(memory);
         MemoryReservation { room: self.clone(), id, gives_way, arrived: 0 }
     }
@@ -69,17 +84,39 @@ impl IncomingRoom {
     }
 }
 
+impl Coming {
+    fn is_of(&self, owner: &str) -> bool {
+        self.share.as_ref().is_some_and(|share| share.owner == owner)
+    }
+}
+
 impl IncomingMemory {
-    /// Makes room for `bytes` of `id`: the oldest of those that are still coming go.
+    /// Makes room for `bytes` of `id`: the oldest of those that are still coming go, and before them those of its own
+    /// owner where he would have more than his share.
     fn make(&mut self, id: u64, bytes: usize) -> Result<(), NoRoom> {
+        if let Some(share) = self.coming.get(&id).and_then(|coming| coming.share.clone()) {
+            while self.held_by(&share.owner) + bytes > share.bytes {
+                self.end_oldest(id, |coming| coming.is_of(&share.owner))?;
+            }
+        }
         while self.free < bytes {
-            let oldest = self.coming.iter().find(|(other, coming)| **other != id && coming.held > 0);
-            let oldest = oldest.map(|(id, _)| *id).ok_or(NoRoom)?;
-            let Some(gone) = self.coming.remove(&oldest) else { return Err(NoRoom) };
-            gone.gives_way.cancel();
-            self.free += gone.held;
+            self.end_oldest(id, |_| true)?;
         }
         self.free -= bytes;
+        Ok(())
+    }
+
+    fn held_by(&self, owner: &str) -> usize {
+        self.coming.values().filter(|coming| coming.is_of(owner)).map(|coming| coming.held).sum()
+    }
+
+    /// Ends the oldest of `among` that holds anything, but not `id` itself.
+    fn end_oldest(&mut self, id: u64, among: impl Fn(&Coming) -> bool) -> Result<(), NoRoom> {
+        let mut others = self.coming.iter().filter(|(other, coming)| **other != id && coming.held > 0);
+        let oldest = others.find(|(_, coming)| among(coming)).map(|(id, _)| *id).ok_or(NoRoom)?;
+        let Some(gone) = self.coming.remove(&oldest) else { return Err(NoRoom) };
+        gone.gives_way.cancel();
+        self.free += gone.held;
         Ok(())
     }
 }
@@ -153,6 +190,7 @@ pub struct TooSlow;
 #[derive(Debug)]
 pub struct Arrival {
     end: Option<Instant>,
+    step: Duration,
     due: Instant,
     /// How much had come at the last look.
     before: usize,
@@ -161,7 +199,12 @@ pub struct Arrival {
 impl Arrival {
     /// Something that begins to come, and may take so long altogether if there is a bound.
     pub fn begin(now: Instant, within: Option<Duration>) -> Self {
-        Self { end: within.map(|within| now + within), due: now + STEP, before: 0 }
+        Self::begin_in_steps(now, within, STEP)
+    }
+
+    /// The same with another time between looks at its progress.
+    pub fn begin_in_steps(now: Instant, within: Option<Duration>, step: Duration) -> Self {
+        Self { end: within.map(|within| now + within), step, due: now + step, before: 0 }
     }
 
     /// When it is to be looked at again.
@@ -178,7 +221,7 @@ impl Arrival {
         if is_over || length < self.before + PROGRESS {
             return Err(TooSlow);
         }
-        (self.due, self.before) = (self.due + STEP, length);
+        (self.due, self.before) = (self.due + self.step, length);
         Ok(())
     }
 }

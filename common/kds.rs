@@ -25,6 +25,7 @@ pub mod metadata;
 mod meter;
 pub mod multiplex;
 pub mod names;
+pub mod needless;
 pub mod order;
 pub mod outbox;
 pub mod outgoing;

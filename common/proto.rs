@@ -53,3 +53,15 @@ pub static NATIVE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 
 /// The rules that stand beside the members of everything Envoy knows, as the build script writes them.
 pub(crate) static ENVOY_RULES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rules.bin"));
+
+/// A call of a service between control planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeclaredCall {
+    /// Service and method, as they stand in a request.
+    pub path: &'static str,
+    /// Whether the caller may say more than one thing.
+    pub is_stream: bool,
+}
+
+/// Every call that is declared in `proto/`, as the build script writes them.
+pub static DECLARED_CALLS: &[DeclaredCall] = &include!(concat!(env!("OUT_DIR"), "/calls.rs"));

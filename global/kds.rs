@@ -1,5 +1,6 @@
 //! Serves zones: what goes down to them, what comes up from them, and whether they are there.
 
+mod admission;
 mod auth;
 mod behind;
 mod carried;
@@ -40,7 +41,7 @@ mod zone_watch;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::middleware::map_request;
+use axum::{Router, middleware::from_fn_with_state};
 use common::{
     envoy_admin::Mailbox,
     events::EventBus,
@@ -85,7 +86,7 @@ use self::{
     insights::ZoneInsights,
     instances::Instances,
     missed::MissedByZones,
-    pace::{ISSUING_KEYS, ZonePaces},
+    pace::{CALLS, ISSUING_KEYS, ZonePaces},
     relays::Relays,
     replicas::Replicas,
     reverse::AskHere,
@@ -102,6 +103,9 @@ use self::{
 const WINDOW: u32 = 1024 * 1024;
 /// Bytes of messages that are not whole yet, of all zones together: all there is of a type may come in one of them.
 const INCOMING: usize = 1 << 30;
+/// How often those must have made progress. All streams of a connection, a relay's of many zones among them, share what it
+/// may carry, and one is not read while the store takes what it said before.
+const PROGRESS: Duration = Duration::from_secs(30);
 /// Time for streams to say why they end.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -122,6 +126,8 @@ pub(crate) struct KdsInner {
     pub(crate) sessions: Arc<Sessions>,
     /// How often each asked to sign with another key.
     issuing_keys: ZonePaces,
+    /// How often each calls.
+    calls: ZonePaces,
     /// Changes whenever a zone comes further, comes or goes.
     pub(crate) progress: watch::Sender<()>,
     pub(crate) replicas: Arc<Replicas>,
@@ -202,7 +208,8 @@ impl Kds {
         let downward = Downward { form, signatures, largest };
         let running = settings.secrets_where_run.then(Arc::default);
         let history = ZoneHistory::of(Arc::clone(&store));
-        let incoming = FrameRoom::new(INCOMING.max(settings.max_message.saturating_mul(16)));
+        let incoming =
+            FrameRoom::new(INCOMING.max(settings.max_message.saturating_mul(16))).in_steps(PROGRESS);
         let inner = KdsInner {
             settings,
             store,
@@ -212,6 +219,7 @@ impl Kds {
             authenticator,
             sessions,
             issuing_keys: ZonePaces::new(ISSUING_KEYS),
+            calls: ZonePaces::new(CALLS),
             progress,
             replicas,
             mailbox,
@@ -253,8 +261,8 @@ impl Kds {
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
         let limits = Limits { http1: false, window: WINDOW, ping, drain: DRAIN * 2, ..limits };
-        let routes = service::routes(&self).into_axum_router().layer(map_request(inbound::keep));
-        let server = Server::new("kds", limits).with_tls(tls).serve(listener, routes, shutdown.clone());
+        let server =
+            Server::new("kds", limits).with_tls(tls).serve(listener, self.router(), shutdown.clone());
         let watched = self.watch_zones(&shutdown, &drained);
         let drain = async {
             shutdown.cancelled().await;
@@ -265,6 +273,12 @@ impl Kds {
         };
         let (served, (), ()) = tokio::join!(server, watched, drain);
         served
+    }
+
+    /// All calls, and before them whoever looks who makes them.
+    fn router(&self) -> Router {
+        let first = from_fn_with_state(self.clone(), admission::first);
+        service::routes(self).into_axum_router().layer(first)
     }
 
     /// What happens beside the streams, and because of them.

@@ -15,7 +15,9 @@ use super::{
     insight::Outcome,
     mapper,
     metadata::Peer,
-    meter, order,
+    meter,
+    needless::NeedlessWords,
+    order,
     outbox::Outbox,
     serve::{Ended, until},
     verdict::{Verdict, nack_text},
@@ -174,6 +176,7 @@ impl Following {
             self.outbox.push(request)?;
         }
         let mut remind_at = self.remind_every.map(|every| Instant::now() + every);
+        let mut needless = NeedlessWords::default();
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
@@ -190,16 +193,30 @@ impl Following {
                 response = inbound.next() => match response {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
-                    Some(Ok(response)) => self.take(sink, response).await?,
+                    Some(Ok(response)) => self.take(sink, response, &mut needless).await?,
                 },
             }
         }
     }
 
-    async fn take(&mut self, sink: &mut Sink, response: DeltaDiscoveryResponse) -> Result<(), Ended> {
+    async fn take(
+        &mut self,
+        sink: &mut Sink,
+        response: DeltaDiscoveryResponse,
+        needless: &mut NeedlessWords,
+    ) -> Result<(), Ended> {
         self.watch.heard();
         self.watch.counted(&response.type_url, Outcome::Sent);
         let received = sink.receive(response).map_err(|e| Ended::Protocol(e.to_string()))?;
+        let brings_nothing = match &received {
+            SinkEvent::Unasked { .. } => true,
+            SinkEvent::Listed(_) => false,
+            SinkEvent::Batch(batch) => batch.added.is_empty() && batch.removed.is_empty(),
+        };
+        // A zone believes its global, which may tell with nothing else how far it is.
+        if brings_nothing && matches!(self.applier.follower, Follower::Global { .. }) {
+            needless.said(Instant::now())?;
+        }
         let answer = match received {
             SinkEvent::Unasked { answer, .. } | SinkEvent::Listed(answer) => Some(*answer),
             SinkEvent::Batch(batch) => self.apply(sink, &batch).await?,

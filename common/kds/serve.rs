@@ -14,6 +14,7 @@ use super::{
     insight::Outcome,
     metadata::Peer,
     meter,
+    needless::{NeedlessWords, TooTalkative},
     outbox::{Outbox, OutboxError},
     outgoing::ChangedNames,
     size::largest_sent,
@@ -83,6 +84,9 @@ pub enum Ended {
     /// The peer does not speak the protocol in client role.
     #[error("{0}")]
     Protocol(String),
+    /// The peer says much that nobody needs.
+    #[error("{0}")]
+    Talkative(#[from] TooTalkative),
 }
 
 /// How long a peer keeps what it had before it is first offered again what it refused.
@@ -162,7 +166,8 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         let mut retry = Retry::new(RECONSIDER_AFTER);
         let mut withheld = WithheldTypes::default();
         self.tell_withheld(view, &mut withheld);
-        let mut answered = self.hear(source, view, &first, &mut retry)?;
+        let mut needless = NeedlessWords::default();
+        let mut answered = self.hear(source, view, &first, &mut retry, &mut needless)?;
         let mut has_news = true;
         loop {
             // Most changes are for others. Each stream hears of each of them, so it looks at what there is to say of
@@ -182,7 +187,9 @@ impl<D: Dialect<Response: Message>> Serving<D> {
                 request = inbound.next() => match request {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
-                    Some(Ok(request)) => answered |= self.hear(source, view, &request, &mut retry)?,
+                    Some(Ok(request)) => {
+                        answered |= self.hear(source, view, &request, &mut retry, &mut needless)?;
+                    }
                 },
                 changed = self.index.changed() => {
                     if !changed {
@@ -224,10 +231,16 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         view: &impl View,
         request: &D::Request,
         retry: &mut Retry,
+        needless: &mut NeedlessWords,
     ) -> Result<bool, Ended> {
         self.watch.heard();
-        let sent = source.in_flight_since(D::envelope(request).type_url);
+        let type_url = D::envelope(request).type_url;
+        let sent = source.in_flight_since(type_url);
         let event = source.handle(Input::Request(request), view)?;
+        // A page of what the peer holds settles what was sent as well, and is no event.
+        if sent.is_none() || source.in_flight_since(type_url).is_some() {
+            needless.said(Instant::now())?;
+        }
         if let (Some(sent), Some(SourceEvent::Acked { .. } | SourceEvent::Nacked { .. })) = (sent, &event) {
             meter::delivered(sent.elapsed());
         }

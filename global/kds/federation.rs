@@ -11,7 +11,7 @@ use common::{
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Kds, holdings,
+    Kds, admission, holdings,
     reply::{Reply, reply},
     service::status,
 };
@@ -25,15 +25,15 @@ impl FederationService for Kds {
         &self,
         request: Request<Streaming<HoldingsPage>>,
     ) -> Result<Response<Self::StreamHoldingsStream>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = admission::zone(&request)?;
         let session = self.open_stream(&caller, StreamKind::Holdings).await?;
         // A zone that does not follow this global opens nothing else, and what was signed for it stays only while it asks.
         self.inner.take_request(&caller).await?;
         let (outbox, reply, end) = reply();
-        let inner = Arc::clone(&self.inner);
+        let (inner, pages) = (Arc::clone(&self.inner), self.messages(request));
         self.inner.streams.spawn(async move {
             let ended = tokio::select! {
-                ended = holdings::ask(&session, &inner.env, request.into_inner(), outbox) => Some(ended),
+                ended = holdings::ask(&session, &inner.env, pages, outbox) => Some(ended),
                 () = inner.shutdown.cancelled() => None,
             };
             let _peer_is_gone = end.send(status(ended, &session));

@@ -1,41 +1,85 @@
-//! What zones say on the streams of the sync, read without the codec of the gRPC library: that keeps two buffers as large
-//! as the largest message of a stream for as long as it lives.
+//! What callers say, read without the codec of the gRPC library: that keeps two buffers as large as the largest message of a
+//! stream for as long as it lives, and unpacks and decodes each message where everybody is served.
 
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use axum::{body::Body, extract};
+use axum::body::Body;
+use bytes::{BufMut, BytesMut};
 use common::{
     frames::{FrameRoom, Frames},
+    incoming::RoomShare,
     parts,
 };
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt, stream};
+use http::{Extensions, HeaderMap, HeaderValue};
 use prost::Message;
+use tokio::time::timeout;
 use tonic::{Request, Status, Streaming};
 
 /// The messages of a stream.
 pub(crate) type ZoneMessages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Services whose streams are read here.
-const OWN: [&str; 2] = ["/kuma.mesh.v1alpha1.KDSSyncService/", "/kuma.mesh.v1alpha1.MultiplexService/"];
 const ENCODING: &str = "grpc-encoding";
+/// Bytes of the message of a call that is no stream. All of them are empty; what else there is to say is in the headers.
+const ONLY: usize = 4 << 10;
+/// How long that may take to come, and the end of its call with it: beside long messages on a slow line.
+const ONLY_WITHIN: Duration = Duration::from_secs(60);
 
-/// The body of a call, on its way past the gRPC library.
-#[derive(Clone)]
-struct CallBody(Arc<Mutex<Option<Body>>>);
-
-/// Keeps the body of a call for [`messages`], if it is a stream of the sync.
-pub(super) async fn keep(mut request: extract::Request) -> extract::Request {
-    if OWN.iter().any(|service| request.uri().path().starts_with(service)) {
-        let body = std::mem::take(request.body_mut());
-        request.extensions_mut().insert(CallBody(Arc::new(Mutex::new(Some(body)))));
-    }
-    request
+/// The body of a stream, on its way past the gRPC library; and how much of the room its messages may take up.
+struct CallBody {
+    body: Body,
+    share: RoomShare,
 }
 
-/// The messages of a call, none of them longer than `limit`; until they are whole they lie in `room`.
+/// The same in a request, out of which it is taken once.
+#[derive(Clone)]
+struct KeptBody(Arc<Mutex<Option<CallBody>>>);
+
+/// Keeps the body of a stream for [`messages`].
+pub(super) fn keep(body: Body, share: RoomShare, extensions: &mut Extensions) {
+    extensions.insert(KeptBody(Arc::new(Mutex::new(Some(CallBody { body, share })))));
+}
+
+/// Whether what comes with these headers may be compressed by gzip; `None` where the gRPC library will refuse it.
+pub(super) fn is_gzipped(headers: &HeaderMap) -> Option<bool> {
+    match headers.get(ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Some(false),
+        Some(b"gzip") => Some(true),
+        Some(_) => None,
+    }
+}
+
+fn frames(body: Body, is_gzipped: bool, limit: usize, room: &FrameRoom) -> Frames {
+    if is_gzipped { Frames::gzipped(body, limit, room) } else { Frames::new(body, limit, room) }
+}
+
+/// The message of a call that is no stream, as the body of one that is not compressed. Zones of Kuma compress it.
+pub(super) async fn only(body: Body, is_gzipped: bool, room: FrameRoom) -> Result<Body, Status> {
+    let mut frames = frames(body, is_gzipped, ONLY, &room.within(ONLY_WITHIN));
+    let whole = async {
+        let Some(only) = frames.next().await.transpose()? else { return Ok(Body::empty()) };
+        match frames.next().await {
+            None => {}
+            Some(Ok(_)) => return Err(Status::invalid_argument("this call takes one message")),
+            Some(Err(status)) => return Err(status),
+        }
+        let length = u32::try_from(only.len()).unwrap_or(u32::MAX);
+        let mut framed = BytesMut::with_capacity(5 + only.len());
+        framed.put_u8(0);
+        framed.put_u32(length);
+        framed.put_slice(&only);
+        Ok(Body::from(framed.freeze()))
+    };
+    let late =
+        |_| Status::deadline_exceeded(format!("the call did not come to its end within {ONLY_WITHIN:?}"));
+    timeout(ONLY_WITHIN, whole).await.map_err(late)?
+}
+
+/// The messages of a stream, none of them longer than `limit`; until they are whole they lie in `room`.
 pub(super) fn messages<T>(
     mut request: Request<Streaming<T>>,
     limit: usize,
@@ -45,16 +89,18 @@ where
     T: Message + Default + 'static,
 {
     // The library has refused every other encoding.
-    let is_compressed = request.metadata().get(ENCODING).is_some_and(|encoding| encoding == "gzip");
-    let kept = request.extensions_mut().remove::<CallBody>();
+    let is_gzipped = request.metadata().get(ENCODING).is_some_and(|encoding| encoding == "gzip");
+    let kept = request.extensions_mut().remove::<KeptBody>();
     // It is taken out whole, so a panic elsewhere leaves nothing half done.
-    let body = kept.and_then(|CallBody(body)| body.lock().unwrap_or_else(PoisonError::into_inner).take());
-    let Some(body) = body else { return Box::pin(request.into_inner()) };
-    let read = if is_compressed { Frames::gzipped } else { Frames::new };
-    let frames = read(body, limit, room);
+    let kept = kept.and_then(|KeptBody(body)| body.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let Some(CallBody { body, share }) = kept else {
+        let nothing = Status::internal("the messages of this stream are read elsewhere");
+        return stream::once(std::future::ready(Err(nothing))).boxed();
+    };
+    let frames = frames(body, is_gzipped, limit, &room.clone().of(share)).decoded(parts::decode::<T>);
     Box::pin(stream::unfold(Some(frames), |frames| async move {
         let mut frames = frames?;
-        let message = frames.next().await?.and_then(parts::decode);
+        let message = frames.next().await?;
         // Nobody knows where the message after a broken one begins.
         let rest = message.is_ok().then_some(frames);
         Some((message, rest))

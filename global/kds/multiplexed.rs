@@ -16,7 +16,7 @@ use common::{
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Kds,
+    Kds, admission,
     reply::{Reply, wire},
 };
 
@@ -34,7 +34,7 @@ impl MultiplexService for Kds {
                  (multizone.global.kds.v1.enabled)",
             ));
         }
-        let caller = self.admit(&request)?;
+        let caller = admission::zone(&request)?;
         let made = self.inner.ensure_zone(&caller).await?;
         self.inner.take_request(&caller).await?;
         let session = self.join(&caller, made, StreamKind::GlobalToZone).await?;

@@ -1,4 +1,5 @@
-//! How often a zone may do what makes global write, whoever it is: begin a session, and ask to sign with another key.
+//! How often a zone may do what makes global write or answer, whoever it is: begin a session, ask to sign with another key,
+//! and ping.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +15,9 @@ pub(super) const SESSIONS: ZonePace = ZonePace { burst: 300, pause: Duration::fr
 /// Keys that a zone may ask to sign with. Each costs a certificate for every mesh and backend, which goes to all zones; an
 /// honest zone has one for as long as its store.
 pub(super) const ISSUING_KEYS: ZonePace = ZonePace { burst: 5, pause: Duration::from_secs(60) };
+
+/// Calls that a zone may make which are no streams. One of ours pings once a second at most, one of Kuma's once in minutes.
+pub(super) const CALLS: ZonePace = ZonePace { burst: 500, pause: Duration::from_millis(50) };
 
 /// A pace.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_one_in_a_while() {
-        for pace in [SESSIONS, ISSUING_KEYS] {
+        for pace in [SESSIONS, ISSUING_KEYS, CALLS] {
             let (paces, start) = (ZonePaces::new(pace), Instant::now());
             let at_once = (0..1000).filter(|_| paces.begin("stolen", start).is_ok()).count();
             assert_eq!(at_once, pace.burst as usize);

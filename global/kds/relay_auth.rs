@@ -1,6 +1,6 @@
 //! Why a caller is not the relay it says it is.
 
-use common::token::ZoneClaims;
+use common::{kds::carrier::Carrier, token::ZoneClaims};
 use thiserror::Error;
 use tonic::Status;
 
@@ -62,6 +62,14 @@ impl CarriedZones {
             Self::Any | Self::Of(_) => Ok(()),
         }
     }
+}
+
+/// A relay that was let in.
+pub(crate) struct KnownRelay {
+    /// What it says about itself.
+    pub(crate) carrier: Carrier,
+    /// For whom it may speak.
+    pub(crate) zones: CarriedZones,
 }
 
 /// How a relay gets in.

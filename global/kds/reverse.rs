@@ -12,6 +12,7 @@ use common::{
     envoy_admin::{Ask, AskError, EnvoyAdmin, Undelivered},
     kds::{
         features::HASH_SUFFIX,
+        needless::NeedlessWords,
         outbox::Outbox,
         reverse::{Answer, Call},
         serve::Ended,
@@ -23,7 +24,7 @@ use common::{
 use futures::{Stream, StreamExt};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tonic::Status;
 
@@ -47,7 +48,7 @@ pub(super) async fn ask<Q: From<Call>, A: Into<Answer>>(
     mut inbound: impl Stream<Item = Result<A, Status>> + Unpin,
     mut outbox: Outbox<Q>,
 ) -> Ended {
-    let mut owed = Owed::default();
+    let (mut owed, mut needless) = (Owed::default(), NeedlessWords::default());
     loop {
         tokio::select! {
             () = session.stop.cancelled() => return Ended::Stopped,
@@ -63,7 +64,11 @@ pub(super) async fn ask<Q: From<Call>, A: Into<Answer>>(
             answer = inbound.next() => match answer {
                 Some(Ok(answer)) => {
                     session.hear();
-                    owed.settle(&session.zone, answer.into());
+                    if !owed.settle(&session.zone, answer.into())
+                        && let Err(talkative) = needless.said(Instant::now())
+                    {
+                        return talkative.into();
+                    }
                 }
                 Some(Err(status)) => return Ended::Broken(status),
                 None => return Ended::ByPeer,
@@ -93,11 +98,11 @@ impl Owed {
         Some(call)
     }
 
-    /// Hands out an answer. One nobody waits for came late or was made up; neither is worth the stream.
-    fn settle(&mut self, zone: &str, Answer { id, result }: Answer) {
+    /// Hands out an answer; false for one nobody waits for. It came late or was made up; neither is worth the stream.
+    fn settle(&mut self, zone: &str, Answer { id, result }: Answer) -> bool {
         let Some(reply) = self.0.remove(&id) else {
             tracing::debug!(zone, id, "nobody waits for this answer");
-            return;
+            return false;
         };
         let result = result.map_err(|reason| AskError::Zone {
             zone: zone.to_owned(),
@@ -105,6 +110,7 @@ impl Owed {
             reason: redact::words(&reason, REASON),
         });
         let _nobody_waits = reply.send(result);
+        true
     }
 }
 
@@ -227,7 +233,38 @@ fn name_in_zone(resource: &Resource, session: &Session) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+    use common::{
+        events::EventBus,
+        kds::{features::Features, headers::KdsCaller},
+        proto::kuma::mesh::v1alpha1::{StatsRequest, StatsResponse},
+        runtime::Env,
+        store::Fence,
+    };
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::kds::{questions, reply::reply};
+
+    #[tokio::test(start_paused = true)]
+    async fn who_answers_without_end_what_nobody_asked_is_sent_away() {
+        let caller = KdsCaller {
+            zone: "zone-1".to_owned(),
+            features: Features::ours(),
+            session: None,
+            token: None,
+            version: String::new(),
+            issuing_request: None,
+        };
+        let fence = Fence { name: "kds/zone-1".to_owned(), epoch: 1 };
+        let (env, bus, progress) = (Env::system("test"), EventBus::new(8), watch::Sender::new(()));
+        let session = Session::new(&caller.into(), DateTime::UNIX_EPOCH, fence, env, bus, progress, false);
+        let (_nobody_asks, asked) = questions::channel();
+        let (outbox, _reply, _end) = reply::<StatsRequest>();
+        let answers = futures::stream::iter((0..5000).map(|_| Ok(StatsResponse::default())));
+        let ended = ask(&session, asked, answers, outbox).await;
+        assert!(matches!(ended, Ended::Talkative(_)), "{ended}");
+    }
 
     #[tokio::test]
     async fn what_a_zone_gives_as_a_reason_is_shown_without_secrets() {
@@ -243,7 +280,7 @@ mod tests {
         assert!(owed.note(Question { zone: "zone-1".into(), call, reply }).is_some());
         let token = "eyJhbGciOiJub25lIn0.eyJOYW1lIjoid2ViLTEifQ.c2lnbmF0dXJlLW5ldmVyLXdhcw";
         let reason = format!("Envoy says password=hunter2 and {token} {}", "x ".repeat(REASON));
-        owed.settle("zone-1", Answer { id: "1".to_owned(), result: Err(reason) });
+        assert!(owed.settle("zone-1", Answer { id: "1".to_owned(), result: Err(reason) }));
         let Ok(Err(AskError::Zone { reason, .. })) = answer.await else { panic!("a reason was given") };
         assert!(reason.starts_with("Envoy says") && reason.len() <= REASON, "{reason}");
         assert!(!reason.contains("hunter2") && !reason.contains(token), "{reason}");

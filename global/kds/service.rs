@@ -35,11 +35,14 @@ use common::{
     store::{StoreError, StoreIdentity, index::Index},
     xds::Delta,
 };
-use tokio::sync::oneshot;
-use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes};
+use http::Extensions;
+use tokio::{sync::oneshot, time::Instant};
+use tonic::{
+    Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap, service::Routes,
+};
 
 use super::{
-    Kds, KdsInner,
+    Kds, KdsInner, admission,
     auth::{self, ZoneCaller},
     ending::EndCause,
     inbound::{self, ZoneMessages},
@@ -56,22 +59,18 @@ pub(super) fn routes(kds: &Kds) -> Routes {
     let sync = KdsSyncServiceServer::new(kds.clone())
         .accept_compressed(gzip)
         .send_compressed(gzip)
-        .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
     let global = GlobalKdsServiceServer::new(kds.clone())
         .accept_compressed(gzip)
         .send_compressed(gzip)
-        .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
     let federation = FederationServiceServer::new(kds.clone())
         .accept_compressed(gzip)
         .send_compressed(gzip)
-        .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
     let both = MultiplexServiceServer::new(kds.clone())
         .accept_compressed(gzip)
         .send_compressed(gzip)
-        .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
     let routes = Routes::new(sync).add_service(global).add_service(both);
     match kds.inner.onward {
@@ -90,7 +89,7 @@ impl KdsSyncService for Kds {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::GlobalToZoneSyncStream>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = admission::zone(&request)?;
         let made = self.inner.ensure_zone(&caller).await?;
         // All that takes long and may fail comes before there is a session: what ends it is the stream, which there is
         // not yet when the zone hangs up here.
@@ -109,7 +108,7 @@ impl KdsSyncService for Kds {
         &self,
         request: Request<Streaming<DeltaDiscoveryResponse>>,
     ) -> Result<Response<Self::ZoneToGlobalSyncStream>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = admission::zone(&request)?;
         let line = self.line_below(&request, &caller.zone)?;
         let made = self.inner.ensure_zone(&caller).await?;
         if line.is_some() && self.inner.onward.is_none() {
@@ -168,7 +167,8 @@ impl GlobalKdsService for Kds {
         &self,
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = admission::zone(&request)?;
+        self.inner.require_pace_of_calls(&caller.zone)?;
         if let Some(followed) = Upstream::read_followed(request.metadata()) {
             self.inner.catch_up_with(followed).await?;
         }
@@ -200,7 +200,12 @@ impl GlobalKdsService for Kds {
 }
 
 impl Kds {
-    pub(super) fn admit<T>(&self, request: &Request<T>) -> Result<ZoneCaller, Status> {
+    /// The zone that calls with these headers, if it is let in.
+    pub(super) fn judge_zone(
+        &self,
+        headers: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<ZoneCaller, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
@@ -208,19 +213,19 @@ impl Kds {
             return Err(Status::unavailable("this relay has nothing of global yet"));
         }
         // The connection of a relay proves nothing about the zone it speaks for.
-        let certificate = match Carrier::read(request.metadata()) {
+        let certificate = match Carrier::read(headers) {
             Some(_) => None,
-            None => request.extensions().get::<Arc<PeerCertificate>>().cloned(),
+            None => extensions.get::<Arc<PeerCertificate>>().cloned(),
         };
-        let says = KdsCaller::read(request.metadata());
+        let says = KdsCaller::read(headers);
         let caller = auth::admit(says, certificate, &*self.inner.authenticator)?;
-        if let Some(client) = request.extensions().get::<Client>() {
+        if let Some(client) = extensions.get::<Client>() {
             client.vouch(&caller.zone, None);
         }
         Ok(caller)
     }
 
-    /// The messages of a stream of the sync.
+    /// The messages of a stream.
     pub(super) fn messages<T: prost::Message + Default + 'static>(
         &self,
         request: Request<Streaming<T>>,
@@ -269,22 +274,26 @@ impl Kds {
     }
 
     /// A stream on which this side asks. Its end is not the end of the session.
-    async fn reverse<Q: From<Call> + Send + 'static, A: Into<Answer> + Send + 'static>(
+    async fn reverse<Q, A>(
         &self,
         request: Request<Streaming<A>>,
         kind: StreamKind,
-    ) -> Result<Response<Reply<Q>>, Status> {
-        let caller = self.admit(&request)?;
+    ) -> Result<Response<Reply<Q>>, Status>
+    where
+        Q: From<Call> + Send + 'static,
+        A: Into<Answer> + prost::Message + Default + 'static,
+    {
+        let caller = admission::zone(&request)?;
         let session = self.open_stream(&caller, kind).await?;
         let (outbox, reply, end) = reply();
         let (sender, questions) = questions::channel();
         // While this task held the sender, it would not see that a newer stream took its place.
         let former = sender.downgrade();
         session.connect(kind, sender);
-        let inner = Arc::clone(&self.inner);
+        let (inner, answers) = (Arc::clone(&self.inner), self.messages(request));
         self.inner.streams.spawn(async move {
             let ended = tokio::select! {
-                ended = reverse::ask(&session, questions, request.into_inner(), outbox) => Some(ended),
+                ended = reverse::ask(&session, questions, answers, outbox) => Some(ended),
                 () = inner.shutdown.cancelled() => None,
             };
             inner.sessions.leave(&session, kind, &former);
@@ -295,6 +304,13 @@ impl Kds {
 }
 
 impl KdsInner {
+    /// Refuses a call of its own of a zone that makes far more of them than it needs.
+    pub(super) fn require_pace_of_calls(&self, zone: &str) -> Result<(), Status> {
+        self.calls.begin(zone, Instant::now()).map_err(|wait| {
+            Status::resource_exhausted(format!("zone {zone} calls too often: try again in {wait:?}"))
+        })
+    }
+
     /// The history zones are shown: a relay shows that of its global, as it stands in `index`.
     pub(super) fn shown_by(&self, index: &Index) -> StoreIdentity {
         match self.onward {
@@ -321,6 +337,7 @@ pub(super) fn status(ended: Option<Ended>, session: &Session) -> Status {
         Some(Ended::Malformed(excess)) if excess.is_excess() => {
             Status::resource_exhausted(excess.to_string())
         }
+        Some(ended @ Ended::Talkative(_)) => Status::resource_exhausted(ended.to_string()),
         Some(ended @ (Ended::Malformed(_) | Ended::Protocol(_))) => {
             Status::invalid_argument(ended.to_string())
         }

@@ -36,5 +36,6 @@ mod stolen_zone;
 mod terminal;
 mod tokens;
 mod undo;
+mod unread;
 mod written;
 mod zone_identity;

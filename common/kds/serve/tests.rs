@@ -193,6 +193,24 @@ async fn what_nobody_serves_is_answered_and_not_counted() {
     assert_eq!(counted, ["Mesh"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_acknowledges_without_end_what_nobody_sent_is_sent_away() {
+    let (_publisher, index) = nothing_changes();
+    let (wire, _responses) = outbox::wire(8);
+    let serving = serving(index, wire, Arc::new(Told::default()));
+    let node = Peer { features: Features::ours(), ..Peer::default() }.node("zone-1");
+    let said = (0..5000).map(move |n| {
+        Ok(DeltaDiscoveryRequest {
+            node: Some(node.clone()),
+            type_url: "Mesh".to_owned(),
+            response_nonce: if n == 0 { String::new() } else { "made up".to_owned() },
+            ..DeltaDiscoveryRequest::default()
+        })
+    });
+    let ended = serving.run(futures::stream::iter(said), |_, _| Nothing).await;
+    assert!(matches!(ended, Ended::Talkative(_)), "{ended}");
+}
+
 /// A peer that refuses in these words what it is offered, until it is offered it again; in which words that is
 /// shown.
 async fn refused(words: &str) -> Vec<String> {

@@ -211,14 +211,15 @@ impl OwedByRelay {
         Some(question(&zone, call))
     }
 
-    /// Hands out an answer. One nobody waits for came late.
-    pub(super) fn settle(&mut self, Answer { id, result }: Answer) {
-        let Some((zone, reply)) = self.0.remove(&id) else { return };
+    /// Hands out an answer; false for one nobody waits for, which came late.
+    pub(super) fn settle(&mut self, Answer { id, result }: Answer) -> bool {
+        let Some((zone, reply)) = self.0.remove(&id) else { return false };
         let result = result.map_err(|reason| AskError::Zone {
             zone: zone.to_string(),
             reason: redact::words(&reason, REASON),
         });
         let _nobody_waits = reply.send(result);
+        true
     }
 }
 

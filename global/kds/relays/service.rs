@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use common::{
     events::{Event, Lost, Subscriber},
-    kds::{carrier::Carrier, outbox::Outbox, serve::Ended},
+    kds::{carrier::Carrier, needless::NeedlessWords, outbox::Outbox, serve::Ended},
     proto::strait::relay::v1alpha1::{
         RelayFollowRequest, RelayFollowResponse, RelayIntroductionRequest, RelayIntroductionResponse,
         RelayQuestion, RelayReport,
@@ -13,12 +13,13 @@ use common::{
     runtime::http::Client,
 };
 use futures::{Stream, StreamExt};
+use http::Extensions;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding};
+use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap};
 
 use super::{
     auth,
@@ -26,8 +27,8 @@ use super::{
     line::{OwedByRelay, RelayLine, RelayQuestions, answers},
 };
 use crate::kds::{
-    Kds, ShownCredentials,
-    relay_auth::CarriedZones,
+    Kds, ShownCredentials, admission,
+    relay_auth::KnownRelay,
     reply::{Reply, reply},
 };
 
@@ -41,7 +42,6 @@ pub(in crate::kds) fn server(kds: &Kds) -> RelayServiceServer<Kds> {
     RelayServiceServer::new(kds.clone())
         .accept_compressed(gzip)
         .send_compressed(gzip)
-        .max_decoding_message_size(limit)
         .max_encoding_message_size(limit)
 }
 
@@ -54,7 +54,8 @@ impl RelayService for Kds {
         &self,
         request: Request<Streaming<RelayFollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let (line, _) = self.line_of(&request)?;
+        let relay = admission::relay(&request)?;
+        let line = self.line_of(&relay)?;
         let (wire, queue) = mpsc::channel(QUEUE);
         // What a relay says it holds and has not taken yet lies here once for each line, however many streams it opens.
         let stop = line.follow();
@@ -66,11 +67,11 @@ impl RelayService for Kds {
             max_message: self.inner.settings.max_message,
             stop: stop.clone(),
         };
-        let shutdown = self.inner.shutdown.clone();
+        let (shutdown, said) = (self.inner.shutdown.clone(), self.messages(request));
         self.inner.streams.spawn(async move {
             let ended = tokio::select! {
                 () = stop.cancelled() => Ended::Stopped,
-                ended = line.alone(feed.run(request.into_inner())) => ended,
+                ended = line.alone(feed.run(said)) => ended,
                 () = shutdown.cancelled() => Ended::Stopped,
             };
             if stop.is_cancelled() {
@@ -87,14 +88,15 @@ impl RelayService for Kds {
         &self,
         request: Request<Streaming<RelayReport>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
-        let (carrier, _) = self.admit_relay(&request)?;
+        let carrier = admission::relay(&request)?.carrier.clone();
         let events = self.inner.bus.subscribe("relay");
         let (line, questions) = self.inner.relays.open(&carrier);
         tracing::info!(relay = &*line.relay, "a relay connected");
         let (outbox, reply, end) = reply();
         let attendance = Attendance { kds: self.clone(), line, questions, outbox, events, carrier };
+        let reports = self.messages(request);
         self.inner.streams.spawn(async move {
-            let status = attendance.run(request.into_inner()).await;
+            let status = attendance.run(reports).await;
             let _peer_is_gone = end.send(status);
         });
         Ok(Response::new(reply))
@@ -104,9 +106,10 @@ impl RelayService for Kds {
         &self,
         request: Request<RelayIntroductionRequest>,
     ) -> Result<Response<RelayIntroductionResponse>, Status> {
-        let (line, zones) = self.line_of(&request)?;
-        let caller = self.admit(&request)?;
-        zones.check(&line.relay, &caller.zone).inspect_err(auth::note)?;
+        let (relay, caller) = (admission::relay(&request)?, admission::zone(&request)?);
+        let line = self.line_of(&relay)?;
+        relay.zones.check(&line.relay, &caller.zone).inspect_err(auth::note)?;
+        self.inner.require_pace_of_calls(&caller.zone)?;
         self.inner.ensure_zone(&caller).await?;
         let revision = self.inner.index.current().revision;
         Ok(Response::new(RelayIntroductionResponse { revision }))
@@ -114,7 +117,12 @@ impl RelayService for Kds {
 }
 
 impl Kds {
-    fn admit_relay<T>(&self, request: &Request<T>) -> Result<(Carrier, CarriedZones), Status> {
+    /// The relay that calls with these headers, if it is let in.
+    pub(in crate::kds) fn judge_relay(
+        &self,
+        headers: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<KnownRelay, Status> {
         if self.inner.shutdown.is_cancelled() {
             return Err(Status::unavailable("global is shutting down"));
         }
@@ -125,18 +133,17 @@ impl Kds {
                  is where no mesh does",
             ));
         }
-        let (carrier, zones) = auth::admit(Carrier::read(request.metadata()), &*self.inner.authenticator)?;
-        if let Some(client) = request.extensions().get::<Client>() {
+        let (carrier, zones) = auth::admit(Carrier::read(headers), &*self.inner.authenticator)?;
+        if let Some(client) = extensions.get::<Client>() {
             client.vouch(&carrier.relay, None);
         }
-        Ok((carrier, zones))
+        Ok(KnownRelay { carrier, zones })
     }
 
-    /// The line a call of a relay belongs to, and the zones it may speak for.
-    fn line_of<T>(&self, request: &Request<T>) -> Result<(Arc<RelayLine>, CarriedZones), Status> {
-        let (carrier, zones) = self.admit_relay(request)?;
-        let line = self.inner.relays.line_of(&carrier).ok_or_else(|| closed(&carrier.relay))?;
-        Ok((line, zones))
+    /// The line a call of `relay` belongs to.
+    fn line_of(&self, relay: &KnownRelay) -> Result<Arc<RelayLine>, Status> {
+        let carrier = &relay.carrier;
+        self.inner.relays.line_of(carrier).ok_or_else(|| closed(&carrier.relay))
     }
 
     /// The line by which `zone` comes, when it does not come by itself.
@@ -151,8 +158,9 @@ impl Kds {
         if Carrier::read(request.metadata()).is_none() {
             return Ok(None);
         }
-        let (line, zones) = self.line_of(request)?;
-        zones.check(&line.relay, zone).inspect_err(auth::note)?;
+        let relay = self.judge_relay(request.metadata(), request.extensions())?;
+        let line = self.line_of(&relay)?;
+        relay.zones.check(&line.relay, zone).inspect_err(auth::note)?;
         Ok(Some(line))
     }
 }
@@ -193,7 +201,7 @@ impl Attendance {
         let settings = &self.kds.inner.settings;
         let (version, patience) = (settings.version.clone(), settings.offline_after);
         let stop = self.line.stop.clone();
-        let mut owed = OwedByRelay::default();
+        let (mut owed, mut needless) = (OwedByRelay::default(), NeedlessWords::default());
         let mut heard = Instant::now();
         loop {
             let until = self.good_until();
@@ -218,7 +226,11 @@ impl Attendance {
                 report = reports.next() => match report {
                     Some(Ok(mut report)) => {
                         heard = Instant::now();
-                        answers(&mut report).for_each(|answer| owed.settle(answer));
+                        let mut is_answer = false;
+                        answers(&mut report).for_each(|answer| is_answer |= owed.settle(answer));
+                        if !is_answer && let Err(talkative) = needless.said(heard) {
+                            return Status::resource_exhausted(talkative.to_string());
+                        }
                         self.line.heed(&report, &version);
                     }
                     Some(Err(status)) => return status,

@@ -384,6 +384,8 @@ async fn compressed_bombs_go_off_in_a_stream_of_their_own() {
         (kds, format!("{sync}GlobalToZoneSync"), &stolen[..]),
         (kds, format!("{sync}ZoneToGlobalSync"), &[]),
         (kds, "/kuma.mesh.v1alpha1.GlobalKDSService/HealthCheck".to_owned(), &stolen[..]),
+        (kds, "/kuma.mesh.v1alpha1.GlobalKDSService/StreamStats".to_owned(), &stolen[..]),
+        (kds, "/strait.federation.v1.FederationService/StreamHoldings".to_owned(), &stolen[..]),
         (
             dp_server,
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources".to_owned(),

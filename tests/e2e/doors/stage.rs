@@ -25,7 +25,9 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Global, Options, Zone, addresses, control_plane::ControlPlane, eventually};
+use crate::harness::{
+    Global, Options, Zone, addresses, control_plane::ControlPlane, eventually, relay::Relay,
+};
 
 /// Longest a client that behaves waits, on a machine that is busy with the attack as well.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -118,6 +120,21 @@ impl Door {
         let fit = lines.filter(|line| line.contains(&listener) && line.contains(&reason));
         fit.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
+}
+
+/// The ports of a relay.
+pub fn doors_of(relay: &Relay) -> [Door; 2] {
+    let diagnostics = Door {
+        name: "diagnostics",
+        of: "relay",
+        address: relay.diagnostics,
+        http1: true,
+        tls: None,
+        diagnostics: relay.diagnostics,
+    };
+    let tls = Some(trusting(&relay.certificate()));
+    let kds = Door { name: "kds", address: relay.kds, http1: false, tls, ..diagnostics.clone() };
+    [diagnostics, kds]
 }
 
 /// Both processes.

@@ -17,8 +17,10 @@ pub struct Relay {
     pub folder: TempDir,
     name: String,
     args: Vec<String>,
-    kds: SocketAddr,
-    diagnostics: SocketAddr,
+    /// Where zones connect.
+    pub kds: SocketAddr,
+    /// Where it tells how it is.
+    pub diagnostics: SocketAddr,
 }
 
 impl Relay {

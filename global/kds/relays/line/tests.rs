@@ -144,7 +144,7 @@ async fn questions_to_a_zone_go_to_its_relay_by_name() {
         assert_eq!((asked.zone.as_str(), asked.stats.is_some(), asked.config.is_some()), ("a", true, false));
         let answer = Answer { id: "1".to_owned(), result: Ok(Bytes::from_static(b"up: 1")) };
         let mut report = RelayReport { stats: Some(StatsResponse::from(answer)), ..RelayReport::default() };
-        answers(&mut report).for_each(|answer| owed.settle(answer));
+        answers(&mut report).for_each(|answer| assert!(owed.settle(answer)));
     };
     let (answer, ()) = tokio::join!(asking, answering);
     assert_eq!(answer.unwrap(), "up: 1");
