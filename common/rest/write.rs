@@ -81,14 +81,14 @@ pub(super) async fn put(
         let preview = move || {
             preview::preview(&at, &user, &at.key(&target), |index, keys| {
                 let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
-                at.require_written(index, &user, prepared)
+                at.require_written(index, &at.api.rights.of(index, &user), prepared)
             })
         };
         return api.make(&client, bytes, preview).await;
     }
     let prepare = |index: &Index, keys: &mut KeySupply| {
         let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
-        at.require_written(index, &user, prepared)
+        at.require_written(index, &at.api.rights.of(index, &user), prepared)
     };
     let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };

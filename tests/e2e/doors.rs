@@ -8,6 +8,7 @@ mod bodies;
 mod bootstrap_token;
 mod conditions;
 mod crowds;
+mod demands;
 mod documents;
 mod envoy_answers;
 pub mod flood;

@@ -169,9 +169,10 @@ impl SteerRequest {
     /// stop it and take it back.
     fn require_right(&self, index: &Index, run: &RolloutRun) -> Result<(), ApiError> {
         let Self { at, rollout, user, how } = self;
+        let rights = at.api.rights.of(index, user);
         if matches!(how, Steering::Halt(_) | Steering::Abort) {
             let key = ResourceKey::global(&rollout::KIND, rollout);
-            if at.require_right(index, user, RoleVerb::Write, &key).is_ok() {
+            if rights.check_resource(index, RoleVerb::Write, &key).is_ok() {
                 return Ok(());
             }
         }
@@ -188,7 +189,7 @@ impl SteerRequest {
                 }
                 _ => RoleVerb::Write,
             };
-            at.require_right(index, user, verb, &ResourceKey::new(kind, &change.mesh, &change.name))?;
+            rights.check_resource(index, verb, &ResourceKey::new(kind, &change.mesh, &change.name))?;
         }
         Ok(())
     }
