@@ -12,6 +12,7 @@ mod demands;
 mod documents;
 mod envoy_answers;
 pub mod flood;
+mod forms;
 mod greedy;
 mod groups;
 mod guests;
