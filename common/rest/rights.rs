@@ -85,7 +85,7 @@ impl KindApi {
                     .is_none_or(|is| is.spec != resource.spec || is.labels != resource.labels)
             {
                 rights.check_resource(index, RoleVerb::Write, &resource.key)?;
-                rights.check_written(RoleVerb::Write, resource)?;
+                rights.check_version(RoleVerb::Write, resource)?;
                 self.require_rollout(index, rights, resource)?;
             }
         }

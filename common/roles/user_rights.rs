@@ -88,11 +88,11 @@ impl UserRights<'_> {
         self.check(verb, &AskedFor::one(key, zone))
     }
 
-    /// The same for a resource as it will be.
+    /// The same for one version of a resource, as it was once or will be.
     ///
     /// # Errors
     /// [`Denied`].
-    pub fn check_written(&self, verb: RoleVerb, resource: &Resource) -> Result<(), Denied> {
+    pub fn check_version(&self, verb: RoleVerb, resource: &Resource) -> Result<(), Denied> {
         self.check(verb, &AskedFor::one(&resource.key, zone_of(resource)))
     }
 }

@@ -100,11 +100,12 @@ pub(super) async fn undo(
     }
     let deciding = Arc::clone(&undoing);
     let decide = move |index: &Index, keys: &mut KeySupply| deciding.prepared(index, keys);
-    let (_, revision) = api.commit_apart(Arc::new(decide), &author).await?;
+    let (_, committed) = api.commit_apart(Arc::new(decide), &author).await?;
+    let revision = committed.revision;
     let answer = move || {
         let mut answer = undoing.view(&index).answer(Some(revision));
         answer.headers_mut().insert(REVISION, HeaderValue::from(revision));
-        Ok(answer)
+        Ok(committed.answered(answer))
     };
     // What is done is answered in any case: no more of these are made at once than have their turn above.
     let turn = client.turn().await.unwrap_or_default();

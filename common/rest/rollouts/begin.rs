@@ -77,13 +77,14 @@ pub(super) async fn begin(
     let decide = move |index: &Index, keys: &mut KeySupply| {
         beginning.prepared(index, keys).map(|(prepared, _)| prepared)
     };
-    let (done, revision) = api.commit_apart(Arc::new(decide), &author).await?;
+    let (done, committed) = api.commit_apart(Arc::new(decide), &author).await?;
     let run = crate::rollouts::run_of(&api.index.current(), &rollout).map(|(_, run)| run).unwrap_or_default();
     metrics::counter!("rollout_steps_total", "step" => "begun").increment(1);
     let answer = move || {
         let mut answer = shown(&rollout, &run, &done.warnings, false);
+        let revision = committed.revision;
         answer["revision"] = revision.into();
-        Ok(Preference::Usual.answer(StatusCode::CREATED, answer, revision))
+        Ok(committed.answered(Preference::Usual.answer(StatusCode::CREATED, answer, revision)))
     };
     // What is done is answered in any case: no more of these are made at once than have their turn above.
     let turn = client.turn().await.unwrap_or_default();
