@@ -38,9 +38,9 @@ impl Admission for RolloutRules {
                     Some(kind) => why_not_carried(kind),
                     None => Some("is no type of resource, as GET /_resources lists them"),
                 };
-                let field = || FieldPath::new("spec").field("requiredFor").index(n).field("kinds").index(m);
                 if let Some(why) = why {
-                    violations.check(true, field(), format!("{kind} {why}, so it goes out by no rollout"));
+                    let field = FieldPath::new("spec").field("requiredFor").index(n).field("kinds").index(m);
+                    violations.add(field, format!("{kind} {why}, so it goes out by no rollout"));
                 }
             }
         }

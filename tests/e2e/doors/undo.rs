@@ -155,12 +155,9 @@ async fn who_may_take_nothing_back_has_nobody_wait_for_his_roles() {
             StatusCode::OK => {
                 given += 1;
                 assert_eq!(plan["steps"], json!([]));
-                assert_eq!(plan["left"].as_array().map(Vec::len), Some(CHANGES));
-                assert!(
-                    plan["left"][0]["reason"].to_string().contains("this user has no role"),
-                    "{}",
-                    plan["left"][0]
-                );
+                let left = plan["left"].as_array().into_iter().flatten();
+                let his = left.filter(|item| item["reason"].to_string().contains("this user has no role"));
+                assert_eq!(his.count(), CHANGES, "{}", plan["left"][0]);
             }
             status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{}", plan["detail"]),
         }
