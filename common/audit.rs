@@ -71,6 +71,9 @@ pub struct AuditEntry {
     /// once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
+    /// Whether something is not as it was: this has a line, whatever else was asked. Known while the process runs.
+    #[serde(skip)]
+    pub changed: bool,
 }
 
 /// Longest text of a caller that is kept.
@@ -99,19 +102,8 @@ impl AuditEntry {
             status,
             revision: None,
             left_out: 0,
+            changed: false,
         }
-    }
-}
-
-/// Where what is done makes no revision, and is done all the same: tokens are made, and a control plane is led.
-const WITHOUT_REVISION: [&str; 2] = ["/tokens/", "/strait/"];
-
-impl AuditEntry {
-    /// Whether it says that something is not as it was. A look that was granted changed nothing, however it was asked for.
-    fn is_about_a_change(&self) -> bool {
-        let acts = || WITHOUT_REVISION.iter().any(|prefix| self.path.starts_with(prefix));
-        let reads = matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-        self.outcome == AuditOutcome::Done && !reads && (self.revision.is_some() || acts())
     }
 }
 
@@ -241,7 +233,7 @@ impl AuditLog {
     fn has_room(&self, entry: &mut AuditEntry, is_known: bool) -> bool {
         let mut inner = self.lock();
         let room = match is_known {
-            true => inner.of_users.allow(&entry.user, entry.at, entry.is_about_a_change()),
+            true => inner.of_users.allow(&entry.user, entry.at, entry.changed),
             false => inner.of_strangers.allow(entry.at),
         };
         entry.left_out = room.unwrap_or(0);

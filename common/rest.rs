@@ -33,6 +33,7 @@ mod namesakes;
 mod openapi;
 mod overview;
 mod page;
+mod parameters;
 mod paths;
 mod precondition;
 mod preview;
@@ -297,6 +298,7 @@ impl Api {
             .method_not_allowed_fallback(async || {
                 plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
             })
+            .layer(middleware::from_fn(parameters::few))
             .layer(middleware::from_fn(body::negotiate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), auth::authenticate))
             .layer(middleware::from_fn_with_state(Arc::clone(self), traced::trace))

@@ -6,26 +6,28 @@
 //! of its global, if that is of this make, and its own.
 
 mod asked;
+mod given;
 mod readable;
+mod user_rights;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 pub use self::{
     asked::{AskedFor, Extent},
     readable::Readable,
+    user_rights::UserRights,
 };
 
 use crate::{
     access::{Access, AccessRule, Denied, User},
     envoy_config::is_like,
-    model::{
-        Spec,
-        kinds::access_role::{
-            AccessRole, AccessRoleBinding, BINDING, ROLE, RoleRule, RoleSubject, RoleSubjectType, RoleVerb,
-        },
-    },
+    model::kinds::access_role::{RoleRule, RoleVerb},
     store::index::{Index, IndexReader},
 };
+use given::SharedRoles;
 
 fn allows(rule: &RoleRule, verb: RoleVerb, asked: &AskedFor<'_>) -> bool {
     let named = |patterns: &[String], extent: Extent<&str>| match extent {
@@ -53,13 +55,6 @@ fn allows(rule: &RoleRule, verb: RoleVerb, asked: &AskedFor<'_>) -> bool {
         && named(&rule.zones, asked.zone)
 }
 
-fn means(subject: &RoleSubject, user: &User) -> bool {
-    match subject.kind {
-        RoleSubjectType::User => subject.name == user.name,
-        RoleSubjectType::Group => user.groups.contains(&subject.name),
-    }
-}
-
 /// What roles say about somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleVerdict {
@@ -71,39 +66,6 @@ pub enum RoleVerdict {
     Denied(BTreeSet<String>),
 }
 
-/// The names of the roles that `user` has.
-fn roles_of(index: &Index, user: &User) -> BTreeSet<String> {
-    let mut roles = BTreeSet::new();
-    for binding in index.list(&BINDING) {
-        // One that cannot be read gives nothing to anybody.
-        let Ok(binding) = AccessRoleBinding::decode(&binding.spec) else { continue };
-        if binding.subjects.iter().any(|subject| means(subject, user)) {
-            roles.extend(binding.roles);
-        }
-    }
-    roles
-}
-
-/// The rules of a role; none of one that does not exist or cannot be read.
-fn rules_of(index: &Index, role: &str) -> Vec<RoleRule> {
-    let role = index.find(&ROLE, "", role).and_then(|role| AccessRole::decode(&role.spec).ok());
-    role.map(|role| role.rules).unwrap_or_default()
-}
-
-/// Whether roles let `user` do this. Looks at the bindings and at the roles of the user, and at nothing else.
-pub fn judge(index: &Index, user: &User, verb: RoleVerb, asked: &AskedFor<'_>) -> RoleVerdict {
-    if index.count(&BINDING) == 0 {
-        return RoleVerdict::Unbound;
-    }
-    let roles = roles_of(index, user);
-    let allowing =
-        roles.iter().find(|role| rules_of(index, role).iter().any(|rule| allows(rule, verb, asked)));
-    match allowing {
-        Some(role) => RoleVerdict::Allowed(role.clone()),
-        None => RoleVerdict::Denied(roles),
-    }
-}
-
 /// Decides, on one control plane.
 #[derive(Clone)]
 pub struct Rights {
@@ -111,12 +73,15 @@ pub struct Rights {
     anonymous_may_write: bool,
     zone: Option<String>,
     index: IndexReader,
+    /// Read when roles or bindings are written, and not for each that asks.
+    roles: Arc<SharedRoles>,
 }
 
 impl Rights {
     /// By these settings and the roles in the index of global or, with its name, of a zone.
     pub fn new(settings: Access, zone: Option<&str>, index: IndexReader) -> Self {
-        Self { settings, anonymous_may_write: false, zone: zone.map(str::to_owned), index }
+        let (zone, roles) = (zone.map(str::to_owned), Arc::default());
+        Self { settings, anonymous_may_write: false, zone, index, roles }
     }
 
     /// Callers who show nothing may write what needs no role.
@@ -140,46 +105,12 @@ impl Rights {
     /// # Errors
     /// [`Denied`], which names user and groups, and what is missing.
     pub fn check(&self, user: &User, verb: RoleVerb, asked: &AskedFor<'_>) -> Result<(), Denied> {
-        self.check_on(&self.index.current(), user, verb, asked)
+        self.of(&self.index.current(), user).check(verb, asked)
     }
 
-    /// The same by the roles of this index.
-    ///
-    /// # Errors
-    /// [`Denied`].
-    pub fn check_on(
-        &self,
-        index: &Index,
-        user: &User,
-        verb: RoleVerb,
-        asked: &AskedFor<'_>,
-    ) -> Result<(), Denied> {
-        let needed = match asked.kind {
-            Extent::One(kind) => verb.on(kind),
-            Extent::Any | Extent::All => verb,
-        };
-        needed.parts().iter().try_for_each(|part| {
-            if self.is_set_for(user, *part) {
-                return Ok(());
-            }
-            match judge(index, user, *part, asked) {
-                RoleVerdict::Allowed(_) => Ok(()),
-                RoleVerdict::Unbound if self.is_unbound_writing(user, *part) => Ok(()),
-                RoleVerdict::Unbound => Err(Denied::new(user, &asked.deed(*part))),
-                RoleVerdict::Denied(roles) => {
-                    let has = match roles.is_empty() {
-                        true => "has no role".to_owned(),
-                        false => format!("has the roles {}", Vec::from_iter(roles).join(", ")),
-                    };
-                    let missing = format!(
-                        "{}: an AccessRole must allow it ({}), and this user {has}",
-                        asked.deed(*part),
-                        part.as_str()
-                    );
-                    Err(Denied::new(user, &missing))
-                }
-            }
-        })
+    /// What `user` may do by the roles of this index, for who asks about many resources.
+    pub fn of<'a>(&'a self, index: &Index, user: &'a User) -> UserRights<'a> {
+        UserRights { rights: self, user, given: self.roles.at(index), roles: OnceLock::new() }
     }
 
     /// Whether the settings alone let `user` do that, to whatever.
@@ -217,13 +148,15 @@ impl Rights {
 
     /// What `user` may read, for what shows many resources.
     pub fn readable(&self, user: &User) -> Readable {
+        let index = self.index.current();
         Readable {
             everything: self.is_set_for(user, RoleVerb::Read),
             of_administrators: self.is_set_for(user, RoleVerb::Admin),
-            rules: std::sync::OnceLock::new(),
+            given: self.roles.at(&index),
+            roles: OnceLock::new(),
             user: user.clone(),
             zone: self.zone.clone(),
-            index: self.index.current(),
+            index,
         }
     }
 }

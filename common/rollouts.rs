@@ -9,6 +9,7 @@
 //! All of it follows from the index. So every replica keeps back the same, from its first look on, and a change and
 //! what keeps it back are seen together. Runs are read when they are written ([`Runs`]), not when somebody asks.
 
+mod carried;
 mod guard;
 mod holds;
 mod plan;
@@ -17,6 +18,7 @@ mod run;
 mod runs;
 
 pub use self::{
+    carried::why_not_carried,
     guard::{Objection, RolloutGuard},
     holds::{Hold, HoldSet, Holds, SharedHolds},
     plan::{PlanError, planned_waves},

@@ -15,6 +15,7 @@ fn entry(n: i64, user: &str) -> AuditEntry {
         status: 200,
         revision: n.try_into().ok(),
         left_out: 0,
+        changed: n % 2 == 0,
     }
 }
 
@@ -94,7 +95,8 @@ async fn a_user_who_may_not_fills_no_file_and_keeps_nobody_out_of_it() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("audit.log");
     let (log, file) = AuditLog::to(path.to_str().unwrap(), 1 << 20).unwrap();
-    let refused = |n: i64| AuditEntry { outcome: AuditOutcome::Refused, ..entry(n, "mallory") };
+    let refused =
+        |n: i64| AuditEntry { outcome: AuditOutcome::Refused, changed: false, ..entry(n, "mallory") };
     // More than the queue holds.
     for _ in 0..20_000 {
         log.record(refused(1), true);
@@ -141,25 +143,31 @@ async fn who_may_change_nothing_pushes_no_change_out_of_the_file() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("audit.log");
     let target = path.to_str().unwrap();
-    let made = |path: &str, method: &str, revision: Option<u64>| AuditEntry {
+    let made = |path: &str, method: &str, revision: Option<u64>, changed: bool| AuditEntry {
         path: path.to_owned(),
         method: method.to_owned(),
         revision,
+        changed,
         outcome: AuditOutcome::Done,
         at: entry(0, "").at,
         ..entry(0, "ann")
     };
-    let length = serde_json::to_string(&made("/history/undo", "POST", None)).unwrap().len() as u64 + 1;
+    let length = serde_json::to_string(&made("/history/undo", "POST", None, false)).unwrap().len() as u64 + 1;
     let (log, file) = AuditLog::to(target, length * 100).unwrap();
     let writing = tokio::spawn(file.run());
-    log.record(made("/meshes/a", "PUT", Some(7)), true);
-    log.record(made("/tokens/user", "POST", None), true);
+    log.record(made("/meshes/a", "PUT", Some(7), true), true);
+    log.record(made("/tokens/user", "POST", None, true), true);
     for n in 0..5_000 {
-        let (path, method) = if n % 2 == 0 { ("/config", "GET") } else { ("/history/undo", "POST") };
-        log.record(made(path, method, None), true);
+        let (path, method, revision) = match n % 3 {
+            0 => ("/config", "GET", None),
+            1 => ("/history/undo", "POST", None),
+            // As it was before, and told with the revision of that.
+            _ => ("/meshes/same", "PUT", Some(7)),
+        };
+        log.record(made(path, method, revision, false), true);
     }
     // Changes are never too many.
-    (0..200).for_each(|n| log.record(made("/meshes/b", "PUT", Some(n)), true));
+    (0..200).for_each(|n| log.record(made("/meshes/b", "PUT", Some(n), true), true));
     drop(log);
     writing.await.unwrap().unwrap();
     let lines = || {
@@ -170,6 +178,6 @@ async fn who_may_change_nothing_pushes_no_change_out_of_the_file() {
     };
     let count = |part: &str| lines().filter(|line| line.contains(part)).count();
     assert_eq!((count("/meshes/a"), count("/tokens/user"), count("/meshes/b")), (1, 1, 200));
-    assert_eq!(count("/config") + count("/history/undo"), 100);
+    assert_eq!(count("/config") + count("/history/undo") + count("/meshes/same"), 100);
     assert_eq!(count("\"leftOut\":4900"), 1, "the next one tells of them");
 }

@@ -111,7 +111,8 @@ fn fields(visit: &Visit, written: &WrittenChange, is_previewed: bool) -> Markup 
 
 /// Shows what a change would do, or makes it.
 pub(super) async fn send(State(gui): State<Arc<Gui>>, visit: Visit, request: Request) -> Response {
-    let sent = match FormFields::read(&gui, request).await {
+    // As long as documents may be: who may write nothing was sent away before.
+    let sent = match FormFields::read(&gui, request, usize::MAX, &["documents", "rollout", "do"]).await {
         Ok(sent) => sent,
         Err(error) => {
             let why = Unanswered { status: error.status(), reason: error.to_string() };

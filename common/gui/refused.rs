@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::{
     Gui,
-    form::FormFields,
+    form::{FormFields, SHORT},
     layout::PageFrame,
     parts::table,
     visit::{Unanswered, Visit, address, encode},
@@ -66,7 +66,7 @@ pub(super) async fn offer(
     request: Request,
 ) -> Response {
     let frame = PageFrame { title: &zone, section: "Zones", trail: &[("/gui/zones", "Zones")], watches: "" };
-    let fields = match FormFields::read(&gui, request).await {
+    let fields = match FormFields::read(&gui, request, SHORT, &["kind", "mesh", "name"]).await {
         Ok(fields) => fields,
         Err(error) => {
             let why = Unanswered { status: error.status(), reason: error.to_string() };

@@ -11,7 +11,7 @@ use maud::html;
 
 use super::{
     Gui,
-    form::FormFields,
+    form::{FormFields, SHORT},
     login, sign_in,
     visit::{Visit, within},
 };
@@ -24,7 +24,7 @@ pub(super) async fn form(State(gui): State<Arc<Gui>>, visit: Visit) -> Response 
 
 /// Takes a token.
 pub(super) async fn begin(State(gui): State<Arc<Gui>>, visit: Visit, request: Request) -> Response {
-    let fields = match FormFields::read(&gui, request).await {
+    let fields = match FormFields::read(&gui, request, SHORT, &["token", "to"]).await {
         Ok(fields) => fields,
         Err(error) => return sign_in::respond(&gui, &visit, error.status(), &error.to_string()),
     };

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod forms;
 mod login;
 mod rollouts;
 mod tables;

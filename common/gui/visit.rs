@@ -43,13 +43,16 @@ pub(super) fn within(to: &str) -> &str {
     if is_of_page && is_plain && is_straight && !leads_on { to } else { PAGE }
 }
 
-/// Names and values, as a form or an address has them.
-pub(super) fn pairs(encoded: &str) -> Vec<(String, String)> {
+/// Names and values that are looked at in a form or an address: each takes more room than the two bytes it may have there.
+pub(super) const PAIRS: usize = 32;
+
+/// Names and values, as an address has them.
+fn pairs(encoded: &str) -> Vec<(String, String)> {
     let decoded = |text: &str| {
         let spaced = text.replace('+', " ");
         percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
     };
-    let pairs = encoded.split('&').filter(|pair| !pair.is_empty());
+    let pairs = encoded.split('&').filter(|pair| !pair.is_empty()).take(PAIRS);
     pairs
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(k, v)| (decoded(k), decoded(v)))

@@ -13,6 +13,7 @@ use super::{
     Api, ApiError, REVISION, User,
     body::json_response,
     browser::{LOGIN_DONE, SESSION, is_page},
+    commit::Committed,
     confidential::Confidential,
     page::{self, Query},
     routes,
@@ -35,6 +36,8 @@ pub(super) struct AuditedRequest {
     path: String,
     from: String,
     is_taken_down: bool,
+    /// Whether it does something that is no write of resources.
+    acts: bool,
 }
 
 /// Whether the request itself is taken down, and not what a page asks for because of it.
@@ -52,6 +55,7 @@ impl AuditedRequest {
             path: clip(request.uri().path(), LONGEST).to_owned(),
             from: from.map(|connection| connection.peer.ip().to_canonical().to_string()).unwrap_or_default(),
             is_taken_down: is_taken_down(request, route),
+            acts: route.is_some_and(|route| routes::acts(request.method().as_str(), route)),
         }
     }
 
@@ -80,6 +84,8 @@ impl AuditedRequest {
         let entry = AuditEntry {
             kind: kind(&self.path).map(str::to_owned),
             revision,
+            changed: outcome == AuditOutcome::Done
+                && Committed::of(response).map_or(self.acts, |committed| committed.changed),
             ..AuditEntry::new(api.env.now(), user, self.from, asked, status)
         };
         api.config.audit.record(entry, !user.is_anonymous());

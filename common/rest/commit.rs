@@ -2,6 +2,7 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
+use axum::response::Response;
 use tokio::time::timeout;
 
 use super::{
@@ -28,6 +29,28 @@ pub(super) struct Prepared {
     pub(super) warnings: Vec<String>,
 }
 
+/// What came of a commit. On an answer it says so to who takes down what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Committed {
+    /// The revision of the store after it.
+    pub(super) revision: Revision,
+    /// Whether something is not as it was.
+    pub(super) changed: bool,
+}
+
+impl Committed {
+    /// The answer about it.
+    pub(super) fn answered(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    /// What was committed for this answer, if anything was.
+    pub(super) fn of(response: &Response) -> Option<Self> {
+        response.extensions().get::<Self>().copied()
+    }
+}
+
 /// What makes a write of what the index shows.
 pub(super) type WriteDecision = dyn Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError> + Send + Sync;
 
@@ -39,7 +62,7 @@ impl Api {
         prepare: impl Fn(&Index, &mut KeySupply) -> Result<Prepared, ApiError>,
         fence: Option<&Fence>,
         author: &Author,
-    ) -> Result<(Prepared, Revision), ApiError> {
+    ) -> Result<(Prepared, Committed), ApiError> {
         let decide = move |index: Arc<Index>, mut keys: KeySupply| {
             let prepared = prepare(&index, &mut keys).and_then(|prepared| {
                 self.require_free(&index, &prepared.batch.writes, None)?;
@@ -73,7 +96,7 @@ impl Api {
         &self,
         prepare: Arc<WriteDecision>,
         author: &Author,
-    ) -> Result<(Prepared, Revision), ApiError> {
+    ) -> Result<(Prepared, Committed), ApiError> {
         let decide = |index: Arc<Index>, mut keys: KeySupply| {
             let prepare = Arc::clone(&prepare);
             self.making.long(move || {
@@ -89,7 +112,7 @@ impl Api {
         decide: impl Fn(Arc<Index>, KeySupply) -> F,
         fence: Option<&Fence>,
         author: &Author,
-    ) -> Result<(Prepared, Revision), ApiError> {
+    ) -> Result<(Prepared, Committed), ApiError> {
         let mut keys = KeySupply::default();
         let mut attempt = 1;
         loop {
@@ -109,7 +132,8 @@ impl Api {
             match self.store.transact(batch).await {
                 Ok(commit) => {
                     self.catch_up(commit.revision).await;
-                    return Ok((prepared, commit.revision));
+                    let changed = !commit.changed.is_empty();
+                    return Ok((prepared, Committed { revision: commit.revision, changed }));
                 }
                 Err(error) if attempt < ATTEMPTS && lost_race(&error) => {
                     attempt += 1;

@@ -175,12 +175,12 @@ impl Desk {
         auth::bearer(&self.api, token)
     }
 
-    /// The body of a request to a page.
+    /// The body of a request to a page, of at most `limit` bytes, and no more than any body may have.
     ///
     /// # Errors
     /// As [`super::Intake::read`].
-    pub async fn body(&self, request: Request) -> Result<ReceivedBody, BodyError> {
-        self.api.intake.read(request, self.api.config.body_limit).await
+    pub async fn body(&self, request: Request, limit: usize) -> Result<ReceivedBody, BodyError> {
+        self.api.intake.read(request, limit.min(self.api.config.body_limit)).await
     }
 
     /// The name of the cookie in which a browser keeps the token of its user.

@@ -83,8 +83,8 @@ impl Api {
         let prepare = |index: &Index, keys: &mut KeySupply| {
             document.body.prepare(&at, index, keys, &document.target, &conditions, WrittenBy::File)
         };
-        let (_, revision) = self.commit(prepare, Some(fence), &Author::File).await?;
-        Ok(revision)
+        let (_, committed) = self.commit(prepare, Some(fence), &Author::File).await?;
+        Ok(committed.revision)
     }
 
     /// Whether `resource` belongs to this control plane.

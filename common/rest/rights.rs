@@ -24,7 +24,7 @@ use crate::{
         kinds::access_role::{self, ANY, AccessRole, RoleVerb, VerbLimit},
     },
     registry,
-    roles::{AskedFor, Extent},
+    roles::{AskedFor, Extent, UserRights},
     store::{Write, index::Index},
     token::scope,
 };
@@ -75,18 +75,18 @@ impl KindApi {
     pub(super) fn require_written(
         &self,
         index: &Index,
-        user: &User,
+        rights: &UserRights<'_>,
         prepared: Prepared,
     ) -> Result<Prepared, ApiError> {
-        let rights = &self.api.rights;
         for write in prepared.batch.writes.iter().filter(|write| write.key().kind == self.kind) {
             if let Write::Put { resource, .. } = write
                 && index
                     .get(&resource.key)
                     .is_none_or(|is| is.spec != resource.spec || is.labels != resource.labels)
             {
-                rights.check_resource_in(index, user, RoleVerb::Write, &resource.key)?;
-                rights.check_written(index, user, RoleVerb::Write, resource)?;
+                rights.check_resource(index, RoleVerb::Write, &resource.key)?;
+                rights.check_version(RoleVerb::Write, resource)?;
+                self.require_rollout(index, rights, resource)?;
             }
         }
         Ok(prepared)

@@ -297,6 +297,23 @@ pub fn only_reads(method: &str, path: &str) -> bool {
     TABLE.iter().find(is_it).is_some_and(|route| route.needs.verb() == Some(RoleVerb::Read))
 }
 
+/// Whether this does something that is no write of resources: a token is made, or a control plane is led.
+pub fn acts(method: &str, path: &str) -> bool {
+    let is_it = |route: &&Route| route.method.as_str() == method && route.path == path;
+    TABLE.iter().find(is_it).is_some_and(|route| {
+        let acting = matches!(
+            route.needs.verb(),
+            Some(
+                RoleVerb::Operate
+                    | RoleVerb::GenerateDataplaneToken
+                    | RoleVerb::GenerateZoneToken
+                    | RoleVerb::GenerateUserToken
+            )
+        );
+        acting && route.method != RouteMethod::Get
+    })
+}
+
 /// The route that is read with `GET` at `path`.
 pub const fn get(path: &str) -> &'static Route {
     declared(RouteMethod::Get, path)

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod absent;
+mod audited;
 mod authorities;
 mod compatibility;
 mod conditions;

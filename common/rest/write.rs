@@ -81,19 +81,19 @@ pub(super) async fn put(
         let preview = move || {
             preview::preview(&at, &user, &at.key(&target), |index, keys| {
                 let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
-                at.require_written(index, &user, prepared)
+                at.require_written(index, &at.api.rights.of(index, &user), prepared)
             })
         };
         return api.make(&client, bytes, preview).await;
     }
     let prepare = |index: &Index, keys: &mut KeySupply| {
         let prepared = draft.prepare(&at, index, keys, &target, &conditions, WrittenBy::Client)?;
-        at.require_written(index, &user, prepared)
+        at.require_written(index, &at.api.rights.of(index, &user), prepared)
     };
-    let (done, revision) = at.api.commit(prepare, None, &user.author()).await?;
+    let (done, committed) = at.api.commit(prepare, None, &user.author()).await?;
     let body = if done.warnings.is_empty() { json!({}) } else { json!({ "warnings": done.warnings }) };
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(preference.answer(status, body, revision))
+    Ok(committed.answered(preference.answer(status, body, committed.revision)))
 }
 
 /// `DELETE` of one resource, with everything it owns.
@@ -112,8 +112,9 @@ pub(super) async fn delete(
             at.require_right(index, &user, RoleVerb::Delete, &at.key(&target))
         })
     };
-    let (_, revision) = at.api.commit(prepare, None, &user.author()).await?;
-    Ok(Preference::of(&headers).answer(StatusCode::OK, json!({}), revision))
+    let (_, committed) = at.api.commit(prepare, None, &user.author()).await?;
+    let answer = Preference::of(&headers).answer(StatusCode::OK, json!({}), committed.revision);
+    Ok(committed.answered(answer))
 }
 
 /// Who writes.

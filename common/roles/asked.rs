@@ -129,25 +129,6 @@ impl super::Rights {
         verb: RoleVerb,
         key: &ResourceKey,
     ) -> Result<(), Denied> {
-        let zone = match index.get(key) {
-            Some(resource) => zone_of(resource),
-            None if key.kind == &zone::KIND => Some(&*key.name),
-            None => self.zone(),
-        };
-        self.check_on(index, user, verb, &AskedFor::one(key, zone))
-    }
-
-    /// The same for a resource as it will be.
-    ///
-    /// # Errors
-    /// [`Denied`].
-    pub fn check_written(
-        &self,
-        index: &Index,
-        user: &User,
-        verb: RoleVerb,
-        resource: &Resource,
-    ) -> Result<(), Denied> {
-        self.check_on(index, user, verb, &AskedFor::one(&resource.key, zone_of(resource)))
+        self.of(index, user).check_resource(index, verb, key)
     }
 }

@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{AskedFor, allows, asked::zone_of, roles_of, rules_of};
+use super::{
+    AskedFor, allows,
+    asked::zone_of,
+    given::{GivenRoles, UserRoles},
+};
 use crate::{
     access::User,
     model::{
@@ -16,7 +20,8 @@ use crate::{
 pub struct Readable {
     pub(super) everything: bool,
     pub(super) of_administrators: bool,
-    pub(super) rules: OnceLock<Vec<RoleRule>>,
+    pub(super) given: Arc<GivenRoles>,
+    pub(super) roles: OnceLock<UserRoles>,
     pub(super) user: User,
     pub(super) zone: Option<String>,
     pub(super) index: Arc<Index>,
@@ -40,7 +45,7 @@ impl Readable {
     /// Whether nothing of `kind` is shown, whatever it is called and wherever it is.
     pub fn shows_none(&self, kind: &Kind) -> bool {
         let verb = RoleVerb::Read.on(kind);
-        !self.shows_all(kind) && !self.rules().iter().any(|rule| rule.verbs.contains(&verb))
+        !self.shows_all(kind) && !self.rules().any(|rule| rule.verbs.contains(&verb))
     }
 
     /// Whether the settings alone show all of `kind`.
@@ -54,13 +59,10 @@ impl Readable {
         }
         let verb = RoleVerb::Read.on(key.kind);
         let asked = AskedFor::one(key, zone);
-        self.rules().iter().any(|rule| allows(rule, verb, &asked))
+        self.rules().any(|rule| allows(rule, verb, &asked))
     }
 
-    fn rules(&self) -> &[RoleRule] {
-        self.rules.get_or_init(|| {
-            let roles = roles_of(&self.index, &self.user);
-            roles.iter().flat_map(|role| rules_of(&self.index, role)).collect()
-        })
+    fn rules(&self) -> impl Iterator<Item = &RoleRule> {
+        self.roles.get_or_init(|| self.given.of(&self.user)).rules()
     }
 }

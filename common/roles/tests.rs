@@ -8,7 +8,13 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    model::{Kind, Resource, ResourceKey, kinds},
+    model::{
+        Kind, Resource, ResourceKey,
+        kinds::{
+            self,
+            access_role::{BINDING, ROLE},
+        },
+    },
     policy,
     store::{Snapshot, StoreIdentity},
 };
@@ -31,6 +37,10 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn binding(subjects: Value, roles: Value) -> Value {
     json!({ "subjects": subjects, "roles": roles })
+}
+
+fn judge(index: &Index, user: &User, verb: RoleVerb, asked: &AskedFor<'_>) -> RoleVerdict {
+    SharedRoles::default().at(index).of(user).judge(verb, asked)
 }
 
 #[test]

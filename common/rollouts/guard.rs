@@ -8,6 +8,7 @@ use std::{
 use thiserror::Error;
 
 use super::{
+    carried::why_not_carried,
     read_once::ReadOnce,
     runs::{Runs, SharedRuns},
 };
@@ -57,6 +58,16 @@ pub enum Objection {
         /// How to go by it.
         command: &'static str,
     },
+    /// It goes out in waves only, and is deleted in none.
+    #[error(
+        "{key} is deleted by no rollout, and goes out by rollout {rollout} only: take Mesh out of spec.requiredFor of the          rollout first"
+    )]
+    Undeletable {
+        /// What.
+        key: String,
+        /// The rollout.
+        rollout: String,
+    },
 }
 
 /// Knows what stands against writes: the runs that are not over, and what rollouts demand. Each is read when it is
@@ -77,9 +88,11 @@ impl RolloutDemands {
         let mut demands = Self::default();
         for demand in stored.spec::<Rollout>().unwrap_or_default().required_for {
             let meshes = Arc::new(BTreeSet::from_iter(demand.meshes));
-            // Of a type nobody knows there are no resources.
+            // Of a type nobody knows there are no resources. What goes out by no rollout could not be written at all any
+            // more, the rollout itself among it; older versions took such demands.
             let kinds = demand.kinds.iter().filter_map(|kind| registry::by_name(kind));
-            for kind in kinds.map(|kind| kind.name).collect::<BTreeSet<_>>() {
+            let carried = kinds.filter(|kind| why_not_carried(kind).is_none());
+            for kind in carried.map(|kind| kind.name).collect::<BTreeSet<_>>() {
                 demands.0.entry(kind).or_default().push(Arc::clone(&meshes));
             }
         }
@@ -149,8 +162,12 @@ impl RolloutGuard {
             if is_good || !has_mesh || !changes(index, write) {
                 return None;
             }
-            let command = if matches!(write, Write::Delete { .. }) { "delete" } else { "apply" };
-            Some(Objection::Required { key: title(key), rollout: rollout.to_owned(), command })
+            let is_delete = matches!(write, Write::Delete { .. });
+            let (rollout, command) = (rollout.to_owned(), if is_delete { "delete" } else { "apply" });
+            Some(match is_delete && key.kind == &mesh::KIND {
+                true => Objection::Undeletable { key: title(key), rollout },
+                false => Objection::Required { key: title(key), rollout, command },
+            })
         })
     }
 }
@@ -174,7 +191,7 @@ fn title(key: &ResourceKey) -> String {
 impl Objection {
     /// Whether it passes by itself, rather than being a rule.
     pub fn passes(&self) -> bool {
-        !matches!(self, Self::Required { .. })
+        !matches!(self, Self::Required { .. } | Self::Undeletable { .. })
     }
 }
 
@@ -277,5 +294,24 @@ mod tests {
         assert_eq!(found(&index, put("default", "free"), Some("canary")), "");
         assert_eq!(found(&index, put("new", "free"), None), "", "that mesh is not there yet");
         assert_eq!(found(&index, delete(&mesh_timeout::KIND, "default", "absent"), None), "");
+    }
+
+    #[test]
+    fn what_goes_in_no_waves_is_locked_by_no_demand() {
+        let all: Vec<&str> = registry::ALL.iter().map(|kind| kind.name).collect();
+        let mut index = index(RolloutState::Finished, json!([{ "kinds": all }]));
+        for kind in registry::ALL.iter().copied() {
+            let mesh = if kind.is_mesh_scoped() { "default" } else { "" };
+            let key = ResourceKey::new(kind, mesh, &format!("of-{}", kind.name));
+            let write = Write::put(Resource::new(key.clone(), DateTime::UNIX_EPOCH));
+            assert_eq!(found(&index, write, None).is_empty(), why_not_carried(kind).is_some(), "{key}");
+            let resource = Some(Arc::new(Resource::new(key.clone(), DateTime::UNIX_EPOCH)));
+            index.apply(&crate::store::Change { revision: index.revision + 1, key: key.clone(), resource });
+            let why = found(&index, Write::delete_when(key.clone(), Precondition::None), None);
+            assert_eq!(why.is_empty(), why_not_carried(kind).is_some(), "{key}: {why}");
+        }
+        assert_eq!(found(&index, delete(&rollout::KIND, "", "canary"), None), "");
+        let why = found(&index, delete(&mesh::KIND, "", "default"), Some("other"));
+        assert!(why.contains("take Mesh out of spec.requiredFor"), "{why}");
     }
 }

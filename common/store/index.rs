@@ -1,5 +1,9 @@
 //! The truth everyone reads: all resources at one revision, immutable and cheap to share.
 
+mod of_kind;
+
+pub use of_kind::OfKind;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use imbl::{OrdMap, OrdSet, ordmap::DiffItem};
@@ -219,6 +223,11 @@ impl Index {
             next = all.range(behind..).next().map(|((mesh, _), _)| mesh);
         }
         found
+    }
+
+    /// The resources of a kind, to be kept and compared.
+    pub fn of_kind(&self, kind: &Kind) -> OfKind {
+        OfKind(self.by_kind.get(kind.name).cloned().unwrap_or_default())
     }
 
     /// How many resources of a kind there are.

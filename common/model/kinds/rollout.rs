@@ -14,6 +14,8 @@ pub static KIND: Kind =
 const WAVES: usize = 50;
 /// Names, labels, queries or demands in one list.
 const MOST: usize = 1_000;
+/// Pairs of a type and a mesh, of all demands together: each of them is judged when they are written.
+const MOST_PAIRS: usize = 5_000;
 /// Bytes of a query.
 const LONGEST_QUERY: usize = 4_096;
 /// How often a query is asked unless somebody says it.
@@ -190,6 +192,9 @@ impl Spec for Rollout {
             violations.check(demand.kinds.len() > MOST, kinds, too_many(MOST));
             violations.check(demand.meshes.len() > MOST, demands.index(n).field("meshes"), too_many(MOST));
         }
+        let pairs = self.required_for.iter().map(|demand| demand.kinds.len() * demand.meshes.len().max(1));
+        let reason = format!("names more than {MOST_PAIRS} pairs of a type and a mesh");
+        violations.check(pairs.sum::<usize>() > MOST_PAIRS, demands, reason);
         violations
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{TITLE, failed, number, replaced, require_known_since};
 use crate::{
-    model::{Resource, ResourceKey},
+    model::{Resource, ResourceKey, kinds::access_role::RoleVerb},
     rest::{
         Api, ApiError, KindApi, User,
         read::{ResourcePath, render, weight},
@@ -47,6 +47,8 @@ pub(super) async fn past(
         let detail = format!("{key} did not exist at revision {revision}");
         ApiError::new(StatusCode::NOT_FOUND, TITLE, detail)
     })?;
+    // It may have been of another zone than what is called so now, by which the path is judged.
+    at.api.rights.of(&at.api.index.current(), &user).check_version(RoleVerb::Read, &resource)?;
     let sight = at.api.sight(&user).on(at.kind);
     at.api
         .make(&client, weight(&resource), move || {

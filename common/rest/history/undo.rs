@@ -100,11 +100,12 @@ pub(super) async fn undo(
     }
     let deciding = Arc::clone(&undoing);
     let decide = move |index: &Index, keys: &mut KeySupply| deciding.prepared(index, keys);
-    let (_, revision) = api.commit_apart(Arc::new(decide), &author).await?;
+    let (_, committed) = api.commit_apart(Arc::new(decide), &author).await?;
+    let revision = committed.revision;
     let answer = move || {
         let mut answer = undoing.view(&index).answer(Some(revision));
         answer.headers_mut().insert(REVISION, HeaderValue::from(revision));
-        Ok(answer)
+        Ok(committed.answered(answer))
     };
     // What is done is answered in any case: no more of these are made at once than have their turn above.
     let turn = client.turn().await.unwrap_or_default();
@@ -146,14 +147,21 @@ impl Api {
             };
             return Err(ApiError::new(StatusCode::NOT_FOUND, UNDO, detail));
         }
-        let index = self.index.current();
-        let mut plan = UndoPlan::of(known, is_whole, &found.changes, |verb, key| {
-            let at = KindApi { api: Arc::clone(self), kind: key.kind };
-            at.require_written_here().and_then(|()| at.require_right(&index, user, verb, key))
-        });
-        let readable = self.rights.readable(user);
-        plan.left.retain(|(change, _)| readable.shows_key(&change.key));
-        Ok((plan, until))
+        let (api, user) = (Arc::clone(self), user.clone());
+        // A thousand resources are judged by as many rules as roles have.
+        let planning = move || {
+            let index = api.index.current();
+            let rights = api.rights.of(&index, &user);
+            let mut plan = UndoPlan::of(known, is_whole, &found.changes, |verb, key| {
+                let at = KindApi { api: Arc::clone(&api), kind: key.kind };
+                at.require_written_here()?;
+                Ok(rights.check_resource(&index, verb, key)?)
+            });
+            let readable = api.rights.readable(&user);
+            plan.left.retain(|(change, _)| readable.shows_key(&change.key));
+            plan
+        };
+        Ok((self.making.long(planning).await, until))
     }
 
     /// Reads what was there before each step, until it is too much.
@@ -289,20 +297,23 @@ impl Undoing {
         let mut scratch = index.clone();
         let mut writes = Vec::new();
         let mut warnings = Vec::new();
+        let mut rights = api.rights.of(index, user);
         for (step, draft) in plan.steps.iter().zip(drafts) {
             step.require_unchanged(index, plan.known)?;
             let at = KindApi { api: Arc::clone(api), kind: step.key.kind };
             let target = ResourcePath { mesh: step.key.mesh.to_string(), name: step.key.name.to_string() };
             let conditions = Conditions::default();
+            // A step before may have given or taken a role.
+            rights.move_to(&scratch);
             let prepared = match draft {
                 Some(draft) => {
                     let prepared =
                         draft.prepare(&at, &scratch, keys, &target, &conditions, WrittenBy::Client);
-                    prepared.and_then(|prepared| at.require_written(&scratch, user, prepared))
+                    prepared.and_then(|prepared| at.require_written(&scratch, &rights, prepared))
                 }
                 None if scratch.get(&step.key).is_none() => continue,
                 None => deletion(&at, &scratch, &target, &conditions, WrittenBy::Client, || {
-                    at.require_right(&scratch, user, RoleVerb::Delete, &step.key)
+                    Ok(rights.check_resource(&scratch, RoleVerb::Delete, &step.key)?)
                 }),
             };
             let prepared = prepared.map_err(|error| error.about(&step.key))?;

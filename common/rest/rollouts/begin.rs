@@ -17,7 +17,7 @@ use self::{
     asked::{RolloutDraft, drafts},
     changed::changed,
 };
-use super::{TITLE, WaveSeen, require_global};
+use super::{TITLE, WaveSeen, require_global, rules::require_share};
 use crate::{
     keys::KeySupply,
     model::{
@@ -77,13 +77,14 @@ pub(super) async fn begin(
     let decide = move |index: &Index, keys: &mut KeySupply| {
         beginning.prepared(index, keys).map(|(prepared, _)| prepared)
     };
-    let (done, revision) = api.commit_apart(Arc::new(decide), &author).await?;
+    let (done, committed) = api.commit_apart(Arc::new(decide), &author).await?;
     let run = crate::rollouts::run_of(&api.index.current(), &rollout).map(|(_, run)| run).unwrap_or_default();
     metrics::counter!("rollout_steps_total", "step" => "begun").increment(1);
     let answer = move || {
         let mut answer = shown(&rollout, &run, &done.warnings, false);
+        let revision = committed.revision;
         answer["revision"] = revision.into();
-        Ok(Preference::Usual.answer(StatusCode::CREATED, answer, revision))
+        Ok(committed.answered(Preference::Usual.answer(StatusCode::CREATED, answer, revision)))
     };
     // What is done is answered in any case: no more of these are made at once than have their turn above.
     let turn = client.turn().await.unwrap_or_default();
@@ -154,9 +155,9 @@ impl Beginning {
         Ok((Prepared { title: TITLE, batch: Batch::of(writes), created: true, warnings }, run))
     }
 
-    /// Refuses a second run of the rollout, and one too many of all.
+    /// Refuses a second run of the rollout, and one too many of all, or of those the user has a say in.
     fn require_place(&self, index: &Index) -> Result<(), ApiError> {
-        let rollout = &self.rollout;
+        let Self { at, user, rollout, .. } = self;
         if let Some((_, run)) = active_run(index, rollout) {
             let (state, wave) = (run.state.as_str(), run.wave_name(run.wave));
             let detail = format!(
@@ -164,9 +165,16 @@ impl Beginning {
             );
             return Err(ApiError::conflict(detail));
         }
-        let runs = self.at.api.rollouts.runs(index);
+        let runs = at.api.rollouts.runs(index);
         if runs.active().count() < MOST_RUNS {
-            return Ok(());
+            let (rights, taken) = (at.api.rights.of(index, user), runs.active().map(|run| &*run.rollout));
+            return require_share(
+                index,
+                &rights,
+                taken,
+                MOST_RUNS,
+                "runs on their way: wait for the end of one",
+            );
         }
         let names: Vec<&str> = runs.active().take(MOST_RUNS).map(|run| &*run.rollout).collect();
         let detail = format!(
@@ -179,6 +187,7 @@ impl Beginning {
     /// The writes that make the change, each decided on what those before it leave.
     fn changing(&self, index: &Index, keys: &mut KeySupply) -> Result<(Vec<Write>, Vec<String>), ApiError> {
         let Self { at, user, drafts, .. } = self;
+        let mut rights = at.api.rights.of(index, user);
         let (mut scratch, mut writes, mut warnings) = (index.clone(), Vec::new(), Vec::new());
         let planned: BTreeSet<&ResourceKey> = drafts.iter().map(|draft| &draft.key).collect();
         for RolloutDraft { key, body } in drafts {
@@ -186,12 +195,13 @@ impl Beginning {
             of_kind.require_written_here()?;
             let target = ResourcePath { mesh: key.mesh.to_string(), name: key.name.to_string() };
             let conditions = Conditions::default();
+            rights.move_to(&scratch);
             let prepared = match body {
                 Some(body) => body
                     .prepare(&of_kind, &scratch, keys, &target, &conditions, WrittenBy::Client)
-                    .and_then(|prepared| of_kind.require_written(&scratch, user, prepared)),
+                    .and_then(|prepared| of_kind.require_written(&scratch, &rights, prepared)),
                 None => deletion(&of_kind, &scratch, &target, &conditions, WrittenBy::Client, || {
-                    of_kind.require_right(&scratch, user, RoleVerb::Delete, key)
+                    Ok(rights.check_resource(&scratch, RoleVerb::Delete, key)?)
                 }),
             };
             let prepared = prepared.map_err(|error| error.about(key))?;

@@ -112,12 +112,13 @@ async fn steer(at: &KindApi, rollout: &str, user: &User, how: Steering) -> Resul
     let (api, step) = (Arc::clone(&at.api), how.as_str());
     let asked = SteerRequest { at: at.clone(), rollout: rollout.to_owned(), user: user.clone(), how };
     let decide = move |index: &Index, _: &mut KeySupply| asked.prepared(index);
-    let (done, revision) = api.commit_apart(Arc::new(decide), &user.author()).await?;
+    let (done, committed) = api.commit_apart(Arc::new(decide), &user.author()).await?;
     tracing::info!(rollout, user = user.name, step, "somebody steers a rollout");
     metrics::counter!("rollout_steps_total", "step" => step).increment(1);
     let state = run_of(&api.index.current(), rollout).map(|(_, run)| run.state);
+    let revision = committed.revision;
     let body = json!({ "rollout": rollout, "state": state, "revision": revision, "warnings": done.warnings });
-    Ok(Preference::Usual.answer(StatusCode::OK, body, revision))
+    Ok(committed.answered(Preference::Usual.answer(StatusCode::OK, body, revision)))
 }
 
 /// Who does what.
@@ -169,9 +170,10 @@ impl SteerRequest {
     /// stop it and take it back.
     fn require_right(&self, index: &Index, run: &RolloutRun) -> Result<(), ApiError> {
         let Self { at, rollout, user, how } = self;
+        let rights = at.api.rights.of(index, user);
         if matches!(how, Steering::Halt(_) | Steering::Abort) {
             let key = ResourceKey::global(&rollout::KIND, rollout);
-            if at.require_right(index, user, RoleVerb::Write, &key).is_ok() {
+            if rights.check_resource(index, RoleVerb::Write, &key).is_ok() {
                 return Ok(());
             }
         }
@@ -188,7 +190,7 @@ impl SteerRequest {
                 }
                 _ => RoleVerb::Write,
             };
-            at.require_right(index, user, verb, &ResourceKey::new(kind, &change.mesh, &change.name))?;
+            rights.check_resource(index, verb, &ResourceKey::new(kind, &change.mesh, &change.name))?;
         }
         Ok(())
     }

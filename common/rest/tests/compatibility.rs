@@ -445,7 +445,8 @@ async fn page() -> String {
         "\nWhat a proxy is to run with, `…/_config`, is asked of both as well: where Kuma's global answers with 405, ours \
          asks the zone. Of what an Envoy says of itself, `…/xds`, `…/stats` and `…/clusters`, more than 40 MiB, or more than \
          2.5 million values, is withheld: nobody knows that it is the Envoy who answers.\n\nSecrets that the control plane makes carry the label `kuma.io/mesh`, as everything that belongs \
-         to a mesh does, so that one filter finds it all; those that Kuma makes carry none.\n",
+         to a mesh does, so that one filter finds it all; those that Kuma makes carry none.\n\nA query has at most 128 \
+         parameters here, and one with more is answered 400: each takes many times the bytes that it has in the address.\n",
     );
     page.push_str(SYNC);
     page.push_str(

@@ -231,3 +231,19 @@ async fn a_page_of_long_items_ends_early_and_goes_on() {
     assert_eq!(pages, 3, "four megabytes each");
     assert!(seen.iter().eq((0..12).map(|n| format!("t{n:02}")).collect::<Vec<_>>().iter()), "{seen:?}");
 }
+
+#[tokio::test]
+async fn a_query_has_few_parameters_whatever_asks() {
+    let api = TestApi::start(config(Mode::Global), &[mesh("default")]).await.unwrap();
+    for path in ["/who-am-i", "/meshes", "/access/can-i?verb=read&kind=Mesh"] {
+        let ask_with = async |count: usize| {
+            let more = "a&".repeat(count);
+            let path = if path.contains('?') { format!("{path}&{more}") } else { format!("{path}?{more}") };
+            ask(&api, "GET", &path, None).await
+        };
+        assert_eq!(ask_with(100).await.0, 200, "{path}");
+        let (status, refused) = ask_with(5_000).await;
+        assert_eq!(status, 400, "{path}: {refused}");
+        assert!(refused["detail"].as_str().unwrap().contains("and may have 128"), "{path}: {refused}");
+    }
+}

@@ -304,3 +304,38 @@ async fn what_a_zone_changes_hides_nothing_of_what_users_did() {
     assert!(refused["detail"].as_str().unwrap().contains("is not known any more"), "{refused}");
     assert_eq!(undo(&api, json!({ "since": first - 1 })).await.0, 404);
 }
+
+#[tokio::test]
+async fn what_was_of_another_zone_is_shown_to_who_may_read_that_zone() {
+    let access = Access { read_resources: AccessRule::admins(), ..Access::default() };
+    let config = ApiConfig { access, ..config(Mode::Global) };
+    let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
+    let defaults = crate::config::DataplaneDefaults::default();
+    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &defaults).await.unwrap();
+    api.index.wait_for(*api.store.watch_head().borrow()).await.unwrap();
+    let of_zone = |zone: &str, seconds: u32| {
+        let mut document = timeout("a", seconds);
+        document["labels"] = json!({ "kuma.io/zone": zone });
+        document
+    };
+    let west = put(&api, TIMEOUT, of_zone("west", 1)).await;
+    write(&api, "DELETE", TIMEOUT, None).await;
+    let east = put(&api, TIMEOUT, of_zone("east", 2)).await;
+    for (name, zones) in [("one", json!(["east"])), ("both", json!(["east", "west"]))] {
+        let rule = json!({ "verbs": ["read"], "kinds": ["MeshTimeout"], "zones": zones });
+        let role = json!({ "type": "AccessRole", "name": name, "spec": { "rules": [rule] } });
+        put(&api, &format!("/accessroles/{name}"), role).await;
+        let spec = json!({ "subjects": [{ "type": "User", "name": name }], "roles": [name] });
+        let binding = json!({ "type": "AccessRoleBinding", "name": name, "spec": spec });
+        put(&api, &format!("/accessrolebindings/{name}"), binding).await;
+    }
+    for (name, expected) in [("one", [200, 403]), ("both", [200, 200])] {
+        let token = token_of(&api, name, &[]).await;
+        for (revision, expected) in [east, west].into_iter().zip(expected) {
+            let path = format!("{TIMEOUT}/_history/{revision}");
+            let (status, shown) = as_user(&api, &token, "GET", &path, None).await;
+            assert_eq!(status, expected, "{name} {revision}: {shown}");
+            assert_eq!(shown["spec"].is_object(), expected == 200, "{shown}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Taking back much at once: it is made in turn, off the threads that serve everybody, and has a bound.
 
+use std::time::{Duration, Instant};
+
 use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use super::{
     answers::Peak,
     stage::{Door, Stage, Watching},
 };
-use crate::harness::control_plane::ControlPlane;
+use crate::harness::{Global, control_plane::ControlPlane, http};
 
 /// Policies, each of a third of a megabyte.
 const POLICIES: usize = 40;
@@ -87,4 +89,78 @@ async fn who_takes_much_back_holds_up_nobody() {
     peak.ends("undo").await;
     watching.was_served().await;
     stage.stands(before, LEFT, 96 << 10).await;
+}
+
+/// Bindings, and users that each of them names.
+const BINDINGS: (usize, usize) = (300, 50);
+/// What somebody would take back who may take nothing back.
+const CHANGES: usize = 500;
+/// Longest that others wait for an answer meanwhile: a busy machine, and not as long as all bindings are read in.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Gives one role to many.
+fn bindings() -> String {
+    let role = "type: AccessRole\nname: few\nspec: { rules: [{ verbs: [write], kinds: [MeshRetry], names: [none] }] }";
+    let binding = |n: usize| {
+        let subjects = (0..BINDINGS.1).map(|m| format!("{{ type: User, name: user-{n}-{m} }}"));
+        let subjects = subjects.collect::<Vec<_>>().join(", ");
+        format!("type: AccessRoleBinding\nname: few-{n}\nspec: {{ roles: [few], subjects: [{subjects}] }}")
+    };
+    std::iter::once(role.to_owned()).chain((0..BINDINGS.0).map(binding)).collect::<Vec<_>>().join("\n---\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_may_take_nothing_back_has_nobody_wait_for_his_roles() {
+    let global = Global::start().await;
+    global.apply(&bindings());
+    let newest = global.get("/history?size=1").await;
+    let since = newest["items"][0]["revision"].as_u64().expect("a revision");
+    let policy = |n: usize| {
+        format!(
+            "{{type: MeshTimeout, mesh: default, name: t-{n}, spec: {{to: [{{targetRef: {{kind: Mesh}}, default: \
+             {{connectionTimeout: 1s}}}}]}}}}"
+        )
+    };
+    global.apply(&(0..CHANGES).map(policy).collect::<Vec<_>>().join("\n---\n"));
+    let bob = global.straitctl(&["generate", "user-token", "--name", "bob", "--valid-for", "1h"]);
+    let asked = json!({"since": since, "dryRun": true});
+    let undo = async || {
+        let request = http::client().post(global.url("/history/undo")).bearer_auth(bob.trim()).json(&asked);
+        let answer = request.send().await.expect("an answer");
+        (answer.status(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let mut asking = Box::pin(join_all((0..AT_ONCE).map(|_| undo())));
+    let client = http::client();
+    let (mut longest, mut answered) = (Duration::ZERO, 0);
+    let answers = loop {
+        let begin = Instant::now();
+        let answers = tokio::select! {
+            answers = &mut asking => Some(answers),
+            answer = client.get(global.diagnostics_url("/healthy")).send() => {
+                assert!(answer.expect("an answer").status().is_success());
+                answered += 1;
+                None
+            }
+        };
+        longest = longest.max(begin.elapsed());
+        if let Some(answers) = answers {
+            break answers;
+        }
+    };
+    println!("{answered} others were answered meanwhile, the longest took {longest:?}");
+    assert!(longest < SOON, "{longest:?}");
+    let mut given = 0;
+    for (status, plan) in answers {
+        match status {
+            StatusCode::OK => {
+                given += 1;
+                assert_eq!(plan["steps"], json!([]));
+                let left = plan["left"].as_array().into_iter().flatten();
+                let his = left.filter(|item| item["reason"].to_string().contains("this user has no role"));
+                assert_eq!(his.count(), CHANGES, "{}", plan["left"][0]);
+            }
+            status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{}", plan["detail"]),
+        }
+    }
+    assert!(given > 0);
 }

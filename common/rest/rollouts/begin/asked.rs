@@ -10,6 +10,7 @@ use crate::{
     model::{ResourceKey, kinds::mesh, text},
     registry,
     rest::{ApiError, rollouts::TITLE, write::ValidBody},
+    rollouts::why_not_carried,
 };
 
 /// Documents and deletes in one request: a folder may have more than what is new in it.
@@ -95,14 +96,8 @@ fn target(kind: &str, mesh: &str, name: &str) -> Result<ResourceKey, ApiError> {
         (true, "") => "default",
         (true, mesh) => mesh,
     };
-    if !kind.flow.global_to_zone() || kind.read_only {
-        let detail =
-            format!("{} {name:?} does not go from global to zones: apply it without a rollout", kind.name);
-        return Err(ApiError::bad_request(detail));
-    }
-    if kind.admin_only {
-        let detail =
-            format!("{} {name:?} cannot be kept for going back: apply it without a rollout", kind.name);
+    if let Some(why) = why_not_carried(kind) {
+        let detail = format!("{} {name:?} {why}: apply it without a rollout", kind.name);
         return Err(ApiError::bad_request(detail));
     }
     if name.is_empty() {

@@ -4,7 +4,12 @@ use super::{
     super::rights::{as_user, token_of},
     *,
 };
-use crate::access::{Access, AccessRule};
+use crate::{
+    access::{Access, AccessRule},
+    registry,
+    rest::tests::kinds,
+    rollouts::why_not_carried,
+};
 
 /// Gives the group of this name a role of the same name.
 async fn bind(api: &TestApi, name: &str, rules: Value) {
@@ -111,4 +116,143 @@ async fn who_reads_the_rollout_alone_is_told_no_more_than_that() {
         assert!(!shown.to_string().contains("abcdefghijklmnopqrstuvwxyz"), "{shown}");
     }
     assert_eq!(whole["zones"].as_array().unwrap().len(), 3, "{whole}");
+}
+
+fn demanding(name: &str, demand: &Value) -> Value {
+    let mut spec = waves();
+    spec["requiredFor"] = json!([demand]);
+    json!({ "type": "Rollout", "name": name, "spec": spec })
+}
+
+#[tokio::test]
+async fn what_is_demanded_can_be_done_and_is_lifted_again() {
+    let api = with_keys(federation(&waves()).await).await;
+    let mut taken = 0;
+    for kind in registry::ALL.iter().copied() {
+        let of_kind = demanding("canary", &json!({ "kinds": [kind.name] }));
+        let (status, answer) = ask(&api, "PUT", "/rollouts/canary", Some(of_kind)).await;
+        if let Some(why) = why_not_carried(kind) {
+            assert_eq!(status, 400, "{}: {answer}", kind.name);
+            let refused = &answer["invalid_parameters"][0];
+            assert_eq!(refused["field"], "spec.requiredFor[0].kinds[0]", "{answer}");
+            assert!(refused["reason"].as_str().unwrap().contains(why), "{answer}");
+            continue;
+        }
+        taken += 1;
+        assert_eq!(status, 200, "{}: {answer}", kind.name);
+        let item = format!("{}/a", kinds::path(kind));
+        let document = kinds::document(kind);
+        let (status, refused) = ask(&api, "PUT", &item, Some(document.clone())).await;
+        assert_eq!(status, 403, "{}: {refused}", kind.name);
+        assert!(refused["detail"].as_str().unwrap().contains("--rollout canary"), "{refused}");
+        let met = json!({ "resources": [document], "dryRun": true });
+        let (status, begun) = begin(&api, met).await;
+        assert_eq!(status, 200, "{}: {begun}", kind.name);
+        assert_eq!(
+            ask(&api, "PUT", "/rollouts/canary", Some(canary(&waves()))).await.0,
+            200,
+            "{}",
+            kind.name
+        );
+    }
+    assert!(taken > 20, "{taken} types go out in waves");
+    let unknown = demanding("canary", &json!({ "kinds": ["MeshTimeout", "Nothing"] }));
+    let (status, refused) = ask(&api, "PUT", "/rollouts/canary", Some(unknown)).await;
+    assert_eq!(
+        (status, &refused["invalid_parameters"][0]["field"]),
+        (400, &json!("spec.requiredFor[0].kinds[1]"))
+    );
+    // A mesh goes at once or not at all, and it is said how.
+    let of_meshes = demanding("canary", &json!({ "kinds": ["Mesh"] }));
+    assert_eq!(ask(&api, "PUT", "/rollouts/canary", Some(of_meshes)).await.0, 200);
+    let (status, refused) = ask(&api, "DELETE", "/meshes/default", None).await;
+    assert_eq!(status, 403, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("take Mesh out of"), "{refused}");
+    assert_eq!(ask(&api, "DELETE", "/rollouts/canary", None).await.0, 200);
+    assert_eq!(ask(&api, "DELETE", "/meshes/default", None).await.0, 200);
+}
+
+#[tokio::test]
+async fn nobody_demands_of_others_what_he_may_not_write() {
+    let api = with_keys(federation(&waves()).await).await;
+    bind(&api, "team", of(&[(&["write"], "Rollout", &["team-a-*"])])).await;
+    let of_leads = json!([
+        { "verbs": ["write"], "kinds": ["Rollout"], "names": ["team-b-*"] },
+        { "verbs": ["write"], "kinds": ["MeshTimeout"], "meshes": ["default"] },
+        { "verbs": ["write"], "kinds": ["MeshRetry"], "names": ["b-*"] },
+        { "verbs": ["write"], "kinds": ["Mesh"], "names": ["b-*"] },
+    ]);
+    bind(&api, "leads", of_leads).await;
+    let (bob, ann) = (token_of(&api, "bob", &["team"]).await, token_of(&api, "ann", &["leads"]).await);
+    let put = async |token: &str, name: &str, demand: Value| {
+        as_user(&api, token, "PUT", &format!("/rollouts/{name}"), Some(demanding(name, &demand))).await.0
+    };
+    for kind in registry::ALL.iter().copied() {
+        let expected = if why_not_carried(kind).is_some() { 400 } else { 403 };
+        assert_eq!(put(&bob, "team-a-x", json!({ "kinds": [kind.name] })).await, expected, "{}", kind.name);
+    }
+    for (demand, expected) in [
+        (json!({ "kinds": ["MeshTimeout"] }), 403),
+        (json!({ "kinds": ["MeshTimeout"], "meshes": ["default", "other"] }), 403),
+        (json!({ "kinds": ["MeshTimeout", "MeshRetry"], "meshes": ["default"] }), 403),
+        (json!({ "kinds": ["Mesh"], "meshes": ["default"] }), 403),
+        (json!({ "kinds": ["Mesh"] }), 403),
+        (json!({ "kinds": ["MeshTimeout"], "meshes": ["default"] }), 201),
+        (json!({ "kinds": ["Mesh"], "meshes": ["b-one"] }), 200),
+    ] {
+        assert_eq!(put(&ann, "team-b-x", demand.clone()).await, expected, "{demand}");
+    }
+    // What an administrator demands stays when somebody else writes the rollout, and does not grow.
+    let whole = demanding("team-a-y", &json!({ "kinds": ["MeshTimeout"] }));
+    assert_eq!(ask(&api, "PUT", "/rollouts/team-a-y", Some(whole.clone())).await.0, 201);
+    let mut later = whole;
+    later["spec"]["haltOn"] = json!({ "converge": "5m" });
+    assert_eq!(as_user(&api, &bob, "PUT", "/rollouts/team-a-y", Some(later)).await.0, 200);
+    assert_eq!(put(&bob, "team-a-y", json!({ "kinds": ["MeshTimeout", "MeshRetry"] })).await, 403);
+    assert_eq!(put(&bob, "team-a-y", json!({ "kinds": ["MeshTimeout"], "meshes": ["default"] })).await, 200);
+    assert_eq!(put(&bob, "team-a-y", json!({ "kinds": ["MeshTimeout"] })).await, 403);
+    // Whatever is demanded, administrators write rollouts and what goes out in none.
+    let secret = json!({ "type": "GlobalSecret", "name": "user-token-revocations", "data": "eA==" });
+    let (status, said) = ask(&api, "PUT", "/global-secrets/user-token-revocations", Some(secret)).await;
+    assert!(matches!(status, 200 | 201), "{said}");
+    for gone in ["/accessrolebindings/team", "/accessroles/team", "/rollouts/team-a-y", "/rollouts/team-b-x"]
+    {
+        assert_eq!(ask(&api, "DELETE", gone, None).await.0, 200, "{gone}");
+    }
+    assert_eq!(ask(&api, "PUT", TIMEOUT, Some(timeout("a", 3))).await.0, 200);
+}
+
+#[tokio::test]
+async fn who_may_write_some_rollouts_leaves_places_to_others() {
+    let api = with_keys(federation(&waves()).await).await;
+    let of_team =
+        |rollouts: &str| of(&[(&["write"], "Rollout", &[rollouts]), (&["write"], "MeshTimeout", &["of-*"])]);
+    bind(&api, "a", of_team("a-*")).await;
+    bind(&api, "b", of_team("b-*")).await;
+    let (of_a, of_b) = (token_of(&api, "ann", &["a"]).await, token_of(&api, "bob", &["b"]).await);
+    let make = async |token: &str, name: String| {
+        let rollout = json!({ "type": "Rollout", "name": name, "spec": waves() });
+        as_user(&api, token, "PUT", &format!("/rollouts/{name}"), Some(rollout)).await
+    };
+    for n in 0..128 {
+        assert_eq!(make(&of_a, format!("a-{n}")).await.0, 201, "{n}");
+    }
+    let (status, refused) = make(&of_a, "a-128".to_owned()).await;
+    assert_eq!(status, 409, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("128 of 256 rollouts"), "{refused}");
+    assert_eq!(make(&of_a, "a-0".to_owned()).await.0, 200, "what is there is written");
+    assert_eq!(make(&of_b, "b-0".to_owned()).await.0, 201, "there is place for others");
+
+    let begin = async |token: &str, name: &str| {
+        let body = json!({ "resources": [timeout(&format!("of-{name}"), 1)] });
+        as_user(&api, token, "POST", &format!("/rollouts/{name}/begin"), Some(body)).await
+    };
+    for n in 0..8 {
+        let (status, begun) = begin(&of_a, &format!("a-{n}")).await;
+        assert_eq!(status, 201, "{begun}");
+    }
+    let (status, refused) = begin(&of_a, "a-8").await;
+    assert_eq!(status, 409, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("8 of 16 runs"), "{refused}");
+    assert_eq!(begin(&of_b, "b-0").await.0, 201, "and for their runs");
 }
