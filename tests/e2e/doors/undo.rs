@@ -1,10 +1,11 @@
 //! Taking back much at once: it is made in turn, off the threads that serve everybody, and has a bound.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     answers::Peak,
@@ -96,7 +97,7 @@ const BINDINGS: (usize, usize) = (300, 50);
 /// What somebody would take back who may take nothing back.
 const CHANGES: usize = 500;
 /// Longest that others wait for an answer meanwhile: a busy machine, and not as long as all bindings are read in.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(5);
 
 /// Gives one role to many.
 fn bindings() -> String {
