@@ -11,7 +11,7 @@ use super::{
     index::{Index, IndexReader},
 };
 use crate::{
-    events::{Event, EventBus},
+    events::{Event, EventBus, ResourceChange},
     model::ResourceKey,
 };
 
@@ -118,12 +118,12 @@ impl Feed {
         let (mut next, mut told) = (Index::clone(&current), Vec::new());
         loop {
             match self.store.changes_since(next.point(), PAGE).await? {
-                Changes::Since { changes, upto } => {
-                    let is_last = upto.revision == next.revision || changes.len() < PAGE;
+                Changes::Since { changes, upto, more } => {
                     changes.iter().for_each(|change| next.apply(change));
                     next.reach(upto);
-                    told.extend(changes);
-                    if is_last {
+                    // Without the contents: what a later page replaces is let go with its page.
+                    told.extend(changes.iter().map(ResourceChange::from));
+                    if !more {
                         break;
                     }
                 }
@@ -178,12 +178,18 @@ impl Feed {
         // Whatever was written before the snapshot is in the index then, and what was written since is known.
         self.catch_up().await?;
         let current = Arc::clone(&self.index.borrow());
-        let Changes::Since { changes, .. } = self.store.changes_since(stored.point(), usize::MAX).await?
-        else {
-            // The next audit looks.
-            return Ok(());
-        };
-        let later: BTreeSet<&ResourceKey> = changes.iter().map(|change| &change.key).collect();
+        let (mut later, mut read): (BTreeSet<ResourceKey>, _) = (BTreeSet::new(), stored.point());
+        loop {
+            let Changes::Since { changes, upto, more } = self.store.changes_since(read, PAGE).await? else {
+                // The next audit looks.
+                return Ok(());
+            };
+            later.extend(changes.into_iter().map(|change| change.key));
+            read = upto;
+            if !more {
+                break;
+            }
+        }
         let mut differing = stored.changed_since(&current);
         differing.retain(|key| !later.contains(key) && stored.get(key) != current.get(key));
         if !differing.is_empty() {

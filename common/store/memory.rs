@@ -192,7 +192,8 @@ impl Store for MemoryStore {
         }
         let whole = start + taken.len() == state.changes.len();
         let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
-        Ok(Changes::Since { changes: taken, upto: Point { revision: upto, commit: commit_of(upto) } })
+        let upto = Point { revision: upto, commit: commit_of(upto) };
+        Ok(Changes::Since { changes: taken, upto, more: !whole })
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {

@@ -230,7 +230,7 @@ impl Offered {
         loop {
             let current = Arc::clone(&self.index.borrow());
             let read = match self.store.changes_since(current.point(), PAGE).await {
-                Ok(Changes::Since { changes, upto }) if upto.revision > current.revision => {
+                Ok(Changes::Since { changes, upto, .. }) if upto.revision > current.revision => {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
                     next.reach(upto);
