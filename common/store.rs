@@ -223,8 +223,8 @@ pub enum Changes {
         changes: Vec<Change>,
         /// Go on from here; the asked revision when nothing happened since.
         upto: Point,
-        /// Whether the store had more than that when it was read: a page may be short and not the last.
-        more: bool,
+        /// Where the store was when it was read: a page may be short and not the last.
+        head: Revision,
     },
     /// The asked revision lies before the retained window: take a snapshot.
     Resync,

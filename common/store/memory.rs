@@ -193,7 +193,7 @@ impl Store for MemoryStore {
         let whole = start + taken.len() == state.changes.len();
         let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
         let upto = Point { revision: upto, commit: commit_of(upto) };
-        Ok(Changes::Since { changes: taken, upto, more: !whole })
+        Ok(Changes::Since { changes: taken, upto, head: state.revision })
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {

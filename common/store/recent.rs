@@ -80,8 +80,7 @@ impl Recent {
         let page = changes.range(start..);
         let upto = page.clone().nth(limit.max(1) - 1).map_or(newest, end);
         let page = page.map(|(_, change)| change).take_while(|change| change.revision <= upto.revision);
-        let more = upto.revision < newest.revision;
-        Some(Changes::Since { changes: page.cloned().collect(), upto, more })
+        Some(Changes::Since { changes: page.cloned().collect(), upto, head: newest.revision })
     }
 
     fn lock(&self) -> MutexGuard<'_, RecentChanges> {

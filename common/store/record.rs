@@ -227,12 +227,10 @@ where
     }
     let (mut changes, mut shown) = (Vec::new(), BTreeMap::new());
     let mut upto = Point { commit: after.commit.or(there), ..after };
-    let mut more = false;
     for row in rows {
         let Some(at) = row.try_get::<Option<i64>, _>("at").map_err(failed)? else { break };
         let commit = row.try_get::<Option<i64>, _>("commit_id").map_err(failed)?;
         upto = Point { revision: at.unsigned_abs(), commit: commit.map(CommitId::from_column) };
-        more = upto.revision < meta.head();
         let text = |column: &'static str| row.try_get::<String, _>(column).map_err(failed);
         let (kind, mesh, name) = (text("c_kind")?, text("c_mesh")?, text("c_name")?);
         let logged = LoggedColumns { revision: at, kind: &kind, mesh: &mesh, name: &name, op: &text("op")? };
@@ -261,7 +259,7 @@ where
         };
         changes.push(Change { revision: upto.revision, key: told.key().clone(), resource });
     }
-    Ok(Changes::Since { changes, upto, more })
+    Ok(Changes::Since { changes, upto, head: meta.head() })
 }
 
 /// What became of a resource of which a page tells.

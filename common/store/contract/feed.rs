@@ -50,13 +50,13 @@ pub async fn pages_end_with_a_whole_batch(stores: &dyn Stores) {
     put(&*store, policy("last", 1)).await;
     for (limit, count, end) in [(0, 1, 1), (1, 1, 1), (2, 8, 2), (8, 8, 2), (9, 9, 3), (50, 9, 3)] {
         let page = store.changes_since(0.into(), limit).await.unwrap();
-        let Changes::Since { changes, upto, more } = page else { panic!("{page:?}") };
-        assert_eq!((changes.len(), upto.revision, more), (count, end, end < 3), "limit {limit}");
+        let Changes::Since { changes, upto, head } = page else { panic!("{page:?}") };
+        assert_eq!((changes.len(), upto.revision, head), (count, end, 3), "limit {limit}");
         assert!(changes.is_sorted_by_key(|c| c.revision));
     }
     let end = store.changes_since(3.into(), 10).await.unwrap();
     assert!(
-        matches!(&end, Changes::Since { changes, upto, more: false } if changes.is_empty() && upto.revision == 3)
+        matches!(&end, Changes::Since { changes, upto, head: 3 } if changes.is_empty() && upto.revision == 3)
     );
     assert!(matches!(end, Changes::Since { upto, .. } if upto == index_of(&*store).await.point()));
 }
@@ -100,8 +100,8 @@ pub async fn what_is_large_and_changes_often_is_told_change_by_change(stores: &d
     let (mut seen, mut folded, mut at) = (Vec::new(), Index::empty(store.identity()), Point::default());
     loop {
         let page = store.changes_since(at, usize::MAX).await.unwrap();
-        let Changes::Since { changes, upto, more } = page else { panic!("{page:?}") };
-        assert_eq!(more, upto.revision < stored.revision);
+        let Changes::Since { changes, upto, head } = page else { panic!("{page:?}") };
+        assert_eq!(head, stored.revision);
         assert!(
             upto.revision > at.revision && changes.last().unwrap().revision == upto.revision,
             "whole batches"
@@ -110,7 +110,7 @@ pub async fn what_is_large_and_changes_often_is_told_change_by_change(stores: &d
         changes.iter().for_each(|change| folded.apply(change));
         folded.reach(upto);
         at = upto;
-        if !more {
+        if upto.revision == head {
             break;
         }
     }

@@ -84,16 +84,16 @@ async fn a_page_of_the_feed_has_each_resource_once_and_ends_in_bytes() {
     for (name, byte) in [("rewritten", 1), ("rewritten", 2), ("a", 9), ("b", 9), ("c", 9)] {
         store.transact(Batch::of([Write::put(large(name, byte))])).await.unwrap();
     }
-    let Changes::Since { changes, upto, more } = store.changes_since(0.into(), 100).await.unwrap() else {
+    let Changes::Since { changes, upto, head } = store.changes_since(0.into(), 100).await.unwrap() else {
         panic!()
     };
-    assert_eq!((changes.len(), upto.revision, more), (4, 4, true), "9 MiB, and none begins after 8");
+    assert_eq!((changes.len(), upto.revision, head), (4, 4, 5), "9 MiB, and none begins after 8");
     let [first, second] = [0, 1].map(|n: usize| changes[n].resource.as_ref().unwrap());
     assert!(Arc::ptr_eq(first, second) && first.revision == 2 && first.spec[0] == 2);
-    let Changes::Since { changes, upto, more } = store.changes_since(upto, 100).await.unwrap() else {
+    let Changes::Since { changes, upto, head } = store.changes_since(upto, 100).await.unwrap() else {
         panic!()
     };
-    assert_eq!((changes.len(), upto.revision, more), (1, 5, false));
+    assert_eq!((changes.len(), upto.revision, head), (1, 5, 5));
     store.close().await;
 }
 

@@ -148,20 +148,20 @@ async fn a_page_of_the_feed_has_each_resource_once_and_ends_in_bytes() {
         store.transact(Batch::of([Write::put(large(name, 9))])).await.unwrap();
     }
     let page = async |after: Revision| {
-        let Changes::Since { changes, upto, more } = store.changes_since(after.into(), 100).await.unwrap()
+        let Changes::Since { changes, upto, head } = store.changes_since(after.into(), 100).await.unwrap()
         else {
             panic!()
         };
-        (changes, upto.revision, more)
+        (changes, upto.revision, head)
     };
-    let (changes, upto, more) = page(0).await;
-    assert_eq!((changes.len(), upto, more), (7, 7, true), "9 MiB, and none begins after 8");
+    let (changes, upto, head) = page(0).await;
+    assert_eq!((changes.len(), upto, head), (7, 7, 8), "9 MiB, and none begins after 8");
     let first = changes[0].resource.as_ref().unwrap();
     assert!(changes[..5].iter().all(|c| Arc::ptr_eq(c.resource.as_ref().unwrap(), first)));
     assert_eq!((first.revision, first.spec[0]), (5, 4));
-    let (changes, upto, more) = page(upto).await;
-    assert_eq!((changes.len(), upto, more), (1, 8, false));
-    assert_eq!(page(upto).await, (vec![], 8, false));
+    let (changes, upto, head) = page(upto).await;
+    assert_eq!((changes.len(), upto, head), (1, 8, 8));
+    assert_eq!(page(upto).await, (vec![], 8, 8));
 }
 
 #[tokio::test]
