@@ -223,6 +223,8 @@ pub enum Changes {
         changes: Vec<Change>,
         /// Go on from here; the asked revision when nothing happened since.
         upto: Point,
+        /// Where the store was when it was read: a page may be short and not the last.
+        head: Revision,
     },
     /// The asked revision lies before the retained window: take a snapshot.
     Resync,
@@ -339,7 +341,8 @@ pub trait Store: Send + Sync + 'static {
     /// Any [`StoreError`]; nothing of the batch is visible then.
     async fn transact(&self, batch: Batch) -> Result<Commit, StoreError>;
 
-    /// What happened after a point, at most about `limit` entries, whole batches.
+    /// What happened after a point, at most about `limit` entries, whole batches. A store that reads from elsewhere ends
+    /// a page after some megabytes of resources as well, and reads each of them once for a page.
     ///
     /// # Errors
     /// [`StoreError::Backend`].

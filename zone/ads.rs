@@ -35,6 +35,7 @@ mod insight;
 pub mod introspection;
 mod kept;
 mod metrics;
+mod moment;
 pub mod node;
 mod nodes;
 mod pace;

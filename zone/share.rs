@@ -8,6 +8,10 @@ use common::{metering, model::kinds::mesh_service::MeshService};
 pub(crate) const SERVICES_OF_ZONE: usize = 10_000;
 /// Services of this zone that proxies with one token bring along.
 pub(crate) const SERVICES_OF_ACCOUNT: usize = SERVICES_OF_ZONE / 2;
+/// Bytes that the services of one other zone, and of proxies with one token, take where the addresses of those that are known
+/// by their tags are kept, in one resource for all of a mesh.
+pub(crate) const ADDRESS_BYTES_OF_ZONE: usize = 3 * 1024 * 1024;
+pub(crate) const ADDRESS_BYTES_OF_ACCOUNT: usize = ADDRESS_BYTES_OF_ZONE / 2;
 
 /// Services of one other zone that one service of several zones is made of.
 pub(crate) const PARTS_OF_ZONE: usize = 100;
@@ -42,11 +46,15 @@ pub(crate) const IDENTITY_BYTES_OF_PARTS: usize = 64 * 1024;
 /// Bytes of certificates that one other zone is believed by in one mesh. All of its proxies are sent them.
 pub(crate) const ROOTS_OF_ZONE: usize = 64 * 1024;
 
-/// What one origin brings, each thing once however often it comes: so much of it is taken, and the rest waits, in order,
-/// until something of it goes.
+/// What one origin brings, each thing once however often it comes: so much of it is taken, by number and by bytes, and the
+/// rest waits, in order, until something of it goes.
 #[derive(Debug)]
 pub(crate) struct FairShare<K> {
     most: usize,
+    most_bytes: usize,
+    /// Bytes of one thing, far fewer than all may have: one that never fits would let nothing behind it in.
+    weigh: fn(&K) -> usize,
+    bytes: usize,
     taken: BTreeMap<K, usize>,
     beyond: BTreeMap<K, usize>,
 }
@@ -57,22 +65,34 @@ pub(crate) struct Vacated<K> {
     /// Whether what went was taken, and is not any more.
     pub(crate) let_go: bool,
     /// What is taken now in its place.
-    pub(crate) follows: Option<K>,
+    pub(crate) follows: Vec<K>,
 }
 
 impl<K: Ord + Clone> FairShare<K> {
     /// Nothing came so far; so much will be taken at most.
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, taken: BTreeMap::new(), beyond: BTreeMap::new() }
+        Self::within(most, usize::MAX, |_| 0)
+    }
+
+    /// The same, and of no more bytes than these together.
+    pub(crate) fn within(most: usize, most_bytes: usize, weigh: fn(&K) -> usize) -> Self {
+        Self { most, most_bytes, weigh, bytes: 0, taken: BTreeMap::new(), beyond: BTreeMap::new() }
+    }
+
+    fn has_room_for(&self, thing: &K) -> bool {
+        self.taken.len() < self.most && self.bytes + (self.weigh)(thing) <= self.most_bytes
     }
 
     /// One more of these comes; says whether it is taken from now on and was not so far.
     pub(crate) fn add(&mut self, thing: &K) -> bool {
-        if let Some(count) = self.taken.get_mut(thing) {
+        if let Some(count) = self.taken.get_mut(thing).or_else(|| self.beyond.get_mut(thing)) {
             *count += 1;
             return false;
         }
-        let is_room = self.taken.len() < self.most;
+        let is_room = self.has_room_for(thing);
+        if is_room {
+            self.bytes += (self.weigh)(thing);
+        }
         let side = if is_room { &mut self.taken } else { &mut self.beyond };
         *side.entry(thing.clone()).or_default() += 1;
         is_room
@@ -89,12 +109,24 @@ impl<K: Ord + Clone> FairShare<K> {
             *count -= 1;
         }
         let let_go = was_taken && is_last;
-        let follows = if let_go { self.beyond.pop_first() } else { None };
-        let follows = follows.map(|(thing, count)| {
-            self.taken.insert(thing.clone(), count);
-            thing
-        });
+        if let_go {
+            self.bytes -= (self.weigh)(thing);
+        }
+        // What waits may also have waited for one before it that waits no more.
+        let follows = if is_last { self.let_in() } else { Vec::new() };
         Vacated { let_go, follows }
+    }
+
+    /// Takes what waits, as far as there is room for the first of it.
+    fn let_in(&mut self) -> Vec<K> {
+        let mut follows = Vec::new();
+        while self.beyond.first_key_value().is_some_and(|(first, _)| self.has_room_for(first)) {
+            let Some((thing, count)) = self.beyond.pop_first() else { break };
+            self.bytes += (self.weigh)(&thing);
+            self.taken.insert(thing.clone(), count);
+            follows.push(thing);
+        }
+        follows
     }
 
     /// How much is not taken.
@@ -177,14 +209,42 @@ mod tests {
         assert!(share.add(&"c") && share.add(&"a"));
         assert!(!share.add(&"a") && !share.add(&"z") && !share.add(&"b") && !share.add(&"b"));
         assert_eq!(share.beyond(), 2);
-        let nothing = || Vacated { let_go: false, follows: None };
+        let nothing = || Vacated { let_go: false, follows: vec![] };
         assert_eq!(share.remove(&"a"), nothing());
         assert_eq!(share.remove(&"z"), nothing());
         assert_eq!(share.remove(&"unknown"), nothing());
-        assert_eq!(share.remove(&"a"), Vacated { let_go: true, follows: Some("b") });
+        assert_eq!(share.remove(&"a"), Vacated { let_go: true, follows: vec!["b"] });
         assert_eq!(share.remove(&"b"), nothing());
-        assert_eq!(share.remove(&"b"), Vacated { let_go: true, follows: None });
-        assert_eq!(share.remove(&"c"), Vacated { let_go: true, follows: None });
+        assert_eq!(share.remove(&"b"), Vacated { let_go: true, follows: vec![] });
+        assert_eq!(share.remove(&"c"), Vacated { let_go: true, follows: vec![] });
         assert!(share.is_empty());
+    }
+
+    #[test]
+    fn what_is_long_takes_the_room_of_several() {
+        let mut share = FairShare::within(3, 10, |text: &&str| text.len());
+        assert!(share.add(&"aaaaaa") && share.add(&"bbb"), "9 of 10");
+        assert!(!share.add(&"cc") && !share.add(&"dddd") && !share.add(&"cc"));
+        assert!(share.add(&"e"), "there is room for one");
+        assert_eq!(
+            share.remove(&"e"),
+            Vacated { let_go: true, follows: vec![] },
+            "none for the first that waits"
+        );
+        assert_eq!(share.remove(&"aaaaaa"), Vacated { let_go: true, follows: vec!["cc", "dddd"] });
+        assert!(!share.add(&"f"), "they are three");
+        assert_eq!(share.remove(&"cc"), Vacated { let_go: false, follows: vec![] }, "it came twice");
+        assert_eq!(share.remove(&"cc"), Vacated { let_go: true, follows: vec!["f"] });
+        assert!(!share.add(&"gggg") && !share.add(&"h"));
+        assert_eq!(share.remove(&"f"), Vacated { let_go: true, follows: vec![] }, "7 and 4 are too much");
+        assert_eq!(
+            share.remove(&"gggg"),
+            Vacated { let_go: false, follows: vec!["h"] },
+            "it held the next one up"
+        );
+        for left in ["bbb", "dddd", "h"] {
+            assert!(share.remove(&left).let_go);
+        }
+        assert!(share.is_empty() && share.bytes == 0);
     }
 }

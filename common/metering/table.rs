@@ -101,7 +101,7 @@ pub const ALL: &[Metric] = &[
     counter("events_dropped", &[("subscriber", Constants)],
         "Events a part of the process was too slow for; it looks at everything instead").kumas(),
     gauge("foreign_services_left_out", Count, &[ZONE, ("form", These(&["resources", "tags"]))],
-        "Services of another zone that get no virtual address here, because it has too many"),
+        "Services of another zone that get no virtual address here, because it has too many, or no host can have their names"),
     counter("hds_requests_received", &[],
         "Messages of proxies about the health of their workloads").kumas(),
     counter("hds_responses_sent", &[],

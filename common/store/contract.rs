@@ -69,6 +69,7 @@ pub const CASES: &[(&str, Case)] = cases![
     writes::every_field_comes_back,
     feed::resumes_from_every_revision,
     feed::pages_end_with_a_whole_batch,
+    feed::what_is_large_and_changes_often_is_told_change_by_change,
     feed::outside_the_window_a_reader_starts_over,
     feed::concurrent_writers_lose_nothing,
     feed::a_store_that_lost_its_end_is_noticed_wherever_it_goes_on,
@@ -145,7 +146,7 @@ async fn follow(store: &dyn Store, index: &mut Index, page: usize) {
     loop {
         match store.changes_since(index.point(), page).await.unwrap() {
             Changes::Since { upto, .. } if upto.revision == index.revision => return,
-            Changes::Since { changes, upto } => {
+            Changes::Since { changes, upto, .. } => {
                 changes.iter().for_each(|change| index.apply(change));
                 index.reach(upto);
             }

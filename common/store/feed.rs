@@ -11,7 +11,7 @@ use super::{
     index::{Index, IndexReader},
 };
 use crate::{
-    events::{Event, EventBus},
+    events::{Event, EventBus, ResourceChange},
     model::ResourceKey,
 };
 
@@ -115,14 +115,18 @@ impl Feed {
     /// rest of that batch keeps from it.
     async fn advance(&self) -> Result<bool, StoreError> {
         let current = Arc::clone(&self.index.borrow());
-        let (mut next, mut told) = (Index::clone(&current), Vec::new());
+        let (mut next, mut told, mut seen) = (Index::clone(&current), Vec::new(), 0);
         loop {
             match self.store.changes_since(next.point(), PAGE).await? {
-                Changes::Since { changes, upto } => {
-                    let is_last = upto.revision == next.revision || changes.len() < PAGE;
+                Changes::Since { changes, upto, head } => {
+                    // A database shows a commit before the memory of the process that made it: whatever a page may have
+                    // shown of the head of its time is told to the end.
+                    seen = seen.max(head);
+                    let is_last = upto.revision == next.revision || upto.revision >= seen;
                     changes.iter().for_each(|change| next.apply(change));
                     next.reach(upto);
-                    told.extend(changes);
+                    // Without the contents: what a later page replaces is let go with its page.
+                    told.extend(changes.iter().map(ResourceChange::from));
                     if is_last {
                         break;
                     }
@@ -178,12 +182,19 @@ impl Feed {
         // Whatever was written before the snapshot is in the index then, and what was written since is known.
         self.catch_up().await?;
         let current = Arc::clone(&self.index.borrow());
-        let Changes::Since { changes, .. } = self.store.changes_since(stored.point(), usize::MAX).await?
-        else {
-            // The next audit looks.
-            return Ok(());
-        };
-        let later: BTreeSet<&ResourceKey> = changes.iter().map(|change| &change.key).collect();
+        let (mut later, mut read): (BTreeSet<ResourceKey>, _) = (BTreeSet::new(), stored.point());
+        loop {
+            let Changes::Since { changes, upto, head } = self.store.changes_since(read, PAGE).await? else {
+                // The next audit looks.
+                return Ok(());
+            };
+            later.extend(changes.into_iter().map(|change| change.key));
+            let is_last = upto.revision == read.revision || upto.revision >= head;
+            read = upto;
+            if is_last {
+                break;
+            }
+        }
         let mut differing = stored.changed_since(&current);
         differing.retain(|key| !later.contains(key) && stored.get(key) != current.get(key));
         if !differing.is_empty() {
@@ -208,9 +219,12 @@ fn measure(index: &Index) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
+    use std::{
+        collections::VecDeque,
+        sync::{
+            Mutex,
+            atomic::{AtomicBool, Ordering},
+        },
     };
 
     use async_trait::async_trait;
@@ -220,8 +234,8 @@ mod tests {
     use crate::{
         model::{Resource, ResourceKey, kinds},
         store::{
-            Batch, Commit, Lease, Point, Revision, Snapshot, StoreIdentity, Write, contract::index_of,
-            memory::MemoryStore,
+            Batch, Change, Commit, Lease, Point, Revision, Snapshot, StoreIdentity, Write,
+            contract::index_of, memory::MemoryStore,
         },
     };
 
@@ -232,13 +246,15 @@ mod tests {
         head: watch::Sender<Revision>,
         past: Mutex<Option<Arc<Resource>>>,
         is_busy: AtomicBool,
+        /// What it answers next, whatever is in it.
+        pages: Mutex<VecDeque<Changes>>,
     }
 
     impl Deaf {
         fn with_retention(retained: usize) -> Arc<Self> {
             let store = Mutex::new(Arc::new(MemoryStore::with_retention(Uuid::nil(), retained)));
-            let (head, past) = (watch::Sender::new(0), Mutex::default());
-            Arc::new(Self { store, head, past, is_busy: AtomicBool::default() })
+            let (head, past, pages) = (watch::Sender::new(0), Mutex::default(), Mutex::default());
+            Arc::new(Self { store, head, past, is_busy: AtomicBool::default(), pages })
         }
 
         fn store(&self) -> Arc<MemoryStore> {
@@ -255,6 +271,10 @@ mod tests {
             self.store().transact(batch).await
         }
         async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
+            let scripted = self.pages.lock().unwrap().pop_front();
+            if let Some(page) = scripted {
+                return Ok(page);
+            }
             self.store().changes_since(after, limit).await
         }
         async fn snapshot(&self) -> Result<Snapshot, StoreError> {
@@ -331,6 +351,38 @@ mod tests {
         };
         let (followed, ()) = tokio::join!(feed.run(shutdown.clone()), written);
         followed.unwrap();
+    }
+
+    /// The first page is read from a database and shows `early` as the third batch left it, the second comes from a memory
+    /// that has not heard of that batch. Between the two everything was never so.
+    #[tokio::test]
+    async fn what_a_page_shows_of_a_later_batch_is_shown_to_nobody_without_the_rest_of_it() {
+        let store = Deaf::with_retention(10);
+        let feed = Feed::load(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+        let change = |revision: Revision, name: &str, is_at: Revision| {
+            let resource = Resource { revision: is_at, ..zone(name) };
+            Change { revision, key: resource.key.clone(), resource: Some(Arc::new(resource)) }
+        };
+        let page = |changes: Vec<Change>, upto: Revision, head: Revision| Changes::Since {
+            changes,
+            upto: upto.into(),
+            head,
+        };
+        store.pages.lock().unwrap().extend([
+            page(vec![change(1, "early", 3)], 1, 3),
+            page(vec![change(2, "other", 2)], 2, 2),
+            page(vec![change(3, "early", 3), change(3, "late", 3)], 3, 3),
+            // Short, and not the last.
+            page(vec![change(4, "other", 4)], 4, 5),
+            page(vec![change(5, "other", 5)], 5, 5),
+        ]);
+        let mut shown = Vec::new();
+        while !store.pages.lock().unwrap().is_empty() {
+            assert!(feed.advance().await.unwrap());
+            let index = feed.reader().current();
+            shown.push((index.revision, index.count(&kinds::zone::KIND)));
+        }
+        assert_eq!(shown, [(3, 3), (5, 3)]);
     }
 
     #[tokio::test(start_paused = true)]

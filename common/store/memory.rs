@@ -41,7 +41,8 @@ pub struct MemoryStore {
 struct MemoryState {
     revision: Revision,
     rows: Rows,
-    changes: VecDeque<Change>,
+    /// Without what became of them: that is in the rows.
+    changes: VecDeque<(Revision, ResourceKey)>,
     /// Which commit made each revision that `changes` reach back to.
     commits: BTreeMap<Revision, CommitId>,
     /// Oldest first, of whole batches.
@@ -121,11 +122,11 @@ impl MemoryState {
     fn trim(&mut self, retained: usize) {
         while self.changes.len() > retained {
             let (Some(oldest), Some(newest)) = (self.changes.front(), self.changes.back()) else { return };
-            let oldest = oldest.revision;
-            if oldest == newest.revision {
+            let oldest = oldest.0;
+            if oldest == newest.0 {
                 return;
             }
-            while self.changes.front().is_some_and(|c| c.revision == oldest) {
+            while self.changes.front().is_some_and(|(revision, _)| *revision == oldest) {
                 self.changes.pop_front();
             }
             while self.commits.first_key_value().is_some_and(|(revision, _)| *revision < oldest) {
@@ -154,10 +155,7 @@ impl Store for MemoryStore {
         if changed.is_empty() {
             return Ok(Commit { revision: state.revision, changed });
         }
-        for key in &changed {
-            let resource = state.rows.get(key).cloned();
-            state.changes.push_back(Change { revision, key: key.clone(), resource });
-        }
+        state.changes.extend(changed.iter().map(|key| (revision, key.clone())));
         state.revision = revision;
         state.commits.insert(revision, CommitId::from_column(COMMITS.fetch_add(1, Ordering::Relaxed)));
         state.trim(self.retained);
@@ -173,7 +171,7 @@ impl Store for MemoryStore {
 
     async fn changes_since(&self, after: Point, limit: usize) -> Result<Changes, StoreError> {
         let state = self.lock();
-        let oldest = state.changes.front().map_or(state.revision, |c| c.revision - 1);
+        let oldest = state.changes.front().map_or(state.revision, |(revision, _)| revision - 1);
         if after.revision < oldest {
             return Ok(Changes::Resync);
         }
@@ -181,18 +179,20 @@ impl Store for MemoryStore {
         if after.revision > state.revision || !after.is_where(commit_of(after.revision)) {
             return Ok(Changes::Parted);
         }
-        let start = state.changes.partition_point(|c| c.revision <= after.revision);
+        let start = state.changes.partition_point(|(revision, _)| *revision <= after.revision);
         let mut taken: Vec<Change> = Vec::new();
-        for change in state.changes.range(start..) {
-            let in_batch = taken.last().is_some_and(|last| last.revision == change.revision);
+        for (revision, key) in state.changes.range(start..) {
+            let in_batch = taken.last().is_some_and(|last| last.revision == *revision);
             if taken.len() >= limit.max(1) && !in_batch {
                 break;
             }
-            taken.push(change.clone());
+            let resource = state.rows.get(key).cloned();
+            taken.push(Change { revision: *revision, key: key.clone(), resource });
         }
         let whole = start + taken.len() == state.changes.len();
         let upto = taken.last().filter(|_| !whole).map_or(state.revision, |last| last.revision);
-        Ok(Changes::Since { changes: taken, upto: Point { revision: upto, commit: commit_of(upto) } })
+        let upto = Point { revision: upto, commit: commit_of(upto) };
+        Ok(Changes::Since { changes: taken, upto, head: state.revision })
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<PastChanges, StoreError> {
@@ -302,5 +302,34 @@ impl Store for MemoryStore {
 
     fn nudged(&self) -> watch::Receiver<Nudges> {
         self.nudges.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::{model::kinds, store::Write};
+
+    #[tokio::test]
+    async fn the_log_of_changes_keeps_nothing_of_what_was_replaced() {
+        let store = MemoryStore::new(Uuid::nil());
+        let key = ResourceKey::new(&kinds::dataplane::KIND, "default", "web-1");
+        let put = async |byte: u8| {
+            let resource = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec(vec![byte; 1_000]);
+            store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+        };
+        put(1).await;
+        let replaced = Arc::downgrade(&store.snapshot().await.unwrap().resources[0]);
+        put(2).await;
+        assert!(replaced.upgrade().is_none());
+        let Changes::Since { changes, .. } = store.changes_since(0.into(), 10).await.unwrap() else {
+            panic!()
+        };
+        let told: Vec<_> =
+            changes.iter().map(|c| (c.revision, c.resource.as_ref().unwrap().spec[0])).collect();
+        assert_eq!(told, [(1, 2), (2, 2)], "each change, with the resource as it is");
     }
 }

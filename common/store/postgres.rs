@@ -44,7 +44,9 @@ use super::{
     meter::MeasuredWrite,
     nudge::{Nudge, Nudges},
     past,
-    record::{self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, ResourceRecord, number, session_sum},
+    record::{
+        self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, PAGE_BYTES, ResourceRecord, number, session_sum,
+    },
     sessions,
     writer::Writer,
 };
@@ -54,8 +56,8 @@ const READERS: u32 = 8;
 /// Connections for what people ask about the past, which may take long: the others never wait for these.
 const HISTORIANS: u32 = 2;
 
-/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
-/// resource as it is now. There is always one row, which says where the store is. `LATERAL` with a
+/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, and begins none after `$3` bytes. The first
+/// entry about a resource has it as it is now. There is always one row, which says where the store is. `LATERAL` with a
 /// limit keeps the planner, which does not know how short a page is, from reading all resources.
 const CHANGES_SINCE: &str = "\
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
@@ -64,11 +66,23 @@ const CHANGES_SINCE: &str = "\
         r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
         r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, r.checksum \
     FROM meta m LEFT JOIN (\
-        SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name, op, \
-            checksum AS c_checksum, commit_id FROM changes \
-        WHERE revision > $1 ORDER BY revision FETCH FIRST ($2) ROWS WITH TIES\
-    ) c ON true LEFT JOIN LATERAL (\
-        SELECT * FROM resources WHERE kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
+        SELECT l.*, SUM(s.bytes) OVER (\
+            ORDER BY l.at GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
+        FROM (\
+            SELECT revision AS at, ordinal, kind AS c_kind, mesh AS c_mesh, name AS c_name, op, \
+                checksum AS c_checksum, commit_id, \
+                ROW_NUMBER() OVER (PARTITION BY kind, mesh, name ORDER BY revision, ordinal) AS nth \
+            FROM (\
+                SELECT * FROM changes WHERE revision > $1 ORDER BY revision FETCH FIRST ($2) ROWS WITH TIES\
+            ) p\
+        ) l LEFT JOIN LATERAL (\
+            SELECT octet_length(labels) + octet_length(spec) + COALESCE(octet_length(status), 0) AS bytes \
+            FROM resources \
+            WHERE l.nth = 1 AND kind = l.c_kind AND mesh = l.c_mesh AND name = l.c_name LIMIT 1\
+        ) s ON true\
+    ) c ON COALESCE(c.before, 0) < $3 LEFT JOIN LATERAL (\
+        SELECT * FROM resources \
+        WHERE c.nth = 1 AND kind = c.c_kind AND mesh = c.c_mesh AND name = c.c_name LIMIT 1\
     ) r ON true ORDER BY c.at, c.ordinal";
 
 /// The store in one database.
@@ -182,7 +196,7 @@ impl Store for PostgresStore {
         let rows = unless_silent(PROMPT, async |watch| {
             let mut connection = self.read.take(&watch).await?;
             let changes = sqlx::query(CHANGES_SINCE).bind(number(after.revision)).bind(limit);
-            changes.fetch_all(&mut *connection).await
+            changes.bind(PAGE_BYTES).fetch_all(&mut *connection).await
         })
         .await
         .map_err(|error| self.noticed(unread("read the change feed", error)))?;

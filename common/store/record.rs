@@ -2,7 +2,10 @@
 
 mod raw;
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
@@ -16,6 +19,10 @@ use crate::{
     model::{Labels, Origin, Resource, ResourceKey},
     registry,
 };
+
+/// Bytes of resources after which no further batch begins on a page of the feed. What is rewritten all the time would
+/// otherwise be read as often as it was, and what is large all at once.
+pub(super) const PAGE_BYTES: i64 = 8 << 20;
 
 /// Every resource.
 pub(super) const ALL_RESOURCES: &str = "\
@@ -192,7 +199,7 @@ fn known_key(kind: &str, mesh: &str, name: &str) -> Option<ResourceKey> {
     Some(ResourceKey::new(known?, mesh, name))
 }
 
-/// Turns the rows of a feed query into the answer.
+/// Turns the rows of a feed query into the answer. A resource stands in the first row about it.
 ///
 /// # Errors
 /// When a row is damaged, or the store is not `opened` any more.
@@ -218,7 +225,7 @@ where
     if after.revision > meta.head() || !after.is_where(there) {
         return Ok(Changes::Parted);
     }
-    let mut changes = Vec::new();
+    let (mut changes, mut shown) = (Vec::new(), BTreeMap::new());
     let mut upto = Point { commit: after.commit.or(there), ..after };
     for row in rows {
         let Some(at) = row.try_get::<Option<i64>, _>("at").map_err(failed)? else { break };
@@ -232,16 +239,35 @@ where
             return Err(damaged(format_args!("an entry of the change log at revision {at}")));
         }
         let Some(key) = known_key(&kind, &mesh, &name) else { continue };
-        let resource = match row.try_get::<Option<i64>, _>("revision").map_err(failed)? {
-            None => None,
-            Some(_) => match ResourceRecord::from_row(row).map_err(failed)?.into_resource()? {
-                None => continue,
-                present => present,
-            },
+        let told = match shown.entry(key) {
+            Entry::Occupied(known) => known,
+            Entry::Vacant(unknown) => {
+                let first = match row.try_get::<Option<i64>, _>("revision").map_err(failed)? {
+                    None => StateOnPage::Gone,
+                    Some(_) => match ResourceRecord::from_row(row).map_err(failed)?.into_resource()? {
+                        None => StateOnPage::Unknown,
+                        Some(resource) => StateOnPage::There(resource),
+                    },
+                };
+                unknown.insert_entry(first)
+            }
         };
-        changes.push(Change { revision: upto.revision, key, resource });
+        let resource = match told.get() {
+            StateOnPage::Unknown => continue,
+            StateOnPage::Gone => None,
+            StateOnPage::There(resource) => Some(Arc::clone(resource)),
+        };
+        changes.push(Change { revision: upto.revision, key: told.key().clone(), resource });
     }
-    Ok(Changes::Since { changes, upto })
+    Ok(Changes::Since { changes, upto, head: meta.head() })
+}
+
+/// What became of a resource of which a page tells.
+enum StateOnPage {
+    There(Arc<Resource>),
+    Gone,
+    /// Of a kind that is unknown here, or of something that is.
+    Unknown,
 }
 
 /// Turns the row of [`HEAD_COMMIT`] and those of [`ALL_RESOURCES`] into the answer.

@@ -48,16 +48,30 @@ use super::{
     history::{HistoryLimits, HistoryQuery, PastChanges},
     meter::MeasuredWrite,
     recent::Recent,
-    record::{self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, ResourceRecord, number, session_sum},
+    record::{
+        self, ALL_RESOURCES, HEAD_COMMIT, META, MetaRecord, PAGE_BYTES, ResourceRecord, number, session_sum,
+    },
     sessions,
     writer::Writer,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 
-/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, each entry with the
-/// resource as it is now. There is always one row, which says where the store is.
+/// The feed after `$1`, about `$2` entries: a page that ends with a whole batch, and begins none after `$3` bytes. The first
+/// entry about a resource has it as it is now. There is always one row, which says where the store is.
 const CHANGES_SINCE: &str = "\
+    WITH logged AS (\
+        SELECT revision, ordinal, kind, mesh, name, op, checksum, commit_id, \
+            ROW_NUMBER() OVER (PARTITION BY kind, mesh, name ORDER BY revision, ordinal) AS nth \
+        FROM changes WHERE revision > $1 AND revision <= COALESCE((\
+            SELECT p.revision FROM changes p WHERE p.revision > $1 \
+            ORDER BY p.revision, p.ordinal LIMIT 1 OFFSET $2 - 1), (SELECT revision FROM meta))\
+    ), sized AS (\
+        SELECT l.*, SUM(LENGTH(r.labels) + LENGTH(r.spec) + IFNULL(LENGTH(r.status), 0)) OVER (\
+            ORDER BY l.revision GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
+        FROM logged l LEFT JOIN resources r \
+            ON l.nth = 1 AND r.kind = l.kind AND r.mesh = l.mesh AND r.name = l.name\
+    ) \
     SELECT m.store_id, m.epoch, m.revision AS head, m.oldest, \
         (SELECT commit_id FROM changes WHERE revision = $1 LIMIT 1) AS after_commit, \
         c.revision AS at, c.kind AS c_kind, c.mesh AS c_mesh, c.name AS c_name, c.op, \
@@ -65,11 +79,8 @@ const CHANGES_SINCE: &str = "\
         r.kind, r.mesh, r.name, r.origin_zone, r.display_name, r.labels, r.spec, r.status, \
         r.owner_kind, r.owner_mesh, r.owner_name, r.created, r.modified, r.revision, \
         IFNULL(r.checksum, -1) AS checksum \
-    FROM meta m \
-    LEFT JOIN changes c ON c.revision > $1 AND c.revision <= COALESCE((\
-        SELECT p.revision FROM changes p WHERE p.revision > $1 \
-        ORDER BY p.revision, p.ordinal LIMIT 1 OFFSET $2 - 1), m.revision) \
-    LEFT JOIN resources r ON r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
+    FROM meta m LEFT JOIN sized c ON IFNULL(c.before, 0) < $3 \
+    LEFT JOIN resources r ON c.nth = 1 AND r.kind = c.kind AND r.mesh = c.mesh AND r.name = c.name \
     ORDER BY c.revision, c.ordinal";
 
 /// The store in one file.
@@ -266,6 +277,7 @@ impl Store for SqliteStore {
         let rows = sqlx::query(CHANGES_SINCE)
             .bind(number(after.revision))
             .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
+            .bind(PAGE_BYTES)
             .fetch_all(&mut *reader)
             .await
             .map_err(|error| self.unread(doing, error))?;

@@ -2,10 +2,11 @@
 //! redirected. Computed from proxies, ingresses and external services whenever these change; stored, so that nobody's
 //! address changes when a control plane starts again.
 
+mod wishes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use common::{
@@ -26,6 +27,8 @@ use common::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::wishes::{MeshWish, Wish, WishPayer, WishShare, Wishes};
+use super::moment::WriteMoment;
 use crate::{
     account::Account,
     mesh::{
@@ -34,11 +37,11 @@ use crate::{
         catalogue::fair_part_of_zone,
         neighbour,
     },
-    share::{self, FairShare, SERVICES_OF_ACCOUNT, SERVICES_OF_ZONE, Vacated},
+    share::{self, Vacated},
 };
 
-/// Pause after the store refused.
-const RETRY: Duration = Duration::from_secs(1);
+/// Bytes of all addresses of a mesh, whoever has them: what is longer is not written.
+const LARGEST_BOOK: usize = 64 * 1024 * 1024;
 
 /// Kinds of what wants addresses.
 static WISHING: [&Kind; 4] =
@@ -46,26 +49,6 @@ static WISHING: [&Kind; 4] =
 
 /// The kind by which names are made up.
 const MADE_UP: &str = "VirtualOutbound";
-
-/// What wants an address and why.
-type Wish = (Named, OutboundEntry);
-
-/// Who wants no more than a share.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum WishPayer {
-    /// Another zone.
-    Zone(Arc<str>),
-    /// Who brought proxies along.
-    Account(Account),
-}
-
-/// What one resource wants.
-#[derive(Debug, Default)]
-struct Wishes {
-    /// On whose account, unless it is an operator of this zone.
-    payer: Option<WishPayer>,
-    all: BTreeSet<(Arc<str>, Wish)>,
-}
 
 /// Keeps the addresses of a zone up to date.
 pub(super) struct Addresses {
@@ -80,11 +63,13 @@ pub(super) struct Addresses {
     /// What each resource wants, by mesh, and on whose account.
     wishes: BTreeMap<ResourceKey, Wishes>,
     /// What counts of that.
-    shares: BTreeMap<WishPayer, FairShare<(Arc<str>, Wish)>>,
+    shares: BTreeMap<WishPayer, WishShare>,
     /// How many want the same in a mesh.
     wanted: BTreeMap<Arc<str>, BTreeMap<Wish, usize>>,
     /// Meshes of which it is to be looked whether what is stored is right.
     open: BTreeSet<Arc<str>>,
+    /// When that may be written next.
+    moment: WriteMoment,
 }
 
 impl Addresses {
@@ -99,25 +84,27 @@ impl Addresses {
         let index = Arc::new(Index::empty(store.identity()));
         let (made_up, wishes) = (BTreeMap::new(), BTreeMap::new());
         let (wanted, open) = (BTreeMap::new(), BTreeSet::new());
-        let shares = BTreeMap::new();
-        Self { zone, naming, store, env, reader, index, made_up, wishes, shares, wanted, open }
+        let (shares, moment) = (BTreeMap::new(), WriteMoment::now());
+        Self { zone, naming, store, env, reader, index, made_up, wishes, shares, wanted, open, moment }
     }
 
     /// Works until `shutdown`.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            self.round().await;
-            let done = self.open.is_empty();
+            self.follow_newest();
+            if !self.open.is_empty() && self.moment.is_there() {
+                self.settle().await;
+            }
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 open = self.reader.changed() => if !open { return },
-                () = tokio::time::sleep(self.env.entropy.about(RETRY)), if !done => {}
+                () = self.moment.come(), if !self.open.is_empty() => {}
             }
         }
     }
 
-    /// Follows the index and writes what differs.
-    async fn round(&mut self) {
+    /// Takes in what changed in the index.
+    fn follow_newest(&mut self) {
         let index = self.reader.latest();
         let changed = index.changed_since(&self.index);
         for key in changed.iter().filter(|key| key.kind.name == MADE_UP) {
@@ -127,13 +114,18 @@ impl Addresses {
             self.follow(key, &index);
         }
         self.index = index;
+    }
+
+    /// Writes what differs from what is stored.
+    async fn settle(&mut self) {
         let writes: Vec<Write> = self.open.iter().filter_map(|mesh| self.write(mesh)).collect();
-        let outcome = match writes.is_empty() {
-            true => Ok(()),
-            false => self.store.transact(Batch::of(writes)).await.map(|_| ()),
-        };
-        match outcome {
-            Ok(()) => self.open.clear(),
+        if writes.is_empty() {
+            self.open.clear();
+            return;
+        }
+        self.moment.use_up(&self.env.entropy);
+        match self.store.transact(Batch::of(writes)).await {
+            Ok(_) => self.open.clear(),
             // Another replica was faster; what it wrote brings the next round.
             Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => {
                 tracing::debug!(%error, "the virtual addresses of services are computed again");
@@ -194,6 +186,7 @@ impl Addresses {
         let resource = index.get(key);
         let after = resource.map(|resource| self.wishes_of(resource, index)).unwrap_or_default();
         let before = self.wishes.remove(key).unwrap_or_default();
+        self.refuse(key, &before, &after);
         let same_payer = before.payer == after.payer;
         // What stays wanted is never let go in between.
         for wish in after.all.iter().filter(|wish| !same_payer || !before.all.contains(wish)) {
@@ -205,29 +198,45 @@ impl Addresses {
         for payer in [&before.payer, &after.payer].into_iter().flatten() {
             self.tell(key, payer);
         }
-        if !after.all.is_empty() {
+        if !after.all.is_empty() || after.refused > 0 {
             self.wishes.insert(key.clone(), after);
         }
     }
 
+    fn share_of(&mut self, payer: &WishPayer) -> &mut WishShare {
+        self.shares.entry(payer.clone()).or_insert_with(|| WishShare::of(payer))
+    }
+
+    /// Takes in how much of what a resource wants gets no address, whatever room there is, and says so.
+    fn refuse(&mut self, key: &ResourceKey, before: &Wishes, after: &Wishes) {
+        for (wishes, gives) in [(before, false), (after, true)] {
+            let Some(payer) = wishes.payer.as_ref().filter(|_| wishes.refused > 0) else { continue };
+            let refused = &mut self.share_of(payer).refused;
+            *refused = if gives { *refused + wishes.refused } else { refused.saturating_sub(wishes.refused) };
+        }
+        if after.refused > 0 && after.refused != before.refused {
+            tracing::warn!(
+                resource = %key, refused = after.refused,
+                "services get no virtual address, for no host can have their names, or their tags are too long"
+            );
+        }
+    }
+
     /// One more wants this.
-    fn more(&mut self, payer: Option<&WishPayer>, wish: &(Arc<str>, Wish)) {
-        let is_taken = payer.is_none_or(|payer| {
-            let share = self.shares.entry(payer.clone()).or_insert_with(|| FairShare::new(payer.most()));
-            share.add(wish)
-        });
+    fn more(&mut self, payer: Option<&WishPayer>, wish: &MeshWish) {
+        let is_taken = payer.is_none_or(|payer| self.share_of(payer).share.add(wish));
         if is_taken {
             self.count(&wish.0, &wish.1, true);
         }
     }
 
     /// One less wants this.
-    fn less(&mut self, payer: Option<&WishPayer>, wish: &(Arc<str>, Wish)) {
+    fn less(&mut self, payer: Option<&WishPayer>, wish: &MeshWish) {
         let vacated = match payer.and_then(|payer| self.shares.get_mut(payer)) {
-            Some(share) => share.remove(wish),
-            None => Vacated { let_go: true, follows: None },
+            Some(known) => known.share.remove(wish),
+            None => Vacated { let_go: true, follows: Vec::new() },
         };
-        if let Some((mesh, wish)) = &vacated.follows {
+        for (mesh, wish) in &vacated.follows {
             self.count(mesh, wish, true);
         }
         if vacated.let_go {
@@ -237,14 +246,15 @@ impl Addresses {
 
     /// Says how much of what somebody has is not taken.
     fn tell(&mut self, key: &ResourceKey, payer: &WishPayer) {
-        let Some(share) = self.shares.get(payer) else { return };
-        let (beyond, is_empty) = (share.beyond(), share.is_empty());
+        let Some(known) = self.shares.get(payer) else { return };
+        let (beyond, left_out, is_empty) = (known.share.beyond(), known.left_out(), known.is_empty());
         if let WishPayer::Zone(zone) = payer {
-            share::note_left_out(zone, "tags", beyond);
+            share::note_left_out(zone, "tags", left_out);
         }
         if beyond > 0 {
+            let (most, bytes) = payer.most();
             tracing::warn!(
-                resource = %key, ?payer, beyond, most = payer.most(),
+                resource = %key, ?payer, beyond, most, bytes,
                 "more services than get virtual addresses here on one account: the rest has none"
             );
         }
@@ -274,7 +284,7 @@ impl Addresses {
         if resource.kind() != &zone_ingress::KIND {
             let account = Some(Account::of(resource)).filter(|account| *account != Account::Operators);
             let payer = account.map(WishPayer::Account);
-            return Wishes { payer, all: self.local_wishes(resource, index) };
+            return Wishes::of(payer, self.local_wishes(resource, index), &self.naming);
         }
         let spec = resource.spec::<proto::ZoneIngress>().ok().filter(|_| !self.is_ours(resource));
         let Some(spec) = spec else { return Wishes::default() };
@@ -283,12 +293,12 @@ impl Addresses {
             self.of_tags(&offered.mesh.as_str().into(), &offered.tags, 0)
         };
         let (taken, _) = fair_part_of_zone(spec.available_services.clone());
-        let all = taken.iter().flat_map(wishes).collect();
-        Wishes { payer: Some(WishPayer::Zone(zone)), all }
+        let wanted = taken.iter().flat_map(wishes).collect();
+        Wishes::of(Some(WishPayer::Zone(zone)), wanted, &self.naming)
     }
 
     /// What a resource wants that is no ingress.
-    fn local_wishes(&self, resource: &Resource, index: &Index) -> BTreeSet<(Arc<str>, Wish)> {
+    fn local_wishes(&self, resource: &Resource, index: &Index) -> BTreeSet<MeshWish> {
         let kind = resource.kind();
         let mesh = &resource.key.mesh;
         if kind == &mesh_gateway::KIND {
@@ -318,7 +328,7 @@ impl Addresses {
     }
 
     /// What somebody wants who serves with these tags.
-    fn of_tags(&self, mesh: &Arc<str>, tags: &BTreeMap<String, String>, port: u32) -> Vec<(Arc<str>, Wish)> {
+    fn of_tags(&self, mesh: &Arc<str>, tags: &BTreeMap<String, String>, port: u32) -> Vec<MeshWish> {
         let Some(service) = tags.get(labels::TAG_SERVICE) else { return Vec::new() };
         let own = [address_book::of_service(service, port)].into_iter();
         own.chain(self.made_up_for(mesh, tags)).map(|wish| (Arc::clone(mesh), wish)).collect()
@@ -349,6 +359,15 @@ impl Addresses {
         if after == text || (stored.is_none() && wanted.is_empty()) {
             return None;
         }
+        if after.len() > LARGEST_BOOK {
+            tracing::warn!(
+                mesh = &**mesh,
+                bytes = after.len(),
+                most = LARGEST_BOOK,
+                "the services of this mesh have too much in virtual addresses together: those that are stored stay as they are"
+            );
+            return None;
+        }
         let now = self.env.now();
         let mut resource = stored.map_or_else(|| Resource::new(key, now), |known| Resource::clone(known));
         resource = resource.with_spec(Spec::encode(&Config { config: after }));
@@ -356,16 +375,6 @@ impl Addresses {
         resource.origin = Origin::Zone(Arc::clone(&self.zone));
         let before = stored.map_or(Precondition::Absent, |stored| Precondition::At(stored.revision));
         Some(Write::put_when(resource, before))
-    }
-}
-
-impl WishPayer {
-    /// How many it gets.
-    fn most(&self) -> usize {
-        match self {
-            Self::Zone(_) => SERVICES_OF_ZONE,
-            Self::Account(_) => SERVICES_OF_ACCOUNT,
-        }
     }
 }
 

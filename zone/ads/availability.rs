@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use common::{
@@ -23,7 +22,7 @@ use common::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::hosts::HostUsers;
+use super::{hosts::HostUsers, moment::WriteMoment};
 use crate::{
     account::Account,
     mesh::{
@@ -32,9 +31,6 @@ use crate::{
         read_inbounds,
     },
 };
-
-/// Pause after the store refused.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps the catalogue of the zone up to date.
 pub(super) struct Availability {
@@ -58,8 +54,10 @@ pub(super) struct Availability {
     leaving: BTreeSet<Arc<str>>,
     /// Where host names stand.
     users: HostUsers,
-    /// Whether the last write did not go through.
-    behind: bool,
+    /// Whether what is stored may not be right.
+    open: bool,
+    /// When that may be written next.
+    moment: WriteMoment,
     /// How much of what is offered no other zone is told.
     left_out: usize,
 }
@@ -88,7 +86,8 @@ impl Availability {
             exclusive: BTreeSet::new(),
             leaving: BTreeSet::new(),
             users: HostUsers::default(),
-            behind: false,
+            open: false,
+            moment: WriteMoment::now(),
             left_out: 0,
         }
     }
@@ -96,18 +95,21 @@ impl Availability {
     /// Works until `shutdown`.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            let done = self.round().await;
+            self.follow_newest();
+            if self.open && self.moment.is_there() {
+                self.settle().await;
+            }
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 open = self.reader.changed() => if !open { return },
                 changed = self.hosts.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(self.env.entropy.about(RETRY)), if !done => {}
+                () = self.moment.come(), if self.open => {}
             }
         }
     }
 
-    /// Follows the index and writes what differs; says whether the store holds it now.
-    async fn round(&mut self) -> bool {
+    /// Takes in what changed in the index, and where host names stand.
+    fn follow_newest(&mut self) {
         let index = self.reader.latest();
         let mut changed = index.changed_since(&self.index);
         for key in &changed {
@@ -127,24 +129,25 @@ impl Availability {
         drop(self.around.update(&changed, &index));
         relevant += usize::from(!meshes.ptr_eq(&self.around.neighbours));
         self.index = index;
-        if relevant == 0 && !self.behind {
-            return true;
-        }
+        self.open |= relevant > 0;
+    }
+
+    /// Writes what differs from what is stored.
+    async fn settle(&mut self) {
         let writes = self.writes();
-        let outcome = match writes.is_empty() {
-            true => Ok(()),
-            false => self.store.transact(Batch::of(writes)).await.map(|_| ()),
-        };
-        self.behind = outcome.is_err();
-        match outcome {
-            Ok(()) => {}
+        if writes.is_empty() {
+            self.open = false;
+            return;
+        }
+        self.moment.use_up(&self.env.entropy);
+        match self.store.transact(Batch::of(writes)).await {
+            Ok(_) => self.open = false,
             // Somebody wrote the ingress meanwhile, and that change brings the next round.
             Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => {
                 tracing::debug!(%error, "what the ingresses of this zone offer is computed again");
             }
             Err(error) => tracing::warn!(%error, "cannot store what the ingresses of this zone offer"),
         }
-        !self.behind
     }
 
     /// Takes one change in; says whether it can matter.
@@ -298,12 +301,7 @@ mod tests {
         }
 
         async fn put(&self, yaml: &str) {
-            let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
-            let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
-            let mode = Mode::federated_zone("east");
-            mode.label(&mut resource);
-            resource.origin = mode.origin_of(resource.kind());
-            self.store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+            put(&self.store, yaml).await;
         }
 
         /// One round on the newest index, and what the ingress offers after it.
@@ -314,7 +312,11 @@ mod tests {
                 self.feed = Arc::new(feed);
                 reader
             };
-            assert!(self.availability.round().await);
+            self.availability.follow_newest();
+            if self.availability.open {
+                self.availability.settle().await;
+            }
+            assert!(!self.availability.open);
             let index =
                 Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap().reader().current();
             let spec =
@@ -324,6 +326,16 @@ mod tests {
             };
             spec.available_services.iter().map(shown).collect()
         }
+    }
+
+    /// Says which revision that is.
+    async fn put(store: &MemoryStore, yaml: &str) -> u64 {
+        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+        let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
+        let mode = Mode::federated_zone("east");
+        mode.label(&mut resource);
+        resource.origin = mode.origin_of(resource.kind());
+        store.transact(Batch::of([Write::put(resource)])).await.unwrap().revision
     }
 
     fn dataplane(name: &str, service: &str, state: &str) -> String {
@@ -364,5 +376,37 @@ mod tests {
 
         bench.put("{type: Mesh, name: default, meshServices: {mode: Exclusive}}").await;
         assert_eq!(bench.round().await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_many_that_come_one_after_the_other_the_offer_is_written_once_in_a_moment() {
+        const MANY: usize = 100;
+        let bench = Bench::new().await;
+        bench.put("{type: Mesh, name: default}").await;
+        bench.put("{type: ZoneIngress, name: in, networking: {address: 127.0.0.9, port: 10001}}").await;
+        // The hosts stay there for as long as somebody waits for them.
+        let Bench { store, availability, feed, _hosts: hosts } = bench;
+        let feed = Arc::into_inner(feed).unwrap();
+        let (mut reader, shutdown) = (feed.reader(), CancellationToken::new());
+        let coming = async {
+            for n in 0..MANY {
+                let revision = put(&store, &dataplane(&format!("d-{n}"), &format!("s-{n}"), "Ready")).await;
+                reader.wait_for(revision).await.unwrap();
+            }
+            let offered = |index: &Index| {
+                let ingress = index.find(&zone_ingress::KIND, "", "in").unwrap();
+                ingress.spec::<proto::ZoneIngress>().unwrap().available_services.len()
+            };
+            while offered(&reader.latest()) != MANY {
+                assert!(reader.changed().await);
+            }
+            let writes = usize::try_from(reader.current().revision).unwrap() - 2 - MANY;
+            assert!((1..=3).contains(&writes), "{writes}");
+            shutdown.cancel();
+        };
+        let (followed, (), ()) =
+            tokio::join!(feed.run(shutdown.clone()), availability.run(shutdown.clone()), coming);
+        followed.unwrap();
+        drop(hosts);
     }
 }

@@ -1,7 +1,7 @@
 //! How much a proxy may say in the resource it brings along, whatever its token, and what that counts of the share of its
 //! token. From each inbound, service, tag and label follow resources, certificates and configuration of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{
     model::{FieldPath, Labels, Violations, labels},
@@ -16,6 +16,9 @@ use prost::Message;
 const INBOUNDS: usize = 128;
 /// Services that their tags name, and those of its gateway.
 const SERVICES: usize = 64;
+/// Bytes of the name of a service: as much as a host's may have. It stands in the configuration of whoever calls it, and
+/// twice where its virtual address is kept.
+const LONGEST_SERVICE: usize = 253;
 /// Tags of one inbound, gateway or outbound, and labels by which it names a backend.
 const TAGS: usize = 64;
 /// Those of all that stand in one list.
@@ -44,6 +47,10 @@ pub(super) fn check(dataplane: Option<&Dataplane>, labels: &Labels) -> Violation
     let inbound = path.field("inbound");
     limit(&mut found, inbound.clone(), "inbounds", inbounds(dataplane), INBOUNDS);
     limit(&mut found, inbound.clone(), "services", services(networking).len(), SERVICES);
+    for (tags_path, tags) in tags_of_services(networking, &path) {
+        let bytes = tags.get(labels::TAG_SERVICE).map_or(0, String::len);
+        limit(&mut found, tags_path.key(labels::TAG_SERVICE), "bytes", bytes, LONGEST_SERVICE);
+    }
     check_tags(&mut found, inbound, tags_of_inbounds(networking, &path));
     let outbound = path.field("outbound");
     limit(&mut found, outbound.clone(), "outbounds", networking.outbound.len(), LISTED);
@@ -111,10 +118,18 @@ fn services(networking: &Networking) -> BTreeSet<&String> {
 
 /// Those of its gateway among them.
 fn tags_of_inbounds(networking: &Networking, path: &FieldPath) -> Vec<TagCount> {
+    tags_of_services(networking, path).map(|(path, tags)| (path, tags.len())).collect()
+}
+
+/// Tags by which it is a service, with where they stand.
+fn tags_of_services<'a>(
+    networking: &'a Networking,
+    path: &'a FieldPath,
+) -> impl Iterator<Item = (FieldPath, &'a BTreeMap<String, String>)> {
     let inbounds = networking.inbound.iter().enumerate();
-    let of_inbounds = inbounds.map(|(i, inbound)| (path.field("inbound").index(i), inbound.tags.len()));
-    let of_gateway = networking.gateway.iter().map(|gateway| (path.field("gateway"), gateway.tags.len()));
-    of_inbounds.chain(of_gateway).map(|(path, number)| (path.field("tags"), number)).collect()
+    let of_inbounds = inbounds.map(move |(i, inbound)| (path.field("inbound").index(i), &inbound.tags));
+    let of_gateway = networking.gateway.iter().map(move |gateway| (path.field("gateway"), &gateway.tags));
+    of_inbounds.chain(of_gateway).map(|(path, tags)| (path.field("tags"), tags))
 }
 
 fn tags_of_outbounds(networking: &Networking, path: &FieldPath) -> Vec<TagCount> {
@@ -131,8 +146,6 @@ fn tags_of_outbounds(networking: &Networking, path: &FieldPath) -> Vec<TagCount>
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use common::proto::kuma::mesh::v1alpha1::dataplane::{
         Probes,
         networking::{
@@ -186,6 +199,24 @@ mod tests {
         refused(of(SERVICES + 1, SERVICES + 1), &["networking.inbound: 65 services: "]);
         assert_eq!(found(&dataplane(of(1500, 1500))).len(), 2);
         assert_eq!(found(&dataplane(of(4000, 4000))).len(), 3);
+    }
+
+    #[test]
+    fn the_name_of_a_service_has_an_end() {
+        let named = |bytes: usize| [(labels::TAG_SERVICE.to_owned(), "x".repeat(bytes))].into();
+        let of = |bytes: usize, of_gateway: usize| Networking {
+            inbound: vec![with_tags(1), Inbound { tags: named(bytes), ..Inbound::default() }],
+            gateway: Some(Gateway { tags: named(of_gateway), ..Gateway::default() }),
+            ..Networking::default()
+        };
+        refused(of(LONGEST_SERVICE, LONGEST_SERVICE), &[]);
+        refused(
+            of(3_700, LONGEST_SERVICE + 1),
+            &[
+                "networking.inbound[1].tags[\"kuma.io/service\"]: 3700 bytes: ",
+                "networking.gateway.tags[\"kuma.io/service\"]: 254 bytes: ",
+            ],
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::{
     envoy::{filter, flag, seconds},
     names,
 };
-use crate::mesh::{MeshContext, redirection::Family};
+use crate::mesh::{MeshContext, address_book::is_host, redirection::Family};
 
 const ORIGIN: &str = "dns";
 /// Announced where whoever runs the Envoy answers.
@@ -82,13 +82,6 @@ fn answers<'a>(proxy: &Sidecar, mesh: &'a MeshContext, dual: bool) -> BTreeMap<&
         [address.to_string()].into_iter().chain(mapped).collect()
     };
     known.map(|(name, address)| (&**name, answer(address))).collect()
-}
-
-/// Whether anybody can ask for it. A service may have a name that no host has, which Envoy refuses.
-fn is_host(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    name.len() <= 253
-        && name.split('.').all(|label| (1..=63).contains(&label.len()) && label.chars().all(allowed))
 }
 
 /// The same address for those who ask for one of the newer family, in the form Kuma's proxies get it.

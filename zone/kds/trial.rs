@@ -50,8 +50,6 @@ const COMPARE: Duration = Duration::from_secs(1);
 /// Messages before and behind the wire.
 const QUEUE: usize = 64;
 const OUTBOX: usize = 128;
-/// Entries read at once of what was taken.
-const PAGE: usize = 1_000;
 /// Bytes of why a look failed; the other global may have said it.
 const LONGEST_REASON: usize = 1024;
 
@@ -229,8 +227,9 @@ impl Offered {
         let mut head = self.store.watch_head();
         loop {
             let current = Arc::clone(&self.index.borrow());
-            let read = match self.store.changes_since(current.point(), PAGE).await {
-                Ok(Changes::Since { changes, upto }) if upto.revision > current.revision => {
+            // All at once: what stands between two pages was never so.
+            let read = match self.store.changes_since(current.point(), usize::MAX).await {
+                Ok(Changes::Since { changes, upto, .. }) if upto.revision > current.revision => {
                     let mut next = Index::clone(&current);
                     changes.iter().for_each(|change| next.apply(change));
                     next.reach(upto);

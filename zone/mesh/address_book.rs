@@ -120,13 +120,11 @@ impl Named {
             Self::Domain(name) => format!("2:{name}"),
         }
     }
-}
 
-impl Entry {
     /// The names that stand for it.
-    pub fn names(&self, naming: &Naming) -> Vec<String> {
-        match &self.named {
-            Named::Service(service) => {
+    fn names(&self, naming: &Naming) -> Vec<String> {
+        match self {
+            Self::Service(service) => {
                 let domain = &naming.domain;
                 let mut names = vec![format!("{service}.{domain}")];
                 // An underscore is in no name of a host.
@@ -134,9 +132,35 @@ impl Entry {
                 names.extend(Some(clean).filter(|clean| *clean != names[0]));
                 names
             }
-            Named::Host(name) | Named::Domain(name) if name.parse::<IpAddr>().is_err() => vec![name.clone()],
-            Named::Host(_) | Named::Domain(_) => Vec::new(),
+            Self::Host(name) | Self::Domain(name) if name.parse::<IpAddr>().is_err() => vec![name.clone()],
+            Self::Host(_) | Self::Domain(_) => Vec::new(),
         }
+    }
+
+    /// Whether anybody can find its address: it is one itself, or has a name that a host can have.
+    pub fn is_callable(&self, naming: &Naming) -> bool {
+        let is_address = matches!(self, Self::Host(name) if name.parse::<IpAddr>().is_ok());
+        is_address || self.names(naming).iter().any(|name| is_host(name))
+    }
+
+    /// Bytes of the text it is called by.
+    pub fn bytes(&self) -> usize {
+        let (Self::Service(name) | Self::Host(name) | Self::Domain(name)) = self;
+        name.len()
+    }
+}
+
+/// Whether anybody can ask for it. A service may have a name that no host has, which Envoy refuses.
+pub fn is_host(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    name.len() <= 253
+        && name.split('.').all(|label| (1..=63).contains(&label.len()) && label.chars().all(allowed))
+}
+
+impl Entry {
+    /// The names that stand for it.
+    pub fn names(&self, naming: &Naming) -> Vec<String> {
+        self.named.names(naming)
     }
 
     /// Ports with the tags of those who are called there.
@@ -241,6 +265,35 @@ mod tests {
         assert_eq!(left, ["240.0.0.2", "240.0.0.1"]);
         let again = book.with(&wanted(&["a", "c_d", "e"]), &naming);
         assert_eq!(addresses(&again).pop().unwrap().1, "240.0.0.0");
+    }
+
+    #[test]
+    fn what_nobody_can_ask_for_cannot_be_called() {
+        let naming = Naming::default();
+        let label = "x".repeat(63);
+        // With its dot and the domain it is as long as a name may be.
+        let longest = format!("{label}.{label}.{label}.{}", "y".repeat(253 - 3 * 64 - ".mesh".len()));
+        for (name, callable) in [
+            ("web", true),
+            ("web_default_svc_80", true),
+            (&*longest, true),
+            (&*format!("{longest}y"), false),
+            (&*format!("{label}x"), false),
+            (&*format!("{label}_x"), true),
+            ("team/web", false),
+            ("web:80", false),
+            ("web@home", false),
+            (".web", false),
+            ("", false),
+        ] {
+            assert_eq!(Named::Service(name.to_owned()).is_callable(&naming), callable, "{name:?}");
+        }
+        let host = |name: &str| Named::Host(name.to_owned()).is_callable(&naming);
+        assert!(host("maps.example.com") && host("10.0.0.1") && host("2001:db8::1") && !host("a/b"));
+        assert!(
+            !Named::Domain("10.0.0.1".to_owned()).is_callable(&naming),
+            "no name, and no address of its own"
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ use proto::dataplane::{
 };
 
 use super::{
-    Destination, Gateway, Hosts, Protocol, Reachable, Redirection,
+    Destination, Gateway, Hosts, Naming, Protocol, Reachable, Redirection,
+    address_book::Named,
     problem::{Problem, Subject},
 };
 
@@ -236,6 +237,20 @@ impl Dataplane {
             redirection,
             reachable: reachable.filter(|limits| *limits != Reachable::default()).map(Arc::new),
             problems,
+        })
+    }
+
+    /// Its services that have no virtual address, since nobody could ask for one by their names.
+    pub(super) fn nameless(&self, naming: &Naming) -> impl Iterator<Item = Problem> {
+        let is_nameless = |inbound: &&Inbound| {
+            inbound.service().is_some_and(|name| !Named::Service(name.to_owned()).is_callable(naming))
+        };
+        self.inbounds.iter().filter(is_nameless).map(|inbound| Problem {
+            subject: Subject::of(&self.resource),
+            reason: format!(
+                "inbound {}: its service has a name that no host can have, so it gets no virtual address",
+                inbound.port
+            ),
         })
     }
 

@@ -26,9 +26,9 @@ use thiserror::Error;
 
 use super::{
     Dataplane, Destination, ExternalServices, GatewayRoute, GatewayRouteChange, GatewayRoutes, Gateways,
-    Hosts, Inbound, MeshContext, MeshServices, Mtls, MultiZoneServices, Problem, SharedCollector,
-    SharedCollectors, Surroundings, Topology, Trusts, VirtualOutbounds, WorkloadIdentities, ZoneAddress,
-    address_book, authority::Secrets, calls::OutboundInterner, endpoints::EndpointIndex, problem::Subject,
+    Inbound, MeshContext, MeshServices, Mtls, MultiZoneServices, Problem, SharedCollector, SharedCollectors,
+    Surroundings, Topology, Trusts, VirtualOutbounds, WorkloadIdentities, ZoneAddress, address_book,
+    authority::Secrets, calls::OutboundInterner, endpoints::EndpointIndex, problem::Subject,
     topology::Difference, virtual_outbound::Announced,
 };
 
@@ -208,7 +208,7 @@ impl MeshState {
                 update.tagged = true;
             } else if key.mesh != self.context.mesh {
             } else if key.kind == &kinds::dataplane::KIND {
-                self.dataplane(key, resource, &around.hosts, &mut update);
+                self.dataplane(key, resource, around, &mut update);
             } else if key.kind == &kinds::dataplane_insight::KIND {
                 self.insight(key, resource, &mut update);
             } else if key.kind == &kinds::mesh_service::KIND {
@@ -279,12 +279,14 @@ impl MeshState {
         &mut self,
         key: &ResourceKey,
         resource: Option<&Arc<Resource>>,
-        hosts: &Hosts,
+        around: &Surroundings,
         update: &mut MeshUpdate,
     ) {
-        let (after, problems) = match resource.map(|resource| Dataplane::read(resource, hosts)) {
+        let (after, problems) = match resource.map(|resource| Dataplane::read(resource, &around.hosts)) {
             Some(Ok(mut dataplane)) => {
                 self.calls.share(&mut dataplane.outbounds);
+                let nameless: Vec<Problem> = dataplane.nameless(&around.naming).collect();
+                dataplane.problems.extend(nameless);
                 let dataplane = self.with_gateway(dataplane);
                 let problems = dataplane.problems.clone();
                 (Some(Arc::new(dataplane)), problems)

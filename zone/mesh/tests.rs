@@ -240,6 +240,20 @@ fn what_cannot_be_used_is_a_problem_and_the_rest_stands() {
     assert_eq!(endpoints(&context_with(&zone, hosts), "web"), "10.0.0.1:80*1 10.0.0.7:80*1");
 }
 
+#[test]
+fn a_service_whose_name_no_host_can_have_is_told_that_nobody_finds_it() {
+    let path = WEB.replace("kuma.io/service: web", "kuma.io/service: team/web");
+    let context = context(&format!(
+        "type: Mesh\nname: demo\n{}{}",
+        dataplane("near", "10.0.0.1", WEB),
+        dataplane("path", "10.0.0.2", &path)
+    ));
+    let told = "Dataplane demo/path: inbound 80: its service has a name that no host can have, so it gets no virtual address";
+    assert_eq!(problems(&context), [told]);
+    assert_eq!(context.dataplanes["path"].problems.len(), 1, "which its proxy is told");
+    assert_eq!(endpoints(&context, "team/web"), "10.0.0.2:80*1", "who names it reaches it");
+}
+
 fn problems(context: &MeshContext) -> Vec<String> {
     context.problems.values().flat_map(|problems| problems.iter()).map(ToString::to_string).collect()
 }

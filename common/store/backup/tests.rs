@@ -59,7 +59,7 @@ async fn a_store_is_filled_from_another_and_goes_on_in_a_later_epoch() {
     assert!(head > from.snapshot().await.unwrap().revision, "it does not go back");
     assert_eq!(
         store.changes_since(head.into(), 10).await.unwrap(),
-        crate::store::Changes::Since { changes: vec![], upto: head.into() }
+        crate::store::Changes::Since { changes: vec![], upto: head.into(), head }
     );
     assert_eq!(store.changes_since((head - 1).into(), 10).await.unwrap(), crate::store::Changes::Resync);
     store.check().await.unwrap();

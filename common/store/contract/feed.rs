@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures::future::{join, join_all};
 
 use super::*;
+use crate::store::Point;
 
 /// Two dozen batches of every sort.
 async fn fill(store: &dyn Store) {
@@ -49,12 +50,14 @@ pub async fn pages_end_with_a_whole_batch(stores: &dyn Stores) {
     put(&*store, policy("last", 1)).await;
     for (limit, count, end) in [(0, 1, 1), (1, 1, 1), (2, 8, 2), (8, 8, 2), (9, 9, 3), (50, 9, 3)] {
         let page = store.changes_since(0.into(), limit).await.unwrap();
-        let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
-        assert_eq!((changes.len(), upto.revision), (count, end), "limit {limit}");
+        let Changes::Since { changes, upto, head } = page else { panic!("{page:?}") };
+        assert_eq!((changes.len(), upto.revision, head), (count, end, 3), "limit {limit}");
         assert!(changes.is_sorted_by_key(|c| c.revision));
     }
     let end = store.changes_since(3.into(), 10).await.unwrap();
-    assert!(matches!(&end, Changes::Since { changes, upto } if changes.is_empty() && upto.revision == 3));
+    assert!(
+        matches!(&end, Changes::Since { changes, upto, head: 3 } if changes.is_empty() && upto.revision == 3)
+    );
     assert!(matches!(end, Changes::Since { upto, .. } if upto == index_of(&*store).await.point()));
 }
 
@@ -73,6 +76,49 @@ pub async fn outside_the_window_a_reader_starts_over(stores: &dyn Stores) {
     store.transact(batch).await.unwrap();
     put(&*store, mesh("after")).await;
     assert_eq!(entries(&*store, 51).await.len(), 1);
+}
+
+/// A page has an end in bytes too, in stores that read it from elsewhere. However it is cut, each change is told in order,
+/// with its revision, and ends at what is stored; what changed often is there once in the page.
+pub async fn what_is_large_and_changes_often_is_told_change_by_change(stores: &dyn Stores) {
+    const LARGE: usize = 3 << 20;
+    let store = store(stores).await;
+    let large =
+        |name: &str, value: usize| policy(name, 0).with_spec(Bytes::from(vec![b'0' + value as u8; LARGE]));
+    for n in 0..6 {
+        let batch = [Write::put(large("rewritten", n)), Write::put(policy(&format!("p{n}"), n))];
+        store.transact(Batch::of(batch)).await.unwrap();
+    }
+    for n in 0..4 {
+        put(&*store, large(&format!("large-{n}"), n)).await;
+    }
+    let gone = large("large-0", 0).key;
+    store.transact(Batch::of([Write::delete_when(gone.clone(), Precondition::None)])).await.unwrap();
+    put(&*store, large("large-0", 7)).await;
+    let stored = index_of(&*store).await;
+
+    let (mut seen, mut folded, mut at) = (Vec::new(), Index::empty(store.identity()), Point::default());
+    loop {
+        let page = store.changes_since(at, usize::MAX).await.unwrap();
+        let Changes::Since { changes, upto, head } = page else { panic!("{page:?}") };
+        assert_eq!(head, stored.revision);
+        assert!(
+            upto.revision > at.revision && changes.last().unwrap().revision == upto.revision,
+            "whole batches"
+        );
+        seen.extend(changes.iter().map(|change| (change.revision, change.key.name.to_string())));
+        changes.iter().for_each(|change| folded.apply(change));
+        folded.reach(upto);
+        at = upto;
+        if upto.revision == head {
+            break;
+        }
+    }
+    let twice = (1..=6).flat_map(|n| [(n, format!("p{}", n - 1)), (n, "rewritten".to_owned())]);
+    let once = (7..=10).map(|n| (n, format!("large-{}", n - 7)));
+    let again = (11..=12).map(|n| (n, "large-0".to_owned()));
+    assert_eq!(seen, twice.chain(once).chain(again).collect::<Vec<_>>());
+    assert_same(&folded, &stored);
 }
 
 const WRITERS: usize = 16;
@@ -111,7 +157,7 @@ async fn read(store: &dyn Store, end: Revision) -> BTreeMap<ResourceKey, Vec<Rev
     let mut at = 0;
     while at < end {
         let page = store.changes_since(at.into(), 7).await.unwrap();
-        let Changes::Since { changes, upto } = page else { panic!("{page:?}") };
+        let Changes::Since { changes, upto, .. } = page else { panic!("{page:?}") };
         let revisions: Vec<Revision> = changes.iter().map(|c| c.revision).collect();
         assert!(revisions.iter().all(|r| (at + 1..=upto.revision).contains(r)) && revisions.is_sorted());
         changes.into_iter().for_each(|c| seen.entry(c.key).or_default().push(c.revision));

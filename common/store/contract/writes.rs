@@ -183,7 +183,7 @@ pub async fn every_field_comes_back(stores: &dyn Stores) {
     wanted.created = time(-5_000_000_000);
     wanted.revision = put(&*store, wanted.clone()).await.revision;
     assert_eq!(find(&*store, &wanted.key).await.as_deref(), Some(&wanted));
-    let Changes::Since { changes, upto } = store.changes_since(0.into(), 10).await.unwrap() else {
+    let Changes::Since { changes, upto, .. } = store.changes_since(0.into(), 10).await.unwrap() else {
         panic!("resync")
     };
     assert_eq!((changes[0].resource.clone(), upto.revision), (Some(Arc::new(wanted)), 1));

@@ -63,7 +63,7 @@ async fn replicas_share_one_history() {
     let (of_a, of_b) = (a.snapshot().await.unwrap(), b.snapshot().await.unwrap());
     assert_eq!((of_a.revision, of_a.resources.len()), (121, 121));
     assert_eq!(of_a.resources, of_b.resources);
-    let Changes::Since { changes, upto } = b.changes_since(0.into(), usize::MAX).await.unwrap() else {
+    let Changes::Since { changes, upto, .. } = b.changes_since(0.into(), usize::MAX).await.unwrap() else {
         panic!()
     };
     let mut folded = Index::empty(b.identity());
@@ -74,6 +74,27 @@ async fn replicas_share_one_history() {
     let hour = Duration::from_secs(3600);
     assert!(a.acquire("leader", "a", hour, false).await.unwrap().is_some());
     assert!(b.acquire("leader", "b", hour, false).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_page_of_the_feed_has_each_resource_once_and_ends_in_bytes() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = open(&cluster, "store").await;
+    let large = |name: &str, byte: u8| zone(name).with_spec(vec![byte; 3 << 20]);
+    for (name, byte) in [("rewritten", 1), ("rewritten", 2), ("a", 9), ("b", 9), ("c", 9)] {
+        store.transact(Batch::of([Write::put(large(name, byte))])).await.unwrap();
+    }
+    let Changes::Since { changes, upto, head } = store.changes_since(0.into(), 100).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!((changes.len(), upto.revision, head), (4, 4, 5), "9 MiB, and none begins after 8");
+    let [first, second] = [0, 1].map(|n: usize| changes[n].resource.as_ref().unwrap());
+    assert!(Arc::ptr_eq(first, second) && first.revision == 2 && first.spec[0] == 2);
+    let Changes::Since { changes, upto, head } = store.changes_since(upto, 100).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!((changes.len(), upto.revision, head), (1, 5, 5));
+    store.close().await;
 }
 
 #[tokio::test]
@@ -450,7 +471,9 @@ async fn what_an_older_replica_writes_is_read_and_counted_and_soon_has_a_checksu
     assert_eq!(unsummed(&store).await, 2);
     // It does not say which commit it made either, which nobody holds against it.
     let known = Point { revision: before.revision, commit: before.commit };
-    let Changes::Since { changes, upto } = store.changes_since(known, 10).await.unwrap() else { panic!() };
+    let Changes::Since { changes, upto, .. } = store.changes_since(known, 10).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((changes.len(), upto, store.snapshot().await.unwrap().commit), (2, 3.into(), None));
     assert!(matches!(store.changes_since(upto, 10).await.unwrap(), Changes::Since { .. }));
     assert_eq!(store.snapshot().await.unwrap().resources.len(), 3, "they are taken as they are");

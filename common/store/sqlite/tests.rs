@@ -117,7 +117,9 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
     }
     inspect::fill(&mut pen).await.unwrap();
     pen.put_down();
-    let Changes::Since { changes, upto } = store.changes_since(1.into(), 10).await.unwrap() else { panic!() };
+    let Changes::Since { changes, upto, .. } = store.changes_since(1.into(), 10).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((changes.len(), upto.revision), (0, 2), "a reader passes over them");
     store.close().await;
 
@@ -130,6 +132,36 @@ async fn kinds_of_a_newer_version_are_kept_and_not_served() {
         .await
         .unwrap();
     assert_eq!(kept, 1);
+}
+
+/// A thousand changes of one large resource are not a thousand copies of it, and large ones not a thousand at once.
+#[tokio::test]
+async fn a_page_of_the_feed_has_each_resource_once_and_ends_in_bytes() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = SqliteStore::open_with(&path, 1_000, Recent::new(0)).await.unwrap();
+    let large = |name: &str, byte: u8| zone(name).with_spec(vec![byte; 3 << 20]);
+    for byte in 0..5 {
+        store.transact(Batch::of([Write::put(large("rewritten", byte))])).await.unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        store.transact(Batch::of([Write::put(large(name, 9))])).await.unwrap();
+    }
+    let page = async |after: Revision| {
+        let Changes::Since { changes, upto, head } = store.changes_since(after.into(), 100).await.unwrap()
+        else {
+            panic!()
+        };
+        (changes, upto.revision, head)
+    };
+    let (changes, upto, head) = page(0).await;
+    assert_eq!((changes.len(), upto, head), (7, 7, 8), "9 MiB, and none begins after 8");
+    let first = changes[0].resource.as_ref().unwrap();
+    assert!(changes[..5].iter().all(|c| Arc::ptr_eq(c.resource.as_ref().unwrap(), first)));
+    assert_eq!((first.revision, first.spec[0]), (5, 4));
+    let (changes, upto, head) = page(upto).await;
+    assert_eq!((changes.len(), upto, head), (1, 8, 8));
+    assert_eq!(page(upto).await, (vec![], 8, 8));
 }
 
 #[tokio::test]

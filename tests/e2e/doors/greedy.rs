@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::ads_peer::{join, node, refused, token};
@@ -160,6 +161,67 @@ async fn what_is_long_is_refused_by_its_field_or_counts_by_its_length() {
     assert!(refusal.code() == Code::ResourceExhausted && says, "{refusal:?}");
     assert!((20..=30).contains(&held.len()), "{}", held.len());
     println!("{}", before.spent(LONG).expect("it costs little"));
+    let other = token(zone, &["--name", "bank-1"]).await;
+    join(zone, node("default.bank-1", Some(&long("bank-1", 8, &Value::Null))), Some(&other))
+        .await
+        .expect("others are let in as before");
+}
+
+/// What thirty-six proxies may cost that come back with other names, again and again.
+const RENAMED: Budget = Budget { memory: 256 << 20, log: 1 << 20 };
+/// Bytes that may be written meanwhile, besides those of a second: the addresses of all services are one resource.
+const WRITTEN: u64 = 64 << 20;
+const WRITTEN_IN_A_SECOND: u64 = 4 << 20;
+
+/// Bytes a process has written so far, wherever to.
+fn written(zone: &Zone) -> u64 {
+    let counted = std::fs::read_to_string(format!("/proc/{}/io", zone.process.id())).expect("it runs");
+    let line = counted.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("a number of bytes");
+    line.trim().parse().expect("a number of bytes")
+}
+
+/// Bytes of the files in the folder of a zone, its database among them.
+fn on_disk(zone: &Zone) -> u64 {
+    let files = std::fs::read_dir(zone.folder.path()).expect("a folder").flatten();
+    files.filter_map(|file| file.metadata().ok()).filter(|file| file.is_file()).map(|file| file.len()).sum()
+}
+
+#[tokio::test]
+async fn names_that_are_long_and_new_each_time_cost_no_multiple_of_themselves() {
+    const PROXIES: usize = 36;
+    const SERVICES: usize = 64;
+    let (_global, zones) = federation(1).await;
+    let zone = &zones[0];
+    let any = token(zone, &[]).await;
+    let brought = |name: &str, service: &dyn Fn(usize) -> String| {
+        let inbound = |n: usize| json!({"port": n + 1, "tags": {"kuma.io/service": service(n)}});
+        json!({
+            "type": "Dataplane", "mesh": "default", "name": name,
+            "networking": {"address": "127.0.0.9", "inbound": (0..SERVICES).map(inbound).collect::<Vec<_>>()},
+        })
+        .to_string()
+    };
+    let (before, begun, written_before) = (Before::of(&zone.process), Instant::now(), written(zone));
+    let endless = brought("p-0", &|n| format!("s-{n}-{:x<3690}", ""));
+    let who = || node("default.p-0", Some(&endless));
+    refused(zone, who(), Some(&any), Code::InvalidArgument, "bytes: a proxy brings along 253").await;
+    // What is no longer than the name of a host is taken.
+    let label = "x".repeat(63);
+    for round in 0..3 {
+        let mut held = Vec::new();
+        for proxy in 0..PROXIES {
+            let name = format!("p-{proxy}");
+            let service = |n: usize| format!("s{round}-{proxy}-{n}.{label}.{label}.{label}");
+            let document = brought(&name, &service);
+            let stream = join(zone, node(&format!("default.{name}"), Some(&document)), Some(&any)).await;
+            held.push(stream.expect("so many are allowed"));
+        }
+    }
+    let (seconds, bytes, disk) = (begun.elapsed().as_secs(), written(zone) - written_before, on_disk(zone));
+    println!("{bytes} bytes written in {seconds} s, {disk} on disk");
+    assert!(bytes <= WRITTEN + seconds * WRITTEN_IN_A_SECOND, "{bytes} bytes written in {seconds} s");
+    assert!(disk <= WRITTEN, "{disk} bytes on disk");
+    println!("{}", before.spent(RENAMED).expect("it costs little"));
     let other = token(zone, &["--name", "bank-1"]).await;
     join(zone, node("default.bank-1", Some(&long("bank-1", 8, &Value::Null))), Some(&other))
         .await

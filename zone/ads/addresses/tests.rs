@@ -6,6 +6,7 @@ use common::{
 };
 
 use super::*;
+use crate::share::{ADDRESS_BYTES_OF_ZONE, SERVICES_OF_ACCOUNT, SERVICES_OF_ZONE};
 
 struct Bench {
     store: Arc<MemoryStore>,
@@ -28,12 +29,7 @@ impl Bench {
     }
 
     async fn put(&self, yaml: &str, zone: &str) {
-        let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
-        let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
-        let mode = Mode::federated_zone(zone);
-        mode.label(&mut resource);
-        resource.origin = mode.origin_of(resource.kind());
-        self.store.transact(Batch::of([Write::put(resource)])).await.unwrap();
+        put(&*self.store, yaml, zone).await;
     }
 
     async fn delete(&self, key: ResourceKey) {
@@ -44,7 +40,8 @@ impl Bench {
     async fn round(&mut self) -> Vec<String> {
         self.feed = Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap();
         self.addresses.reader = self.feed.reader();
-        self.addresses.round().await;
+        self.addresses.follow_newest();
+        self.addresses.settle().await;
         assert!(self.addresses.open.is_empty());
         let index = Feed::load(Arc::clone(&self.store) as Arc<dyn Store>).await.unwrap().reader().current();
         let Some(stored) = index.get(&address_book::key("default")) else { return Vec::new() };
@@ -61,6 +58,16 @@ impl Bench {
         };
         book.entries().map(shown).collect()
     }
+}
+
+/// Says which revision that is.
+async fn put(store: &MemoryStore, yaml: &str, zone: &str) -> u64 {
+    let document = Document::parse(&serde_norway::from_str(yaml).unwrap()).unwrap();
+    let mut resource = document.into_resource(chrono::DateTime::UNIX_EPOCH);
+    let mode = Mode::federated_zone(zone);
+    mode.label(&mut resource);
+    resource.origin = mode.origin_of(resource.kind());
+    store.transact(Batch::of([Write::put(resource)])).await.unwrap().revision
 }
 
 fn dataplane(name: &str, service: &str) -> String {
@@ -203,6 +210,96 @@ async fn a_zone_has_a_share_of_the_addresses_and_no_other_pays_for_it() {
     bench.delete(ResourceKey::global(&zone_ingress::KIND, "s-2")).await;
     assert_eq!(of(&bench.round().await, "stolen"), 0);
     assert!(bench.addresses.shares.keys().all(|payer| *payer == WishPayer::Zone("west".into())));
+}
+
+#[tokio::test]
+async fn what_is_long_has_fewer_addresses_and_leaves_room_to_others() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "west").await;
+    let label = "x".repeat(63);
+    let long = |i: usize| {
+        let name = format!("stolen-{i:05}.{label}.{label}.{label}");
+        serde_json::json!({"mesh": "default", "instances": 1, "tags": {"kuma.io/service": name}})
+    };
+    let offers = |name: &str, services: std::ops::Range<usize>| {
+        serde_json::json!({
+            "type": "ZoneIngress", "name": name, "zone": "stolen", "networking": {"address": "10.0.0.1", "port": 1,
+            "advertisedAddress": "10.0.0.1", "advertisedPort": 1}, "availableServices": services.map(long).collect::<Vec<_>>(),
+        })
+        .to_string()
+    };
+    bench.put(&offers("s-1", 0..5_000), "stolen").await;
+    bench.put(&offers("s-2", 5_000..9_000), "stolen").await;
+    bench.put(&offering("west", "w-1", 0..3), "west").await;
+    let of = |names: &[String], zone: &str| names.iter().filter(|name| name.starts_with(zone)).count();
+    let names = bench.round().await;
+    let taken = of(&names, "stolen");
+    assert!((4_000..SERVICES_OF_ZONE).contains(&taken) && taken < 9_000, "{taken}");
+    assert_eq!(of(&names, "west"), 3);
+    let stored = bench.store.snapshot().await.unwrap().resources;
+    let book = stored.iter().find(|resource| resource.key == address_book::key("default")).unwrap();
+    assert!(book.spec.len() <= ADDRESS_BYTES_OF_ZONE + 1024, "{}", book.spec.len());
+    // What goes makes room for all that waits.
+    bench.delete(ResourceKey::global(&zone_ingress::KIND, "s-1")).await;
+    assert_eq!(of(&bench.round().await, "stolen"), 4_000);
+    assert!(bench.addresses.shares.values().all(|known| known.left_out() == 0));
+}
+
+#[tokio::test]
+async fn a_name_that_no_host_can_have_gets_no_address() {
+    let mut bench = Bench::new().await;
+    bench.put("{type: Mesh, name: default}", "east").await;
+    let long = "x".repeat(3_700);
+    bench.put(&dataplane("web-1", "web"), "east").await;
+    bench.put(&dataplane("long-1", &long), "east").await;
+    bench.put(&dataplane("path-1", "team/web"), "east").await;
+    let offered =
+        |service: &str| format!("{{mesh: default, instances: 1, tags: {{kuma.io/service: '{service}'}}}}");
+    let ingress = |services: &[&str]| {
+        let services: Vec<String> = services.iter().map(|service| offered(service)).collect();
+        format!(
+            "{{type: ZoneIngress, name: in, zone: west, networking: {{address: 127.0.0.9, port: 10001}}, \
+             availableServices: [{}]}}",
+            services.join(", ")
+        )
+    };
+    bench.put(&ingress(&["far", "a/b", "a:b", long.as_str()]), "west").await;
+    assert_eq!(bench.round().await, ["far.mesh 240.0.0.0 80", "web.mesh 240.0.0.1 80"]);
+    let west = WishPayer::Zone("west".into());
+    assert_eq!(bench.addresses.shares[&west].left_out(), 3, "it is told of that zone");
+    bench.put(&ingress(&["far", "a/b"]), "west").await;
+    bench.round().await;
+    assert_eq!(bench.addresses.shares[&west].left_out(), 1);
+    bench.delete(ResourceKey::global(&zone_ingress::KIND, "in")).await;
+    assert_eq!(bench.round().await, ["web.mesh 240.0.0.1 80"]);
+    assert!(bench.addresses.shares.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_that_come_one_after_the_other_the_addresses_are_written_once_in_a_moment() {
+    const MANY: usize = 200;
+    let Bench { store, addresses, feed } = Bench::new().await;
+    let (mut reader, shutdown) = (feed.reader(), CancellationToken::new());
+    let coming = async {
+        put(&store, "{type: Mesh, name: default}", "east").await;
+        for n in 0..MANY {
+            let revision = put(&store, &dataplane(&format!("d-{n}"), &format!("s-{n}")), "east").await;
+            reader.wait_for(revision).await.unwrap();
+        }
+        let known = |index: &Index| {
+            let stored = index.get(&address_book::key("default"))?;
+            Some(AddressBook::parse(&stored.spec::<Config>().unwrap().config).unwrap().entries().count())
+        };
+        while known(&reader.latest()) != Some(MANY) {
+            assert!(reader.changed().await);
+        }
+        let writes = usize::try_from(reader.current().revision).unwrap() - 1 - MANY;
+        assert!((1..=3).contains(&writes), "{writes}");
+        shutdown.cancel();
+    };
+    let (followed, (), ()) =
+        tokio::join!(feed.run(shutdown.clone()), addresses.run(shutdown.clone()), coming);
+    followed.unwrap();
 }
 
 #[tokio::test]

@@ -267,7 +267,7 @@ impl HostQuestions {
         if vacated.let_go {
             self.want_no_more(owner, name);
         }
-        if let Some(name) = vacated.follows {
+        for name in vacated.follows {
             self.want(owner, &name, now);
         }
         self.forget_if_done(owner);
