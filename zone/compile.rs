@@ -14,6 +14,7 @@
 //! [profile]: crate::policy
 
 mod admission;
+mod behind;
 mod compiler;
 mod credentials;
 mod departure;
