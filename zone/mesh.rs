@@ -30,6 +30,7 @@ mod referable;
 mod shared_collector;
 mod state;
 mod surroundings;
+pub(crate) mod tag_name;
 pub mod topology;
 pub(crate) mod trust;
 mod virtual_names;
