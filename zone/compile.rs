@@ -18,6 +18,7 @@ mod behind;
 mod compiler;
 mod credentials;
 mod departure;
+mod door;
 mod exposure;
 mod follow;
 mod follow_legacy;

@@ -52,6 +52,17 @@ struct Claimed {
     holder: Option<ClusterClaim>,
 }
 
+impl Claimed {
+    /// Whether others than one service want it. One may by several server names, which all lead to the same.
+    fn is_contested(&self) -> bool {
+        let Some(first) = self.all.keys().next() else { return false };
+        let is_same = |claim: &ClusterClaim| {
+            first.at_will && (&claim.mesh, &claim.destination) == (&first.mesh, &first.destination)
+        };
+        self.all.len() > 1 && !self.all.keys().all(is_same)
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
@@ -98,7 +109,7 @@ impl Behind {
         let claimed = self.claimed.entry(cluster.to_owned()).or_default();
         let before = claimed.all.insert(claim, Arc::clone(&encoded));
         let differs = before.is_none_or(|before| before.version != encoded.version);
-        let is_contested = differs && claimed.all.len() > 1;
+        let is_contested = differs && claimed.is_contested();
         self.generation += u64::from(is_contested);
         self.settle(cluster) | is_contested
     }
@@ -106,7 +117,7 @@ impl Behind {
     /// It is not to be reached any more.
     pub(super) fn take_out(&mut self, cluster: &str, claim: &ClusterClaim) {
         let Some(claimed) = self.claimed.get_mut(cluster) else { return };
-        self.generation += u64::from(claimed.all.len() > 1);
+        self.generation += u64::from(claimed.is_contested());
         claimed.all.remove(claim);
         if !claimed.all.is_empty() {
             self.settle(cluster);

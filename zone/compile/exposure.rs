@@ -11,19 +11,16 @@ use common::{model::labels, policy::legacy::traffic_route};
 use super::{
     admission,
     behind::{Behind, ClusterClaim, Side},
+    door::{self, SniRoute},
     kept, server_name,
     sidecar::admin_port_taken,
 };
 use crate::{
     generator::{
         Backend, Draft, Encoded, ResourceCollection, ResourceSet, SharedResources, ZoneIngressProxy, admin,
-        ingress, names, sni, type_url,
+        ingress, names, sni,
     },
-    mesh::{
-        Destination, MeshChange, MeshContext, Problem,
-        problem::{EnvoyResource, Subject},
-        topology::Endpoint,
-    },
+    mesh::{Destination, MeshChange, MeshContext, Problem, problem::Subject, topology::Endpoint},
     policy,
 };
 
@@ -35,6 +32,8 @@ pub(crate) struct Exposure {
     targets: BTreeMap<Arc<str>, BTreeSet<Destination>>,
     /// Clusters and endpoints.
     behind: Behind,
+    /// Who had a server name first, as it is compared, of those who want it.
+    held: BTreeMap<String, ClusterClaim>,
     /// Counts how often something else was let in, be it by other names.
     generation: u64,
 }
@@ -63,34 +62,6 @@ impl EdgeOwn {
         (ResourceSet::new(own.as_ref().unwrap_or(&self.resources), shared, before), kept)
     }
 }
-
-/// A server name and the cluster it leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SniRoute {
-    server_name: String,
-    cluster: String,
-    /// Whether the cluster is called as the service is, and not as a part of it.
-    at_will: bool,
-}
-
-impl SniRoute {
-    fn claim(&self, mesh: &Arc<str>, destination: &Destination) -> ClusterClaim {
-        ClusterClaim {
-            at_will: self.at_will,
-            mesh: Arc::clone(mesh),
-            destination: destination.clone(),
-            server_name: self.server_name.clone(),
-        }
-    }
-
-    /// Whether it is asked for by a name in lower case, which comes before all others that are the same but for that.
-    fn is_lower(&self) -> bool {
-        !self.server_name.bytes().any(|byte| byte.is_ascii_uppercase())
-    }
-}
-
-/// A door, with the mesh and what is called there.
-type MeshDoor<'a> = (&'a Arc<str>, &'a Destination, &'a SniRoute);
 
 /// Whether requests may be sent to other parts of services than before.
 pub(super) fn reroutes(change: &MeshChange) -> bool {
@@ -142,7 +113,7 @@ impl Exposure {
         for (destination, door) in
             doors.iter().flat_map(|(of, doors)| doors.iter().map(move |door| (of, door)))
         {
-            self.behind.take_out(&door.cluster, &door.claim(&mesh, destination));
+            self.close(door, &door.claim(&mesh, destination));
         }
         !doors.is_empty()
     }
@@ -197,16 +168,25 @@ impl Exposure {
         let mut differs = gone != doors;
         self.generation += u64::from(differs);
         for door in gone.iter().filter(|gone| !doors.contains(gone)) {
-            self.behind.take_out(&door.cluster, &door.claim(&mesh.mesh, destination));
+            self.close(door, &door.claim(&mesh.mesh, destination));
         }
         for (door, endpoints) in exposed {
             let claim = door.claim(&mesh.mesh, destination);
+            self.held.entry(server_name::compared(&door.server_name)).or_insert_with(|| claim.clone());
             differs |= self.behind.put(&door.cluster, claim, &endpoints);
         }
         if !doors.is_empty() {
             self.meshes.entry(Arc::clone(&mesh.mesh)).or_default().insert(destination.clone(), doors);
         }
         differs
+    }
+
+    fn close(&mut self, door: &SniRoute, claim: &ClusterClaim) {
+        self.behind.take_out(&door.cluster, claim);
+        let name = server_name::compared(&door.server_name);
+        if self.held.get(&name) == Some(claim) {
+            self.held.remove(&name);
+        }
     }
 
     /// The service, and the parts of it that routes name. A part that leaves out some of the endpoints is a
@@ -323,44 +303,8 @@ impl Exposure {
             let meant = all.filter(move |(_, called, _)| called.is_of_resource() == resources);
             meant.flat_map(|(mesh, called, doors)| doors.iter().map(move |door| (mesh, called, door)))
         };
-        let all = of(false).chain(of(true)).filter(|(_, _, door)| server_name::is_taken(&door.server_name));
-        let mut open: Vec<(String, MeshDoor<'_>)> = Vec::new();
-        for (mesh, called, door) in all {
-            if self.behind.leads_to(&door.cluster, || door.claim(mesh, called)) {
-                open.push((server_name::compared(&door.server_name), (mesh, called, door)));
-            } else {
-                problems.insert(displaced(door));
-            }
-        }
-        let mut held: BTreeMap<&str, MeshDoor<'_>> = BTreeMap::new();
-        for (name, door) in &open {
-            let (_, called, route) = *door;
-            let comes_first = held.get(name.as_str()).is_none_or(|(_, holder, held)| {
-                let same_form = holder.is_of_resource() == called.is_of_resource();
-                same_form && route.is_lower() && !held.is_lower()
-            });
-            if comes_first {
-                held.insert(name.as_str(), *door);
-            }
-        }
-        let mut doors = Vec::new();
-        for (name, (_, _, door)) in &open {
-            match held.get(name.as_str()) {
-                Some((_, _, holder)) if !std::ptr::eq(*holder, *door) => {
-                    problems.insert(server_name::taken(&door.server_name, &holder.server_name));
-                }
-                _ => doors.push((door.server_name.as_str(), door.cluster.as_str())),
-            }
-        }
-        doors
+        door::opened(of(false).chain(of(true)), &self.behind, &self.held, problems)
     }
-}
-
-/// A door that would lead to others.
-fn displaced(door: &SniRoute) -> Problem {
-    let place = EnvoyResource { type_url: type_url::CLUSTER, name: door.cluster.as_str().into() };
-    let reason = format!("is that of a part of another service, so nobody gets in by {:?}", door.server_name);
-    Problem { subject: Subject::Contested(place), reason }
 }
 
 /// A port of a service of this zone or, on the way out, of others.

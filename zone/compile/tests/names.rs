@@ -1,11 +1,14 @@
 //! Who has a server name and a cluster name at the edges of a zone, where several are called alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::fixture::Fixture;
-use crate::{compile::scratch::Generated, generator::type_url};
+use crate::{
+    compile::{behind::Side, exposure::Exposure, scratch::Generated},
+    generator::type_url,
+};
 
 const MESH: &str = "
 type: Mesh
@@ -139,4 +142,29 @@ spec:
     assert!(endpoints.contains("10.1.0.1") && !endpoints.contains("10.2.0.1"), "{endpoints}");
     let told: Vec<String> = egress.problems.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|told| told.contains("is that of a part of another service")), "{told:?}");
+}
+
+/// Ingresses know a service that is a resource by its name, whatever zone it is in.
+#[test]
+fn of_services_of_one_name_in_two_zones_an_egress_leads_to_the_one_that_was_there_first() {
+    let service = |zone: &str, called: &str| {
+        format!(
+            "---\ntype: MeshService\nmesh: demo\nname: {called}\nlabels: {{ kuma.io/origin: global, kuma.io/zone: {zone}, \
+             kuma.io/display-name: bank }}\nspec:\n  selector: {{ dataplaneTags: {{ kuma.io/service: bank }} }}\n  ports: [{{ \
+             port: 80, targetPort: 80, appProtocol: tcp }}]\n"
+        )
+    };
+    let (west, stolen) = (offers("west", "10.1.0.1", &["a"]), offers("stolen", "10.2.0.1", &["b"]));
+    let (honest, thief) = (service("west", "bank-west"), service("stolen", "aaa"));
+    let before = Fixture::parse(&[MESH, &west, &stolen, &honest].concat());
+    let after = Fixture::parse(&[MESH, &west, &stolen, &honest, &thief].concat());
+    let mut passages = Exposure::of(Side::Egress);
+    for fixture in [&before, &after] {
+        passages.follow(&fixture.meshes[0], None);
+        let mut problems = BTreeSet::new();
+        let doors = passages.doors(&mut problems).into_iter();
+        let of_bank: Vec<_> = doors.filter(|(name, _)| name.ends_with(".bank.80.demo.ms")).collect();
+        assert!(of_bank.len() == 1 && of_bank[0].1.contains("west"), "{of_bank:?}");
+        assert_eq!(problems.len(), usize::from(std::ptr::eq(fixture, &after)), "{problems:?}");
+    }
 }
