@@ -14,9 +14,11 @@
 //! [profile]: crate::policy
 
 mod admission;
+mod behind;
 mod compiler;
 mod credentials;
 mod departure;
+mod door;
 mod exposure;
 mod follow;
 mod follow_legacy;

@@ -1,6 +1,8 @@
 //! What a proxy may say about itself in the resource it brings along: what its token says. Whatever gives it a part to
 //! play for others, an identity or a place behind a service would otherwise be for whoever has any token of the mesh.
 
+use std::collections::BTreeMap;
+
 use common::{
     model::{FieldPath, Labels, Violations, labels},
     proto::kuma::mesh::v1alpha1::{
@@ -10,20 +12,18 @@ use common::{
     token::{DataplaneClaims, scope},
 };
 
+use crate::mesh::{EGRESS_SERVICE, tag_name};
+
 /// Labels in the domains of control planes that a proxy may bring.
 const OF_PROXIES: [&str; 4] =
     [labels::WORKLOAD, labels::NAMESPACE, labels::SERVICE_ACCOUNT, labels::KDS_SYNC];
-/// Domains of labels that control planes give.
-const OF_CONTROL_PLANES: [&str; 2] = ["kuma.io", "strait.io"];
 /// Tags that need no token: the zone writes one itself, and the other says how the workload is spoken to.
 const OF_ANYBODY: [&str; 2] = [labels::ZONE, labels::TAG_PROTOCOL];
 
 /// Whether a proxy has a say in this label: whose it is, who wrote it and what it is are not for it to say.
 pub(super) fn is_for_proxies(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
-    let is_of =
-        |ours: &&str| domain.strip_suffix(*ours).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    OF_PROXIES.contains(&label) || !OF_CONTROL_PLANES.iter().any(is_of)
+    OF_PROXIES.contains(&label) || !tag_name::is_domain_of_control_planes(domain)
 }
 
 /// What the bearer of a token with these claims may not say about itself. The token was found to fit all that it names;
@@ -45,18 +45,14 @@ pub(super) fn check(
     if let Some(gateway) = &networking.gateway {
         check_gateway(claims, gateway, &path.field("gateway"), &mut violations);
     }
-    if !bound {
-        return violations;
-    }
     let inbounds = networking.inbound.iter().enumerate();
     let sets = inbounds.map(|(i, inbound)| (path.field("inbound").index(i), &inbound.tags));
     let gateway = networking.gateway.iter().map(|gateway| (path.field("gateway"), &gateway.tags));
     for (path, tags) in sets.chain(gateway) {
-        let named = |tag: &String| OF_ANYBODY.contains(&tag.as_str()) || claims.tags.contains_key(tag);
-        for (tag, value) in tags.iter().filter(|(tag, _)| !named(tag)) {
-            let reason = format!("the token has to name it: make one with `--tag {tag}={value}`");
-            violations.add(path.field("tags").key(tag), reason);
-        }
+        check_tags(claims, tags, &path.field("tags"), bound, &mut violations);
+    }
+    if !bound {
+        return violations;
     }
     check_labels(claims, labels, &mut violations);
     violations
@@ -80,6 +76,37 @@ fn check_gateway(claims: &DataplaneClaims, gateway: &Gateway, path: &FieldPath, 
         "a builtin gateway is sent the keys of its listeners, so its token has to name its service: make one with \
          `--tag kuma.io/service=...`",
     );
+}
+
+/// A certificate says tag and value in one text. What it says of a tag that the token names, or that control planes give a
+/// meaning, no other tag may say. Nor is a proxy what its clients believe about all that is outside the mesh.
+fn check_tags(
+    claims: &DataplaneClaims,
+    tags: &BTreeMap<String, String>,
+    path: &FieldPath,
+    bound: bool,
+    violations: &mut Violations,
+) {
+    for (tag, value) in tags {
+        if tag == labels::TAG_SERVICE && value == EGRESS_SERVICE {
+            let reason = "the egresses of the mesh are called so, and no proxy besides";
+            violations.add(path.key(tag), reason);
+        }
+        if claims.tags.contains_key(tag) {
+            continue;
+        }
+        let mut claimed = claims.tags.keys();
+        let of_claimed =
+            claimed.find_map(|other| Some((other.clone(), tag_name::said_of(other, tag, value)?)));
+        if let Some((other, said)) = of_claimed.or_else(|| tag_name::forged(tag, value)) {
+            let reason =
+                format!("a certificate that says so would be taken for one that says {other}={said}");
+            violations.add(path.key(tag), reason);
+        } else if bound && !OF_ANYBODY.contains(&tag.as_str()) {
+            let reason = format!("the token has to name it: make one with `--tag {tag}={value}`");
+            violations.add(path.key(tag), reason);
+        }
+    }
 }
 
 fn check_labels(claims: &DataplaneClaims, labels: &Labels, violations: &mut Violations) {
@@ -200,6 +227,30 @@ mod tests {
         let service = ["networking.inbound[0].tags[\"kuma.io/service\"]"];
         assert_eq!(fields(&workload, inbounds(&[&["kuma.io/service"]]), &[], true), service);
         assert!(fields(&workload, inbounds(&[&[]]), &[("kuma.io/workload", "web")], true).is_empty());
+    }
+
+    #[test]
+    fn no_tag_says_what_another_says_that_the_token_names_or_a_control_plane_gives() {
+        let of = |claimed: &[&str], tag: &str, value: &str| {
+            let inbound = Inbound { tags: [(tag.to_owned(), value.to_owned())].into(), ..Inbound::default() };
+            let networking = Networking { inbound: vec![inbound], ..Networking::default() };
+            let found = fields(&claims("", claimed, ""), networking, &[], false);
+            assert!(
+                found.is_empty() || found == [format!("networking.inbound[0].tags[{tag:?}]")],
+                "{found:?}"
+            );
+            !found.is_empty()
+        };
+        let team = &["kuma.io/service", "example.com/team"][..];
+        assert!(of(team, "example.com", "team/b") && of(team, "example.com/team/b", "c"));
+        assert!(of(&["example.com"], "example.com/team", "b"));
+        assert!(of(&[], "kuma.io", "zone/west") && of(&[], "kuma.io/zone/we", "st"));
+        assert!(!of(&[], "example.com", "team/b"), "nobody said anything of either");
+        assert!(!of(team, "example.com", "path/b") && !of(team, "kuma.io/service", "team/web"));
+        assert!(!of(team, "example.com/team", "a"), "it fits the token, which was found before");
+        // The egresses of the mesh are called so, whatever a token says.
+        assert!(of(&[], "kuma.io/service", "zone-egress") && of(team, "kuma.io/service", "zone-egress"));
+        assert!(!of(&[], "team", "zone-egress"));
     }
 
     #[test]

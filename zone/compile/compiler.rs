@@ -472,8 +472,12 @@ impl Compiler {
                     // What it was told is of the set it had before, until what it is to have now was made.
                     let (_, of) = proxy.place.former.or(proxy.place.now).unwrap_or_default();
                     let renewed = brought.entry(of).or_insert_with(|| {
-                        let its = |part: &Part| self.parts.get(part).is_some_and(|s| s.sets.contains(&of));
-                        let its = renewed.iter().filter(|(part, _)| its(part));
+                        let set = self.sets.get(of);
+                        let its = |(part, encoded): &&(Part, Arc<Encoded>)| {
+                            self.parts.get(part).is_some_and(|slot| slot.sets.contains(&of))
+                                && set.is_some_and(|set| set.has(encoded))
+                        };
+                        let its = renewed.iter().filter(its);
                         RenewedEndpoints::new(its.map(|(_, encoded)| Arc::clone(encoded)).collect())
                     });
                     Some(renewed.brought_to(told))

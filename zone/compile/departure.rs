@@ -10,8 +10,9 @@ use chrono::{DateTime, Utc};
 
 use super::{
     admission,
-    exposure::{EdgeOwn, Exposure, Side, reroutes},
-    server_name::unambiguous,
+    behind::Side,
+    exposure::{EdgeOwn, Exposure, reroutes},
+    server_name::yielding,
     sidecar::admin_port_taken,
 };
 use crate::{
@@ -236,8 +237,9 @@ impl Departures {
         let mut draft = Draft::default();
         let mut problems: BTreeSet<Problem> = proxy.egress.problems.iter().cloned().collect();
         problems.extend(self.passages.refused().cloned());
-        let mut chains: Vec<Chain> =
-            self.passages.doors().map(|(name, cluster)| egress::passage(name, cluster)).collect();
+        let passages = self.passages.doors(&mut problems);
+        let passages = passages.into_iter().map(|(name, cluster)| egress::passage(name, cluster)).collect();
+        let mut outside = Vec::new();
         for (name, mesh) in self.meshes.iter().filter(|(_, mesh)| !mesh.services.is_empty()) {
             let shown = mesh.identity.as_ref().map_err(Clone::clone).and_then(|_| {
                 let missing = || refused.get(name).cloned().unwrap_or_else(|| "not signed yet".to_owned());
@@ -249,7 +251,7 @@ impl Departures {
                     if let Some(domains) = &mesh.domains {
                         secrets::of_domains(name, domains, &mut draft);
                     }
-                    self.leave(mesh, proxy, &mut chains, &mut draft, &mut problems);
+                    self.leave(mesh, proxy, &mut outside, &mut draft, &mut problems);
                 }
                 Err(reason) => {
                     let subject = Subject::Part(format!("services outside mesh {name}"));
@@ -258,7 +260,9 @@ impl Departures {
                 }
             }
         }
-        if let Some(listener) = egress::listener(proxy, unambiguous(chains)) {
+        // What global says is outside comes before what other zones say.
+        let chains = yielding(passages, outside, &mut problems);
+        if let Some(listener) = egress::listener(proxy, chains) {
             draft.listeners.insert(listener.message.name.clone(), listener);
         }
         if !admin::generate(&proxy.metadata, proxy.admin.as_ref(), |_, _| false, &mut draft) {

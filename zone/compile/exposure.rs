@@ -8,37 +8,32 @@ use std::{
 
 use common::{model::labels, policy::legacy::traffic_route};
 
-use super::{admission, kept, server_name, sidecar::admin_port_taken};
+use super::{
+    admission,
+    behind::{Behind, ClusterClaim, Side},
+    door::{self, SniRoute},
+    kept, server_name,
+    sidecar::admin_port_taken,
+};
 use crate::{
     generator::{
         Backend, Draft, Encoded, ResourceCollection, ResourceSet, SharedResources, ZoneIngressProxy, admin,
-        egress, envoy::endpoint::grouped, ingress, names, sni, type_url,
+        ingress, names, sni,
     },
     mesh::{Destination, MeshChange, MeshContext, Problem, problem::Subject, topology::Endpoint},
     policy,
 };
 
-/// In which direction an edge is passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Side {
-    /// From other zones.
-    #[default]
-    Ingress,
-    /// To other zones.
-    Egress,
-}
-
 /// Mesh by mesh, what is let in, or out.
 #[derive(Debug, Default)]
 pub(crate) struct Exposure {
-    side: Side,
     meshes: BTreeMap<Arc<str>, BTreeMap<Destination, Vec<SniRoute>>>,
     /// Destinations with more tags than a service, to which routes of the mesh send traffic.
     targets: BTreeMap<Arc<str>, BTreeSet<Destination>>,
     /// Clusters and endpoints.
-    shared: ResourceCollection,
-    /// What is not among them because Envoys would refuse it, by cluster.
-    refused: BTreeMap<String, BTreeSet<Problem>>,
+    behind: Behind,
+    /// Who had a server name first, as it is compared, of those who want it.
+    held: BTreeMap<String, ClusterClaim>,
     /// Counts how often something else was let in, be it by other names.
     generation: u64,
 }
@@ -68,13 +63,6 @@ impl EdgeOwn {
     }
 }
 
-/// A server name and the cluster it leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SniRoute {
-    server_name: String,
-    cluster: String,
-}
-
 /// Whether requests may be sent to other parts of services than before.
 pub(super) fn reroutes(change: &MeshChange) -> bool {
     !change.gateway_routes.is_empty()
@@ -85,22 +73,27 @@ pub(super) fn reroutes(change: &MeshChange) -> bool {
 impl Exposure {
     /// Nothing yet, in this direction.
     pub(super) fn of(side: Side) -> Self {
-        Self { side, ..Self::default() }
+        Self { behind: Behind::of(side), ..Self::default() }
+    }
+
+    fn side(&self) -> Side {
+        self.behind.side()
     }
 
     /// Clusters and endpoints.
     pub(super) fn shared(&self) -> &ResourceCollection {
-        &self.shared
+        self.behind.shared()
     }
 
     /// What is not shared because Envoys would refuse it. Who had an earlier one keeps that.
     pub(super) fn refused(&self) -> impl Iterator<Item = &Problem> {
-        self.refused.values().flatten()
+        self.behind.refused()
     }
 
     /// Counts how often something else was let through.
     pub(super) fn generation(&self) -> u64 {
-        self.generation
+        // Both only grow, so no two states have one sum.
+        self.generation + self.behind.generation()
     }
 
     /// Follows a mesh, of which this changed; everything when that is not known. Says whether anything is let
@@ -115,9 +108,13 @@ impl Exposure {
     /// A mesh is gone; says whether anything of it was let in.
     pub(crate) fn forget(&mut self, mesh: &str) -> bool {
         self.targets.remove(mesh);
-        let Some(doors) = self.meshes.remove(mesh) else { return false };
+        let Some((mesh, doors)) = self.meshes.remove_entry(mesh) else { return false };
         self.generation += 1;
-        doors.values().flatten().for_each(|door| self.close(door));
+        for (destination, door) in
+            doors.iter().flat_map(|(of, doors)| doors.iter().map(move |door| (of, door)))
+        {
+            self.close(door, &door.claim(&mesh, destination));
+        }
         !doors.is_empty()
     }
 
@@ -153,11 +150,11 @@ impl Exposure {
     fn expose(&mut self, mesh: &MeshContext, destination: &Destination) -> bool {
         let exposed = match destination {
             _ if !mesh.is_encrypted() => Vec::new(),
-            Destination::Service(name) if self.side == Side::Egress || !mesh.services_are_exclusive() => {
+            Destination::Service(name) if self.side() == Side::Egress || !mesh.services_are_exclusive() => {
                 self.tagged(mesh, name)
             }
-            Destination::Port(name, port) => port_of(self.side, mesh, name, *port).into_iter().collect(),
-            Destination::MultiZone(..) => of_parts(self.side, mesh, destination).into_iter().collect(),
+            Destination::Port(name, port) => port_of(self.side(), mesh, name, *port).into_iter().collect(),
+            Destination::MultiZone(..) => of_parts(self.side(), mesh, destination).into_iter().collect(),
             Destination::Service(_)
             | Destination::Subset(_)
             | Destination::External(_)
@@ -170,11 +167,13 @@ impl Exposure {
         let gone = of_mesh.remove(destination).unwrap_or_default();
         let mut differs = gone != doors;
         self.generation += u64::from(differs);
-        for door in gone.iter().filter(|gone| doors.iter().all(|door| door.cluster != gone.cluster)) {
-            self.close(door);
+        for door in gone.iter().filter(|gone| !doors.contains(gone)) {
+            self.close(door, &door.claim(&mesh.mesh, destination));
         }
         for (door, endpoints) in exposed {
-            differs |= self.share(&door, &endpoints);
+            let claim = door.claim(&mesh.mesh, destination);
+            self.held.entry(server_name::compared(&door.server_name)).or_insert_with(|| claim.clone());
+            differs |= self.behind.put(&door.cluster, claim, &endpoints);
         }
         if !doors.is_empty() {
             self.meshes.entry(Arc::clone(&mesh.mesh)).or_default().insert(destination.clone(), doors);
@@ -182,55 +181,20 @@ impl Exposure {
         differs
     }
 
-    /// Shares what is behind a door, as far as Envoys take it; says whether that makes a difference.
-    fn share(&mut self, door: &SniRoute, endpoints: &[Endpoint]) -> bool {
-        let (mut differs, mut refused) = (false, BTreeSet::new());
-        if self.shared.get(type_url::CLUSTER, &door.cluster).is_none() {
-            let cluster = match self.side {
-                Side::Ingress => ingress::cluster(&door.cluster),
-                Side::Egress => egress::cluster(&door.cluster),
-            };
-            if let Some(cluster) = admission::admitted(cluster.encode(), &mut refused) {
-                self.shared.insert(cluster);
-            }
+    fn close(&mut self, door: &SniRoute, claim: &ClusterClaim) {
+        self.behind.take_out(&door.cluster, claim);
+        let name = server_name::compared(&door.server_name);
+        if self.held.get(&name) == Some(claim) {
+            self.held.remove(&name);
         }
-        let message = grouped(&door.cluster, endpoints);
-        let origin = match self.side {
-            Side::Ingress => "ingress",
-            Side::Egress => "egress",
-        };
-        let encoded = Arc::new(Encoded::new(&door.cluster, type_url::ENDPOINT, origin, &message));
-        let known = self.shared.get(type_url::ENDPOINT, &door.cluster);
-        if known.is_none_or(|known| known.version != encoded.version)
-            && let Some(encoded) = admission::admitted(encoded, &mut refused)
-        {
-            self.shared.insert(encoded);
-            differs = true;
-        }
-        let before = match refused.is_empty() {
-            true => self.refused.remove(&door.cluster).unwrap_or_default(),
-            false => self.refused.insert(door.cluster.clone(), refused.clone()).unwrap_or_default(),
-        };
-        if before != refused {
-            // Each proxy tells it.
-            self.generation += 1;
-            differs = true;
-        }
-        differs
-    }
-
-    fn close(&mut self, door: &SniRoute) {
-        self.shared.remove(type_url::CLUSTER, &door.cluster);
-        self.shared.remove(type_url::ENDPOINT, &door.cluster);
-        self.refused.remove(&door.cluster);
     }
 
     /// The service, and the parts of it that routes name. A part that leaves out some of the endpoints is a
     /// cluster of its own, where others use subsets of one cluster: the proxy needs no metadata match then,
     /// and both forms route alike.
     fn tagged(&self, mesh: &MeshContext, service: &str) -> Vec<(SniRoute, Vec<Endpoint>)> {
-        let mut all = on_the_way(self.side, mesh, &Destination::Service(service.into()));
-        if self.side == Side::Ingress {
+        let mut all = on_the_way(self.side(), mesh, &Destination::Service(service.into()));
+        if self.side() == Side::Ingress {
             let doors = mesh.doors().iter().filter(|door| *door.service == *service);
             let mut gateways: Vec<Endpoint> = doors.flat_map(|door| door.endpoints(&mesh.zone)).collect();
             tag_with_mesh(mesh, &mut gateways);
@@ -243,10 +207,10 @@ impl Exposure {
                 continue;
             }
             let base = names::ingress_cluster(&mesh.mesh, service);
-            let cluster =
-                if members.len() == all.len() { base } else { names::service_cluster(&base, &tags) };
-            exposed
-                .push((SniRoute { server_name: sni::of_tags(service, &mesh.mesh, &tags), cluster }, members));
+            let at_will = members.len() == all.len();
+            let cluster = if at_will { base } else { names::service_cluster(&base, &tags) };
+            let server_name = sni::of_tags(service, &mesh.mesh, &tags);
+            exposed.push((SniRoute { server_name, cluster, at_will }, members));
         }
         exposed
     }
@@ -255,7 +219,7 @@ impl Exposure {
     /// called, nobody leaves for anything that no route names.
     fn tag_sets(&self, mesh: &MeshContext, service: &str) -> BTreeSet<BTreeMap<String, String>> {
         let mut tag_sets: BTreeSet<BTreeMap<String, String>> = BTreeSet::new();
-        if self.side == Side::Ingress || !mesh.routes_by_older() {
+        if self.side() == Side::Ingress || !mesh.routes_by_older() {
             tag_sets.insert(BTreeMap::new());
         }
         for target in self.targets.get(&mesh.mesh).into_iter().flatten() {
@@ -289,7 +253,7 @@ impl Exposure {
         let mut draft = Draft::default();
         let mut problems: BTreeSet<Problem> = proxy.ingress.problems.iter().cloned().collect();
         problems.extend(self.refused().cloned());
-        match ingress::listener(proxy, zone, self.doors()) {
+        match ingress::listener(proxy, zone, self.doors(&mut problems).into_iter()) {
             Some(listener) => {
                 draft.listeners.insert(listener.message.name.clone(), listener);
             }
@@ -305,7 +269,7 @@ impl Exposure {
             problems.insert(admin_port_taken(Subject::of(&proxy.ingress.resource)));
         }
         EdgeOwn {
-            generation: self.generation,
+            generation: self.generation(),
             resources: admission::admitted_whole(draft.finish(), &mut problems),
             listens: proxy.ingress.listen.is_some(),
             problems,
@@ -314,7 +278,7 @@ impl Exposure {
 
     /// Whether `own` names what is let in now.
     pub(crate) fn is_current(&self, own: &EdgeOwn) -> bool {
-        own.generation == self.generation
+        own.generation == self.generation()
     }
 
     /// What the proxy with this of its own gets in place of what it had `before`, and what it keeps of that.
@@ -324,22 +288,22 @@ impl Exposure {
         before: Option<&ResourceSet>,
     ) -> (ResourceSet, Vec<Arc<Encoded>>) {
         // Without a listener nobody gets to what is behind it.
-        let shared = if own.listens { self.shared.clone() } else { ResourceCollection::default() };
+        let shared = if own.listens { self.shared().clone() } else { ResourceCollection::default() };
         own.beside(&SharedResources::new(shared, None), before)
     }
 
     /// Server name and cluster of every chain: tagged services of all meshes, then those that are resources.
-    /// Envoy compares server names without regard to case and refuses a second chain for one.
-    pub(super) fn doors(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Envoy compares server names without regard to case and refuses a second chain for one. Which has none because
+    /// another comes first is one of the `problems`.
+    pub(super) fn doors(&self, problems: &mut BTreeSet<Problem>) -> Vec<(&str, &str)> {
         let of = |resources: bool| {
-            let all = self.meshes.values().flatten();
-            let meant = all.filter(move |(destination, _)| destination.is_of_resource() == resources);
-            meant.flat_map(|(_, doors)| doors)
+            let meshes = self.meshes.iter();
+            let all =
+                meshes.flat_map(|(mesh, all)| all.iter().map(move |(called, doors)| (mesh, called, doors)));
+            let meant = all.filter(move |(_, called, _)| called.is_of_resource() == resources);
+            meant.flat_map(|(mesh, called, doors)| doors.iter().map(move |door| (mesh, called, door)))
         };
-        let mut seen = BTreeSet::new();
-        let doors = of(false).chain(of(true)).filter(|door| server_name::is_taken(&door.server_name));
-        let doors = doors.filter(move |door| seen.insert(door.server_name.to_lowercase()));
-        doors.map(|door| (door.server_name.as_str(), door.cluster.as_str()))
+        door::opened(of(false).chain(of(true)), &self.behind, &self.held, problems)
     }
 }
 
@@ -353,7 +317,7 @@ fn port_of(side: Side, mesh: &MeshContext, name: &str, port: u32) -> Option<(Sni
         return None;
     }
     let server_name = backend.resource.map(|resource| resource.sni).unwrap_or_default();
-    Some((SniRoute { server_name, cluster: backend.cluster }, endpoints))
+    Some((SniRoute { server_name, cluster: backend.cluster, at_will: false }, endpoints))
 }
 
 /// A port of a service of several zones: who comes from another one gets to those who serve it here, and who leaves to
@@ -365,7 +329,7 @@ fn of_parts(side: Side, mesh: &MeshContext, destination: &Destination) -> Option
         return None;
     }
     let server_name = backend.resource.map(|resource| resource.sni).unwrap_or_default();
-    Some((SniRoute { server_name, cluster: backend.cluster }, endpoints))
+    Some((SniRoute { server_name, cluster: backend.cluster, at_will: false }, endpoints))
 }
 
 /// The endpoints in this zone or, on the way out, in others, with the mesh as one more tag.

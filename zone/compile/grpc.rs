@@ -66,7 +66,10 @@ fn own_targets(mesh: &MeshContext, dataplane: &Dataplane, problems: &mut BTreeSe
     let mut targets = Targets::new();
     for Outbound { address, port, target } in dataplane.outbounds.iter() {
         match outbound::destination(mesh, target) {
-            Ok(called) => add(&mut targets, (*address, *port), &[], &called),
+            Ok(called) => {
+                add(&mut targets, (*address, *port), &[], &called);
+                add_service(&mut targets, *port, &called);
+            }
             Err(reason) => {
                 let reason = format!("outbound {address}:{port}: {reason}");
                 problems.insert(Problem { subject: Subject::of(&dataplane.resource), reason });
@@ -106,7 +109,8 @@ fn find<'a>(names: &'a [Arc<OutboundCall>], name: &str) -> Option<&'a Destinatio
     names.binary_search_by(by_name).ok().map(|at| &names[at].destination)
 }
 
-/// Adds what is called at virtual addresses.
+/// Adds what is called at virtual addresses. A service may be called as another one with its port, or as a host: what names
+/// stand for comes first, then services by whose word they exist, the shorter name before those that only begin so.
 fn add_all<'a>(
     targets: &mut Targets,
     mesh: &MeshContext,
@@ -116,9 +120,17 @@ fn add_all<'a>(
     for (name, address) in mesh.virtual_outbounds.names() {
         names.entry(address).or_default().push(name);
     }
+    let mut services = Vec::new();
     for (at, called) in all {
         let names = names.get(&at.0).map(Vec::as_slice).unwrap_or_default();
         add(targets, at, names, called);
+        if let Destination::Service(service) = called {
+            services.push((mesh.virtual_outbounds.provenance(service), service.len(), at.1, called));
+        }
+    }
+    services.sort_by_key(|(provenance, length, ..)| (*provenance, *length));
+    for (_, _, port, called) in services {
+        add_service(targets, port, called);
     }
 }
 
@@ -130,20 +142,24 @@ fn listed(mut targets: Targets, mesh: &MeshContext) -> Vec<Arc<OutboundCall>> {
     all.map(|(by, destination)| Arc::new(OutboundCall { by, destination })).collect()
 }
 
-/// Adds the names under which `called` is asked for: its address and its names with the port, a service known by its
-/// tags also by that of the service, with the port and without.
+/// Adds the names under which `called` is asked for where it is: its address, and its names with the port.
 fn add(targets: &mut Targets, (address, port): (IpAddr, u32), names: &[&str], called: &Destination) {
-    let mut offer = |name: String| {
-        targets.entry(name.into()).or_insert_with(|| called.clone());
-    };
-    offer(SocketAddr::new(address, u16::try_from(port).unwrap_or_default()).to_string());
+    offer(targets, SocketAddr::new(address, u16::try_from(port).unwrap_or_default()).to_string(), called);
     for name in names {
-        offer(format!("{name}:{port}"));
+        offer(targets, format!("{name}:{port}"), called);
     }
+}
+
+/// Adds those under which a service is asked for that is known by its tag: by that, with the port and without.
+fn add_service(targets: &mut Targets, port: u32, called: &Destination) {
     if let Destination::Service(service) = called {
-        offer(format!("{service}:{port}"));
-        offer(service.to_string());
+        offer(targets, format!("{service}:{port}"), called);
+        offer(targets, service.to_string(), called);
     }
+}
+
+fn offer(targets: &mut Targets, name: String, called: &Destination) {
+    targets.entry(name.into()).or_insert_with(|| called.clone());
 }
 
 /// The listener by which `destination` is called by this name; `None` when it does not exist any more.

@@ -350,6 +350,12 @@ impl Part {
         }
     }
 
+    /// Whether its name is what a service is called, which is up to who serves it. Every other name follows from what it is
+    /// of, and somebody may call a service so.
+    pub(super) fn is_named_at_will(&self) -> bool {
+        self.destination().is_some_and(|destination| matches!(destination, Destination::Service(_)))
+    }
+
     /// Compiles it.
     pub(super) fn compile(&self, mesh: &MeshContext, profile: &Profile) -> CompiledPart {
         let outside = Outside { mesh, profile, place: None };

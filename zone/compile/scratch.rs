@@ -63,7 +63,10 @@ pub(crate) fn sidecar(proxy: &Sidecar, mesh: &MeshContext) -> Result<Generated, 
         backends.extend(take(Part::Front(0, front)).backends().cloned());
     }
     let tags = profile.affinity_of(&proxy.dataplane);
-    for destination in backends {
+    // Of several that have one name the last one stays, which is who comes first in a set.
+    let of_service = |destination: &Destination| matches!(destination, Destination::Service(_));
+    let (services, others): (Vec<_>, Vec<_>) = backends.into_iter().rev().partition(of_service);
+    for destination in services.into_iter().chain(others) {
         let cluster = take(Part::Cluster(0, destination.clone()));
         take(Part::Assignment(Assigned::seen(&destination, &cluster, &tags)));
     }

@@ -37,8 +37,8 @@ pub(super) struct Set {
     changed: bool,
     /// Parts of which something was left out.
     troubled: BTreeSet<Part>,
-    /// Names under which several parts have something, and not the same.
-    contested: BTreeMap<EnvoyResource, Problem>,
+    /// Names under which several parts have something, with what is told where that is not the same.
+    contested: BTreeMap<EnvoyResource, Option<Problem>>,
     /// Counts how often it had other problems than before.
     pub(super) troubles: u64,
     /// Proxies that have it.
@@ -213,14 +213,18 @@ impl Sets {
         for id in sets {
             let Some(set) = self.all.get_mut(id) else { continue };
             if set.contested.contains_key(&encoded.place()) {
-                // Whose are sent is decided with everything else of the set.
                 set.changed = true;
                 set.decide(&encoded.place(), parts);
-                continue;
-            }
-            set.staged.insert(Arc::clone(encoded));
-            if let Some(published) = &mut set.published {
-                published.renew(encoded);
+                if set.is_waiting() {
+                    // Whose are sent follows from what is waited for.
+                    continue;
+                }
+                set.publish();
+            } else {
+                set.staged.insert(Arc::clone(encoded));
+                if let Some(published) = &mut set.published {
+                    published.renew(encoded);
+                }
             }
             members.extend(set.members.iter().cloned());
         }
@@ -324,8 +328,8 @@ impl Set {
             self.take_out(had, parts);
         }
         let Some((place, new)) = new else { return };
-        let holder = self.staged.get(place.type_url, &place.name);
-        let is_others = !same && holder.is_some_and(|holder| holder.version != new.version);
+        // What is the same now may not be when its endpoints are renewed.
+        let is_others = !same && self.staged.get(place.type_url, &place.name).is_some();
         if is_others || self.contested.contains_key(&place) {
             self.decide(&place, parts);
         } else {
@@ -341,28 +345,31 @@ impl Set {
         }
     }
 
-    /// Stages of what several parts have under one name that of the first part.
+    /// Stages of what several parts have under one name that of the part that comes first, the same for a cluster and
+    /// for its endpoints.
     fn decide(&mut self, place: &EnvoyResource, parts: &Parts) {
         self.troubles += 1;
         let here = self.parts().filter_map(|part| {
             let encoded = parts.get(&part)?.made.as_ref()?.encoded()?;
-            (encoded.place() == *place).then(|| (part, Arc::clone(encoded)))
+            (encoded.place() == *place).then(|| ((part.is_named_at_will(), part), Arc::clone(encoded)))
         });
-        let here: BTreeMap<Part, Arc<Encoded>> = here.collect();
+        let here: BTreeMap<(bool, Part), Arc<Encoded>> = here.collect();
         let Some(first) = here.values().next() else {
             self.contested.remove(place);
             self.staged.remove(place.type_url, &place.name);
             return;
         };
         self.staged.insert(Arc::clone(first));
-        let others = here.values().filter(|other| other.version != first.version).count();
-        if others == 0 {
+        if here.len() == 1 {
             self.contested.remove(place);
             return;
         }
-        let reason = format!("is there {} times, and not the same: one of them is sent", others + 1);
+        let others = here.values().filter(|other| other.version != first.version).count();
+        let at_will: BTreeSet<bool> = here.keys().map(|(at_will, _)| *at_will).collect();
+        let which = if at_will.len() > 1 { "that of no service of this name" } else { "one of them" };
+        let reason = format!("is there {} times, and not the same: {which} is sent", others + 1);
         let problem = Problem { subject: Subject::Contested(place.clone()), reason };
-        self.contested.insert(place.clone(), problem);
+        self.contested.insert(place.clone(), (others > 0).then_some(problem));
     }
 
     /// What it is made of.
@@ -373,6 +380,13 @@ impl Set {
         let assigned = self.backends.values().filter_map(|backing| backing.assigned.clone());
         let listeners = self.calls.iter().map(listener).chain(self.fronts.iter().map(front));
         listeners.chain(self.backends.keys().map(cluster)).chain(assigned.map(Part::Assignment))
+    }
+
+    /// Whether this is what it has under that name, and not what another part has there.
+    pub(super) fn has(&self, encoded: &Encoded) -> bool {
+        self.staged
+            .get(encoded.type_url, &encoded.name)
+            .is_some_and(|staged| staged.version == encoded.version)
     }
 
     /// Whether parts of it are to be compiled.
@@ -390,7 +404,7 @@ impl Set {
     /// What was left out of its parts.
     pub(super) fn problems<'a>(&'a self, parts: &'a Parts) -> impl Iterator<Item = &'a Problem> {
         let made = self.troubled.iter().filter_map(|part| parts.get(part)?.made.as_ref());
-        made.flat_map(CompiledPart::problems).chain(self.contested.values())
+        made.flat_map(CompiledPart::problems).chain(self.contested.values().flatten())
     }
 }
 

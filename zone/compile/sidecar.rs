@@ -64,7 +64,7 @@ pub(super) fn own(
         let reason = "it listens for nobody: no MeshGateway selects it".to_owned();
         problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
     }
-    if let Some(reason) = mesh.unnamed(&proxy.dataplane) {
+    for reason in [mesh.unnamed(&proxy.dataplane), mesh.unsaid(&proxy.dataplane)].into_iter().flatten() {
         problems.insert(Problem { subject: Subject::of(&proxy.dataplane.resource), reason });
     }
     if proxy.metadata.client() == XdsClient::Grpc {

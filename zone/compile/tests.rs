@@ -11,6 +11,7 @@ mod kuma_egress;
 mod kuma_zone_proxies;
 mod left_out;
 mod mutated;
+mod names;
 mod other_zones;
 mod property;
 mod references;

@@ -113,7 +113,8 @@ impl Named {
         }
     }
 
-    fn key(&self) -> String {
+    /// How it is written; no two are written alike.
+    pub fn key(&self) -> String {
         match self {
             Self::Service(name) => format!("0:{name}"),
             Self::Host(name) => format!("1:{name}"),
@@ -121,7 +122,7 @@ impl Named {
         }
     }
 
-    /// The names that stand for it.
+    /// The names that stand for it, its own first.
     fn names(&self, naming: &Naming) -> Vec<String> {
         match self {
             Self::Service(service) => {
@@ -218,13 +219,19 @@ impl AddressBook {
         let mut free = naming.addresses.clone().map(|bits| IpAddr::V4(Ipv4Addr::from(bits)));
         let kept = wanted.iter().map(|(named, outbounds)| {
             let address = known(named).or_else(|| free.find(|address| !taken.contains(address)));
-            let mut ports = BTreeSet::new();
-            // Of several who want one port the first in order has it.
-            let outbounds =
-                outbounds.iter().filter(|outbound| ports.insert(outbound.port)).cloned().collect();
-            (named.clone(), Kept { address, outbounds })
+            (named.clone(), Kept { address, outbounds: self.shared_out(named, outbounds) })
         });
         Self(kept.collect())
+    }
+
+    /// Of several who want one port of what is `named`, who has it keeps it, and else the first in order gets it: another
+    /// zone may choose tags that come before all others.
+    fn shared_out(&self, named: &Named, wanted: &BTreeSet<OutboundEntry>) -> Vec<OutboundEntry> {
+        let known = self.0.get(named).map_or(&[][..], |kept| &kept.outbounds[..]);
+        let kept = wanted.iter().filter(|outbound| known.contains(outbound));
+        let mut ports = BTreeSet::new();
+        let chosen = kept.chain(wanted).filter(|outbound| ports.insert(outbound.port));
+        chosen.collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
 }
 
@@ -308,6 +315,31 @@ mod tests {
         let entry = book.entries().next().unwrap();
         assert_eq!(entry.names(&naming), ["a.internal"]);
         assert_eq!(entry.outbounds(&naming)[0].0, 8080);
+    }
+
+    #[test]
+    fn who_has_a_port_of_a_name_keeps_it() {
+        let name = Named::Domain("shop.test".to_owned());
+        let of = |version: &str, port| OutboundEntry {
+            port,
+            tag_set: [("version".to_owned(), version.to_owned())].into(),
+            origin: "virtual-outbound:x".to_owned(),
+        };
+        let naming = Naming::default();
+        let with = |book: &AddressBook, all: &[OutboundEntry]| {
+            book.with(&[(name.clone(), all.iter().cloned().collect())].into(), &naming)
+        };
+        let book = with(&AddressBook::default(), &[of("v2", 80), of("v3", 80)]);
+        let shown = |book: &AddressBook| book.entries().next().unwrap().outbounds;
+        assert_eq!(shown(&book), [of("v2", 80)]);
+        let book = with(&book, &[of("v1", 80), of("v1", 81), of("v2", 80)]);
+        assert_eq!(shown(&book), [of("v2", 80), of("v1", 81)]);
+        assert_eq!(
+            with(&book, &[of("v1", 80), of("v1", 81), of("v2", 80)]),
+            book,
+            "and nothing is written again"
+        );
+        assert_eq!(shown(&with(&book, &[of("v1", 80)])), [of("v1", 80)]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::{
     TrustBundle, Trusts, VirtualOutbounds, WorkloadCertificate, WorkloadIdentities, ZoneAddress, ZoneEgress,
     ZoneIngress, authority, belief,
     problem::{Problem, Subject},
+    tag_name,
 };
 
 /// One mesh, at one moment, seen from one zone. Cloning shares.
@@ -204,6 +205,15 @@ impl MeshContext {
         let given = self.identities.of(dataplane).filter(|identity| identity.ready)?;
         let reason = given.name(&dataplane.resource).err()?;
         Some(IdentityError::NoName { by: Arc::clone(&given.kri), reason }.to_string())
+    }
+
+    /// What the certificate of `dataplane` does not say of its tags, because it would be taken for something else.
+    pub fn unsaid(&self, dataplane: &Dataplane) -> Option<String> {
+        self.mtls.as_ref()?;
+        let all = dataplane.tag_sets().flatten();
+        let mut forged = all.filter_map(|(tag, value)| Some((tag, value, tag_name::forged(tag, value)?)));
+        let (tag, value, (said, by_it)) = forged.next()?;
+        Some(format!("its certificate does not say {tag}={value}, which would be taken for {said}={by_it}"))
     }
 
     /// Whether everybody still believes `certificate`, whoever is to sign the next one.

@@ -3,6 +3,7 @@
 mod edges;
 mod offers;
 mod outside;
+mod twins;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,11 +22,13 @@ use imbl::OrdMap;
 use self::{
     edges::{Doors, counted, doors, open, remote},
     offers::{CountedIngress, OF_ZONE, ServiceOffer, of_service, offers, shared, spoken},
+    twins::CaseTwins,
 };
 use super::{
-    Abroad, Dataplane, Destination, Edge, ExternalService, Inbound, MeshContext, MeshServices,
-    MultiZoneService, Protocol, ZoneAddress, ZoneEgress, ZoneIngress, ZoneService,
+    Abroad, Dataplane, Destination, EGRESS_SERVICE, Edge, ExternalService, Inbound, MeshContext,
+    MeshServices, MultiZoneService, Protocol, ZoneAddress, ZoneEgress, ZoneIngress, ZoneService,
     mesh_service::SelectionKey,
+    provenance::Provenance,
     topology::{Endpoint, Exit, Locality, Service},
 };
 
@@ -50,6 +53,8 @@ pub(super) struct EndpointIndex {
     counted: BTreeMap<Arc<str>, CountedIngress>,
     /// Those by the services they offer.
     offering: BTreeMap<Arc<str>, ResourceNames>,
+    /// Which of those that are called the same but for case is reached.
+    twins: CaseTwins,
     /// Where each zone is reached.
     doors: Doors,
     /// Where the ingresses of this mesh alone are reached in other zones.
@@ -290,6 +295,30 @@ impl EndpointIndex {
         differ
     }
 
+    /// Finds out by whose word `service` exists now; gives that, and the services that are reached from now on, or not any
+    /// more, because their names differ from it in case only.
+    pub(super) fn trace(
+        &mut self,
+        service: &Arc<str>,
+        mesh: &MeshContext,
+    ) -> (Provenance, BTreeSet<Arc<str>>) {
+        let is_outside = mesh.external.tagged(service).next().is_some();
+        let provenance = if self.by_tag.contains_key(&(labels::TAG_SERVICE.to_owned(), service.to_string())) {
+            Provenance::Here
+        } else if is_outside {
+            Provenance::Global
+        } else {
+            Provenance::Elsewhere
+        };
+        let is_reached = is_outside || self.offering.contains_key(service);
+        (provenance, self.twins.set(service, is_reached.then_some(provenance)))
+    }
+
+    /// What is told of services that are not reached, because the names of others differ from theirs in case only.
+    pub(super) fn displaced(&self) -> Vec<String> {
+        self.twins.told()
+    }
+
     /// Services that other zones offer.
     pub(super) fn offered(&self) -> impl Iterator<Item = &Arc<str>> {
         self.offering.keys()
@@ -404,7 +433,8 @@ impl EndpointIndex {
 
     /// What other zones say they offer of a service, as far as that is theirs to say: all of it is in the mesh, or all
     /// outside. They are reached over mesh TLS only, so without it they do not exist. What global says is outside is reached
-    /// from the zone that global names.
+    /// from the zone that global names. Nobody there is an egress of the mesh, whose identity is believed about all that is
+    /// outside.
     fn offers<'a>(
         &'a self,
         name: &str,
@@ -412,7 +442,8 @@ impl EndpointIndex {
         is_known_here: bool,
         outside: &[&Arc<ExternalService>],
     ) -> Vec<ServiceOffer<'a>> {
-        let offering = self.offering.get(name).filter(|_| mesh.mtls.is_some());
+        let is_theirs = mesh.mtls.is_some() && name != EGRESS_SERVICE && !self.twins.yields(name);
+        let offering = self.offering.get(name).filter(|_| is_theirs);
         let ingresses = offering.into_iter().flatten().filter_map(|name| self.counted.get(name));
         let mut offers = of_service(ingresses.map(|i| (&*i.ingress, i.service(&mesh.mesh, name))));
         if !outside.is_empty() {

@@ -20,7 +20,7 @@ use rcgen::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{TrustBundle, trust::Fingerprint};
+use super::{TrustBundle, tag_name, trust::Fingerprint};
 
 /// How long a workload certificate lives when the mesh does not say.
 pub const DEFAULT_LIFETIME: Duration = Duration::hours(24);
@@ -93,7 +93,7 @@ pub struct GivenIdentity {
 }
 
 impl Identity {
-    /// URI names: the services first, then every tag.
+    /// URI names: the services first, then every tag, but for what would be taken for what control planes say.
     pub fn names(&self) -> Vec<String> {
         if let Some(given) = &self.given {
             // Others tell by the first name which authorities to ask, so there must be no second.
@@ -101,11 +101,13 @@ impl Identity {
         }
         let services = self.tags.get(labels::TAG_SERVICE).into_iter().flatten();
         let services = services.map(|service| format!("spiffe://{}/{service}", self.mesh));
-        let tags = self
-            .tags
-            .iter()
-            .flat_map(|(tag, values)| values.iter().map(move |value| format!("kuma://{tag}/{value}")));
+        let tags = self.said().map(|(tag, value)| tag_name::of_tag(tag, value));
         services.chain(tags).collect()
+    }
+
+    fn said(&self) -> impl Iterator<Item = (&String, &String)> {
+        let all = self.tags.iter().flat_map(|(tag, values)| values.iter().map(move |value| (tag, value)));
+        all.filter(|(tag, value)| tag_name::forged(tag, value).is_none())
     }
 
     /// The trust domain it is in.
@@ -372,6 +374,28 @@ mod tests {
         );
         assert!(names.critical, "with an empty subject the names must be critical");
         assert_eq!(leaf.validity().not_after.timestamp(), issued.expires.timestamp());
+    }
+
+    #[test]
+    fn no_tag_says_in_which_zone_a_workload_is_or_which_service() {
+        let mut identity = identity("v1");
+        let more = [
+            ("kuma.io", "zone/west"),
+            ("kuma.io", "service/bank"),
+            ("kuma.io/zone", "east"),
+            ("example.com", "team/b"),
+        ];
+        for (tag, value) in more {
+            identity.tags.entry(tag.to_owned()).or_default().insert(value.to_owned());
+        }
+        let expected = [
+            "spiffe://demo/web",
+            "kuma://example.com/team/b",
+            "kuma://kuma.io/service/web",
+            "kuma://kuma.io/zone/east",
+            "kuma://version/v1",
+        ];
+        assert_eq!(identity.names(), expected);
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl MeshState {
         keys.push(ResourceKey::new(&kinds::mesh::KIND, "", mesh));
         keys.push(state.addresses.clone());
         state.update(&keys, index, around)?;
+        state.context.virtual_outbounds.settle();
         Ok(state)
     }
 
@@ -403,6 +404,7 @@ impl MeshState {
                 update.touched.extend(service.spec.ports.iter().map(|port| service.callee(port)));
             }
         }
+        self.trace(update);
         self.population.extend_to_composed(&self.context, &mut update.touched);
         for destination in std::mem::take(&mut update.touched) {
             let service = self.population.service(&destination, &self.context);
@@ -410,6 +412,29 @@ impl MeshState {
                 let known = update.change.services.entry(destination).or_insert(difference);
                 *known = difference.max(*known);
             }
+        }
+    }
+
+    /// Finds out by whose word the services exist that were touched: who has names of theirs may follow from that.
+    fn trace(&mut self, update: &mut MeshUpdate) {
+        let service = |destination: &Destination| match destination {
+            Destination::Service(service) => Some(Arc::clone(service)),
+            _ => None,
+        };
+        let services: Vec<Arc<str>> = update.touched.iter().filter_map(service).collect();
+        for service in &services {
+            let (provenance, moved) = self.population.trace(service, &self.context);
+            update.touched.extend(moved.into_iter().map(Destination::Service));
+            let virtuals = &mut self.context.virtual_outbounds;
+            update.change.virtual_outbounds |= virtuals.exists_by(service, provenance);
+        }
+        let subject = Subject::Part("names of services".to_owned());
+        let told = self.population.displaced().into_iter();
+        let problems: Vec<Problem> =
+            told.map(|reason| Problem { subject: subject.clone(), reason }).collect();
+        let known = self.context.problems.get(&subject).map_or(&[][..], |known| &known[..]);
+        if known != problems {
+            self.note_about(subject, problems, update);
         }
     }
 
@@ -434,7 +459,10 @@ impl MeshState {
     }
 
     fn note(&mut self, key: &ResourceKey, problems: Vec<Problem>, update: &mut MeshUpdate) {
-        let subject = Subject::Resource(key.clone());
+        self.note_about(Subject::Resource(key.clone()), problems, update);
+    }
+
+    fn note_about(&mut self, subject: Subject, problems: Vec<Problem>, update: &mut MeshUpdate) {
         let known = self.context.problems.get(&subject).cloned().unwrap_or_default();
         let before: BTreeSet<&Problem> = known.iter().collect();
         update.change.problems.extend(problems.iter().filter(|p| !before.contains(p)).cloned());

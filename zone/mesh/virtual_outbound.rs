@@ -11,6 +11,7 @@ use common::{
             mesh_service,
             service_status::ServiceStatus,
         },
+        labels,
     },
     proto::kuma::{mesh::v1alpha1::mesh::mesh_services::Mode, system::v1alpha1::Config},
 };
@@ -18,9 +19,11 @@ use imbl::OrdMap;
 use prost::Message;
 
 use super::{
-    AddressBook, Dataplane, Destination, MeshContext, Naming, Reference,
+    AddressBook, Dataplane, Destination, MeshContext, Naming, Provenance, Reference,
+    address_book::{Entry, Named},
     problem::{Problem, Subject},
     redirection::Reachable,
+    virtual_names::{AnnouncedName, NameOrigin, VirtualNames},
 };
 
 /// An address with a port.
@@ -34,7 +37,7 @@ pub struct VirtualOutbounds {
     /// The same by what is called, subsets under their service.
     by_destination: CountedValues<Destination, AddressPort>,
     /// What names stand for.
-    names: CountedValues<Arc<str>, IpAddr>,
+    names: VirtualNames,
 }
 
 /// Values by key, each with how many announce it: what one takes back another may announce still.
@@ -44,7 +47,7 @@ type CountedValues<K, V> = OrdMap<K, OrdMap<V, u32>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Announced {
     outbounds: Vec<(AddressPort, Destination)>,
-    names: Vec<(Arc<str>, IpAddr)>,
+    names: Vec<AnnouncedName>,
 }
 
 impl Announced {
@@ -59,7 +62,15 @@ impl Announced {
         let mut announced = Self::default();
         for entry in book.entries() {
             let Some(address) = entry.address else { continue };
-            announced.names.extend(entry.names(naming).into_iter().map(|name| (name.into(), address)));
+            let (owner, origin): (Arc<str>, _) = (entry.named.key().into(), origin(&entry));
+            let names = entry.names(naming).into_iter().enumerate();
+            announced.names.extend(names.map(|(n, name)| AnnouncedName {
+                name: name.into(),
+                address,
+                is_alias: n > 0,
+                owner: Arc::clone(&owner),
+                origin: origin.clone(),
+            }));
             let outbounds = entry.outbounds(naming).into_iter();
             let called = outbounds.filter_map(|(port, tags)| Some((port, Destination::tagged(tags)?)));
             announced.outbounds.extend(called.map(|(port, called)| ((address, port), called)));
@@ -67,18 +78,44 @@ impl Announced {
         Ok(announced)
     }
 
-    /// Those of a service that is a resource, as its status has them: what is called by each of its ports.
-    pub(super) fn of_service(resource: &Resource, ports: impl Iterator<Item = (u32, Destination)>) -> Self {
+    /// Those of a service that is a resource, which exists by this word, as its status has them: what is called by each
+    /// of its ports.
+    pub(super) fn of_service(
+        resource: &Resource,
+        provenance: Provenance,
+        ports: impl Iterator<Item = (u32, Destination)>,
+    ) -> Self {
         let status = ServiceStatus::of(resource);
-        let names: Vec<Arc<str>> =
-            status.addresses.iter().map(|address| address.hostname.as_str().into()).collect();
+        let owner: Arc<str> = format!("{}:{}", resource.kind().name, resource.name()).into();
+        let named = |hostname: &str, address| AnnouncedName {
+            name: hostname.into(),
+            address,
+            is_alias: false,
+            owner: Arc::clone(&owner),
+            origin: NameOrigin::Known(provenance),
+        };
         let ports: Vec<(u32, Destination)> = ports.collect();
         let mut announced = Self::default();
         for address in status.ips() {
             announced.outbounds.extend(ports.iter().map(|(port, called)| ((address, *port), called.clone())));
-            announced.names.extend(names.iter().map(|name| (Arc::clone(name), address)));
+            announced.names.extend(status.addresses.iter().map(|name| named(&name.hostname, address)));
         }
         announced
+    }
+}
+
+/// By whose word somebody has his names. What is outside, and what gateways let in of other meshes, global says.
+fn origin(entry: &Entry) -> NameOrigin {
+    let tags = entry.outbounds.first().map(|outbound| &outbound.tag_set);
+    let service = tags.and_then(|tags| tags.get(labels::TAG_SERVICE));
+    match (&entry.named, service) {
+        (Named::Service(service), _) => NameOrigin::Service(service.as_str().into()),
+        (Named::Host(_), _) => NameOrigin::Known(Provenance::Global),
+        (Named::Domain(_), _) if tags.is_some_and(|tags| tags.contains_key(labels::MESH)) => {
+            NameOrigin::Known(Provenance::Global)
+        }
+        (Named::Domain(_), Some(service)) => NameOrigin::Service(service.as_str().into()),
+        (Named::Domain(_), None) => NameOrigin::Known(Provenance::Elsewhere),
     }
 }
 
@@ -92,17 +129,29 @@ impl VirtualOutbounds {
             leave(&mut self.by_address, at, called);
             leave(&mut self.by_destination, &called.whole(), at);
         }
-        for (name, address) in &before.names {
-            leave(&mut self.names, name, address);
-        }
         for (at, called) in &after.outbounds {
             join(&mut self.by_address, *at, called.clone());
             join(&mut self.by_destination, called.whole(), *at);
         }
-        for (name, address) in &after.names {
-            join(&mut self.names, Arc::clone(name), *address);
-        }
+        // Who has a name still has it, be it at another address.
+        after.names.iter().for_each(|name| self.names.join(name));
+        before.names.iter().for_each(|name| self.names.leave(name));
         true
+    }
+
+    /// A service that is known by its tag exists by this word now; says whether a name stands for something else by that.
+    pub(super) fn exists_by(&mut self, service: &Arc<str>, provenance: Provenance) -> bool {
+        self.names.exists_by(service, provenance)
+    }
+
+    /// Gives each name to who comes first, whoever had it.
+    pub(super) fn settle(&mut self) {
+        self.names.settle();
+    }
+
+    /// By whose word a service exists that is known by its tag.
+    pub(crate) fn provenance(&self, service: &str) -> Provenance {
+        self.names.provenance(service)
     }
 
     /// What is called at an address.
@@ -117,7 +166,7 @@ impl VirtualOutbounds {
 
     /// Names and what they stand for, in order.
     pub fn names(&self) -> impl Iterator<Item = (&Arc<str>, IpAddr)> {
-        self.names.iter().filter_map(|(name, addresses)| Some((name, *first(addresses)?)))
+        self.names.iter()
     }
 }
 
@@ -194,5 +243,83 @@ fn leave<K: Ord + Clone, V: Ord + Clone>(index: &mut CountedValues<K, V>, key: &
     }
     if values.is_empty() {
         index.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use chrono::DateTime;
+    use common::model::Spec;
+
+    use super::*;
+    use crate::mesh::address_book::{self, OutboundEntry};
+
+    fn book(all: &[(Named, OutboundEntry)], before: &AddressBook) -> AddressBook {
+        let wanted: BTreeMap<Named, BTreeSet<OutboundEntry>> =
+            all.iter().map(|(named, outbound)| (named.clone(), [outbound.clone()].into())).collect();
+        before.with(&wanted, &Naming::default())
+    }
+
+    fn announced(book: &AddressBook) -> Announced {
+        let spec = Spec::encode(&Config { config: book.text() });
+        let resource = Resource::new(address_book::key("demo"), DateTime::UNIX_EPOCH).with_spec(spec);
+        Announced::of_tagged(&resource, &Naming::default()).unwrap()
+    }
+
+    fn services(all: &[&str], before: &AddressBook) -> AddressBook {
+        let all: Vec<_> = all.iter().map(|service| address_book::of_service(service, 0)).collect();
+        book(&all, before)
+    }
+
+    #[test]
+    fn a_name_moves_to_no_service_of_another_zone_by_a_lower_address() {
+        let has = |virtuals: &VirtualOutbounds, wanted: &str| {
+            let found = virtuals.names().find(|(name, _)| &***name == wanted);
+            found.map(|(_, address)| address.to_string())
+        };
+        let first = services(&["aaa", "bank_api"], &AddressBook::default());
+        let hole = services(&["bank_api"], &first);
+        let stolen = services(&["bank.api", "bank_api"], &hole);
+        for restarted in [false, true] {
+            let mut virtuals = VirtualOutbounds::default();
+            virtuals.exists_by(&"bank_api".into(), Provenance::Here);
+            let mut before = Announced::default();
+            for book in [&first, &hole, &stolen].into_iter().skip(if restarted { 2 } else { 0 }) {
+                let after = announced(book);
+                virtuals.replace(&before, &after);
+                before = after;
+            }
+            if restarted {
+                virtuals.settle();
+            }
+            assert_eq!(has(&virtuals, "bank.api.mesh").as_deref(), Some("240.0.0.1"), "{restarted}");
+            assert_eq!(has(&virtuals, "bank_api.mesh").as_deref(), Some("240.0.0.1"), "{restarted}");
+            // Nobody serves it here any more.
+            assert!(virtuals.exists_by(&"bank_api".into(), Provenance::Elsewhere));
+            assert_eq!(has(&virtuals, "bank.api.mesh").as_deref(), Some("240.0.0.0"), "{restarted}");
+        }
+    }
+
+    #[test]
+    fn what_names_are_made_of_says_by_whose_word_they_are() {
+        let domain = |tags: &[(&str, &str)]| {
+            let tag_set = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            (Named::Domain("x.test".to_owned()), OutboundEntry { port: 80, tag_set, origin: "x".to_owned() })
+        };
+        let of = |one: (Named, OutboundEntry)| {
+            let announced = announced(&book(&[one], &AddressBook::default()));
+            announced.names.into_iter().map(|name| name.origin).next().unwrap()
+        };
+        let known = NameOrigin::Known;
+        assert_eq!(of(address_book::of_service("web", 0)), NameOrigin::Service("web".into()));
+        assert_eq!(of(domain(&[("kuma.io/service", "web")])), NameOrigin::Service("web".into()));
+        let of_gateway = [("kuma.io/mesh", "other"), ("kuma.io/service", "web")];
+        assert_eq!(of(domain(&of_gateway)), known(Provenance::Global));
+        assert_eq!(of(domain(&[("team", "web")])), known(Provenance::Elsewhere));
+        let (_, outbound) = address_book::of_service("web", 443);
+        assert_eq!(of((Named::Host("httpbin.org".to_owned()), outbound)), known(Provenance::Global));
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use common::{
     kds::mapper,
     model::{Resource, ResourceKey, kinds::zone_ingress, labels, names},
+    proto::envoy::service::discovery::v3::Resource as Item,
     registry, xds,
 };
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::{
         Global, KdsPeer, Zone, eventually,
         kds_peer::{Up, item},
     },
-    mesh::{ALLOW_ALL, Member, Shape, federation, ingress_called},
+    mesh::{ALLOW_ALL, MESH, Member, Shape, egress, federation, ingress, ingress_called},
 };
 
 const THIEF: &str = "thief";
@@ -264,6 +265,90 @@ networking: { address: '192.0.2.7:443' }
     let after = arrived("last").await;
     for (name, outbound) in calls.iter().zip(&client.outbounds).take(2) {
         assert_eq!(called(&after, name, *outbound), called(&before, name, *outbound), "{name}");
+    }
+}
+
+/// An ingress of the thief, where nobody is, that offers these services of the mesh.
+fn offering(peer: &KdsPeer, services: &[&str]) -> Item {
+    let one =
+        |service: &&str| json!({"mesh": "default", "instances": 1, "tags": {"kuma.io/service": service}});
+    let spec = json!({"networking": {"address": "10.66.0.1", "port": 10001,
+        "advertisedAddress": "10.66.0.1", "advertisedPort": 10001},
+        "availableServices": services.iter().map(one).collect::<Vec<_>>()});
+    item(&peer.honest(&zone_ingress::KIND, "", "thief-1", &spec.to_string()))
+}
+
+/// Who reads the policies knows what the cluster of a part of a service is called, and can call a service so.
+#[tokio::test]
+async fn a_stolen_zone_takes_no_part_of_a_service_by_its_cluster_name() {
+    const CLUSTER: &str = "backend-154693772bc47249";
+    let (global, mut zones) = federation(1).await;
+    let zone = zones.remove(0);
+    global.apply(ALLOW_ALL);
+    global.apply(
+        "
+type: MeshHTTPRoute
+name: split
+mesh: default
+spec:
+  targetRef: { kind: Mesh }
+  to:
+    - targetRef: { kind: MeshService, name: backend }
+      rules:
+        - matches: [{ path: { type: PathPrefix, value: / } }]
+          default:
+            backendRefs: [{ kind: MeshServiceSubset, name: backend, tags: { version: v1 }, weight: 1 }]
+",
+    );
+    let first = Shape { tags: ", version: v1", ..Shape::http("backend-1", "backend", &[]) };
+    let _first = Member::join(&zone, first).await;
+    let second = Shape { tags: ", version: v2", ..Shape::http("backend-2", "backend", &[]) };
+    let _second = Member::join(&zone, second).await;
+    let client = Member::join(&zone, Shape::http("client-1", "client", &["backend", CLUSTER, "last"])).await;
+    let shown = "/meshes/default/dataplanes/client-1/_config";
+    client.reaches(0, "backend-1").await;
+    let before = zone.get(shown).await;
+    let peer = KdsPeer::connect(&global, THIEF).await;
+    let mut up = peer.up().await.expect("its token is good");
+    let refused = up.offer(&zone_ingress::KIND, vec![offering(&peer, &[CLUSTER, "last"])]).await;
+    assert_eq!(refused.expect("the stream goes on"), None);
+    let after = eventually("what the thief offers before the client", || async {
+        let config = zone.try_get(shown).await?;
+        let last = config["xds"][xds::envoy::ENDPOINTS]["last"].to_string();
+        if last.contains("10.66.0.1") { Ok(config) } else { Err(config.to_string()) }
+    })
+    .await;
+    let outbound = client.outbounds[0];
+    assert_eq!(called(&after, CLUSTER, outbound), called(&before, CLUSTER, outbound));
+    for _ in 0..3 {
+        client.reaches(0, "backend-1").await;
+    }
+    assert!(client.envoy.stat("listener_manager.lds.update_rejected").await.is_ok_and(|n| n == 0));
+}
+
+/// Envoy takes two names that differ in case only for one, and an egress has one chain for each.
+#[tokio::test]
+async fn a_stolen_zone_closes_no_service_of_others_by_its_name_in_upper_case() {
+    let (global, zones) = federation(2).await;
+    global.apply(ALLOW_ALL);
+    global.apply(&format!("{MESH}routing: {{ zoneEgress: true }}\n"));
+    let _ingress = ingress(&global, &zones[1]).await;
+    let _egress = egress(&global, &zones[0]).await;
+    let _bank = Member::join(&zones[1], Shape::http("bank-1", "bank", &[])).await;
+    let client = Member::join(&zones[0], Shape::http("client-1", "client", &["bank"])).await;
+    client.reaches(0, "bank-1").await;
+    let peer = KdsPeer::connect(&global, THIEF).await;
+    let mut up = peer.up().await.expect("its token is good");
+    let refused = up.offer(&zone_ingress::KIND, vec![offering(&peer, &["BANK", "last"])]).await;
+    assert_eq!(refused.expect("the stream goes on"), None);
+    let config = eventually("what the thief offers at the egress", || async {
+        let config = zones[0].try_get("/zoneegresses/egress-zone-1/_config").await?.to_string();
+        if config.contains("last{mesh=default}") { Ok(config) } else { Err(config) }
+    })
+    .await;
+    assert!(config.contains("bank{mesh=default}") && !config.contains("BANK{mesh=default}"), "{config}");
+    for _ in 0..3 {
+        client.reaches(0, "bank-1").await;
     }
 }
 

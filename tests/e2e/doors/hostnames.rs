@@ -1,14 +1,22 @@
-//! A zone that gives one host name to thousands of its services.
+//! A zone that gives one host name to thousands of its services, and one that is called as a service of another zone.
+
+use std::net::Ipv4Addr;
 
 use common::{
     kds::mapper,
-    model::{Resource, ResourceKey, kinds::mesh_service, labels},
+    model::{
+        Resource, ResourceKey,
+        kinds::{mesh_service, zone_ingress},
+        labels,
+    },
     proto::envoy::service::discovery::v3::Resource as Item,
 };
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
 
 use crate::{
-    harness::{KdsPeer, Options, Zone, eventually, kds_peer::item},
-    mesh::federation_with,
+    harness::{Envoy, KdsPeer, Options, Zone, addresses, envoy::admin_address, eventually, kds_peer::item},
+    mesh::{federation, federation_with},
 };
 
 /// So many that what each does to each other would be felt.
@@ -94,4 +102,85 @@ async fn one_host_name_of_thousands_of_services_holds_nobody_up() {
     let log = zone.process.whole_log();
     assert!(!log.contains("the store cannot be written"), "it answered all the time");
     drop(up);
+}
+
+/// A proxy behind a redirection, which answers questions for names.
+async fn asked(zone: &Zone) -> Envoy {
+    let address = addresses::loopback();
+    let inbound = addresses::free_port(Ipv4Addr::UNSPECIFIED);
+    let outbound = addresses::free_port(Ipv4Addr::LOCALHOST);
+    let (port, dns) = (addresses::free_port(address), addresses::free_port(Ipv4Addr::LOCALHOST));
+    let admin = admin_address();
+    zone.apply(&format!(
+        "
+type: Dataplane
+mesh: default
+name: client-1
+networking:
+  address: {address}
+  admin: {{ port: {} }}
+  inbound:
+    - {{ port: {port}, serviceAddress: 127.0.0.1, tags: {{ kuma.io/service: client }} }}
+  transparentProxying: {{ redirectPortInbound: {inbound}, redirectPortOutbound: {outbound}, ipFamilyMode: IPv4 }}
+",
+        admin.port(),
+    ));
+    let metadata = [("dataplane.dns.port", dns.to_string())];
+    Envoy::sidecar_saying(zone, "default", "client-1", admin, &metadata).await
+}
+
+/// The address in the answer to a question for `name`, among all answers in `shown`.
+fn answer(shown: &Value, name: &str) -> Option<String> {
+    let address = &shown["endpoint"]["addressList"]["address"][0];
+    if shown["name"] == name && address.is_string() {
+        return address.as_str().map(str::to_owned);
+    }
+    let members = shown.as_object().into_iter().flat_map(|members| members.values());
+    members.chain(shown.as_array().into_iter().flatten()).find_map(|member| answer(member, name))
+}
+
+/// The same, once there is one.
+async fn answered(zone: &Zone, name: &str) -> String {
+    eventually(&format!("an address of {name}"), || async {
+        let config = zone.try_get("/meshes/default/dataplanes/client-1/_config").await?;
+        answer(&config, name).ok_or_else(|| config.to_string())
+    })
+    .await
+}
+
+/// An underscore is in no name of a host, so who has one is called with a dot as well; a service of another zone may be
+/// called so of itself, and its address may be a lower one.
+#[tokio::test]
+async fn a_stolen_zone_takes_no_host_name_of_a_service_that_is_served_here() {
+    let (global, zones) = federation(1).await;
+    let zone = &zones[0];
+    let _client = asked(zone).await;
+    for (name, service) in [("aaa-1", "aaa"), ("bank-1", "bank_api")] {
+        zone.apply(&format!(
+            "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 192.0.2.1, inbound: [{{port: 80, tags: \
+             {{kuma.io/service: {service}}}}}]}}}}"
+        ));
+        answered(zone, &format!("{service}.mesh")).await;
+    }
+    // An address below that of the other one becomes free.
+    let (status, body) = zone.call(Method::DELETE, "/meshes/default/dataplanes/aaa-1", None).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    eventually("nobody is called aaa", || async {
+        let config = zone.try_get("/meshes/default/dataplanes/client-1/_config").await?;
+        answer(&config, "aaa.mesh").map_or(Ok(()), Err)
+    })
+    .await;
+    let before = answered(zone, "bank.api.mesh").await;
+    let peer = KdsPeer::connect(&global, "stolen").await;
+    let mut up = peer.up().await.expect("its token is good");
+    let offered = ["bank.api", "last"]
+        .map(|service| json!({"mesh": "default", "instances": 1, "tags": {"kuma.io/service": service}}));
+    let spec = json!({"networking": {"address": "10.66.0.1", "port": 10001,
+        "advertisedAddress": "10.66.0.1", "advertisedPort": 10001}, "availableServices": offered});
+    let ingress = item(&peer.honest(&zone_ingress::KIND, "", "thief-1", &spec.to_string()));
+    let refused = up.offer(&zone_ingress::KIND, vec![ingress]).await.expect("the stream goes on");
+    assert_eq!(refused, None);
+    answered(zone, "last.mesh").await;
+    assert_eq!(answered(zone, "bank.api.mesh").await, before);
+    assert_eq!(answered(zone, "bank_api.mesh").await, before);
 }

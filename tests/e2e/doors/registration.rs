@@ -205,6 +205,39 @@ async fn a_bound_token_is_not_got_round_by_what_else_makes_a_proxy_somebody() {
     join(&zone, who("web-1", "web"), Some(&bound)).await.expect("it says no more than its token");
 }
 
+/// A certificate says tag and value in one text, of which another tag may have made the same.
+#[tokio::test]
+async fn no_tag_says_what_a_token_or_a_control_plane_says_by_another() {
+    let (_global, zone) = zone(Options::default()).await;
+    let named = token(&zone, &["--tag", "kuma.io/service=web", "--tag", "example.com/team=a"]).await;
+    let any = token(&zone, &[]).await;
+    let with = |more: &str| {
+        let tagged =
+            dataplane("web-1", "web").replace("tags: {", &format!("tags: {{example.com/team: a, {more}, "));
+        node("default.web-1", Some(&tagged))
+    };
+    let no = Code::PermissionDenied;
+    for token in [&named, &any] {
+        refused(
+            &zone,
+            with("kuma.io: zone/west"),
+            Some(token),
+            no,
+            "would be taken for one that says kuma.io/zone=west",
+        )
+        .await;
+    }
+    let says = "tags[\"example.com\"]: a certificate that says so would be taken for one that says example.com/team=b";
+    refused(&zone, with("example.com: team/b"), Some(&named), no, says).await;
+    let says = "networking.inbound[0].tags[\"kuma.io/service\"]: the egresses of the mesh are called so";
+    refused(&zone, who("web-1", "zone-egress"), Some(&any), no, says).await;
+    assert_eq!(service(&zone, "web-1").await, None, "nothing of it was kept");
+    join(&zone, with("example.com: path/b"), Some(&named)).await.expect("it says nothing of the team");
+    gone(&zone, "web-1").await;
+    // Nobody said anything of the team to whoever has the other token.
+    join(&zone, with("example.com: team/b"), Some(&any)).await.expect("it may say anything");
+}
+
 /// A client that leaves in the middle leaves nothing behind.
 #[tokio::test]
 async fn who_takes_its_request_back_is_deregistered_all_the_same() {

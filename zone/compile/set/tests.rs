@@ -4,15 +4,24 @@ use super::*;
 use crate::{
     compile::outbound::{CalledBy, CompiledCluster, CompiledListener},
     generator::XdsClient,
+    mesh::ServiceSubset,
 };
 
 fn encoded(type_url: &'static str, name: &str, value: &str) -> Arc<Encoded> {
     Arc::new(Encoded::of_bytes(name, type_url, "test", value.as_bytes().to_vec()))
 }
 
+/// A service, or with a plus before its name a part of one.
+fn destination(name: &str) -> Destination {
+    let Some(service) = name.strip_prefix('+') else { return Destination::Service(name.into()) };
+    let tags = [("kuma.io/service", service), ("version", "v1")];
+    let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    Destination::Subset(Arc::new(ServiceSubset { service: service.into(), tags }))
+}
+
 fn listener(backends: &[&str]) -> CompiledPart {
     let compiled = CompiledListener::of(encoded(type_url::LISTENER, "l", "listener"));
-    let backends = backends.iter().map(|name| Destination::Service((*name).into())).collect();
+    let backends = backends.iter().map(|name| destination(name)).collect();
     CompiledPart::Listener(Arc::new(CompiledListener { backends, ..compiled }))
 }
 
@@ -53,6 +62,11 @@ impl Bench {
 
     /// Makes the listener, and everything that is new with it.
     fn make(&mut self, backends: &[&str]) {
+        self.make_as(backends, made);
+    }
+
+    /// The same with what else there is becoming this.
+    fn make_as(&mut self, backends: &[&str], made: impl Fn(&Part) -> CompiledPart) {
         if let Some(slot) = self.parts.get_mut(&self.call).filter(|slot| slot.made.is_some()) {
             slot.dirty = true;
             self.sets.await_part(&[self.id].into());
@@ -95,4 +109,44 @@ fn of_parts_of_one_name_the_first_is_sent_and_that_is_told_until_there_is_one() 
         bench.make(&[]);
         assert_eq!(bench.has(), (vec![], vec![]));
     }
+}
+
+/// Whoever is called like the cluster of a part of a service, in whatever order both come and whatever they had before.
+#[test]
+fn a_service_takes_no_cluster_of_a_part_of_another() {
+    let part = format!("{:?}", destination("+b"));
+    for order in [["a-1", "+b"], ["+b", "a-1"]] {
+        let mut bench = Bench::new();
+        bench.make(&order[..1]);
+        bench.make(&order);
+        let (values, problems) = bench.has();
+        assert_eq!(values, vec![part.clone(); 2], "{order:?}");
+        let told = "is there 2 times, and not the same: that of no service of this name is sent";
+        assert!(problems.len() == 2 && problems.iter().all(|p| p.ends_with(told)), "{problems:?}");
+    }
+}
+
+/// Where nobody serves either, both have the same endpoints, until one has some.
+#[test]
+fn endpoints_that_were_the_same_are_not_taken_for_those_of_another() {
+    let mut bench = Bench::new();
+    let assigned =
+        |name: &str| Assigned { destination: destination(name), placement: None, client: XdsClient::Envoy };
+    bench.make_as(&["a-1", "+b"], |part| match part {
+        Part::Assignment(_) => CompiledPart::Assignment(encoded(type_url::ENDPOINT, "c", "nobody")),
+        other => made(other),
+    });
+    assert_eq!(bench.has().0[1], "nobody");
+    let of_thief = encoded(type_url::ENDPOINT, "c", "the thief");
+    let part = Part::Assignment(assigned("a-1"));
+    bench.parts.made(&part, CompiledPart::Assignment(Arc::clone(&of_thief)));
+    bench.sets.reassigned(&of_thief, &[bench.id].into(), &bench.parts);
+    assert_eq!(bench.has().0[1], "nobody");
+    // Who has the name has its endpoints.
+    let own = encoded(type_url::ENDPOINT, "c", "somebody");
+    bench.parts.made(&Part::Assignment(assigned("+b")), CompiledPart::Assignment(Arc::clone(&own)));
+    bench.sets.reassigned(&own, &[bench.id].into(), &bench.parts);
+    assert_eq!(bench.has().0[1], "somebody");
+    bench.make(&["+b"]);
+    assert_eq!(bench.has(), (vec![format!("{:?}", destination("+b")), "somebody".to_owned()], vec![]));
 }

@@ -9,7 +9,7 @@ use common::{
 
 use super::{MeshState, MeshUpdate};
 use crate::mesh::{
-    ExternalService, MultiZoneService, ZoneService, authority::Secrets, topology::Difference,
+    ExternalService, MultiZoneService, Provenance, ZoneService, authority::Secrets, topology::Difference,
     virtual_outbound::Announced,
 };
 
@@ -37,7 +37,9 @@ impl MeshState {
         self.population.selects(&key.name, before.as_deref(), after.as_deref());
         let announced = |service: &Arc<ZoneService>| {
             let ports = service.spec.ports.iter().map(|port| (port.port, service.callee(port)));
-            Announced::of_service(&service.resource, ports)
+            let is_here = service.remote_zone.is_none();
+            let provenance = if is_here { Provenance::Here } else { Provenance::Elsewhere };
+            Announced::of_service(&service.resource, provenance, ports)
         };
         self.announce(before.as_ref().map(announced), after.as_ref().map(announced), update);
         for service in [&before, &after].into_iter().flatten() {
@@ -70,7 +72,7 @@ impl MeshState {
         self.population.composes(&key.name, before.as_deref(), after.as_deref());
         let announced = |service: &Arc<MultiZoneService>| {
             let ports = service.spec.ports.iter().map(|port| (port.port, service.callee(port)));
-            Announced::of_service(&service.resource, ports)
+            Announced::of_service(&service.resource, Provenance::Global, ports)
         };
         self.announce(before.as_ref().map(announced), after.as_ref().map(announced), update);
         let same_meaning = match (&before, &after) {
@@ -123,7 +125,7 @@ impl MeshState {
         };
         let announced = |service: &Arc<ExternalService>| {
             let port = service.is_resource().then(|| (service.port, service.destination.clone()));
-            Announced::of_service(&service.resource, port.into_iter())
+            Announced::of_service(&service.resource, Provenance::Global, port.into_iter())
         };
         self.announce(before.as_ref().map(announced), after.as_ref().map(announced), update);
         for service in [&before, &after].into_iter().flatten() {

@@ -119,6 +119,17 @@ fn what_is_outside_is_offered_by_the_zone_that_global_names() {
     }
 }
 
+/// Clients believe whoever is called so about all that is outside.
+#[test]
+fn no_other_zone_serves_as_an_egress_of_the_mesh() {
+    let said = [offer("zone-egress", ""), offer("web", "")].join(", ");
+    let context = context(&[MESH, &ingress("a", "zone-2", "1.1.1.1", &said)].concat());
+    assert_eq!(
+        (endpoints(&context, "zone-egress"), endpoints(&context, "web").is_empty()),
+        (String::new(), false)
+    );
+}
+
 /// They are in the cluster of whoever calls it.
 #[test]
 fn the_identities_of_a_zone_in_a_service_of_several_zones_are_so_much() {
