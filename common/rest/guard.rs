@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     access::Denied,
+    metering::requests,
     model::{
         Kind, ResourceKey,
         kinds::{access_role::RoleVerb, zone},
@@ -62,7 +63,7 @@ async fn judge(
     let is_of_few = guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only);
     let admitted = guard.admit(user, &path).and_then(|()| guard.knows_of_dry_run(&request));
     let mut response = match admitted {
-        Ok(()) => next.run(request).await,
+        Ok(()) => requests::handled(guard.route.method().as_str(), next.run(request).await),
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
             Redirect::to(&sign_in(request.uri())).into_response()
