@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{OTHER, method};
 
-/// Stands for the route of what no handler answered.
+/// Stands for the route of what was refused.
 const NONE: &str = "none";
 
 /// Whose requests they are.
@@ -28,7 +28,7 @@ pub enum MeasuredServer {
 #[derive(Clone, Copy)]
 struct Handled(&'static str);
 
-/// Says that `answer` is that of a handler, on a route with this method, and not of what stands before it.
+/// Says that `answer` is that of a handler, on a route with this method, and counts as such.
 #[must_use]
 pub(crate) fn handled(method: &'static str, mut answer: Response) -> Response {
     answer.extensions_mut().insert(Handled(method));
@@ -47,8 +47,8 @@ impl MeasuredServer {
 }
 
 /// Records each request under its route, not its path, so that names of resources do not become labels. What no handler
-/// answered, since its caller or its method was refused, has no route either: a stranger could make a series of every
-/// route with every method and every way to be refused. `HEAD` counts as the `GET` that answers it.
+/// answered, since its caller or its method was refused, has no route either, nor has a stranger's error: he could make
+/// a series of every route with every method and every way to be refused. `HEAD` counts as the `GET` that answers it.
 pub async fn measure(
     State(server): State<MeasuredServer>,
     route: Option<MatchedPath>,
