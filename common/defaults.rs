@@ -31,6 +31,8 @@ pub use mesh::MeshDefaults;
 /// How often a start that raced another replica is tried again.
 const ATTEMPTS: usize = 5;
 const DEFAULT_MESH: &str = "default";
+/// Who asks for keys at a start, when nobody else does.
+const MAKER: &str = "control plane";
 
 /// Why the defaults could not be made.
 #[derive(Debug, Error)]
@@ -70,7 +72,7 @@ pub async fn ensure_defaults(
         keys.begin();
         let writes = Start { index: &index.current(), env, mode, keys: &mut keys }.missing(options)?;
         if !keys.missing().is_empty() {
-            maker.fill(&mut keys).await?;
+            maker.fill(&mut keys, MAKER).await?;
             continue;
         }
         if writes.is_empty() {

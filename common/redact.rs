@@ -3,14 +3,15 @@
 //!
 //! Two passes. [`names`] knows members that hold something secret whatever it looks like; [`patterns`] knows
 //! secrets by their looks, wherever they stand and however they are encoded, in the names of members too
-//! ([`members`]). What cannot be looked through is withheld, and what is no secret but looks like one is lost:
-//! a dump is for people.
+//! ([`members`]). Between them [`places`] knows where anything may stand. What cannot be looked through is withheld, and
+//! what is no secret but looks like one is lost: a dump is for people.
 
 mod effort;
 mod members;
 mod names;
 mod patches;
 mod patterns;
+mod places;
 mod structure;
 
 use std::borrow::Cow;
@@ -201,7 +202,9 @@ fn object(members: &mut Map<String, Value>, at: Option<Nesting<'_>>) {
         .any(|name| members.get(*name).and_then(Value::as_str).is_some_and(names::is_secret_header));
     let typed = names::secret_members(members);
     for (name, member) in members.iter_mut() {
-        let by_pair = pair && names::PAIR_VALUES.contains(&name.as_str());
+        places::withhold(name, member, pair, at);
+        let is_value = names::PAIR_VALUES.contains(&name.as_str()) || places::is_otherwise(name, member);
+        let by_pair = pair && is_value;
         if by_pair || typed.contains(&name.as_str()) {
             conceal(member, at);
         } else if names::is_secret(name) && !names::is_envelope(member) && !names::is_report(name, member) {

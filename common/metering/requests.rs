@@ -3,13 +3,17 @@
 use axum::{
     body::HttpBody,
     extract::{MatchedPath, Request, State},
+    http::Method,
     middleware::Next,
     response::Response,
 };
 use metrics::{gauge, histogram};
 use tokio::time::Instant;
 
-use super::method;
+use super::{OTHER, method};
+
+/// Stands for the route of what was refused.
+const NONE: &str = "none";
 
 /// Whose requests they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,21 +24,49 @@ pub enum MeasuredServer {
     Proxies,
 }
 
-/// Records each request under its route, not its path, so that names of resources do not become labels.
+/// A handler answered, on a route with this method.
+#[derive(Clone, Copy)]
+struct Handled(&'static str);
+
+/// Says that `answer` is that of a handler, on a route with this method, and counts as such.
+#[must_use]
+pub(crate) fn handled(method: &'static str, mut answer: Response) -> Response {
+    answer.extensions_mut().insert(Handled(method));
+    answer
+}
+
+impl MeasuredServer {
+    /// The method of the route whose handler answered, if one did.
+    fn handled(self, asked: &Method, answer: &Response) -> Option<&'static str> {
+        match self {
+            Self::Api => answer.extensions().get::<Handled>().map(|handled| handled.0),
+            // All its routes are posted to, and their handlers look who asks themselves.
+            Self::Proxies => (asked == Method::POST).then(|| method(asked)),
+        }
+    }
+}
+
+/// Records each request under its route, not its path, so that names of resources do not become labels. What no handler
+/// answered, since its caller or its method was refused, has no route either, nor has a stranger's error: he could make
+/// a series of every route with every method and every way to be refused. `HEAD` counts as the `GET` that answers it.
 pub async fn measure(
     State(server): State<MeasuredServer>,
     route: Option<MatchedPath>,
     request: Request,
     next: Next,
 ) -> Response {
-    let handler = route.map_or_else(|| "none".to_owned(), |route| route.as_str().to_owned());
-    let method = method(request.method());
+    let handler = route.map_or_else(|| NONE.to_owned(), |route| route.as_str().to_owned());
+    let asked = request.method().clone();
     let inflight = RequestInFlight::new(server, &handler);
     let started = Instant::now();
     let response = next.run(request).await;
     drop(inflight);
     let took = started.elapsed().as_secs_f64();
     let code = response.status().as_u16().to_string();
+    let (handler, method) = match server.handled(&asked, &response) {
+        Some(method) => (handler, method),
+        None => (NONE.to_owned(), OTHER),
+    };
     // What is made while it is sent has no size yet.
     #[expect(clippy::cast_precision_loss, reason = "a histogram has buckets anyway")]
     let size = response.body().size_hint().exact().map(|size| size as f64);

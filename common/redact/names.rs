@@ -18,13 +18,13 @@ const ENDINGS: [&str; 40] = [
 const HEADER_ENDINGS: [&str; 6] = ["auth", "key", "session", "sessionid", "signature", "xsrf"];
 
 /// Members that name the other member of a pair.
-pub(super) const PAIR_NAMES: [&str; 4] = ["key", "name", "headerName", "header"];
+pub(super) const PAIR_NAMES: [&str; 5] = ["key", "name", "headerName", "header", "tag"];
 
 /// The other member: what a header is set to, or compared with.
 #[rustfmt::skip]
-pub(super) const PAIR_VALUES: [&str; 14] = [
+pub(super) const PAIR_VALUES: [&str; 15] = [
     "value", "rawValue", "raw_value", "values", "stringValue", "stringMatch", "string_match", "exact", "exactMatch",
-    "prefixMatch", "suffixMatch", "containsMatch", "safeRegexMatch", "rangeMatch",
+    "prefixMatch", "suffixMatch", "containsMatch", "safeRegexMatch", "rangeMatch", "literal",
 ];
 
 /// Members that are secret by the type of the message they are in, where their name does not tell.

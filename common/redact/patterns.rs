@@ -67,10 +67,11 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
         r#"(?i)(\b(?:key|name)\\*["']?\s*[:=]\s*\\*["']?{name}\\*["']?[\s,]*\\*["']?(?:raw_?)?value\\*["']?\s*[:=]\s*)(\\*"[^"]*"|'[^']*'|[^\s"',}}]+)"#
     ))
 });
-/// What an address is signed with, by the names that stores give it: whoever has the address may use it.
+/// What an address is signed with, by the names that stores give it, and the keys that services want in one: whoever has
+/// the address may use it.
 static SIGNED: LazyLock<Regex> = LazyLock::new(|| {
-    let name =
-        "sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid";
+    let name = "sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid\
+         |(?:[a-z0-9_.-]*[_.-])?(?:key|auth)|[a-z0-9]*(?:api|access|auth|license|account|shared|subscription)key";
     regex(&format!(r#"(?i)([?&;](?:amp;)?(?:{name})=)[^\s"'<>&#\\]+"#))
 });
 /// `add("x-api-key", "…")`: a header that code sets.

@@ -89,6 +89,69 @@ fn a_secret_is_found_in_every_disguise() {
     }
 }
 
+/// What policies have places for, and what is made of them for an Envoy.
+#[test]
+fn a_secret_is_known_where_anything_may_stand() {
+    let certificate = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+    let utf16: Vec<u8> = "hunter2hunter2hunter2".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (secret, mut document) in [
+        ("hunter2", json!({"conf": {"url": "http://traces.example/api?key=hunter2"}})),
+        ("hunter2", json!({"url": "http://traces.example/api?a=b&license-key=hunter2"})),
+        ("hunter2", json!({"url": "http://traces.example/api?subscriptionKey=hunter2&a=b"})),
+        ("hunter2", json!({"tags": [{"name": "api-key", "literal": "hunter2"}]})),
+        (
+            "hunter2",
+            json!({"tags": [{"name": "dd-token", "header": {"name": "x-dd", "default": "hunter2"}}]}),
+        ),
+        ("hunter2", json!({"tags": [{"name": "dd-token", "default": "hunter2"}]})),
+        ("hunter2", json!({"customTags": [{"tag": "api-key", "literal": {"value": "hunter2"}}]})),
+        (
+            "hunter2",
+            json!({"customTags": [{"tag": "token", "requestHeader": {"name": "x", "defaultValue": "hunter2"}}]}),
+        ),
+        ("aHVudGVyMg", json!({"default": {"tcp": {"send": "aHVudGVyMg==", "receive": ["T0s="]}}})),
+        ("T0s", json!({"conf": {"tcp": {"send": "aHVudGVyMg==", "receive": ["T0s="]}}})),
+        ("hunter2", json!({"tcpHealthCheck": {"send": {"text": "hunter2"}, "receive": [{"text": "00"}]}})),
+        ("hunter2", json!({"tls": {"certificates": [{"inlineString": "hunter2"}]}})),
+        ("hunter2", json!({"tls": {"certificates": [{"inlineString": format!("{certificate}\nhunter2")}]}})),
+        ("hunter2", json!({"tls": {"certificates": [{"inlineString": {"value": "hunter2"}}]}})),
+        (
+            &BASE64_STANDARD.encode(&utf16)[..16],
+            json!({"tls": {"certificates": [{"inline": BASE64_STANDARD.encode(&utf16)}]}}),
+        ),
+        (
+            "hunter2",
+            json!({"conf": {"cert": {"inlineString": certificate}, "key": {"inlineString": "hunter2"}}}),
+        ),
+    ] {
+        let before = document.to_string();
+        json(&mut document);
+        let shown = document.to_string();
+        assert!(!shown.contains(secret) && shown.contains(REDACTED), "{before}\nbecame {shown}");
+        let public = before.contains("BEGIN CERTIFICATE");
+        assert_eq!(shown.contains("BEGIN CERTIFICATE"), public, "{shown}: certificates stay");
+    }
+}
+
+#[test]
+fn what_stands_beside_secrets_stays() {
+    let certificate = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+    let document = json!({
+        "to": [{"targetRef": {"kind": "MeshService", "name": "token"}, "default": {"tcp": {"idleTimeout": "1h"}}}],
+        "rules": [{"name": "auth", "default": {"backendRefs": [{"kind": "MeshService", "name": "auth", "weight": 1}]}}],
+        "tags": [{"name": "team", "literal": "core"}, {"name": "version", "header": {"name": "x-version", "default": "v1"}}],
+        "customTags": [{"tag": "team", "literal": {"value": "core"}}],
+        "networking": {"inbound": [{"port": 80, "tags": {"kuma.io/service": "auth", "team": "key"}}]},
+        "url": "http://traces.example/api?monkey=1&keys=2&author=x",
+        "tls": {"certificates": [{"inlineString": certificate}, {"inline": BASE64_STANDARD.encode(&certificate)}, {"file": "/a.pem"}]},
+        "conf": {"tcp": {"rules": [{"backends": [{"weight": 1}]}]}, "cert": {"inlineString": certificate}},
+        "key": {"name": "a"}, "probe": {"tcp": {}, "send": "a", "receive": "b"},
+    });
+    let mut shown = document.clone();
+    json(&mut shown);
+    assert_eq!(shown, document);
+}
+
 #[test]
 fn a_secret_is_known_by_where_it_stands() {
     let check = |document: Value| {

@@ -121,7 +121,7 @@ impl Api {
             keys = supply;
             let mut prepared = prepared?;
             if !keys.missing().is_empty() {
-                self.keys.fill(&mut keys).await.map_err(|error| match error {
+                self.keys.fill(&mut keys, &author.to_string()).await.map_err(|error| match error {
                     KeyError::Busy => ApiError::busy(prepared.title, error.to_string()),
                     other => ApiError::internal(prepared.title, other),
                 })?;

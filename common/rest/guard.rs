@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     access::Denied,
+    metering::requests,
     model::{
         Kind, ResourceKey,
         kinds::{access_role::RoleVerb, zone},
@@ -60,9 +61,17 @@ async fn judge(
     let nobody = User::anonymous();
     let user = request.extensions().get::<User>().unwrap_or(&nobody);
     let is_of_few = guard.route.needs().is_of_few() || guard.kind.is_some_and(|kind| kind.admin_only);
+    let is_stranger = !guard.rights.trusts(user);
     let admitted = guard.admit(user, &path).and_then(|()| guard.knows_of_dry_run(&request));
     let mut response = match admitted {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let answer = next.run(request).await;
+            // Strangers can be wrong on every route, in every way there is.
+            match is_stranger && answer.status().is_client_error() {
+                true => answer,
+                false => requests::handled(guard.route.method().as_str(), answer),
+            }
+        }
         // Somebody with a browser is led to where he can say who he is.
         Err(_) if guard.route.place() == RoutePlace::Page && request.method() == Method::GET => {
             Redirect::to(&sign_in(request.uri())).into_response()

@@ -12,6 +12,7 @@ mod file;
 mod files;
 mod history;
 mod inspect;
+mod journal;
 mod ledger;
 mod mend;
 mod salvage;
@@ -124,6 +125,10 @@ impl SqliteStore {
         let meta = prepare(&mut anchor, path).await?;
         let identity = meta.identity().map_err(|error| about(path, error))?;
         let acknowledged = Acknowledged::open(path, identity, meta.head(), existed)?;
+        // What the journal holds from here on was written by the connection that writes.
+        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut anchor).await {
+            tracing::debug!(%error, "the journal of the last run is folded into the database later");
+        }
         connections.files().settle().map_err(unusable)?;
         connections.open().await.map_err(|error| opening(path, error))?;
 

@@ -21,8 +21,8 @@ fn values(values: LabelValues) -> String {
     match values {
         LabelValues::These(all) => these(all),
         LabelValues::Constants => "words of the program".to_owned(),
-        LabelValues::Methods => "methods of HTTP".to_owned(),
-        LabelValues::Routes => "routes, with names in braces; `none`".to_owned(),
+        LabelValues::Methods => "methods of routes; `other`".to_owned(),
+        LabelValues::Routes => "routes, with names in braces; `none` for refusals".to_owned(),
         LabelValues::Statuses => "status codes of HTTP".to_owned(),
         LabelValues::Kinds => "types of resources".to_owned(),
         LabelValues::TypeUrls => "types of xDS".to_owned(),

@@ -167,6 +167,11 @@ impl<K: TurnOwner> FairTurns<K> {
         Self::limited(TurnLimits { at_once, each, waiting: usize::MAX, waiting_each: usize::MAX })
     }
 
+    /// So many at once, and so many that wait, all of them of one owner while nobody else does.
+    pub fn queued(at_once: usize, waiting: usize) -> Self {
+        Self::limited(TurnLimits { at_once, each: at_once, waiting, waiting_each: waiting })
+    }
+
     fn limited(limits: TurnLimits) -> Self {
         let queues = Queues { taken: 0, waiting: 0, of: HashMap::new(), order: BTreeMap::new(), next: 0 };
         Self { limits, queues: Mutex::new(queues) }

@@ -30,6 +30,10 @@ const BUSY: Duration = Duration::from_secs(10);
 /// The journal is cut back to this size after a checkpoint.
 const JOURNAL_BYTES: &str = "67108864";
 
+/// The connection that writes keeps what it wrote in memory, in KiB, about as long as it is only in the journal: when
+/// that is cut off, it is still here.
+const MEMORY: &str = "-8192";
+
 /// The connections that are open now, and the files they have open.
 pub(super) struct SqliteConnections {
     path: PathBuf,
@@ -108,6 +112,17 @@ impl SqliteConnections {
         Ok(Pen { connection, files: Arc::clone(&self.files), sound: false })
     }
 
+    /// The connection that wrote so far, when there is one, whatever happened to the files.
+    pub(super) async fn same_pen(&self) -> Option<Pen> {
+        let pool = self.pools().write;
+        if pool.size() == 0 {
+            return None;
+        }
+        // Whoever has it gives it back; where it broke, none is made to files that are not whole.
+        let connection = pool.acquire().await.ok()?;
+        Some(Pen { connection, files: Arc::clone(&self.files), sound: false })
+    }
+
     /// A connection that reads.
     pub(super) async fn reader(&self) -> Result<Reader, NoPen> {
         Ok(Reader { connection: self.connection(&self.pools().read).await?, sound: false })
@@ -161,7 +176,7 @@ impl Pools {
         let several = |most| lasting(SqlitePoolOptions::new().max_connections(most), files);
         let reading = options(path).pragma("query_only", "ON");
         Self {
-            write: lasting(one, files).connect_lazy_with(options(path)),
+            write: lasting(one, files).connect_lazy_with(options(path).pragma("cache_size", MEMORY)),
             read: several(READERS).connect_lazy_with(reading.clone()),
             past: several(HISTORIANS).connect_lazy_with(reading),
         }
@@ -296,6 +311,8 @@ impl Trouble {
                  the other, then what was there is written again; or restart to go on with the other"
             }
             Self::Journal => "it lost its journal, which could not be made again yet",
+            Self::JournalCut => "the end of its journal was cut off, and could not be written again yet",
+            Self::DatabaseCut => "its end was cut off: restore it from a backup",
             Self::Lock => "it lost its lock file, which could not be made again yet",
             Self::Written => "it was written by somebody else, and could not be checked yet",
             Self::Unknown(error) => return StoreError::backend(doing, error),

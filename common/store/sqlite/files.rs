@@ -14,6 +14,8 @@ use std::{
 
 use tokio::task::spawn_blocking;
 
+use super::journal::{Journal, Wholeness};
+
 /// Does something to files away from the threads that serve others.
 pub(super) async fn aside<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
 where
@@ -42,8 +44,12 @@ pub(super) enum Trouble {
     Moved,
     /// Something else has its name.
     Replaced,
-    /// The journal or its index was deleted or replaced.
+    /// The journal or its index was deleted or replaced, or the journal lost what is in the database anyway.
     Journal,
+    /// What is missing in the journal is nowhere else in the files.
+    JournalCut,
+    /// The database is shorter than it was.
+    DatabaseCut,
     /// The lock that keeps other processes out was deleted or replaced.
     Lock,
     /// Somebody else wrote to the database past its journal.
@@ -55,6 +61,17 @@ pub(super) enum Trouble {
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         Self::Unknown(error)
+    }
+}
+
+impl Wholeness {
+    fn must_be_whole(self) -> Result<(), Trouble> {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Folded => Err(Trouble::Journal),
+            Self::JournalCut => Err(Trouble::JournalCut),
+            Self::DatabaseCut => Err(Trouble::DatabaseCut),
+        }
     }
 }
 
@@ -70,7 +87,16 @@ struct Known {
     // connections with it, so they are closed first.
     database: File,
     beside: [Option<Id>; 2],
+    journal: Option<Journal>,
     stamp: Stamp,
+}
+
+impl Known {
+    /// Whether the files are as long as they have to be.
+    fn length(&self) -> io::Result<Wholeness> {
+        let length = |journal: &Journal| journal.length(&self.database, self.stamp.0);
+        self.journal.as_ref().map_or(Ok(Wholeness::Whole), length)
+    }
 }
 
 /// The device and the number of a file on it.
@@ -98,7 +124,7 @@ impl Files {
         // For writing too: where files lie in layers, only then is it the one that the connections get.
         let database = File::options().read(true).write(true).open(&self.database)?;
         let stamp = stamp(&database.metadata()?);
-        *self.lock() = Some(Known { database, beside: [None, None], stamp });
+        *self.lock() = Some(Known { database, beside: [None, None], journal: None, stamp });
         Ok(())
     }
 
@@ -109,17 +135,20 @@ impl Files {
         for (path, is) in self.beside.iter().zip(&mut known.beside) {
             *is = Some(id(&fs::metadata(path)?));
         }
+        let [journal, index] = &self.beside;
+        known.journal = Some(Journal::open(journal, index)?);
         known.stamp = stamp(&known.database.metadata()?);
         Ok(())
     }
 
-    /// Whether every name still stands for what is open, and only we wrote to it.
+    /// Whether every name still stands for what is open, only we wrote to it, and all that we wrote is in it. Call it
+    /// while nobody of us writes.
     pub(super) async fn check(self: &Arc<Self>) -> Result<(), Trouble> {
         let files = Arc::clone(self);
         aside(move || files.check_now()).await
     }
 
-    /// Whether every name still stands for what is open.
+    /// Whether every name still stands for what is open, and none of that is shorter than it has to be.
     pub(super) async fn check_names(self: &Arc<Self>) -> Result<(), Trouble> {
         let files = Arc::clone(self);
         aside(move || files.check_names_now()).await
@@ -135,14 +164,23 @@ impl Files {
     }
 
     fn check_now(&self) -> Result<(), Trouble> {
-        self.check_names_now()?;
-        let known = self.lock();
-        let Some(known) = known.as_ref() else { return Ok(()) };
+        self.look_up()?;
+        let mut known = self.lock();
+        let Some(known) = known.as_mut() else { return Ok(()) };
         let now = known.database.metadata().map_err(Trouble::Unknown)?;
-        if stamp(&now) == known.stamp { Ok(()) } else { Err(Trouble::Written) }
+        if stamp(&now) != known.stamp {
+            let is_cut = known.length()? == Wholeness::DatabaseCut;
+            return Err(if is_cut { Trouble::DatabaseCut } else { Trouble::Written });
+        }
+        known.journal.as_mut().map_or(Ok(Wholeness::Whole), Journal::read_back)?.must_be_whole()
     }
 
     fn check_names_now(&self) -> Result<(), Trouble> {
+        self.look_up()?;
+        self.lock().as_ref().map_or(Ok(Wholeness::Whole), Known::length)?.must_be_whole()
+    }
+
+    fn look_up(&self) -> Result<(), Trouble> {
         let known = self.lock();
         let Some(known) = known.as_ref() else { return Ok(()) };
         let open = known.database.metadata().map_err(Trouble::Unknown)?;

@@ -217,6 +217,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn close(&mut self) {
+        self.keeper.look_again().await;
         self.keeper.close().await;
     }
 }

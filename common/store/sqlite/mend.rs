@@ -5,8 +5,12 @@
 //! | database deleted | written again from the connection that still has it |
 //! | database moved or replaced | writes refused until the right file is back, or the name is free |
 //! | journal or its index deleted | folded into the database and begun anew |
+//! | journal cut off in place | the database written again from the connection that wrote, which still has it in memory |
+//! | database cut off in place, or that memory lost | no more writes, and what is left of the files stays as it is |
 //! | lock deleted | taken again, unless another process was faster |
 //! | database written by somebody else | checked as at a start |
+
+mod cut;
 
 use std::{io, sync::Arc};
 
@@ -47,6 +51,10 @@ pub(super) struct Keeper {
     acknowledged: Acknowledged,
     /// The newest revision that was committed.
     head: Revision,
+    /// Something was cut off the files, so that nothing may be folded.
+    cut: bool,
+    /// What was cut off is nowhere else.
+    lost: Option<String>,
 }
 
 impl Keeper {
@@ -57,7 +65,8 @@ impl Keeper {
         meta: &MetaRecord,
     ) -> Result<Self, StoreError> {
         let (identity, head) = (meta.identity()?, meta.head());
-        Ok(Self { connections, identity, anchor: Some(anchor), copy: None, acknowledged, head })
+        let (anchor, copy) = (Some(anchor), None);
+        Ok(Self { connections, identity, anchor, copy, acknowledged, head, cut: false, lost: None })
     }
 
     /// The history that is kept here.
@@ -67,6 +76,9 @@ impl Keeper {
 
     /// The connection that writes, after whatever had to be mended first.
     pub(super) async fn pen(&mut self) -> Result<Pen, StoreError> {
+        if let Some(what) = &self.lost {
+            return Err(file::damaged(self.connections.path(), what));
+        }
         for _ in 0..MENDS {
             if self.anchor.is_none() {
                 self.establish().await?;
@@ -170,6 +182,20 @@ impl Keeper {
                      first to begin with an empty one"
                 );
             }
+            Trouble::JournalCut => {
+                self.cut = true;
+                self.remember().await?;
+                self.establish().await?;
+                let path = self.connections.path().display();
+                tracing::warn!(
+                    %path,
+                    "the end of the journal of the database was cut off under the running process; nothing of it is lost"
+                );
+            }
+            Trouble::DatabaseCut => {
+                self.cut = true;
+                return Err(self.lost("its end was cut off under the running process"));
+            }
             trouble @ (Trouble::Moved | Trouble::Replaced | Trouble::Unknown(_)) => {
                 return Err(trouble.into_error(self.connections.path()));
             }
@@ -253,6 +279,7 @@ impl Keeper {
             let copy = Arc::clone(copy);
             aside(move || copy.take_name()).await.map_err(refused)?;
             self.copy = None;
+            self.cut = false;
         }
         let files = Arc::clone(connections.files());
         aside(move || files.begin()).await.map_err(refused)?;
@@ -274,7 +301,11 @@ impl Keeper {
 
     /// Lets go of the files.
     pub(super) async fn close(&mut self) {
-        if let Some(anchor) = self.anchor.take() {
+        let Some(anchor) = self.anchor.take() else { return };
+        if self.cut && self.copy.is_none() {
+            // Closing the last connection would fold half of a journal into the database. It ends with the process.
+            std::mem::forget(anchor);
+        } else {
             close(anchor).await;
         }
     }

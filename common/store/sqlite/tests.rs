@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod cut;
 mod damage;
 
 use std::{fs, os::unix::fs::PermissionsExt};

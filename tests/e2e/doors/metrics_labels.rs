@@ -1,6 +1,7 @@
-//! What a peer makes up never becomes a series: noise is thrown at every port, then `/metrics` is read.
+//! What a peer makes up never becomes a series: noise is thrown at every port, then `/metrics` is read. Nor does every
+//! product of labels become one that strangers can ask for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{
     metering::{self, LabelValues},
@@ -14,10 +15,11 @@ use envoy_types::pb::envoy::{
         aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
     },
 };
+use futures::StreamExt as _;
 use reqwest::Method;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 
-use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, eventually};
+use crate::harness::{Global, Options, Zone, control_plane::ControlPlane, eventually, http};
 
 /// How much of each sort of noise.
 const NOISE: usize = 60;
@@ -72,10 +74,8 @@ async fn unknown_types(zone: &Zone) {
         node: Some(Node { id: "default.web-1".to_owned(), ..Node::default() }),
         ..DiscoveryRequest::default()
     };
-    let requests = futures::StreamExt::chain(
-        futures::stream::iter((0..NOISE).map(ask).collect::<Vec<_>>()),
-        futures::stream::pending(),
-    );
+    let requests =
+        futures::stream::iter((0..NOISE).map(ask).collect::<Vec<_>>()).chain(futures::stream::pending());
     let mut request = tonic::Request::new(requests);
     request.metadata_mut().insert("authorization", token.trim().parse().unwrap());
     let mut client = AggregatedDiscoveryServiceClient::new(channel);
@@ -160,4 +160,71 @@ async fn invented_names_make_no_series() {
         let series = series(&text).len();
         assert!(series < 20 * NOISE, "{series} series");
     }
+}
+
+/// What a stranger may ask with.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"];
+/// What he may show, and what may be wrong about the rest.
+const WRONG: [(Option<&str>, &str); 3] =
+    [(None, ""), (None, "?size=invented&offset=-1"), (Some("Bearer invented"), "")];
+/// At once.
+const STRANGERS: usize = 16;
+/// What the two histograms of requests have for one route, method and code.
+const OF_ONE: usize = 27;
+/// Codes with which a handler answers strangers, other than that they are wrong.
+const CODES: usize = 2;
+/// What else a control plane says that has just begun.
+const BESIDE: usize = 2_000;
+
+/// Every route there is, by its path, with its methods.
+async fn routes(cp: &ControlPlane) -> BTreeMap<String, BTreeSet<String>> {
+    let document = cp.get("/openapi.json").await;
+    let paths = document["paths"].as_object().unwrap();
+    let methods = |item: &serde_json::Value| {
+        let members = item.as_object().unwrap().keys().filter(|name| *name != "parameters");
+        members.map(|name| name.to_ascii_uppercase()).collect()
+    };
+    paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect()
+}
+
+#[tokio::test]
+async fn strangers_do_not_make_a_series_of_every_route_with_every_method() {
+    let global = Global::start().await;
+    let routes = routes(&global).await;
+    assert!(routes.len() > 100, "{} routes", routes.len());
+    let client = http::builder().build().unwrap();
+    let asked = routes.keys().flat_map(|path| METHODS.map(|method| (path, method)));
+    let asked = asked.flat_map(|(path, method)| WRONG.map(|wrong| (path, method, wrong)));
+    let requests: Vec<_> = asked
+        .map(|(path, method, (shown, wrong))| {
+            let parts = path.split('/').map(|part| if part.starts_with('{') { "invented" } else { part });
+            let url = global.url(&(parts.collect::<Vec<_>>().join("/") + wrong));
+            let request = client.request(Method::from_bytes(method.as_bytes()).unwrap(), url);
+            shown.iter().fold(request, |request, shown| request.header("authorization", *shown))
+        })
+        .collect();
+    let answered = futures::stream::iter(requests).map(|request| async move { request.send().await.is_ok() });
+    let answered =
+        answered.buffer_unordered(STRANGERS).filter(|is_one| std::future::ready(*is_one)).count().await;
+    assert!(answered > routes.len() * METHODS.len(), "{answered} answers");
+
+    let text = global.metrics().await;
+    assert_closed(&text, &[]);
+    let series = series(&text);
+    for (sample, labels) in
+        series.iter().filter(|(sample, _)| sample == "api_server_http_request_duration_seconds_count")
+    {
+        let said = |label: &str| {
+            labels.iter().find(|(name, _)| name == label).map_or("", |(_, value)| value.as_str())
+        };
+        let (handler, method) = (said("handler"), said("method"));
+        if handler == "none" {
+            assert_eq!(method, metering::OTHER, "{sample} {labels:?}");
+        } else if let Some(methods) = routes.get(handler) {
+            assert!(methods.contains(method), "{sample} {labels:?}");
+        }
+    }
+    let most = routes.len() * OF_ONE * CODES + BESIDE;
+    assert!(series.len() <= most, "{} series of {} routes", series.len(), routes.len());
+    assert!(text.len() <= 4 << 20, "{} bytes", text.len());
 }

@@ -60,6 +60,34 @@ async fn deleted_files_are_written_again_before_anything_is_acknowledged() {
     book.print("deleted files", sets.len());
 }
 
+/// `: > strait.db-wal`, on a full disk.
+#[tokio::test]
+async fn a_journal_that_is_cut_off_in_place_loses_nothing_that_was_acknowledged() {
+    let mut global = Global::start().await;
+    let book = Arc::new(Book::default());
+    let cuts: [fn(u64) -> u64; 3] = [|_| 0, |length| length / 2, |length| length.saturating_sub(4_096)];
+    for (round, keep) in cuts.iter().enumerate() {
+        let writers = Writers::on(&global, &book, round);
+        writers.more(20).await;
+        let journal = fs::File::options().write(true).open(file(&global, "-wal")).unwrap();
+        journal.set_len(keep(journal.metadata().unwrap().len())).unwrap();
+        writers.more(20).await;
+        writers.end().await;
+        global.ready().await;
+        book.check(&global).await;
+        survives_a_crash(&mut global, &book).await;
+    }
+    // And while nobody writes, with an end of the process before it was noticed.
+    let journal = fs::File::options().write(true).open(file(&global, "-wal")).unwrap();
+    assert!(put_one(&global, "kept").await.is_success());
+    journal.set_len(0).unwrap();
+    assert!(global.process.stop().await.success());
+    global.start_again().await;
+    book.check(&global).await;
+    global.get("/meshes/default/meshtimeouts/kept").await;
+    book.print("journal cut off", cuts.len() + 1);
+}
+
 #[tokio::test]
 async fn a_database_that_is_deleted_while_nobody_writes_is_there_again() {
     let mut global = Global::start().await;

@@ -6,7 +6,7 @@ use super::{
     *,
 };
 
-fn copy_all(from: &Path, to: &Path, names: &[&str]) {
+pub(super) fn copy_all(from: &Path, to: &Path, names: &[&str]) {
     for name in names {
         fs::copy(from.join(name), to.join(name)).unwrap();
     }

@@ -26,6 +26,12 @@ pub(super) struct Contents {
     sessions: Vec<(String, String)>,
 }
 
+impl Contents {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.resources.iter().map(|resource| resource.name().to_owned()).collect()
+    }
+}
+
 pub(super) async fn contents(store: &SqliteStore) -> Result<Contents, StoreError> {
     let snapshot = store.snapshot().await?;
     let Changes::Since { changes, .. } = store.changes_since(3.into(), usize::MAX).await? else {

@@ -1,0 +1,149 @@
+//! Files that are cut off in place under the running process, as `: > file` does to make room on a full disk. Nothing is
+//! acknowledged that a crash right after would lose.
+
+use std::fs::File;
+
+use super::{
+    crash::copy_all,
+    damage::{PAGE, contents, fill},
+    *,
+};
+
+/// Cuts the file to what `keep` says of its length.
+fn cut(path: &Path, keep: impl Fn(usize) -> usize) -> u64 {
+    let file = File::options().write(true).open(path).unwrap();
+    let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
+    assert!(keep(length) < length, "there is something to cut off");
+    file.set_len(keep(length) as u64).unwrap();
+    keep(length) as u64
+}
+
+const CUTS: [fn(usize) -> usize; 4] =
+    [|_| 0, |length| length / 2, |length| length - PAGE, |length| length - 1];
+
+/// What a start finds behind a crash in this moment.
+async fn crashed(folder: &Path) -> (TempDir, Result<SqliteStore, StoreError>) {
+    let copy = TempDir::new().unwrap();
+    let there = ["store.db", "store.db-wal", "store.db.acknowledged", "store.db.rescued"];
+    let there: Vec<&str> = there.into_iter().filter(|name| folder.join(name).exists()).collect();
+    copy_all(folder, copy.path(), &there);
+    let store = SqliteStore::open(copy.path().join("store.db")).await;
+    (copy, store)
+}
+
+#[tokio::test]
+async fn a_journal_that_is_cut_off_is_written_again_before_anything_is_acknowledged() {
+    for (which, keep) in CUTS.into_iter().enumerate() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("store.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        fill(&store).await;
+        cut(&folder.path().join("store.db-wal"), keep);
+        store.transact(Batch::of([Write::put(zone("late"))])).await.unwrap();
+        let wanted = contents(&store).await.unwrap();
+        assert!(wanted.names().contains(&"late".to_owned()), "cut {which}");
+        let (_folder, found) = crashed(folder.path()).await;
+        assert_eq!(contents(&found.unwrap()).await.unwrap(), wanted, "cut {which}, after a crash");
+        // The lease of before is still held, and the next write needs no repair.
+        assert!(store.acquire("leader", "b", Duration::from_secs(1), false).await.unwrap().is_none());
+        store.transact(Batch::of([Write::put(zone("later"))])).await.unwrap();
+        assert_eq!(store.health().borrow().damage, None, "cut {which}");
+        store.close().await;
+        assert!(!folder.path().join("store.db.rescued").exists(), "cut {which}");
+        SqliteStore::open(&path).await.unwrap();
+    }
+}
+
+/// What is in the database already is not missed.
+#[tokio::test]
+async fn a_folded_journal_that_is_cut_off_begins_anew() {
+    let folder = TempDir::new().unwrap();
+    let store = SqliteStore::open(folder.path().join("store.db")).await.unwrap();
+    fill(&store).await;
+    let mut pen = store.connections.bare_pen().await.unwrap();
+    sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *pen).await.unwrap();
+    sqlx::query("PRAGMA shrink_memory").execute(&mut *pen).await.unwrap();
+    store.connections.files().written().await;
+    pen.put_down();
+    cut(&folder.path().join("store.db-wal"), |length| length / 2);
+    store.transact(Batch::of([Write::put(zone("late"))])).await.unwrap();
+    let wanted = contents(&store).await.unwrap();
+    let (_folder, found) = crashed(folder.path()).await;
+    assert_eq!(contents(&found.unwrap()).await.unwrap(), wanted);
+}
+
+#[tokio::test]
+async fn a_store_that_is_closed_folds_no_half_of_a_journal() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    fill(&store).await;
+    let wanted = contents(&store).await.unwrap();
+    cut(&folder.path().join("store.db-wal"), |length| length / 2);
+    store.close().await;
+    drop(store);
+    let store = SqliteStore::open(&path).await.unwrap();
+    assert_eq!(contents(&store).await.unwrap(), wanted);
+}
+
+async fn refuses_writes(store: &SqliteStore, what: &str) {
+    for name in ["first", "second"] {
+        let refused = store.transact(Batch::of([Write::put(zone(name))])).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Unwritable(_)), "{refused}");
+    }
+    let health = store.health().borrow().clone();
+    assert!(health.damage.as_deref().is_some_and(|damage| damage.contains(what)), "{:?}", health.damage);
+    store.put_sessions(vec![("late".to_owned(), None)]).await.unwrap_err();
+}
+
+/// Then there are only the files: what they hold is a whole older state, and a start says that it is not the newest.
+#[tokio::test]
+async fn what_was_cut_off_and_is_not_in_memory_stops_all_writes() {
+    for (which, keep) in CUTS.into_iter().enumerate() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("store.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        fill(&store).await;
+        let before = contents(&store).await.unwrap();
+        store.close().await;
+        drop(store);
+        let store = SqliteStore::open(&path).await.unwrap();
+        store.transact(Batch::of([Write::put(zone("early"))])).await.unwrap();
+        let mut pen = store.connections.bare_pen().await.unwrap();
+        sqlx::query("PRAGMA shrink_memory").execute(&mut *pen).await.unwrap();
+        pen.put_down();
+        let kept = cut(&folder.path().join("store.db-wal"), keep);
+        refuses_writes(&store, "the end of its journal was cut off").await;
+        store.close().await;
+        let journal = fs::metadata(folder.path().join("store.db-wal")).unwrap();
+        assert_eq!(journal.len(), kept, "cut {which}: nothing is written, nothing is folded");
+        let (_folder, refused) = crashed(folder.path()).await;
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("was acknowledged"), "cut {which}: {refused}");
+        let copy = TempDir::new().unwrap();
+        copy_all(folder.path(), copy.path(), &["store.db", "store.db-wal"]);
+        let older = SqliteStore::open(copy.path().join("store.db")).await.unwrap();
+        assert_eq!(contents(&older).await.unwrap(), before, "cut {which}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_cut_off_is_not_written_to() {
+    let cuts: [fn(usize) -> usize; 3] = [|_| 0, |length| length / 2, |length| length - PAGE];
+    for keep in cuts {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("store.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        fill(&store).await;
+        store.close().await;
+        drop(store);
+        let store = SqliteStore::open(&path).await.unwrap();
+        store.transact(Batch::of([Write::put(zone("early"))])).await.unwrap();
+        let journal = fs::read(folder.path().join("store.db-wal")).unwrap();
+        let kept = cut(&path, keep);
+        refuses_writes(&store, "store.db is damaged: its end was cut off").await;
+        store.close().await;
+        assert_eq!(fs::metadata(&path).unwrap().len(), kept, "nothing is folded into a part of it");
+        assert_eq!(fs::read(folder.path().join("store.db-wal")).unwrap(), journal);
+    }
+}
