@@ -29,7 +29,7 @@ impl Bench {
     }
 
     async fn put(&self, yaml: &str, zone: &str) {
-        put(&*self.store, yaml, zone).await;
+        put(&self.store, yaml, zone).await;
     }
 
     async fn delete(&self, key: ResourceKey) {
