@@ -155,8 +155,11 @@ async fn resource_changes_are_told_in_commit_order_once_the_index_shows_them() {
     let world = World::new().await;
     let mut events = world.global.bus.subscribe("test");
     let (global, p, q) = (&world.global, world.policy("p"), world.policy("q"));
+    // What is told of a resource is how it is when it is read, so it is waited for what becomes of this one.
     let first = global.put(p.clone()).await;
+    global.until("the policy", |index| index.get(&p.key).is_some()).await;
     global.delete(p.key.clone()).await;
+    global.until("no policy", |index| index.get(&p.key).is_none()).await;
     global.store.transact(Batch::of([Write::put(p.clone()), Write::put(q.clone())])).await.unwrap();
     global.put(q.clone()).await;
     let last = global.put(q.clone().with_label("team", "a")).await;

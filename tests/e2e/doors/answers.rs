@@ -29,7 +29,7 @@ const METRICS: &str = "/metrics";
 /// keeps of it.
 const COST: u64 = 200 << 20;
 /// What is still there when the attackers are gone, most of it the allocator's.
-const LEFT: u64 = 128 << 20;
+const LEFT: u64 = 192 << 20;
 /// How long one attack goes on at most.
 const ATTACK: Duration = Duration::from_secs(240);
 /// Longest time in which a client that behaves has a long answer in full.
