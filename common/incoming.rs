@@ -1,7 +1,7 @@
 //! What is on its way in and not whole yet: the memory it may hold together, and how long it may take.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,7 +25,7 @@ pub struct IncomingRoom(Arc<Mutex<IncomingMemory>>);
 #[error("others take up all the room")]
 pub struct NoRoom;
 
-/// How much of a room somebody may take up with all that comes of him.
+/// How much of a room somebody may take up with all that comes of him, and all that is here and stays.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RoomShare {
     /// Who.
@@ -34,13 +34,26 @@ pub struct RoomShare {
     pub bytes: usize,
 }
 
-/// What is left of the memory, and what is still coming and holds the rest.
+/// What is left of the memory, and what is still coming and holds the rest. How many things come is up to strangers, so
+/// nothing here is looked for among all of them.
 #[derive(Debug)]
 struct IncomingMemory {
     free: usize,
     next: u64,
     /// By age, the oldest first.
     coming: BTreeMap<u64, Coming>,
+    /// Those of them that hold anything.
+    holding: BTreeSet<u64>,
+    /// Of those who have a share and hold anything.
+    owners: BTreeMap<String, OwnedRoom>,
+}
+
+/// What one of them has of the room.
+#[derive(Debug)]
+struct OwnedRoom {
+    held: usize,
+    /// What of it is still coming.
+    holding: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -53,8 +66,8 @@ struct Coming {
 impl IncomingRoom {
     /// Room for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        let memory = IncomingMemory { free: bytes, next: 0, coming: BTreeMap::new() };
-        Self(Arc::new(Mutex::new(memory)))
+        let (coming, holding, owners) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self(Arc::new(Mutex::new(IncomingMemory { free: bytes, next: 0, coming, holding, owners })))
     }
 
     /// Something begins to come.
@@ -70,7 +83,7 @@ impl IncomingRoom {
         memory.next += 1;
         memory.coming.insert(id, Coming { held: 0, share, gives_way: gives_way.clone() });
         drop(memory);
-        MemoryReservation { room: self.clone(), id, gives_way, arrived: 0 }
+        MemoryReservation { room: self.clone(), id, gives_way, arrived: None }
     }
 
     /// Bytes that nothing holds.
@@ -84,41 +97,81 @@ impl IncomingRoom {
     }
 }
 
-impl Coming {
-    fn is_of(&self, owner: &str) -> bool {
-        self.share.as_ref().is_some_and(|share| share.owner == owner)
-    }
-}
-
 impl IncomingMemory {
     /// Makes room for `bytes` of `id`: the oldest of those that are still coming go, and before them those of its own
     /// owner where he would have more than his share.
     fn make(&mut self, id: u64, bytes: usize) -> Result<(), NoRoom> {
         if let Some(share) = self.coming.get(&id).and_then(|coming| coming.share.clone()) {
-            while self.held_by(&share.owner) + bytes > share.bytes {
-                self.end_oldest(id, |coming| coming.is_of(&share.owner))?;
+            loop {
+                let owned = self.owners.get(&share.owner);
+                if owned.map_or(0, |owned| owned.held) + bytes <= share.bytes {
+                    break;
+                }
+                let own = owned.and_then(|owned| oldest(&owned.holding, id));
+                self.end(own)?;
             }
         }
         while self.free < bytes {
-            self.end_oldest(id, |_| true)?;
+            self.end(oldest(&self.holding, id))?;
         }
         self.free -= bytes;
         Ok(())
     }
 
-    fn held_by(&self, owner: &str) -> usize {
-        self.coming.values().filter(|coming| coming.is_of(owner)).map(|coming| coming.held).sum()
-    }
-
-    /// Ends the oldest of `among` that holds anything, but not `id` itself.
-    fn end_oldest(&mut self, id: u64, among: impl Fn(&Coming) -> bool) -> Result<(), NoRoom> {
-        let mut others = self.coming.iter().filter(|(other, coming)| **other != id && coming.held > 0);
-        let oldest = others.find(|(_, coming)| among(coming)).map(|(id, _)| *id).ok_or(NoRoom)?;
-        let Some(gone) = self.coming.remove(&oldest) else { return Err(NoRoom) };
+    /// Ends what is `oldest`, if anything is.
+    fn end(&mut self, oldest: Option<u64>) -> Result<(), NoRoom> {
+        let (id, gone) = oldest.and_then(|id| self.coming.remove_entry(&id)).ok_or(NoRoom)?;
         gone.gives_way.cancel();
-        self.free += gone.held;
+        self.settle(id, gone.share.as_deref());
+        self.release(gone.share.as_deref(), gone.held);
         Ok(())
     }
+
+    /// `id` holds so much more, which it has been made room for.
+    fn hold(&mut self, id: u64, bytes: usize) -> Result<(), NoRoom> {
+        let Some(coming) = self.coming.get_mut(&id) else { return Err(NoRoom) };
+        coming.held += bytes;
+        let share = coming.share.clone();
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.holding.insert(id);
+        if let Some(RoomShare { owner, .. }) = share.as_deref() {
+            if let Some(owned) = self.owners.get_mut(owner) {
+                owned.held += bytes;
+                owned.holding.insert(id);
+            } else {
+                let owned = OwnedRoom { held: bytes, holding: BTreeSet::from([id]) };
+                self.owners.insert(owner.clone(), owned);
+            }
+        }
+        Ok(())
+    }
+
+    /// `id` is not one of those any more that may have to give way.
+    fn settle(&mut self, id: u64, share: Option<&RoomShare>) {
+        self.holding.remove(&id);
+        if let Some(owned) = share.and_then(|share| self.owners.get_mut(&share.owner)) {
+            owned.holding.remove(&id);
+        }
+    }
+
+    /// So much that was held is free again.
+    fn release(&mut self, share: Option<&RoomShare>, bytes: usize) {
+        self.free += bytes;
+        let Some(share) = share else { return };
+        if let Some(owned) = self.owners.get_mut(&share.owner) {
+            owned.held -= bytes;
+            if owned.held == 0 {
+                self.owners.remove(&share.owner);
+            }
+        }
+    }
+}
+
+/// The oldest that holds anything, but not `id` itself.
+fn oldest(holding: &BTreeSet<u64>, id: u64) -> Option<u64> {
+    holding.iter().copied().find(|other| *other != id)
 }
 
 /// The memory of one thing that comes; free again when dropped.
@@ -127,8 +180,8 @@ pub struct MemoryReservation {
     room: IncomingRoom,
     id: u64,
     gives_way: CancellationToken,
-    /// What it holds once it has arrived; until then the room knows.
-    arrived: usize,
+    /// What it is once it has arrived; until then the room knows.
+    arrived: Option<Coming>,
 }
 
 impl MemoryReservation {
@@ -145,30 +198,29 @@ impl MemoryReservation {
         let mut memory = self.room.lock();
         memory.make(self.id, bytes)?;
         // Something else took its place meanwhile.
-        let Some(coming) = memory.coming.get_mut(&self.id) else {
-            memory.free += bytes;
-            return Err(NoRoom);
-        };
-        coming.held += bytes;
-        Ok(())
+        memory.hold(self.id, bytes).inspect_err(|NoRoom| memory.free += bytes)
     }
 
     /// Nothing of it is kept any more.
     pub fn give_back(&self) {
         let mut memory = self.room.lock();
         if let Some(coming) = memory.coming.get_mut(&self.id) {
-            let held = std::mem::take(&mut coming.held);
-            memory.free += held;
+            let (held, share) = (std::mem::take(&mut coming.held), coming.share.clone());
+            memory.settle(self.id, share.as_deref());
+            memory.release(share.as_deref(), held);
         }
     }
 
-    /// It is complete, and from now on it stays.
+    /// It is complete, and from now on it stays, as a part of the share of its owner.
     ///
     /// # Errors
     /// [`NoRoom`] when something else took its place.
     pub fn arrived(&mut self) -> Result<(), NoRoom> {
-        let coming = self.room.lock().coming.remove(&self.id).ok_or(NoRoom)?;
-        self.arrived = coming.held;
+        let mut memory = self.room.lock();
+        let coming = memory.coming.remove(&self.id).ok_or(NoRoom)?;
+        memory.settle(self.id, coming.share.as_deref());
+        drop(memory);
+        self.arrived = Some(coming);
         Ok(())
     }
 }
@@ -176,8 +228,10 @@ impl MemoryReservation {
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let mut memory = self.room.lock();
-        let coming = memory.coming.remove(&self.id).map_or(0, |coming| coming.held);
-        memory.free += coming + self.arrived;
+        if let Some(held) = memory.coming.remove(&self.id).or_else(|| self.arrived.take()) {
+            memory.settle(self.id, held.share.as_deref());
+            memory.release(held.share.as_deref(), held.held);
+        }
     }
 }
 
@@ -221,7 +275,86 @@ impl Arrival {
         if is_over || length < self.before + PROGRESS {
             return Err(TooSlow);
         }
-        (self.due, self.before) = (self.due + self.step, length);
+        // Whoever looks late gives it as long as anybody else: it may have been this process that stood still.
+        (self.due, self.before) = (self.due.max(Instant::now()) + self.step, length);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn share(owner: &str, bytes: usize) -> Option<Arc<RoomShare>> {
+        Some(Arc::new(RoomShare { owner: owner.to_owned(), bytes }))
+    }
+
+    #[test]
+    fn what_has_arrived_is_a_part_of_the_share_until_it_is_gone() {
+        let room = IncomingRoom::new(100);
+        let begin = || room.begin_in(share("greedy", 20));
+        let mut here = [begin(), begin()];
+        for arrived in &mut here {
+            arrived.grow(10).unwrap();
+            arrived.arrived().unwrap();
+            assert!(!arrived.gives_way().is_cancelled());
+        }
+        let more = begin();
+        assert_eq!(more.grow(1), Err(NoRoom), "nothing of it can give way any more");
+        let other = room.begin_in(share("honest", 20));
+        other.grow(20).unwrap();
+        assert_eq!(room.free(), 60);
+        let [first, second] = here;
+        drop(first);
+        more.grow(10).unwrap();
+        drop((second, more, other));
+        assert_eq!(room.free(), 100);
+        let memory = room.lock();
+        assert!(memory.coming.is_empty() && memory.holding.is_empty() && memory.owners.is_empty());
+    }
+
+    #[test]
+    fn what_was_given_back_or_ended_is_counted_for_nobody() {
+        let room = IncomingRoom::new(100);
+        let [first, second, third] = [(); 3].map(|()| room.begin_in(share("a", 30)));
+        first.grow(20).unwrap();
+        first.give_back();
+        second.grow(20).unwrap();
+        assert!(!first.gives_way().is_cancelled(), "it holds nothing");
+        third.grow(20).unwrap();
+        assert!(second.gives_way().is_cancelled() && second.grow(1) == Err(NoRoom));
+        assert_eq!(room.free(), 80);
+        drop((first, second, third));
+        assert_eq!((room.free(), room.lock().owners.len()), (100, 0));
+    }
+
+    /// Of so many that a search among all of them with each byte would take many minutes; the time is bounded by the patience of
+    /// whoever runs the tests, not asserted.
+    #[test]
+    fn many_that_have_begun_make_none_of_them_slow() {
+        const MANY: usize = 200_000;
+        let room = IncomingRoom::new(MANY);
+        let all: Vec<_> = (0..MANY).map(|_| room.begin_in(share("stolen", MANY / 2))).collect();
+        for one in &all {
+            one.grow(1).unwrap();
+        }
+        assert_eq!(room.free(), MANY / 2);
+        let ended = all.iter().filter(|one| one.gives_way().is_cancelled()).count();
+        assert_eq!(ended, MANY / 2, "the oldest of them");
+        drop(all);
+        assert_eq!(room.free(), MANY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_looked_at_late_is_not_looked_at_twice_at_once() {
+        let mut arrival = Arrival::begin(Instant::now(), None);
+        advance(STEP * 10).await;
+        assert_eq!(arrival.look(PROGRESS), Ok(()));
+        assert_eq!(arrival.due(), Instant::now() + STEP);
+        advance(STEP).await;
+        assert_eq!(arrival.look(PROGRESS), Err(TooSlow));
     }
 }

@@ -101,8 +101,10 @@ fn searched(words: &str, longest: usize) -> Option<&str> {
     if part.trim_start().starts_with(['{', '[']) {
         return None;
     }
-    // Half of a line may be no document any more, and half of a word no secret that is known by its looks.
-    let end = part.rfind('\n').or_else(|| part.rfind(char::is_whitespace));
+    // Half of a line may be no document any more, and half of a word no secret that is known by its looks. Where a line is
+    // so long that there would be little left to show, it is cut: its end is far behind what is shown.
+    let lines = part.rfind('\n').filter(|end| *end >= longest);
+    let end = lines.or_else(|| part.rfind(char::is_whitespace));
     Some(end.map_or(part, |end| &part[..end]))
 }
 

@@ -101,6 +101,8 @@ use self::{
 
 /// What a peer may send before it must wait for this side.
 const WINDOW: u32 = 1024 * 1024;
+/// Streams at once on a connection: a relay has one for each of its zones.
+const STREAMS: u32 = 1000;
 /// Bytes of messages that are not whole yet, of all zones together: all there is of a type may come in one of them.
 const INCOMING: usize = 1 << 30;
 /// How often those must have made progress. All streams of a connection, a relay's of many zones among them, share what it
@@ -260,7 +262,8 @@ impl Kds {
         let drained = CancellationToken::new();
         let ping = Some(inner.settings.keepalive);
         // A peer that keeps its connection open does not keep this process.
-        let limits = Limits { http1: false, window: WINDOW, ping, drain: DRAIN * 2, ..limits };
+        let streams = limits.streams.max(STREAMS);
+        let limits = Limits { http1: false, streams, window: WINDOW, ping, drain: DRAIN * 2, ..limits };
         let server =
             Server::new("kds", limits).with_tls(tls).serve(listener, self.router(), shutdown.clone());
         let watched = self.watch_zones(&shutdown, &drained);

@@ -209,7 +209,14 @@ async fn what_becomes_long_is_unpacked_and_decoded_in_turn_and_holds_up_nobody()
         let opened = short.next().now_or_never();
         assert!(matches!(opened, Some(Some(Ok(_)))), "one of {length} bytes does not wait");
     }
+    // A megabyte that becomes nothing: blocks in which nothing is stored, up to the last one.
+    let (head, block): ([u8; 10], [u8; 5]) = ([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff], [0, 0, 0, 0xff, 0xff]);
+    let hollow = [&head[..], &block.repeat(LONG / 5 - 10), &[1, 0, 0, 0xff, 0xff], &[0; 8]].concat();
+    let framed = [&[1][..], &u32::try_from(hollow.len()).unwrap().to_be_bytes(), &hollow].concat();
+    let mut hollow = lengths(framed);
+    assert!(poll!(pin!(hollow.next())).is_pending());
     drop(held);
+    assert_eq!(hollow.next().await.unwrap().unwrap(), 0, "it passes nobody who is not looked after");
     assert_eq!(long.next().await.unwrap().unwrap(), LONG);
     assert_eq!(long.next().await.unwrap().unwrap(), 3);
     assert!(long.next().await.is_none());

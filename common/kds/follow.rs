@@ -336,14 +336,7 @@ impl Following {
         let named: BTreeSet<&str> = added.chain(batch.removed.iter().map(String::as_str)).collect();
         let mentioned = |name: &str| batch.full || name == WHOLE || named.contains(name);
         self.refusals.retain(batch.type_url, |name| !mentioned(name));
-        for verdict in worth_telling(verdicts) {
-            let name = Name::from(verdict.name.as_str());
-            if !self.refusals.has_room(batch.type_url, &name) {
-                continue;
-            }
-            // Why something is refused is told in words of whoever sent it.
-            self.refusals.add(batch.type_url, [&name], &redact::words(&verdict.to_string(), LONGEST_LOGGED));
-        }
+        keep(&mut self.refusals, batch.type_url, verdicts);
         self.watch.refused(batch.type_url, &self.refusals);
     }
 
@@ -354,11 +347,17 @@ impl Following {
     }
 }
 
-/// What of one response is looked through and kept: of each name the first verdict, and no more than are kept. A response
-/// may have as many items as it likes that are refused, also of one name, or of none.
-fn worth_telling(verdicts: &[Verdict]) -> impl Iterator<Item = &Verdict> {
+/// Keeps of each name the first of these verdicts, and looks through no more than are kept. A response may have as many
+/// items as it likes that are refused, also of one name, of none, or of some that are too long to be kept.
+fn keep(refusals: &mut Refusals, type_url: &str, verdicts: &[Verdict]) {
     let mut told = BTreeSet::new();
-    verdicts.iter().filter(move |verdict| told.insert(verdict.name.as_str())).take(Refusals::KEPT)
+    for verdict in verdicts.iter().filter(|verdict| told.insert(verdict.name.as_str())) {
+        if refusals.has_room(type_url, &verdict.name) {
+            let name = Name::from(verdict.name.as_str());
+            // Why something is refused is told in words of whoever sent it.
+            refusals.add(type_url, [&name], &redact::words(&verdict.to_string(), LONGEST_LOGGED));
+        }
+    }
 }
 
 /// Whether the store may take the same at another time.
@@ -387,14 +386,23 @@ mod tests {
     use crate::kds::verdict::RefusalCause;
 
     #[test]
-    fn of_a_response_full_of_what_is_refused_no_more_is_told_than_is_kept() {
+    fn of_a_response_full_of_what_is_refused_as_much_is_told_as_is_kept() {
         let verdict = |name: String| Verdict { name, cause: RefusalCause::Invalid, reason: "why".to_owned() };
         let told = |names: &mut dyn Iterator<Item = String>| {
             let verdicts: Vec<Verdict> = names.map(verdict).collect();
-            worth_telling(&verdicts).count()
+            let mut refusals = Refusals::default();
+            keep(&mut refusals, "T", &verdicts);
+            refusals.of("T")
         };
-        assert_eq!(told(&mut (0..200_000).map(|n| n.to_string())), Refusals::KEPT);
-        assert_eq!(told(&mut (0..200_000).map(|_| String::new())), 1, "what has no name is told once");
-        assert_eq!(told(&mut (0..200_000).map(|n| (n % 3).to_string())), 3);
+        assert_eq!(told(&mut (0..200_000).map(|n| n.to_string())).len(), Refusals::KEPT);
+        assert_eq!(told(&mut (0..200_000).map(|_| String::new())).len(), 1, "what has no name is told once");
+        assert_eq!(told(&mut (0..200_000).map(|n| (n % 3).to_string())).len(), 3);
+        let long = (0..2 * Refusals::KEPT).map(|n| format!("{n}{}", "x".repeat(1024)));
+        let told = told(&mut long.chain(["web.default".to_owned()]));
+        assert_eq!(
+            told.keys().map(AsRef::as_ref).collect::<Vec<&str>>(),
+            ["web.default"],
+            "what is long hides nothing"
+        );
     }
 }

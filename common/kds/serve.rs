@@ -106,7 +106,7 @@ pub struct Serving<D: Dialect = Delta> {
     pub watch: Arc<dyn Watch>,
     /// Ends the stream.
     pub stop: CancellationToken,
-    /// How long the peer may owe an answer; one of another make gets more time.
+    /// How long the peer may owe an answer and give no other; one of another make gets more time.
     pub stall_after: Duration,
     /// What the peer refuses; empty at first.
     pub refusals: Refusals,
@@ -168,7 +168,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
         self.tell_withheld(view, &mut withheld);
         let mut needless = NeedlessWords::default();
         let mut answered = self.hear(source, view, &first, &mut retry, &mut needless)?;
-        let mut has_news = true;
+        let (mut has_news, mut last_answer) = (true, None);
         loop {
             // Most changes are for others. Each stream hears of each of them, so it looks at what there is to say of
             // all types only when there can be something.
@@ -177,7 +177,7 @@ impl<D: Dialect<Response: Message>> Serving<D> {
             }
             self.tell_reached(source, view, answered);
             has_news = true;
-            let patience = source.stalled_since().map(|since| since + self.stall_after);
+            let patience = source.stalled_since().map(|since| self.patience(since, last_answer));
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
                 drained = self.outbox.drain_one(), if !self.outbox.is_empty() => {
@@ -188,7 +188,9 @@ impl<D: Dialect<Response: Message>> Serving<D> {
                     None => return Err(Ended::ByPeer),
                     Some(Err(status)) => return Err(Ended::Broken(status)),
                     Some(Ok(request)) => {
-                        answered |= self.hear(source, view, &request, &mut retry, &mut needless)?;
+                        if self.hear(source, view, &request, &mut retry, &mut needless)? {
+                            (answered, last_answer) = (true, Some(Instant::now()));
+                        }
                     }
                 },
                 changed = self.index.changed() => {
@@ -222,6 +224,13 @@ impl<D: Dialect<Response: Message>> Serving<D> {
                 () = until(patience) => return Err(Ended::Stalled(self.stall_after)),
             }
         }
+    }
+
+    /// Until when a peer that owes an answer `since` then is waited for. All types share one line, which may be slow: as
+    /// long as it answers for others it is there. One that it never answers for does not wait for ever.
+    fn patience(&self, since: Instant, last_answer: Option<Instant>) -> Instant {
+        let goes_on = last_answer.map_or(since, |answer| answer.max(since)) + self.stall_after;
+        goes_on.min(since + self.stall_after.max(FOREIGN_PATIENCE))
     }
 
     /// Takes a request; whether it was an answer.

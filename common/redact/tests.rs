@@ -314,6 +314,9 @@ fn of_endless_words_no_more_is_looked_through_than_is_shown() {
     // What is short is looked through as a whole.
     let short = "no ".repeat(most(200) / 3);
     assert_eq!(searched(&short, 200), Some(short.as_str()));
+    // A long line behind a short one is what there is to say.
+    let said = format!("user error\nweb.default: {}", endless("no "));
+    assert_eq!(words(&said, 200), &said[..200]);
     // Half of a document is none.
     let document = json!({"password": "hunter2", "more": endless("a ")}).to_string();
     assert_eq!(words(&document, 200), REDACTED);

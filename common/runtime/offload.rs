@@ -7,6 +7,7 @@ use tokio::{
     task::{JoinError, spawn_blocking},
     time::timeout,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// Work on so few bytes is done faster than it is handed over.
 const SMALL: usize = 8 << 10;
@@ -38,9 +39,12 @@ impl Offload {
         bytes > SMALL
     }
 
-    /// Does `work` on a thread when one is free.
+    /// Does `work` on a thread when one is free. Whoever waits for that need not be looked after all the time: he is given
+    /// his thread nevertheless, and keeps it from nobody.
     pub async fn long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        on(self.seat().await, work).await
+        let offload = self.clone();
+        let waiting = tokio::spawn(async move { on(offload.seat().await, work).await });
+        finished(AbortOnDropHandle::new(waiting).await).await
     }
 
     /// Does `work` on a thread that is free within `wait`; `None` when none is.
@@ -64,7 +68,11 @@ async fn on<T: Send + 'static>(seat: OwnedSemaphorePermit, work: impl FnOnce() -
         drop(seat);
         done
     });
-    match working.await.map_err(JoinError::try_into_panic) {
+    finished(working.await).await
+}
+
+async fn finished<T>(work: Result<T, JoinError>) -> T {
+    match work.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         // The process ends before the work began, and whoever waits ends with it.
@@ -87,6 +95,20 @@ mod tests {
         assert_eq!(offload.soon(wait, || 1).await, None);
         drop(taken);
         assert_eq!(offload.soon(wait, || 1).await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn who_waits_and_is_not_looked_after_keeps_a_thread_from_nobody() {
+        let offload = Offload { seats: Arc::new(Semaphore::new(1)) };
+        let taken = offload.seat().await;
+        let (mut left, mut gone) = (Box::pin(offload.long(|| 1)), Box::pin(offload.long(|| 2)));
+        assert!(futures::poll!(&mut left).is_pending() && futures::poll!(&mut gone).is_pending());
+        // Both stand in line.
+        tokio::task::yield_now().await;
+        drop(gone);
+        drop(taken);
+        assert_eq!(offload.long(|| 3).await, 3);
+        assert_eq!(left.await, 1);
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use common::{
     proto::{DECLARED_CALLS, DeclaredCall},
 };
 use http::Extensions;
+use tokio::time::Instant;
 use tonic::{Status, metadata::MetadataMap};
 
 use super::{INCOMING, Kds, auth::ZoneCaller, inbound, relay_auth::KnownRelay};
@@ -60,7 +61,13 @@ pub(super) async fn first(State(kds): State<Kds>, mut request: Request, next: Ne
     };
     if call.is_stream {
         inbound::keep(body, share, request.extensions_mut());
-    } else if let Some(is_gzipped) = inbound::is_gzipped(request.headers()) {
+        return next.run(request).await;
+    }
+    // Calls that are on their way take up as much as those that are answered.
+    if let Err(refused) = require_pace(&kds, request.extensions()) {
+        return refused.into_http();
+    }
+    if let Some(is_gzipped) = inbound::is_gzipped(request.headers()) {
         match inbound::only(body, is_gzipped, kds.inner.incoming.clone().of(share)).await {
             Ok(only) => *request.body_mut() = only,
             Err(refused) => return refused.into_http(),
@@ -97,6 +104,15 @@ fn judge(
         extensions.insert(Arc::new(zone));
     }
     Ok(owner.unwrap_or_default())
+}
+
+/// Refuses a call of its own of a zone that makes far more of them than it needs.
+fn require_pace(kds: &Kds, extensions: &Extensions) -> Result<(), Status> {
+    let Some(caller) = extensions.get::<Arc<ZoneCaller>>() else { return Ok(()) };
+    let zone = &caller.zone;
+    kds.inner.calls.begin(zone, Instant::now()).map_err(|wait| {
+        Status::resource_exhausted(format!("zone {zone} calls too often: try again in {wait:?}"))
+    })
 }
 
 /// What somebody may have on its way at once: several of the largest messages, and a small part of the room.

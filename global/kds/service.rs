@@ -36,7 +36,7 @@ use common::{
     xds::Delta,
 };
 use http::Extensions;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 use tonic::{
     Request, Response, Status, Streaming, codec::CompressionEncoding, metadata::MetadataMap, service::Routes,
 };
@@ -168,7 +168,6 @@ impl GlobalKdsService for Kds {
         request: Request<ZoneHealthCheckRequest>,
     ) -> Result<Response<ZoneHealthCheckResponse>, Status> {
         let caller = admission::zone(&request)?;
-        self.inner.require_pace_of_calls(&caller.zone)?;
         if let Some(followed) = Upstream::read_followed(request.metadata()) {
             self.inner.catch_up_with(followed).await?;
         }
@@ -304,13 +303,6 @@ impl Kds {
 }
 
 impl KdsInner {
-    /// Refuses a call of its own of a zone that makes far more of them than it needs.
-    pub(super) fn require_pace_of_calls(&self, zone: &str) -> Result<(), Status> {
-        self.calls.begin(zone, Instant::now()).map_err(|wait| {
-            Status::resource_exhausted(format!("zone {zone} calls too often: try again in {wait:?}"))
-        })
-    }
-
     /// The history zones are shown: a relay shows that of its global, as it stands in `index`.
     pub(super) fn shown_by(&self, index: &Index) -> StoreIdentity {
         match self.onward {

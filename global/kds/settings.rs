@@ -6,6 +6,10 @@ use common::kds::{MAX_MESSAGE, quota::ZoneQuota, signature::KeyOfResources};
 
 use crate::config;
 
+/// How often zones are asked to ping at most. None of ours does more often; one of Kuma does whatever it is asked, until its
+/// calls are too many.
+const MOST_OFTEN: Duration = Duration::from_millis(100);
+
 /// All knobs of [`super::Kds`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobalKdsSettings {
@@ -66,6 +70,11 @@ impl Default for GlobalKdsSettings {
 impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
     fn from(config: &config::GlobalKdsSection) -> Self {
         let health = &config.zone_health_check;
+        let asked = health.poll_interval.0;
+        // None at all leaves it to the zones, and nobody knows then how long two pings take.
+        let poll_interval = if asked.is_zero() { asked } else { asked.max(MOST_OFTEN) };
+        let timeout = health.timeout.0.max(poll_interval);
+        let two_pings = if asked.is_zero() { timeout } else { poll_interval.saturating_mul(2) };
         Self {
             auto_register: config.auto_register_zones,
             secrets_where_run: config.secrets_to == config::SecretsTo::Running,
@@ -76,14 +85,38 @@ impl From<&config::GlobalKdsSection> for GlobalKdsSettings {
                 per_kind: config.zone_quota.per_kind,
                 bytes: config.zone_quota.bytes,
             },
-            poll_interval: health.poll_interval.0,
+            poll_interval,
             // Two pings may get lost before anyone worries.
-            unknown_after: (health.poll_interval.0 * 2).min(health.timeout.0),
-            offline_after: health.timeout.0,
+            unknown_after: two_pings.min(timeout),
+            offline_after: timeout,
             withdraw_after: Some(health.withdraw_after.0).filter(|after| !after.is_zero()),
             flush_interval: config.zone_insight_flush_interval.0,
             skip_label_prefixes: config.labels.skip_prefixes.clone(),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use common::config::Interval;
+
+    use super::*;
+
+    #[test]
+    fn no_zone_is_asked_to_ping_more_often_than_it_may() {
+        let of = |poll_interval: u64, timeout: u64| {
+            let (poll_interval, timeout) = (Interval::millis(poll_interval), Interval::millis(timeout));
+            let zone_health_check =
+                config::ZoneHealthCheck { poll_interval, timeout, ..config::ZoneHealthCheck::default() };
+            let section =
+                config::GlobalKdsSection { zone_health_check, ..config::GlobalKdsSection::default() };
+            let settings = GlobalKdsSettings::from(&section);
+            [settings.poll_interval, settings.unknown_after, settings.offline_after].map(|d| d.as_millis())
+        };
+        assert_eq!(of(5_000, 20_000), [5_000, 10_000, 20_000]);
+        assert_eq!(of(10, 20_000), [100, 200, 20_000]);
+        assert_eq!(of(10, 50), [100, 100, 100]);
+        assert_eq!(of(0, 20_000), [0, 20_000, 20_000], "that leaves it to the zones");
     }
 }

@@ -57,9 +57,9 @@ struct Node {
     dial: Arc<WireDial>,
 }
 
-/// Streams enough for the zones of a relay.
+/// Places enough for all zones.
 fn limits() -> Limits {
-    Limits { streams: 1000, connections: 20_000, per_share: 20_000, ..Limits::default() }
+    Limits { connections: 20_000, per_share: 20_000, ..Limits::default() }
 }
 
 async fn global() -> Node {

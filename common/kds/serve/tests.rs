@@ -185,6 +185,67 @@ async fn a_peer_of_another_make_may_take_its_time() {
     assert_eq!(serve_silent(ours.without(RESUME), &["Mesh"]).await.0, FOREIGN_PATIENCE);
 }
 
+/// A peer that answers for so many of these types, each after a pause; how that ends, and when.
+async fn serve_slow(types: &[&'static str], answers: usize, pause: Duration) -> (Ended, Duration) {
+    let (_publisher, index) = nothing_changes();
+    let (wire, mut responses) = outbox::wire(8);
+    let (requests, inbound) = mpsc::channel(8);
+    let serving = Serving { types: types.to_vec(), ..serving(index, wire, Arc::new(Told::default())) };
+    let request = |type_url: &str, nonce: String| {
+        Ok(DeltaDiscoveryRequest {
+            node: Some(Peer { features: Features::ours(), ..Peer::default() }.node("zone-1")),
+            type_url: type_url.to_owned(),
+            response_nonce: nonce,
+            ..DeltaDiscoveryRequest::default()
+        })
+    };
+    let started = Instant::now();
+    let peer = async {
+        let mut owed = Vec::new();
+        for type_url in types {
+            requests.send(request(type_url, String::new())).await.unwrap();
+            owed.push(responses.next().await.unwrap());
+        }
+        for response in owed.into_iter().take(answers) {
+            tokio::time::sleep(pause).await;
+            requests.send(request(&response.type_url, response.nonce)).await.unwrap();
+        }
+        // It goes once it has said everything.
+        if answers == types.len() {
+            drop(requests);
+            return None;
+        }
+        Some(requests)
+    };
+    let served = serving.run(ReceiverStream::new(inbound), |_, _| Nothing);
+    let (ended, _stays) = tokio::join!(served, peer);
+    (ended, started.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_line_may_take_its_time_as_long_as_answers_come() {
+    let (types, pause) = (["Mesh", "MeshTimeout", "MeshRetry", "MeshAccessLog"], Duration::from_secs(15));
+    let (ended, after) = serve_slow(&types, 4, pause).await;
+    assert!(matches!(ended, Ended::ByPeer), "{ended}");
+    assert_eq!(after.as_secs(), 60);
+    let (ended, after) = serve_slow(&types, 3, pause).await;
+    assert!(matches!(ended, Ended::Stalled(_)), "{ended}");
+    assert_eq!(after.as_secs(), 65, "one is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_answers_for_one_type_is_not_waited_for_for_ever() {
+    let (_publisher, index) = nothing_changes();
+    let (wire, _responses) = outbox::wire(8);
+    let serving = serving(index, wire, Arc::new(Told::default()));
+    let since = Instant::now();
+    let at = |seconds| since + Duration::from_secs(seconds);
+    for (last_answer, until) in [(None, at(20)), (Some(at(100)), at(120)), (Some(at(299)), at(300))] {
+        assert_eq!(serving.patience(since, last_answer), until);
+    }
+    assert_eq!(serving.patience(at(50), Some(since)), at(70), "what came before says nothing");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_nobody_serves_is_answered_and_not_counted() {
     let (_, mut sent, counted) = serve_silent(Features::ours(), &["Mesh", "MadeUp", "MadeUp2"]).await;

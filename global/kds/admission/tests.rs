@@ -153,6 +153,9 @@ async fn pings_without_end_are_refused() {
     let (allowed, last) = codes.split_at(500);
     assert!(allowed.iter().all(|code| code == "0"), "{codes:?}");
     assert_eq!(last, ["8"]);
+    let asked = Arc::new(AtomicBool::new(false));
+    assert_eq!(code(&kds, PING, &[("client-id", "zone-1")], unread(&asked)).await, "8");
+    assert!(!asked.load(Ordering::Relaxed), "nothing is read of what is too much");
     let other = code(&kds, PING, &[("client-id", "zone-2")], message(0, b"").into()).await;
     assert_eq!(other, "0", "each zone pays for itself");
 }

@@ -1,12 +1,13 @@
 //! The line to one relay: which sessions it carries, what it says about them, and what their zones are asked.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
 use common::{
+    clip::clip,
     envoy_admin::{Ask, AskError},
     events::StreamKind,
     kds::{
@@ -34,9 +35,9 @@ use crate::kds::{
 
 /// Bytes of the reason a zone gives for having no answer.
 const REASON: usize = 4096;
-/// Refusals of one zone that are taken from a report, and bytes of each.
+/// Refusals of one zone that are taken from a report, and bytes of each. A relay keeps no more of one, without secrets.
 const REFUSALS: usize = 256;
-const REFUSAL: usize = 4096;
+const REFUSAL: usize = 1024;
 
 /// A connected relay.
 pub(crate) struct RelayLine {
@@ -107,9 +108,11 @@ impl RelayLine {
         for zone in &report.zones {
             if let Some(carried) = carried.get_mut(zone.zone.as_str())
                 && carried.session.is_called(&zone.session)
+                // A report says one thing of each zone.
+                && let Entry::Vacant(first) = elsewhere.entry(zone.zone.as_str())
             {
                 carried.heed(zone, version);
-                elsewhere.insert(zone.zone.as_str(), zone);
+                first.insert(zone);
             }
         }
         for (zone, carried) in carried.iter().filter(|(_, carried)| carried.is_told) {
@@ -168,8 +171,7 @@ fn tell(session: &Session, half: &SyncStream, details: &RelayDetails) {
     session.forget_troubles();
     let (mut refusals, mut types) = (Refusals::default(), BTreeSet::new());
     for (type_name, refused) in known(&details.refusals) {
-        // Who refuses quotes what he refuses.
-        let reason = redact::words(&refused.reason, REFUSAL);
+        let reason = brief(&refused.reason);
         // A name that is longer than any is not kept.
         refusals.add(type_name, [&Name::from(refused.name.as_str())], &reason);
         types.insert(type_name);
@@ -178,8 +180,13 @@ fn tell(session: &Session, half: &SyncStream, details: &RelayDetails) {
         half.refused(type_name, &refusals);
     }
     for (type_name, withheld) in known(&details.withheld) {
-        half.withheld(type_name, Some(redact::words(&withheld.reason, REFUSAL)));
+        half.withheld(type_name, Some(brief(&withheld.reason)));
     }
+}
+
+/// What is kept of a reason. Who refuses quotes what he refuses; of what no relay says nothing is looked through.
+fn brief(reason: &str) -> String {
+    redact::words(clip(reason, REFUSAL), REFUSAL)
 }
 
 /// Those that are about a type there is, each with its name: a zone is sent no others.

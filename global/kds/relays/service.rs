@@ -109,7 +109,6 @@ impl RelayService for Kds {
         let (relay, caller) = (admission::relay(&request)?, admission::zone(&request)?);
         let line = self.line_of(&relay)?;
         relay.zones.check(&line.relay, &caller.zone).inspect_err(auth::note)?;
-        self.inner.require_pace_of_calls(&caller.zone)?;
         self.inner.ensure_zone(&caller).await?;
         let revision = self.inner.index.current().revision;
         Ok(Response::new(RelayIntroductionResponse { revision }))

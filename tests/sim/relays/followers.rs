@@ -1,9 +1,13 @@
-//! A relay, or whoever has its token, opens more streams than it needs.
+//! A relay opens a stream for each of its zones; and whoever has its token more than it needs.
 
 use common::{
-    kds::{carrier::Carrier, dial},
-    proto::strait::relay::v1alpha1::{
-        RelayFollowRequest, RelayFollowResponse, RelayReport, relay_service_client::RelayServiceClient,
+    kds::{carrier::Carrier, dial, features::Features, headers::KdsCaller},
+    proto::{
+        envoy::service::discovery::v3::DeltaDiscoveryResponse,
+        kuma::mesh::v1alpha1::kds_sync_service_client::KdsSyncServiceClient,
+        strait::relay::v1alpha1::{
+            RelayFollowRequest, RelayFollowResponse, RelayReport, relay_service_client::RelayServiceClient,
+        },
     },
 };
 use tokio::sync::mpsc;
@@ -54,4 +58,28 @@ async fn one_stream_follows_on_the_line_of_a_relay_however_many_it_opens() {
     let state = timeout(PATIENCE, states.message()).await.unwrap().unwrap().unwrap();
     assert!(state.complete && state.resources.iter().any(|one| one.r#type == "Mesh"));
     assert!(timeout(Duration::from_millis(10), questions.message()).await.is_err(), "its line is as it was");
+}
+
+#[tokio::test]
+async fn one_connection_carries_the_streams_of_hundreds_of_zones() {
+    let global = global().await;
+    let channel = global.dial.dial(dial::endpoint(PATIENCE, "test")).await.unwrap();
+    let mut open = Vec::new();
+    for n in 0..300 {
+        let caller = KdsCaller {
+            zone: format!("zone-{n}"),
+            features: Features::ours(),
+            session: Some("s".to_owned()),
+            token: None,
+            version: String::new(),
+            issuing_request: None,
+        };
+        let (answers, queue) = mpsc::channel::<DeltaDiscoveryResponse>(1);
+        let mut request = Request::new(ReceiverStream::new(queue));
+        caller.write(request.metadata_mut());
+        let mut client = KdsSyncServiceClient::new(channel.clone());
+        let opened = timeout(PATIENCE, client.zone_to_global_sync(request)).await;
+        let asked = opened.unwrap_or_else(|_| panic!("no room for the stream of zone {n}")).unwrap();
+        open.push((answers, asked.into_inner()));
+    }
 }

@@ -125,6 +125,24 @@ async fn what_a_zone_refuses_is_known_until_it_is_over() {
 }
 
 #[tokio::test]
+async fn what_is_said_of_a_zone_once_more_in_a_report_is_not_heard() {
+    let (line, _questions) = line();
+    let a = session("a", "1");
+    line.carry(&a);
+    let told = |reason: &str| {
+        let (r#type, name) = ("MeshTimeout".to_owned(), "t.default".to_owned());
+        let refusals = vec![RelayRefusal { r#type, name, reason: reason.to_owned() }];
+        let details = RelayDetails { refusals, ..RelayDetails::default() };
+        RelayedZone { details: Some(details), ..introduced("a", "1") }
+    };
+    let zones = vec![of("a", "of another session"), told("no"), told("yes"), told(&"no ".repeat(1 << 20))];
+    line.heed(&RelayReport { zones, ..RelayReport::default() }, "1.0");
+    assert_eq!(a.refusal("MeshTimeout", "t.default").as_deref(), Some("no"));
+    line.heed(&RelayReport { zones: vec![told(&"no ".repeat(1 << 20))], ..RelayReport::default() }, "1.0");
+    assert!(a.refusal("MeshTimeout", "t.default").is_some_and(|reason| reason.len() <= REFUSAL));
+}
+
+#[tokio::test]
 async fn questions_to_a_zone_go_to_its_relay_by_name() {
     let (line, mut questions) = line();
     let a = session("a", "1");
