@@ -12,26 +12,39 @@ const BURST: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a peer said on one stream that nobody needs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct NeedlessWords {
+    burst: u32,
+    pause: Duration,
     /// When as much as ever may come again.
     whole: Option<Instant>,
 }
 
+impl Default for NeedlessWords {
+    fn default() -> Self {
+        Self::at_most(BURST, PAUSE)
+    }
+}
+
 /// A peer says far more than anybody needs.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the peer says more than {} things a second that answer nothing and bring nothing", 1000 / PAUSE.as_millis())]
+#[error("the peer says more that answers nothing and brings nothing than anybody has to")]
 pub struct TooTalkative;
 
 impl NeedlessWords {
+    /// So many may come at once, and then one more after each pause.
+    pub const fn at_most(burst: u32, pause: Duration) -> Self {
+        Self { burst, pause, whole: None }
+    }
+
     /// One more was said.
     ///
     /// # Errors
     /// [`TooTalkative`].
     pub fn said(&mut self, now: Instant) -> Result<(), TooTalkative> {
-        let whole = self.whole.map_or(now, |whole| whole.max(now)) + PAUSE;
+        let whole = self.whole.map_or(now, |whole| whole.max(now)) + self.pause;
         self.whole = Some(whole);
-        if whole > now + PAUSE * BURST { Err(TooTalkative) } else { Ok(()) }
+        if whole > now + self.pause * self.burst { Err(TooTalkative) } else { Ok(()) }
     }
 }
 

@@ -7,6 +7,7 @@ use common::{
     kds::{
         headers::Upstream,
         holdings::{self, HeldResource},
+        needless::NeedlessWords,
         outbox::Outbox,
         serve::Ended,
     },
@@ -18,7 +19,10 @@ use common::{
 };
 use futures::{Stream, StreamExt};
 use thiserror::Error;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tonic::Status;
 
 use super::{
@@ -38,6 +42,10 @@ const MOST_BYTES: usize = 256 * 1024 * 1024;
 /// What is shown of what a zone holds and nobody can read.
 const UNREADABLE: usize = 20;
 
+/// A zone says unasked why it holds back, and when that changes: so often at once, and then after each pause.
+const UNASKED: u32 = 20;
+const UNASKED_PAUSE: Duration = Duration::from_secs(10);
+
 /// Asks what comes in at the door of `session`, one question at a time, until either end is gone.
 pub(super) async fn ask(
     session: &Session,
@@ -47,6 +55,7 @@ pub(super) async fn ask(
 ) -> Ended {
     let mut questions = session.holdings.open();
     let mut owed: Option<(String, oneshot::Sender<HoldingsPage>)> = None;
+    let mut unasked = NeedlessWords::at_most(UNASKED, UNASKED_PAUSE);
     loop {
         tokio::select! {
             () = session.stop.cancelled() => return Ended::Stopped,
@@ -67,7 +76,12 @@ pub(super) async fn ask(
                         Some((_, reply)) => {
                             let _nobody_waits = reply.send(page);
                         }
-                        None => session.holdings.heard_unasked(),
+                        None => {
+                            session.holdings.heard_unasked();
+                            if let Err(talkative) = unasked.said(Instant::now()) {
+                                return talkative.into();
+                            }
+                        }
                     }
                 }
                 Some(Err(status)) => return Ended::Broken(status),
