@@ -83,7 +83,11 @@ impl SqliteConnections {
     pub(super) async fn anchor(&self) -> sqlx::Result<SqliteConnection> {
         let mut anchor = options(&self.path).connect().await?;
         // A connection has opened nothing before its first read.
-        sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut anchor).await?;
+        let read = sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut anchor).await;
+        if let Err(error) = read {
+            close(anchor).await;
+            return Err(error);
+        }
         Ok(anchor)
     }
 

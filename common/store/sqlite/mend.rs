@@ -295,7 +295,12 @@ impl Keeper {
         aside(move || files.begin()).await.map_err(refused)?;
         let mut anchor = connections.anchor().await.map_err(failed)?;
         let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut anchor).await;
-        self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
+        let meta = meta.map_err(|error| inspect::error(path, error.into()));
+        if let Err(error) = meta.and_then(|meta| self.must_be_ours(&meta)) {
+            // Not only dropped: it would still be open when the files are opened anew, and lose its locks.
+            close(anchor).await;
+            return Err(error);
+        }
         self.anchor = Some(anchor);
         let files = Arc::clone(connections.files());
         aside(move || files.settle()).await.map_err(refused)?;
