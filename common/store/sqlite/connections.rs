@@ -83,7 +83,11 @@ impl SqliteConnections {
     pub(super) async fn anchor(&self) -> sqlx::Result<SqliteConnection> {
         let mut anchor = options(&self.path).connect().await?;
         // A connection has opened nothing before its first read.
-        sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut anchor).await?;
+        let read = sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut anchor).await;
+        if let Err(error) = read {
+            close(anchor).await;
+            return Err(error);
+        }
         Ok(anchor)
     }
 
@@ -113,14 +117,20 @@ impl SqliteConnections {
     }
 
     /// The connection that wrote so far, when there is one, whatever happened to the files.
-    pub(super) async fn same_pen(&self) -> Option<Pen> {
+    ///
+    /// # Errors
+    /// When somebody still has it, who takes long.
+    pub(super) async fn same_pen(&self) -> Result<Option<Pen>, NoPen> {
         let pool = self.pools().write;
         if pool.size() == 0 {
-            return None;
+            return Ok(None);
         }
         // Whoever has it gives it back; where it broke, none is made to files that are not whole.
-        let connection = pool.acquire().await.ok()?;
-        Some(Pen { connection, files: Arc::clone(&self.files), sound: false })
+        match pool.acquire().await {
+            Ok(connection) => Ok(Some(Pen { connection, files: Arc::clone(&self.files), sound: false })),
+            Err(error @ sqlx::Error::PoolTimedOut) => Err(NoPen::Unconnected(error)),
+            Err(_) => Ok(None),
+        }
     }
 
     /// A connection that reads.

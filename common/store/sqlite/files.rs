@@ -154,6 +154,12 @@ impl Files {
         aside(move || files.check_names_now()).await
     }
 
+    /// Whether all that we wrote is in the files, whatever became of their names.
+    pub(super) async fn check_journal(self: &Arc<Self>) -> Result<(), Trouble> {
+        let files = Arc::clone(self);
+        aside(move || files.check_journal_now()).await
+    }
+
     /// What is in the database now was written by us. Call it while nobody else can write.
     pub(super) async fn written(self: &Arc<Self>) {
         let files = Arc::clone(self);
@@ -163,16 +169,35 @@ impl Files {
         }
     }
 
+    /// Takes the name away from our database. Where nothing has it, or something else by now, that stays so.
+    pub(super) fn free_name(&self) -> io::Result<()> {
+        let known = self.lock();
+        let Some(known) = known.as_ref() else { return Ok(()) };
+        let ours = id(&known.database.metadata()?);
+        if named(&self.database)? == Some(ours) { fs::remove_file(&self.database) } else { Ok(()) }
+    }
+
     fn check_now(&self) -> Result<(), Trouble> {
         self.look_up()?;
-        let mut known = self.lock();
-        let Some(known) = known.as_mut() else { return Ok(()) };
+        self.check_database_now()?;
+        self.check_journal_now()
+    }
+
+    fn check_database_now(&self) -> Result<(), Trouble> {
+        let known = self.lock();
+        let Some(known) = known.as_ref() else { return Ok(()) };
         let now = known.database.metadata().map_err(Trouble::Unknown)?;
-        if stamp(&now) != known.stamp {
-            let is_cut = known.length()? == Wholeness::DatabaseCut;
-            return Err(if is_cut { Trouble::DatabaseCut } else { Trouble::Written });
+        if stamp(&now) == known.stamp {
+            return Ok(());
         }
-        known.journal.as_mut().map_or(Ok(Wholeness::Whole), Journal::read_back)?.must_be_whole()
+        let is_cut = known.length()? == Wholeness::DatabaseCut;
+        Err(if is_cut { Trouble::DatabaseCut } else { Trouble::Written })
+    }
+
+    fn check_journal_now(&self) -> Result<(), Trouble> {
+        let mut known = self.lock();
+        let journal = known.as_mut().and_then(|known| known.journal.as_mut());
+        journal.map_or(Ok(Wholeness::Whole), Journal::read_back)?.must_be_whole()
     }
 
     fn check_names_now(&self) -> Result<(), Trouble> {

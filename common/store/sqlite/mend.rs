@@ -5,7 +5,7 @@
 //! | database deleted | written again from the connection that still has it |
 //! | database moved or replaced | writes refused until the right file is back, or the name is free |
 //! | journal or its index deleted | folded into the database and begun anew |
-//! | journal cut off in place | the database written again from the connection that wrote, which still has it in memory |
+//! | journal cut off in place, with a name or not | the database written again from the connection that wrote, which has it in memory |
 //! | database cut off in place, or that memory lost | no more writes, and what is left of the files stays as it is |
 //! | lock deleted | taken again, unless another process was faster |
 //! | database written by somebody else | checked as at a start |
@@ -90,7 +90,11 @@ impl Keeper {
                 }
             }
             match self.connections.pen().await {
-                Ok(pen) => return Ok(pen),
+                Ok(pen) => {
+                    // Whoever cut something off put it back.
+                    self.cut = false;
+                    return Ok(pen);
+                }
                 Err(NoPen::Trouble(trouble)) => self.mend(trouble).await?,
                 Err(error) => return Err(error.into_error(self.connections.path())),
             }
@@ -156,6 +160,7 @@ impl Keeper {
     }
 
     async fn mend(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        let trouble = self.worst(trouble).await;
         let path = self.connections.path().display();
         match trouble {
             Trouble::Lock => {
@@ -238,7 +243,12 @@ impl Keeper {
         let Some(anchor) = self.anchor.as_mut() else { return Ok(()) };
         let folding = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(anchor).await;
         let (busy, _, _): (i64, i64, i64) = folding.map_err(|error| StoreError::backend(doing(), error))?;
-        if busy == 0 { Ok(()) } else { Err(StoreError::backend(doing(), "another process uses it")) }
+        if busy != 0 {
+            return Err(StoreError::backend(doing(), "another process uses it"));
+        }
+        // Nothing is left in the journal that could be half of something.
+        self.cut = false;
+        Ok(())
     }
 
     /// Copies what the anchor still has to a file that then waits for the name of the database.
@@ -285,7 +295,12 @@ impl Keeper {
         aside(move || files.begin()).await.map_err(refused)?;
         let mut anchor = connections.anchor().await.map_err(failed)?;
         let meta = sqlx::query_as::<_, MetaRecord>(META).fetch_one(&mut anchor).await;
-        self.must_be_ours(&meta.map_err(|error| inspect::error(path, error.into()))?)?;
+        let meta = meta.map_err(|error| inspect::error(path, error.into()));
+        if let Err(error) = meta.and_then(|meta| self.must_be_ours(&meta)) {
+            // Not only dropped: it would still be open when the files are opened anew, and lose its locks.
+            close(anchor).await;
+            return Err(error);
+        }
         self.anchor = Some(anchor);
         let files = Arc::clone(connections.files());
         aside(move || files.settle()).await.map_err(refused)?;

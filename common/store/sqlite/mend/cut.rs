@@ -1,6 +1,6 @@
 //! Files that were cut off in place, as `: > file` does, or a file system that loses the end of one.
 
-use std::{fs, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
 
@@ -26,12 +26,25 @@ const FORGOTTEN: &str =
     "the end of its journal was cut off under the running process, and is not in memory any more";
 
 impl Keeper {
+    /// What has no name any more may have been cut off before: then half of it would be folded into the database, or
+    /// copied.
+    pub(super) async fn worst(&self, trouble: Trouble) -> Trouble {
+        if !matches!(trouble, Trouble::Journal | Trouble::Deleted) {
+            return trouble;
+        }
+        match self.connections.files().check_journal().await {
+            // What it lost is in the database.
+            Ok(()) | Err(Trouble::Journal) => trouble,
+            Err(worse) => worse,
+        }
+    }
+
     /// Writes the database again from what the connection that wrote has in memory, which is all that was cut off
     /// unless that was made anew meanwhile. What comes of it is looked at as at a start.
     pub(super) async fn remember(&mut self) -> Result<(), StoreError> {
-        let Some(mut pen) = self.connections.same_pen().await else {
-            return Err(self.lost(FORGOTTEN));
-        };
+        let same = self.connections.same_pen().await;
+        let same = same.map_err(|error| error.into_error(self.connections.path()))?;
+        let Some(mut pen) = same else { return Err(self.lost(FORGOTTEN)) };
         let copy = Arc::new(Copy::beside(self.connections.path()));
         let copied = self.copy_from(&mut pen, &copy).await;
         // Also when there was no room for a copy: what it has in memory is still there the next time.
@@ -46,10 +59,10 @@ impl Keeper {
             return Err(if let StoreError::Damaged(_) = error { self.lost(FORGOTTEN) } else { error });
         }
         // From here on a start takes the copy. Closing a database without its name folds nothing into it.
-        let (whole, path) = (Arc::clone(&copy), self.connections.path().to_owned());
+        let (whole, files) = (Arc::clone(&copy), Arc::clone(self.connections.files()));
         let replaced: io::Result<()> = aside(move || {
             whole.finish()?;
-            fs::remove_file(path)
+            files.free_name()
         })
         .await;
         if let Err(error) = replaced {
@@ -69,7 +82,15 @@ impl Keeper {
         // Nothing that is in memory makes room for what is read.
         sqlx::query(WIDE).execute(&mut **pen).await.map_err(|error| self.unwritten(error))?;
         let copied = sqlx::query("VACUUM INTO $1").bind(target.clone()).execute(&mut **pen).await;
-        copied.map_err(|error| self.unwritten(error))?;
+        if let Err(error) = copied {
+            // That does not say whether something cannot be read, which is lost, or cannot be written now.
+            let is_lost = inspect::is_broken_off(&error) && inspect::pages(pen).await.is_err();
+            return Err(if is_lost {
+                file::damaged(path, &error.to_string())
+            } else {
+                self.unwritten(error)
+            });
+        }
         let opened = SqliteConnectOptions::new().filename(target).pragma("query_only", "ON").connect().await;
         let mut fresh = opened.map_err(|error| self.unwritten(error))?;
         let sound = inspect::whole(&mut fresh).await;
@@ -82,7 +103,7 @@ impl Keeper {
     /// Why the database is not written again.
     fn unwritten(&self, error: sqlx::Error) -> StoreError {
         let path = self.connections.path();
-        if inspect::is_damage(&error) || inspect::is_broken_off(&error) {
+        if inspect::is_damage(&error) {
             return file::damaged(path, &error.to_string());
         }
         StoreError::backend(
@@ -108,8 +129,14 @@ impl Keeper {
             return;
         }
         let mended = match self.connections.pen().await {
-            Ok(pen) => return pen.put_down(),
-            Err(NoPen::Trouble(cut @ (Trouble::JournalCut | Trouble::DatabaseCut))) => self.mend(cut).await,
+            Ok(pen) => {
+                self.cut = false;
+                return pen.put_down();
+            }
+            Err(NoPen::Trouble(trouble)) => match self.worst(trouble).await {
+                cut @ (Trouble::JournalCut | Trouble::DatabaseCut) => self.mend(cut).await,
+                other => Err(other.into_error(self.connections.path())),
+            },
             Err(error) => Err(error.into_error(self.connections.path())),
         };
         if let Err(error) = mended {

@@ -1,9 +1,10 @@
 //! Files that are cut off in place under the running process, as `: > file` does to make room on a full disk. Nothing is
 //! acknowledged that a crash right after would lose.
 
-use std::fs::File;
+use std::{fs::File, io::Write as _};
 
 use super::{
+    super::{connections::NoPen, files::Files},
     crash::copy_all,
     damage::{PAGE, contents, fill},
     *,
@@ -54,6 +55,85 @@ async fn a_journal_that_is_cut_off_is_written_again_before_anything_is_acknowled
     }
 }
 
+/// As with a file that is overwritten, cut off and deleted in one go: half of it is neither folded in nor copied.
+#[tokio::test]
+async fn a_journal_that_is_cut_off_before_a_name_goes_is_written_again_as_well() {
+    for gone in ["store.db-wal", "store.db"] {
+        for (which, keep) in CUTS.into_iter().enumerate() {
+            let folder = TempDir::new().unwrap();
+            let store = SqliteStore::open(folder.path().join("store.db")).await.unwrap();
+            fill(&store).await;
+            cut(&folder.path().join("store.db-wal"), keep);
+            fs::remove_file(folder.path().join(gone)).unwrap();
+            store.transact(Batch::of([Write::put(zone("late"))])).await.unwrap();
+            let wanted = contents(&store).await.unwrap();
+            assert!(wanted.names().contains(&"late".to_owned()), "cut {which}, without {gone}");
+            let (_folder, found) = crashed(folder.path()).await;
+            assert_eq!(contents(&found.unwrap()).await.unwrap(), wanted, "cut {which}, without {gone}");
+            assert_eq!(store.health().borrow().damage, None, "cut {which}, without {gone}");
+        }
+    }
+}
+
+/// Nothing is given up for want of a place for the copy, and no connection is left behind when none is needed any more.
+#[tokio::test]
+async fn a_copy_that_cannot_be_written_yet_is_written_later_or_not_needed_any_more() {
+    for is_put_back in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let (path, journal) = (folder.path().join("store.db"), folder.path().join("store.db-wal"));
+        let store = SqliteStore::open(&path).await.unwrap();
+        fill(&store).await;
+        let whole = fs::read(&journal).unwrap();
+        let in_the_way = folder.path().join("store.db.partial");
+        fs::create_dir(&in_the_way).unwrap();
+        cut(&journal, |length| length / 2);
+        store.transact(Batch::of([Write::put(zone("early"))])).await.unwrap_err();
+        assert_eq!(store.health().borrow().damage, None);
+        if is_put_back {
+            File::options().write(true).open(&journal).unwrap().write_all(&whole).unwrap();
+            fs::remove_file(&journal).unwrap();
+        } else {
+            fs::remove_dir(&in_the_way).unwrap();
+        }
+        store.transact(Batch::of([Write::put(zone("late"))])).await.unwrap();
+        let wanted = contents(&store).await.unwrap();
+        store.close().await;
+        drop(store);
+        assert!(!journal.exists(), "the last connection folds it in");
+        assert_eq!(contents(&SqliteStore::open(&path).await.unwrap()).await.unwrap(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_somebody_has_for_long_has_forgotten_nothing() {
+    let folder = TempDir::new().unwrap();
+    let store = SqliteStore::open(folder.path().join("store.db")).await.unwrap();
+    let pen = store.connections.bare_pen().await.unwrap();
+    tokio::time::pause();
+    let waited = store.connections.same_pen().await;
+    assert!(matches!(waited, Err(NoPen::Unconnected(sqlx::Error::PoolTimedOut))));
+    tokio::time::resume();
+    pen.put_down();
+    assert!(matches!(store.connections.same_pen().await, Ok(Some(_))));
+}
+
+#[test]
+fn a_name_that_something_else_took_meanwhile_is_left_to_it() {
+    let folder = TempDir::new().unwrap();
+    let (path, moved) = (folder.path().join("store.db"), folder.path().join("moved.db"));
+    fs::write(&path, "ours").unwrap();
+    let files = Files::of(&path);
+    files.begin().unwrap();
+    fs::rename(&path, &moved).unwrap();
+    files.free_name().unwrap();
+    fs::write(&path, "of somebody else").unwrap();
+    files.free_name().unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "of somebody else");
+    fs::rename(&moved, &path).unwrap();
+    files.free_name().unwrap();
+    assert!(!path.exists());
+}
+
 /// What is in the database already is not missed.
 #[tokio::test]
 async fn a_folded_journal_that_is_cut_off_begins_anew() {
@@ -74,16 +154,21 @@ async fn a_folded_journal_that_is_cut_off_begins_anew() {
 
 #[tokio::test]
 async fn a_store_that_is_closed_folds_no_half_of_a_journal() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    let store = SqliteStore::open(&path).await.unwrap();
-    fill(&store).await;
-    let wanted = contents(&store).await.unwrap();
-    cut(&folder.path().join("store.db-wal"), |length| length / 2);
-    store.close().await;
-    drop(store);
-    let store = SqliteStore::open(&path).await.unwrap();
-    assert_eq!(contents(&store).await.unwrap(), wanted);
+    for is_gone in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let (path, journal) = (folder.path().join("store.db"), folder.path().join("store.db-wal"));
+        let store = SqliteStore::open(&path).await.unwrap();
+        fill(&store).await;
+        let wanted = contents(&store).await.unwrap();
+        cut(&journal, |length| length / 2);
+        if is_gone {
+            fs::remove_file(&journal).unwrap();
+        }
+        store.close().await;
+        drop(store);
+        let store = SqliteStore::open(&path).await.unwrap();
+        assert_eq!(contents(&store).await.unwrap(), wanted, "without its name: {is_gone}");
+    }
 }
 
 async fn refuses_writes(store: &SqliteStore, what: &str) {
