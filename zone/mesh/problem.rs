@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use common::model::{Resource, ResourceKey};
 use prost::Message;
 
-/// What a problem is about. What an Envoy lacks comes first where not all are told.
+/// What a problem is about. What an Envoy lacks comes first where not all are told, and what it lacks for nothing but what
+/// others are called comes last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A resource that an Envoy would refuse.
@@ -16,6 +17,8 @@ pub enum Subject {
     Resource(ResourceKey),
     /// A part of the generator: a policy type, an outbound.
     Part(String),
+    /// A server name by which nobody gets in, because another one has it.
+    ServerName(String),
 }
 
 /// Names a resource for an Envoy.
@@ -40,6 +43,7 @@ impl fmt::Display for Subject {
             Self::Refused(resource) | Self::Contested(resource) => resource.fmt(f),
             Self::Resource(key) => key.fmt(f),
             Self::Part(part) => f.write_str(part),
+            Self::ServerName(name) => write!(f, "server name {name:?}"),
         }
     }
 }
@@ -65,13 +69,19 @@ impl Problem {
     pub(crate) fn refused(&self) -> Option<&EnvoyResource> {
         match &self.subject {
             Subject::Refused(resource) => Some(resource),
-            Subject::Contested(_) | Subject::Resource(_) | Subject::Part(_) => None,
+            Subject::Contested(_) | Subject::Resource(_) | Subject::Part(_) | Subject::ServerName(_) => None,
         }
     }
 
     /// Whether it is about what an Envoy gets, rather than about what was written.
     pub(crate) fn is_of_envoy(&self) -> bool {
         matches!(self.subject, Subject::Refused(_) | Subject::Contested(_))
+    }
+
+    /// Whether something was not to be made for the proxy. That a name is another one's, who may call himself whatever he
+    /// likes and is somewhere else, is told, but it holds nothing up.
+    pub(crate) fn is_lack(&self) -> bool {
+        !matches!(self.subject, Subject::ServerName(_))
     }
 }
 
