@@ -368,10 +368,13 @@ impl Set {
             return;
         }
         let others = here.values().filter(|other| other.version != first.version).count();
-        let at_will: BTreeSet<bool> = here.keys().map(|(at_will, _)| *at_will).collect();
-        let which = if at_will.len() > 1 { "that of no service of this name" } else { "one of them" };
+        let parts_of_others = here.keys().filter(|(at_will, _)| !at_will).count();
+        let (which, subject): (_, fn(EnvoyResource) -> Subject) = match parts_of_others {
+            1 => ("that of no service of this name", Subject::Displaced),
+            _ => ("one of them", Subject::Contested),
+        };
         let reason = format!("is there {} times, and not the same: {which} is sent", others + 1);
-        let problem = Problem { subject: Subject::Contested(place.clone()), reason };
+        let problem = Problem { subject: subject(place.clone()), reason };
         self.contested.insert(place.clone(), (others > 0).then_some(problem));
     }
 

@@ -123,6 +123,8 @@ fn a_service_takes_no_cluster_of_a_part_of_another() {
         assert_eq!(values, vec![part.clone(); 2], "{order:?}");
         let told = "is there 2 times, and not the same: that of no service of this name is sent";
         assert!(problems.len() == 2 && problems.iter().all(|p| p.ends_with(told)), "{problems:?}");
+        let set = bench.sets.get(bench.id).unwrap();
+        assert!(set.problems(&bench.parts).all(|problem| !problem.is_lack() && problem.is_of_envoy()));
     }
 }
 
